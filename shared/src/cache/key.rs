@@ -57,6 +57,9 @@ pub struct Sought {
     pub checksum: Option<String>,
     /// The possible locations of its DIFs, in the order in which they are tried.
     pub locations: Vec<(FileType, Location)>,
+    /// Whether the source lists the locations, so that they are not known here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_listed: bool,
     /// Whether the DIF is only fetched to be transcoded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub to_transcode: bool,
@@ -71,6 +74,7 @@ impl Sought {
             code_id: module.code_id.clone(),
             checksum: module.debug_checksum.clone(),
             locations,
+            is_listed: false,
             to_transcode: false,
         }
     }
@@ -87,7 +91,12 @@ impl Sought {
     /// Returns whether a cache of this kind can be made from the result.
     pub fn may_yield(&self, kind: Kind) -> bool {
         let is_dotnet = self.object_type == ObjectType::PeDotnet;
-        let mut types = self.locations.iter().map(|(file_type, _)| *file_type);
+        let listed: &[FileType] = match self.is_listed {
+            true => self.object_type.file_types(),
+            false => &[],
+        };
+        let located = self.locations.iter().map(|(file_type, _)| *file_type);
+        let mut types = located.chain(listed.iter().copied());
         (self.to_transcode == kind.is_opaque())
             && (is_dotnet == (kind == Kind::PpdbCache))
             && types.any(|file_type| kind.comes_of(file_type))

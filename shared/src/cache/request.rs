@@ -35,6 +35,10 @@ pub struct SourceDefinition {
     /// The encrypted definition.
     #[serde(rename = "sealed")]
     pub encrypted: String,
+    /// A keyed hash of the credentials in it that are replaced from time to time, and so are not
+    /// part of the key; empty if there are none.
+    #[serde(default, rename = "passing", skip_serializing_if = "String::is_empty")]
+    pub passing_credentials: String,
     /// When the store may delete the item.
     pub expires_at: Timestamp,
 }

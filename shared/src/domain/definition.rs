@@ -6,10 +6,12 @@
 
 use std::collections::BTreeMap;
 
+use percent_encoding::percent_decode_str;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
+use super::access::{Access, GcsCredentials, S3Access, S3Credentials};
 use super::layout::SourceLayout;
 use super::server::{Filters, HttpSource, InvalidSource, WithoutEffect, shapes_the_connection};
 
@@ -21,14 +23,14 @@ type Unknown = BTreeMap<String, IgnoredAny>;
 #[serde(tag = "type", rename_all = "lowercase")]
 enum Definition {
     Http(HttpDefinition),
+    S3(S3Definition),
+    Gcs(GcsDefinition),
+    Sentry(SentryDefinition),
 }
 
-#[derive(Serialize, Deserialize)]
-struct HttpDefinition {
-    id: String,
-    url: String,
-    #[serde(default)]
-    headers: BTreeMap<String, String>,
+/// The fields that all types but `sentry` have.
+#[derive(Default, Serialize, Deserialize)]
+struct CommonDefinition {
     #[serde(default)]
     layout: Extended<SourceLayout>,
     #[serde(default)]
@@ -38,11 +40,86 @@ struct HttpDefinition {
     #[serde(default)]
     is_private: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    accept_invalid_certs: bool,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     has_index: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct HttpDefinition {
+    id: String,
+    url: String,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    accept_invalid_certs: bool,
+    #[serde(flatten)]
+    common: CommonDefinition,
     #[serde(flatten, skip_serializing)]
     unknown: Unknown,
+}
+
+#[derive(Serialize, Deserialize)]
+struct S3Definition {
+    id: String,
+    bucket: String,
+    #[serde(default)]
+    prefix: String,
+    region: RegionDefinition,
+    #[serde(default, skip_serializing_if = "is_static")]
+    aws_credentials_provider: String,
+    #[serde(default)]
+    access_key: String,
+    #[serde(default)]
+    secret_key: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    session_token: Option<String>,
+    #[serde(flatten)]
+    common: CommonDefinition,
+    #[serde(flatten, skip_serializing)]
+    unknown: Unknown,
+}
+
+/// A region of AWS, or the name of a region with the address of another service.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum RegionDefinition {
+    Name(String),
+    Custom(String, String),
+}
+
+#[derive(Serialize, Deserialize)]
+struct GcsDefinition {
+    id: String,
+    bucket: String,
+    #[serde(default)]
+    prefix: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    client_email: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    private_key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bearer_token: Option<String>,
+    #[serde(flatten)]
+    common: CommonDefinition,
+    #[serde(flatten, skip_serializing)]
+    unknown: Unknown,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SentryDefinition {
+    id: String,
+    url: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cookies: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_private: bool,
+    #[serde(flatten, skip_serializing)]
+    unknown: Unknown,
+}
+
+fn is_static(provider: &str) -> bool {
+    matches!(provider, "" | "static")
 }
 
 /// An object, and the fields in it that are unknown.
@@ -72,18 +149,23 @@ impl TryFrom<Definition> for ConfiguredSource {
     type Error = InvalidSource;
 
     fn try_from(definition: Definition) -> Result<Self, InvalidSource> {
-        let Definition::Http(http) = &definition;
-        let filters = http.filters.unknown.keys();
-        let layout = http.layout.unknown.keys();
-        let mut unknown = http
-            .unknown
-            .keys()
-            .cloned()
-            .chain(filters.map(|field| format!("filters.{field}")))
-            .chain(layout.map(|field| format!("layout.{field}")));
+        let (id, unknown, common) = match &definition {
+            Definition::Http(http) => (&http.id, &http.unknown, Some(&http.common)),
+            Definition::S3(s3) => (&s3.id, &s3.unknown, Some(&s3.common)),
+            Definition::Gcs(gcs) => (&gcs.id, &gcs.unknown, Some(&gcs.common)),
+            Definition::Sentry(sentry) => (&sentry.id, &sentry.unknown, None),
+        };
+        let nested = common.into_iter().flat_map(|common| {
+            let filters = common.filters.unknown.keys();
+            let layout = common.layout.unknown.keys();
+            filters
+                .map(|field| format!("filters.{field}"))
+                .chain(layout.map(|field| format!("layout.{field}")))
+        });
+        let mut unknown = unknown.keys().cloned().chain(nested);
         match unknown.next() {
             Some(field) => Err(InvalidSource::UnknownField {
-                id: http.id.chars().take(HttpSource::MAX_ID_BYTES).collect(),
+                id: id.chars().take(HttpSource::MAX_ID_BYTES).collect(),
                 field,
             }),
             None => HttpSource::try_from(definition).map(Self),
@@ -107,39 +189,179 @@ impl Serialize for HttpSource {
 impl TryFrom<Definition> for HttpSource {
     type Error = InvalidSource;
 
-    fn try_from(Definition::Http(definition): Definition) -> Result<Self, InvalidSource> {
-        let HttpDefinition {
+    fn try_from(definition: Definition) -> Result<Self, InvalidSource> {
+        match definition {
+            Definition::Http(definition) => definition.source(),
+            Definition::S3(definition) => definition.source(),
+            Definition::Gcs(definition) => definition.source(),
+            Definition::Sentry(definition) => definition.source(),
+        }
+    }
+}
+
+impl CommonDefinition {
+    fn of(source: &HttpSource) -> Self {
+        Self {
+            layout: source.layout.into(),
+            filters: source.filters.clone().into(),
+            is_public: source.is_public,
+            is_private: source.is_private,
+            has_index: source.without_effect.has_index,
+        }
+    }
+
+    /// Returns a source with this base of its locations, and without headers and query.
+    fn source(self, id: String, url: Url, access: Access) -> HttpSource {
+        HttpSource {
             id,
             url,
-            headers,
-            layout,
-            filters,
-            is_public,
-            is_private,
-            accept_invalid_certs,
-            has_index,
-            unknown: _,
-        } = definition;
-        check_id(&id)?;
-        let url = base_url(&id, &url)?;
-        check_headers(&id, &headers)?;
+            query: None,
+            headers: BTreeMap::new(),
+            access,
+            layout: self.layout.known,
+            filters: self.filters.known,
+            is_public: self.is_public,
+            is_private: self.is_private,
+            without_effect: WithoutEffect {
+                accept_invalid_certs: false,
+                has_index: self.has_index,
+            },
+        }
+    }
+}
+
+impl HttpDefinition {
+    fn source(self) -> Result<HttpSource, InvalidSource> {
+        check_id(&self.id)?;
+        let url = base_url(&self.id, &self.url)?;
+        check_headers(&self.id, &self.headers)?;
         let query = url.query().filter(|query| !query.is_empty());
         let query = query.map(str::to_owned);
-        Ok(Self {
-            id,
-            url: without_query(url),
+        let source = self
+            .common
+            .source(self.id, without_query(url), Access::Http);
+        Ok(HttpSource {
             query,
-            headers,
-            layout: layout.known,
-            filters: filters.known,
-            is_public,
-            is_private,
+            headers: self.headers,
             without_effect: WithoutEffect {
-                accept_invalid_certs,
-                has_index,
+                accept_invalid_certs: self.accept_invalid_certs,
+                ..source.without_effect
             },
+            ..source
         })
     }
+}
+
+impl S3Definition {
+    fn source(self) -> Result<HttpSource, InvalidSource> {
+        check_id(&self.id)?;
+        let url = bucket_url("s3", &self.id, &self.bucket, &self.prefix)?;
+        let invalid = |problem: &str| InvalidSource::Bucket {
+            id: self.id.clone(),
+            problem: problem.to_owned(),
+        };
+        if !is_static(&self.aws_credentials_provider) {
+            return Err(invalid(
+                "`aws_credentials_provider` must be `static`: the roles of the functions are not lent to sources",
+            ));
+        }
+        let (region, endpoint) = match self.region {
+            RegionDefinition::Name(region) => (region, None),
+            RegionDefinition::Custom(region, address) => {
+                (region, Some(base_url(&self.id, &address)?))
+            }
+        };
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        if region.is_empty() || !region.chars().all(is_name) {
+            return Err(invalid("its region must be the name of a region"));
+        }
+        let credentials = match (self.access_key, self.secret_key) {
+            (access_key, secret_key) if access_key.is_empty() && secret_key.is_empty() => {
+                S3Credentials::Anonymous
+            }
+            (access_key, secret_key) => S3Credentials::Keys {
+                access_key,
+                secret_key,
+                session_token: self.session_token,
+            },
+        };
+        let access = Access::S3(S3Access {
+            region,
+            endpoint,
+            credentials,
+        });
+        Ok(self.common.source(self.id, url, access))
+    }
+}
+
+impl GcsDefinition {
+    fn source(self) -> Result<HttpSource, InvalidSource> {
+        check_id(&self.id)?;
+        let url = bucket_url("gs", &self.id, &self.bucket, &self.prefix)?;
+        let credentials = match (self.client_email, self.private_key, self.bearer_token) {
+            (_, _, Some(token)) => GcsCredentials::Token(token),
+            (Some(email), Some(private_key), None) => {
+                GcsCredentials::ServiceAccount { email, private_key }
+            }
+            _ => {
+                return Err(InvalidSource::Bucket {
+                    id: self.id,
+                    problem: "it needs `client_email` and `private_key`, or `bearer_token`"
+                        .to_owned(),
+                });
+            }
+        };
+        Ok(self.common.source(self.id, url, Access::Gcs(credentials)))
+    }
+}
+
+impl SentryDefinition {
+    /// The locations of Sentry's files.
+    const LOCATIONS: &'static str = "sentry://project_debug_file/";
+
+    fn source(self) -> Result<HttpSource, InvalidSource> {
+        check_id(&self.id)?;
+        let api = base_url(&self.id, &self.url)?;
+        let token = self
+            .token
+            .map(|token| ("authorization", format!("Bearer {token}")));
+        let cookies = self.cookies.map(|cookies| ("cookie", cookies));
+        let headers = token.into_iter().chain(cookies);
+        let headers: BTreeMap<String, String> = headers
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect();
+        check_headers(&self.id, &headers)?;
+        let query = api.query().map(str::to_owned);
+        let locations = Url::parse(Self::LOCATIONS).expect("it is a URL");
+        let api = without_query(api);
+        let common = CommonDefinition {
+            is_private: self.is_private,
+            ..CommonDefinition::default()
+        };
+        Ok(HttpSource {
+            query,
+            headers,
+            ..common.source(self.id, locations, Access::Sentry { api })
+        })
+    }
+}
+
+/// Returns the base of the locations in a bucket.
+fn bucket_url(scheme: &str, id: &str, bucket: &str, prefix: &str) -> Result<Url, InvalidSource> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let invalid = || InvalidSource::Bucket {
+        id: id.to_owned(),
+        problem: "its bucket must be the name of a bucket".to_owned(),
+    };
+    if bucket.is_empty() || bucket.len() > 255 || !bucket.chars().all(is_name) {
+        return Err(invalid());
+    }
+    let mut url = Url::parse(&format!("{scheme}://{bucket}/")).map_err(|_| invalid())?;
+    let segments = prefix.split('/').filter(|segment| !segment.is_empty());
+    if let Ok(mut path) = url.path_segments_mut() {
+        path.pop_if_empty().extend(segments);
+    }
+    Ok(url)
 }
 
 fn check_id(id: &str) -> Result<(), InvalidSource> {
@@ -204,29 +426,215 @@ fn check_headers(id: &str, headers: &BTreeMap<String, String>) -> Result<(), Inv
 
 impl From<HttpSource> for Definition {
     fn from(source: HttpSource) -> Self {
-        let url = source.with_query(&source.url).into();
-        let HttpSource {
-            id,
-            url: _,
-            query: _,
-            headers,
-            layout,
-            filters,
-            is_public,
-            is_private,
-            without_effect,
-        } = source;
-        Self::Http(HttpDefinition {
-            id,
-            url,
-            headers,
-            layout: layout.into(),
-            filters: filters.into(),
-            is_public,
-            is_private,
-            accept_invalid_certs: without_effect.accept_invalid_certs,
-            has_index: without_effect.has_index,
-            unknown: Unknown::new(),
-        })
+        let common = CommonDefinition::of(&source);
+        let bucket = source.url.host_str().unwrap_or_default().to_owned();
+        let prefix = percent_decode_str(source.url.path().trim_matches('/'));
+        let prefix = prefix.decode_utf8_lossy().into_owned();
+        let unknown = Unknown::new();
+        match &source.access {
+            Access::Http => Self::Http(HttpDefinition {
+                url: source.with_query(&source.url).into(),
+                accept_invalid_certs: source.without_effect.accept_invalid_certs,
+                headers: source.headers,
+                id: source.id,
+                common,
+                unknown,
+            }),
+            Access::S3(access) => {
+                let region = access.region.clone();
+                let (access_key, secret_key, session_token) = match &access.credentials {
+                    S3Credentials::Anonymous => Default::default(),
+                    S3Credentials::Keys {
+                        access_key,
+                        secret_key,
+                        session_token,
+                    } => (
+                        access_key.clone(),
+                        secret_key.clone(),
+                        session_token.clone(),
+                    ),
+                };
+                Self::S3(S3Definition {
+                    id: source.id,
+                    bucket,
+                    prefix,
+                    region: match &access.endpoint {
+                        None => RegionDefinition::Name(region),
+                        Some(endpoint) => RegionDefinition::Custom(region, endpoint.to_string()),
+                    },
+                    aws_credentials_provider: String::new(),
+                    access_key,
+                    secret_key,
+                    session_token,
+                    common,
+                    unknown,
+                })
+            }
+            Access::Gcs(credentials) => {
+                let (client_email, private_key, bearer_token) = match credentials.clone() {
+                    GcsCredentials::ServiceAccount { email, private_key } => {
+                        (Some(email), Some(private_key), None)
+                    }
+                    GcsCredentials::Token(token) => (None, None, Some(token)),
+                };
+                Self::Gcs(GcsDefinition {
+                    id: source.id,
+                    bucket,
+                    prefix,
+                    client_email,
+                    private_key,
+                    bearer_token,
+                    common,
+                    unknown,
+                })
+            }
+            Access::Sentry { api } => {
+                let header = |name: &str| source.headers.get(name);
+                let token = header("authorization").and_then(|value| value.strip_prefix("Bearer "));
+                Self::Sentry(SentryDefinition {
+                    url: source.with_query(api).into(),
+                    token: token.map(str::to_owned),
+                    cookies: header("cookie").cloned(),
+                    is_private: source.is_private,
+                    id: source.id,
+                    unknown,
+                })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::domain::{CodeId, ObjectId, ObjectType};
+
+    fn source(json: Value) -> Result<HttpSource, String> {
+        serde_json::from_value(json).map_err(|error| error.to_string())
+    }
+
+    /// Sources of each type, as Symbolicator's clients write them.
+    fn sources() -> [Value; 6] {
+        [
+            json!({"type": "http", "id": "http", "url": "https://x.test/a/?sig=1", "headers": {"x": "y"}}),
+            json!({
+                "type": "s3", "id": "s3", "bucket": "symbols", "prefix": "/a b/c/", "region": "us-east-1", "access_key": "k",
+                "secret_key": "s", "aws_credentials_provider": "static", "layout": {"type": "unified"},
+            }),
+            json!({
+                "type": "s3", "id": "minio", "bucket": "symbols", "region": ["minio", "http://minio.test:9000"],
+                "filters": {"filetypes": ["elf_debug"]}, "is_public": true, "has_index": true,
+            }),
+            json!({"type": "gcs", "id": "gcs", "bucket": "symbols", "client_email": "a@b", "private_key": "k"}),
+            json!({"type": "gcs", "id": "token", "bucket": "symbols", "prefix": "p", "bearer_token": "t"}),
+            json!({"type": "sentry", "id": "sentry:project", "url": "https://sentry.test/api/?_last_upload=1", "token": "t"}),
+        ]
+    }
+
+    #[test]
+    fn a_source_of_each_type_survives_the_form_in_which_it_is_stored() {
+        for json in sources() {
+            let parsed = source(json.clone()).unwrap();
+            let again = source(serde_json::to_value(&parsed).unwrap()).unwrap();
+            assert_eq!(parsed, again, "{json}");
+        }
+    }
+
+    #[test]
+    fn locations_in_buckets_are_written_as_symbolicator_writes_them() {
+        let module = ObjectId {
+            code_id: Some(CodeId::new("aabbccdd".to_owned())),
+            object_type: ObjectType::Elf,
+            ..ObjectId::default()
+        };
+        let first = |at: usize| {
+            let source = source(sources()[at].clone()).unwrap();
+            let locations = source.locations(&module);
+            for (_, location) in &locations {
+                assert!(
+                    source.is_above(&Url::parse(location.as_str()).unwrap()),
+                    "{location}"
+                );
+            }
+            locations.first().map(|(_, location)| location.to_string())
+        };
+        assert_eq!(
+            first(1).unwrap(),
+            "s3://symbols/a%20b/c/aa/bbccdd/executable"
+        );
+        assert_eq!(first(2).unwrap(), "s3://symbols/aa/bbccdd.debug");
+        assert_eq!(first(4).unwrap(), "gs://symbols/p/aa/bbccdd");
+        assert_eq!(first(5), None, "Sentry lists its files");
+    }
+
+    #[test]
+    fn a_location_of_another_bucket_is_not_below_a_source() {
+        let source = source(sources()[1].clone()).unwrap();
+        for bad in [
+            "s3://other/a%20b/c/x",
+            "gs://symbols/a%20b/c/x",
+            "s3://symbols/secret/x",
+            "s3://symbols/a%20b/c/../x",
+            "https://symbols/a%20b/c/x",
+        ] {
+            assert!(!source.is_above(&Url::parse(bad).unwrap()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_bucket_without_sound_access_is_refused_with_the_reason() {
+        for (json, says) in [
+            (json!({"type": "s3", "id": "a", "bucket": "b"}), "region"),
+            (
+                json!({"type": "s3", "id": "a", "bucket": "b/c", "region": "r"}),
+                "the name of a bucket",
+            ),
+            (
+                json!({"type": "s3", "id": "a", "bucket": "b", "region": "evil.test/"}),
+                "the name of a region",
+            ),
+            (
+                json!({"type": "s3", "id": "a", "bucket": "b", "region": ["r", "file:///etc"]}),
+                "must begin with http://",
+            ),
+            (
+                json!({"type": "s3", "id": "a", "bucket": "b", "region": "r", "aws_credentials_provider": "container"}),
+                "the roles of the functions are not lent",
+            ),
+            (
+                json!({"type": "gcs", "id": "a", "bucket": "b", "client_email": "e"}),
+                "`private_key`",
+            ),
+            (
+                json!({"type": "sentry", "id": "a", "url": "ftp://x"}),
+                "must begin with http://",
+            ),
+            (
+                json!({"type": "filesystem", "id": "a", "path": "/etc"}),
+                "unknown variant",
+            ),
+        ] {
+            let error = source(json.clone()).unwrap_err();
+            assert!(error.contains(says), "{json}: {error}");
+        }
+    }
+
+    #[test]
+    fn credentials_of_a_bucket_are_shown_nowhere_and_can_be_dropped() {
+        for json in [
+            json!({"type": "s3", "id": "a", "bucket": "b", "region": "r", "access_key": "0pen", "secret_key": "0pen"}),
+            json!({"type": "gcs", "id": "a", "bucket": "b", "client_email": "e", "private_key": "0pen"}),
+            json!({"type": "gcs", "id": "a", "bucket": "b", "bearer_token": "0pen"}),
+            json!({"type": "sentry", "id": "a", "url": "https://x.test", "cookies": "0pen"}),
+        ] {
+            let source = source(json).unwrap();
+            assert!(!format!("{source:?}").contains("0pen"), "{source:?}");
+            assert!(source.has_credentials());
+            let without = source.clone().without_credentials();
+            assert!(!serde_json::to_string(&without).unwrap().contains("0pen"));
+            assert_eq!(without.configured_key(), source.configured_key());
+        }
     }
 }

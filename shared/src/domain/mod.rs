@@ -3,6 +3,7 @@
 //!
 //! Nothing here depends on a wire format, a store, or the clock.
 
+mod access;
 mod candidate;
 mod companion;
 mod definition;
@@ -20,6 +21,7 @@ mod server;
 mod source;
 mod time;
 
+pub use access::{Access, GcsCredentials, S3Access, S3Credentials};
 pub use candidate::{Candidate, Download};
 pub use companion::CompanionId;
 pub use definition::ConfiguredSource;

@@ -8,7 +8,9 @@ use sha2::{Digest as _, Sha256};
 use url::Url;
 use wildmatch::WildMatch;
 
-use super::{Cause, FileType, FilteredType, Location, Missing, ObjectId, SourceLayout};
+use super::{
+    Access, Cause, FileType, FilteredType, Location, Missing, ObjectId, S3Access, SourceLayout,
+};
 use crate::domain::source::SourceKey;
 
 /// A symbol server.
@@ -25,6 +27,8 @@ pub struct HttpSource {
     pub query: Option<String>,
     /// The headers that are sent with each request, usually credentials.
     pub headers: BTreeMap<String, String>,
+    /// How its files are requested.
+    pub access: Access,
     /// The layout of its files.
     pub layout: SourceLayout,
     /// The filters.
@@ -97,6 +101,14 @@ pub enum InvalidSource {
     /// The URL is invalid.
     #[error("invalid url of source {id}: {problem}")]
     Address {
+        /// The source.
+        id: String,
+        /// The problem.
+        problem: String,
+    },
+    /// A bucket, or the access to it, is invalid.
+    #[error("invalid source {id}: {problem}")]
+    Bucket {
         /// The source.
         id: String,
         /// The problem.
@@ -207,6 +219,7 @@ impl HttpSource {
         Self {
             query: None,
             headers: BTreeMap::new(),
+            access: self.access.without_credentials(),
             ..self
         }
     }
@@ -251,7 +264,7 @@ impl HttpSource {
 
     /// Returns whether requests to the source contain credentials.
     pub fn has_credentials(&self) -> bool {
-        self.query.is_some() || !self.headers.is_empty()
+        self.query.is_some() || !self.headers.is_empty() || self.access.has_credentials()
     }
 
     /// Returns a URL with the query that is sent to this source.
@@ -268,7 +281,7 @@ impl HttpSource {
     pub fn is_above(&self, url: &Url) -> bool {
         let base = self.url.path().trim_end_matches('/');
         let below = url.path().strip_prefix(base);
-        url.origin() == self.url.origin()
+        is_same_origin(url, &self.url)
             && below.is_some_and(|below| below.starts_with('/'))
             && url.query().is_none()
             && url.fragment().is_none()
@@ -276,9 +289,16 @@ impl HttpSource {
             && url.password().is_none()
     }
 
-    /// Returns the possible locations of a module's DIFs, in the order in which they are tried.
+    /// Returns whether the source lists the files of a module, instead of having them at locations
+    /// that can be computed.
+    pub fn lists_files(&self) -> bool {
+        matches!(self.access, Access::Sentry { .. })
+    }
+
+    /// Returns the possible locations of a module's DIFs, in the order in which they are tried;
+    /// none if the source lists its files.
     pub fn locations(&self, module: &ObjectId) -> Vec<(FileType, Location)> {
-        if !self.filters.let_through(module) {
+        if self.lists_files() || !self.filters.let_through(module) {
             return Vec::new();
         }
         let wanted = |file_type: &FileType| {
@@ -311,6 +331,13 @@ impl HttpSource {
         }
         url.into()
     }
+}
+
+/// Returns whether two addresses have the same scheme, host and port. Unlike [`Url::origin`], this
+/// also holds for schemes of our own.
+fn is_same_origin(a: &Url, b: &Url) -> bool {
+    (a.scheme(), a.host(), a.port_or_known_default())
+        == (b.scheme(), b.host(), b.port_or_known_default())
 }
 
 impl Filters {
@@ -395,8 +422,20 @@ impl HttpSource {
             // Credentials do not affect what is found, and do not belong in a key.
             headers: _,
             query: _,
+            access,
         } = self;
-        let url = url.as_str();
+        let url = match access {
+            Access::Http | Access::Gcs(_) => url.to_string(),
+            Access::S3(S3Access {
+                region,
+                endpoint,
+                credentials: _,
+            }) => {
+                let endpoint = endpoint.as_ref().map_or("", Url::as_str);
+                format!("{url} {region} {endpoint}")
+            }
+            Access::Sentry { api } => api.to_string(),
+        };
         // Add a fifth value only if it is set, so that the keys of other sources do not change.
         let text = match is_private {
             false => serde_json::to_string(&(url, layout, filters, is_public)),
@@ -488,10 +527,6 @@ mod tests {
             let problem = source(json).unwrap_err();
             assert!(problem.contains(want), "{json}: {problem}");
         };
-        check(
-            r#"{"type": "s3", "id": "a", "bucket": "b"}"#,
-            "unknown variant `s3`",
-        );
         check(r#"{"type": "http", "id": "a"}"#, "missing field `url`");
         check(
             r#"{"type": "http", "id": "uploads", "url": "http://x"}"#,

@@ -101,13 +101,27 @@ impl SourceSecret {
         })
     }
 
-    /// Returns the key of a source that a request defines.
+    /// Returns the key of a source that a request defines. Credentials that are replaced from time
+    /// to time do not affect it.
     pub fn key_of(&self, source: &HttpSource) -> SourceKey {
-        let definition = serde_json::to_vec(source).expect("its only map has texts as keys");
-        let hash = hmac::sign(&self.first.derived("name"), &definition);
+        let mut lasting = source.clone();
+        lasting.access.take_passing_credentials();
+        let definition = serde_json::to_vec(&lasting).expect("its only map has texts as keys");
+        source.defined_key(self.hash("name", &definition))
+    }
+
+    /// Returns a hash of the credentials that do not affect the key; empty if there are none.
+    pub(super) fn passing_credentials(&self, source: &HttpSource) -> String {
+        let passing = source.access.clone().take_passing_credentials();
+        passing.map_or_else(String::new, |passing| {
+            self.hash("passing", passing.as_bytes())
+        })
+    }
+
+    fn hash(&self, used_to: &str, bytes: &[u8]) -> String {
+        let hash = hmac::sign(&self.first.derived(used_to), bytes);
         let digits = hash.as_ref().iter().take(16);
-        let hash: String = digits.map(|byte| format!("{byte:02x}")).collect();
-        source.defined_key(hash)
+        digits.map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Encrypts bytes for one purpose. The result begins with the number of the secret. Each nonce
@@ -177,23 +191,26 @@ pub(super) async fn keep(
     source: &HttpSource,
 ) -> Result<(), Fault> {
     let definition = serde_json::to_vec(source).expect("its only map has texts as keys");
+    let passing_credentials = secret.passing_credentials(source);
     let nonce = update.invocation.nonce();
     let encrypted = secret.encrypt(nonce, &key.to_string(), &definition)?;
     let now = update.invocation.now();
     let item = Item::Source(SourceDefinition {
         key: key.clone(),
         encrypted,
+        passing_credentials: passing_credentials.clone(),
         expires_at: now.plus(LIFETIME),
     });
-    let is_kept = |present: &Item| is_kept(present, now);
+    let is_kept = |present: &Item| is_kept(present, &passing_credentials, now);
     update.put(&ItemKey::source(key), item, is_kept).await?;
     Ok(())
 }
 
-/// Returns whether a definition is stored and expires late enough: after any build that a request
-/// at `now` could start.
-pub(super) fn is_kept(item: &Item, now: Timestamp) -> bool {
-    matches!(item, Item::Source(kept) if kept.expires_at > now.plus(RENEWED_BEFORE))
+/// Returns whether a definition is stored with these passing credentials, and expires late enough:
+/// after any build that a request at `now` could start.
+pub(super) fn is_kept(item: &Item, passing_credentials: &str, now: Timestamp) -> bool {
+    matches!(item, Item::Source(kept) if kept.expires_at > now.plus(RENEWED_BEFORE)
+        && kept.passing_credentials == passing_credentials)
 }
 
 /// Returns a stored definition; `None` if there is none, it has expired, or it was encrypted with
@@ -238,6 +255,27 @@ mod tests {
         assert_ne!(key, secret(SECRET).key_of(&source("b")));
         assert_ne!(key, secret(OTHER).key_of(&source("a")));
         assert!(!source("a").configured_key().is_defined());
+    }
+
+    #[test]
+    fn a_token_that_is_replaced_every_hour_does_not_change_the_key() {
+        let gcs = |token: &str| -> HttpSource {
+            let json =
+                serde_json::json!({"type": "gcs", "id": "a", "bucket": "b", "bearer_token": token});
+            serde_json::from_value(json).unwrap()
+        };
+        let secret = secret(SECRET);
+        assert_eq!(secret.key_of(&gcs("1")), secret.key_of(&gcs("2")));
+        assert_ne!(
+            secret.passing_credentials(&gcs("1")),
+            secret.passing_credentials(&gcs("2"))
+        );
+        assert_eq!(secret.passing_credentials(&source("a")), "");
+        let sentry = |token: &str| -> HttpSource {
+            let json = serde_json::json!({"type": "sentry", "id": "a", "url": "http://x.test", "token": token});
+            serde_json::from_value(json).unwrap()
+        };
+        assert_ne!(secret.key_of(&sentry("1")), secret.key_of(&sentry("2")));
     }
 
     #[test]

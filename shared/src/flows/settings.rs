@@ -116,6 +116,7 @@ impl Server {
             url,
             query: _,
             headers: _,
+            access,
             layout,
             filters,
             is_public: _,
@@ -126,6 +127,7 @@ impl Server {
         self.is_open
             && !definition.has_credentials()
             && (&own.id, &own.url, &own.layout, &own.filters) == (id, url, layout, filters)
+            && own.access == *access
     }
 }
 

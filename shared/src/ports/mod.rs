@@ -21,4 +21,4 @@ pub use error::{Fault, FaultKind};
 pub use queues::{Needs, QueueMessage, Queues, Received, ReconcileMessage, RequestedModule};
 pub use records::{Consistency, Cursor, Page, RecordStore, Removed, Replaced, Segment};
 pub use secrets::{SecretError, SecretName, SecretService, Secrets};
-pub use servers::{Concerns, FileQuery, IncomingDif, ServerFailure, SymbolServers};
+pub use servers::{Concerns, FileQuery, IncomingDif, ListQuery, ServerFailure, SymbolServers};

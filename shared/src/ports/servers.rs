@@ -7,13 +7,29 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 
-use crate::domain::{HttpSource, Location, Missing, SourceKey};
+use crate::domain::{CodeId, DebugId, FileType, HttpSource, Location, Missing, SourceKey};
 
 /// Downloads DIFs from symbol servers.
 #[async_trait]
 pub trait SymbolServers: fmt::Debug + Send + Sync {
     /// Starts a download.
     async fn get(&self, query: FileQuery<'_>) -> Result<IncomingDif, ServerFailure>;
+
+    /// Returns the files of a module in a source that lists them, in the order of the listing.
+    async fn list(&self, query: ListQuery<'_>) -> Result<Vec<(FileType, Location)>, ServerFailure>;
+}
+
+/// A module whose files a source lists ([`HttpSource::lists_files`]).
+#[derive(Clone, Copy, Debug)]
+pub struct ListQuery<'a> {
+    /// The key of the source.
+    pub key: &'a SourceKey,
+    /// The definition of the source.
+    pub source: &'a HttpSource,
+    /// The debug id of the module.
+    pub debug_id: Option<DebugId>,
+    /// The code id of the module.
+    pub code_id: Option<&'a CodeId>,
 }
 
 /// A file that is sought on a symbol server.

@@ -24,6 +24,7 @@ mod reconcile;
 mod requests;
 mod sample;
 mod secrets;
+mod sources;
 mod stack;
 mod symbol_server;
 mod template;

@@ -20,6 +20,8 @@
 //! This module knows neither the content of the files nor their size limits.
 
 mod address;
+mod addresses;
+mod sentry;
 mod status;
 mod symsrv;
 
@@ -32,17 +34,20 @@ use async_trait::async_trait;
 use futures::stream::StreamExt;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{
-    ACCEPT_ENCODING, CONTENT_LENGTH, ETAG, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED,
-    LOCATION, USER_AGENT,
+    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, ETAG, HeaderMap, HeaderName, HeaderValue,
+    LAST_MODIFIED, LOCATION, USER_AGENT,
 };
 use reqwest::{Response, Url, redirect};
 
 use self::address::Reach;
+use self::addresses::FileAddress;
 use self::status::{Refusal, Retry};
 use self::symsrv::Tiers;
 use crate::adapters::backoff::pause;
-use crate::domain::{Cause, HttpSource, Location, Missing, SourceKey};
-use crate::ports::{Concerns, FileQuery, IncomingDif, ServerFailure, SymbolServers};
+use crate::domain::{
+    Access, Cause, FileType, GcsCredentials, HttpSource, Location, Missing, SourceKey,
+};
+use crate::ports::{Concerns, FileQuery, IncomingDif, ListQuery, ServerFailure, SymbolServers};
 
 /// Time limit for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -56,11 +61,11 @@ const MAX_REDIRECTS: usize = 5;
 /// Attempts per request to a server that fails.
 const MAX_ATTEMPTS: u32 = 3;
 
-/// The value of the `User-Agent` header.
 /// The header with the checksum of the requested file. NuGet's symbol server requires it: "Symbol
 /// server", <https://github.com/dotnet/symstore>, "SSQP Key Conventions".
 const SYMBOL_CHECKSUM: HeaderName = HeaderName::from_static("symbolchecksum");
 
+/// The value of the `User-Agent` header.
 const AGENT: &str = concat!("symdepot/", env!("CARGO_PKG_VERSION"));
 
 /// Fetches DIFs from symbol servers.
@@ -69,6 +74,8 @@ pub struct HttpServers {
     clients: HttpClients,
     allow_private: bool,
     tiers: Tiers,
+    /// Returns the time since 1970, for signatures.
+    now: fn() -> Duration,
 }
 
 /// The HTTP clients: two for each reach. Each is built on first use, because reading the root
@@ -118,7 +125,7 @@ struct ServerQuery<'a> {
 impl ServerQuery<'_> {
     /// Returns whether an address has the source's own origin.
     fn owns(self, url: &Url) -> bool {
-        url.origin() == self.source.url.origin()
+        url.origin() == addresses::own(self.source).origin()
     }
 
     /// Returns the networks that a connection to this address may reach.
@@ -127,7 +134,7 @@ impl ServerQuery<'_> {
         if !is_private || !self.owns(url) {
             return Reach::Public;
         }
-        let is_local = match self.source.url.host() {
+        let is_local = match addresses::own(self.source).host() {
             Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
             Some(url::Host::Ipv4(ip)) => address::is_local(ip.into()),
             Some(url::Host::Ipv6(ip)) => address::is_local(ip.into()),
@@ -149,15 +156,17 @@ impl HttpServers {
             clients: HttpClients::default(),
             allow_private,
             tiers: Tiers::default(),
+            now: || Duration::ZERO,
         }
     }
 
-    /// Makes cached knowledge about servers expire by the wall clock as well; `wall_clock` returns
-    /// the time since 1970.
+    /// Signs requests by the wall clock, and makes cached knowledge about servers expire by it as
+    /// well; `wall_clock` returns the time since 1970. Without it, signatures are not valid.
     #[must_use]
     pub fn with_wall_clock(self, wall_clock: fn() -> Duration) -> Self {
         Self {
             tiers: Tiers::by_wall_clock(wall_clock),
+            now: wall_clock,
             ..self
         }
     }
@@ -217,16 +226,49 @@ impl HttpServers {
         }
     }
 
+    /// Requests a listing once.
+    async fn list_once(&self, query: ListQuery<'_>) -> Result<Vec<(FileType, Location)>, Refusal> {
+        let Access::Sentry { api } = &query.source.access else {
+            return Ok(Vec::new());
+        };
+        let asked = ServerQuery {
+            key: query.key,
+            source: query.source,
+            checksum: None,
+        };
+        let response = self.follow(asked, sentry::listing(api, query)).await?;
+        let text = short_text(response, sentry::MAX_LISTING_BYTES).await?;
+        sentry::files(&query.source.url, &text).map_err(Refusal::forever)
+    }
+
     /// Sends a request once and follows redirects. The headers and the query of the source are sent
     /// to the source only.
     async fn ask(&self, asked: ServerQuery<'_>, begin: &Url) -> Result<Response, Refusal> {
         let source = asked.source;
-        let mut url = begin.clone();
-        // In a redirect, the server chooses the query.
-        let mut sent = match source.is_above(begin) {
-            true => source.with_query(begin),
-            false => begin.clone(),
+        let address = match source.is_above(begin) {
+            true => addresses::of(source, begin, (self.now)()).map_err(Refusal::forever)?,
+            // The target of a pointer.
+            false => FileAddress {
+                sent: begin.clone(),
+                shown: begin.clone(),
+            },
         };
+        self.follow(asked, address).await
+    }
+
+    /// Sends a request to an address and follows redirects. In a redirect, the server chooses the
+    /// query.
+    async fn follow(
+        &self,
+        asked: ServerQuery<'_>,
+        address: FileAddress,
+    ) -> Result<Response, Refusal> {
+        let source = asked.source;
+        let begin = address.shown.clone();
+        let FileAddress {
+            mut sent,
+            shown: mut url,
+        } = address;
         for _ in 0..=MAX_REDIRECTS {
             let reach = match self.allow_private {
                 true => Reach::Everything,
@@ -241,7 +283,11 @@ impl HttpServers {
                 .await
                 .map_err(|error| failed(&url, is_own, &error))?;
             if !response.status().is_redirection() {
-                return status::judge(response, &url, is_own);
+                let judged = status::judge(response, &url, is_own);
+                return judged.map_err(|refusal| match source.access {
+                    Access::S3(_) if is_own => with_hint(refusal),
+                    _ => refusal,
+                });
             }
             let next = response
                 .headers()
@@ -264,7 +310,7 @@ impl HttpServers {
         }
         Err(Refusal::forever(format!(
             "{} redirects more than {MAX_REDIRECTS} times",
-            place(begin)
+            place(&begin)
         )))
     }
 }
@@ -278,6 +324,12 @@ fn headers(asked: ServerQuery<'_>, is_own: bool) -> HeaderMap {
         if let Some(checksum) = checksum {
             headers.insert(SYMBOL_CHECKSUM, checksum);
         }
+        if let Access::Gcs(GcsCredentials::Token(token)) = &asked.source.access
+            && let Ok(mut value) = format!("Bearer {token}").parse::<HeaderValue>()
+        {
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
         for (name, value) in &asked.source.headers {
             if let (Ok(name), Ok(mut value)) =
                 (name.parse::<HeaderName>(), value.parse::<HeaderValue>())
@@ -290,6 +342,17 @@ fn headers(asked: ServerQuery<'_>, is_own: bool) -> HeaderMap {
     // Compression in transit would hide the size of the file.
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers
+}
+
+/// Adds why S3 may refuse to send a file that does not exist: Amazon S3 API Reference, "GetObject",
+/// "Permissions".
+fn with_hint(mut refusal: Refusal) -> Refusal {
+    if refusal.missing.cause == Cause::PermissionDenied {
+        refusal.missing.detail.push_str(
+            "; S3 also answers this for a file that does not exist, if the credentials lack `s3:ListBucket`",
+        );
+    }
+    refusal
 }
 
 /// Refuses IP addresses outside of the reach. Host names are checked when they are resolved.
@@ -327,26 +390,47 @@ fn place(url: &Url) -> String {
 #[async_trait]
 impl SymbolServers for HttpServers {
     async fn get(&self, query: FileQuery<'_>) -> Result<IncomingDif, ServerFailure> {
-        let mut attempts = 0;
+        let mut attempts = Attempts::default();
         loop {
-            let refusal = match self.find(query).await {
+            match self.find(query).await {
                 Ok(response) => return Ok(download(response, query.location)),
-                Err(refusal) => refusal,
-            };
-            attempts += 1;
-            if attempts == MAX_ATTEMPTS || !matches!(refusal.retry, Retry::Soon) {
-                let retry_after = match refusal.retry {
-                    Retry::After(retry_after) => Some(retry_after),
-                    Retry::Soon | Retry::Never => None,
-                };
-                return Err(ServerFailure {
-                    missing: refusal.missing,
-                    retry_after,
-                    concerns: refusal.concerns,
-                });
+                Err(refusal) => attempts.pause_after(refusal).await?,
             }
-            pause(attempts).await;
         }
+    }
+
+    async fn list(&self, query: ListQuery<'_>) -> Result<Vec<(FileType, Location)>, ServerFailure> {
+        let mut attempts = Attempts::default();
+        loop {
+            match self.list_once(query).await {
+                Ok(files) => return Ok(files),
+                Err(refusal) => attempts.pause_after(refusal).await?,
+            }
+        }
+    }
+}
+
+/// The attempts of a request so far.
+#[derive(Default)]
+struct Attempts(u32);
+
+impl Attempts {
+    /// Waits before the next attempt; fails if there is none.
+    async fn pause_after(&mut self, refusal: Refusal) -> Result<(), ServerFailure> {
+        self.0 += 1;
+        if self.0 == MAX_ATTEMPTS || !matches!(refusal.retry, Retry::Soon) {
+            let retry_after = match refusal.retry {
+                Retry::After(retry_after) => Some(retry_after),
+                Retry::Soon | Retry::Never => None,
+            };
+            return Err(ServerFailure {
+                missing: refusal.missing,
+                retry_after,
+                concerns: refusal.concerns,
+            });
+        }
+        pause(self.0).await;
+        Ok(())
     }
 }
 

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 
 use super::blobs::etag;
-use crate::domain::{Location, Missing};
-use crate::ports::{Concerns, FileQuery, IncomingDif, ServerFailure, SymbolServers};
+use crate::domain::{FileType, Location, Missing};
+use crate::ports::{Concerns, FileQuery, IncomingDif, ListQuery, ServerFailure, SymbolServers};
 
 /// Bytes per chunk of a response body.
 const PIECE_BYTES: usize = 4096;
@@ -23,6 +23,8 @@ pub struct MemoryServers {
 
 #[derive(Debug, Default)]
 struct ServerState {
+    /// The files that sources list, or why they do not.
+    listing: Option<Result<Vec<(FileType, Location)>, ServerFailure>>,
     answers: BTreeMap<Location, Result<Bytes, ServerFailure>>,
     pauses: BTreeMap<Location, Duration>,
     asked: Vec<Location>,
@@ -39,6 +41,11 @@ impl MemoryServers {
         self.lock()
             .answers
             .insert(location.clone(), Ok(body.into()));
+    }
+
+    /// Makes sources that list their files list these from now on, for any module.
+    pub fn list_files(&self, files: Result<Vec<(FileType, Location)>, ServerFailure>) {
+        self.lock().listing = Some(files);
     }
 
     /// Makes a location fail from now on.
@@ -68,6 +75,12 @@ impl MemoryServers {
 
 #[async_trait]
 impl SymbolServers for MemoryServers {
+    async fn list(&self, query: ListQuery<'_>) -> Result<Vec<(FileType, Location)>, ServerFailure> {
+        let mut state = self.lock();
+        state.asked.push(Location::new(query.source.url.as_str()));
+        state.listing.clone().unwrap_or(Ok(Vec::new()))
+    }
+
     async fn get(&self, query: FileQuery<'_>) -> Result<IncomingDif, ServerFailure> {
         let location = query.location;
         let mut state = self.lock();

@@ -342,6 +342,13 @@ impl Build<'_> {
     async fn probe(&self, source: &HttpSource, sought: &Sought, kinds: &[Kind]) -> ServerAnswer {
         let module = self.module;
         let mut search = Search::default();
+        if source.lists_files() {
+            let files = self.list(source, sought, &mut search).await;
+            return match files.is_empty() {
+                true => ServerAnswer::Nothing(search),
+                false => ServerAnswer::Has,
+            };
+        }
         for (file_type, location) in &sought.locations {
             if !kinds.iter().any(|kind| kind.comes_of(*file_type)) {
                 continue;

@@ -16,10 +16,15 @@ use super::builder::{Build, Builder, OpenDif, RESERVE};
 use super::made::NotMade;
 use crate::cache::{CallOutcome, Dif, DifCopy, Kind, ModuleKey, Sought};
 use crate::domain::{
-    Candidate, Cause, DifRef, Download, Features, HttpSource, Location, Missing, ObjectMeta,
-    Quality, Rank, Sequencer, SourceKey, Written,
+    Candidate, Cause, DifRef, Download, Features, FileType, HttpSource, Location, Missing,
+    ObjectMeta, Quality, Rank, Sequencer, SourceKey, Written,
 };
-use crate::ports::{Concerns, DifError, DifStat, Fault, ParseError, Parser, ServerFailure};
+use crate::ports::{
+    Concerns, DifError, DifStat, Fault, ListQuery, ParseError, Parser, ServerFailure,
+};
+
+/// How long a miss of a source that lists its files is cached.
+const RETRY_LISTED_MISSES_AFTER: Duration = Duration::from_secs(60);
 
 /// The maximum number of buffers of a download that wait to be copied.
 const WAITING_BUFFERS: usize = 4;
@@ -192,6 +197,41 @@ impl Build<'_> {
         tokio::join!(fetch, copy)
     }
 
+    /// Returns the files of the module that a source lists, in the order in which they are tried. A
+    /// failure, or an empty listing, is recorded as a candidate at the address of all files.
+    pub(super) async fn list(
+        &self,
+        source: &HttpSource,
+        sought: &Sought,
+        search: &mut Search,
+    ) -> Vec<(FileType, Location)> {
+        let began = self.invocation.elapsed();
+        let query = ListQuery {
+            key: &self.module.source,
+            source,
+            debug_id: sought.debug_id,
+            code_id: sought.code_id.as_ref(),
+        };
+        let types = sought.object_type.file_types();
+        let place = |file_type: &FileType| types.iter().position(|known| known == file_type);
+        let failure = match self.builder.servers.list(query).await {
+            Ok(files) => {
+                let mut files = files;
+                files.retain(|(file_type, _)| place(file_type).is_some());
+                files.sort_by_key(|(file_type, _)| place(file_type));
+                if !files.is_empty() {
+                    return files;
+                }
+                of_the_file(Missing::not_found())
+            }
+            Err(failure) => failure,
+        };
+        let took = self.invocation.elapsed() - began;
+        let location = Location::new(source.url.as_str());
+        search.note(self.module, &location, failure, took);
+        Vec::new()
+    }
+
     async fn copy_of(&self, dif: &Dif) -> Result<Option<DifCopy>, Fault> {
         let key = dif.module.copy(&dif.file.location);
         let copy: Option<DifCopy> = self.builder.records.one(key).await?;
@@ -235,7 +275,11 @@ impl Downloads<'_> {
         search: &mut Search,
     ) -> Result<(), DifError> {
         let module = self.build.module;
-        for (file_type, location) in &sought.locations {
+        let listed = match self.source.lists_files() {
+            true => self.build.list(self.source, sought, search).await,
+            false => Vec::new(),
+        };
+        for (file_type, location) in sought.locations.iter().chain(&listed) {
             if kinds.iter().all(|kind| search.serves_well(*kind)) {
                 break;
             }
@@ -338,11 +382,18 @@ impl Search {
     }
 
     /// Returns how long a miss is cached: the `Retry-After` of the server, or the configured time
-    /// for files that a public server does not have. Otherwise the cause determines the time.
+    /// for files that a public server does not have, or a source does not list. Otherwise the cause
+    /// determines the time.
     pub(super) fn retry_after(&self, source: &HttpSource, settings: &Settings) -> Option<Duration> {
-        let is_absent = source.is_public && self.difs.is_empty() && self.failure.is_none();
-        let public = is_absent.then_some(settings.retry_public_misses_after);
-        self.retry_after.or(public)
+        let is_absent = self.difs.is_empty() && self.failure.is_none();
+        let miss = match source.lists_files() {
+            // A new upload to such a source is expected to be found soon.
+            true => Some(RETRY_LISTED_MISSES_AFTER),
+            false => source
+                .is_public
+                .then_some(settings.retry_public_misses_after),
+        };
+        self.retry_after.or(miss.filter(|_| is_absent))
     }
 
     /// Returns whether no other file could serve a kind better than those that were found.

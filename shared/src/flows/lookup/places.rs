@@ -9,7 +9,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use super::finder::CacheFinder;
 use super::items::ItemQuery;
 use crate::api::symbolicator::Selected;
-use crate::cache::{ItemKey, ModuleKey, Sought};
+use crate::cache::{ItemKey, ModuleKey, Sought, Stored};
 use crate::domain::{FileType, HttpSource, Location, ModuleId, ObjectId, Scope, SourceKey};
 use crate::flows::definitions;
 use crate::flows::symbolicator::CALLS_IN_FLIGHT;
@@ -65,15 +65,16 @@ impl CacheFinder<'_> {
         let items = defined.iter().map(|(key, _)| ItemKey::source(key));
         let wanted: Vec<ItemQuery> = items.map(ItemQuery::alone).collect();
         let loaded = self.load_items(&wanted, Consistency::Strong).await?;
-        let is_kept = |item: &Option<std::sync::Arc<crate::cache::Stored>>| {
-            let item = item.as_deref();
-            item.is_some_and(|stored| definitions::is_kept(&stored.item, self.invocation.now()))
-        };
-        let unkept = defined.into_iter().zip(&loaded);
-        let unkept = unkept
-            .filter(|(_, item)| !is_kept(item))
-            .map(|(source, _)| source);
         if let Some(secret) = secret {
+            let now = self.invocation.now();
+            let is_kept = |source: &HttpSource, item: Option<&Stored>| {
+                let passing = secret.passing_credentials(source);
+                item.is_some_and(|stored| definitions::is_kept(&stored.item, &passing, now))
+            };
+            let unkept = defined.into_iter().zip(&loaded);
+            let unkept = unkept
+                .filter(|((_, source), item)| !is_kept(source, item.as_deref()))
+                .map(|(source, _)| source);
             let keeps = unkept.map(|(key, source)| async move {
                 definitions::keep(self.service.update(self.invocation), secret, key, source)
                     .await?;
@@ -107,13 +108,19 @@ impl CacheFinder<'_> {
             {
                 Some(source) => {
                     let (module, locations) = located(source, module);
-                    let sought = seek(&module, locations);
+                    let sought = Sought {
+                        is_listed: source.lists_files(),
+                        ..seek(&module, locations)
+                    };
                     let is_everybodys = source.is_public && defined.is_none();
                     let scope = match is_everybodys {
                         true => Scope::Global,
                         false => scope.clone(),
                     };
-                    let is_sought = !sought.locations.is_empty();
+                    let is_sought = match sought.is_listed {
+                        true => id.is_some(),
+                        false => !sought.locations.is_empty(),
+                    };
                     places
                         .extend(is_sought.then(|| ModuleKey::server(scope, key.clone(), &sought)));
                 }
@@ -138,6 +145,9 @@ fn located<'a>(
     module: &'a ObjectId,
 ) -> (Cow<'a, ObjectId>, Vec<(FileType, Location)>) {
     let locations = source.locations(module);
+    if source.lists_files() {
+        return (Cow::Borrowed(module), locations);
+    }
     if module.debug_id.is_some() && module.code_id.is_some() {
         let without_code_id = ObjectId {
             code_id: None,

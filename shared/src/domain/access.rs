@@ -1,0 +1,124 @@
+//! Access to sources that are not plain HTTP servers: buckets in S3 and Google Cloud Storage, and
+//! Sentry.
+
+use std::fmt;
+
+use url::Url;
+
+/// How the files of a source are requested.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// At the address of the location.
+    Http,
+    /// In a bucket of S3, or of a service with the same API.
+    S3(S3Access),
+    /// In a bucket of Google Cloud Storage.
+    Gcs(GcsCredentials),
+    /// From Sentry's API for debug information files. It lists the files of a module.
+    Sentry {
+        /// The address of the API.
+        api: Url,
+    },
+}
+
+/// Access to a bucket of S3.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct S3Access {
+    /// The name of the region.
+    pub region: String,
+    /// The address of another service with the API of S3. Buckets are addressed by path.
+    pub endpoint: Option<Url>,
+    /// The credentials.
+    pub credentials: S3Credentials,
+}
+
+/// Credentials for a bucket of S3.
+#[derive(Clone, PartialEq, Eq)]
+pub enum S3Credentials {
+    /// None: the bucket is public.
+    Anonymous,
+    /// An access key.
+    Keys {
+        /// Its id.
+        access_key: String,
+        /// The secret.
+        secret_key: String,
+        /// The token of a session, which ends soon.
+        session_token: Option<String>,
+    },
+}
+
+/// Credentials for a bucket of Google Cloud Storage.
+#[derive(Clone, PartialEq, Eq)]
+pub enum GcsCredentials {
+    /// The key of a service account.
+    ServiceAccount {
+        /// The e-mail address of the account.
+        email: String,
+        /// The private key: PKCS #8 in PEM.
+        private_key: String,
+    },
+    /// An access token, which ends soon.
+    Token(String),
+}
+
+/// Credentials are not shown.
+impl fmt::Debug for S3Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("S3Credentials")
+    }
+}
+
+/// Credentials are not shown.
+impl fmt::Debug for GcsCredentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GcsCredentials")
+    }
+}
+
+impl Access {
+    /// Returns whether requests contain credentials.
+    pub fn has_credentials(&self) -> bool {
+        match self {
+            Self::Http | Self::Sentry { .. } => false,
+            Self::S3(access) => access.credentials != S3Credentials::Anonymous,
+            Self::Gcs(_) => true,
+        }
+    }
+
+    /// Returns the access without credentials.
+    #[must_use]
+    pub fn without_credentials(self) -> Self {
+        match self {
+            Self::S3(access) => Self::S3(S3Access {
+                credentials: S3Credentials::Anonymous,
+                ..access
+            }),
+            Self::Gcs(_) => Self::Gcs(GcsCredentials::Token(String::new())),
+            Self::Http | Self::Sentry { .. } => self,
+        }
+    }
+
+    /// Removes credentials that are replaced every hour or so. Returns them.
+    pub fn take_passing_credentials(&mut self) -> Option<String> {
+        match self {
+            Self::S3(access) => {
+                let S3Credentials::Keys {
+                    access_key,
+                    secret_key,
+                    session_token: Some(token),
+                } = &access.credentials
+                else {
+                    return None;
+                };
+                let passing = format!("{access_key}\n{secret_key}\n{token}");
+                access.credentials = S3Credentials::Anonymous;
+                Some(passing)
+            }
+            Self::Gcs(GcsCredentials::Token(token)) => Some(std::mem::take(token)),
+            Self::Gcs(GcsCredentials::ServiceAccount { .. }) | Self::Http | Self::Sentry { .. } => {
+                None
+            }
+        }
+    }
+}

@@ -15,7 +15,7 @@ use crate::domain::source::SourceKey;
 
 /// A symbol server.
 ///
-/// Its JSON form is that of [`definition`](super::definition).
+/// Its JSON form is in `domain/definition.rs`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HttpSource {
     /// The id, by which requests refer to it and under which candidates are shown.

@@ -37,7 +37,7 @@ pub struct Options {
     pub concurrency: usize,
     /// The maximum number of queue events that one function processes at the same time, whatever
     /// the limits of its queues add up to. `None`: two for each core and at least four, or fewer if
-    /// the machine's memory or disk does not suffice ([`machine`]).
+    /// the machine's memory or disk does not suffice ([`machine`](super::machine)).
     pub event_concurrency: Option<usize>,
     /// The machine to divide among the processes of the functions; `None`: this machine.
     pub machine: Option<Machine>,

@@ -1036,7 +1036,7 @@ async fn a_wrong_signature_is_refused() {
         ..LOCAL
     };
     let unknown = KeyPair {
-        access_key_id: "somebody",
+        access_key_id: "unknown",
         ..LOCAL
     };
     for keys in [wrong, unknown] {

@@ -454,11 +454,11 @@ async fn an_override_of_a_function_that_is_not_there_is_refused() {
     let mut options = options(folder.path());
     options
         .timeouts
-        .insert("nobody".to_owned(), Duration::from_secs(1));
+        .insert("no-function".to_owned(), Duration::from_secs(1));
     let error = Stack::start(options).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the template has no function nobody; it has probe-function, sweeper"
+        "the template has no function no-function; it has probe-function, sweeper"
     );
 }
 

@@ -250,9 +250,9 @@ fn a_duplicate_key_is_refused() {
 fn a_dangling_dependency_is_refused() {
     let error = error(
         "    Type: AWS::Serverless::HttpApi",
-        "    Type: AWS::Serverless::HttpApi\n    DependsOn: Nobody",
+        "    Type: AWS::Serverless::HttpApi\n    DependsOn: Nothing",
     );
-    assert!(error.message.contains("DependsOn Nobody"), "{error}");
+    assert!(error.message.contains("DependsOn Nothing"), "{error}");
 }
 
 #[test]

@@ -485,7 +485,11 @@ mod tests {
     #[test]
     fn leftovers_with_our_name_are_removed_at_the_start_and_others_kept() {
         let (folder, _) = space(0);
-        for name in ["symdepot-scratch-1", "symdepot-scratch-2", "somebody-else"] {
+        for name in [
+            "symdepot-scratch-1",
+            "symdepot-scratch-2",
+            "another-program",
+        ] {
             let named = tempfile::Builder::new()
                 .prefix(name)
                 .tempfile_in(folder.path());

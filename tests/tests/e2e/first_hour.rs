@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use symdepot_tests::stack::{checkout, until};
 use tempfile::TempDir;
 
-use crate::told::get;
+use crate::explain::get;
 use crate::{PATIENCE, Running};
 
 const PROGRAM: &str = "int at(int *p) { return *p; }\nint main() { return at((int *)8); }\n";

@@ -13,6 +13,7 @@ mod chaos;
 mod copies;
 mod cost;
 mod crash;
+mod explain;
 mod first_hour;
 mod hostile;
 mod kills;
@@ -28,7 +29,6 @@ mod sources;
 mod stack;
 mod symbol_server;
 mod template;
-mod told;
 mod uploads;
 
 use std::time::Duration;

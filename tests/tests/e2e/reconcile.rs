@@ -16,7 +16,7 @@ const KEY: &str = "global/crash.debug";
 #[tokio::test]
 async fn an_upload_whose_event_was_lost_is_applied_after_the_next_prune_run() {
     let running = Running::start_with(|options| options.variable("RECONCILE_AFTER", 0)).await;
-    let running = while_nobody_is_told(running, async |client| {
+    let running = without_events(running, async |client| {
         client.upload(KEY, bytes_of("elf/crash.debug")).await
     })
     .await;
@@ -46,7 +46,7 @@ async fn an_upload_whose_event_was_lost_is_applied_after_the_next_prune_run() {
 async fn a_removal_whose_event_was_lost_is_applied_after_the_next_prune_run() {
     let running = Running::start_with(|options| options.variable("RECONCILE_AFTER", 0)).await;
     running.upload(KEY, bytes_of("elf/crash.debug")).await;
-    let running = while_nobody_is_told(running, async |client| client.remove(KEY).await).await;
+    let running = without_events(running, async |client| client.remove(KEY).await).await;
     let client = running.client();
     running.idle().await;
     assert_eq!(running.state_of(KEY).await.0, "applied");
@@ -63,7 +63,7 @@ async fn a_removal_whose_event_was_lost_is_applied_after_the_next_prune_run() {
 
 /// Stops a stack, changes its buckets through an S3 endpoint that sends no events, and starts the
 /// stack again.
-async fn while_nobody_is_told<E: std::fmt::Debug>(
+async fn without_events<E: std::fmt::Debug>(
     Running { stack, folder }: Running,
     change: impl AsyncFnOnce(&Client) -> Result<(), E>,
 ) -> Running {

@@ -134,7 +134,7 @@ fn assert_nowhere(text: &str, what: &str) {
 }
 
 /// Sends a GET request and returns the text of the response.
-async fn told(running: &Running, path: &str) -> String {
+async fn response_to(running: &Running, path: &str) -> String {
     let client = running.client();
     let request = client.request(Method::GET, path);
     client.send("GET request", request).await.unwrap().text
@@ -181,7 +181,7 @@ async fn secrets_in_any_field_of_a_source_reach_only_its_server() {
         let id = pending.body["request_id"].as_str().unwrap().to_owned();
         answers.push(("a pending response", pending.text));
         running.idle().await;
-        let completed = told(&running, &format!("/requests/{id}?timeout=20")).await;
+        let completed = response_to(&running, &format!("/requests/{id}?timeout=20")).await;
         let completed_body: Value = serde_json::from_str(&completed).unwrap();
         crash::assert_symbolicated(&completed_body);
         assert!(completed.contains("candidates"), "{completed}");
@@ -190,12 +190,12 @@ async fn secrets_in_any_field_of_a_source_reach_only_its_server() {
     let module = crash::sample_module();
     let names = ["debug_id", "code_id", "type", "code_file", "debug_file"];
     let pairs = names.map(|name| format!("{name}={}", module[name].as_str().unwrap()));
-    let explained = told(&running, &format!("/explain?{}", pairs.join("&"))).await;
+    let explained = response_to(&running, &format!("/explain?{}", pairs.join("&"))).await;
     assert!(explained.contains("configured-native#"), "{explained}");
     answers.push(("GET /explain", explained));
-    answers.push(("GET /wanted", told(&running, "/wanted").await));
+    answers.push(("GET /wanted", response_to(&running, "/wanted").await));
     client.prune(false).await.unwrap();
-    answers.push(("GET /rollout", told(&running, "/rollout").await));
+    answers.push(("GET /rollout", response_to(&running, "/rollout").await));
 
     // The secrets were sent to their server.
     for id in ["configured-native", "configured-symsrv", "defined-native"] {

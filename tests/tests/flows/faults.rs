@@ -458,7 +458,9 @@ async fn a_sweep_of_leftovers_survives_each_fault() {
         let named = symcache_of(&world);
         let (folder, _) = named.rsplit_once('/').unwrap();
         let orphan = format!("{folder}/{}", Token::from_random(7));
-        world.caches.overwrite(&orphan, b"nobody names it".to_vec());
+        world
+            .caches
+            .overwrite(&orphan, b"no record names it".to_vec());
         keep(&world, "{}").await.unwrap();
         let invocation = world.invocation(HOUR);
         let update = Update {
@@ -467,7 +469,7 @@ async fn a_sweep_of_leftovers_survives_each_fault() {
             invocation: &invocation,
         };
         let vanished = Change::TakeLease {
-            holder: "somebody who vanished".to_owned(),
+            holder: "a holder that was killed".to_owned(),
             token: invocation.token(),
             deadline: invocation.deadline(),
         };

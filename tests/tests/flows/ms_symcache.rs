@@ -162,7 +162,7 @@ async fn a_version_that_the_client_has_is_not_sent_again() {
 async fn a_pdb_is_transcoded_once_on_request() {
     let world = World::with(transcodes(&["3.1.0"]));
     world.upload("global/crash.pdb", PDB).await;
-    assert_eq!(world.derivations.transcoded(), 0, "nobody asked");
+    assert_eq!(world.derivations.transcoded(), 0, "no build was requested");
     let pending = SymCacheResponse::Pending(Duration::from_secs(1));
     assert_eq!(request_build(&world, "3.1.0", None).await, pending);
     assert_eq!(request_build(&world, "3.1.0", None).await, pending);
@@ -464,7 +464,7 @@ async fn a_pdb_without_an_upload_is_fetched_from_a_server_and_copied() {
     assert_eq!(
         world.derivations.derived(),
         0,
-        "nobody asked for other caches"
+        "no other cache was requested"
     );
     // A newer transcoder uses the copy.
     let world = world.deployed_with(transcodes(&["3.2.0"]));

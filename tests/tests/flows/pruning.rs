@@ -81,7 +81,7 @@ async fn a_dry_run_reports_what_a_run_does_and_changes_nothing() {
     world
         .caches
         .create(
-            "derived/symcache/v1/nobody/symcache/1",
+            "derived/symcache/v1/orphan/symcache/1",
             b"orphan".to_vec().into(),
         )
         .await
@@ -112,7 +112,7 @@ async fn a_dry_run_reports_what_a_run_does_and_changes_nothing() {
 async fn an_orphan_is_removed_when_no_build_can_be_about_to_publish_it() {
     let world = World::new();
     world.invocation(Duration::from_secs(1)); // sets the time of the store
-    let path = "derived/symcache/v1/nobody/symcache/1";
+    let path = "derived/symcache/v1/orphan/symcache/1";
     world
         .caches
         .create(path, b"orphan".to_vec().into())
@@ -159,7 +159,7 @@ async fn blobs_are_listed_once_a_day() {
         world.prune().await.unwrap().orphans
     };
     assert_eq!(orphans(0).await, 0);
-    let path = "derived/symcache/v1/nobody/symcache/1";
+    let path = "derived/symcache/v1/orphan/symcache/1";
     world.caches.create(path, "orphan".into()).await.unwrap();
     assert_eq!(orphans(23).await, 0);
     assert_eq!(orphans(1).await, 1);
@@ -174,9 +174,9 @@ async fn blobs_are_listed_once_a_day() {
 async fn plain_symcaches_and_chunks_of_copies_stay_while_they_are_used() {
     let world = World::with(|settings| settings.orphan_min_age = Duration::ZERO);
     world.invocation(Duration::from_secs(1)); // sets the time of the store
-    let plain = "plain/nobody/symcache/1.7";
-    let part = "copies/v1/nobody/copy-1/1/00000";
-    let derived = "derived/symcache/v1/nobody/symcache/1";
+    let plain = "plain/orphan/symcache/1.7";
+    let part = "copies/v1/orphan/copy-1/1/00000";
+    let derived = "derived/symcache/v1/orphan/symcache/1";
     for path in [plain, part, derived] {
         world.caches.create(path, "bytes".into()).await.unwrap();
     }
@@ -289,11 +289,11 @@ async fn a_blob_that_cannot_be_removed_does_not_affect_others() {
     let world = World::new();
     world.invocation(Duration::from_secs(1)); // sets the time of the store
     for number in 0..5 {
-        let path = format!("derived/symcache/v1/nobody/symcache/{number}");
+        let path = format!("derived/symcache/v1/orphan/symcache/{number}");
         world.caches.create(&path, "orphan".into()).await.unwrap();
     }
     world.pass(2 * HOUR).await;
-    let held = "derived/symcache/v1/nobody/symcache/2".to_owned();
+    let held = "derived/symcache/v1/orphan/symcache/2".to_owned();
     let pruner = Pruner {
         caches: Arc::new(SlowBlobs {
             inner: world.caches.clone(),
@@ -315,7 +315,7 @@ async fn a_blob_that_cannot_be_removed_does_not_affect_others() {
 async fn a_failed_listing_of_blobs_continues_in_the_next_run() {
     let world = World::new();
     world.invocation(Duration::from_secs(1)); // sets the time of the store
-    let path = "plain/nobody/symcache/1.7";
+    let path = "plain/orphan/symcache/1.7";
     world.caches.create(path, "plain".into()).await.unwrap();
     world.pass(2 * HOUR).await;
     let third = world.faults.calls(Operation::ListBlobs) + 3;

@@ -151,7 +151,7 @@ async fn a_request_waits_no_longer_than_its_timeout() {
     assert_eq!(
         began.elapsed(),
         Duration::from_secs(7),
-        "the clock is the test's: it stands unless somebody waits"
+        "the clock of the test stands unless a task waits"
     );
 }
 

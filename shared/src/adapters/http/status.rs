@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use reqwest::header::RETRY_AFTER;
+use reqwest::header::{DATE, RETRY_AFTER};
 use reqwest::{Response, StatusCode, Url};
 
 use crate::domain::{Cause, Missing};
@@ -20,18 +20,26 @@ pub(super) fn judge(response: Response, url: &Url, is_own: bool) -> Result<Respo
     if status == StatusCode::OK {
         return Ok(response);
     }
-    let retry_after = response
-        .headers()
-        .get(RETRY_AFTER)
-        .and_then(|value| value.to_str().ok())
-        .and_then(seconds);
+    let header = |name| {
+        let value = response.headers().get(name)?;
+        value.to_str().ok()
+    };
+    let retry_after = header(RETRY_AFTER).and_then(|value| back_off(value, header(DATE)));
     Err(refusal(status, retry_after, url, is_own))
 }
 
-/// Parses `Retry-After` in seconds. A date is ignored: servers that throttle send seconds.
-fn seconds(value: &str) -> Option<Duration> {
-    let seconds = value.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds).min(MAX_RETRY_AFTER))
+/// Parses `Retry-After` (RFC 9110, section 10.2.3): seconds, or a date. A date is compared with the
+/// date of the response, so that the clocks need not agree; without the latter it is ignored.
+fn back_off(value: &str, date: Option<&str>) -> Option<Duration> {
+    let wanted = match value.trim().parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => {
+            let until = httpdate::parse_http_date(value.trim()).ok()?;
+            let now = httpdate::parse_http_date(date?.trim()).ok()?;
+            until.duration_since(now).unwrap_or_default()
+        }
+    };
+    Some(wanted.min(MAX_RETRY_AFTER))
 }
 
 fn refusal(status: StatusCode, retry_after: Option<Duration>, url: &Url, is_own: bool) -> Refusal {
@@ -109,7 +117,12 @@ mod tests {
         let url = Url::parse("http://symbols.test/a").unwrap();
         let judged = |status: u16, retry_after: Option<&str>| {
             let status = StatusCode::from_u16(status).unwrap();
-            let refusal = refusal(status, retry_after.and_then(seconds), &url, true);
+            let refusal = refusal(
+                status,
+                retry_after.and_then(|value| back_off(value, None)),
+                &url,
+                true,
+            );
             let retry = match refusal.retry {
                 Retry::Soon => "soon".to_owned(),
                 Retry::After(time) => format!("after {} s", time.as_secs()),
@@ -140,13 +153,26 @@ mod tests {
         assert_eq!(judged(204, None), is(Cause::DownloadFailed, "soon"));
     }
 
+    #[test]
+    fn a_date_is_compared_with_the_date_of_the_response() {
+        let until = "Fri, 31 Dec 1999 23:59:59 GMT";
+        let at = |date: &str| back_off(until, Some(date)).map(|pause| pause.as_secs());
+        assert_eq!(at("Fri, 31 Dec 1999 23:59:29 GMT"), Some(30));
+        assert_eq!(at("Sat, 01 Jan 2000 00:00:09 GMT"), Some(0));
+        assert_eq!(at("Fri, 31 Dec 1999 00:00:00 GMT"), Some(3600));
+        assert_eq!(at("yesterday"), None);
+        assert_eq!(back_off(until, None), None);
+        assert_eq!(back_off("soon", Some(until)), None);
+    }
+
     /// F19.
     #[test]
     fn only_a_pause_that_the_source_itself_requests_applies_to_all() {
         let url = Url::parse("http://symbols.test/a").unwrap();
         let concerns = |status: u16, retry_after: Option<&str>, is_own| {
             let status = StatusCode::from_u16(status).unwrap();
-            refusal(status, retry_after.and_then(seconds), &url, is_own).concerns
+            let retry_after = retry_after.and_then(|value| back_off(value, None));
+            refusal(status, retry_after, &url, is_own).concerns
         };
         for (status, retry_after) in [(429, None), (429, Some("7")), (503, Some("7"))] {
             assert_eq!(concerns(status, retry_after, true), Concerns::Server);

@@ -460,7 +460,7 @@ async fn r16_many_readers_of_many_entries_at_once_send_one_message_for_each_entr
     }
     assert!(readers.join_all().await.into_iter().all(|pending| pending));
     let tried = world.records.calls().of("replace") - written;
-    assert!(tried > MODULES, "nobody was in anybody's way");
+    assert!(tried > MODULES, "no lease was contended");
     assert!(tried <= READERS * MODULES, "{tried} writes");
     let mut requests: Vec<String> = world
         .queues

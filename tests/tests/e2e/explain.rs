@@ -15,7 +15,7 @@ pub(crate) async fn get(running: &Running, path: &str) -> Reply {
 }
 
 /// Sends a GET request and returns the body of the response, which must have status 200.
-async fn told(running: &Running, path: &str) -> Value {
+async fn response_to(running: &Running, path: &str) -> Value {
     get(running, path).await.expect(200, path).unwrap().body
 }
 
@@ -23,7 +23,7 @@ async fn told(running: &Running, path: &str) -> Value {
 async fn the_rollout_route_reports_the_last_prune_run_and_an_estimate() {
     let running = Running::start().await;
     let client = running.client();
-    let before = told(&running, "/rollout").await;
+    let before = response_to(&running, "/rollout").await;
     assert_eq!(before["estimate"], "unknown", "{before:#}");
     assert!(before["reason"].is_string(), "{before:#}");
     assert!(before["pass"].is_null(), "{before:#}");
@@ -32,7 +32,7 @@ async fn the_rollout_route_reports_the_last_prune_run_and_an_estimate() {
         .upload("global/crash.debug", bytes_of("elf/crash.debug"))
         .await;
     let report = client.prune(false).await.unwrap();
-    let rollout = told(&running, "/rollout").await;
+    let rollout = response_to(&running, "/rollout").await;
     assert_eq!(
         (&rollout["pass"], &report["pass"]),
         (&1.into(), &1.into()),
@@ -45,13 +45,13 @@ async fn the_rollout_route_reports_the_last_prune_run_and_an_estimate() {
     for (kind, current) in [("symcache", 1), ("cficache", 1), ("ppdbcache", 0)] {
         let of_kind = blobs.iter().filter(|(path, _)| path.contains(kind));
         let bytes: u64 = of_kind.map(|(_, bytes)| bytes).sum();
-        let told = &rollout["kinds"][kind];
-        assert_eq!(told["current"], current, "{kind}: {told:#}");
-        assert_eq!(told["bytes"], bytes, "{kind}: {told:#}");
+        let of_kind = &rollout["kinds"][kind];
+        assert_eq!(of_kind["current"], current, "{kind}: {of_kind:#}");
+        assert_eq!(of_kind["bytes"], bytes, "{kind}: {of_kind:#}");
         for none in ["behind", "dif_gone", "unbuilt", "older", "in_queue"] {
-            assert_eq!(told[none], 0, "{kind}: {told:#}");
+            assert_eq!(of_kind[none], 0, "{kind}: {of_kind:#}");
         }
-        assert_eq!(told["failed"], json!({}), "{kind}: {told:#}");
+        assert_eq!(of_kind["failed"], json!({}), "{kind}: {of_kind:#}");
     }
 }
 
@@ -67,7 +67,7 @@ async fn explain_returns_every_record_that_a_request_would_read() {
     running.idle().await;
 
     client.clear_stats().await.unwrap();
-    let explained = told(&running, &explain_sample()).await;
+    let explained = response_to(&running, &explain_sample()).await;
     let stats = client.stats().await.unwrap();
     assert_eq!(
         (stats.aws_calls(), stats.calls("dynamodb", "BatchGetItem")),
@@ -117,7 +117,7 @@ async fn explain_returns_every_record_that_a_request_would_read() {
 async fn explain_filters_by_source_and_lists_the_sources_for_an_unknown_one() {
     let server = SymbolServer::start([]).await;
     let running = Running::start_with(|options| server.sought_by(options)).await;
-    let alone = told(&running, &format!("{}&source=uploads", explain_sample())).await;
+    let alone = response_to(&running, &format!("{}&source=uploads", explain_sample())).await;
     let alone = alone.as_array().unwrap();
     assert_eq!(alone.len(), 3, "{alone:#?}");
     assert!(alone.iter().all(|record| record["source"] == "uploads"));
@@ -125,10 +125,10 @@ async fn explain_filters_by_source_and_lists_the_sources_for_an_unknown_one() {
     let is_absent = |record: &Value| record["state"] == "absent" && record.get("record").is_none();
     assert!(alone.iter().all(is_absent), "{alone:#?}");
 
-    let reply = get(&running, &format!("{}&source=nobody", explain_sample())).await;
+    let reply = get(&running, &format!("{}&source=unheard-of", explain_sample())).await;
     let reply = reply.expect(422, "an unknown source").unwrap();
     let detail = reply.body["detail"].as_str().unwrap();
-    for name in ["nobody", "uploads", "company"] {
+    for name in ["unheard-of", "uploads", "company"] {
         assert!(detail.contains(name), "{detail}");
     }
 }
@@ -157,7 +157,7 @@ async fn explain_reports_the_duration_of_a_download() {
     let client = running.client();
     crash::assert_symbolicated(&client.completed("", &crash::sample()).await.unwrap());
     running.idle().await;
-    let explained = told(&running, &explain_sample()).await;
+    let explained = response_to(&running, &explain_sample()).await;
     let records = explained.as_array().unwrap().iter();
     let candidates = records.flat_map(|record| record["record"]["candidates"].as_array());
     let mut fetched = candidates

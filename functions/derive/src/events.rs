@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_decoded_as_a_form_is() {
+    fn a_key_is_decoded_as_form_data() {
         let body = r#"{"Records":[{"eventName":"ObjectCreated:Put",
             "s3":{"object":{"key":"global/a+b%2Bc%C3%A4.debug","sequencer":"00"}}}]}"#;
         let Work::Upload(upload) = &read(body).unwrap()[0] else {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_a_queue_is_a_build() {
+    fn a_message_of_a_build_queue_is_a_build_request() {
         let body = sample(include_str!("../../../infra/events/queue.json"));
         assert!(matches!(&read(&body).unwrap()[..], [Work::Build(_)]));
     }

@@ -303,7 +303,7 @@ async fn the_system_calls_of_the_c_library_are_allowed() {
 }
 
 #[tokio::test]
-async fn a_job_that_kills_the_process_is_found_and_the_other_one_done() {
+async fn a_job_that_kills_the_parser_is_identified_and_the_other_one_completes() {
     let bench = bench();
     for (how, cause, detail) in [
         (
@@ -336,14 +336,14 @@ async fn a_job_that_kills_the_process_is_found_and_the_other_one_done() {
 }
 
 #[tokio::test]
-async fn two_jobs_that_kill_get_a_reason_each() {
+async fn two_jobs_that_kill_the_parser_each_get_a_reason() {
     let answers = causes(bench().derive(misbehaving("derive:abort")).await);
     let reason = Some((Cause::Malformed, "the parser aborted (signal 6)".to_owned()));
     assert_eq!(answers, [reason.clone(), reason]);
 }
 
 #[tokio::test]
-async fn a_panic_is_a_reason_with_its_place() {
+async fn the_reason_for_a_panic_contains_its_place() {
     let answers = causes(bench().derive(misbehaving("symcache:panic")).await);
     let [None, Some((Cause::Malformed, detail))] = answers.as_slice() else {
         panic!("{answers:?}")
@@ -367,10 +367,10 @@ async fn a_file_that_kills_the_parser_at_inspection_fails_all_kinds() {
 }
 
 #[tokio::test]
-async fn a_process_that_ends_by_itself_is_a_fault_of_ours() {
+async fn an_unexpected_exit_of_the_parser_is_an_internal_fault() {
     let mut parser = bench().open(misbehaving("inspect:exit")).await;
     let Err(ParseError::Store(error)) = parser.inspect().await else {
-        panic!("it was blamed on the file")
+        panic!("the fault is attributed to the file")
     };
     assert_eq!(error.kind(), FaultKind::Bug);
 }
@@ -382,14 +382,14 @@ async fn objects_of_an_archive_survive_the_death_of_a_process_over_another() {
     let inspection = parser.inspect().await.unwrap();
     assert_eq!(inspection.objects.len(), 3);
     let before = parser.derive(2, &both()).await.unwrap();
-    // Abandoned half-way: the process ends with the call.
+    // The call is cancelled half-way: the process ends with it.
     let abandoned = parser.derive(0, &both()).now_or_never();
     assert!(abandoned.is_none());
     assert_eq!(parser.derive(2, &both()).await.unwrap(), before);
 }
 
 #[tokio::test]
-async fn a_file_with_holes_has_its_ids() {
+async fn a_file_of_which_only_the_ends_are_written_has_its_ids() {
     let bench = bench();
     let dif = Bytes::from(fixture("elf/crash.debug"));
     let (head, tail) = (dif.slice(..8192), dif.slice(dif.len() - 8192..));
@@ -434,7 +434,7 @@ async fn files_that_are_written_together_complete_each_other() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_not_there_is_named() {
+async fn a_missing_parser_program_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let scratch = ScratchSpace::new(folder.path(), 1 << 20);
     let deriver = ProcessDeriver::new("/nowhere/derive", LIMITS, scratch);
@@ -447,7 +447,7 @@ async fn a_program_that_is_not_there_is_named() {
 }
 
 #[test]
-fn the_command_by_itself_says_what_it_is() {
+fn the_parser_command_started_by_hand_says_what_it_is_for() {
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_derive"))
         .arg("parse-dif")
         .output()

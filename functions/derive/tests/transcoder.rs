@@ -5,7 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 #![expect(
     clippy::disallowed_methods,
-    reason = "these tests create tools and check what they leave"
+    reason = "these tests create tools and check the files that they leave"
 )]
 
 use std::os::unix::fs::PermissionsExt;
@@ -227,8 +227,8 @@ async fn any_failure_of_a_tool_is_reported_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_tool_that_hangs_is_killed_with_all_that_it_started() {
-    // It writes its process id, starts another process in the background, and waits for ever.
+async fn a_tool_that_hangs_is_killed_with_the_processes_that_it_started() {
+    // It writes its process id, starts another process in the background, and waits forever.
     let script = "sh -c 'echo $$ > \"$HOME/../../pid\"; exec sleep 1000' & wait";
     let bench = Bench::new(script, Duration::from_secs(1));
     let began = Instant::now();
@@ -331,12 +331,16 @@ fn assert_ends(pid: &str) {
     if let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) {
         let mut ended = [PollFd::new(&process, PollFlags::IN)];
         let patience = Timespec::try_from(PATIENCE).unwrap();
-        assert_eq!(poll(&mut ended, Some(&patience)), Ok(1), "{pid:?} goes on");
+        assert_eq!(
+            poll(&mut ended, Some(&patience)),
+            Ok(1),
+            "{pid:?} is still running"
+        );
     }
 }
 
 #[tokio::test]
-async fn a_tool_that_leaves_a_process_behind_is_done_at_its_own_end() {
+async fn a_tool_completes_when_it_exits_even_if_a_child_process_remains() {
     let script = format!("{GOOD}\nsleep 1000 &");
     let bench = Bench::new(&script, PATIENCE);
     let began = Instant::now();
@@ -346,7 +350,7 @@ async fn a_tool_that_leaves_a_process_behind_is_done_at_its_own_end() {
 }
 
 #[tokio::test]
-async fn a_tool_that_is_not_there_is_said_to_be() {
+async fn a_missing_tool_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::of(folder, Path::new("/no/such/tool").to_owned(), PATIENCE);
     let missing = bench
@@ -361,7 +365,7 @@ async fn a_tool_that_is_not_there_is_said_to_be() {
 }
 
 #[tokio::test]
-async fn leftovers_of_a_killed_process_are_removed_by_the_next_one() {
+async fn leftover_folders_of_a_killed_process_are_removed_by_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
     let space = ScratchSpace::new(folder.path(), 1 << 20);
     let in_use = space.folder(1000).unwrap();

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_event_that_says_so_is_a_dry_run() {
+    fn only_an_event_with_dry_run_is_a_dry_run() {
         let scheduled: Value =
             serde_json::from_str(include_str!("../../../infra/events/schedule.json")).unwrap();
         assert!(!is_dry_run(&scheduled));

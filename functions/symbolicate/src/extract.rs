@@ -1,4 +1,4 @@
-//! What handlers take out of a request: the service, the invocation, and the parsed query.
+//! Extractors of the handlers: the service, the invocation, and the parsed query of a request.
 
 use std::sync::Arc;
 

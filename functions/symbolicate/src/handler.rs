@@ -137,7 +137,7 @@ impl Call {
     }
 }
 
-/// Logs what a response consists of.
+/// Logs the statistics of a response.
 fn log_completed(stats: &Stats, took: Duration) {
     let handler_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
     let (frames, modules, reads) = (stats.frames, stats.modules, stats.reads);

@@ -1,4 +1,4 @@
-//! The routes: one table, which makes the router and the text of the 404.
+//! The routes: one table, from which the router and the text of the 404 are made.
 
 use std::sync::Arc;
 

@@ -31,7 +31,7 @@ fn swift(symbol: &str) -> IsolatedName {
 
 /// F1.
 #[tokio::test]
-async fn a_name_that_ends_the_process_stays_as_it_is_and_the_others_are_readable() {
+async fn a_name_that_kills_the_demangler_stays_mangled_and_the_others_are_demangled() {
     let demangler = ProcessDemangler::new(PROGRAM);
     let mut names = vec![swift(GOOD.0)];
     for symbol in DEADLY {
@@ -46,7 +46,7 @@ async fn a_name_that_ends_the_process_stays_as_it_is_and_the_others_are_readable
 }
 
 #[tokio::test]
-async fn names_that_stand_for_gigabytes_end_with_the_memory_of_their_process() {
+async fn a_name_that_expands_to_gigabytes_does_not_affect_the_others() {
     let references: String = (0..30)
         .map(|index| format!("P6AX{0}{0}@Z", index.min(9)))
         .collect();
@@ -60,7 +60,7 @@ async fn names_that_stand_for_gigabytes_end_with_the_memory_of_their_process() {
 }
 
 #[tokio::test]
-async fn two_thousand_names_are_answered_and_more_deaths_than_it_is_worth_end_it() {
+async fn two_thousand_names_are_demangled_and_a_hundred_deadly_ones_stay_mangled() {
     let demangler = ProcessDemangler::new(PROGRAM);
     let many = vec![swift(GOOD.0); 2000];
     let readable = demangler.demangle(&many).await;
@@ -70,7 +70,7 @@ async fn two_thousand_names_are_answered_and_more_deaths_than_it_is_worth_end_it
 }
 
 #[test]
-fn the_command_by_itself_ends_with_its_input() {
+fn the_demangler_command_ends_when_its_input_ends() {
     let output = Command::new(PROGRAM)
         .arg("demangle-names")
         .env_clear()

@@ -97,7 +97,7 @@ impl Control {
         }
     }
 
-    /// Returns the response to a request that has no meaning.
+    /// Returns the response to an unknown path or method.
     fn unknown(&self, method: &Method, path: &str) -> Answer {
         let schedules: Vec<&str> = self
             .schedules

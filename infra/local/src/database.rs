@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_change_leaves_nothing_behind() {
+    fn a_failed_change_is_rolled_back() {
         let folder = tempfile::tempdir().unwrap();
         let database = Database::open(folder.path()).unwrap();
         runtime().block_on(async {
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_in_a_change_undoes_it_and_the_database_stays_usable() {
+    fn a_change_that_panics_is_rolled_back_and_the_database_stays_usable() {
         let folder = tempfile::tempdir().unwrap();
         let database = Database::open(folder.path()).unwrap();
         runtime().block_on(async {

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn named_messages_have_failed_and_an_empty_answer_names_none() {
+    fn only_the_messages_that_a_response_lists_have_failed() {
         let messages = [message("a"), message("b")];
         for nothing in [
             "null",
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_that_names_no_message_of_the_batch_fails_all_of_it() {
+    fn a_response_that_lists_no_message_of_the_batch_fails_the_whole_batch() {
         let messages = [message("a")];
         for wrong in [
             r#"{"batchItemFailures":[{"itemIdentifier":"x"}]}"#,

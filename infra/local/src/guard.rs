@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_the_stack_was_started_with_is_its_own_at_every_port() {
+    fn a_host_name_that_the_stack_was_started_with_is_accepted_at_every_port() {
         let guard = Guard::new(&["devbox.example".parse().unwrap()], 3021);
         for (host, origin, expected) in [
             ("devbox.example", None, 200),
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_a_host_is_a_name_alone() {
+    fn a_host_name_has_no_scheme_port_or_path() {
         for name in ["devbox.example", "10.0.0.7", "[fd00::5]"] {
             assert!(name.parse::<HostName>().is_ok(), "{name}");
         }

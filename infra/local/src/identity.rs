@@ -49,10 +49,10 @@ impl<'a> FunctionProcess<'a> {
     }
 }
 
-/// The signer of a request, as its access key tells.
+/// The signer of a request, according to its access key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signer<'a> {
-    /// A function, and which of its processes if the key contains it.
+    /// A function, with the process if the key contains it.
     Function(Option<FunctionProcess<'a>>),
     /// An outside client.
     Outside,
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_only_look_alike_are_from_outside() {
+    fn keys_that_only_resemble_those_of_functions_are_from_outside() {
         assert_eq!(Signer::of("function"), Signer::Function(None));
         for key in ["local", "functional", "function.worker", "", "Function"] {
             assert_eq!(Signer::of(key), Signer::Outside, "{key}");

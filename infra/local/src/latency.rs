@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_preset_is_the_list_that_it_is_documented_as() {
+    fn the_preset_equals_the_documented_list() {
         let aws: Latency = PRESET.parse().unwrap();
         assert_eq!(aws.to_string(), "dynamodb=5,s3=15,sqs=8");
         assert_eq!(aws.to_string().parse(), Ok(aws));

@@ -259,7 +259,7 @@ mod tests {
 
     /// A plain level does not reach crates that log request bodies (docs/security.md, F21).
     #[test]
-    fn a_level_is_not_for_crates_that_write_bodies() {
+    fn a_log_level_does_not_apply_to_crates_that_log_bodies() {
         for (log, expected) in [
             ("trace", "info,local_stack=trace,function=trace"),
             (

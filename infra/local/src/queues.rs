@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_message_that_failed_is_hidden_for_the_back_off() {
+    async fn a_failed_message_is_hidden_for_the_back_off() {
         let (queues, message, _folder) = received().await;
         let back_off = Duration::from_secs(4);
         queues.back_off("orders", &message, back_off).await.unwrap();

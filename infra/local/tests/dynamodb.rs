@@ -1,6 +1,6 @@
 //! The DynamoDB endpoint, tested with the real client.
 
-#![expect(clippy::unwrap_used, reason = "an error is a failed test")]
+#![expect(clippy::unwrap_used, reason = "an error fails the test")]
 
 mod endpoints;
 
@@ -82,7 +82,7 @@ async fn a_conditional_put_has_one_winner_of_sixteen() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_outlives_a_stack_that_was_killed() {
+async fn a_write_survives_a_killed_stack() {
     let folder = tempfile::tempdir().unwrap();
     for round in 0..3 {
         let tables = Tables::open(folder.path()).await.unwrap();
@@ -113,7 +113,7 @@ async fn a_write_outlives_a_stack_that_was_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_table_is_the_one_of_the_template_and_its_expired_items_go() {
+async fn the_table_matches_the_template_and_removes_expired_items() {
     let folder = tempfile::tempdir().unwrap();
     let tables = Tables::open(folder.path()).await.unwrap();
     tables.create(TABLE, &properties()).await.unwrap();

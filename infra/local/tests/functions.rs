@@ -1,7 +1,7 @@
 //! Functions as processes with the runtime API, tested with a function that uses it over a plain
 //! socket.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 
 mod processes;
 
@@ -71,7 +71,7 @@ impl Fixture {
     }
 
     /// Returns the process ids of a hanging invocation and its child.
-    async fn told(&self, file: &std::path::Path) -> (u64, u64) {
+    async fn pids_in(&self, file: &std::path::Path) -> (u64, u64) {
         until("the function has written its process ids", || file.exists()).await;
         let pids: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
         (
@@ -125,7 +125,7 @@ async fn an_event_carries_the_headers_of_the_runtime_api() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_environment_is_lambdas_and_the_templates_and_nothing_else() {
+async fn the_environment_has_only_the_variables_of_lambda_and_of_the_template() {
     let fixture = Fixture::start(|_| {});
     let environment = fixture.ask(json!({ "do": "env" })).await;
     let names: BTreeSet<&str> = environment
@@ -182,7 +182,7 @@ async fn a_process_is_stopped_between_invocations() {
     let pid = fixture.pid().await;
     until("the idle process is stopped", || state(pid) == Some('T')).await;
     assert_eq!(fixture.pid().await, pid);
-    until("it is stopped again", || state(pid) == Some('T')).await;
+    until("the process is stopped again", || state(pid) == Some('T')).await;
     fixture.functions.stop().await;
     assert_eq!(state(pid), None);
 }
@@ -202,7 +202,7 @@ async fn at_the_deadline_the_process_and_its_children_are_killed() {
             answer.request_id
         )
     );
-    let (pid, child) = fixture.told(&file).await;
+    let (pid, child) = fixture.pids_in(&file).await;
     assert_eq!(state(pid), None);
     until("the child has ended", || state(child).is_none()).await;
     assert_eq!((fixture.stats().timeouts, fixture.stats().errors), (1, 1));
@@ -211,7 +211,7 @@ async fn at_the_deadline_the_process_and_its_children_are_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_error_that_the_function_reports_keeps_its_process() {
+async fn a_process_that_reports_an_error_is_used_again() {
     let fixture = Fixture::start(|_| {});
     let pid = fixture.pid().await;
     let error = fixture
@@ -229,7 +229,7 @@ async fn an_error_that_the_function_reports_keeps_its_process() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_exit_in_the_midst_of_an_invocation_is_an_error_and_the_next_is_cold() {
+async fn an_exit_during_an_invocation_is_an_error_and_the_next_start_is_cold() {
     let fixture = Fixture::start(|_| {});
     let pid = fixture.pid().await;
     for (event, how) in [
@@ -291,7 +291,7 @@ async fn a_process_that_cannot_start_fails_the_invocation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn invocations_at_the_same_time_have_processes_of_their_own_up_to_the_concurrency() {
+async fn concurrent_invocations_have_separate_processes_up_to_the_concurrency() {
     let fixture = Fixture::start(|spec| spec.concurrency = 3);
     let calls = (0..9).map(|_| fixture.ask(json!({ "do": "sleep", "ms": 100 })));
     let pids: BTreeSet<u64> = futures::future::join_all(calls)
@@ -309,7 +309,7 @@ async fn invocations_at_the_same_time_have_processes_of_their_own_up_to_the_conc
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_call_after_the_other_needs_one_process() {
+async fn sequential_calls_use_one_process() {
     let fixture = Fixture::start(|_| {});
     for _ in 0..200 {
         fixture.pid().await;
@@ -319,7 +319,7 @@ async fn one_call_after_the_other_needs_one_process() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ending_warm_processes_waits_until_they_are_gone() {
+async fn ending_warm_processes_waits_until_they_have_ended() {
     let fixture = Fixture::start(|_| {});
     let pid = fixture.pid().await;
     fixture.settled().await;
@@ -334,7 +334,7 @@ async fn ending_warm_processes_waits_until_they_are_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_working_process_ends_after_its_invocation() {
+async fn a_busy_process_is_ended_after_its_invocation() {
     let fixture = Fixture::start(|_| {});
     let pid = fixture.pid().await;
     let (slow, _) = tokio::join!(fixture.ask(json!({ "do": "sleep", "ms": 200 })), async {
@@ -346,31 +346,31 @@ async fn a_working_process_ends_after_its_invocation() {
             .unwrap();
         fixture.functions.end_warm().await
     });
-    // The process was still idle and ended at once, so that another one slept; or it slept and
-    // ended after that.
+    // Either the process was still idle and was ended at once, so that another one handled the
+    // event, or it handled the event and was ended after that.
     assert!(slow["pid"].as_u64().is_some());
     assert_eq!(state(pid), None);
     fixture.functions.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_that_dies_in_its_sleep_is_replaced() {
+async fn a_process_that_dies_while_it_is_stopped_is_replaced() {
     let fixture = Fixture::start(|_| {});
     let pid = fixture.pid().await;
-    until("it is stopped", || state(pid) == Some('T')).await;
+    until("the process is stopped", || state(pid) == Some('T')).await;
     let kill = std::process::Command::new("kill")
         .args(["-9", &pid.to_string()])
         .status()
         .unwrap();
     assert!(kill.success());
-    until("it has ended", || state(pid).is_none()).await;
+    until("the process has ended", || state(pid).is_none()).await;
     assert_ne!(fixture.pid().await, pid);
     assert_eq!(fixture.stats().errors, 0);
     fixture.functions.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_that_leaves_after_its_answer_is_replaced() {
+async fn a_process_that_exits_after_its_response_is_replaced() {
     let fixture = Fixture::start(|spec| spec.concurrency = 1);
     for _ in 0..5 {
         fixture.ask(json!({ "do": "echo", "then": "exit" })).await;
@@ -383,7 +383,7 @@ async fn a_process_that_leaves_after_its_answer_is_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_event_and_an_unknown_answer_are_refused() {
+async fn a_second_request_for_an_event_and_a_response_to_an_unknown_one_are_refused() {
     let fixture = Fixture::start(|_| {});
     let statuses = fixture.ask(json!({ "do": "twice" })).await;
     assert_eq!(statuses, json!({ "next": "403", "unknown": "400" }));
@@ -391,7 +391,7 @@ async fn a_second_event_and_an_unknown_answer_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_and_answers_over_six_megabytes_are_refused() {
+async fn events_and_responses_over_six_megabytes_are_refused() {
     let fixture = Fixture::start(|_| {});
     let pid = fixture.pid().await;
     let error = fixture
@@ -468,13 +468,13 @@ async fn the_output_of_a_function_is_logged_with_a_report_of_each_invocation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stopping_ends_what_runs() {
+async fn stopping_the_functions_ends_running_invocations() {
     let fixture = Fixture::start(|_| {});
     let file = fixture.data.path().join("pids");
     let (answer, (pid, child)) = tokio::join!(
         fixture.invoke(json!({ "do": "hang", "tell": file })),
         async {
-            let pids = fixture.told(&file).await;
+            let pids = fixture.pids_in(&file).await;
             fixture.functions.stop().await;
             pids
         }

@@ -1,6 +1,6 @@
 //! The gateway over HTTP, in front of the probe function.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 
 mod client;
 mod project;
@@ -112,7 +112,7 @@ async fn a_function_that_fails_is_an_internal_error_without_details() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_answer_in_time_is_unavailable() {
+async fn a_function_that_exceeds_the_integration_timeout_is_unavailable() {
     let (running, _folder) =
         start(|options| options.integration_timeout = Duration::from_millis(200)).await;
     let response = get(&running, "/hang").await;
@@ -148,7 +148,7 @@ async fn bodies_over_the_limits_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unknown_path_of_the_stack_is_answered_with_those_there_are() {
+async fn the_response_to_an_unknown_control_path_lists_the_existing_ones() {
     let (running, _folder) = start(|_| {}).await;
     let (status, answer) = ask(&running.addresses().gateway, "GET", "/_local/nonsense").await;
     assert_eq!(status, 404);

@@ -1,7 +1,7 @@
 //! The four ports, with requests as a browser would send them for a web page (docs/security.md, F4
 //! and F13).
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 
 mod client;
 mod endpoints;
@@ -149,7 +149,7 @@ fn text(response: &Response<Bytes>) -> String {
     String::from_utf8_lossy(response.body()).into_owned()
 }
 
-/// A page of another site sends what a form may send without a preflight.
+/// A page of another site sends a request that a form may send without a preflight.
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_of_another_sites_page_are_refused_and_change_nothing() {
     let site = Site::start(|_| {}).await;
@@ -217,7 +217,7 @@ async fn requests_to_another_name_are_refused_and_change_nothing() {
 
 /// The DynamoDB engine itself accepts all preflights and lets every origin read its responses.
 #[tokio::test(flavor = "multi_thread")]
-async fn preflights_are_refused_and_no_answer_is_for_other_origins() {
+async fn preflights_are_refused_and_no_response_is_for_other_origins() {
     let site = Site::start(|_| {}).await;
     for port in PORTS {
         for origin in ["https://evil.example", site.url(Port::Gateway)] {
@@ -243,7 +243,7 @@ async fn preflights_are_refused_and_no_answer_is_for_other_origins() {
 
 /// The requests that the tests above refuse succeed if no page sends them.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_requests_of_command_lines_are_answered_under_every_name_of_the_loopback() {
+async fn requests_of_command_lines_are_accepted_under_every_loopback_name() {
     for host in ["127.0.0.1", "localhost", "LocalHost", "[::1]"] {
         let site = Site::start(|_| {}).await;
         for port in PORTS {
@@ -271,7 +271,7 @@ async fn a_stack_answers_under_the_name_that_it_was_started_with() {
 
 /// Following a link, or typing an address, is not a request of another site's page.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_person_may_follow_a_link() {
+async fn a_user_may_follow_a_link() {
     let site = Site::start(|_| {}).await;
     let gateway = site.url(Port::Gateway);
     assert_eq!(ask(gateway, "GET", "/_local/stats").await.0, 200);

@@ -1,6 +1,6 @@
 //! Multipart uploads at the S3 endpoint, tested with the real client.
 
-#![expect(clippy::unwrap_used, reason = "an error is a failed test")]
+#![expect(clippy::unwrap_used, reason = "an error fails the test")]
 
 mod endpoints;
 
@@ -319,7 +319,7 @@ async fn an_inconsistent_completion_is_refused_and_can_be_corrected() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_that_must_create_loses_to_an_existing_object() {
+async fn an_upload_with_if_none_match_fails_if_the_object_exists() {
     let s3 = S3::start().await;
     let client = s3.client();
     let id = begin(&client, "a").await;

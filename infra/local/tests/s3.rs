@@ -1,7 +1,7 @@
 //! The S3 endpoint, tested with the real client: objects, conditions, races, ranges, checksums,
 //! presigned URLs.
 
-#![expect(clippy::unwrap_used, reason = "an error is a failed test")]
+#![expect(clippy::unwrap_used, reason = "an error fails the test")]
 
 mod endpoints;
 
@@ -193,7 +193,7 @@ async fn a_request_to_an_absent_bucket_does_not_create_it() {
 }
 
 #[tokio::test]
-async fn buckets_are_made_and_go_when_they_are_empty() {
+async fn buckets_are_created_and_can_be_deleted_when_they_are_empty() {
     let s3 = S3::start().await;
     let client = s3.client();
     client.create_bucket().bucket("extra").send().await.unwrap();
@@ -221,7 +221,7 @@ async fn buckets_are_made_and_go_when_they_are_empty() {
 }
 
 #[tokio::test]
-async fn ranges_are_as_in_http() {
+async fn ranges_are_interpreted_as_in_http() {
     let s3 = S3::start().await;
     let client = s3.client();
     put(&client, "a", b"0123456789").await;
@@ -368,7 +368,7 @@ async fn writes_have_conditions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_thirty_two_creators_one_wins_in_each_of_twenty_rounds() {
+async fn one_of_thirty_two_racing_creators_wins_in_each_of_twenty_rounds() {
     let s3 = S3::start().await;
     let client = s3.client();
     for round in 0..20 {
@@ -401,7 +401,7 @@ async fn of_thirty_two_creators_one_wins_in_each_of_twenty_rounds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_sixteen_replacers_one_wins_in_each_of_twenty_rounds() {
+async fn one_of_sixteen_racing_replacers_wins_in_each_of_twenty_rounds() {
     let s3 = S3::start().await;
     let client = s3.client();
     let mut etag = put(&client, "a", b"start").await;
@@ -425,7 +425,7 @@ async fn of_sixteen_replacers_one_wins_in_each_of_twenty_rounds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_sees_one_whole_version_while_eight_write() {
+async fn a_reader_never_sees_a_mixture_while_eight_writers_replace_an_object() {
     let s3 = S3::start().await;
     let client = s3.client();
     // Large enough to be streamed from an open file.
@@ -477,7 +477,7 @@ async fn a_reader_sees_one_whole_version_while_eight_write() {
 }
 
 #[tokio::test]
-async fn keys_are_any_text_and_never_paths() {
+async fn keys_may_be_any_text_and_are_never_used_as_paths() {
     let s3 = S3::start().await;
     let client = s3.client();
     let long = "k".repeat(1024);
@@ -564,7 +564,7 @@ async fn keys_are_any_text_and_never_paths() {
 }
 
 #[tokio::test]
-async fn a_thousand_keys_go_in_one_batch_that_names_them() {
+async fn a_thousand_keys_are_deleted_in_one_batch_that_lists_them() {
     let s3 = S3::start().await;
     let client = s3.client();
     for chunk in (0..1000).collect::<Vec<_>>().chunks(50) {
@@ -602,7 +602,7 @@ async fn a_thousand_keys_go_in_one_batch_that_names_them() {
 }
 
 #[tokio::test]
-async fn a_function_deletes_a_batch_in_one_call_whether_its_keys_are_there_or_not() {
+async fn a_function_deletes_existing_and_missing_keys_in_one_call() {
     let s3 = S3::start().await;
     let client = s3_client(&s3.endpoint.url, FUNCTION);
     put(&client, "made/1", b"x").await;
@@ -632,7 +632,7 @@ async fn a_function_deletes_a_batch_in_one_call_whether_its_keys_are_there_or_no
 }
 
 #[tokio::test]
-async fn listings_have_pages_groups_and_a_start() {
+async fn listings_support_pages_groups_and_a_start_key() {
     let s3 = S3::start().await;
     let client = s3.client();
     let keys = ["a", "a/1", "a/2", "b", "c/1/x", "c/1/y", "c/2", "d"];
@@ -780,7 +780,7 @@ async fn the_metadata_of_an_object_is_returned_with_it() {
 }
 
 #[tokio::test]
-async fn a_copy_s_source_may_be_any_key_and_the_copy_may_be_refused() {
+async fn the_source_of_a_copy_may_be_any_key_that_exists() {
     let s3 = S3::start().await;
     let client = s3.client();
     put(&client, "odd key/ü+%.so", b"odd").await;
@@ -817,7 +817,7 @@ async fn a_copy_s_source_may_be_any_key_and_the_copy_may_be_refused() {
 }
 
 #[tokio::test]
-async fn every_checksum_is_verified_stored_and_handed_out() {
+async fn every_checksum_is_verified_stored_and_returned() {
     let s3 = S3::start().await;
     let client = s3.client();
     for algorithm in [
@@ -965,7 +965,7 @@ async fn a_streamed_file_arrives_with_its_trailing_checksum() {
 }
 
 #[tokio::test]
-async fn presigned_urls_need_no_client_and_expire() {
+async fn presigned_urls_work_without_a_client_and_expire() {
     let s3 = S3::start().await;
     let client = s3_client(&s3.endpoint.url, FUNCTION);
     put(&client, "a b", b"0123456789").await;
@@ -986,7 +986,7 @@ async fn presigned_urls_need_no_client_and_expire() {
         fetch("GET", url.uri(), &[("range", "bytes=1-2")], b"").await,
         (206, b"12".to_vec())
     );
-    // A request belongs to the signer of its URL.
+    // A request counts as one of the signer of its URL.
     assert_eq!(s3.meter.snapshot().aws["s3"]["GetObject"].calls, 2);
 
     let put = client
@@ -1086,7 +1086,7 @@ async fn unsupported_features_are_refused_instead_of_ignored() {
 }
 
 #[tokio::test]
-async fn each_change_makes_one_event_and_refusals_make_none() {
+async fn each_change_sends_one_event_and_a_refused_change_sends_none() {
     let s3 = S3::start().await;
     let client = s3.client();
     let ask = |key: &str| {
@@ -1165,7 +1165,7 @@ async fn each_change_makes_one_event_and_refusals_make_none() {
 }
 
 #[tokio::test]
-async fn an_event_and_its_change_outlive_a_stack_that_was_killed() {
+async fn an_event_and_its_change_survive_a_killed_stack() {
     let folder = tempfile::tempdir().unwrap();
     let mut sequencers = Vec::new();
     for round in 0..3 {
@@ -1208,7 +1208,7 @@ async fn an_event_and_its_change_outlive_a_stack_that_was_killed() {
 }
 
 #[tokio::test]
-async fn files_that_a_killed_stack_left_behind_go_at_the_next_start() {
+async fn files_left_by_a_killed_stack_are_removed_at_the_next_start() {
     let folder = tempfile::tempdir().unwrap();
     let s3 = S3::on(folder.path()).await;
     put(&s3.client(), "a", b"kept").await;

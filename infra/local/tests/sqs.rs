@@ -1,6 +1,6 @@
 //! The queues and the SQS endpoint, tested with the real client.
 
-#![expect(clippy::unwrap_used, reason = "an error is a failed test")]
+#![expect(clippy::unwrap_used, reason = "an error fails the test")]
 
 mod endpoints;
 
@@ -127,7 +127,7 @@ async fn a_received_message_is_hidden_until_its_timeout_or_deletion() {
 }
 
 #[tokio::test]
-async fn a_message_received_too_often_moves_to_the_dead_letters() {
+async fn a_message_received_too_often_moves_to_the_dead_letter_queue() {
     let sqs = Sqs::start().await;
     let id = sqs
         .queues
@@ -246,7 +246,7 @@ async fn messages_survive_a_killed_stack_and_those_in_flight_are_visible_at_once
             .unwrap();
     }
     let held = sqs.queues.receive("orders", 1, None).await.unwrap();
-    // A second handle on the folder, as a new process would have, while the first was never closed.
+    // A second handle on the folder, as a new process would have. The first one was never closed.
     let again = Queues::with_clock(
         Database::open(sqs.folder.path()).unwrap(),
         sqs.clock.clock(),
@@ -370,7 +370,7 @@ async fn messages_no_longer_in_flight_do_not_hold_back_their_group() {
 }
 
 #[tokio::test]
-async fn a_visibility_of_zero_receives_no_message_twice_in_a_batch() {
+async fn with_a_visibility_timeout_of_zero_no_batch_contains_a_message_twice() {
     let sqs = Sqs::start().await;
     for body in ["a1", "a2", "b1"] {
         sqs.send(body.get(..1), body).await;

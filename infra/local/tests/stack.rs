@@ -1,6 +1,6 @@
 //! The whole stack: event sources, controls, restarts, and the end of all its processes.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 
 mod client;
 mod endpoints;
@@ -94,7 +94,7 @@ async fn messages_are_delivered_and_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_fails_goes_to_the_dead_letters_and_its_neighbour_does_not() {
+async fn only_the_failed_message_of_a_batch_moves_to_the_dead_letter_queue() {
     let (running, _folder) = start().await;
     let base = running.addresses().gateway.clone();
     running
@@ -134,7 +134,7 @@ async fn messages_of_a_function_that_crashes_are_delivered_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_message_is_taken_before_there_is_a_process_for_it() {
+async fn no_message_is_received_before_a_process_is_free_for_it() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path());
     options.event_concurrency = Some(2);
@@ -171,7 +171,7 @@ async fn no_message_is_taken_before_there_is_a_process_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_failed_stays_hidden_as_the_function_has_changed_its_visibility() {
+async fn a_failed_message_keeps_the_visibility_that_its_function_has_set() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path());
     options.event_concurrency = Some(1);
@@ -207,7 +207,7 @@ async fn a_message_that_failed_stays_hidden_as_the_function_has_changed_its_visi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_of_functions_take_the_latency_and_are_counted_as_rounds_of_their_function() {
+async fn calls_of_functions_are_delayed_and_counted_as_rounds_of_their_function() {
     let latency: Latency = "sqs=40,dynamodb=60000,s3=60000".parse().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path());
@@ -215,7 +215,7 @@ async fn calls_of_functions_take_the_latency_and_are_counted_as_rounds_of_their_
     let running = Stack::start(options).await.unwrap();
     let gateway = running.addresses().gateway.clone();
     let queues = running.queues();
-    // If it were delayed, a call from outside would take a minute.
+    // Calls from outside are not delayed; otherwise this one would take a minute.
     let outside = ask(&running.addresses().s3, "GET", "/");
     let answered = tokio::time::timeout(Duration::from_secs(30), outside).await;
     assert_eq!(answered.unwrap().0, 403);
@@ -243,7 +243,7 @@ async fn calls_of_functions_take_the_latency_and_are_counted_as_rounds_of_their_
     running.stop().await;
 }
 
-/// Listens for processes that hold a message.
+/// Listens for connections of processes that hold a message.
 async fn holder() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").await.unwrap()
 }
@@ -449,7 +449,7 @@ async fn a_port_in_use_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_override_of_a_function_that_is_not_there_is_refused() {
+async fn an_override_of_an_unknown_function_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path());
     options
@@ -672,8 +672,8 @@ async fn a_stack_that_stops_ends_its_processes_first() {
     }
 }
 
-/// A share of the machine is divided among the processes; a value that the user sets is unchanged
-/// (docs/security.md, F16).
+/// A share of the machine is divided among the processes. A value that the user has set is not
+/// changed (docs/security.md, F16).
 #[tokio::test(flavor = "multi_thread")]
 async fn each_process_gets_its_share_of_the_machine() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 //! Templates: invalid ones are refused with the place and the reason.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ fn the_globals_are_the_defaults_of_every_function() {
 }
 
 #[test]
-fn a_type_that_is_not_known_is_named_with_its_line() {
+fn an_unknown_type_is_named_with_its_line() {
     let error = error("AWS::SQS::Queue", "AWS::SNS::Subscription");
     assert_eq!(
         (error.place.as_str(), error.line),
@@ -81,7 +81,7 @@ fn a_type_that_is_not_known_is_named_with_its_line() {
 }
 
 #[test]
-fn a_property_that_is_not_known_is_named_with_its_line() {
+fn an_unknown_property_is_named_with_its_line() {
     let error = error("VisibilityTimeout: 60", "VisibilityDelay: 60");
     assert_eq!(
         (error.place.as_str(), error.line),
@@ -94,7 +94,7 @@ fn a_property_that_is_not_known_is_named_with_its_line() {
 }
 
 #[test]
-fn an_intrinsic_that_is_not_known_is_named() {
+fn an_unknown_intrinsic_is_named() {
     let error = error(
         "!Sub \"${AWS::StackName}-uploads-${AWS::AccountId}\"",
         "!Join [\"-\", [a, b]]",
@@ -118,7 +118,7 @@ fn a_dangling_reference_is_reported_with_its_property() {
 }
 
 #[test]
-fn an_attribute_that_is_not_known_is_named() {
+fn an_unknown_attribute_is_named() {
     let error = error("!GetAtt Orders.Arn", "!GetAtt Orders.QueueUrl");
     assert!(
         error.message.contains(
@@ -129,7 +129,7 @@ fn an_attribute_that_is_not_known_is_named() {
 }
 
 #[test]
-fn a_pseudo_parameter_that_is_not_known_is_named() {
+fn an_unknown_pseudo_parameter_is_named() {
     let error = error("${AWS::StackName}", "${AWS::StackId}");
     assert!(
         error.message.contains("AWS::StackId is not supported"),
@@ -176,7 +176,7 @@ fn a_number_out_of_its_range_is_named_with_the_range() {
 }
 
 #[test]
-fn a_recursive_loop_is_allowed_or_terminated() {
+fn a_recursive_loop_setting_other_than_allow_or_terminate_is_refused() {
     let timeout = "      Timeout: 30\n";
     let forbidden = format!("{timeout}      RecursiveLoop: Forbid\n");
     let error = error(timeout, &forbidden);
@@ -186,7 +186,7 @@ fn a_recursive_loop_is_allowed_or_terminated() {
 }
 
 #[test]
-fn an_event_that_is_not_known_is_named() {
+fn an_unknown_event_is_named() {
     let error = error("Type: ScheduleV2", "Type: Schedule");
     assert!(
         error
@@ -206,7 +206,7 @@ fn a_route_other_than_the_default_is_refused() {
 }
 
 #[test]
-fn a_section_that_is_not_known_is_named() {
+fn an_unknown_section_is_named() {
     let error = error("Globals:", "Mappings: {}\nGlobals:");
     assert!(
         error.message.contains("Mappings is not supported"),

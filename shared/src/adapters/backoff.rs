@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fraction_is_between_nothing_and_one() {
+    fn a_fraction_is_between_zero_and_one() {
         assert!(
             (0..100)
                 .map(|_| fraction())

@@ -82,16 +82,16 @@ pub enum Operation {
 pub enum How {
     /// Transient error, without effect.
     Before,
-    /// It has its effect, and the response is lost.
+    /// The call has its effect, and the response is lost.
     After,
     /// Throttled, without effect.
     Throttled,
     /// Permission denied, without effect.
     Denied,
-    /// It has its effect, the response is lost, and the client retries: the result is that of the
-    /// retry.
+    /// The call has its effect, the response is lost, and the client retries: the result is that of
+    /// the retry.
     Repeated,
-    /// It runs [`How::LATE`] after it was called. The clock must be paused.
+    /// The call runs [`How::LATE`] after it was made. The clock must be paused.
     Slow,
 }
 
@@ -116,7 +116,7 @@ impl Operation {
         Self::RetryLater,
     ];
 
-    /// Returns whether it changes anything. For a read, failing before and after is the same.
+    /// Returns whether the operation writes. For a read, failing before and after is the same.
     pub fn writes(self) -> bool {
         matches!(
             self,
@@ -186,7 +186,7 @@ impl Faults {
             .insert((operation, nth), interruption);
     }
 
-    /// Removes all faults. Counts stay.
+    /// Removes all faults. The counts are kept.
     pub fn heal(&self) {
         let mut state = self.lock();
         state.faults.clear();
@@ -599,7 +599,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_slow_call_is_made_when_every_lease_is_over() {
+    async fn a_slow_call_runs_after_every_lease_has_expired() {
         let Bench {
             memory,
             faults,

@@ -248,8 +248,8 @@ impl Budget {
         })
     }
 
-    /// Reserves all bytes that are left, possibly none.
-    pub fn reserve_back_off(&self) -> Reservation {
+    /// Reserves all remaining bytes, possibly none.
+    pub fn reserve_rest(&self) -> Reservation {
         let mut used = self.lock();
         let bytes = self.bytes - *used;
         *used = self.bytes;
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_is_shared_and_given_back() {
+    fn the_budget_is_shared_and_released() {
         let (_folder, space) = space(100);
         let first = space.reserve(60).unwrap();
         let second = space.reserve(40).unwrap();
@@ -422,7 +422,7 @@ mod tests {
             matches!(space.reserve(1), Err(ParseError::Store(error)) if error.kind() == FaultKind::Transient)
         );
         drop(first);
-        let mut rest = space.budget().reserve_back_off();
+        let mut rest = space.budget().reserve_rest();
         assert_eq!(rest.bytes(), 60);
         rest.shrink_to(10);
         assert_eq!(space.budget().used(), 50);
@@ -434,7 +434,7 @@ mod tests {
     fn a_file_beyond_the_whole_budget_is_too_large() {
         let (_folder, space) = space(100);
         let Err(ParseError::Missing(missing)) = space.reserve(101) else {
-            panic!("it was let through")
+            panic!("the reservation was accepted")
         };
         assert_eq!(missing.cause, Cause::TooLarge { limit: 100 });
         assert!(missing.detail.contains("101"), "{}", missing.detail);
@@ -501,10 +501,10 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_there_is_named() {
+    fn a_missing_folder_is_named_in_the_error() {
         let space = ScratchSpace::new("/nowhere/at/all", 10);
         let Err(ParseError::Store(error)) = space.reserve(1) else {
-            panic!("it was let through")
+            panic!("the reservation was accepted")
         };
         assert_eq!(error.kind(), FaultKind::Denied);
         assert!(error.to_string().contains("/nowhere/at/all"), "{error}");

@@ -1,5 +1,5 @@
-//! Advice: why a response has less than it could have, and what to do next. This is the only table
-//! of causes, texts and next steps.
+//! Advice: the reason why a response is incomplete, and what to do next. This is the only table of
+//! causes, texts and next steps.
 //!
 //! `debug_detail` of a module and `GET /explain` contain it.
 
@@ -10,7 +10,7 @@ use serde::ser::{SerializeStruct, Serializer};
 
 use crate::domain::{CodeId, DebugId, Features, FileType, Missing, ObjectId, ObjectType, Scope};
 
-/// The reason why a response has less than it could have.
+/// The reason why a response is incomplete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Advice {
     /// No place that was searched has a file for the module.

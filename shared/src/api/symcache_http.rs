@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_an_id_is_the_same() {
+    fn every_form_of_an_id_is_parsed_to_the_same_id() {
         let expected = file(&format!("/v3.1.0/a.pdb/{N}/1"));
         assert_eq!(expected.debug_id.to_string(), format!("{D}-1"));
         assert_eq!(expected.version.to_string(), "3.1.0");
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn other_paths_are_others_business() {
+    fn paths_of_other_protocols_are_not_handled() {
         for path in [
             "/",
             "",

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_unused_from_the_last_use_on() {
+    fn the_unused_time_of_a_copy_counts_from_its_last_use() {
         let copy = copy(1, 1);
         let week = Duration::from_secs(7 * 24 * 3600);
         let after = |seconds| Timestamp::from_secs(1000 + seconds);

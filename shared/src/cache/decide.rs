@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_ready_beats_every_placeholder() {
+    fn a_ready_state_takes_precedence_over_every_placeholder() {
         for cause in [
             Cause::NotFound,
             Cause::Malformed,

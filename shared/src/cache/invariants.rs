@@ -465,7 +465,7 @@ mod tests {
                     _ => return,
                 }
             }
-            panic!("waits for ever: {:?}", self.entry);
+            panic!("waits forever: {:?}", self.entry);
         }
     }
 
@@ -473,7 +473,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn whatever_happens_in_whatever_order_the_entry_stays_sound(steps in prop::collection::vec(step(), 1..60)) {
+        fn an_entry_stays_valid_after_any_sequence_of_steps(steps in prop::collection::vec(step(), 1..60)) {
             let mut world = World::new();
             for step in steps {
                 world.step(step);

@@ -45,7 +45,7 @@ pub enum Item {
     Objects(ObjectChunk),
     /// Uploads that exceed a module's limit of files.
     Overflow(Overflow),
-    /// Our copy of a DIF that was found in a symbol server.
+    /// The copy of a DIF that was found in a symbol server.
     Copy(DifCopy),
     /// A request whose response was `pending`.
     Request(PendingRequest),
@@ -229,7 +229,7 @@ mod tests {
     use crate::domain::{CodeId, CompanionId, FileType};
 
     #[test]
-    fn a_build_that_knows_no_companions_leaves_uploads_with_them_alone() {
+    fn builds_that_do_not_know_companions_do_not_touch_uploads_with_them() {
         let object = |module| UploadedObject::filed(module, FileType::ElfDebug);
         let plain = object(ModuleId::Code(CodeId::new("ac456ebc".to_owned())));
         let needing = UploadedObject {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upload_and_its_objects_are_read_as_builds_before_their_last_fields_wrote_them() {
+    fn uploads_and_objects_of_builds_without_the_newest_fields_are_read() {
         let object = serde_json::json!({
             "module": {"code": "ac456ebc"}, "code_id": "ac456ebc", "file_type": "elf_code", "arch": "x86_64",
             "features": {"has_debug_info": false, "has_unwind_info": true, "has_symbols": true, "has_sources": false}

@@ -204,7 +204,7 @@ impl ModuleKey {
         }
     }
 
-    /// Returns the key of our copy of a DIF that was found in a symbol server.
+    /// Returns the key of the copy of a DIF that was found in a symbol server.
     pub fn copy(&self, location: &Location) -> ItemKey {
         ItemKey {
             partition: self.partition(),
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_item_of_a_list_of_the_sweep_is_the_one_that_older_builds_know() {
+    fn the_first_item_of_a_list_has_the_key_that_older_builds_use() {
         let sort = |item| ItemKey::sweep(item).sort;
         assert_eq!(sort(SweepItem::Manifest(0)), "manifest");
         assert_eq!(sort(SweepItem::Manifest(1)), "manifest#01");
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blob_leads_back_to_its_entry() {
+    fn the_path_of_a_blob_gives_the_key_of_its_entry() {
         let entry = module("acme", "502fc0a5-1ec1-3e47-9998-684fa139dca7").entry(Kind::SymCache);
         let path = entry.blob(Kind::SymCache, 1, &Token::from_random(7));
         assert_eq!(ItemKey::of_blob(&path), Some(entry.clone()));

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_source_is_never_remembered_longer_than_a_missing_file() {
+    fn a_failing_source_is_never_cached_longer_than_a_missing_file() {
         let quick = Policy {
             retry_misses_after: Duration::from_secs(10),
             ..Policy::default()
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_grow_rarer_up_to_once_a_day() {
+    fn probes_become_less_frequent_down_to_once_a_day() {
         let hours: Vec<u64> = (0..8)
             .map(|n| Policy::probe_after(n).as_secs() / 3600)
             .collect();

@@ -665,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_reader_would_use_is_refreshed() {
+    fn only_entries_that_a_reader_would_use_are_refreshed() {
         let policy = Policy::default();
         let behind = ready(|ready| ready.converter = Converter(0));
         assert!(wants_refresh(&behind, BEGIN, &policy));
@@ -710,7 +710,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_spares_what_was_used_later_and_stops_when_enough_is_freed() {
+    fn an_eviction_spares_later_uses_and_stops_when_enough_is_freed() {
         let mut cut = EvictionCut {
             all_before: at(50),
             some_before: at(100),

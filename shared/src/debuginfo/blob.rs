@@ -23,8 +23,7 @@
 //!   104    8  xxh3-64 of the 104 bytes before
 //! ```
 //!
-//! A reader that opens a blob trusts nothing but the record: size and checksum of the whole come
-//! from there.
+//! A reader trusts only the record, which has the size and the checksum of the blob.
 
 use std::io::{self, Write};
 use std::panic::resume_unwind;
@@ -37,12 +36,12 @@ use crate::cache::{Converter, Kind, Ready, current_version};
 use crate::debuginfo::limits::{MAX_RAW_BYTES, MAX_WHOLE_BYTES};
 use crate::domain::{Arch, DebugId, Features, FileType};
 
-/// As fast as the level that `zstd` calls fast, and a fifth smaller.
+/// This level is as fast as level 1 of `zstd`, and its blobs are a fifth smaller.
 pub(super) const ZSTD_LEVEL: i32 = 3;
 
-/// Room for the compressed bytes from the start, in bytes: so much comes from the system and grows
-/// in place, where a smaller buffer would leave holes among what the converter allocates. What is
-/// not written to takes no memory.
+/// The initial capacity for compressed bytes. An allocation of this size comes from the system and
+/// grows in place. A smaller buffer would leave holes in the heap of the converter. Bytes that are
+/// not written to take no memory.
 const FRAME_ROOM: usize = 8 << 20;
 
 const MAGIC: [u8; 8] = *b"SYMDEPOT";
@@ -51,7 +50,7 @@ pub(super) const FOOTER_BYTES: usize = 112;
 const DEBUG_ID_BYTES: usize = 48;
 const NATIVE_ENDIAN: u8 = if cfg!(target_endian = "little") { 1 } else { 2 };
 
-/// What a footer says of the cache.
+/// The description of a cache in its footer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Contents {
     pub(super) kind: Kind,
@@ -61,45 +60,45 @@ pub(super) struct Contents {
     pub(super) debug_id: Option<DebugId>,
     pub(super) rank: u8,
     pub(super) file_type: FileType,
-    /// Without the version control system: that is in the record alone.
+    /// Without the version control system, which is only in the record.
     pub(super) features: Features,
 }
 
-/// Why a blob is not what its record says.
+/// The reason why a blob does not match its record, or cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlobFault {
-    /// It has another size.
+    /// Its size differs from the record.
     #[error("the blob has {found} bytes instead of {expected}")]
     Size {
-        /// The size that the record gives.
+        /// The size in the record.
         expected: u64,
-        /// The size that it has.
+        /// The actual size.
         found: u64,
     },
-    /// It has another checksum.
-    #[error("the checksum of the blob is not the one in its record")]
+    /// Its checksum differs from the record.
+    #[error("the checksum of the blob differs from its record")]
     Checksum,
     /// It does not end in a footer that this build can read.
     #[error("the blob does not end in a footer of this format: {0}")]
     Footer(&'static str),
-    /// It holds something else than the record says.
-    #[error("the blob holds another {0} than its record says")]
+    /// Its contents differ from the record.
+    #[error("the {0} of the blob differs from its record")]
     Mismatch(&'static str),
-    /// Its lengths exceed the limit, or the memory there is.
-    #[error("the blob says it decompresses to {0} bytes, which is more than can be opened")]
+    /// Its lengths exceed the limit or the available memory.
+    #[error("the blob decompresses to {0} bytes, which is more than can be opened")]
     TooLarge(u64),
-    /// It does not decompress to what the footer says.
+    /// It does not decompress to the bytes that the footer describes.
     #[error("the blob does not decompress: {0}")]
     Frame(String),
-    /// What it decompresses to is not a valid cache.
+    /// The decompressed bytes are not a valid cache.
     #[error("the cache in the blob is not valid: {0}")]
     Cache(String),
 }
 
 /// Bytes at an address that is a multiple of eight.
 ///
-/// `symbolic` aligns by address, not by offset: the same bytes at another address parse, and answer
-/// wrongly.
+/// `symbolic` aligns by address, not by offset. At another address it parses the same bytes without
+/// an error, and lookups return wrong results.
 #[derive(Debug)]
 pub struct AlignedBytes {
     words: Vec<u64>,
@@ -121,7 +120,7 @@ impl AlignedBytes {
         Ok(Self { words, len })
     }
 
-    /// Copies bytes, wherever they are.
+    /// Copies bytes to an aligned address.
     pub(super) fn copied(bytes: &[u8]) -> Result<Self, BlobFault> {
         let mut aligned = Self::zeroed(bytes.len() as u64)?;
         aligned.as_mut_slice().copy_from_slice(bytes);
@@ -145,21 +144,21 @@ impl AlignedBytes {
     }
 }
 
-/// Encodes a raw cache while it is written, in a thread of its own: no caller has to hold the raw
-/// and the compressed bytes at once, or wait for the compression.
+/// Encodes a raw cache in a separate thread while the cache is written. Callers need not hold the
+/// raw and the compressed bytes at the same time, or wait for the compression.
 pub(super) struct FrameEncoder {
     raw: PipeWriter,
     encoding: JoinHandle<io::Result<Encoded>>,
 }
 
-/// What the thread leaves.
+/// The result of the thread.
 struct Encoded {
     frame: Vec<u8>,
     raw_hash: u64,
 }
 
 impl FrameEncoder {
-    /// Begins a blob. Fails only without memory.
+    /// Begins a blob. Fails only if memory runs out.
     pub(super) fn new() -> io::Result<Self> {
         let (raw, received) = pipe();
         let mut encoder = zstd::Encoder::new(Vec::with_capacity(FRAME_ROOM), ZSTD_LEVEL)?;
@@ -208,7 +207,7 @@ impl Write for FrameEncoder {
     }
 }
 
-/// Checks a blob against its record, and decompresses it.
+/// Verifies a blob against its record, and decompresses it.
 pub(super) fn open(
     kind: Kind,
     ready: &Ready,
@@ -229,9 +228,9 @@ pub(super) fn open(
     Ok((contents, raw))
 }
 
-/// Checks what a footer says against the record.
+/// Checks a footer against the record.
 pub(super) fn check(contents: &Contents, kind: Kind, ready: &Ready) -> Result<(), BlobFault> {
-    // One that `symbolic` has no name for is unknown to the blob.
+    // The blob has no number for an architecture that `symbolic` does not name.
     let arch: Arch = ready.arch.parse().unwrap_or_default();
     let mismatch = [
         ("kind", contents.kind != kind),
@@ -244,7 +243,7 @@ pub(super) fn check(contents: &Contents, kind: Kind, ready: &Ready) -> Result<()
     }
 }
 
-/// Decompresses a blob of which there is no record yet.
+/// Decompresses a blob that has no record yet.
 pub(super) fn open_unchecked(blob: &[u8]) -> Result<(Contents, AlignedBytes), BlobFault> {
     let (contents, footer) = split_footer(blob)?;
     let frame = &blob[..blob.len() - FOOTER_BYTES];
@@ -260,23 +259,23 @@ pub(super) fn open_unchecked(blob: &[u8]) -> Result<(Contents, AlignedBytes), Bl
     let raw = decompress(frame, footer.raw_length)?;
     if xxh3_64(raw.as_slice()) != footer.hash {
         return Err(BlobFault::Frame(
-            "the bytes have another checksum".to_owned(),
+            "the checksum of its bytes is wrong".to_owned(),
         ));
     }
     Ok((contents, raw))
 }
 
-/// Decompresses a frame that holds so many bytes.
+/// Decompresses a frame of `length` bytes.
 pub(super) fn decompress(frame: &[u8], length: u64) -> Result<AlignedBytes, BlobFault> {
-    // A length that lies is found out before there is memory for it, where the frame tells its own.
+    // If the frame has its own length, a wrong `length` is detected before memory is allocated.
     match zstd::zstd_safe::get_frame_content_size(frame) {
         Ok(Some(told)) if told != length => {
             return Err(BlobFault::Frame(format!(
-                "there are {told} bytes instead of {length}"
+                "it has {told} bytes instead of {length}"
             )));
         }
         Ok(_) => {}
-        Err(_) => return Err(BlobFault::Frame("it does not begin as a frame".to_owned())),
+        Err(_) => return Err(BlobFault::Frame("it is not a zstd frame".to_owned())),
     }
     let mut raw = AlignedBytes::zeroed(length)?;
     let fault = |error: io::Error| BlobFault::Frame(error.to_string());
@@ -286,18 +285,18 @@ pub(super) fn decompress(frame: &[u8], length: u64) -> Result<AlignedBytes, Blob
         .map_err(fault)?;
     if written as u64 != length {
         return Err(BlobFault::Frame(format!(
-            "there are {written} bytes instead of {length}"
+            "it has {written} bytes instead of {length}"
         )));
     }
     Ok(raw)
 }
 
-/// What a footer says of the bytes before it.
+/// The description of the preceding bytes in a footer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Footer {
-    /// The number of slices; `None` where the blob is whole.
+    /// The number of slices; `None` if the blob is whole.
     pub(super) slices: Option<u32>,
-    /// The length of the raw cache, or of all slices of it.
+    /// The length of the raw cache, or of all slices together, decompressed.
     pub(super) raw_length: u64,
     /// The length of the frame, or of the index.
     pub(super) length: u64,
@@ -305,7 +304,7 @@ pub(super) struct Footer {
     pub(super) hash: u64,
 }
 
-/// Gives the footer that bytes end in the checksum that it should have.
+/// Corrects the checksum of the footer at the end of these bytes.
 #[cfg(any(test, feature = "testing"))]
 pub(super) fn correct_footer(bytes: &mut [u8]) {
     let Some(at) = bytes.len().checked_sub(8) else {
@@ -315,7 +314,7 @@ pub(super) fn correct_footer(bytes: &mut [u8]) {
     bytes[at..].copy_from_slice(&hash.to_le_bytes());
 }
 
-/// Reads the footer that bytes end in.
+/// Reads the footer at the end of these bytes.
 pub(super) fn split_footer(bytes: &[u8]) -> Result<(Contents, Footer), BlobFault> {
     let split = bytes.len().checked_sub(FOOTER_BYTES);
     let split = split.ok_or(BlobFault::Footer("it is too short"))?;
@@ -387,10 +386,10 @@ fn read_footer(footer: &[u8]) -> Result<(Contents, Footer), BlobFault> {
     let cut = fault("it is too short");
 
     if footer.get(..8) != Some(&MAGIC) {
-        return Err(BlobFault::Footer("it does not begin as one"));
+        return Err(BlobFault::Footer("its magic number is missing"));
     }
     if footer.get(8..10) != Some(&FOOTER_FORMAT.to_le_bytes()) {
-        return Err(BlobFault::Footer("it is of another format"));
+        return Err(BlobFault::Footer("its format is unknown"));
     }
     let checked = footer.get(..FOOTER_BYTES - 8).ok_or_else(cut)?;
     if u64_at(104) != Some(xxh3_64(checked)) {
@@ -404,7 +403,7 @@ fn read_footer(footer: &[u8]) -> Result<(Contents, Footer), BlobFault> {
     let slices = match (byte_at(27), u32_at(28)) {
         (Some(0), Some(0)) => None,
         (Some(1), slices) => slices,
-        _ => return Err(BlobFault::Footer("it is laid out in another way")),
+        _ => return Err(BlobFault::Footer("its layout is unknown")),
     };
     let id = footer.get(32..32 + DEBUG_ID_BYTES).ok_or_else(cut)?;
     let id = std::str::from_utf8(id).map_err(|_| BlobFault::Footer("the debug id is not text"))?;
@@ -412,13 +411,13 @@ fn read_footer(footer: &[u8]) -> Result<(Contents, Footer), BlobFault> {
         "" => None,
         text => Some(
             text.parse()
-                .map_err(|_| BlobFault::Footer("the debug id is not one"))?,
+                .map_err(|_| BlobFault::Footer("the debug id is invalid"))?,
         ),
     };
     let contents = Contents {
         kind: byte_at(10)
             .and_then(kind_of)
-            .ok_or_else(fault("it names no kind"))?,
+            .ok_or_else(fault("its kind is unknown"))?,
         version: u32_at(16).ok_or_else(cut)?,
         converter: Converter(u32_at(20).ok_or_else(cut)?),
         arch: Arch::from_u32(u32_at(12).ok_or_else(cut)?),
@@ -426,7 +425,7 @@ fn read_footer(footer: &[u8]) -> Result<(Contents, Footer), BlobFault> {
         rank: byte_at(24).ok_or_else(cut)?,
         file_type: byte_at(25)
             .and_then(file_type_of)
-            .ok_or_else(fault("it names no type of DIF"))?,
+            .ok_or_else(fault("its type of DIF is unknown"))?,
         features: features_of(byte_at(26).ok_or_else(cut)?),
     };
     let footer = Footer {
@@ -440,7 +439,7 @@ fn read_footer(footer: &[u8]) -> Result<(Contents, Footer), BlobFault> {
 
 const fn kind_code(kind: Kind) -> u8 {
     match kind {
-        // Never in a footer: it has none.
+        // Unused: such a blob has no footer.
         Kind::MsSymCache(_) => 0,
         Kind::CfiCache => 1,
         Kind::PpdbCache => 2,
@@ -481,7 +480,7 @@ const fn file_type_code(file_type: FileType) -> u8 {
         FileType::WasmCode => 9,
         FileType::Breakpad => 10,
         FileType::SourceBundle => 11,
-        // Never in a footer: nothing is derived of it.
+        // Unused: nothing is derived from such a file.
         FileType::MsSymCache => 0,
     }
 }
@@ -516,7 +515,7 @@ fn features_of(code: u8) -> Features {
     }
 }
 
-/// Returns what a blob says that is made of no DIF.
+/// Returns the contents of a blob that is not derived from a DIF.
 pub(in crate::debuginfo) fn unfiled(kind: Kind, arch: Arch, debug_id: Option<DebugId>) -> Contents {
     Contents {
         kind,
@@ -621,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn every_type_of_dif_has_a_code_of_its_own() {
+    fn every_type_of_dif_has_a_distinct_code() {
         for file_type in FILE_TYPES {
             assert_eq!(file_type_of(file_type_code(file_type)), Some(file_type));
         }
@@ -691,7 +690,7 @@ mod tests {
         );
     }
 
-    /// F17. A frame of zeroes is small, and so is the blob.
+    /// F17. The blob is small, because a frame of zeroes is small.
     #[test]
     fn a_whole_blob_is_bounded_when_written_and_when_read() {
         let encoded = |length: u64| {
@@ -720,8 +719,8 @@ mod tests {
             let at = at % bad.len();
             bad[at] ^= 1 << bit;
             prop_assert_eq!(open(Kind::SymCache, &good, &bad).unwrap_err(), BlobFault::Checksum);
-            // Nor where the record is as wrong as the blob: a flipped bit is found, or changes
-            // nothing.
+            // The same holds if the record was made from the changed blob: a flipped bit is
+            // detected, or changes nothing.
             if let Ok((found, opened)) = open(Kind::SymCache, &ready(&contents(), &bad), &bad) {
                 prop_assert_eq!(found, contents());
                 prop_assert_eq!(opened.as_slice(), &raw()[..]);

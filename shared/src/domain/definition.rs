@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_of_each_type_survives_the_form_in_which_it_is_stored() {
+    fn a_source_of_each_type_survives_a_round_trip() {
         for json in sources() {
             let parsed = source(json.clone()).unwrap();
             let again = source(serde_json::to_value(&parsed).unwrap()).unwrap();
@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_without_sound_access_is_refused_with_the_reason() {
+    fn a_bucket_with_invalid_access_is_refused_with_the_reason() {
         for (json, says) in [
             (json!({"type": "s3", "id": "a", "bucket": "b"}), "region"),
             (

@@ -414,7 +414,7 @@ mod tests {
 
     /// One vector for each formula, derived by hand from its documentation.
     #[test]
-    fn each_layout_names_each_type_of_file_as_its_document_says() {
+    fn each_layout_names_each_type_of_file_as_documented() {
         use FileType::*;
         use Formulae::*;
         let elf = |formulae, file_type| paths(formulae, file_type, ObjectType::Elf);
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn casing_is_done_to_the_whole_path() {
+    fn casing_applies_to_the_whole_path() {
         let paths = |casing| {
             SourceLayout {
                 formulae: Formulae::Native,
@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_leads_out_of_the_source() {
+    fn no_name_leads_to_a_path_outside_of_the_source() {
         for name in [
             "..",
             "a/..",

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_ordered_as_their_numbers_are() {
+    fn versions_and_their_numbers_have_the_same_order() {
         let texts = [
             "0.0.1",
             "2.9.9",
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_read_in_any_case_and_wherever_the_folder_is() {
+    fn a_name_is_parsed_in_any_case_and_in_any_folder() {
         let name = |at: &str| MsSymCacheName::of(&Location::new(at));
         let at = "global/SymCache/My App.PDB/0123456789ABCDEF0123456789abcdef1F/My App.pdb-V3.1.0.SymCache";
         let found = name(at).unwrap();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_does_not_add_up_is_none() {
+    fn an_inconsistent_name_is_rejected() {
         let id = "0123456789abcdef0123456789abcdef1";
         for at in [
             format!("a.pdb/{id}/b.pdb-v3.1.0.symcache"),

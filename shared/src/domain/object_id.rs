@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_debug_id_files_a_module_and_nil_ids_do_not() {
+    fn a_module_is_filed_under_its_debug_id_and_never_under_a_nil_id() {
         let debug: DebugId = "502fc0a5-1ec1-3e47-9998-684fa139dca7".parse().unwrap();
         let code = CodeId::new("f1c3bcc0".into());
         assert_eq!(

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_global_is_the_global_scope_and_odd_texts_are_none() {
+    fn the_text_global_is_the_global_scope_and_invalid_texts_are_refused() {
         assert_eq!("global".parse(), Ok(Scope::Global));
         for text in ["", "a/b", "a\nb", &"x".repeat(129)] {
             assert!(text.parse::<Scope>().is_err(), "{text:?}");

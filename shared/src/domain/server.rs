@@ -334,7 +334,7 @@ impl HttpSource {
 }
 
 /// Returns whether two addresses have the same scheme, host and port. Unlike [`Url::origin`], this
-/// also holds for schemes of our own.
+/// also works for custom schemes.
 fn is_same_origin(a: &Url, b: &Url) -> bool {
     (a.scheme(), a.host(), a.port_or_known_default())
         == (b.scheme(), b.host(), b.port_or_known_default())
@@ -665,7 +665,7 @@ mod tests {
 
     /// Finding F10 in `docs/security.md`.
     #[test]
-    fn a_source_has_limits_and_names_the_one_that_it_exceeds() {
+    fn a_source_that_exceeds_a_limit_is_refused_with_the_limit() {
         let checked = |rest: serde_json::Value| {
             let mut json = serde_json::json!({"type": "http", "id": "a", "url": "http://x.test/"});
             json.as_object_mut()
@@ -713,7 +713,7 @@ mod tests {
 
     /// Finding F11 in `docs/security.md`.
     #[test]
-    fn a_query_is_a_credential_and_no_part_of_a_location() {
+    fn a_query_is_a_credential_and_not_part_of_a_location() {
         let json = r#"{"type": "http", "id": "a", "url": "http://x.test/s/?sv=1&sig=sesame#f"}"#;
         let source = source(json).unwrap();
         for (_, location) in source.locations(&module()) {

@@ -22,7 +22,7 @@ use crate::ports::{SecretName, Secrets};
 /// bucket in the template.
 const MAX_REQUEST_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
-/// Where a variable is to be set, for error texts.
+/// The place where the variables are set, for error texts.
 const TEMPLATE: &str = "infra/template.yaml, Environment";
 
 /// The value of a variable that means an empty list.
@@ -42,7 +42,7 @@ pub enum SourceUse {
     Contents,
 }
 
-/// Every variable as it was found.
+/// The variables of the environment, unparsed.
 #[derive(Clone, Default)]
 pub struct RawEnv(BTreeMap<String, String>);
 
@@ -358,7 +358,8 @@ impl Environment<'_> {
         }
     }
 
-    /// Checks the ages of removal, so that nothing is removed while clients or builders use it.
+    /// Checks the ages at which data is removed, so that nothing is removed while clients or
+    /// builders use it.
     fn check_ages(&mut self, request_lifetime: Duration, orphan_min_age: Duration) {
         if request_lifetime > MAX_REQUEST_LIFETIME {
             let problem = format!(
@@ -537,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn transcoders_are_one_a_major_version() {
+    fn at_most_one_transcoder_per_major_version_is_accepted() {
         let read = |paths: &str, versions: &str| {
             let env = RawEnv::from([("P", paths), ("V", versions)]);
             let mut reader = Environment {
@@ -595,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_list_of_sources_is_refused_with_its_place() {
+    fn a_malformed_list_of_sources_is_refused_with_its_position() {
         let problem = |sources: &str| {
             let env = RawEnv::from([("SOURCES", sources), ("ALLOW_PRIVATE_SOURCES", "yes")]);
             Config::from_env(&env, SourceUse::Contents)
@@ -613,7 +614,7 @@ mod tests {
         assert!(problem("[]").contains(r#""yes" is neither 0 nor 1"#));
     }
 
-    /// The secrets of a test, by ARN. Any other secret must not be read.
+    /// The secrets of a test, by ARN. Reading any other secret fails the test.
     #[derive(Debug)]
     struct Kept(BTreeMap<&'static str, &'static str>);
 
@@ -684,7 +685,7 @@ mod tests {
 
     /// F12.
     #[test]
-    fn values_of_the_environment_are_in_no_debug_text_and_no_problem() {
+    fn values_of_the_environment_appear_in_no_debug_output_or_error() {
         let sources =
             r#"[{"type": "http", "id": "a", "url": "http://x", "headers": "Bearer sesame"}]"#;
         let env = RawEnv::from([("SOURCES", sources), ("REQUEST_SOURCES_SECRET", "sesame")]);
@@ -723,7 +724,7 @@ mod tests {
 
     /// F9.
     #[test]
-    fn private_sources_are_allowed_as_a_whole_on_the_local_stack_alone() {
+    fn all_sources_may_be_private_only_on_the_local_stack() {
         let problem = |endpoint: Option<&str>| {
             let mut env = RawEnv::from([("ALLOW_PRIVATE_SOURCES", "1")]);
             if let Some(endpoint) = endpoint {

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_doubtful_loss_is_counted_by_the_name_that_its_alarm_has() {
+    fn a_doubtful_loss_is_counted_under_the_name_that_its_alarm_uses() {
         let line = doubtful_loss(Timestamp::from_secs(1_700_000_000));
         let name = line["_aws"]["CloudWatchMetrics"][0]["Metrics"][0]["Name"].as_str();
         assert_eq!(line[name.unwrap()], 1);

@@ -57,7 +57,7 @@ mod tests {
 
     /// F21.
     #[test]
-    fn no_level_has_the_bodies_of_requests_written() {
+    fn request_bodies_are_not_logged_at_any_level() {
         for level in ["trace", "debug"] {
             let targets = targets(level).unwrap();
             assert!(targets.would_enable("symdepot::flows::build", &Level::DEBUG));

@@ -158,7 +158,7 @@ mod tests {
         check(0x1003, Arch::X86, 0x1003, 0x1002);
         check(0x1003, Arch::Amd64, 0x1003, 0x1002);
         check(0x1003, Arch::Unknown, 0x1003, 0x1002);
-        check(0x1003, Arch::ArmV7, 0x1002, 0x1000); // the lowest bit says thumb
+        check(0x1003, Arch::ArmV7, 0x1002, 0x1000); // the lowest bit marks Thumb
         check(0x1007, Arch::Arm64, 0x1004, 0x1000);
         check(0x1007, Arch::Arm64_32, 0x1004, 0x1000);
         check(0x1007, Arch::Ppc, 0x1004, 0x1000);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topmost_frame_that_is_not_where_the_processor_was_is_a_return_address() {
+    fn a_topmost_frame_that_differs_from_the_program_counter_is_a_return_address() {
         let check = |signal, register: &str, value, topmost, want| {
             let registers = BTreeMap::from([(register.to_owned(), Hex(value))]);
             let situation = Situation {
@@ -191,7 +191,7 @@ mod tests {
         check(Some(SIGABRT), "rip", 0x3000, true, 0x2000);
         check(None, "rip", 0x3000, true, 0x2000);
         check(Some(SIGSEGV), "eip", 0x3000, true, 0x2000); // of another architecture
-        check(Some(SIGSEGV), "rip", 0x2000, false, 0x1fff); // callers return, whatever the registers say
+        check(Some(SIGSEGV), "rip", 0x2000, false, 0x1fff); // a caller has a return address
     }
 
     #[test]
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn before_the_first_instructions_of_memory_there_is_none() {
+    fn an_address_at_the_start_of_memory_has_no_previous_instruction() {
         for arch in [Arch::Amd64, Arch::Mips, Arch::Ppc64, Arch::Unknown] {
             for address in 0..LARGEST_STEP {
                 assert_eq!(adjusted(address, arch, Previous, false), None);

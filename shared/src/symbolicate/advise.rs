@@ -1,12 +1,12 @@
 //! Writes advice into the details of modules: what their results lack, and what to do about it. A
-//! detail that already gives a reason stays.
+//! detail that already has a reason is unchanged.
 
 use super::{ModuleOutcome, Plan};
 use crate::api::advice::Advice;
 use crate::api::symbolicator::{AddrMode, Completed, Request};
 use crate::domain::Cause;
 
-/// The most bytes of advice in a response. Modules beyond this limit get none.
+/// The maximum size of the advice in a response, in bytes. Modules beyond this limit get none.
 const MAX_ADVICE_BYTES: usize = 256 << 10;
 
 /// The places where a module of a plan was searched, and what is known about files that were not
@@ -19,10 +19,10 @@ pub struct Searched {
     pub damaged: Option<(String, String)>,
 }
 
-/// Writes into the details of modules what they lack, and what to do about it.
+/// Adds advice to the details of modules.
 ///
-/// `plan` and `outcomes` are those that the response was made with. `searched` returns what is
-/// known about a cache of [`Plan::wanted`]; it is called only if advice needs it.
+/// `plan` and `outcomes` must be those of the response. `searched` returns what is known about a
+/// cache of [`Plan::wanted`]; it is called only if advice needs it.
 pub fn advise(
     completed: &mut Completed,
     request: &Request,
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_serves_nothing_is_stripped_or_damaged() {
+    fn an_unusable_file_is_reported_as_stripped_or_damaged() {
         let used: &'static (SourceKey, Location) =
             Box::leak(Box::new((SourceKey::Uploads, Location::new("global/app"))));
         let outcome = not_found(Some((&used.0, &used.1)));

@@ -25,7 +25,7 @@ use crate::domain::{IsolatedName, Language, READABLE};
 use crate::symbolicate::cpp_constraints::Keep;
 use crate::symbolicate::text::escaped_bytes;
 
-/// The longest name that is demangled, in bytes; a longer one stays as it is. Longer names of Swift
+/// The longest name that is demangled, in bytes; longer names are unchanged. Longer names of Swift
 /// and C++ would demangle to more than `symbolic` returns; Microsoft's compiler hashes longer
 /// names.
 const LONGEST_NAME: usize = 4096;
@@ -38,10 +38,10 @@ const LONGEST_RUST_NAME: usize = 64 * 1024;
 const LONGEST_DEMANGLED: usize = 16 * 1024;
 
 /// The most back references in a name that is not isolated. Each may double the name. Names in a
-/// request with more of them stay as they are.
+/// request with more of them are unchanged.
 const MOST_BACK_REFERENCES: usize = 20;
 
-/// The most isolated names of a request; further ones stay as they are.
+/// The maximum number of isolated names of a request; further ones are unchanged.
 const MOST_ISOLATED: usize = 2000;
 
 /// The names that are known before a request is symbolicated, and those that it turns out to need.
@@ -212,7 +212,7 @@ pub struct NameMemory {
 impl NameMemory {
     /// Returns an empty cache of about this size.
     pub fn new(max_bytes: u64) -> Self {
-        // A name with its symbol has some three hundred bytes.
+        // A name with its symbol has about three hundred bytes.
         let names = usize::try_from(max_bytes / 300).unwrap_or(usize::MAX);
         Self {
             names: Cache::with_weighter(names, max_bytes, NameBytes),
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn each_language_has_its_names() {
+    fn names_of_each_language_are_demangled() {
         let check = |language, symbol: &str, want: &str| {
             assert_eq!(name(symbol, language), want);
             assert_eq!(name(symbol, Language::Unknown), want, "by its looks");
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_remembered_is_the_same_name() {
+    fn a_cached_name_equals_the_demangled_name() {
         let memory = NameMemory::new(1 << 20);
         for _ in 0..2 {
             for (symbol, want) in [("_ZN3foo3barEv", "foo::bar()"), ("main", "main")] {
@@ -511,7 +511,7 @@ mod tests {
                     .of("_ZN3foo3barEv", Language::C)
                     .function,
                 "_ZN3foo3barEv",
-                "languages are kept apart"
+                "the language is part of the key"
             );
         }
         assert_eq!(memory.names.len(), 3);
@@ -525,13 +525,13 @@ mod tests {
         assert_eq!(
             (completed.function.as_deref(), memory.names.len()),
             (Some("foo::baz()"), 3),
-            "what callers send is not kept"
+            "names in requests are not cached"
         );
     }
 
     /// F1. Swift's demangler ends the process on these.
     #[test]
-    fn names_of_swift_are_isolated_and_stay_as_they_are_until_they_are_known() {
+    fn swift_names_are_isolated_and_unchanged_until_their_result_is_known() {
         for symbol in [
             "$eyyxDl",
             "$syyxDl",
@@ -553,7 +553,7 @@ mod tests {
                 let mut known = names.into_known();
                 let isolated = known.take_isolated();
                 assert_eq!(isolated.len(), 1, "{isolated:?}");
-                // The process died on it: the name stays as it is and is not isolated again.
+                // The process died on this name: the name is unchanged and is not isolated again.
                 known.add(isolated[0].clone(), None);
                 let mut names = Names::new(known);
                 assert_eq!(&*names.of(symbol, language).function, symbol);
@@ -677,7 +677,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_too_long_stays_as_it_is() {
+    fn a_name_that_is_too_long_is_unchanged() {
         for symbol in nested(LONGEST_NAME + 20) {
             assert!(symbol.len() <= LONGEST_NAME || demangle(&symbol, Language::Unknown).is_none());
         }

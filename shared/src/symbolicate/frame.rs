@@ -2,7 +2,7 @@
 //!
 //! A frame in inlined functions becomes several frames. The innermost function comes first; the
 //! function that was really called comes last, and is the only one with the address of its start. A
-//! frame that cannot be looked up stays as it was sent.
+//! frame that cannot be looked up is returned as it was sent.
 
 use std::sync::Arc;
 

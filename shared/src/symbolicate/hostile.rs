@@ -37,7 +37,7 @@ pub fn request(bytes: &[u8]) {
         let answer = serde_json::to_vec(&completed).expect("an answer can be written");
         assert!(
             stats.answer_bytes <= answer.len(),
-            "more was counted than is there"
+            "more bytes were counted than the answer has"
         );
     }
 }

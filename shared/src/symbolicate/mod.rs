@@ -50,7 +50,7 @@ pub fn symbolicate(
 /// to the cache in `names`: demangling the names of thirty frames takes longer than the rest of a
 /// warm request.
 ///
-/// Names that need isolation stay as they are; [`KnownNames::take_isolated`] returns them.
+/// Names that need isolation are unchanged; [`KnownNames::take_isolated`] returns them.
 pub fn symbolicate_with<'a>(
     request: &'a Request,
     plan: &'a Plan,

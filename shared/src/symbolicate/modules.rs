@@ -107,7 +107,7 @@ mod tests {
         check(0x27ff, None);
         check(0x2800, Some(2));
         check(0x2fff, Some(2));
-        check(0x3000, Some(0)); // where two touch, the later one has it
+        check(0x3000, Some(0)); // the start of the next module belongs to the next module
         check(0x3100, Some(0));
         check(0x3101, None);
         check(u64::MAX, None);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relative_address_names_its_module_by_its_place_in_the_request() {
+    fn a_relative_address_names_its_module_by_its_index_in_the_request() {
         let space = space(&[(0x3000, None), (0x1000, None)]);
         let check = |module, want| {
             let frame = Frame {

@@ -17,7 +17,7 @@ pub enum ModuleOutcome<'a> {
     Found {
         /// The cache.
         cache: LookupCache<'a>,
-        /// The features of the object that it was made from.
+        /// The features of the object that it was derived from.
         features: Features,
         /// The architecture of that object.
         arch: &'a str,
@@ -35,7 +35,7 @@ pub enum ModuleOutcome<'a> {
     },
     /// The service failed to find out whether there is a cache.
     Failed {
-        /// What went wrong, as a text for people.
+        /// The failure, as a text for people.
         detail: String,
     },
 }
@@ -54,8 +54,8 @@ pub enum LookupCache<'a> {
 pub struct Considered<'a> {
     /// The candidates, in any order.
     pub candidates: &'a [domain::Candidate],
-    /// The one that the cache was made from, or was to be made from. If that is unknown and exactly
-    /// one candidate could be fetched, that one is used.
+    /// The candidate that the cache was derived from, or would be derived from. If that is unknown
+    /// and exactly one candidate could be fetched, it is that one.
     pub used: Option<(&'a SourceKey, &'a Location)>,
 }
 

@@ -95,8 +95,8 @@ impl Plan {
         &self.wanted
     }
 
-    /// Returns the addresses to look up in a cache of the plan that was made from an object of this
-    /// architecture. Only the parts of the cache that cover them are needed.
+    /// Returns the addresses to look up in a cache of the plan that was derived from an object of
+    /// this architecture. Only the parts of the cache that cover them are needed.
     pub fn addresses(&self, request: &Request, place: usize, arch: Arch) -> Vec<u64> {
         let modules = self.wanted.get(place).map(|wanted| &*wanted.modules);
         let mut addresses = Vec::new();

@@ -20,7 +20,7 @@ pub struct Stats {
     pub modules: ModuleCounts,
     /// Reads of caches.
     pub reads: ReadCounts,
-    /// Bytes of the frames in the response, or a lower bound of them.
+    /// The size of the frames in the response, or a lower bound of it, in bytes.
     pub answer_bytes: usize,
 }
 
@@ -39,7 +39,7 @@ pub struct ReadCounts {
     pub reads: u64,
     /// Bytes that were read.
     pub bytes: u64,
-    /// Slices and whole caches that were in memory already.
+    /// Slices and whole caches that were already in memory.
     pub remembered: u64,
 }
 

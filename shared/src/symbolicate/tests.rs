@@ -109,7 +109,7 @@ fn fields(frames: &[Value], names: &[&str]) -> Vec<String> {
 
 /// F5. A name of 16 KiB in ten thousand frames takes 16 KiB of memory.
 #[test]
-fn names_and_paths_that_frames_have_in_common_are_in_memory_once() {
+fn names_and_paths_that_frames_share_are_in_memory_once() {
     let frame = json!({"instruction_addr": "0x12025"});
     let module = json!({"type": "elf", "image_addr": "0x10000", "code_file": "/bin/demo"});
     let body = json!({"modules": [module], "stacktraces": [{"frames": [frame, frame]}]});
@@ -227,7 +227,7 @@ fn frames_sent_caller_first_are_returned_caller_first() {
 }
 
 #[test]
-fn a_relative_address_is_shown_as_an_absolute_one_where_its_module_has_a_place() {
+fn a_relative_address_is_shown_as_absolute_if_its_module_has_a_base_address() {
     let frames = demo_frames(
         json!([{"instruction_addr": "0x1004", "addr_mode": "rel:0"}]),
         json!({}),
@@ -239,7 +239,7 @@ fn a_relative_address_is_shown_as_an_absolute_one_where_its_module_has_a_place()
 }
 
 #[test]
-fn a_module_without_a_place_is_addressed_from_its_start() {
+fn a_module_without_a_base_address_is_addressed_from_its_start() {
     let request = |frame: Value| json!({"modules": [{"type": "wasm"}, {"type": "wasm", "code_id": "aa"}], "stacktraces": [{"frames": [{"instruction_addr": 1}, frame]}]});
     let check = |frame: Value, want: &str| {
         let (answer, _) = demo(request(frame));
@@ -295,7 +295,7 @@ fn a_frame_that_no_function_covers_stays_as_it_was_sent() {
 }
 
 #[test]
-fn addresses_that_make_no_sense_are_missing_symbols() {
+fn impossible_addresses_are_missing_symbols() {
     let check = |frame: Value| {
         assert_eq!(
             fields(&demo_frames(json!([frame]), json!({})), &["status"]),
@@ -308,7 +308,7 @@ fn addresses_that_make_no_sense_are_missing_symbols() {
 }
 
 #[test]
-fn a_guess_that_is_no_code_is_dropped() {
+fn a_scanned_frame_outside_of_code_is_dropped() {
     let frames = demo_frames(
         json!([
             {"instruction_addr": "0x11004", "trust": "scan"},
@@ -425,7 +425,7 @@ fn each_cause_has_its_statuses() {
 }
 
 #[test]
-fn a_fault_of_ours_is_no_statement_on_the_module() {
+fn an_internal_failure_is_not_blamed_on_the_module() {
     let request = json!({
         "modules": [{"type": "elf"}], "stacktraces": [{"frames": [{"instruction_addr": 1, "addr_mode": "rel:0"}]}]
     });
@@ -457,7 +457,7 @@ fn a_fault_of_ours_is_no_statement_on_the_module() {
 }
 
 #[test]
-fn candidates_are_shown_if_the_request_wants_them_each_once_in_order() {
+fn requested_candidates_are_shown_once_and_in_order() {
     let candidate = |location: &str, download: Download| Candidate {
         source: SourceKey::Uploads,
         location: Location::new(location),
@@ -588,7 +588,7 @@ fn a_module_is_returned_as_sent_with_the_results() {
 }
 
 #[test]
-fn a_chain_of_inlined_functions_that_has_no_end_is_cut() {
+fn an_endless_chain_of_inlined_functions_is_truncated() {
     let inlined = 300;
     let mut breakpad = "MODULE Linux x86_64 492E2DD23CC306CA9C494EEF1533A3810 demo\nFILE 0 a.c\nINLINE_ORIGIN 0 again\nFUNC 1000 10 0 main\n".to_owned();
     for depth in 0..inlined {
@@ -634,7 +634,7 @@ fn a_chain_of_inlined_functions_that_has_no_end_is_cut() {
 
 /// F5. The count never exceeds the size of the response, and is not much smaller.
 #[test]
-fn bytes_of_an_answer_are_counted_as_they_are_escaped() {
+fn bytes_of_an_answer_are_counted_after_escaping() {
     let function = "a\"b\\c\u{1}d\ne".repeat(200);
     let symbol = "b".repeat(40_000);
     let frames = json!([
@@ -829,7 +829,7 @@ fn any_request() -> impl Strategy<Value = Request> {
 
 proptest! {
     #[test]
-    fn any_request_is_answered_frame_by_frame(
+    fn every_frame_of_any_request_is_answered(
         request in any_request(),
         arch in prop::sample::select(vec!["x86", "x86_64", "arm", "arm64", "ppc", "ppc64", "mips", "mips64", "unknown"]),
     ) {

@@ -3,9 +3,9 @@
 //! The walker of `minidump-unwind` finds a frame only after it has unwound the previous one. If
 //! each frame requested its slice, there would be as many sequential reads as frames. However,
 //! every return address is a word on the stack. Before a walk, the slices of all words that point
-//! into a module are therefore read in parallel, up to [`MAX_PREFETCHED`] addresses. What else a
-//! walk needs is read on demand, at most [`MAX_LATER`] times. Beyond that, and without unwind
-//! information, the walker falls back to frame pointers and scanning.
+//! into a module are therefore read in parallel, up to [`MAX_PREFETCHED`] addresses. Everything
+//! else that a walk needs is read on demand, at most [`MAX_LATER`] times. Beyond that, and without
+//! unwind information, the walker falls back to frame pointers and scanning.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -23,13 +23,13 @@ use minidump_unwind::{
 
 use crate::debuginfo::CfiRecords;
 
-/// The most frames of a stack in the result.
+/// The maximum number of frames of a stack in the result.
 pub const MAX_FRAMES: usize = 256;
 
 /// The most addresses of a stack whose slices are prefetched: those nearest to its top.
 pub const MAX_PREFETCHED: usize = 512;
 
-/// How often a walk may read what was not prefetched.
+/// The maximum number of reads on demand in a walk.
 pub const MAX_LATER: usize = 256;
 
 /// Modules whose slices are prefetched concurrently.

@@ -21,7 +21,7 @@ const FEW_FUNCTIONS: usize = 20;
 /// Functions of a module whose file has 200 kB.
 const MANY_FUNCTIONS: usize = 1_700;
 
-/// A scope besides the global one.
+/// A scope other than the global one.
 const SCOPE: &str = "acme";
 
 /// A query that gives access to two scopes: this one, and the global one.

@@ -20,7 +20,7 @@ use super::report::{Report, Row, bytes, ratio};
 use super::{BenchError, PATIENCE, percentile};
 use crate::stack::{Binaries, LocalStack, Process};
 
-/// More than any file here needs.
+/// Limits that no file of this benchmark reaches.
 const LIMITS: ParserLimits = ParserLimits {
     memory_bytes: 16 << 30,
     cpu_seconds: 900,
@@ -28,7 +28,7 @@ const LIMITS: ParserLimits = ParserLimits {
 };
 
 /// The size of the chunks in which a file is passed to the parser.
-const PIECE: usize = 8 << 20;
+const CHUNK: usize = 8 << 20;
 
 /// The measurements of symdepot's parser process.
 struct Ours {
@@ -246,8 +246,8 @@ async fn ours(binaries: &Binaries, path: &Path) -> Result<Ours, BenchError> {
     );
     let mut dif = deriver.reserve(size)?;
     let data = bytes::Bytes::from(data);
-    for at in (0..data.len()).step_by(PIECE) {
-        dif.write_at(at as u64, data.slice(at..data.len().min(at + PIECE)))
+    for at in (0..data.len()).step_by(CHUNK) {
+        dif.write_at(at as u64, data.slice(at..data.len().min(at + CHUNK)))
             .await
             .map_err(ParseError::from)?;
     }

@@ -27,7 +27,7 @@ const STACKS: u64 = 50;
 /// How often each stack is symbolicated.
 const ROUNDS: usize = 40;
 
-/// More than the names of all stacks need, as in an instance.
+/// The size limit of the cache of names: more than the names of all stacks need, as in an instance.
 const NAME_BYTES: u64 = 10 << 20;
 
 /// Address at which the module is mapped.

@@ -378,7 +378,7 @@ impl World {
         tokio::select! {
             biased;
             done = work => done,
-            () = serving => unreachable!("derive works for ever"),
+            () = serving => unreachable!("derive never finishes"),
         }
     }
 
@@ -543,7 +543,10 @@ impl World {
             assert_eq!(violations(&entry), Vec::<&str>::new(), "{entry:#?}");
         }
         for blob in self.gone_blobs() {
-            assert!(lost.contains(&blob), "{blob} is named and gone");
+            assert!(
+                lost.contains(&blob),
+                "an entry names {blob}, which does not exist"
+            );
         }
     }
 

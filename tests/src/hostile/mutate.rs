@@ -9,7 +9,8 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt};
 use zip::write::SimpleFileOptions;
 
-/// The size of the largest mutated fixture: larger ones contain nothing that the others lack.
+/// The size of the largest mutated fixture: larger ones contain no structures that smaller ones
+/// lack.
 const LARGEST: u64 = 256 << 10;
 
 /// The maximum number of mutations of a file.

@@ -96,7 +96,7 @@ async fn after_kills_at_random_moments_every_request_completes_and_no_orphan_rem
         );
         let left = extent.kills - killer.kills;
         let most = left.min(KILLS_A_ROUND * extent.modules);
-        orphans += build_all_anew(&running, &modules, &mut killer, most).await;
+        orphans += build_all_again(&running, &modules, &mut killer, most).await;
     }
     let stats = running.client().stats().await.unwrap();
     let deliveries = stats.function("derive").invocations;
@@ -138,7 +138,7 @@ async fn upload_all(running: &Running, modules: &[MadeUp], killer: &mut Killer) 
 
 /// Retires all derived caches and sends a crash in each module while the builders are killed.
 /// Returns the number of orphans that the prune run found.
-async fn build_all_anew(
+async fn build_all_again(
     running: &Running,
     modules: &[MadeUp],
     killer: &mut Killer,
@@ -189,8 +189,8 @@ async fn every_entry_is_ready(running: &Running, modules: &[MadeUp]) -> (usize, 
     (ready, crashed)
 }
 
-/// From now on no entry is in use, so that every blob is removed: together with its record, or as
-/// an orphan. Returns the number of removed orphans and of remaining blobs.
+/// Prunes until no blob remains. `DERIVED_MAX_UNUSED` is 0, so each blob is removed together with
+/// its record, or as an orphan. Returns the number of removed orphans and of remaining blobs.
 ///
 /// The lease of the builder that was killed last protects its blob until the lease expires.
 async fn no_orphan_stays(running: &Running) -> (u64, usize) {

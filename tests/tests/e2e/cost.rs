@@ -43,7 +43,7 @@ async fn a_warm_request_makes_no_call_at_all() {
 }
 
 #[tokio::test]
-async fn functions_that_were_ended_start_again() {
+async fn functions_start_again_after_their_processes_have_ended() {
     let running = Running::start().await;
     let client = running.client();
     running

@@ -1,4 +1,4 @@
-//! The example of the README: from `gcc -g` to a symbolicated crash of one's own program.
+//! The example of the README: from `gcc -g` to a symbolicated crash of the user's own program.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

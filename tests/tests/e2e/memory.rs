@@ -15,7 +15,7 @@ const FUNCTION_BYTES: u64 = 0x40;
 /// The size limit of the instance's cache, in bytes.
 const BOUND: u64 = 16 << 20;
 
-/// The memory that an instance may need beside its cache, in bytes.
+/// The memory that an instance may need in addition to its cache, in bytes.
 const BESIDE: u64 = 64 << 20;
 
 fn id(module: u64) -> String {

@@ -352,7 +352,7 @@ async fn a_hundred_clients_cause_one_download_and_one_transcoding_even_on_failur
 }
 
 #[tokio::test]
-async fn a_pdb_is_found_plain_compressed_by_pointer_and_in_two_tiers() {
+async fn a_pdb_is_found_uncompressed_compressed_by_pointer_and_in_two_tiers() {
     let kept = |id: Uuid| with_guid(&bytes_of("pe/x64/crash.pdb"), id);
     let (plain, led, two_tiers) = (Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4());
     let id = |id: &Uuid| format!("{}1", id.simple().to_string().to_uppercase());

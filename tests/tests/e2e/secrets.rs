@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use crate::symbol_server::DEBUG_FILE;
 use crate::{Running, bytes_of, crash};
 
-/// A text that every secret of these tests contains, and no other data does.
+/// A text that every secret of these tests contains, and no other data.
 const MARKER: &str = "0penSesame";
 
 /// The layouts of all kinds of sources.

@@ -14,7 +14,7 @@ fn template() -> Template {
 }
 
 #[test]
-fn the_template_is_read_as_it_is_meant() {
+fn the_template_is_parsed_as_intended() {
     let template = template();
     let names: Vec<&str> = template
         .functions
@@ -94,7 +94,7 @@ fn the_template_is_read_as_it_is_meant() {
 /// The three functions see the same limits; each variable is the share of one of them
 /// (docs/security.md, F16).
 #[test]
-fn budgets_are_shares_of_the_machine_and_leave_some_of_it() {
+fn budgets_are_shares_of_the_machine_and_total_at_most_eighty_percent() {
     let template = template();
     let shares = || template.functions.iter().flat_map(|one| &one.shares);
     let mut variables: Vec<&str> = shares().map(|share| share.variable.as_str()).collect();

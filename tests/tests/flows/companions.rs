@@ -11,7 +11,7 @@ use symdepot_tests::harness::{Crash, World, fixture, function_names, in_module};
 
 use crate::first_hour::explained;
 
-/// An archive of the zoo, with the program first.
+/// A program and its companions in one archive of the fixtures; the program is the first member.
 struct Together {
     archive: &'static str,
     build_id: &'static str,
@@ -96,7 +96,7 @@ async fn answered(world: &World, crash: &Crash) -> (Vec<String>, Option<String>)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_program_is_completed_whichever_file_comes_first_until_its_companions_are_removed() {
+async fn companions_complete_a_program_in_any_order_until_they_are_removed() {
     for together in [PACKAGED, PACKAGED_4, SINGLE, SHARED, APART] {
         let whole = together.answer_of_one_archive().await;
         let crash = together.crash();
@@ -185,7 +185,7 @@ async fn debug_id(world: &World) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_package_of_another_build_is_not_taken_and_one_that_is_replaced_is() {
+async fn only_a_package_of_the_same_build_is_used_even_after_a_replacement() {
     let world = World::new();
     let (program, _) = PACKAGED_4.files();
     let (_, of_another) = PACKAGED.files();
@@ -203,7 +203,7 @@ async fn a_package_of_another_build_is_not_taken_and_one_that_is_replaced_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_program_needs_and_what_completes_it_is_explained() {
+async fn explain_lists_the_missing_and_the_used_companions_of_a_program() {
     let world = World::new();
     let (program, companions) = SINGLE.files();
     upload(&world, "global/program", program).await;
@@ -227,7 +227,6 @@ async fn what_a_program_needs_and_what_completes_it_is_explained() {
     assert!(needs.contains(&completes[0]));
 }
 
-/// A companion in the scope of another tenant is not used.
 #[tokio::test(start_paused = true)]
 async fn a_companion_of_another_scope_is_not_used() {
     let world = World::new();

@@ -40,7 +40,7 @@ async fn with_a_copy_alone() -> World {
 }
 
 /// Rebuilds everything, as the refresh queue does after a release.
-async fn make_anew(world: &World) {
+async fn rebuild_all(world: &World) {
     fall_behind(world).await;
     for _ in 0..2 {
         world.pass(HOUR).await;
@@ -64,7 +64,7 @@ async fn copies_are_made_of_files_of_the_module_and_of_no_others() {
             .chunks()
             .all(|(_, _, path)| parts(&world).contains(&path))
     );
-    // The sweep removes blobs that are not part of a copy.
+    // A pass removes blobs that do not belong to a copy.
     assert_eq!(parts(&world).len(), 2);
     world.pass(2 * HOUR).await;
     let report = world.prune().await.unwrap();
@@ -77,7 +77,7 @@ async fn copies_are_made_of_files_of_the_module_and_of_no_others() {
 #[tokio::test(start_paused = true)]
 async fn r15_outdated_caches_are_rebuilt_from_the_copy_after_the_source_lost_the_file() {
     let world = with_a_copy_alone().await;
-    make_anew(&world).await;
+    rebuild_all(&world).await;
     for kind in [Kind::CfiCache, Kind::SymCache] {
         let entry = entry(&world, kind);
         let ready = entry.ready().unwrap();
@@ -100,7 +100,7 @@ async fn a_copy_is_removed_when_nothing_was_derived_from_it_for_a_week() {
         world.another_instance().symbolicate(&sample_crash()).await;
         assert_eq!(world.prune().await.unwrap().copies_retired, 0);
     }
-    make_anew(&world).await;
+    rebuild_all(&world).await;
     let used = copies(&world)[0].last_used_at;
     assert!(world.now().since(used) < DAY);
     for (days, expected) in [(6, 0), (1, 1)] {
@@ -180,7 +180,7 @@ async fn a_copy_that_cannot_be_read_is_forgotten_and_its_file_is_fetched_again()
             }
             _ => {}
         }
-        make_anew(&world).await;
+        rebuild_all(&world).await;
         assert!(world.servers.take_asked().contains(&at(DEBUG)), "{damage}");
         let ready = entry(&world, Kind::SymCache).ready().unwrap().clone();
         assert_eq!(
@@ -189,7 +189,7 @@ async fn a_copy_that_cannot_be_read_is_forgotten_and_its_file_is_fetched_again()
             "{damage}"
         );
         let copy = copies(&world).remove(0);
-        assert!(!copy.names(&path), "{damage}: the copy is a new one");
+        assert!(!copy.names(&path), "{damage}: the copy was not replaced");
         assert!(
             copy.chunks()
                 .all(|(_, _, path)| world.caches.peek(&path).is_some())
@@ -240,7 +240,7 @@ fn large_breakpad(id: &str) -> Vec<u8> {
     let mut text = format!("MODULE Linux x86_64 {id} large\n");
     let mut number = 0_u32;
     while text.len() < 18 << 20 {
-        // The names hardly compress, so the copy has chunks of some size.
+        // The names hardly compress, so the copy has more than one chunk.
         text.push_str(&format!(
             "FILE {number} /src/{:016x}\n",
             u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -258,7 +258,7 @@ async fn a_large_file_is_copied_in_chunks_and_read_back_whole() {
     let world = World::with(|settings| settings.sources = vec![unified.into()]);
     let module = serde_json::json!({"type": "elf", "debug_id": "502fc0a5-1ec1-3e47-9998-684fa139dca7", "code_id": "a5c02f50c11e473e9998684fa139dca7"});
     let crash = in_module(module, &[0x1010]);
-    // The location that is searched first.
+    // This request shows at which location a Breakpad file is searched.
     world.symbolicate(&crash).await;
     let places = world.servers.take_asked();
     let place = places
@@ -272,7 +272,7 @@ async fn a_large_file_is_copied_in_chunks_and_read_back_whole() {
     let copy = copies(&world).remove(0);
     assert_eq!(copy.chunks().count(), 3);
     world.servers.remove(place);
-    make_anew(&world).await;
+    rebuild_all(&world).await;
     let ready = entry(&world, Kind::SymCache).ready().unwrap().clone();
     assert_eq!(ready.converter, symdepot::cache::Converter::CURRENT);
     assert_eq!(copies(&world).remove(0).token, copy.token);

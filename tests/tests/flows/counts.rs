@@ -202,7 +202,7 @@ async fn a_cold_instance_reads_the_records_of_ten_modules_in_three_places_at_onc
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upload_waits_for_the_records_fifteen_times() {
+async fn an_upload_makes_fifteen_sequential_rounds_of_calls_to_the_records() {
     let world = World::new();
     let instance = world.distant_instance(LATENCY);
     let module = MadeUp(1);
@@ -210,16 +210,12 @@ async fn an_upload_waits_for_the_records_fifteen_times() {
     let began = Instant::now();
     instance.deliver(&event).await.unwrap();
     let waited = began.elapsed();
-    assert_eq!(
-        waited.div_duration_f64(LATENCY),
-        15.0,
-        "calls one behind the other"
-    );
+    assert_eq!(waited.div_duration_f64(LATENCY), 15.0, "sequential calls");
     let (uploads, records) = (world.uploads.calls(), world.records.calls());
     assert_eq!(
         (uploads.total(), uploads.of("read")),
         (1, 1),
-        "the event says what it is about"
+        "the event contains the size and the ETag of the file"
     );
     assert_eq!((records.of("load"), records.of("query")), (2, 3));
     let answer = instance.symbolicate(&crash_in(&[module])).await;

@@ -61,7 +61,7 @@ impl Step {
                 (step, Err(error)) => panic!("{what}: {step:?} fails again: {error}"),
             }
         }
-        panic!("{what}: {self:?} is never done");
+        panic!("{what}: {self:?} never completes");
     }
 }
 
@@ -74,7 +74,10 @@ async fn keep(world: &World, body: &str) -> Result<(), Error> {
         .await?;
     let kept = symbolicator.kept_request(&invocation, "id").await?;
     let whole = (Scope::Global, body.as_bytes().to_vec());
-    assert!(kept == Some(whole), "what is kept is not what was sent");
+    assert!(
+        kept == Some(whole),
+        "the kept request differs from the one that was sent"
+    );
     Ok(())
 }
 
@@ -93,7 +96,7 @@ fn finished(answer: SymbolicateOutcome) -> Result<(), Error> {
             assert_eq!(
                 function_names(&completed),
                 ["checksum"],
-                "an answer is right, or there is none"
+                "a completed response has the right names"
             );
             Ok(())
         }
@@ -386,7 +389,7 @@ async fn a_build_from_a_copy_survives_each_fault() {
     .await;
 }
 
-/// Sends a request for the file on the server. Returns the message.
+/// Sends a request for the file on the server. Returns the message of the build request.
 async fn asked_of_the_server(world: &World) -> QueueMessage {
     let crash = crash_sought_by_code();
     let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
@@ -395,7 +398,7 @@ async fn asked_of_the_server(world: &World) -> QueueMessage {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sweep_of_copies_survives_each_fault() {
+async fn a_pass_that_removes_copies_survives_each_fault() {
     check(async || {
         let world = with_a_server();
         world.symbolicate(&crash_sought_by_code()).await;
@@ -411,7 +414,7 @@ async fn a_request_that_finds_a_lost_blob_survives_each_fault() {
         let world = with_checksum().await;
         world
             .caches
-            .overwrite(&symcache_of(&world), b"not what it was".to_vec());
+            .overwrite(&symcache_of(&world), b"other bytes".to_vec());
         (world, Step::Request(Box::new(crash_in_checksum())))
     })
     .await;
@@ -447,12 +450,12 @@ async fn a_kept_request_survives_each_fault() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_kept_request_survives_each_fault() {
+async fn a_large_kept_request_survives_each_fault() {
     check(async || (World::new(), Step::Kept(" ".repeat(400 << 10)))).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sweep_of_leftovers_survives_each_fault() {
+async fn a_pass_that_removes_leftovers_survives_each_fault() {
     check(async || {
         let world = with_checksum().await;
         let named = symcache_of(&world);
@@ -485,7 +488,7 @@ async fn a_sweep_of_leftovers_survives_each_fault() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sweep_survives_each_fault() {
+async fn a_pass_survives_each_fault() {
     check(async || {
         let world = with_checksum().await;
         world.upload("global/other", "elf/crash-arm64.debug").await;
@@ -520,7 +523,7 @@ async fn a_store_that_does_not_respond_is_called_a_bounded_number_of_times() {
             assert_eq!(
                 entry.missing(),
                 None,
-                "{operation:?}: it is no property of the file"
+                "{operation:?}: a failed store is not a property of the file"
             );
         }
     }

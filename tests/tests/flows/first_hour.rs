@@ -1,5 +1,5 @@
-//! What a new user meets in the first hour: nothing is ignored silently, and each report of
-//! something ignored names the next step.
+//! The first hour of a new user: no input is ignored silently, and each report of an ignored input
+//! names the next step.
 
 use std::time::Duration;
 
@@ -234,7 +234,7 @@ async fn a_module_without_uploads_is_explained_as_absent() {
         .collect();
     assert_eq!(advised, [(Kind::SymCache, "not_uploaded")]);
 
-    // Filed under its debug id; the code id is an alias of it.
+    // The upload is filed under its debug id. The code id is an alias.
     world.upload("global/crash.debug", "elf/crash.debug").await;
     let records = explained_module(&world, &by_build_id()).await;
     assert!(records.iter().all(|record| record.module.contains(CRASH)));
@@ -424,7 +424,7 @@ async fn every_field_status_and_cause_is_documented() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_split_program_alone_says_which_file_it_lacks_and_one_archive_of_both_has_all_names() {
+async fn a_split_program_names_its_missing_file_and_an_archive_of_both_has_all_names() {
     let world = World::new();
     let program = json!({"type": "elf", "code_id": "85998e94faf041c7a78b254e954ed8b91bf6fae5"});
     let crash = in_module(program, &[0x11cd]);

@@ -58,7 +58,7 @@ fn health(world: &World) -> Option<SourceHealth> {
     })
 }
 
-/// Takes the waiting messages, and returns those for the server.
+/// Takes all messages from the queues, and returns those for the server.
 fn of_servers(world: &World) -> Vec<SentMessage> {
     let mut sent = world.queues.drain();
     sent.retain(|sent| !sent.message.module.source.is_uploads());
@@ -70,7 +70,7 @@ async fn status(world: &World, crash: &Crash) -> ModuleStatus {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r17_a_dead_source_is_called_a_few_times_for_a_thousand_modules_and_no_request_waits() {
+async fn r17_a_dead_source_is_called_a_few_times_for_a_thousand_modules_without_waiting() {
     let world = world();
     fail_for(&world, 0..1000, Cause::Timeout);
     let began = world.now();
@@ -144,7 +144,7 @@ async fn a_source_that_responds_again_is_used_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_call_finds_out_for_all_whether_a_source_responds_again() {
+async fn one_trial_call_decides_for_all_modules_whether_a_source_responds_again() {
     let world = world();
     fail_for(&world, 0..30, Cause::Timeout);
     for number in 0..5 {
@@ -266,7 +266,7 @@ async fn a_bounded_number_of_builds_calls_a_source_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_asks_for_a_pause_gets_it_from_every_module() {
+async fn the_pause_that_a_source_requests_applies_to_every_module() {
     let world = world();
     let wish = Duration::from_secs(700);
     world

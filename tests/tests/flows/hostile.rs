@@ -1,4 +1,4 @@
-//! Hostile files: each gets a result, and no process ends.
+//! Hostile files: each gets a result, and no process crashes.
 
 use serde_json::json;
 use symdepot::cache::UploadState;
@@ -26,7 +26,11 @@ async fn each_hostile_file_gets_a_result() {
             UploadState::Pending,
             "{file}"
         );
-        assert_eq!(world.queues.sent(), [], "{file}: nothing is tried again");
+        assert_eq!(
+            world.queues.sent(),
+            [],
+            "{file}: the message is not retried"
+        );
         table.push_str(&format!(
             "{file}\n  {}\n",
             world.summary().replace('\n', "\n  ")

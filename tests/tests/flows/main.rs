@@ -3,7 +3,7 @@
 
 #![expect(
     clippy::unwrap_used,
-    reason = "what a test cannot do without is there, or the test fails"
+    reason = "a test fails if a required value is absent"
 )]
 
 mod companions;

@@ -169,7 +169,7 @@ async fn a_pdb_is_transcoded_once_on_request() {
     assert_eq!(
         world.queues.drain().len(),
         1,
-        "who asks again, asks for nothing new"
+        "a second request adds no build request"
     );
     world.pass(Duration::from_secs(40)).await;
     assert_served(&held(&world, PATH).await, "3.1.0");
@@ -490,7 +490,7 @@ async fn the_response_is_not_final_while_the_server_does_not_respond() {
 /// P7. A client that has the newest file receives that response, even if a newer one could be made
 /// from a PDB that has no file.
 #[tokio::test(start_paused = true)]
-async fn a_client_with_the_newest_file_gets_that_response_even_if_a_newer_one_could_be_made() {
+async fn the_newest_existing_file_is_not_modified_even_if_a_newer_one_could_be_made() {
     let world = World::with(transcodes(&["3.1.0"]));
     upload(&world, "3.0.0").await;
     let sent = world.queues.calls().of("send");

@@ -209,7 +209,7 @@ fn bare(name: &str) -> String {
             ')' | '}' => depths.0 = depths.0.saturating_sub(1),
             _ if depths.0 > 0 => {}
             ' ' if depths.1 == 0 && !kept.ends_with("operator") && !kept.is_empty() => {
-                // The text before was the return type, or the rest is `const` after the parameters.
+                // The text so far was the return type, or the rest is `const` after the parameters.
                 if name.contains('(')
                     && kept.ends_with(|c: char| c != ':')
                     && !kept.contains("::operator")

@@ -17,7 +17,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Returns the number of items, without those of the sweep itself.
+/// Returns the number of items, without those of the pruner itself.
 fn stored(world: &World) -> usize {
     let own = ItemKey::sweep(SweepItem::Cursor).partition;
     let items = world.records.items();
@@ -200,7 +200,7 @@ async fn a_blob_that_a_live_lease_is_making_is_no_orphan() {
         symdepot::flows::symbolicate::SymbolicateOutcome::Pending
     ));
     let message = world.queues.drain().remove(0).message;
-    // Just before the publish, the sweep finds a blob that is hours old by the clock of the sweep.
+    // Just before the publication, a pass finds a blob that is hours old by the clock of the pass.
     let (sweeper, publication) = (world.clone(), world.faults.calls(Operation::CreateBlob) + 1);
     world
         .faults
@@ -220,7 +220,7 @@ async fn a_blob_that_a_live_lease_is_making_is_no_orphan() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_between_the_record_and_its_blob_leaves_an_orphan_that_the_next_run_removes() {
+async fn an_orphan_of_a_crash_between_record_and_blob_is_removed_by_the_next_run() {
     let world = after_eight_days().await;
     world
         .faults
@@ -343,7 +343,7 @@ async fn a_run_over_slow_stores_saves_its_cursor_in_time() {
     world.pass(2 * HOUR).await;
     let (mut expired, mut orphans) = (0, 0);
     for run in 1.. {
-        assert!(run < 30, "it never comes to its end");
+        assert!(run < 30, "the pass never ends");
         let invocation = world.invocation(2 * MINUTE);
         let records = MeteredRecords::new(world.records.clone(), Duration::from_millis(700));
         let pruner = Pruner {
@@ -493,7 +493,7 @@ async fn items_of_a_newer_build_and_their_blobs_stay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_entry_that_is_used_during_the_sweep_stays() {
+async fn an_entry_that_is_used_during_the_pass_stays() {
     let world = after_eight_days().await;
     let (reader, next) = (
         world.another_instance(),

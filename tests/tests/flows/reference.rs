@@ -1,5 +1,6 @@
-//! Whatever happens in whatever order, the final response is that of a reference of five lines:
-//! names from the best existing file, and no names if there is none.
+//! Random sequences of uploads, removals, faults and kills. In any order, the final response equals
+//! that of a reference of five lines: names from the best existing file, and no names if there is
+//! none.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -212,7 +213,7 @@ impl Run {
         let ready = self.world.entry("global", CRASH, Kind::SymCache);
         let ready = ready.and_then(|entry| entry.ready().cloned());
         let Some((key, file)) = self.best() else {
-            assert_eq!(ready, None, "what was removed is served");
+            assert_eq!(ready, None, "a removed file is served");
             assert!(names.iter().all(|name| name == "?"), "{names:?}");
             return;
         };
@@ -248,7 +249,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_the_final_responses_equal_the_reference(steps in prop::collection::vec(step(), 1..25)) {
+    fn final_responses_equal_the_reference_after_any_sequence_of_events(steps in prop::collection::vec(step(), 1..25)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.unwrap().block_on(run(steps));
     }

@@ -58,7 +58,7 @@ async fn the_sample_crash_is_symbolicated() {
     assert_eq!(
         world.queues.calls().total(),
         0,
-        "what is there is not asked for"
+        "existing caches are not requested"
     );
 }
 
@@ -151,7 +151,7 @@ async fn a_request_waits_no_longer_than_its_timeout() {
     assert_eq!(
         began.elapsed(),
         Duration::from_secs(7),
-        "the clock of the test stands unless a task waits"
+        "the paused clock advances only while a task waits"
     );
 }
 
@@ -294,14 +294,14 @@ async fn a_blob_with_other_bytes_than_were_published_is_never_used_and_built_aga
     world.check();
 }
 
-/// P5, and its first interleaving: a corrupt blob that cannot be built again is no reason to wait.
+/// P5. A request does not wait for a corrupt blob that cannot be built again.
 #[tokio::test(start_paused = true)]
 async fn a_bad_blob_that_cannot_be_built_again_is_missing_and_not_waited_for() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     let path = sym_cache(&world).ready().unwrap().blob.path.clone();
     world.caches.overwrite(&path, b"not a cache".to_vec());
-    // There is no event for this.
+    // No event reports this removal.
     world.uploads.remove(&Location::new("global/crash.debug"));
     for _ in 0..3 {
         let began = world.now();
@@ -345,7 +345,7 @@ async fn a_failed_store_is_not_cached_as_a_failure_of_the_module() {
     world.faults.fail_always(Operation::GetBlob, How::Before);
     let answer = world.symbolicate(&sample_crash()).await;
     assert_eq!(answer.modules[0].debug_status, ModuleStatus::Other);
-    assert_eq!(world.records.items(), before, "nothing of it is remembered");
+    assert_eq!(world.records.items(), before, "the failure is not cached");
     world.faults.heal();
     assert_eq!(
         function_names(&world.symbolicate(&sample_crash()).await).len(),
@@ -396,7 +396,7 @@ async fn a_miss_is_cached_until_an_upload_which_is_effective_within_two_seconds(
     assert!(missing < 13);
     let before = loads();
     assert_eq!(answer().await, missing);
-    assert_eq!(loads() - before, 0, "nothing within two seconds");
+    assert_eq!(loads() - before, 0, "no call within two seconds");
     for _ in 0..20 {
         world.pass(Duration::from_secs(3)).await;
         let (before, keys) = (loads(), world.records.keys_loaded());
@@ -423,8 +423,8 @@ async fn a_miss_is_cached_until_an_upload_which_is_effective_within_two_seconds(
     assert_eq!(answer().await, missing);
 }
 
-/// Right after an upload, an instance cannot tell whether it read the items beside the new
-/// generation before or after the change. The second time it can.
+/// Right after an upload, an instance cannot tell whether the items that it read together
+/// with the new generation are from before or after the change. At the second read it can.
 #[tokio::test(start_paused = true)]
 async fn soon_after_an_upload_a_miss_is_read_twice_and_then_cached() {
     let world = World::new();

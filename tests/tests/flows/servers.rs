@@ -273,7 +273,7 @@ async fn r09_a_source_with_another_configuration_forgets_its_misses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r12_a_request_without_names_does_not_answer_for_one_that_has_them() {
+async fn r12_a_miss_without_file_names_does_not_apply_to_a_request_that_has_them() {
     let symstore = r#", "layout": {"type": "symstore"}"#;
     let world = World::with(|settings| settings.sources = vec![source("company", symstore).into()]);
     world.servers.put(
@@ -425,7 +425,7 @@ async fn a_definition_that_equals_a_configured_source_is_that_source() {
         settings.sources = vec![source("company", r#", "is_public": true"#).into()];
     });
     world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
-    // What the request says of publicity does not matter.
+    // Whether the request declares the source public does not matter.
     assert!(is_symbolicated(&world.symbolicate(&request("")).await));
     let configured = source("company", r#", "is_public": true"#).configured_key();
     let entry = entry(&world, Kind::SymCache);
@@ -530,7 +530,7 @@ async fn requests_and_sources_encrypted_with_an_old_secret_are_served_after_a_ro
     rotated.settle().await;
     assert!(
         !rotated.servers.take_asked().is_empty(),
-        "derive unsealed the definition"
+        "derive decrypted the definition"
     );
     let request = rotated.symbolicator().kept_request(&invocation, "7").await;
     let (_, request) = request.unwrap().unwrap();

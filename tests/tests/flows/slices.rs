@@ -202,7 +202,7 @@ async fn a_cache_of_the_earlier_version_is_used_at_once_and_refreshed_later() {
     assert_eq!(
         entry.older().unwrap().version,
         1,
-        "for builds that know no better"
+        "for builds that cannot read slices"
     );
     let (found, _) = answered(&world.another_instance(), &sample_crash()).await;
     assert_eq!(found, expected);
@@ -284,7 +284,7 @@ async fn plain_path(world: &World) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_plain_symcache_of_a_module_is_joined_once_and_swept_later() {
+async fn the_plain_symcache_of_a_module_is_joined_once_and_removed_later() {
     let world = with_a_large_module(64 << 20).await;
     let path = plain_path(&world).await;
     let plain = world.caches.peek(&path).unwrap();
@@ -301,7 +301,11 @@ async fn the_plain_symcache_of_a_module_is_joined_once_and_swept_later() {
     }
     let reads = world.caches.calls().of("get");
     assert_eq!(plain_path(&world).await, path);
-    assert_eq!(world.caches.calls().of("get"), reads, "it is there already");
+    assert_eq!(
+        world.caches.calls().of("get"),
+        reads,
+        "the plain SymCache exists already"
+    );
     world.pass(Duration::from_secs(700)).await;
     assert_ne!(plain_path(&world).await, path);
     world.pass(Duration::from_secs(2 * 3600)).await;

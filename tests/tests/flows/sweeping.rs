@@ -1,5 +1,5 @@
-//! The sweep: how it continues, what it rebuilds, which lost events it repairs, and what it
-//! reports.
+//! Passes of `prune`: how they continue, what they rebuild, which lost events they repair, and what
+//! they report.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -118,8 +118,8 @@ async fn a_run_that_stops_early_continues_in_the_next_one() {
         put(&world, &item, upload).await;
     }
     for run in 0..10 {
-        // Of 70 s, the walk over the records has 42 s. Each call takes 10 s, and reading the
-        // progress of the sweep takes 20 or 30 s.
+        // Of 70 s, the pass over the records has 42 s. Each call takes 10 s, and reading the
+        // progress of the pass takes 20 or 30 s.
         let records = MeteredRecords::new(world.records.clone(), Duration::from_secs(10));
         let pruner = Pruner {
             records: Arc::new(records),
@@ -130,18 +130,18 @@ async fn a_run_that_stops_early_continues_in_the_next_one() {
         assert_eq!(report.pass, 1);
         if let Some(rollout) = report.rollout {
             assert!(run > 0);
-            assert_eq!(rollout.uploads, 1500, "each is counted once");
+            assert_eq!(rollout.uploads, 1500, "each upload is counted once");
             let whole = world.prune().await.unwrap();
             assert_eq!((whole.pass, whole.complete), (2, true));
             return;
         }
         assert!(!report.complete);
     }
-    panic!("the pass never came to its end");
+    panic!("the pass never ended");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_walk_respects_its_rate() {
+async fn the_pass_over_the_records_respects_its_rate() {
     let world = World::with(|settings| settings.sweep_read_units = 1);
     keep_requests(&world, 1500).await;
     let began = world.now();
@@ -158,7 +158,7 @@ async fn an_upload_whose_event_was_lost_is_found() {
     assert_eq!(
         world.prune().await.unwrap().reconciled,
         0,
-        "its event may be on its way"
+        "its event may still arrive"
     );
     world.pass(HOUR).await;
     assert_eq!(world.prune().await.unwrap().reconciled, 1);
@@ -202,7 +202,7 @@ async fn a_file_whose_removal_event_was_lost_is_in_no_response() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_overwriting_whose_event_was_lost_is_found() {
+async fn an_overwrite_whose_event_was_lost_is_found() {
     let world = uploaded().await;
     world.put("global/crash.debug", fixture("elf/checksum"));
     world.pass(HOUR).await;
@@ -328,7 +328,7 @@ async fn the_rollout_is_reported_by_the_last_complete_pass() {
     assert_eq!(told.estimate, Estimate::Complete);
 }
 
-/// Runs a sweep on records that count the calls.
+/// Runs a pass on records that count the calls.
 async fn metered(world: &World) -> (Report, Reads) {
     let records = Arc::new(MeteredRecords::new(world.records.clone(), Duration::ZERO));
     let pruner = Pruner {
@@ -366,7 +366,7 @@ async fn in_a_day_the_record_of_each_named_blob_is_read_once_and_never_strongly(
 
 /// P20.
 #[tokio::test(start_paused = true)]
-async fn the_walk_over_the_blobs_respects_its_rate_and_continues_in_the_next_hour() {
+async fn the_pass_over_the_blobs_respects_its_rate_and_continues_in_the_next_hour() {
     const BLOBS: u32 = 2000;
     let world = World::with(|settings| settings.sweep_read_units = 1);
     world.invocation(Duration::from_secs(1)); // sets the time of the store
@@ -472,7 +472,7 @@ async fn make_again(world: &World, busy: Duration) {
     }
 }
 
-/// Returns the sizes of the items of the sweep itself, in bytes.
+/// Returns the sizes of the items of the pruner itself, in bytes.
 fn sweep_items(world: &World) -> Vec<usize> {
     let own = ItemKey::sweep(SweepItem::Cursor).partition;
     let items = world.records.items().into_iter();
@@ -566,7 +566,7 @@ async fn a_key_that_stays_pending_is_requeued_with_growing_delays() {
 
 /// L6.
 #[tokio::test(start_paused = true)]
-async fn uploads_that_name_five_thousand_versions_do_not_stop_the_sweep() {
+async fn uploads_that_name_five_thousand_versions_do_not_stop_the_pass() {
     let world = World::new();
     for major in 3..5003 {
         let module = module(u32::from(major));
@@ -630,7 +630,7 @@ async fn a_table_without_presence_items_gets_them_before_new_generations() {
     assert!(is_there(&world, &ItemKey::generation(&tenant.scope)));
     let written = generation(&world);
     assert!(written.is_some());
-    // Nothing is left to do: a read where a page ends within a partition, and no other.
+    // No work is left: the only reads are those where a page ends within a partition.
     let (report, reads) = metered(&world).await;
     assert_eq!(report.presences_noted, 0);
     assert!(reads.eventual <= 20, "{reads:?}");

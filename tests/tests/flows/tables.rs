@@ -95,13 +95,13 @@ pub(crate) async fn put_dif(world: &World, module: &ModuleKey, location: &str) {
 /// The calls to a store of records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reads {
-    /// Keys that were read with eventual consistency, without the items of the sweep itself.
+    /// Keys that were read with eventual consistency, without the items of the pruner itself.
     pub(crate) eventual: usize,
-    /// Keys that were read with strong consistency, without the items of the sweep itself.
+    /// Keys that were read with strong consistency, without the items of the pruner itself.
     pub(crate) strong: usize,
     /// Partitions that were read.
     pub(crate) queries: usize,
-    /// Items that were written or removed, without the items of the sweep itself.
+    /// Items that were written or removed, without the items of the pruner itself.
     pub(crate) writes: usize,
 }
 

@@ -39,7 +39,7 @@ fn system() -> SystemInfo {
     }
 }
 
-/// The only stack of a minidump, and what a walk of it needs.
+/// The only stack of a minidump, and the inputs of a walk of it.
 struct Dump {
     minidump: Minidump<'static, Bytes>,
     modules: MinidumpModuleList,
@@ -95,7 +95,7 @@ impl Dump {
 /// Describes each frame of a walk: its address, its trust, and all registers. Leaves out the
 /// guessed frames at the end: on its own, the walker guesses by function records, which a CFI cache
 /// does not have.
-fn told(stack: &CallStack) -> Vec<String> {
+fn described(stack: &CallStack) -> Vec<String> {
     let frame = |frame: &minidump_unwind::StackFrame| {
         let context = &frame.context;
         let mut registers: Vec<_> = context.valid_registers().collect();
@@ -137,8 +137,8 @@ async fn a_walk_with_slices_equals_one_with_the_whole_cache_and_the_debugger() {
         let modules = caches(&world, &dump.modules, name, id);
         let unwinding = instance.symbolicator().unwinding(modules);
         let stack = dump.walk(&unwinding);
-        let found = told(&stack);
-        assert_eq!(found, told(&dump.walk_plainly(name)), "{name}");
+        let found = described(&stack);
+        assert_eq!(found, described(&dump.walk_plainly(name)), "{name}");
 
         let by_gdb = fixture(&format!("expected/minidump-{name}.gdb.json"));
         let by_gdb: Vec<u64> = serde_json::from_slice(&by_gdb).unwrap();
@@ -161,7 +161,7 @@ async fn a_walk_with_slices_equals_one_with_the_whole_cache_and_the_debugger() {
                 .clone()
                 .all(|frame| frame.trust == FrameTrust::CallFrameInfo),
             "{name}: {:?}",
-            told(&stack)
+            described(&stack)
         );
         // The blobs are small: each is read once. The SymCache is read only if a frame has to be
         // guessed.
@@ -180,8 +180,8 @@ async fn a_cache_of_the_earlier_version_unwinds_as_well() {
     assert_eq!(modules[0].cfi.as_ref().unwrap().version, 1);
     let unwinding = world.symbolicator().unwinding(modules);
     assert_eq!(
-        told(&dump.walk(&unwinding)),
-        told(&dump.walk_plainly("crash"))
+        described(&dump.walk(&unwinding)),
+        described(&dump.walk_plainly("crash"))
     );
 }
 
@@ -210,7 +210,7 @@ async fn a_walk_continues_without_a_cache_that_cannot_be_read() {
     let instance = world.another_instance();
     let without = dump.walk(&instance.symbolicator().unwinding(Vec::new()));
     let damaged = instance.symbolicator().unwinding(modules);
-    assert_eq!(told(&dump.walk(&damaged)), told(&without));
+    assert_eq!(described(&dump.walk(&damaged)), described(&without));
 }
 
 /// The number of functions in the large module.
@@ -345,7 +345,7 @@ async fn the_slices_of_a_stack_are_read_at_once_before_it_is_walked() {
 
     let again = instance.symbolicator().unwinding(large(&world));
     assert_eq!(walked(&again, &functions).await.0, frames);
-    assert_eq!(again.counts().reads, 0, "slices are remembered");
+    assert_eq!(again.counts().reads, 0, "slices are cached");
 }
 
 #[tokio::test(start_paused = true)]

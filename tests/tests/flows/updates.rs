@@ -213,12 +213,9 @@ async fn an_item_is_written_once_and_kept_if_the_caller_says_so() {
             .await
             .unwrap()
     };
-    assert!(put("a", true).await, "there is nothing to keep");
+    assert!(put("a", true).await, "no item to keep");
     let first = bench.world.records.peek(&key);
-    assert!(
-        put("a", true).await,
-        "what is there already counts as written"
-    );
+    assert!(put("a", true).await, "an existing item counts as written");
     assert_eq!(bench.world.records.peek(&key), first);
     assert!(!put("b", true).await);
     assert_eq!(bench.world.records.peek(&key), first);
@@ -249,5 +246,8 @@ async fn an_item_is_removed_only_if_it_is_the_intended_one() {
         .unwrap();
     assert!(remove("b").await);
     assert!(!remove("a").await);
-    assert!(!remove("a").await, "removing what is gone changes nothing");
+    assert!(
+        !remove("a").await,
+        "removing an absent item changes nothing"
+    );
 }

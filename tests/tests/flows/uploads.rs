@@ -42,7 +42,7 @@ async fn a_second_delivery_derives_nothing_and_changes_nothing() {
     assert_eq!(
         world.uploads.calls().of("read"),
         1,
-        "what was read once is not read again"
+        "a file is not read twice"
     );
 }
 
@@ -53,7 +53,7 @@ async fn a_file_that_kills_its_parser_is_ignored_after_three_deliveries() {
     world.derivations.kill_next_readers(3);
     for _ in 0..2 {
         let failed = world.deliver(&event).await;
-        assert!(failed.is_err(), "the message must come back: {failed:?}");
+        assert!(failed.is_err(), "the message must be retried: {failed:?}");
         assert_eq!(
             world.upload_item("global/crash.debug").state,
             UploadState::Pending
@@ -94,7 +94,7 @@ async fn the_same_bytes_written_again_derive_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_path_under_the_scope_does_not_matter_and_the_scope_does() {
+async fn only_the_scope_of_a_key_matters_and_not_the_path_under_it() {
     let world = World::new();
     world
         .upload("acme/ac/456ebc/debuginfo", "elf/crash.debug")
@@ -168,7 +168,7 @@ async fn sequencers_are_compared_as_numbers_of_one_length() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_removal_withdraws_names_and_a_sweep_removes_the_blobs() {
+async fn a_removal_withdraws_names_and_a_pass_removes_the_blobs() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     world.remove("global/crash.debug").await;
@@ -350,7 +350,7 @@ async fn a_file_that_unpacks_to_more_than_the_budget_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_container_serves_as_its_contents_do() {
+async fn a_compressed_debug_file_is_derived_like_an_uncompressed_one() {
     for file in ["gz", "zlib", "zst"].map(|packed| format!("containers/crash-arm64.debug.{packed}"))
     {
         let world = World::new();
@@ -593,7 +593,7 @@ async fn a_program_uploaded_after_its_debug_file_does_not_derive_names_again() {
     assert_eq!(
         world.derivations.derived() - before,
         1,
-        "unwind information alone"
+        "only unwind information"
     );
     let after = world.entry("global", CRASH, Kind::SymCache).unwrap();
     assert_eq!(after.ready(), names.ready());

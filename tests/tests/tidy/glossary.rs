@@ -7,7 +7,7 @@ use crate::structure::type_names;
 
 const GLOSSARY: &str = "docs/glossary.md";
 
-/// Returns the rows of the table: what a word means, and what it is not to be called.
+/// Returns the rows of the table: the meaning of each word, and the words to avoid.
 fn rows() -> Vec<(String, String)> {
     let text = read(GLOSSARY).unwrap();
     let rows = text.lines().filter(|line| line.starts_with("| **"));
@@ -35,7 +35,7 @@ fn every_type_in_the_glossary_exists() {
             checked += 1;
             if !known.contains(name) {
                 let rule = format!("names the type `{name}`, which does not exist");
-                problems.add(GLOSSARY, rule, "name the type of today");
+                problems.add(GLOSSARY, rule, "name an existing type");
             }
         }
     }
@@ -55,7 +55,7 @@ fn no_word_that_the_glossary_excludes_is_used() {
         })
         .collect();
     assert!(words.len() > 8, "{words:?}");
-    // The changelog names what was called otherwise before.
+    // The changelog contains former names.
     let is_document =
         |file: &String| file.ends_with(".md") && ![GLOSSARY, "CHANGELOG.md"].contains(&&**file);
     let documents = files().into_iter().filter(is_document);
@@ -79,8 +79,8 @@ fn no_word_that_the_glossary_excludes_is_used() {
     problems.report();
 }
 
-/// Returns whether a line has a word, or its plural, as a whole word. Names in code consist of
-/// words. Within quotes may be a stored name, which stays.
+/// Returns whether a line contains a word or its plural as a whole word, also as a part of a name
+/// in code. Text in quotes is ignored, because it may be a stored name.
 fn says(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_excluded_address_is_removed() {
+    fn a_removed_group_is_not_in_the_list() {
         let live = read_list("+ 10 100\n+ 11 101\n- 10 100\n".as_bytes());
         assert_eq!(
             live,

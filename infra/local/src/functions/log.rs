@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_function_notes_in_normal_running_is_kept_from_the_terminal() {
+    fn only_routine_log_lines_are_hidden_from_the_terminal() {
         assert!(is_routine(r#"{"level":"INFO","message":"completed"}"#));
         for line in [
             r#"{"level":"WARN","message":"blob does not match its record; a rebuild is requested"}"#,

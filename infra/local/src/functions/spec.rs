@@ -1,4 +1,4 @@
-//! What a function is, and what passes to it and from it.
+//! The specification of a function, its invocations and their results.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -64,7 +64,7 @@ pub struct Answer {
     pub cold: Option<Duration>,
 }
 
-/// What a process of a function runs in.
+/// The environment in which the processes of a function run.
 #[derive(Debug)]
 pub(super) struct Sandbox {
     pub(super) spec: FunctionSpec,

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_percentiles_of_zero() {
+    fn the_percentiles_of_no_values_are_zero() {
         assert_eq!(spread(&VecDeque::new()), Spread::default());
     }
 }

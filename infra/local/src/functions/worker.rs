@@ -210,7 +210,7 @@ impl<Seat> Worker<Seat> {
         self.process.freeze();
     }
 
-    /// Returns what gives the process its place.
+    /// Returns the seat of the process.
     pub(super) fn seat(&self) -> &Seat {
         &self.seat
     }

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_one_name_are_joined_and_cookies_stand_apart() {
+    fn headers_of_one_name_are_joined_and_cookies_are_separate() {
         let parts = parts(
             Request::get("http://localhost/x")
                 .header("Host", "localhost:3021")

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_side_by_side_are_one_round_and_calls_in_turn_are_many() {
+    fn parallel_calls_are_one_round_and_sequential_calls_are_many() {
         assert_eq!(rounds_of(&[]), 0);
         assert_eq!(rounds_of(&[(0, 5), (1, 6), (2, 7)]), 1);
         assert_eq!(rounds_of(&[(0, 5), (5, 10), (11, 16)]), 3);
@@ -135,12 +135,12 @@ mod tests {
     }
 
     #[test]
-    fn a_long_call_beside_short_ones_hides_none_of_them() {
+    fn a_long_call_does_not_hide_parallel_short_calls() {
         assert_eq!(rounds_of(&[(0, 100), (0, 5), (6, 11), (12, 17)]), 3);
     }
 
     #[test]
-    fn the_most_rounds_of_any_process_count_for_its_function() {
+    fn the_rounds_of_a_function_are_the_maximum_of_its_processes() {
         let start = Instant::now();
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
         let mut rounds = Rounds::default();

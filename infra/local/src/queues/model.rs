@@ -1,4 +1,4 @@
-//! What a queue and a message are, and their limits.
+//! Queues, messages, and their limits.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Which message is received next, and what becomes of one that was received too often.
+//! The order in which messages are received, and the move of messages that were received too often
+//! to the dead-letter queue.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

@@ -256,8 +256,8 @@ impl Bodies {
         }
     }
 
-    /// Removes every file that is not in `live` and returns their number. The caller ensures that
-    /// nothing else uses the folder.
+    /// Removes every file that is not in `live`, and returns the number of removed files. The
+    /// caller ensures that nothing else uses the folder.
     pub(crate) fn sweep(&self, live: &HashSet<String>) -> io::Result<usize> {
         let mut removed = 0;
         for shard in std::fs::read_dir(self.root.join("bodies"))? {

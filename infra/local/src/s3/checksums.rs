@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn the_check_values_of_the_crc_catalogue_come_out() {
+    fn the_checksums_equal_the_check_values_of_the_crc_catalogue() {
         // The check values for "123456789" in the catalogue of parametrised CRC algorithms.
         let sums = sums(b"123456789");
         assert_eq!(
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_does_not_hold_is_refused() {
+    fn a_wrong_or_malformed_checksum_is_refused() {
         let mut claims = Claims::default();
         claims
             .values

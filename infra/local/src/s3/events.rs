@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_form_encoded_but_for_slashes() {
+    fn keys_are_form_encoded_except_for_slashes() {
         assert_eq!(
             encode("global/My File+1 (ü).so"),
             "global/My+File%2B1+%28%C3%BC%29.so"
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_notification_hears_of_its_types_prefix_and_suffix_alone() {
+    fn a_notification_receives_only_events_of_its_types_prefix_and_suffix() {
         let notification = Notification {
             bucket: "uploads".to_owned(),
             events: vec![

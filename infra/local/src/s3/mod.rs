@@ -1,4 +1,5 @@
-//! S3 on a folder of files and a SQLite database. `s3s` implements the protocol; the store is ours.
+//! S3 on a folder of files and a SQLite database. `s3s` implements the protocol; this module
+//! implements the store.
 //!
 //! - An object is a row that points at immutable files. One transaction checks the conditions of a
 //!   write, replaces the row, and inserts the events into their queues. No reader sees half of a

@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_s_time_is_stored_in_seconds() {
+    fn the_time_of_a_header_is_stored_in_seconds() {
         assert_eq!(epoch_seconds(timestamp(1_700_000_000_999)), 1_700_000_000);
     }
 }

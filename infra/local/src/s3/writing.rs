@@ -419,7 +419,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_transfer_s_own_encoding_is_not_stored() {
+    fn the_encoding_of_the_transfer_is_not_stored() {
         assert_eq!(stored_encoding(Some("aws-chunked")), None);
         assert_eq!(
             stored_encoding(Some("gzip,aws-chunked")),

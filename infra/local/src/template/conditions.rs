@@ -176,7 +176,7 @@ Resources:
     }
 
     #[test]
-    fn a_condition_that_is_not_known_is_an_error_with_its_line() {
+    fn an_unknown_condition_is_an_error_with_its_line() {
         for (old, new, says) in [
             (
                 "[HasName, !Ref Named",

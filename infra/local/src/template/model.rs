@@ -1,4 +1,4 @@
-//! What a template describes.
+//! The resources that a template describes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -32,7 +32,7 @@ const PART_BYTES: usize = 16 << 20;
 /// The most parts of one upload (S3 user guide, "Amazon S3 multipart upload limits").
 const MAX_PARTS: usize = 10_000;
 
-/// Concurrent parts.
+/// The maximum number of parts that are sent concurrently.
 const PARTS_IN_PARALLEL: usize = 4;
 
 /// Attempts before a conflict between conditional writes is returned to the caller.

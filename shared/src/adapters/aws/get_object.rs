@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_byte_of_a_range_is_not_part_of_it_and_is_named_in_the_header_before_it() {
+    fn a_range_header_includes_its_last_byte() {
         assert_eq!(header(&(0..1)), "bytes=0-0");
         assert_eq!(header(&(10..u64::MAX)), "bytes=10-9223372036854775807");
     }

@@ -27,7 +27,7 @@ const BATCH_MESSAGES: usize = 10;
 /// developer guide, "Message quotas"); the difference leaves space for the group names.
 const BATCH_BYTES: usize = 240 * 1024;
 
-/// Concurrent calls.
+/// The maximum number of concurrent calls.
 const BATCHES_IN_PARALLEL: usize = 8;
 
 /// The queues in SQS.
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_survives_in_characters_that_sqs_allows() {
+    fn a_message_with_any_characters_is_sent_in_those_that_sqs_allows() {
         let message = message("größe \u{ffff} 🦀", "debug_id:\"quoted\" \u{7} \\u0041");
         let body = ascii(&serde_json::to_string(&message).unwrap());
         assert!(
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_are_groups_of_their_own() {
+    fn each_scope_has_its_own_message_group() {
         let group = |scope| group(scope, &SourceKey::Uploads);
         assert_eq!(group("acme"), group("acme"));
         assert_ne!(group("acme"), group("global"));

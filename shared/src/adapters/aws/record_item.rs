@@ -1,4 +1,5 @@
-//! The format of items in DynamoDB. Items stored today must stay readable for ever.
+//! The format of items in DynamoDB. Every later build must be able to read the items that are
+//! stored today.
 //!
 //! | Attribute | Type | Content |
 //! |---|---|---|
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_was_stored_once_can_be_read_for_ever() {
+    fn an_entry_of_an_earlier_build_stays_readable() {
         let (key, stored) = read(golden()).unwrap();
         let Item::Entry(entry) = &stored.item else {
             panic!("{stored:?}")
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_that_cannot_be_parsed_stays_and_does_not_affect_others() {
+    fn an_item_that_cannot_be_parsed_is_kept_and_does_not_affect_others() {
         let spoil: [(&str, Option<AttributeValue>); 7] = [
             ("schema", None),
             ("schema", Some(AttributeValue::S("1".to_owned()))),
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_with_any_word_of_a_newer_build_stays() {
+    fn an_item_with_any_value_of_a_newer_build_is_kept() {
         let places = [
             ("kind", "symcache_of_tomorrow"),
             ("ready.file_type", "elf_of_tomorrow"),

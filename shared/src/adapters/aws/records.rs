@@ -25,11 +25,11 @@ use crate::ports::{
 /// The most keys of one request (DynamoDB API reference, `BatchGetItem`).
 const BATCH_KEYS: usize = 100;
 
-/// Concurrent batches.
+/// The maximum number of batches that are loaded concurrently.
 const BATCHES_IN_PARALLEL: usize = 8;
 
-/// The most items of a page. Entries are of a size at which these are about the megabyte that
-/// DynamoDB reads per request.
+/// The most items of a page. This many entries of typical size are about the megabyte that DynamoDB
+/// reads per request.
 const PAGE_ITEMS: i32 = 1000;
 
 /// The table counts as throttled after this many responses in a row without an item.

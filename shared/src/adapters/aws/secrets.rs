@@ -27,7 +27,7 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// Attempts per secret before the function fails to start.
 const MAX_ATTEMPTS: u32 = 3;
 
-/// The longest response, in bytes. A secret has 64 KiB at most.
+/// The maximum size of a response, in bytes. A secret has at most 64 KiB.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 /// The content type of the protocol.

@@ -19,8 +19,8 @@ use crate::ports::Demangler;
 /// Time limit for all names of a request.
 const MAX_TIME: Duration = Duration::from_secs(2);
 
-/// Number of processes that may end on the names of a request. Names that are left then stay
-/// mangled.
+/// The maximum number of processes that may die on the names of a request. The remaining names then
+/// stay mangled.
 const MAX_DEATHS: usize = 16;
 
 /// Demangles names in child processes.

@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_key_is_reported() {
+    fn a_malformed_private_key_is_reported() {
         for text in [
             "",
             "sesame",

@@ -344,8 +344,8 @@ fn headers(asked: ServerQuery<'_>, is_own: bool) -> HeaderMap {
     headers
 }
 
-/// Adds why S3 may refuse to send a file that does not exist: Amazon S3 API Reference, "GetObject",
-/// "Permissions".
+/// Adds the reason why S3 may refuse a request for a file that does not exist: Amazon S3 API
+/// Reference, "GetObject", "Permissions".
 fn with_hint(mut refusal: Refusal) -> Refusal {
     if refusal.missing.cause == Cause::PermissionDenied {
         refusal.missing.detail.push_str(
@@ -627,7 +627,7 @@ mod tests {
 
     /// F9.
     #[test]
-    fn a_connection_leads_where_its_source_allows_and_no_further() {
+    fn a_connection_reaches_only_the_networks_that_its_source_allows() {
         let reach = |base: &str, is_private, is_defined, to: &str| {
             let json = serde_json::json!({"type": "http", "id": "a", "url": base, "is_private": is_private});
             let source: HttpSource = serde_json::from_value(json).unwrap();

@@ -26,7 +26,7 @@ struct ListedFile {
     symbol_type: Option<String>,
 }
 
-/// The id of a file. Sentry sends texts; some of its imitators send numbers.
+/// The id of a file. Sentry sends strings; some compatible servers send numbers.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum ListedId {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_considered_of_a_listing_is_bounded() {
+    fn the_number_of_files_from_a_listing_is_limited() {
         let base = Url::parse("sentry://project_debug_file/").unwrap();
         let many = vec![r#"{"id": "1", "symbolType": "elf"}"#; 1000].join(",");
         assert_eq!(files(&base, &format!("[{many}]")).unwrap().len(), MAX_FILES);

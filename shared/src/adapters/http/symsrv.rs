@@ -1,5 +1,5 @@
-//! What Microsoft's clients request from a symbol server in addition to the file: whether the
-//! server has two tiers of folders, and a pointer to a file that is stored elsewhere.
+//! The requests of Microsoft's clients in addition to the file itself: whether the server has two
+//! tiers of folders, and a pointer to a file that is stored elsewhere.
 //!
 //! - A server with an `index2.txt` in its root keeps each folder in a parent folder that is named
 //!   by its first two letters.
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn two_tiers_are_below_where_the_paths_begin() {
+    fn two_tier_folders_are_below_the_path_of_the_source() {
         for (base, at, expected) in [
             (
                 "http://x.test",
@@ -279,7 +279,7 @@ mod tests {
 
     /// F19.
     #[tokio::test(start_paused = true)]
-    async fn a_source_that_is_slow_to_answer_holds_up_no_other_and_few_are_remembered() {
+    async fn a_slow_source_does_not_delay_others_and_the_cache_is_bounded() {
         let tiers = Tiers::default();
         let source = source("http://x.test");
         let key = |number: usize| source.defined_key(number.to_string());
@@ -288,7 +288,7 @@ mod tests {
         let quick = tiers.has_two(&second, async { Ok::<_, ()>(true) });
         tokio::select! {
             biased;
-            _ = slow => panic!("it never answers"),
+            _ = slow => panic!("the request never completes"),
             answered = quick => assert_eq!(answered, Ok(true)),
         }
         for number in 0..MOST_KNOWN * 2 {

@@ -49,7 +49,7 @@ impl MemoryBlobs {
         self.lock().now = now;
     }
 
-    /// Writes a blob even if it exists: no flow does this, but a broken disk may.
+    /// Writes a blob even if it exists. No flow does this; it simulates a broken disk.
     pub fn overwrite(&self, path: &str, body: impl Into<Bytes>) {
         let mut state = self.lock();
         let blob = Blob {

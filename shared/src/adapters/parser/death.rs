@@ -10,7 +10,7 @@ use super::wire::REFUSED_CALL;
 use crate::domain::{Cause, Missing};
 use crate::ports::{Fault, FaultKind, ParseError};
 
-/// Signal numbers. They are the same on every Linux architecture that we support: `man 7 signal`.
+/// Signal numbers. They are the same on every supported Linux architecture: `man 7 signal`.
 mod signal {
     pub(super) const HUP: i32 = 1;
     pub(super) const INT: i32 = 2;
@@ -39,8 +39,7 @@ pub(super) fn explain(
     };
     let missing = match status.signal() {
         None => {
-            let context =
-                format!("the parser process exited without being told to ({status}{words})");
+            let context = format!("the parser process exited unexpectedly ({status}{words})");
             return Fault::new(FaultKind::Bug, context).into();
         }
         Some(signal @ (signal::HUP | signal::INT | signal::TERM)) => {

@@ -99,7 +99,7 @@ struct InspectedInProcess {
 impl InProcessParser {
     fn inspected(&mut self) -> Result<&InspectedInProcess, ParseError> {
         if self.inspected.is_none() {
-            let mut room = self.budget.reserve_back_off();
+            let mut room = self.budget.reserve_rest();
             let limit = RoomLimit {
                 bytes: room.bytes(),
                 budget: self.budget.bytes(),

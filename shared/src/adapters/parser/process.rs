@@ -119,8 +119,8 @@ impl Parser for ProcessParser {
         }
         let inspected = self.ask_what_there_is().await;
         if inspected.is_err() {
-            // The reservation is gone, so the unpacked bytes must not stay either. The file has no
-            // name: a failure here costs only space.
+            // The reservation was released, so the unpacked bytes must be removed as well. The file
+            // has no name, so a failure here only wastes space.
             let _ = self.unpacked.set_len(0);
         }
         if let Err(ParseError::Missing(missing)) = &inspected {
@@ -201,7 +201,7 @@ impl Parser for ProcessParser {
 impl ProcessParser {
     async fn ask_what_there_is(&mut self) -> Result<Inspection, ParseError> {
         let budget = self.deriver.scratch.budget().clone();
-        let mut room = budget.reserve_back_off();
+        let mut room = budget.reserve_rest();
         let all_there_could_be = budget.bytes().saturating_sub(self.dif.reserved());
         let command = Command::Inspect {
             written: self.written.clone(),

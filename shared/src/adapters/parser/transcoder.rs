@@ -4,15 +4,15 @@
 //! The interface of a tool is the one that `symcachegen.exe` expects. It is called with
 //! `-pdb <path>`; `_NT_SYMCACHE_PATH` names the folder to write to, and `_NT_SYMBOL_PATH` an empty
 //! folder. The tool writes `<pdb>/<GUID><age>/<pdb>-v<version>.symcache` there, in upper or lower
-//! case, and exits with 0. Of our environment it receives only `PATH`.
+//! case, and exits with 0. It receives only `PATH` from the environment of this process.
 //!
 //! The tool runs in a folder of its own, which is removed with its contents at the end, and in a
 //! process group that it cannot leave. A tool that exceeds its time, memory, process or disk quota
 //! is killed together with all processes that it started. The same happens when the function ends.
 //! Failures are attributed to the PDB or to the tool: the reason is stored and reported.
 //!
-//! Sources: Microsoft's sample server for SymCaches, `README.md` and what it calls; the Windows
-//! Performance Toolkit.
+//! Sources: Microsoft's sample server for SymCaches, `README.md` and its calls of
+//! `symcachegen.exe`; the Windows Performance Toolkit.
 
 use std::fs::File;
 use std::io;
@@ -119,7 +119,7 @@ impl Transcoders {
         let room = pdb_bytes
             .saturating_mul(2)
             .clamp(MIN_ROOM_BYTES, MAX_OUTPUT_BYTES);
-        // The PDB is in scratch space already.
+        // The PDB is already in scratch space.
         let (needed, limit) = (pdb_bytes.saturating_mul(2) + room, scratch.budget().bytes());
         if needed > limit {
             let detail = format!(
@@ -229,7 +229,7 @@ enum Ended {
 /// A running tool. Dropping it kills the tool and all processes that it started.
 struct Running {
     child: Child,
-    /// When this is closed, also by the end of our process, the supervisor kills the group.
+    /// When this is closed, also by the end of this process, the supervisor kills the group.
     _alive: Option<ChildStdin>,
     group: Option<Pid>,
 }
@@ -280,7 +280,7 @@ impl Running {
     /// Kills the tool and the processes that it started, once.
     fn kill(&mut self) {
         if let Some(group) = self.group.take() {
-            // The group may be empty already.
+            // The group may already be empty.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }

@@ -23,8 +23,8 @@ pub const UNPACKED_DESCRIPTOR: i32 = 4;
 /// The argument that makes the program a parser.
 pub const COMMAND: &str = "parse-dif";
 
-/// What a process writes to standard error, before the number, when its sandbox refuses a system
-/// call.
+/// The text before the number that a process writes to standard error when its sandbox refuses a
+/// system call.
 pub const REFUSED_CALL: &str = "refused system call ";
 
 /// The largest blob that is passed on, in bytes.
@@ -109,7 +109,7 @@ pub enum Reply {
     },
     /// A failure that was not caused by the DIF.
     Failed {
-        /// What happened.
+        /// The description of the failure.
         detail: String,
     },
 }
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lengths_are_not_believed() {
+    async fn replies_beyond_the_length_limits_are_rejected() {
         let mut header = &u32::MAX.to_le_bytes()[..];
         assert_eq!(
             read_answer(&mut header).await.unwrap_err().kind(),

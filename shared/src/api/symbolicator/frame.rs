@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::Hex;
 use crate::domain::Language;
 
-/// A frame of a stack trace. Texts that several frames have in common are stored once.
+/// A frame of a stack trace. Texts that several frames share are stored once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Frame {
     /// The platform of this frame, if it differs from that of the request.
@@ -102,8 +102,8 @@ impl<'de> Deserialize<'de> for Variables {
 pub struct CompletedFrame {
     /// The status.
     pub status: FrameStatus,
-    /// The index of the request's frame that it was made from, counted from the callee; `None` if
-    /// it was made from none.
+    /// The index of the corresponding frame in the request, counted from the callee; `None` if
+    /// there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub original_index: Option<usize>,
     /// The frame.

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_that_is_no_number_of_64_bits_is_refused() {
+    fn a_value_that_is_not_a_64_bit_number_is_refused() {
         let check = |json: &str| assert!(serde_json::from_str::<Hex>(json).is_err(), "{json}");
         for json in [
             r#""""#,

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_request_is_one() {
+    fn an_empty_request_is_valid() {
         let request = parse_request(b"{}").unwrap();
         assert_eq!(request, Request::default());
         assert_eq!(request.sources, Sources::Configured);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_that_cannot_be_read_are_dropped() {
+    fn invalid_ids_are_dropped() {
         let check = |field: &str, id: Value, want: Option<&str>| {
             let body = json!({"modules": [{"type": "elf", field: id}]});
             let request = parse_request(body.to_string().as_bytes()).unwrap();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn json_that_is_no_request_names_the_field() {
+    fn json_of_another_shape_is_refused_with_the_field() {
         let check = |body: &str, path: &str, cause: &str| match parse_request(body.as_bytes())
             .unwrap_err()
         {

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_that_makes_no_sense_is_a_bad_request() {
+    fn an_invalid_query_is_a_bad_request() {
         for query in [
             "timeout=soon",
             "timeout=",

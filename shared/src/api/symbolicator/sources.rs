@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_without_a_type_is_no_source() {
+    fn a_source_without_a_type_is_refused() {
         for json in [r#"[{"id": "mine"}]"#, "[1]", "[null]", "{}", r#""uploads""#] {
             assert!(serde_json::from_str::<Sources>(json).is_err(), "{json}");
         }

@@ -127,7 +127,7 @@ fn an_eager_build_request_replaces_others_and_is_never_replaced() {
 // TakeLease
 
 #[test]
-fn one_holder_at_a_time_has_the_lease_and_for_a_minute_at_most() {
+fn one_holder_at_a_time_has_the_lease_for_at_most_a_minute() {
     let leased = then(&entry(), &take(1), 0);
     assert_eq!(leased.lease().unwrap().until, after(60));
     assert_eq!(applied(&leased, &take(2), 59), Err(Refused::Leased));
@@ -153,7 +153,7 @@ fn a_lease_ends_with_its_holder_but_never_before_it_began() {
 }
 
 #[test]
-fn a_lease_remembers_the_mark_that_its_build_will_see() {
+fn a_lease_stores_the_mark_that_its_build_sees() {
     let marked = then(&entry(), &invalidate("a", 7), 0);
     assert_eq!(
         then(&marked, &take(1), 1).lease().unwrap().dirty,
@@ -252,7 +252,7 @@ fn extending_never_shortens_a_lease() {
 // Publish
 
 #[test]
-fn a_publish_makes_ready_and_ends_lease_build_request_placeholder_and_attempts() {
+fn a_publish_clears_lease_build_request_placeholder_and_attempts() {
     let failed = then(
         &then(&entry(), &take(1), 0),
         &fail(1, Cause::NotFound, &[]),
@@ -285,7 +285,7 @@ fn a_publish_makes_ready_and_ends_lease_build_request_placeholder_and_attempts()
 }
 
 #[test]
-fn a_lease_that_ran_out_or_was_taken_by_another_publishes_nothing() {
+fn an_expired_or_lost_lease_publishes_nothing() {
     let leased = then(&entry(), &take(1), 0);
     let ready = state(&leased, 1, 1, Offer::Debug, &dif("a"));
     assert_eq!(
@@ -339,7 +339,7 @@ fn at_the_same_version_an_equal_or_better_state_replaces_and_a_worse_one_does_no
 }
 
 #[test]
-fn a_higher_version_replaces_and_what_was_ready_stays_for_the_older_build() {
+fn a_higher_version_replaces_the_state_and_keeps_it_for_older_builds() {
     let before = built(1, Offer::Debug, &dif("a"));
     let leased = then(&before, &take(2), 10);
     let ready = state(&leased, 2, 2, Offer::Debug, &dif("a"));
@@ -369,7 +369,7 @@ fn a_worse_state_of_a_higher_version_waits_until_the_better_file_is_removed() {
 }
 
 #[test]
-fn an_older_converter_replaces_a_newer_ones_work_only_with_something_better() {
+fn an_older_converter_replaces_the_state_of_a_newer_one_only_if_it_is_better() {
     let check = |first: Offer, second: Offer, replaces: bool| {
         let leased = then(&entry(), &take(1), 0);
         let mut newer = state(&leased, 1, 1, first, &dif("a"));
@@ -394,7 +394,7 @@ fn an_older_converter_replaces_a_newer_ones_work_only_with_something_better() {
 }
 
 #[test]
-fn a_lower_version_replaces_nothing_and_is_kept_beside() {
+fn a_lower_version_replaces_nothing_and_is_kept_as_the_older_state() {
     let before = built(2, Offer::Symbols, &dif("a"));
     let leased = then(&before, &take(2), 10);
     let ready = state(&leased, 2, 1, Offer::Debug, &dif("b"));
@@ -538,7 +538,7 @@ fn only_the_holder_fails_a_build() {
 }
 
 #[test]
-fn each_cause_is_remembered_for_its_own_time_with_up_to_a_tenth_of_jitter() {
+fn each_cause_is_cached_for_its_own_time_plus_up_to_a_tenth_of_jitter() {
     let check = |cause: Cause, wait: u64| {
         // The token determines the jitter: none, and the maximum.
         for (build, most) in [(1, wait), (u128::MAX, wait + wait / 10)] {
@@ -612,7 +612,7 @@ fn a_released_lease_costs_no_attempt_and_keeps_the_build_request() {
 }
 
 #[test]
-fn a_lease_given_up_counts_and_after_enough_of_them_the_entry_is_crashed() {
+fn abandoned_leases_count_and_after_enough_of_them_the_entry_is_crashed() {
     let mut entry = then(&entry(), &request_build(1, Queue::Eager), 0);
     let mut now = 1;
     for attempt in 1..=Policy::default().max_attempts {
@@ -752,7 +752,7 @@ fn a_dif_that_the_last_build_knew_marks_nothing() {
 // Revoke
 
 #[test]
-fn a_removal_takes_away_every_state_made_from_the_dif_and_the_lease_with_it() {
+fn a_removal_removes_the_lease_and_every_state_made_from_the_dif() {
     let older = built(1, Offer::Debug, &dif("a"));
     let leased = then(&older, &take(2), 1);
     let newer = state(&leased, 2, 2, Offer::Debug, &dif("a"));
@@ -824,7 +824,7 @@ fn a_confirmed_loss_removes_the_state_and_requests_a_build() {
 }
 
 #[test]
-fn a_blob_is_taken_away_or_disputed_once_an_hour_at_most() {
+fn a_blob_is_removed_or_disputed_at_most_once_an_hour() {
     let again = || {
         let ready = built(1, Offer::Debug, &dif("a"));
         let leased = then(&then(&ready, &confirm_loss(&ready, 6), 10), &take(2), 10);
@@ -855,7 +855,7 @@ fn a_blob_is_taken_away_or_disputed_once_an_hour_at_most() {
 
 /// Finding P4 in `docs/protocol.md`.
 #[test]
-fn the_failure_of_the_better_file_is_kept_beside_the_state_of_a_lesser_one() {
+fn the_failure_of_the_better_file_is_kept_beside_the_state_of_a_worse_one() {
     let leased = then(&entry(), &take(1), 0);
     let made = state(&leased, 1, 1, Offer::Symbols, &dif("b"));
     let mut published = publish(1, made, &[dif("a"), dif("b")]);
@@ -909,7 +909,7 @@ fn a_dif_that_was_absent_in_a_build_is_tried_when_it_returns() {
 
 /// Finding L1 in `docs/protocol.md`.
 #[test]
-fn giving_up_is_known_by_its_effect() {
+fn giving_up_is_recognized_by_its_effect() {
     let mut entry = entry();
     for build in 1..=3 {
         entry = then(&entry, &take(build), u64::from(build as u32) * 100);
@@ -965,7 +965,7 @@ fn a_blob_published_since_is_not_suspect() {
 // Housekeeping
 
 #[test]
-fn a_lease_is_cleared_only_when_it_is_dead() {
+fn a_lease_is_cleared_only_after_it_has_expired() {
     let leased = then(&entry(), &take(1), 0);
     assert_eq!(
         applied(&leased, &Change::ClearLease, 59),
@@ -1052,7 +1052,7 @@ fn an_entry_with_a_lease_or_build_request_is_not_retired() {
 // After an ambiguous write
 
 #[test]
-fn each_change_is_known_by_its_effect_and_not_before_it() {
+fn each_change_is_recognized_by_its_effect_and_not_before() {
     let ready = built(1, Offer::Debug, &dif("a"));
     let leased = then(&ready, &take(2), 1);
     let check = |before: &Entry, change: &Change| {

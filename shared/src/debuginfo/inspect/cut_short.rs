@@ -1,11 +1,12 @@
-//! Files that end before their own headers say they do.
+//! Detects truncated files by the sizes in their headers.
 //!
-//! `symbolic` reads what there is of such a file; the caches would look whole and answer too
-//! little.
+//! `symbolic` reads the existing part of such a file. The caches would seem complete but lack
+//! symbols.
 
 use super::elf_record::{ElfRecord, Width};
 
-/// Says in which way a file is cut short; `None` if it is whole, or of a format that does not tell.
+/// Describes how a file is truncated. Returns `None` if it is complete, or if its format does not
+/// tell.
 pub(super) fn cut_short(data: &[u8]) -> Option<String> {
     let end = elf_end(data).or_else(|| pdb_end(data))?;
     let found = data.len() as u64;
@@ -13,7 +14,8 @@ pub(super) fn cut_short(data: &[u8]) -> Option<String> {
         .then(|| format!("the file is cut short: it has {found} of {end} bytes, upload it again"))
 }
 
-/// Where an ELF file ends by its section headers: System V ABI, "ELF header" and "Sections".
+/// Returns the end of an ELF file according to its section headers. Source: System V ABI, "ELF
+/// header" and "Sections".
 fn elf_end(data: &[u8]) -> Option<u64> {
     const SHT_NULL: u64 = 0;
     const SHT_NOBITS: u64 = 8;
@@ -21,7 +23,7 @@ fn elf_end(data: &[u8]) -> Option<u64> {
     let section_header_bytes = if header.is_64 { 64 } else { 40 };
     let table = header.field(0x20, 0x28, Width::Address)?;
     let entry_size = header.field(0x2e, 0x3a, Width::Half)?;
-    // None, or no ELF header at all.
+    // There are no section headers, or this is not an ELF header.
     if table == 0 || entry_size != section_header_bytes {
         return None;
     }
@@ -46,7 +48,7 @@ fn elf_end(data: &[u8]) -> Option<u64> {
     Some(end)
 }
 
-/// Where a PDB ends by its superblock: LLVM, "The MSF File Format".
+/// Returns the end of a PDB according to its superblock. Source: LLVM, "The MSF File Format".
 fn pdb_end(data: &[u8]) -> Option<u64> {
     if !data.starts_with(b"Microsoft C/C++ MSF 7.00\r\n\x1aDS\0\0\0") {
         return None;
@@ -63,7 +65,7 @@ fn pdb_end(data: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A little-endian ELF file of 64 bits with one section.
+    /// A little-endian 64-bit ELF file with one section.
     fn elf(kind: u32, offset: u64, size: u64) -> Vec<u8> {
         let mut file = vec![0; 128];
         file[..6].copy_from_slice(b"\x7fELF\x02\x01");
@@ -100,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_do_not_tell() {
+    fn other_formats_have_no_truncation_check() {
         assert_eq!(cut_short(b"MODULE Linux x86_64 0 a"), None);
         assert_eq!(cut_short(b"\x7fELF"), None);
     }

@@ -1,6 +1,6 @@
 //! Reads the fields of ELF headers, without reading the rest of the file.
 
-/// A record of an ELF file, whose fields lie elsewhere in files of 64 bits than in those of 32.
+/// A record of an ELF file. The offsets of its fields differ between 32-bit and 64-bit files.
 #[derive(Clone, Copy)]
 pub(super) struct ElfRecord<'a> {
     record: &'a [u8],

@@ -1,7 +1,7 @@
-//! Ids from headers alone, where a file as a whole cannot be parsed.
+//! Reads ids from headers alone, for files that cannot be parsed as a whole.
 //!
-//! For ELF and Mach-O the headers are cut down to the id and handed to `symbolic`, which knows how
-//! to read it.
+//! The headers of ELF and Mach-O files are reduced to the part with the id, which `symbolic` then
+//! reads.
 
 use symbolic::debuginfo::ObjectKind;
 use symbolic::debuginfo::elf::ElfObject;
@@ -9,16 +9,16 @@ use symbolic::debuginfo::macho::MachObject;
 
 use crate::domain::{Arch, CodeId, DebugId, FileType};
 
-/// How far into a file its headers and notes are looked for.
+/// The size of the part of a file that is searched for headers and notes.
 const HEADER_BYTES: usize = 1 << 20;
 
-/// More load commands than this are not looked at.
+/// The maximum number of load commands that are read.
 const MAX_LOAD_COMMANDS: u32 = 10_000;
 
 /// The size of an `LC_UUID` load command.
 const UUID_COMMAND_BYTES: usize = 24;
 
-/// What the headers of an object say.
+/// The contents of an object's headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Headers {
     pub(super) debug_id: Option<DebugId>,
@@ -27,9 +27,9 @@ pub(super) struct Headers {
     pub(super) file_type: FileType,
 }
 
-/// Reads the ids of the object with an index; `None` where the headers do not tell.
+/// Reads the ids of the object with an index; `None` if the headers do not have them.
 pub(super) fn read(data: &[u8], index: usize) -> Option<Headers> {
-    if let Some(slice) = fat_slice(data, index) {
+    if let Some(slice) = fat_architecture(data, index) {
         return mach(slice);
     }
     if index > 0 {
@@ -38,8 +38,8 @@ pub(super) fn read(data: &[u8], index: usize) -> Option<Headers> {
     elf(data).or_else(|| pe(data)).or_else(|| mach(data))
 }
 
-/// The build id is in a note that a program header leads to; the section headers, at the end of the
-/// file, may be gone.
+/// Reads the ids of an ELF file. The build id is in a note that a program header refers to. Section
+/// headers are not used: they are at the end of the file and may be missing.
 fn elf(data: &[u8]) -> Option<Headers> {
     if !data.starts_with(b"\x7fELF") {
         return None;
@@ -70,7 +70,7 @@ fn elf(data: &[u8]) -> Option<Headers> {
     })
 }
 
-/// The UUID is in a load command.
+/// Reads the ids of a Mach-O file. The UUID is in a load command.
 fn mach(data: &[u8]) -> Option<Headers> {
     const LC_UUID: u32 = 0x1b;
     let (header_bytes, is_big_endian) = match data.get(..4)? {
@@ -124,8 +124,8 @@ fn mach(data: &[u8]) -> Option<Headers> {
     })
 }
 
-/// Returns what is there of a slice of a fat Mach-O file.
-fn fat_slice(data: &[u8], index: usize) -> Option<&[u8]> {
+/// Returns the existing bytes of an architecture of a fat Mach-O file.
+fn fat_architecture(data: &[u8], index: usize) -> Option<&[u8]> {
     if !data.starts_with(&[0xca, 0xfe, 0xba, 0xbe]) {
         return None;
     }
@@ -139,7 +139,8 @@ fn fat_slice(data: &[u8], index: usize) -> Option<&[u8]> {
     data.get(start..start.saturating_add(size).min(data.len()))
 }
 
-/// The code id is in the headers; the debug id is in the CodeView record, if that is there.
+/// Reads the ids of a PE file. The code id is in the headers; the debug id is in the CodeView
+/// record, if there is one.
 ///
 /// Microsoft, "PE Format": COFF file header, optional header, "The .debug Section".
 fn pe(data: &[u8]) -> Option<Headers> {

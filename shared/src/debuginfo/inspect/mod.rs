@@ -1,4 +1,4 @@
-//! The objects in a DIF: what identifies them, what they are, what they offer.
+//! Inspects the objects in a DIF: their ids, types and features.
 
 mod cut_short;
 mod elf_record;
@@ -21,25 +21,25 @@ use super::{kernel_module, panics, quirks, unpack};
 use crate::debuginfo::failure::chain;
 use crate::domain::{CompanionId, Features, FileType, Inspection, Missing, ModuleId, ObjectMeta};
 
-/// The machine of LoongArch.
+/// The ELF machine number of LoongArch.
 const EM_LOONGARCH: u16 = 258;
 
-/// The most ids by which the files of one DIF are found as companions.
+/// The maximum number of ids under which the files of one DIF are listed as companions.
 const MOST_COMPLETED: usize = 512;
 
-/// The most objects of a DIF. There is no program for so many machines, and no archive has more
-/// files.
+/// The maximum number of objects in a DIF. An archive has no more files than this, and no fat file
+/// has so many architectures.
 const MAX_OBJECTS: usize = 10_000;
 
-/// With more ids by which the objects of one DIF find companions, those that follow find a package
-/// and no single units.
+/// The limit of companion ids for all objects of one DIF together. Beyond it, an object keeps only
+/// the ids of its shared file and package, not those of single units.
 const MOST_NEEDED: usize = 1024;
 
 /// Lists the objects of a DIF, and completes its layout with them.
 ///
-/// An object that cannot be parsed, or is cut short, is listed if its ids can be read: it offers
-/// nothing, and deriving from it says why. One without ids is listed and noted as ignored. Of a DIF
-/// with holes only ids are told.
+/// An object that cannot be parsed, or is truncated, is listed without features if its ids can be
+/// read; deriving from it reports the reason. An object without ids is listed, and also noted as
+/// ignored. For a DIF with holes, only ids are reported.
 pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
     let mut all_completes = Vec::new();
     for (number, member) in layout.members.clone().iter().enumerate() {
@@ -48,7 +48,7 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
             layout.ignore(&member.name, &unpack::describe(data));
             continue;
         }
-        // With holes, nothing can be linked.
+        // Related objects cannot be linked if the DIF has holes.
         let linked = (!layout.partial)
             .then(|| panics::caught(|| kernel_module::linked(data)).unwrap_or_else(Err));
         let linked = match linked.transpose() {
@@ -98,7 +98,8 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
             }
         }
     }
-    // Split units belong to the programs beside them; what `dwz` made is an object of its own.
+    // Split units belong to the programs in the same DIF; the output of `dwz` is an object of its
+    // own.
     let is_alone = layout.members.len() < 2;
     for FoundObject { meta, .. } in &mut layout.objects {
         meta.is_accompanied = !is_alone && meta.file_type.is_elf();
@@ -114,8 +115,9 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
     }
 }
 
-/// Takes away what objects of a DIF need and find in it: nothing is sought for that elsewhere.
-/// Split units are of one program; what `dwz` made is of several. Returns what is left for others.
+/// Removes the companion ids that objects of a DIF find in the same DIF, so that these companions
+/// are not searched for elsewhere. Split units belong to one program; the output of `dwz` is shared
+/// by several. Returns the ids that programs in other files may need.
 fn bring_together(layout: &mut Layout, mut completes: Vec<CompanionId>) -> Vec<CompanionId> {
     completes.sort_unstable();
     completes.dedup();
@@ -126,7 +128,7 @@ fn bring_together(layout: &mut Layout, mut completes: Vec<CompanionId>) -> Vec<C
         meta.needs.retain(|id| !is_here(id));
         has_program |= meta.needs.len() < needs;
         if needed > MOST_NEEDED {
-            // A shared file and a package are found all the same.
+            // The first two ids are those of the shared file and the package.
             meta.needs.truncate(2);
         }
         needed += meta.needs.len();
@@ -150,17 +152,17 @@ type Readout = Result<ReadObject, Passed>;
 
 struct ReadObject {
     meta: ObjectMeta,
-    /// Why nothing can be derived from it.
+    /// The reason why nothing can be derived from the object.
     fault: Option<Missing>,
-    /// What it has that programs in other files need.
+    /// The ids under which programs in other files find it as a companion.
     completes: Vec<CompanionId>,
 }
 
-/// What is no object.
+/// A file that is not listed as an object.
 enum Passed {
-    /// A file with the units of a program that is another file.
+    /// Split DWARF units of a program in another file.
     Split(Vec<CompanionId>),
-    /// It is of no use, for this reason.
+    /// An ignored file, with the reason.
     Over(String),
 }
 
@@ -171,7 +173,7 @@ struct ObjectReader<'a> {
 }
 
 impl ObjectReader<'_> {
-    /// Reads all objects; none where there are more than so many.
+    /// Reads all objects. Reads none if there are more than `most`.
     fn objects(&self, most: usize) -> Vec<Readout> {
         let archive = match Archive::parse(self.data) {
             Ok(archive) => archive,
@@ -187,7 +189,7 @@ impl ObjectReader<'_> {
             .map(|index| match archive.object_by_index(index) {
                 Ok(Some(object)) => self.read_object(&object, index),
                 Ok(None) => Err(Passed::Over(
-                    "there are fewer objects in it than it says".to_owned(),
+                    "it has fewer objects than its header says".to_owned(),
                 )),
                 Err(error) => self.read_headers(index, self.unreadable(&error)),
             })
@@ -205,7 +207,7 @@ impl ObjectReader<'_> {
         if self.partial && !ids_are_certain(object) {
             return self.read_headers(
                 index,
-                "its ids cannot be told from the parts that were read".to_owned(),
+                "its ids are not certain, because only parts of the file were read".to_owned(),
             );
         }
         let (needs, completes) = match object {
@@ -318,8 +320,8 @@ fn file_type(object: &Object<'_>) -> Result<FileType, String> {
     })
 }
 
-/// Returns the name of an architecture, also where `symbolic` has none. Source: the ELF
-/// specification (gABI), "ELF Header", and its registry of machines.
+/// Returns the name of the architecture, including machines that `symbolic` does not name. Source:
+/// the ELF specification (gABI), "ELF Header", and its registry of machines.
 fn arch(object: &Object<'_>) -> &'static str {
     let header = match object {
         Object::Elf(elf) if elf.arch() == Arch::Unknown => Elf::parse_header(elf.data()).ok(),
@@ -343,12 +345,13 @@ fn arch(object: &Object<'_>) -> &'static str {
     }
 }
 
-/// `symbolic` takes an executable without interpreter for a debug companion, which is wrong for
-/// static ones: what tells is whether there is program code.
+/// Returns the file type of an ELF object. `symbolic` takes every executable without an interpreter
+/// for a debug companion, which is wrong for static executables. Program code distinguishes the
+/// two.
 fn elf_type(elf: &ElfObject<'_>) -> Result<FileType, String> {
     match elf.kind() {
         ObjectKind::Dump => Err("a core dump, which has no debug information".to_owned()),
-        // What `dwz` makes of several programs has no code.
+        // The output of `dwz` for several programs has no code.
         ObjectKind::Relocatable if elf.raw_section("text").is_none() => Ok(FileType::ElfDebug),
         ObjectKind::Relocatable => Err(
             "an object file that is not linked, which is not read: upload what is linked from it"
@@ -361,7 +364,7 @@ fn elf_type(elf: &ElfObject<'_>) -> Result<FileType, String> {
     }
 }
 
-/// Tells whether holes in a file cannot have changed what its ids seem to be.
+/// Returns whether the ids cannot have been changed by holes in the file.
 fn ids_are_certain(object: &Object<'_>) -> bool {
     match object {
         // Without a build id, `symbolic` hashes program code, which may be in a hole.

@@ -1,9 +1,8 @@
-//! The parts of a large ELF file that no inspection and no derivation reads, so that they need not
-//! be fetched.
+//! Finds the parts of a large ELF file that neither inspection nor derivation reads, so that they
+//! need not be fetched.
 //!
-//! These are lists of locations of variables, macros and indexes of debug information, and the
-//! contents of code and data in a program with a build id. Without a build id, the ids of a program
-//! are a hash of its code.
+//! These are location lists, macros and indexes of the debug information, and code and data of a
+//! program with a build id. Without a build id, the ids of a program are a hash of its code.
 //!
 //! Sources: System V ABI, "ELF header" and "Sections"; DWARF 5, section 7.
 
@@ -11,7 +10,7 @@ use std::ops::Range;
 
 use super::elf_record::{ElfRecord, Width};
 
-/// Sections that nothing reads, in split files too.
+/// Sections that are never read, also in split files.
 const NEEDLESS: [&str; 11] = [
     ".debug_aranges",
     ".debug_gnu_pubnames",
@@ -26,7 +25,7 @@ const NEEDLESS: [&str; 11] = [
     ".gdb_index",
 ];
 
-/// Sections of programs that nothing reads if there is a build id.
+/// Sections of programs that are never read if there is a build id.
 const CONTENTS: [&str; 4] = [".data", ".data.rel.ro", ".rodata", ".text"];
 
 const BUILD_ID: &str = ".note.gnu.build-id";
@@ -37,10 +36,10 @@ const WITHOUT_BYTES: [u64; 2] = [0, 8];
 /// The type of object files that are not linked: `ET_REL`. Relocations change their sections.
 const ET_REL: u64 = 1;
 
-/// The maximum number of section headers that are looked at.
+/// The maximum number of section headers that are read.
 const MAX_SECTIONS: u64 = 10_000;
 
-/// Both ends of a file: its beginning, and its end with where that is.
+/// The beginning and the end of a file, with the size of the file.
 #[derive(Clone, Copy, Debug)]
 pub struct FileEnds<'a> {
     /// The first bytes.
@@ -76,7 +75,7 @@ pub fn needless_ranges(ends: FileEnds<'_>) -> Vec<Range<u64>> {
         let begin = ranges.last().map_or(0, |last| last.end);
         ranges.push(section.range.start.max(begin)..section.range.end.max(begin));
     }
-    // Sections of a malformed file may overlap: what is needed counts.
+    // Sections of a malformed file may overlap. Bytes that any needed section has are needed.
     for needed in needed {
         ranges = ranges
             .into_iter()
@@ -87,7 +86,7 @@ pub fn needless_ranges(ends: FileEnds<'_>) -> Vec<Range<u64>> {
     ranges
 }
 
-/// Returns what is left of a range without another one.
+/// Returns the parts of a range outside another range.
 fn without(range: Range<u64>, other: &Range<u64>) -> [Range<u64>; 2] {
     let before = range.start..range.end.min(other.start).max(range.start);
     let after = range.start.max(other.end).min(range.end)..range.end;
@@ -98,7 +97,8 @@ fn without(range: Range<u64>, other: &Range<u64>) -> [Range<u64>; 2] {
 }
 
 impl FileSection<'_> {
-    /// Returns whether the section has this name, or this name in a split file, and bytes.
+    /// Returns whether the section has bytes, and has this name or the name of its variant in a
+    /// split file.
     fn is(&self, name: &str) -> bool {
         let own = self.name.strip_suffix(b".dwo").unwrap_or(self.name);
         own == name.as_bytes() && !WITHOUT_BYTES.contains(&self.kind)
@@ -141,7 +141,7 @@ fn sections(ends: FileEnds<'_>) -> Option<Vec<FileSection<'_>>> {
 }
 
 impl<'a> FileEnds<'a> {
-    /// Returns a range of the file; `None` if it is not in one of the ends.
+    /// Returns the bytes of a range of the file; `None` if the range is not in one of the ends.
     fn bytes(&self, range: Range<u64>) -> Option<&'a [u8]> {
         let within = |bytes: &'a [u8], begin: u64| {
             let start = usize::try_from(range.start.checked_sub(begin)?).ok()?;

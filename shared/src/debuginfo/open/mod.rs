@@ -1,4 +1,4 @@
-//! Opened caches: decompressed, validated, and held so that every lookup borrows from them.
+//! Opens caches: decompresses and validates a blob. Lookups borrow from the opened cache.
 
 mod sym_caches;
 mod validate;
@@ -18,9 +18,9 @@ use crate::domain::{DebugId, Features, FileType};
 
 /// A derived cache, open for lookups. Cheap to clone: clones share the bytes.
 ///
-/// What is open was checked against its record, parses, and has no cycle among its inlined calls.
-/// The chain of inlined calls at one address may still be as long as the DIF made it: callers that
-/// walk one limit its length.
+/// An open cache matches its record, can be parsed, and has no cycle among its inlined calls. The
+/// chain of inlined calls at an address has no length limit here: callers that walk a chain must
+/// limit it.
 #[derive(Clone)]
 pub struct OpenCache {
     contents: Arc<Contents>,
@@ -28,17 +28,17 @@ pub struct OpenCache {
 }
 
 impl OpenCache {
-    /// Checks a blob against the record that names it, and opens it.
+    /// Verifies a blob against its record, and opens it.
     ///
-    /// Every fault means that the blob is not what its builder published: report it as a suspect,
-    /// use something else. Takes about as long as decompressing does; memory is bounded by
-    /// [`super::MAX_RAW_BYTES`].
+    /// Every fault means that the blob is not what its builder published. The caller must report it
+    /// as a suspect and use another cache. Opening takes about as long as decompressing; memory is
+    /// bounded by [`super::MAX_RAW_BYTES`].
     pub fn open(kind: Kind, ready: &Ready, blob: Bytes) -> Result<Self, BlobFault> {
         let (contents, raw) = blob::open(kind, ready, &blob)?;
         Self::load(contents, raw)
     }
 
-    /// Opens a blob that was sealed just now, as [`OpenCache::open`] will.
+    /// Opens a newly encoded blob, with the checks of [`OpenCache::open`] that need no record.
     pub(super) fn open_blob(blob: &[u8]) -> Result<Self, BlobFault> {
         let (contents, raw) = blob::open_unchecked(blob)?;
         Self::load(contents, raw)
@@ -52,25 +52,27 @@ impl OpenCache {
         })
     }
 
-    /// Returns the SymCache; `None` if this is of another kind. Costs the parsing of a header.
+    /// Returns the SymCache; `None` if the cache is of another kind. Parses the header on every
+    /// call.
     pub fn sym_cache(&self) -> Option<SymCache<'_>> {
         (self.contents.kind == Kind::SymCache).then(|| SymCache::parse(self.raw.as_slice()).ok())?
     }
 
-    /// Returns the bytes of the SymCache, as other tools read them; `None` if this is of another
-    /// kind.
+    /// Returns the bytes of the SymCache, in the format of `symbolic`; `None` if the cache is of
+    /// another kind.
     pub fn plain_sym_cache(&self) -> Option<&[u8]> {
         (self.contents.kind == Kind::SymCache).then(|| self.raw.as_slice())
     }
 
-    /// Returns the PPDB cache; `None` if this is of another kind. Costs the parsing of a header.
+    /// Returns the PPDB cache; `None` if the cache is of another kind. Parses the header on every
+    /// call.
     pub fn ppdb_cache(&self) -> Option<PortablePdbCache<'_>> {
         (self.contents.kind == Kind::PpdbCache)
             .then(|| PortablePdbCache::parse(self.raw.as_slice()).ok())?
     }
 
-    /// Returns the unwind information; `None` if this is of another kind, or cannot be parsed.
-    /// Costs the parsing of all of it.
+    /// Returns the unwind information; `None` if the cache is of another kind, or cannot be parsed.
+    /// Parses all of it on every call.
     pub fn cfi(&self) -> Option<CfiRecords> {
         (self.contents.kind == Kind::CfiCache)
             .then(|| CfiRecords::parse(validate::records(self.raw.as_slice())).ok())?
@@ -81,18 +83,18 @@ impl OpenCache {
         self.contents.kind
     }
 
-    /// Returns the debug id of the object that it was made from.
+    /// Returns the debug id of the object that the cache was derived from.
     pub fn debug_id(&self) -> Option<DebugId> {
         self.contents.debug_id
     }
 
-    /// Returns the type of the DIF that it was made from.
+    /// Returns the type of the DIF that the cache was derived from.
     pub fn file_type(&self) -> FileType {
         self.contents.file_type
     }
 
-    /// Returns what the object offers that it was made from; the version control system is in the
-    /// record alone.
+    /// Returns the features of the object that the cache was derived from. The version control
+    /// system is only in the record.
     pub fn features(&self) -> &Features {
         &self.contents.features
     }
@@ -112,7 +114,7 @@ impl fmt::Debug for OpenCache {
     }
 }
 
-/// Opens a blob that was encoded just now as a reader will, and looks up a few things in it.
+/// Opens a newly encoded blob like a reader, and does a few lookups.
 ///
 /// Of a sliced blob only the index is opened: each slice was opened when it was encoded.
 pub(super) fn try_out(kind: Kind, blob: &[u8]) -> Result<(), BlobFault> {

@@ -1,4 +1,4 @@
-//! SymCaches that addresses are looked up in.
+//! Address lookups in a SymCache, whole or sliced.
 
 use std::ops::Range;
 
@@ -6,16 +6,16 @@ use symbolic::symcache::{SourceLocation, SymCache};
 
 use crate::domain::Arch;
 
-/// SymCaches that addresses are looked up in: a whole one, or those slices of one that are needed.
+/// A SymCache for address lookups: a whole one, or the loaded slices of one.
 #[derive(Clone, Debug)]
 pub struct SymCaches<'a> {
     arch: Arch,
-    /// By the addresses that each answers for, ascending.
+    /// Each with the addresses that it covers, ascending.
     batches: Vec<(Range<u64>, SymCache<'a>)>,
 }
 
 impl<'a> SymCaches<'a> {
-    /// Returns what is looked up in these pieces, each by the addresses that it answers for.
+    /// Combines slices, each with the addresses that it covers.
     pub(in crate::debuginfo) fn of(
         arch: Arch,
         batches: impl IntoIterator<Item = (Range<u64>, SymCache<'a>)>,

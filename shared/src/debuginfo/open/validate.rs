@@ -1,4 +1,4 @@
-//! Checks that no lookup in a cache can fail, whatever bytes it was derived from.
+//! Checks that no lookup in a raw cache can fail, whatever bytes it was derived from.
 
 use symbolic::cfi::CfiCache;
 use symbolic::common::ByteView;
@@ -9,7 +9,7 @@ use crate::debuginfo::blob::{BlobFault, Contents};
 use crate::debuginfo::failure::chain;
 use crate::debuginfo::slices;
 
-/// The bytes before the records of a raw CFI cache.
+/// The number of bytes before the records of a raw CFI cache.
 pub(in crate::debuginfo) const CFI_PREAMBLE_BYTES: usize = 8;
 
 /// Checks a raw cache, which is not sliced.
@@ -35,7 +35,7 @@ fn validate_cfi(raw: &[u8]) -> Result<(), String> {
     let begins_well = first.starts_with("STACK ") || first.starts_with("MODULE ");
     let is_whole = begins_well && records.ends_with('\n');
     if !records.is_empty() && !is_whole {
-        return Err("there is something else in it than records".to_owned());
+        return Err("it contains lines that are not records".to_owned());
     }
     Ok(())
 }

@@ -1,13 +1,14 @@
 //! CFI caches in slices: unwind information as Breakpad records, cut by address.
 //!
-//! The records overlap, and what the stack walker's parser drops or shortens for it depends on
-//! their order in the file. Of `STACK CFI` records alone, it drops those that begin within one that
-//! comes before by address: they are read line by line while they are written, and never a text as
-//! a whole. Where there are others, the whole is parsed by that parser, once. Either way what is
-//! left is written again, and a record is in every slice that it reaches into. A slice is a
-//! Breakpad symbol file of such records alone, and never empty, which would be none.
+//! Records may overlap. Which of them the parser of the stack walker drops or shortens depends on
+//! their order in the file. If there are only `STACK CFI` records, the parser drops each one that
+//! begins inside a preceding one, in address order. These are read line by line while they are
+//! written, so the text is never in memory as a whole. If there are other records, that parser
+//! reads the whole text once. The remaining records are then written into slices; a record is in
+//! every slice that it overlaps. A slice is a Breakpad symbol file with only such records. It is
+//! never empty, because the parser rejects an empty file.
 //!
-//! Of a `MODULE` record nothing is kept: the walker reads none, and the footer has what it says.
+//! `MODULE` records are dropped: the walker does not read them, and the footer has their contents.
 //!
 //! Source of the format: Breakpad's `docs/symbol_files.md`, "STACK CFI records" and "STACK WIN
 //! records".
@@ -41,7 +42,7 @@ impl CfiRecords {
             .read(&mut first)
             .map_err(|error| error.to_string())?;
         let file = match read {
-            // Nothing at all would be an error of the parser.
+            // The parser rejects an empty file.
             0 => SymbolFile::parse(&b"INFO nothing\n"[..], |_| ()),
             _ => SymbolFile::parse(first.chain(records), |_| ()),
         };
@@ -52,26 +53,26 @@ impl CfiRecords {
         })
     }
 
-    /// Returns what the stack walker asks.
+    /// Returns the records in the form that the stack walker reads.
     pub fn file(&self) -> &SymbolFile {
         &self.file
     }
 
-    /// Tells whether there is none.
+    /// Returns whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.file.cfi_stack_info.is_empty()
             && self.file.win_stack_framedata_info.is_empty()
             && self.file.win_stack_fpo_info.is_empty()
     }
 
-    /// Tells whether there is unwind information for an address, relative to the module.
+    /// Returns whether there is unwind information for an address, relative to the module.
     pub fn cover(&self, address: u64) -> bool {
         self.file.cfi_stack_info.get(address).is_some()
             || self.file.win_stack_framedata_info.get(address).is_some()
             || self.file.win_stack_fpo_info.get(address).is_some()
     }
 
-    /// Returns about what it costs to keep them in memory, in bytes.
+    /// Returns the estimated memory of the records, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.bytes
     }
@@ -85,7 +86,7 @@ impl fmt::Debug for CfiRecords {
     }
 }
 
-/// Returns about what a file of records takes in memory, in bytes.
+/// Returns the estimated memory of a parsed file, in bytes.
 fn memory_bytes(file: &SymbolFile) -> usize {
     let cfi = file.cfi_stack_info.ranges_values().map(|(_, info)| {
         let rules = info.add_rules.iter();
@@ -104,7 +105,7 @@ fn memory_bytes(file: &SymbolFile) -> usize {
     size_of::<SymbolFile>() + cfi.chain(win).sum::<usize>()
 }
 
-/// A record with those that belong to it.
+/// A `STACK CFI INIT` record with its `STACK CFI` records, or a `STACK WIN` record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Record {
     start: u32,
@@ -113,8 +114,8 @@ struct Record {
 }
 
 impl Record {
-    /// Returns a record that may be cut: one that is about nothing, or begins where no module has
-    /// code, beyond 4 GB, is none.
+    /// Returns the record, or `None` if it covers no address or begins beyond 4 GB, where no module
+    /// has code.
     fn of(start: u64, size: u32, place: RecordPlace) -> Option<Self> {
         let start = u32::try_from(start).ok().filter(|_| size > 0)?;
         Some(Self { start, size, place })
@@ -125,7 +126,7 @@ impl Record {
     }
 }
 
-/// Where a record is: its number in a table, or its lines.
+/// The place of a record: its number in a table, or its lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RecordPlace {
     Cfi(u32),
@@ -134,18 +135,19 @@ enum RecordPlace {
     Lines { first: u32, count: u32 },
 }
 
-/// Unwind information that is to be cut.
+/// Unwind information before it is cut.
 #[derive(Debug)]
 pub(in crate::debuginfo) enum CfiSource {
-    /// As lines: those of the records that count.
+    /// As lines of the records that the parser would keep.
     Lines(CfiLines),
     /// As parsed.
     Parsed(CfiRecords),
 }
 
 impl CfiSource {
-    /// Reads the Breakpad symbol file that `write` writes: line by line where that is the same.
-    /// Else it is written once more.
+    /// Reads the Breakpad symbol file that `write` writes. It is read line by line if the result is
+    /// the same as with the parser. Otherwise `write` is called again and the parser reads the
+    /// whole text.
     pub(in crate::debuginfo) fn of(
         write: impl Fn(&mut dyn Write) -> Result<(), Failure>,
     ) -> Result<Self, Failure> {
@@ -163,7 +165,7 @@ impl CfiSource {
         parsed.map(Self::Parsed).map_err(malformed)
     }
 
-    /// Returns all records by where they begin.
+    /// Returns all records, sorted by their first address.
     fn records(&self) -> Cow<'_, [Record]> {
         match self {
             Self::Lines(lines) => Cow::Borrowed(&lines.records),
@@ -171,7 +173,7 @@ impl CfiSource {
         }
     }
 
-    /// Writes a record as it is in a file.
+    /// Writes a record in the format of a symbol file.
     fn write(&self, record: &Record, text: &mut Vec<u8>) {
         let written = match self {
             Self::Lines(lines) => lines.write(record, text),
@@ -196,7 +198,7 @@ impl Write for SymbolFileText {
     }
 }
 
-/// Appends to a part of a text that comes after so many bytes.
+/// Appends to a part of a text that follows `before` other bytes; fails beyond the size limit.
 fn append(text: &mut Vec<u8>, bytes: &[u8], before: u64) -> io::Result<()> {
     if before + (text.len() + bytes.len()) as u64 > MAX_RAW_BYTES {
         return Err(too_large(MAX_RAW_BYTES));
@@ -207,7 +209,7 @@ fn append(text: &mut Vec<u8>, bytes: &[u8], before: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// `STACK CFI` records as lines. A program has few different rules: each is here once.
+/// `STACK CFI` records as lines. A program has few distinct rules, so each is stored once.
 #[derive(Debug, Default)]
 pub(in crate::debuginfo) struct CfiLines {
     rules: IndexSet<Box<str>, RandomState>,
@@ -215,7 +217,7 @@ pub(in crate::debuginfo) struct CfiLines {
     records: Vec<Record>,
 }
 
-/// From an address on, these rules hold.
+/// The rules that apply from an address on.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     address: u32,
@@ -244,17 +246,18 @@ impl CfiLines {
     }
 }
 
-/// Reads lines while they are written. Writing fails where there is something else than `STACK CFI`
-/// records, but for a first `MODULE` record, or where it takes the parser to tell what a line says.
+/// Reads lines while they are written. Writing fails on a line that needs the parser: a record
+/// other than `STACK CFI` and a first `MODULE` record, or a line that can be read in more than one
+/// way.
 #[derive(Debug, Default)]
 struct LineReader {
     lines: CfiLines,
     current: CurrentRecord,
-    /// The begin of the line that is being written.
+    /// The beginning of the line that is being written.
     line: Vec<u8>,
-    /// Bytes of the lines before it.
+    /// The bytes of the preceding lines.
     bytes: u64,
-    /// Whether a line could not be read.
+    /// Whether a line needs the parser.
     is_stuck: bool,
 }
 
@@ -263,7 +266,7 @@ struct LineReader {
 enum CurrentRecord {
     #[default]
     None,
-    /// One that does not count.
+    /// A record without addresses below 4 GB, which is dropped.
     Skipped,
     Counted(Record),
 }
@@ -293,7 +296,7 @@ impl LineReader {
     fn read_whole(&mut self, line: &[u8]) -> io::Result<()> {
         if self.read(line).is_none() {
             self.is_stuck = true;
-            return Err(io::Error::other("no line that is read"));
+            return Err(io::Error::other("this line needs the parser"));
         }
         self.bytes += line.len() as u64;
         match self.bytes > MAX_RAW_BYTES {
@@ -302,7 +305,7 @@ impl LineReader {
         }
     }
 
-    /// Reads a line; `None` if it cannot.
+    /// Reads a line; `None` if it needs the parser.
     fn read(&mut self, line: &[u8]) -> Option<()> {
         let line = std::str::from_utf8(line).ok()?;
         if self.bytes == 0 && line.starts_with("MODULE ") {
@@ -350,14 +353,15 @@ impl LineReader {
         Some(())
     }
 
-    /// Begins the next record, and keeps the one before.
+    /// Stores the current record and begins the next one.
     fn begin(&mut self, next: CurrentRecord) {
         if let CurrentRecord::Counted(record) = std::mem::replace(&mut self.current, next) {
             self.lines.records.push(record);
         }
     }
 
-    /// Returns the lines of the records that count, if all were read.
+    /// Returns the lines of the records that the parser would keep, or `None` if a line was not
+    /// read.
     fn finish(mut self) -> Option<CfiLines> {
         if self.is_stuck || !self.line.is_empty() {
             return None;
@@ -376,21 +380,21 @@ impl LineReader {
     }
 }
 
-/// Reads a number and the space behind it. Returns what follows, too.
+/// Reads a hexadecimal number and the space after it. Returns the number and the remaining text.
 fn hexadecimal(text: &str) -> Option<(u64, &str)> {
     let (digits, rest) = text.split_once(' ')?;
-    // A sign would be read as well.
+    // `from_str_radix` also accepts a sign.
     let is_number = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     let number = u64::from_str_radix(digits, 16).ok()?;
     is_number.then_some((number, rest))
 }
 
-/// Tells whether these are rules that can be read in one way only.
+/// Returns whether the parser would read these rules unchanged.
 fn are_rules(rules: &str) -> bool {
     !rules.is_empty() && !rules.starts_with(' ') && !rules.contains('\r')
 }
 
-/// Returns all records by where they begin.
+/// Returns all records, sorted by their first address.
 fn records_of(file: &SymbolFile) -> Vec<Record> {
     let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let cfi = file.cfi_stack_info.ranges_values().enumerate();
@@ -410,7 +414,7 @@ fn records_of(file: &SymbolFile) -> Vec<Record> {
     records
 }
 
-/// Writes a record of a table as it is in a file.
+/// Writes a record of a table in the format of a symbol file.
 fn write(file: &SymbolFile, place: RecordPlace, text: &mut Vec<u8>) -> io::Result<()> {
     let (win, number) = match place {
         RecordPlace::FrameData(number) => (&file.win_stack_framedata_info, number),
@@ -465,9 +469,9 @@ pub(super) struct CfiCutter<'a> {
     unwinding: &'a CfiSource,
     records: Cow<'a, [Record]>,
     bounds: Bounds,
-    /// The number of records that are cut already.
+    /// The number of records that were already cut.
     done: usize,
-    /// Those of them that reach into the next slice.
+    /// Cut records that may overlap the next slice.
     reaching: Vec<Record>,
 }
 
@@ -482,7 +486,7 @@ impl<'a> CfiCutter<'a> {
         }
     }
 
-    /// Forgets what does not reach an address.
+    /// Drops the records that end at or before an address.
     fn reach(&mut self, address: u32) {
         self.reaching.retain(|record| record.end() > address.into());
     }
@@ -500,7 +504,7 @@ impl Iterator for CfiCutter<'_> {
         }
         let (first, mut last) = (self.done, start);
         while let Some(record) = self.records.get(self.done).copied() {
-            // What begins at one address is in one slice.
+            // Records that begin at the same address are in the same slice.
             let is_full =
                 self.done - first >= self.bounds.ranges || raw.len() >= self.bounds.raw_bytes;
             if is_full && record.start > last {

@@ -1,24 +1,24 @@
-//! Cutting: a SymCache becomes many, each of which holds what its ranges need, and nothing else.
+//! Cuts a SymCache into many SymCaches. Each has only the table entries that its ranges need.
 
 use std::collections::HashMap;
 
 use super::raw::{NOWHERE, RawFile, RawFunction, RawLocation, SymCacheTables};
 
-/// How large a slice may become.
+/// The limits of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// The most ranges.
+    /// The maximum number of ranges.
     pub ranges: usize,
-    /// The most bytes, unless one range alone has more.
+    /// The most bytes. A single range may exceed them.
     pub raw_bytes: usize,
 }
 
 /// A slice, before it is compressed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::debuginfo) struct Cut {
-    /// The first address that it answers for.
+    /// The first address that it covers.
     pub(in crate::debuginfo) start: u32,
-    /// A SymCache.
+    /// The SymCache or the records of this slice.
     pub(in crate::debuginfo) raw: Vec<u8>,
 }
 
@@ -27,7 +27,7 @@ pub(in crate::debuginfo) struct Cut {
 pub(super) struct Cutter<'a> {
     tables: SymCacheTables<'a>,
     bounds: Bounds,
-    /// The number of ranges that are cut already.
+    /// The number of ranges that were already cut.
     done: usize,
     files: Renumbered<RawFile>,
     functions: Renumbered<RawFunction>,
@@ -36,10 +36,11 @@ pub(super) struct Cutter<'a> {
     string_bytes: Vec<u8>,
 }
 
-/// What a slice takes of a table, in the order in which it was first needed, and the new number of
-/// each.
+/// The entries of a table that a slice needs, in the order of their first use, with their new
+/// numbers.
 struct Renumbered<T> {
-    /// By old number: in which slice it was needed last, and its number there.
+    /// By old number: the last slice that needed the entry, and the number of the entry in that
+    /// slice.
     numbers: Vec<(u32, u32)>,
     slice: u32,
     taken: Vec<T>,
@@ -59,7 +60,7 @@ impl<T: Copy> Renumbered<T> {
         self.taken.clear();
     }
 
-    /// Returns the new number of what has one already in this slice.
+    /// Returns the new number of an entry that is already in this slice.
     fn known(&self, old: u32) -> Option<u32> {
         let (slice, new) = *self.numbers.get(old as usize)?;
         (slice == self.slice).then_some(new)
@@ -105,7 +106,7 @@ impl<'a> Cutter<'a> {
             + self.string_bytes.len()
     }
 
-    /// Returns a SymCache of what was taken.
+    /// Returns a SymCache with the entries of this slice.
     fn written(&self, locations: &[RawLocation], ranges: &[u32]) -> Vec<u8> {
         let slice = SymCacheTables {
             head: self.tables.head,
@@ -158,7 +159,7 @@ impl<'a> Cutter<'a> {
         }
     }
 
-    /// Takes a location, and before it all that it is inlined into.
+    /// Adds a location, after the calls that it is inlined into.
     fn location(&mut self, [file, line, function, inlined_into]: RawLocation) -> RawLocation {
         [
             self.file(file),
@@ -168,11 +169,11 @@ impl<'a> Cutter<'a> {
         ]
     }
 
-    /// Takes a call, the outermost of its chain first.
+    /// Adds a call, after the outer calls of its chain.
     fn call(&mut self, old: u32) -> u32 {
         let mut chain = Vec::new();
         let mut next = old;
-        // Numbers fall along a chain, so that it ends.
+        // Numbers decrease along a chain, so this loop ends.
         while let (None, Some(call)) =
             (self.calls.known(next), self.tables.calls.get(next as usize))
         {
@@ -211,8 +212,8 @@ impl Iterator for Cutter<'_> {
     }
 }
 
-/// Returns a SymCache of those ranges alone that some addresses lie in: each is looked up as in the
-/// whole, and no other. The tables must have been validated.
+/// Returns a SymCache with only the ranges of these addresses. Their lookups are identical to those
+/// in the original; other addresses are not found. The tables must have been validated.
 pub(super) fn picked(tables: SymCacheTables<'_>, addresses: &[u64]) -> Vec<u8> {
     let bounds = Bounds {
         ranges: usize::MAX,
@@ -238,7 +239,7 @@ pub(super) fn picked(tables: SymCacheTables<'_>, addresses: &[u64]) -> Vec<u8> {
 }
 
 impl Bounds {
-    /// How large slices are: `docs/performance.md` has the measurements that decided it.
+    /// The limits in use. `docs/performance.md` has the measurements behind them.
     pub const CURRENT: Self = Self {
         ranges: 2200,
         raw_bytes: 256 << 10,

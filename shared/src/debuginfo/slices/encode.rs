@@ -1,4 +1,5 @@
-//! Encoding: slices are cut, compressed and opened once, side by side, and become a blob.
+//! Encodes slices as a blob. Several threads cut the slices, compress them, and open each one as a
+//! check.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,14 +23,15 @@ use crate::debuginfo::failure::{Failure, chain, malformed};
 use crate::debuginfo::workers::side_by_side;
 use crate::domain::{Arch, DebugId};
 
-/// The shortest repetition that zstd looks for in slices, in bytes: their tables are of numbers of
-/// four. One byte more, as its level has it for texts of that size, stores up to 2 % more.
+/// The minimum match length of zstd for slices, in bytes. Their tables consist of four-byte
+/// numbers. The default of the compression level for this size is one byte more and makes blobs up
+/// to 2 % larger.
 pub(in crate::debuginfo) const MIN_MATCH: u32 = 4;
 
-/// Slices that may wait to be compressed.
+/// The maximum number of slices that wait for compression.
 pub(in crate::debuginfo) const WAITING_SLICES: usize = 4;
 
-/// A slice that is sealed.
+/// A compressed slice.
 pub(in crate::debuginfo) struct EncodedSlice {
     start: u32,
     raw_length: u64,
@@ -56,12 +58,10 @@ pub(in crate::debuginfo) fn encode_cfi(
 }
 
 pub(in crate::debuginfo) fn cannot_load(problem: &dyn fmt::Display) -> Failure {
-    malformed(format!(
-        "what was derived cannot be loaded again: {problem}"
-    ))
+    malformed(format!("the derived cache cannot be loaded: {problem}"))
 }
 
-/// Encodes slices. One thread cuts; another compresses, and opens each slice.
+/// Encodes slices. One thread cuts; another compresses and checks each slice.
 pub(in crate::debuginfo) fn encode_cuts(
     cutter: impl Iterator<Item = Cut>,
     contents: &Contents,
@@ -71,7 +71,8 @@ pub(in crate::debuginfo) fn encode_cuts(
         let encode = move || encode_slices(&received, contents);
         let encoding = thread::Builder::new().spawn_scoped(scope, encode)?;
         for cut in cutter {
-            // The receiver is gone only if the other thread failed: its error says why.
+            // The receiver is dropped only if the other thread failed; that thread returns the
+            // error.
             if cuts.send(cut).is_err() {
                 break;
             }
@@ -82,8 +83,8 @@ pub(in crate::debuginfo) fn encode_cuts(
     Ok(assemble(encoded, contents))
 }
 
-/// Cuts a plain SymCache within other bounds than the current ones: to see what they would cost.
-/// Returns the blob.
+/// Cuts a plain SymCache with other bounds than the current ones, to measure their cost. Returns
+/// the blob.
 ///
 /// # Errors
 ///
@@ -95,12 +96,12 @@ pub fn cut(plain: &[u8], bounds: Bounds) -> Result<Vec<u8>, String> {
     let contents = unfiled(Kind::SymCache, cache.arch(), debug_id);
     encode(aligned.as_slice(), &contents, bounds).map_err(|failure| match failure {
         Failure::Missing(missing) => missing.detail,
-        Failure::OutOfMemory => "there is not enough memory".to_owned(),
+        Failure::OutOfMemory => "out of memory".to_owned(),
     })
 }
 
-/// Cuts unwind information within the smallest bounds, and parses each slice. Returns how many
-/// there are.
+/// Cuts unwind information with the smallest bounds, and parses each slice. Returns the number of
+/// slices.
 #[cfg(any(test, feature = "testing"))]
 pub(in crate::debuginfo) fn recut(unwinding: &CfiSource) -> usize {
     let bounds = Bounds {
@@ -124,8 +125,8 @@ pub(in crate::debuginfo) fn encode_slices(
         .collect()
 }
 
-/// Encodes slices of parts as a blob, with so many workers. `cutter` returns what makes the slices
-/// of a part, by its number, for one worker.
+/// Encodes the slices of all parts as a blob with this number of workers. `cutter` is called once
+/// per worker and returns a function from the number of a part to its slices.
 pub(in crate::debuginfo) fn encode_in_parallel<C: FnMut(usize) -> Vec<Cut>>(
     parts: usize,
     workers: usize,
@@ -151,7 +152,7 @@ pub(in crate::debuginfo) fn encode_in_parallel<C: FnMut(usize) -> Vec<Cut>>(
     Ok(assemble(encoded, contents))
 }
 
-/// Compresses slices, and checks each as a reader will that has decompressed it.
+/// Compresses slices, and opens each one like a reader.
 pub(in crate::debuginfo) struct SliceEncoder {
     compressor: zstd::bulk::Compressor<'static>,
 }
@@ -168,7 +169,7 @@ impl SliceEncoder {
         let raw_length = raw.len() as u64;
         if raw_length > MAX_SLICE_BYTES {
             return Err(malformed(format!(
-                "what there is at {start:#x} takes {raw_length} bytes"
+                "the slice at {start:#x} has {raw_length} bytes; the limit is {MAX_SLICE_BYTES}"
             )));
         }
         let frame = self.compressor.compress(&raw)?;
@@ -181,7 +182,7 @@ impl SliceEncoder {
     }
 }
 
-/// Returns what a SymCache begins with: magic, version, debug id, architecture.
+/// Returns the first bytes of a SymCache: magic, version, debug id, architecture.
 pub(in crate::debuginfo) fn head(arch: Arch, debug_id: DebugId) -> Vec<u8> {
     let mut converter = SymCacheConverter::new();
     converter.set_arch(arch);
@@ -200,7 +201,7 @@ pub(in crate::debuginfo) fn starts_of(raw: &[u8]) -> Vec<u32> {
     tables.ranges.to_vec()
 }
 
-/// Opens a slice, and looks up its first address, as a reader will that has decompressed it.
+/// Opens a decompressed slice like a reader, and looks up its first address.
 pub(in crate::debuginfo) fn try_out(
     start: u32,
     raw: &[u8],

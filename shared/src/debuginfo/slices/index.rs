@@ -1,4 +1,4 @@
-//! The index of a sliced blob: where each slice begins, and how to know it.
+//! The index of a sliced blob: the address, the place and the checksum of each slice.
 //!
 //! ```text
 //! for each slice, in the order of addresses; numbers in LEB128
@@ -10,12 +10,12 @@
 
 use std::ops::Range;
 
-/// A slice, as the index tells of it.
+/// The entry of a slice in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SliceRef {
-    /// The first address that it answers for.
+    /// The first address that it covers.
     pub(super) start: u32,
-    /// Where its frame begins in the blob.
+    /// The offset of its frame in the blob.
     pub(super) offset: u64,
     /// The length of its frame.
     pub(super) length: u64,
@@ -26,7 +26,7 @@ pub(super) struct SliceRef {
 }
 
 impl SliceRef {
-    /// Returns where its frame is in the blob.
+    /// Returns the byte range of its frame in the blob.
     pub(super) fn range(&self) -> Range<u64> {
         self.offset..self.offset + self.length
     }
@@ -46,10 +46,10 @@ pub(super) fn write(slices: &[SliceRef]) -> Vec<u8> {
     bytes
 }
 
-/// Reads an index of so many slices whose frames have `frames` bytes together, and no SymCache more
-/// than `most`; `None` where it is none.
+/// Reads an index of `count` slices. Returns `None` if it is malformed, if the frames together do
+/// not have `frames` bytes, or if a slice has more than `most` bytes decompressed.
 pub(super) fn read(mut bytes: &[u8], count: u32, frames: u64, most: u64) -> Option<Vec<SliceRef>> {
-    // A slice takes eleven bytes at least: a count that does not fit reserves nothing.
+    // A slice takes at least eleven bytes. A count that cannot fit reserves no memory.
     let count = usize::try_from(count).ok()?;
     if count > bytes.len() / 11 {
         return None;

@@ -14,8 +14,8 @@ use super::{Slice, SliceIndex};
 use crate::debuginfo::blob::BlobFault;
 
 impl SliceIndex {
-    /// Returns the SymCache that was cut into a blob, in the format that other tools read. Lookups
-    /// are identical to those in the original; the bytes differ.
+    /// Returns the SymCache that was cut into a blob, in the format of `symbolic`. Lookups are
+    /// identical to those in the original; the bytes differ.
     pub fn join(&self, blob: &[u8]) -> Result<Vec<u8>, BlobFault> {
         let mut joined = JoinedSlices::default();
         for (number, slice) in (0..).zip(&*self.slices) {
@@ -68,7 +68,7 @@ impl<T: Copy + Eq + Hash> Interned<T> {
     }
 }
 
-/// Returns the new number of an old one. [`NOWHERE`] stays as it is.
+/// Returns the new number for an old one. [`NOWHERE`] is returned unchanged.
 fn renumbered(numbers: &[u32], old: u32) -> u32 {
     numbers.get(old as usize).copied().unwrap_or(NOWHERE)
 }
@@ -94,7 +94,8 @@ impl JoinedSlices {
                 self.functions.number([name, *unused, *entry, *language])
             })
             .collect();
-        // A call comes after the calls that it is inlined into.
+        // A call is stored after the calls that it is inlined into, so those have new numbers
+        // already.
         let mut calls: Vec<u32> = Vec::with_capacity(tables.calls.len());
         let location = |[file, line, function, inlined_into]: RawLocation, calls: &[u32]| {
             [

@@ -1,11 +1,11 @@
 //! The format of sliced blobs: a SymCache or a CFI cache cut by address into slices that can be
 //! read alone. This is version 2 of both kinds.
 //!
-//! A stack of thirty frames needs thirty places of a SymCache that may have a hundred megabytes.
-//! Therefore the cache is cut by address. Each *slice* of a SymCache is a complete SymCache of the
-//! ranges from its first address to that of the next slice, so `symbolic` can look up addresses in
-//! it unchanged. Each slice of a CFI cache is a Breakpad symbol file with the records for its
-//! addresses. Only the cutting is specific to symdepot.
+//! A stack of thirty frames needs thirty places of a SymCache, which may be larger than a hundred
+//! megabytes. Therefore the cache is cut by address. Each *slice* of a SymCache is a complete
+//! SymCache of the ranges from its first address to that of the next slice, so `symbolic` can look
+//! up addresses in it unchanged. Each slice of a CFI cache is a Breakpad symbol file with the
+//! records for its addresses. Only the cutting is specific to symdepot.
 //!
 //! A blob consists of its slices, the index and the footer, in this order:
 //!

@@ -1,4 +1,4 @@
-//! Opening: the index of a sliced blob, and its slices one by one.
+//! Opens sliced blobs: first the index, then single slices.
 
 use std::fmt;
 use std::ops::Range;
@@ -16,7 +16,8 @@ use crate::debuginfo::blob::{AlignedBytes, BlobFault, Contents, unfiled};
 use crate::debuginfo::open::SymCaches;
 use crate::domain::Arch;
 
-/// The most that a slice may hold, in bytes: one range alone may need as many names as it likes.
+/// The maximum size of a slice, decompressed, in bytes. [`Bounds`](super::Bounds) does not limit a
+/// slice of a single range.
 pub(in crate::debuginfo) const MAX_SLICE_BYTES: u64 = 64 << 20;
 
 pub(in crate::debuginfo) fn open_raw(
@@ -35,7 +36,8 @@ pub(in crate::debuginfo) fn open_raw(
     }
 }
 
-/// Returns where the index of a blob is, its footer included; `None` for a whole one.
+/// Returns the place of the index of a blob, including the footer; `None` if the blob is not
+/// sliced.
 pub fn index_of(blob: &[u8]) -> Option<IndexRef> {
     let (_, footer) = blob::split_footer(blob).ok()?;
     footer.slices?;
@@ -46,19 +48,19 @@ pub fn index_of(blob: &[u8]) -> Option<IndexRef> {
     })
 }
 
-/// Returns the checksum that a record carries: of index and footer, or of the whole blob where it
-/// is not sliced.
+/// Returns the checksum for the record: of index and footer, or of the whole blob if it is not
+/// sliced.
 pub fn checksum(blob: &[u8]) -> u64 {
     let index = index_of(blob).and_then(|index| blob.get(usize::try_from(index.offset).ok()?..));
     xxh3_64(index.unwrap_or(blob))
 }
 
-/// Returns the checksum of a blob that is none of ours, by which its record knows it.
+/// Returns the checksum for the record of a blob in a foreign format: it covers all bytes.
 pub fn checksum_of_all(blob: &[u8]) -> u64 {
     xxh3_64(blob)
 }
 
-/// Tells whether all bytes of a blob are what its record says.
+/// Returns whether all bytes of a blob match its record.
 pub fn is_sound(kind: Kind, ready: &Ready, blob: &[u8]) -> bool {
     if blob.len() as u64 != ready.blob.bytes {
         return false;
@@ -91,7 +93,7 @@ pub struct SliceIndex {
 }
 
 impl SliceIndex {
-    /// Checks an index, its footer included, against the record that names its blob, and opens it.
+    /// Verifies an index with its footer against the record of the blob, and opens it.
     pub fn open(kind: Kind, ready: &Ready, bytes: &[u8]) -> Result<Self, BlobFault> {
         let at = ready.blob.index.ok_or(BlobFault::Mismatch("layout"))?;
         let found = bytes.len() as u64;
@@ -109,7 +111,7 @@ impl SliceIndex {
         Ok(index)
     }
 
-    /// Opens the index of a blob of which there is no record yet.
+    /// Opens the index of a blob that has no record yet.
     pub fn of_blob(blob: &[u8]) -> Result<Self, BlobFault> {
         let at = index_of(blob).ok_or(BlobFault::Footer("it is not sliced"))?;
         let bytes = usize::try_from(at.offset)
@@ -126,14 +128,14 @@ impl SliceIndex {
             return Err(BlobFault::Checksum);
         }
         let slices = index::read(index, count, frames, MAX_SLICE_BYTES)
-            .ok_or(BlobFault::Footer("its index does not add up"))?;
+            .ok_or(BlobFault::Footer("its index is inconsistent"))?;
         Ok(Self {
             contents: Arc::new(contents),
             slices: slices.into(),
         })
     }
 
-    /// Opens an index that nothing vouches for.
+    /// Opens an index without verifying a checksum.
     #[cfg(any(test, feature = "testing"))]
     pub(in crate::debuginfo) fn unchecked(index: &[u8], count: u32, frames: u64) -> Option<Self> {
         Some(Self {
@@ -147,22 +149,22 @@ impl SliceIndex {
         self.contents.arch
     }
 
-    /// Returns the number of the slice that answers for an address; `None` where there is nothing.
+    /// Returns the number of the slice that covers an address; `None` if no slice does.
     pub fn slice_of(&self, address: u64) -> Option<u32> {
         let address = u32::try_from(address).ok()?;
         let after = self.slices.partition_point(|slice| slice.start <= address);
         u32::try_from(after.checked_sub(1)?).ok()
     }
 
-    /// Returns where a slice is in its blob.
+    /// Returns the byte range of a slice in its blob.
     pub fn range(&self, slice: u32) -> Option<Range<u64>> {
         Some(self.slices.get(slice as usize)?.range())
     }
 
-    /// Checks a slice against the index, and opens it.
+    /// Verifies a slice against the index, and opens it.
     pub fn open_slice(&self, slice: u32, frame: &[u8]) -> Result<Slice, BlobFault> {
         let slice = self.slices.get(slice as usize);
-        let slice = slice.ok_or(BlobFault::Footer("there is no such slice"))?;
+        let slice = slice.ok_or(BlobFault::Footer("it has no such slice"))?;
         let found = frame.len() as u64;
         if found != slice.length {
             return Err(BlobFault::Size {
@@ -176,17 +178,17 @@ impl SliceIndex {
         open_raw(blob::decompress(frame, slice.raw_length)?, &self.contents)
     }
 
-    /// Returns how many bytes all slices have, decompressed.
+    /// Returns the total size of all slices, decompressed, in bytes.
     pub fn raw_bytes(&self) -> u64 {
         self.slices.iter().map(|slice| slice.raw_length).sum()
     }
 
-    /// Returns how many slices there are.
+    /// Returns the number of slices.
     pub fn len(&self) -> usize {
         self.slices.len()
     }
 
-    /// Tells whether there is nothing to look up.
+    /// Returns whether the cache has no slices.
     pub fn is_empty(&self) -> bool {
         self.slices.is_empty()
     }
@@ -196,7 +198,7 @@ impl SliceIndex {
         size_of_val(&*self.slices) + size_of::<Contents>()
     }
 
-    /// Returns the addresses that a slice answers for.
+    /// Returns the addresses that a slice covers.
     pub(super) fn addresses(&self, slice: u32) -> Option<Range<u64>> {
         let start = self.slices.get(slice as usize)?.start;
         let next = self.slices.get(slice as usize + 1);
@@ -224,7 +226,7 @@ pub enum Slice {
 }
 
 impl Slice {
-    /// Returns the SymCache in it. Costs the parsing of a header.
+    /// Returns the SymCache in the slice. Parses its header on every call.
     pub(super) fn sym_cache(&self) -> Option<SymCache<'_>> {
         match self {
             Self::Sym(raw) => SymCache::parse(raw.as_slice()).ok(),
@@ -232,7 +234,7 @@ impl Slice {
         }
     }
 
-    /// Returns what of it some addresses are looked up in: a little of a SymCache, all of the rest.
+    /// Returns a slice reduced to what lookups of these addresses need. Only SymCaches are reduced.
     pub fn picked(&self, addresses: &[u64]) -> Self {
         let Self::Sym(raw) = self else {
             return self.clone();
@@ -262,17 +264,17 @@ impl fmt::Debug for Slice {
     }
 }
 
-/// A sliced cache, and those of its slices that are needed.
+/// A sliced cache with the slices that were loaded.
 #[derive(Clone, Debug)]
 pub struct SlicedCache {
     /// The index.
     pub index: SliceIndex,
-    /// Slices by their numbers.
+    /// The loaded slices with their numbers.
     pub slices: Vec<(u32, Slice)>,
 }
 
 impl SlicedCache {
-    /// Returns what can be looked up in.
+    /// Returns the slices for address lookups.
     pub fn sym_caches(&self) -> SymCaches<'_> {
         let batches = self.slices.iter().filter_map(|(number, slice)| {
             Some((self.index.addresses(*number)?, slice.sym_cache()?))
@@ -280,7 +282,7 @@ impl SlicedCache {
         SymCaches::of(self.index.arch(), batches)
     }
 
-    /// Returns the unwind information, by the addresses that each slice answers for.
+    /// Returns the unwind information of each slice, with the addresses that the slice covers.
     pub fn cfi(&self) -> impl Iterator<Item = (Range<u64>, &CfiRecords)> {
         self.slices
             .iter()

@@ -29,7 +29,7 @@ const NUMBERS_AT: usize = HEAD_BYTES;
 /// The bytes before the numbers: magic, version, debug id, architecture.
 pub(super) const HEAD_BYTES: usize = 44;
 
-/// An index or an offset that refers to nothing.
+/// The value of an index or an offset that refers to nothing.
 pub(in crate::debuginfo) const NOWHERE: u32 = u32::MAX;
 
 /// Offsets of strings: compilation directory, directory, name, and name, directory and revision on

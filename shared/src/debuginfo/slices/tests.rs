@@ -1,4 +1,4 @@
-//! Slices answer as the whole does; what is not what was sealed is refused.
+//! Tests: slices have the same answers as the whole cache, and changed blobs are refused.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::debuginfo::blob::{AlignedBytes, BlobFault, Contents};
 use crate::debuginfo::failure::Failure;
 use crate::domain::{Arch, DebugId, Features, FileType, Quality, Rank, Timestamp};
 
-/// What a lookup tells of an address, outermost last.
+/// Returns the result of a lookup as text, the outermost call last.
 fn told<'a, 'b>(locations: impl Iterator<Item = SourceLocation<'a, 'b>>) -> Vec<String>
 where
     'a: 'b,
@@ -42,8 +42,8 @@ where
     locations.map(tell).collect()
 }
 
-/// Asserts that every range start, its neighbours, and the ends of the address space are told as by
-/// the whole.
+/// Asserts that the slices and the whole have the same answers at the start of each range, at its
+/// neighbours, and at the ends of the address space.
 pub(in crate::debuginfo) fn assert_same(slices: &SymCaches<'_>, raw: &[u8], what: &str) {
     let whole = SymCache::parse(raw).unwrap();
     let starts = SymCacheTables::read(raw).unwrap().ranges;
@@ -59,7 +59,7 @@ pub(in crate::debuginfo) fn assert_same(slices: &SymCaches<'_>, raw: &[u8], what
     }
 }
 
-/// A frame to be unwound, with made-up registers and memory; notes what it is told of its caller.
+/// A frame with made-up registers and memory. Records what the walker sets in its caller.
 struct Frame {
     instruction: u64,
     told: Vec<String>,
@@ -105,20 +105,21 @@ impl FrameWalker for Frame {
     }
 }
 
-/// What a walker is told of the caller of a frame.
+/// Returns the caller of a frame as the walker sets it.
 fn unwound(records: &SymbolFile, instruction: u64) -> (Option<()>, Vec<String>) {
     let mut frame = Frame {
         instruction,
         told: Vec::new(),
     };
     let walked = records.walk_frame(&SimpleModule::default(), &mut frame);
-    // Registers come in the order of a map with a new seed each time.
+    // The walker sets registers in the order of a map with a random seed.
     frame.told.sort();
     (walked, frame.told)
 }
 
-/// Asserts that wherever a rule begins or ends, and beside, a frame is unwound as by the whole.
-/// Returns how many could be.
+/// Asserts that frames are unwound in the same way by the slices and by the whole, at each address
+/// where a rule begins or ends, and at its neighbours. Returns the number of frames that were
+/// unwound.
 pub(in crate::debuginfo) fn assert_same_cfi(
     slices: &SlicedCache,
     whole: &[u8],
@@ -181,7 +182,7 @@ STACK WIN 4 1700 10 1 0 8 0 10 0 0 1
 STACK WIN 0 1900 10 0 0 4 0 20 0 0 1
 ";
 
-/// Writes a Breakpad symbol file in pieces, as formatting does.
+/// Writes a Breakpad symbol file in small writes, as formatting does.
 fn written(text: &[u8]) -> impl Fn(&mut dyn Write) -> Result<(), Failure> {
     move |out| {
         text.chunks(7)
@@ -195,7 +196,7 @@ fn unwinding(text: &[u8]) -> CfiSource {
 }
 
 #[test]
-fn a_frame_is_unwound_by_a_slice_as_by_the_whole() {
+fn slices_unwind_frames_like_the_whole_cache() {
     let mut walked = 0;
     let mut as_lines = 0;
     let mut check = |text: &[u8], what: &str| {
@@ -221,7 +222,7 @@ fn a_frame_is_unwound_by_a_slice_as_by_the_whole() {
         }
     };
     check(OVERLAPPING.as_bytes(), "overlapping");
-    // In another order, others are dropped.
+    // In another order, the parser drops other records.
     let mut lines: Vec<&str> = OVERLAPPING.lines().collect();
     lines[8..].reverse();
     check((lines.join("\n") + "\n").as_bytes(), "reversed");
@@ -238,7 +239,7 @@ fn a_frame_is_unwound_by_a_slice_as_by_the_whole() {
     assert!(as_lines > 10, "{as_lines}");
 }
 
-/// Breakpad records that may overlap, repeat, say nothing or lie beyond 4 GB, in any order.
+/// Breakpad records in any order, which may overlap, repeat, be empty or lie beyond 4 GB.
 fn any_records() -> impl Strategy<Value = String> {
     let address = prop_oneof![8 => 0..64_u64, 1 => 0xffff_fff0..0x1_0000_0010_u64];
     let rules = prop_oneof![
@@ -261,7 +262,7 @@ fn any_records() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn lines_that_are_not_parsed_are_cut_as_if_they_were(text in any_records()) {
+    fn lines_read_without_the_parser_are_cut_into_the_same_records(text in any_records()) {
         let read = unwinding(text.as_bytes());
         prop_assert!(matches!(read, CfiSource::Lines(_)));
         let parsed = CfiRecords::parse(text.as_bytes()).unwrap();
@@ -281,7 +282,7 @@ proptest! {
 }
 
 #[test]
-fn an_unclear_line_is_left_to_the_parser() {
+fn an_ambiguous_line_is_left_to_the_parser() {
     let init = "STACK CFI INIT 10 20 .cfa: $rsp 8 +\n";
     for text in [
         "STACK WIN 0 20 8 0 0 0 0 0 0 0 1\n",
@@ -310,7 +311,7 @@ fn an_unclear_line_is_left_to_the_parser() {
 }
 
 #[test]
-fn a_record_is_in_every_slice_that_it_reaches_into() {
+fn a_record_is_in_every_slice_that_it_overlaps() {
     let text = "STACK CFI INIT 10 100 .cfa: $rsp 8 +\nSTACK WIN 0 20 8 0 0 0 0 0 0 0 1\n\
                 STACK WIN 0 30 8 0 0 0 0 0 0 0 1\nSTACK WIN 0 200 8 0 0 0 0 0 0 0 1\n";
     let records = unwinding(text.as_bytes());
@@ -335,7 +336,7 @@ fn a_record_is_in_every_slice_that_it_reaches_into() {
 }
 
 #[test]
-fn unwind_information_that_is_no_record_is_refused() {
+fn malformed_unwind_information_is_refused() {
     for text in ["STACK CFI INIT zz", "STACK WIN 4 1 2", "FUNC"] {
         assert!(CfiRecords::parse(text.as_bytes()).is_err(), "{text}");
     }
@@ -406,7 +407,7 @@ fn open_kind(kind: Kind, ready: &Ready, blob: &[u8]) -> Result<SlicedCache, Blob
     Ok(SlicedCache { index, slices })
 }
 
-/// The SymCache of elf/crash.debug, and what its blob says of it.
+/// The SymCache of elf/crash.debug, and the contents of its footer.
 fn sample() -> (AlignedBytes, Contents) {
     let dif = fixture("elf/crash.debug");
     let object = symbolic::debuginfo::Object::parse(&dif).unwrap();
@@ -445,7 +446,7 @@ fn every_lookup_in_slices_equals_the_lookup_in_the_whole() {
                 let joined = opened.index.join(&blob).unwrap();
                 let joined = AlignedBytes::copied(&joined).unwrap();
                 validate(joined.as_slice(), id).unwrap();
-                // What no range needs is gone.
+                // Entries that no range needs are dropped.
                 assert!(joined.as_slice().len() <= raw.as_slice().len(), "{what}");
                 let joined = SymCache::parse(joined.as_slice()).unwrap();
                 assert_same(&joined.into(), raw.as_slice(), &what);
@@ -535,7 +536,7 @@ fn slices_keep_to_their_bounds_and_start_at_aligned_addresses() {
         raw_bytes: 2000,
     };
     let tables = SymCacheTables::read(raw.as_slice()).unwrap();
-    // One range more than fits is known to be one too many only when it is there.
+    // The cutter notices that a slice is full only after it has added one range too many.
     let longest = Cutter::new(
         tables,
         Bounds {
@@ -585,7 +586,7 @@ fn a_slice_or_an_index_of_another_blob_is_refused() {
     assert!(good.index.open_slice(0, frame(0)).is_ok());
     assert!(good.index.open_slice(0, frame(1)).is_err());
     assert!(good.index.open_slice(u32::MAX, frame(1)).is_err());
-    // Of the same size, with a sound footer: the record tells them apart.
+    // The other blob has the same size and a valid footer, so only the record distinguishes them.
     let mut other = contents.clone();
     other.rank = 9;
     let of_another = encode(raw.as_slice(), &other, SMALL).unwrap();
@@ -624,7 +625,10 @@ fn the_footer_has_the_documented_layout() {
     assert_eq!(footer[88..96], (at.length - 112).to_le_bytes());
     let index = &blob[at.offset as usize..blob.len() - 112];
     assert_eq!(footer[96..104], xxh3_64(index).to_le_bytes());
-    assert!(blob::open_unchecked(&blob).is_err(), "it is no whole blob");
+    assert!(
+        blob::open_unchecked(&blob).is_err(),
+        "a sliced blob is not a whole blob"
+    );
 }
 
 proptest! {
@@ -636,7 +640,8 @@ proptest! {
         let mut bad = blob.clone();
         bad[at.index(blob.len())] ^= 1 << bit;
         prop_assert!(open_as(&good, &bad).is_err());
-        // Nor where the record is as wrong as the blob: what opens tells the same.
+        // The same holds if the record was made from the changed blob: if it opens, lookups are
+        // identical.
         if let Ok(opened) = open(&contents, &bad) {
             assert_same(&opened.sym_caches(), raw.as_slice(), "a flipped bit");
         }

@@ -1,10 +1,10 @@
-//! Containers: found by their magic numbers, unpacked in one pass into a bounded room.
+//! Unpacks containers in one pass into a room of bounded size. Magic numbers tell the formats.
 //!
-//! gzip (also of several members), zstd, zlib; zip with any number of files, each of which may be
-//! compressed once more; cabinets with one file. What is not in a container stays where it is.
+//! The formats are gzip (also with several members), zstd, zlib, zip and cabinets with one file. A
+//! file in a zip archive may itself be compressed. A file that is not in a container is not copied.
 //!
-//! A broken stream, or one that does not fit, leaves the beginning of its file: enough for the ids,
-//! so that the module can be told why there is nothing for it.
+//! Of a broken stream, or one that does not fit, the beginning of its file is kept. It is enough
+//! for the ids, so that the failure is reported on the right module.
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 
@@ -13,7 +13,7 @@ use symbolic::debuginfo::{Archive, FileFormat};
 use super::layout::{DifBytes, Layout, Member, MemberPlace};
 use crate::domain::{Cause, Missing, Written};
 
-/// Room for what is unpacked.
+/// A place for unpacked bytes.
 pub trait Room {
     /// Writes bytes at an offset, which is at most the end of what was written before.
     fn put(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
@@ -33,34 +33,35 @@ impl Room for Vec<u8> {
     }
 }
 
-/// How much room there is, in bytes.
+/// The size of a room, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoomLimit {
-    /// What may be written now.
+    /// The bytes that can be written now.
     pub bytes: u64,
-    /// What could be written if nothing else were there: the limit that is reported.
+    /// The bytes that could be written if the room were empty. Errors report this limit.
     pub budget: u64,
 }
 
-/// Files in an archive beyond this number are an attack rather than debug information.
+/// The maximum number of files in an archive. An archive with more is more likely an attack.
 const MAX_FILES: usize = 10_000;
 
-/// What is kept of a file that is not whole.
+/// The bytes that are kept of an incomplete file.
 const HEAD_BYTES: u64 = 1 << 20;
 
-/// The largest window of a zstd stream: 128 MiB, what `zstd` itself accepts without being told.
+/// The largest window of a zstd stream: 128 MiB, the default of the `zstd` command.
 const ZSTD_WINDOW_LOG: u32 = 27;
 
-/// Lines kept of what was passed over.
+/// The maximum number of ignored members that a layout lists.
 const MAX_IGNORED: usize = 100;
 
-/// Enough to tell every format by its beginning: a tar archive has its magic number at byte 257.
+/// The bytes that are enough to recognize every format. A tar archive has its magic number at byte
+/// 257.
 const MAGIC_BYTES: usize = 512;
 
-/// Finds the files in a DIF; unpacks those that are in a container.
+/// Finds the files in a DIF and unpacks those that are in a container.
 ///
-/// Of a DIF with holes only the beginning of a stream is unpacked, and an archive is passed over.
-/// Fails only where the room does.
+/// If the DIF has holes, only the beginning of a stream is unpacked, and an archive is ignored.
+/// Fails only if writing to the room fails.
 pub fn unpack(
     dif: &[u8],
     written: &Written,
@@ -88,8 +89,8 @@ pub fn unpack(
     Ok(unpacker.layout)
 }
 
-/// Says what a file is that is not a debug information file, by how it begins. Quotes nothing of
-/// it: callers see this of files that they may not read.
+/// Describes a file that is not a debug information file by its first bytes. The text quotes none
+/// of them: callers may see it for files that they may not read.
 pub(super) fn describe(data: &[u8]) -> String {
     let known = [
         (
@@ -149,9 +150,9 @@ pub(super) fn describe(data: &[u8]) -> String {
     format!("not a debug information file: it begins with {what}")
 }
 
-/// Tells whether a file begins like an object file of Windows: Microsoft, "PE Format", COFF file
-/// header. It has no magic number but its machine; an object file has sections and no optional
-/// header, and is not text.
+/// Returns whether a file begins like an object file of Windows (Microsoft, "PE Format", COFF file
+/// header). The format has no magic number other than its machine. An object file has sections and
+/// no optional header, and is not text.
 fn is_coff_object(data: &[u8]) -> bool {
     const MACHINES: [[u8; 2]; 4] = [[0x4c, 0x01], [0x64, 0x86], [0xc4, 0x01], [0x64, 0xaa]];
     // winnt.h, `ANON_OBJECT_HEADER_BIGOBJ`: two signatures, the version, the machine, the time, and
@@ -230,13 +231,13 @@ impl MemberStream {
 struct Unpacker<'a> {
     room: &'a mut dyn Room,
     limit: RoomLimit,
-    /// Bytes that came out of decompressors.
+    /// The number of bytes that were decompressed.
     work: u64,
     layout: Layout,
 }
 
 impl Unpacker<'_> {
-    /// Finds the files in one that was written.
+    /// Finds the files in one stored file.
     fn open(&mut self, dif: &[u8], place: MemberPlace) -> io::Result<()> {
         match Container::of(dif) {
             None => self.layout.members.push(Member {
@@ -434,7 +435,7 @@ impl Unpacker<'_> {
     }
 }
 
-/// A zlib stream that is broken if it ends too early: `flate2`'s own reader takes that for the end.
+/// A zlib stream. A truncated one is an error, which the reader of `flate2` takes for the end.
 struct Zlib<R> {
     data: BufReader<R>,
     inflate: flate2::Decompress,
@@ -465,7 +466,7 @@ impl<R: Read> Read for Zlib<R> {
     }
 }
 
-/// Reports an error that was met before.
+/// A reader that returns an error that occurred earlier.
 struct Broken(Option<io::Error>);
 
 impl Read for Broken {
@@ -475,7 +476,7 @@ impl Read for Broken {
 }
 
 impl Layout {
-    /// Notes what was passed over; beyond a limit, only that there was more.
+    /// Notes an ignored member. Beyond the limit, only notes that there were more.
     pub(super) fn ignore(&mut self, name: &str, reason: &str) {
         match self.ignored.len() {
             ..MAX_IGNORED if name.is_empty() => self.ignored.push(reason.to_owned()),
@@ -486,7 +487,7 @@ impl Layout {
     }
 }
 
-/// Tells whether a member is of a kind that archives hold beside debug information files.
+/// Returns whether a member is of a kind that archives usually have beside debug information files.
 fn is_of_no_interest(name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap_or_default();
     let in_shadow = name.split('/').any(|folder| folder == "__MACOSX");
@@ -517,7 +518,7 @@ mod tests {
         let mut object = vec![0; 60];
         object[..4].copy_from_slice(&[0x64, 0x86, 3, 0]);
         assert!(describe(&object).starts_with("an object file of Windows"));
-        // The beginning of a text is no machine with sections.
+        // A text that begins with a machine number is not an object file.
         assert!(describe(b"L\x01").starts_with("not a debug information file"));
         object[16] = 0xf0;
         assert!(describe(&object).starts_with("not a debug information file"));

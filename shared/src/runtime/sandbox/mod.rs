@@ -156,7 +156,7 @@ fn allowing_what_parsing_needs() -> Result<BpfProgram, BackendError> {
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
         rules.insert(call, vec![rule([not_executable(2)?])?]);
     }
-    // Signals to itself, as `abort` sends.
+    // Signals to the process itself, as `abort` sends.
     for call in [libc::SYS_tgkill, libc::SYS_kill] {
         rules.insert(call, vec![rule([is(0, own)?])?]);
     }
@@ -242,7 +242,7 @@ const ALWAYS: &[i64] = &[
     libc::SYS_getpid,
     libc::SYS_gettid,
     libc::SYS_membarrier,
-    // The process's own signal handlers: the overflow of a stack is reported by one.
+    // The process's own signal handlers, one of which reports stack overflows.
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn,

@@ -53,7 +53,7 @@ pub(super) fn without_constraints(symbol: &str, keep: Keep) -> Option<String> {
     write(&reader, start, parts).ok()
 }
 
-/// A step of writing that is left.
+/// A pending step of writing.
 enum Task {
     Part(NamePart),
     /// The content of a node: its prefix and its last component.

@@ -82,7 +82,7 @@ async fn r02_a_client_that_repeats_a_successful_write_does_not_block_its_own_bui
 }
 
 #[tokio::test(start_paused = true)]
-async fn r03_a_message_that_finds_the_lease_of_a_killed_builder_is_sent_again_after_its_end() {
+async fn r03_a_message_that_meets_the_lease_of_a_killed_builder_is_resent_after_its_end() {
     let world = cold().await;
     let message = requested_build(&world).await;
     world.derivations.take(Duration::from_secs(100));
@@ -94,12 +94,16 @@ async fn r03_a_message_that_finds_the_lease_of_a_killed_builder_is_sent_again_af
     world.derivations.take(Duration::ZERO);
     world.serve(&message).await.unwrap();
     let sent = world.queues.sent();
-    assert_eq!(sent.len(), 1, "what could not be done is not done with");
+    assert_eq!(
+        sent.len(),
+        1,
+        "a message that could not be processed is retried"
+    );
     assert!(!sent[0].delay.is_zero() && sent[0].delay <= Duration::from_secs(62));
     world.settle().await;
     assert!(
         world.now() <= until.plus(Duration::from_secs(10)),
-        "a holder that vanished delays others by a minute"
+        "a killed holder delays others by at most a minute"
     );
     assert_eq!(made_from(&world), "global/crash.debug");
     assert_eq!(entry(&world, Kind::SymCache).attempts(), 0);
@@ -460,7 +464,7 @@ async fn r16_many_readers_of_many_entries_at_once_send_one_message_for_each_entr
     }
     assert!(readers.join_all().await.into_iter().all(|pending| pending));
     let tried = world.records.calls().of("replace") - written;
-    assert!(tried > MODULES, "no lease was contended");
+    assert!(tried > MODULES, "no write lost a race");
     assert!(tried <= READERS * MODULES, "{tried} writes");
     let mut requests: Vec<String> = world
         .queues

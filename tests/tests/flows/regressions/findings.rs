@@ -126,7 +126,7 @@ async fn a_file_that_changed_without_an_event_is_replaced_by_the_next_best() {
     world.pass(Duration::from_secs(8 * 24 * 3600)).await;
     world.prune().await.unwrap();
     assert_eq!(world.entries(), []);
-    // There is no event for this.
+    // No event reports this change.
     world.uploads.put(
         &Location::new("global/crash.debug"),
         fixture("elf/checksum"),
@@ -323,7 +323,7 @@ async fn a_suspect_blob_of_another_kind_is_left_to_its_own_build() {
     assert!(left.suspect().is_some());
 }
 
-/// L11. Spellings that lead to the same files of a server share their entries.
+/// L11. Names that a server resolves to the same files share their entries.
 #[tokio::test(start_paused = true)]
 async fn names_in_capitals_share_the_entries_of_a_server_with_lowercase_paths() {
     let layout = r#", "layout": {"type": "symstore", "casing": "lowercase"}, "filters": {"filetypes": ["pdb"]}"#;
@@ -451,7 +451,7 @@ async fn a_request_with_32_sources_requests_256_builds_at_a_time() {
             return;
         }
     }
-    panic!("it is pending still");
+    panic!("the request is still pending");
 }
 
 /// Sixty modules that four servers do not have: 24 messages, one permit each.
@@ -472,7 +472,7 @@ async fn sixty_modules_of_four_servers_take_24_messages() {
     world.settle().await;
     let asked = world.servers.take_asked();
     let once: HashSet<_> = asked.iter().collect();
-    assert_eq!(once.len(), asked.len(), "a server was asked twice");
+    assert_eq!(once.len(), asked.len(), "a location was requested twice");
     let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
     assert!(
         matches!(answer, Ok(SymbolicateOutcome::Completed(..))),

@@ -107,7 +107,7 @@ async fn r15_an_outdated_cache_whose_file_is_gone_stays_and_is_retried_hourly_at
         item["ready"]["version"] = json!(behind)
     })
     .await;
-    // There is no event for this.
+    // No event reports this change.
     world.uploads.remove(&Location::new("global/crash.debug"));
     let module = world.module("global", CRASH);
     let message = request_build_of(&world, module, Queue::Refresh).await;
@@ -160,7 +160,7 @@ async fn r24_a_rolled_back_build_makes_its_own_version_once_and_keeps_the_newer_
             (newer, newer - 1)
         );
         world.check();
-        // However long the rollback lasts, the sweep keeps what only the older build can read.
+        // However long the rollback lasts, `prune` keeps what only the older build can read.
         world.pass(2 * DAY).await;
         world.prune().await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! Sweeps, and writes that happen during them.
+//! Passes of `prune`, and writes that happen during them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +65,7 @@ async fn r08_a_suspect_blob_of_the_former_record_does_not_change_the_new_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r05_a_blob_built_after_the_sweep_read_the_records_is_no_orphan() {
+async fn r05_a_blob_built_after_the_pass_read_the_records_is_no_orphan() {
     let world = cold().await;
     let message = requested_build(&world).await;
     // By the settings, every blob is old enough to be removed.
@@ -80,7 +80,7 @@ async fn r05_a_blob_built_after_the_sweep_read_the_records_is_no_orphan() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r05_a_blob_published_after_the_sweep_listed_it_is_no_orphan() {
+async fn r05_a_blob_published_after_the_pass_listed_it_is_no_orphan() {
     let world = cold().await;
     let message = requested_build(&world).await;
     let [created, listed, published] = std::array::from_fn(|_| Arc::new(Notify::new()));
@@ -115,7 +115,7 @@ async fn r05_a_blob_published_after_the_sweep_listed_it_is_no_orphan() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r06_a_sweep_of_an_older_build_keeps_what_a_newer_build_writes_meanwhile() {
+async fn r06_a_pass_of_an_older_build_keeps_what_a_newer_build_writes_meanwhile() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     world.pass(8 * DAY).await;

@@ -54,7 +54,7 @@ async fn r01_an_upload_during_a_build_that_is_about_to_fail_is_built_next() {
     assert_eq!(
         entry(&world, Kind::SymCache).missing(),
         None,
-        "a miss that is out of date is not noted"
+        "an outdated miss is not stored"
     );
     world.settle().await;
     assert_eq!(made_from(&world), "global/crash.debug");
@@ -132,7 +132,7 @@ async fn r20_a_second_delivery_keeps_what_the_first_one_built() {
     world.deliver(&event).await.unwrap();
     let writes = world.faults.calls(Operation::Replace);
     let (world, event) = prepare();
-    // Everything is done, but the final state is not yet written.
+    // All steps are complete, but the final state is not written yet.
     world.faults.fail(Operation::Replace, writes, How::Before);
     world.deliver(&event).await.unwrap_err();
     assert_eq!(
@@ -209,8 +209,8 @@ async fn r22_a_good_file_overwritten_by_a_worse_one_is_no_longer_served() {
 
 #[tokio::test(start_paused = true)]
 async fn r25_a_removal_while_the_upload_is_still_being_read_wins() {
-    // Before the file is read; after that, before its ids are written; after that; and before and
-    // after each `dif` item.
+    // The moments of the removal: before the file is read, before its ids are written, after they
+    // are written, and before and after each `dif` item is written.
     for skipped in 0..8 {
         let world = World::new();
         let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
@@ -313,9 +313,10 @@ async fn r22_a_good_file_overwritten_while_it_is_read_is_not_served_beside_the_w
     );
 }
 
-/// Delivers an event twice, the second time in the middle of the first delivery and with other
-/// bytes. The event of these bytes comes later in the middle. In any interleaving, nothing of the
-/// old bytes is served after the last event is applied.
+/// Delivers an event twice. The second delivery happens during the first one, when the key already
+/// has other bytes. The event of these bytes is delivered during the first delivery, too, but
+/// later. In any interleaving, nothing made from the old bytes is served after the last event is
+/// applied.
 #[tokio::test(start_paused = true)]
 async fn a_delivery_that_read_the_old_bytes_is_not_served_after_the_next_event() {
     let mut met = 0;
@@ -377,8 +378,7 @@ fn generation(world: &World) -> Option<Item> {
 
 /// P3.
 #[tokio::test(start_paused = true)]
-async fn an_archive_whose_objects_are_in_chunks_survives_a_kill_at_any_of_its_first_and_last_writes()
- {
+async fn a_large_archive_survives_a_kill_at_any_of_its_first_and_last_writes() {
     const OBJECTS: usize = 501;
     let sound = World::new();
     let event = sound.put("global/symbols.zip", archive_of(0..OBJECTS));
@@ -399,7 +399,7 @@ async fn an_archive_whose_objects_are_in_chunks_survives_a_kill_at_any_of_its_fi
         world.deliver(&event).await.unwrap();
         world.settle().await;
         assert_eq!(world.summary(), goal, "{nth}");
-        // A sweep removes the leftovers of the first delivery, and keeps what is in use.
+        // A pass removes the leftovers of the first delivery, and keeps what is in use.
         world.pass(ObjectChunk::MAX_UNNAMED).await;
         world.prune().await.unwrap();
         assert_eq!(chunks(&world), chunks(&sound), "{nth}");
@@ -646,7 +646,7 @@ async fn an_archive_that_exceeds_an_invocation_continues_with_one_message_at_a_t
 
 /// P21.
 #[tokio::test(start_paused = true)]
-async fn an_upload_that_never_finishes_is_left_to_the_sweep_after_thirty_messages() {
+async fn an_upload_that_never_finishes_is_left_to_prune_after_thirty_messages() {
     const MODULES: usize = 80;
     let world = World::new();
     // One module in each half of an invocation.
@@ -729,7 +729,7 @@ async fn an_alias_is_removed_with_the_last_file_of_its_module() {
             .filter(|(_, stored)| matches!(stored.item, Item::Alias(_)))
             .count()
     };
-    // The first one has a code id, the second one has none, and is found under the code id of the
+    // The first file has a code id. The second one has none, and is found under the code id of the
     // first one.
     world.upload("global/crash.exe", "pe/x64/crash.exe").await;
     world.upload("global/crash.pdb", "pe/x64/crash.pdb").await;

@@ -14,7 +14,7 @@ struct Deviation {
 }
 
 /// The deviations of moto 5.2.5.
-const OF_MOTO: [Deviation; 3] = [
+const OF_MOTO: [Deviation; 4] = [
     Deviation {
         promise: "keys_that_xml_cannot_hold_are_listed",
         says: "PutObject",
@@ -29,6 +29,11 @@ const OF_MOTO: [Deviation; 3] = [
         promise: "a_wrong_signature_is_denied_and_does_not_reveal_absence",
         says: "unwrap_err",
         reason: "moto does not check signatures: every caller learns which keys exist",
+    },
+    Deviation {
+        promise: "many_blobs_are_removed_at_once",
+        says: "unwrap_err",
+        reason: "moto accepts more than 1,000 keys in a DeleteObjects call",
     },
 ];
 

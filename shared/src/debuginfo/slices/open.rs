@@ -12,7 +12,7 @@ use super::index::SliceRef;
 use super::{SymCacheTables, cut, index, validate};
 use crate::cache::{IndexRef, Kind, Ready};
 use crate::debuginfo::blob;
-use crate::debuginfo::blob::{AlignedBytes, BlobFault, Contents, unfiled};
+use crate::debuginfo::blob::{AlignedBytes, BlobFault, Contents};
 use crate::debuginfo::open::SymCaches;
 use crate::domain::Arch;
 
@@ -139,7 +139,7 @@ impl SliceIndex {
     #[cfg(any(test, feature = "testing"))]
     pub(in crate::debuginfo) fn unchecked(index: &[u8], count: u32, frames: u64) -> Option<Self> {
         Some(Self {
-            contents: Arc::new(unfiled(Kind::SymCache, Arch::Unknown, None)),
+            contents: Arc::new(blob::unfiled(Kind::SymCache, Arch::Unknown, None)),
             slices: index::read(index, count, frames, MAX_SLICE_BYTES)?.into(),
         })
     }

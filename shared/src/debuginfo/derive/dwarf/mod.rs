@@ -32,9 +32,9 @@ use super::kind::{Beside, EncodedCache};
 use crate::debuginfo::blob::Contents;
 use crate::debuginfo::failure::{Failure, chain, malformed};
 use crate::debuginfo::image::ObjectImage;
+use crate::debuginfo::slices;
 use crate::debuginfo::slices::Bounds;
 use crate::debuginfo::workers::side_by_side;
-use crate::debuginfo::{blob, slices};
 
 mod companions;
 mod current_unit;
@@ -255,7 +255,8 @@ pub(in crate::debuginfo) fn derive_beside_itself(
         symbols: None,
         with_build_id: &|_| Some(elf),
     };
-    let contents = blob::unfiled(crate::cache::Kind::SymCache, object.arch(), None);
+    let contents =
+        crate::debuginfo::blob::unfiled(crate::cache::Kind::SymCache, object.arch(), None);
     Some(encode(Program::of(&object, &beside)?, 1, &contents))
 }
 

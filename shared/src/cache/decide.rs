@@ -49,7 +49,9 @@ impl Capabilities {
                     .find(|version| version.major == major);
                 transcoded.map(|version| version.as_u32())
             }
-            Kind::CfiCache | Kind::PpdbCache | Kind::SymCache => Some(current_version(kind)),
+            Kind::CfiCache | Kind::PpdbCache | Kind::Sources | Kind::SymCache => {
+                Some(current_version(kind))
+            }
         }
     }
 }

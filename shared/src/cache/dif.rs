@@ -45,10 +45,19 @@ pub struct Dif {
 }
 
 impl Dif {
+    /// Returns whether a cache of this kind can be made from this DIF.
+    pub fn serves(&self, kind: Kind) -> bool {
+        match kind {
+            // An archive may contain a bundle beside the file that determines its type.
+            Kind::Sources => self.features.has_sources,
+            _ => kind.comes_of(self.file_type),
+        }
+    }
+
     /// Returns the version of a cache of this kind that is made from this DIF; `None` if none can
     /// be made.
     pub fn version_for(&self, kind: Kind, reader: &Capabilities) -> Option<u32> {
-        if !kind.comes_of(self.file_type) {
+        if !self.serves(kind) {
             return None;
         }
         match (kind, self.file_type) {

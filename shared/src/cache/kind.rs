@@ -17,13 +17,20 @@ pub enum Kind {
     MsSymCache(u16),
     /// Functions and lines of .NET modules.
     PpdbCache,
+    /// Source files, by path and line.
+    Sources,
     /// Functions and lines of native modules.
     SymCache,
 }
 
 impl Kind {
     /// Every kind that is derived here, in the order of the texts. Leases are taken in this order.
-    pub const DERIVED: [Kind; 3] = [Kind::CfiCache, Kind::PpdbCache, Kind::SymCache];
+    pub const DERIVED: [Kind; 4] = [
+        Kind::CfiCache,
+        Kind::PpdbCache,
+        Kind::Sources,
+        Kind::SymCache,
+    ];
 
     /// The prefix of the text of [`Kind::MsSymCache`].
     const MS_SYM_CACHE: &str = "mssymcache";
@@ -40,6 +47,7 @@ impl Kind {
     pub const fn purpose(self) -> Purpose {
         match self {
             Kind::CfiCache => Purpose::Unwind,
+            Kind::Sources => Purpose::Sources,
             Kind::MsSymCache(_) | Kind::PpdbCache | Kind::SymCache => Purpose::Debug,
         }
     }
@@ -49,9 +57,15 @@ impl Kind {
         matches!(self, Kind::MsSymCache(_))
     }
 
-    /// Returns whether companions complete it: they contain functions and lines only.
+    /// Returns whether companions of a program complete it: they contain functions and lines only.
     pub const fn is_completed(self) -> bool {
         matches!(self, Kind::SymCache)
+    }
+
+    /// Returns whether a symbol server is searched for it only if a request needs it. The other
+    /// kinds come of files that are fetched anyway.
+    pub const fn is_sought_on_request(self) -> bool {
+        matches!(self, Kind::Sources)
     }
 
     /// Returns whether it can be made from a DIF of this type.
@@ -65,8 +79,9 @@ impl Kind {
     /// Returns the kinds that are derived here from a DIF of this type.
     pub const fn derived_from(file_type: FileType) -> &'static [Kind] {
         match file_type {
-            FileType::PortablePdb => &[Kind::PpdbCache],
-            FileType::SourceBundle | FileType::MsSymCache => &[],
+            FileType::PortablePdb => &[Kind::PpdbCache, Kind::Sources],
+            FileType::SourceBundle => &[Kind::Sources],
+            FileType::MsSymCache => &[],
             _ => &[Kind::CfiCache, Kind::SymCache],
         }
     }
@@ -78,6 +93,7 @@ impl fmt::Display for Kind {
             Kind::CfiCache => f.write_str("cficache"),
             Kind::MsSymCache(major) => write!(f, "{}{major}", Self::MS_SYM_CACHE),
             Kind::PpdbCache => f.write_str("ppdbcache"),
+            Kind::Sources => f.write_str("sources"),
             Kind::SymCache => f.write_str("symcache"),
         }
     }

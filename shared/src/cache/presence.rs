@@ -21,6 +21,10 @@ pub struct Presence {
     /// with this item.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub code_ids: Vec<CodeId>,
+    /// Whether any of its files has, or had, source files. Without it, readers need not request
+    /// a build to know that there are none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_sources: bool,
 }
 
 /// The last change to the uploads of a scope. Uploads that were read after this change stay valid

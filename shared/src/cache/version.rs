@@ -14,7 +14,8 @@ use crate::domain::FormatVersion;
 ///
 /// History, for all kinds:
 /// - 1: whole blobs, zstd with a footer. SymCache 9, CFI cache 2, PPDB cache 1.
-/// - 2, of SymCaches and CFI caches: slices that can be read one by one.
+/// - 2, of SymCaches and CFI caches: slices that can be read one by one. Sources have been in
+///   slices since their version 1.
 ///
 /// For [`Kind::MsSymCache`], whose versions are those of its format ([`FormatVersion::as_u32`]),
 /// returns the highest version that can be read.
@@ -26,7 +27,7 @@ pub const fn current_version(kind: Kind) -> u32 {
             patch: u8::MAX,
         }
         .as_u32(),
-        Kind::PpdbCache => 1,
+        Kind::PpdbCache | Kind::Sources => 1,
         Kind::CfiCache | Kind::SymCache => 2,
     }
 }

@@ -6,7 +6,7 @@
 //! footer   112 bytes; numbers little-endian
 //!     0    8  magic "SYMDEPOT"
 //!     8    2  format of this footer: 1
-//!    10    1  kind: 1 CFI cache, 2 PPDB cache, 3 SymCache
+//!    10    1  kind: 1 CFI cache, 2 PPDB cache, 3 SymCache, 4 sources
 //!    11    1  endianness of the raw cache: 1 little, 2 big
 //!    12    4  architecture, as `symbolic` numbers it
 //!    16    4  version of the kind's format
@@ -444,6 +444,7 @@ const fn kind_code(kind: Kind) -> u8 {
         Kind::CfiCache => 1,
         Kind::PpdbCache => 2,
         Kind::SymCache => 3,
+        Kind::Sources => 4,
     }
 }
 

@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::{Missing, ObjectMeta};
+use crate::domain::{Missing, ModuleId, ObjectMeta};
+
+/// The most objects of a module whose source files are in one cache.
+pub const MAX_SOURCES: usize = 8;
 
 /// The place of each member and object in a DIF. [`super::unpack()`] makes it, and
 /// [`super::inspect()`] completes it.
@@ -96,6 +99,25 @@ impl Layout {
                 && other.meta.features.has_symbols
                 && other.fault.is_none()
         })
+    }
+
+    /// Returns the other objects of the same module that have source files, up to
+    /// [`MAX_SOURCES`].
+    pub(super) fn sources_beside(
+        &self,
+        object: &FoundObject,
+    ) -> impl Iterator<Item = &FoundObject> {
+        let id_of =
+            |object: &FoundObject| ModuleId::of(object.meta.debug_id, object.meta.code_id.as_ref());
+        let id = id_of(object);
+        let member = object.member;
+        let is_beside = move |other: &&FoundObject| {
+            other.member != member
+                && other.meta.features.has_sources
+                && other.fault.is_none()
+                && id_of(other) == id
+        };
+        self.objects.iter().filter(is_beside).take(MAX_SOURCES - 1)
     }
 
     /// Returns the first ELF object with a build id.

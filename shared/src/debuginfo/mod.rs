@@ -48,12 +48,12 @@ pub use chunk::{encode_chunk, open_chunk};
 pub use derive::{derive, derive_in_turn};
 pub use failure::Failure;
 pub use inspect::{FileEnds, inspect, needless_ranges};
-pub use layout::{DifBytes, FoundObject, Layout, Member, MemberPlace};
+pub use layout::{DifBytes, FoundObject, Layout, MAX_SOURCES, Member, MemberPlace};
 pub use limits::{MAX_RAW_BYTES, MAX_WHOLE_BYTES};
 pub use open::{OpenCache, SymCaches};
 pub use panics::{STACK_BYTES, caught, keep_panics_quiet};
 pub use slices::{
-    Bounds, CfiRecords, Slice, SliceIndex, SlicedCache, checksum, checksum_of_all, cut, index_of,
-    is_sound,
+    Bounds, CfiRecords, FoundLines, Slice, SliceIndex, SlicedCache, checksum, checksum_of_all, cut,
+    index_of, is_sound, source_addresses,
 };
 pub use unpack::{Room, RoomLimit, unpack};

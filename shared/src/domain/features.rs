@@ -53,6 +53,8 @@ pub enum Purpose {
     Debug,
     /// Stack unwinding.
     Unwind,
+    /// Source lines.
+    Sources,
 }
 
 /// How well an object serves a purpose: lower is better.
@@ -67,7 +69,8 @@ impl Rank {
             Purpose::Debug if features.has_debug_info => 0,
             Purpose::Debug if features.has_symbols => 1,
             Purpose::Unwind if features.has_unwind_info => 0,
-            Purpose::Debug | Purpose::Unwind => 2,
+            Purpose::Sources if features.has_sources => 0,
+            Purpose::Debug | Purpose::Unwind | Purpose::Sources => 2,
         })
     }
 

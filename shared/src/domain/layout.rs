@@ -61,6 +61,9 @@ pub enum Casing {
 /// The file that a server stores in place of a file that it does not have.
 const POINTER: &str = "file.ptr";
 
+/// The extension of source bundles.
+const SOURCE_BUNDLE: &str = ".src.zip";
+
 /// The maximum length of a file name in a path, in bytes.
 const MAX_NAME_BYTES: usize = 255;
 
@@ -70,11 +73,11 @@ impl ObjectType {
     pub const fn file_types(self) -> &'static [FileType] {
         use FileType::*;
         match self {
-            ObjectType::Macho => &[MachCode, Breakpad, MachDebug, Pdb, ElfDebug],
-            ObjectType::Pe => &[Pe, Breakpad, MachDebug, Pdb, ElfDebug],
-            ObjectType::Elf => &[ElfCode, Breakpad, MachDebug, Pdb, ElfDebug],
-            ObjectType::Wasm => &[WasmCode, WasmDebug],
-            ObjectType::PeDotnet => &[PortablePdb, Pdb],
+            ObjectType::Macho => &[MachCode, Breakpad, MachDebug, Pdb, ElfDebug, SourceBundle],
+            ObjectType::Pe => &[Pe, Breakpad, MachDebug, Pdb, ElfDebug, SourceBundle],
+            ObjectType::Elf => &[ElfCode, Breakpad, MachDebug, Pdb, ElfDebug, SourceBundle],
+            ObjectType::Wasm => &[WasmCode, WasmDebug, SourceBundle],
+            ObjectType::PeDotnet => &[PortablePdb, Pdb, SourceBundle],
             ObjectType::Unknown => &[
                 Pdb,
                 MachDebug,
@@ -86,6 +89,7 @@ impl ObjectType {
                 WasmDebug,
                 Breakpad,
                 PortablePdb,
+                SourceBundle,
             ],
         }
     }
@@ -98,6 +102,9 @@ impl SourceLayout {
     pub fn paths(&self, file_type: FileType, module: &ObjectId) -> Vec<String> {
         if self.formulae == Formulae::SlashSymbols {
             return self.slash_symbols(module);
+        }
+        if file_type == FileType::SourceBundle {
+            return self.source_bundles(module);
         }
         let Some(path) = self.path(file_type, module) else {
             return Vec::new();
@@ -137,6 +144,28 @@ impl SourceLayout {
         paths
     }
 
+    /// Returns the paths of source bundles. Sentry's tools store them beside the debug file.
+    fn source_bundles(&self, module: &ObjectId) -> Vec<String> {
+        let paths = match self.formulae {
+            Formulae::Native => native_source_bundles(module),
+            Formulae::Symstore
+            | Formulae::Symsrv
+            | Formulae::SymstoreIndex2
+            | Formulae::Ssqp
+            | Formulae::Unified => self
+                .path(FileType::SourceBundle, module)
+                .into_iter()
+                .collect(),
+            Formulae::Debuginfod | Formulae::SlashSymbols => Vec::new(),
+        };
+        let mut paths: Vec<String> = paths
+            .into_iter()
+            .filter_map(|path| self.cased(path))
+            .collect();
+        paths.dedup();
+        paths
+    }
+
     /// Returns a path in the case of the layout; `None` if a segment is empty or leads upwards.
     fn cased(&self, path: String) -> Option<String> {
         let odd = |segment: &str| matches!(segment, "" | "." | "..");
@@ -171,6 +200,40 @@ pub fn two_tiers(path: &str) -> Option<String> {
         _ => first.to_string(),
     };
     Some(format!("{tier}/{path}"))
+}
+
+/// Returns a path with another extension in place of the last one, if it has one.
+fn with_extension(path: &str, extension: &str) -> String {
+    let name_at = path.rfind('/').map_or(0, |slash| slash + 1);
+    let end = path[name_at..]
+        .rfind('.')
+        .map_or(path.len(), |dot| name_at + dot);
+    format!("{}{extension}", &path[..end])
+}
+
+/// Returns the paths of source bundles: beside the debug file, and beside a Breakpad file.
+fn native_source_bundles(module: &ObjectId) -> Vec<String> {
+    let beside = match module.object_type {
+        ObjectType::Pe => windows(FileType::Pdb, module, Spelling::AsGiven),
+        ObjectType::PeDotnet => windows(FileType::PortablePdb, module, Spelling::AsGiven),
+        ObjectType::Macho => split_uuid(module).map(|path| format!("{path}{SOURCE_BUNDLE}")),
+        ObjectType::Elf | ObjectType::Wasm => {
+            let path = module.code_id.as_ref().and_then(split_id);
+            path.map(|path| format!("{path}{SOURCE_BUNDLE}"))
+        }
+        ObjectType::Unknown => None,
+    };
+    let is_windows = matches!(module.object_type, ObjectType::Pe | ObjectType::PeDotnet);
+    let beside = beside.map(|path| match is_windows {
+        true => with_extension(&path, SOURCE_BUNDLE),
+        false => path,
+    });
+    let breakpad = native(FileType::Breakpad, module);
+    let breakpad = breakpad.map(|path| {
+        let stem = path.strip_suffix(".sym").unwrap_or(&path);
+        format!("{stem}{SOURCE_BUNDLE}")
+    });
+    beside.into_iter().chain(breakpad).collect()
 }
 
 /// Whether names and ids keep their case.
@@ -224,6 +287,10 @@ fn symstore(file_type: FileType, module: &ObjectId, spelling: Spelling) -> Optio
         FileType::Pdb | FileType::PortablePdb | FileType::Pe => {
             windows(file_type, module, spelling)
         }
+        FileType::SourceBundle if module.object_type == ObjectType::Pe => {
+            let beside = windows(FileType::Pdb, module, spelling)?;
+            Some(with_extension(&beside, SOURCE_BUNDLE))
+        }
         FileType::WasmCode
         | FileType::WasmDebug
         | FileType::Breakpad
@@ -250,17 +317,9 @@ fn unified(file_type: FileType, module: &ObjectId) -> Option<String> {
         | FileType::MachDebug
         | FileType::ElfDebug
         | FileType::WasmDebug => (file_type, "debuginfo"),
-        FileType::Breakpad => {
-            let code_file = match module.object_type {
-                ObjectType::Elf => FileType::ElfCode,
-                ObjectType::Macho => FileType::MachCode,
-                ObjectType::Pe | ObjectType::PeDotnet => FileType::Pe,
-                ObjectType::Wasm => FileType::WasmCode,
-                ObjectType::Unknown => return None,
-            };
-            (code_file, "breakpad")
-        }
-        FileType::SourceBundle | FileType::MsSymCache => return None,
+        FileType::Breakpad => (code_file_type(module.object_type)?, "breakpad"),
+        FileType::SourceBundle => (code_file_type(module.object_type)?, "sourcebundle"),
+        FileType::MsSymCache => return None,
     };
     let id = match id_of {
         FileType::Pdb | FileType::Pe | FileType::PortablePdb => {
@@ -274,6 +333,17 @@ fn unified(file_type: FileType, module: &ObjectId) -> Option<String> {
     };
     let (head, rest) = id.split_at_checked(2)?;
     Some(format!("{head}/{rest}/{what}"))
+}
+
+/// Returns the type of the code file of a module.
+fn code_file_type(object_type: ObjectType) -> Option<FileType> {
+    match object_type {
+        ObjectType::Elf => Some(FileType::ElfCode),
+        ObjectType::Macho => Some(FileType::MachCode),
+        ObjectType::Pe | ObjectType::PeDotnet => Some(FileType::Pe),
+        ObjectType::Wasm => Some(FileType::WasmCode),
+        ObjectType::Unknown => None,
+    }
 }
 
 /// Returns the path of a PE, PDB or portable PDB file. Microsoft's layouts differ only in case.
@@ -544,9 +614,74 @@ mod tests {
             wasm(Native, Breakpad),
             elf(Symstore, Breakpad),
             macho(Debuginfod, MachDebug),
-            elf(Unified, SourceBundle),
         ] {
             assert!(nothing.is_empty(), "{nothing:?}");
+        }
+    }
+
+    /// By hand from the paths that Sentry's tools write, which append `.src.zip`.
+    #[test]
+    fn source_bundles_are_beside_the_debug_file_in_each_layout() {
+        use Formulae::*;
+        let bundles = |formulae, object_type| paths(formulae, FileType::SourceBundle, object_type);
+        assert_eq!(
+            bundles(Native, ObjectType::Elf),
+            [
+                "f1/c3bcc0279865fe3058404b2831d9e64135386c.src.zip",
+                "libm-2.23.so/C0BCC3F19827FE653058404B2831D9E60/libm-2.23.so.src.zip"
+            ]
+        );
+        assert_eq!(
+            bundles(Native, ObjectType::Macho),
+            [
+                "36DE/B0B8/7E4A/4EA9/8C6F/4D5F3E6A7B8C.src.zip",
+                "CoreFoundation/36DEB0B87E4A4EA98C6F4D5F3E6A7B8C0/CoreFoundation.src.zip"
+            ]
+        );
+        // Both paths are the same for a PDB.
+        assert_eq!(
+            bundles(Native, ObjectType::Pe),
+            ["Crash.pdb/3249D99D0C4049318610F4E4FB0B69361a/Crash.src.zip"]
+        );
+        assert_eq!(
+            bundles(Native, ObjectType::PeDotnet),
+            [
+                "Crash.pdb/3249D99D0C4049318610F4E4FB0B6936ffffffff/Crash.src.zip",
+                "Crash.pdb/3249D99D0C4049318610F4E4FB0B69361a/Crash.src.zip"
+            ]
+        );
+        assert_eq!(
+            bundles(Native, ObjectType::Wasm),
+            ["bd/a18fd85d42f19a7ba9c33a5fbe0f5a11223344.src.zip"]
+        );
+        assert_eq!(
+            bundles(Symstore, ObjectType::Pe),
+            ["Crash.pdb/3249D99D0C4049318610F4E4FB0B69361a/Crash.src.zip"]
+        );
+        assert_eq!(
+            bundles(SymstoreIndex2, ObjectType::Pe),
+            ["Cr/Crash.pdb/3249D99D0C4049318610F4E4FB0B69361a/Crash.src.zip"]
+        );
+        assert_eq!(
+            bundles(Ssqp, ObjectType::Pe),
+            ["crash.pdb/3249d99d0c4049318610f4e4fb0b69361A/crash.src.zip"]
+        );
+        assert_eq!(
+            bundles(Unified, ObjectType::Elf),
+            ["f1/c3bcc0279865fe3058404b2831d9e64135386c/sourcebundle"]
+        );
+        assert_eq!(
+            bundles(Unified, ObjectType::Pe),
+            ["32/49d99d0c4049318610f4e4fb0b69361a/sourcebundle"]
+        );
+        for (formulae, object_type) in [
+            (Debuginfod, ObjectType::Elf),
+            (Symstore, ObjectType::Elf),
+            (Symstore, ObjectType::PeDotnet),
+            (Unified, ObjectType::Unknown),
+        ] {
+            let none = bundles(formulae, object_type);
+            assert!(none.is_empty(), "{none:?}");
         }
     }
 

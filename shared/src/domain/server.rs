@@ -508,15 +508,22 @@ mod tests {
                 .map(|(file_type, _)| file_type)
                 .collect::<Vec<_>>()
         };
-        assert_eq!(found("{}"), [FileType::ElfCode, FileType::ElfDebug]);
+        assert_eq!(
+            found("{}"),
+            [
+                FileType::ElfCode,
+                FileType::ElfDebug,
+                FileType::SourceBundle
+            ]
+        );
         assert_eq!(
             found(r#"{"filetypes": ["elf_debug"]}"#),
             [FileType::ElfDebug]
         );
-        assert_eq!(found(r#"{"path_patterns": ["*/app/*.EXE"]}"#).len(), 2);
+        assert_eq!(found(r#"{"path_patterns": ["*/app/*.EXE"]}"#).len(), 3);
         assert_eq!(
             found(r#"{"path_patterns": ["c:/windows/*", "?:/program*"]}"#).len(),
-            2
+            3
         );
         assert_eq!(found(r#"{"path_patterns": ["c:/windows/*"]}"#), []);
     }
@@ -601,7 +608,7 @@ mod tests {
             debug_checksum: Some("SHA256:00".to_owned()),
             ..module()
         };
-        assert_eq!(source.locations(&with_checksum).len(), 2);
+        assert_eq!(source.locations(&with_checksum).len(), 3);
     }
 
     #[test]

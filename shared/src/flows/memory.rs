@@ -220,11 +220,21 @@ impl Memory {
 
     /// Returns the cached state of an item.
     pub(super) fn recall(&self, invocation: &Invocation, key: &ItemKey) -> Recalled {
+        self.recall_for(invocation, key, Duration::ZERO)
+    }
+
+    /// Returns the cached state of an item, which is valid for `valid_for` or longer.
+    pub(super) fn recall_for(
+        &self,
+        invocation: &Invocation,
+        key: &ItemKey,
+        valid_for: Duration,
+    ) -> Recalled {
         let Some(remembered) = self.items.get(key) else {
             return Recalled::Unknown;
         };
         let age = remembered.read.elapsed(invocation);
-        if age < remembered.lifetime {
+        if age < remembered.lifetime.max(valid_for) {
             return Recalled::Believed(remembered.stored);
         }
         match &remembered.vouched_by {

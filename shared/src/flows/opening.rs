@@ -46,6 +46,8 @@ pub(super) enum LoadedCache {
     Whole(OpenCache),
     /// The slices that cover the addresses of the request.
     Sliced(SlicedCache),
+    /// Nothing yet: the caller reads the blob together with others.
+    Unread,
 }
 
 /// Why a blob cannot be used.
@@ -257,6 +259,15 @@ impl LoadedCache {
         match self {
             Self::Whole(cache) => Some(cache.sym_cache()?.into()),
             Self::Sliced(cache) => Some(cache.sym_caches()),
+            Self::Unread => None,
+        }
+    }
+
+    /// Returns the slices that were read; `None` if the cache has none.
+    pub(super) fn sliced(&self) -> Option<&SlicedCache> {
+        match self {
+            Self::Sliced(cache) => Some(cache),
+            Self::Whole(_) | Self::Unread => None,
         }
     }
 
@@ -267,6 +278,7 @@ impl LoadedCache {
                 let records = cache.cfi().filter(|records| !records.is_empty())?;
                 vec![(0..u64::MAX, records)]
             }
+            Self::Unread => return None,
             Self::Sliced(cache) if cache.index.is_empty() => return None,
             Self::Sliced(cache) => {
                 let parts = cache.cfi();

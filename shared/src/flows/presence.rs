@@ -38,19 +38,31 @@ const CLOCK_SKEW: Duration = Duration::from_secs(60);
 /// The maximum number of aliases that are written at a time.
 const WRITES_IN_FLIGHT: usize = 16;
 
-/// Records that a module has a file, and that these code ids refer to it. Must be called after the
+/// A file whose presence is recorded.
+#[derive(Clone, Copy)]
+pub(super) struct FiledAs<'a> {
+    /// The code ids that refer to its module.
+    pub(super) code_ids: &'a [CodeId],
+    /// Whether it has, or may have, source files.
+    pub(super) has_sources: bool,
+}
+
+/// Records that a module has a file, and that its code ids refer to it. Must be called after the
 /// `dif` item was written. `known` is the presence as it was read before.
 pub(super) async fn note_file(
     update: Update<'_>,
     module: &ModuleKey,
-    code_ids: &[CodeId],
+    FiledAs {
+        code_ids,
+        has_sources,
+    }: FiledAs<'_>,
     known: KnownItem,
 ) -> Result<(), Fault> {
     let change = update.invocation.token();
     let noted = |Present { item, is_rivals }: Present<'_>| {
-        let mut noted = match item {
-            Some(Item::Presence(present)) => present.code_ids.clone(),
-            _ => Vec::new(),
+        let (mut noted, had_sources) = match item {
+            Some(Item::Presence(present)) => (present.code_ids.clone(), present.has_sources),
+            _ => (Vec::new(), false),
         };
         let known = noted.len();
         for code_id in code_ids {
@@ -58,13 +70,16 @@ pub(super) async fn note_file(
                 noted.push(code_id.clone());
             }
         }
-        // A write by another builder after our `dif` item is equivalent, unless it lacks a code id.
-        let is_enough = is_rivals && item.is_some() && noted.len() == known;
+        // A write by another builder after our `dif` item is equivalent, unless it lacks a code id
+        // or the sources.
+        let is_enough =
+            is_rivals && item.is_some() && noted.len() == known && (had_sources || !has_sources);
         (!is_enough).then(|| {
             Item::Presence(Presence {
                 module: module.clone(),
                 change: change.clone(),
                 code_ids: noted,
+                has_sources: had_sources || has_sources,
             })
         })
     };

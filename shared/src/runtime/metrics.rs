@@ -95,7 +95,7 @@ mod tests {
         kind.tally.behind = 7;
         kind.tally.failed = [("malformed".to_owned(), 2), ("crashed".to_owned(), 1)].into();
         let lines = lines(&report);
-        assert_eq!(lines.len(), 3);
+        assert_eq!(lines.len(), 4);
         for line in &lines {
             let announced = &line["_aws"]["CloudWatchMetrics"][0];
             assert_eq!(announced["Namespace"], "symdepot");

@@ -8,7 +8,7 @@
 //! frames (`address`), which instruction an address refers to (`adjust`), the frames that a lookup
 //! yields (`frame`), which frames are shown, and in which order (`stacktrace`), names of functions
 //! (`demangle`), lengths of texts (`text`), the status of modules (`outcome`), and advice about
-//! what they lack (`advise`).
+//! what they lack (`advise`), and source lines (`source_context`).
 
 mod address;
 mod adjust;
@@ -21,6 +21,7 @@ pub mod hostile;
 mod modules;
 mod outcome;
 mod plan;
+mod source_context;
 mod stacktrace;
 mod stats;
 mod text;
@@ -29,6 +30,9 @@ pub use advise::{Searched, advise};
 pub use demangle::{KnownNames, NameMemory};
 pub use outcome::{Considered, LookupCache, ModuleOutcome};
 pub use plan::{Plan, PlannedCache, plan};
+pub use source_context::{
+    CONTEXT_LINES, SourcesOutcome, WantedLine, add_source_context, add_sources, wanted_lines,
+};
 pub use stats::{FrameCounts, ModuleCounts, ReadCounts, Stats};
 
 use crate::api::symbolicator::{Completed, Request};

@@ -5,6 +5,7 @@
 //! [`World::faults`]; tests inspect the contents of the ports directly.
 
 mod archive;
+mod bundle;
 mod deriver;
 mod distant;
 mod fixtures;
@@ -13,6 +14,7 @@ mod summary;
 mod world;
 
 pub use archive::{archive, archive_of, breakpad, breakpad_id};
+pub use bundle::source_bundle;
 pub use deriver::Derivations;
 pub use distant::travel;
 pub use fixtures::{

@@ -80,26 +80,28 @@ async fn explain_returns_every_record_that_a_request_would_read() {
         .iter()
         .map(|record| ["source", "kind", "state"].map(|name| field(record, name)))
         .collect();
-    let company = states[3][0].clone();
+    let company = states[4][0].clone();
     let expected = [
         ["uploads", "cficache", "use"],
         ["uploads", "ppdbcache", "build"],
+        ["uploads", "sources", "absent"],
         ["uploads", "symcache", "use"],
         [&*company, "cficache", "use"],
         [&*company, "ppdbcache", "unknown"],
+        [&*company, "sources", "missing"],
         [&*company, "symcache", "use"],
     ];
     assert_eq!(states, expected);
     assert!(company.starts_with("company#"), "{company}");
     assert!(records.iter().all(|record| record["scope"] == "global"));
 
-    let uploads = &records[2]["record"];
+    let uploads = &records[3]["record"];
     assert_eq!(uploads["ready"]["quality"], "fallback", "{uploads:#}");
     let candidate = &uploads["candidates"][0];
     assert_eq!(candidate["location"], "global/crash", "{uploads:#}");
     assert_eq!(candidate["size"], bytes_of("elf/crash").len());
 
-    let served = &records[5]["record"];
+    let served = &records[7]["record"];
     assert_eq!(served["ready"]["quality"], "preferred", "{served:#}");
     let candidates = served["candidates"].as_array().unwrap();
     let is_debug_file = |candidate: &&Value| field(candidate, "location").ends_with(DEBUG_FILE);
@@ -119,7 +121,7 @@ async fn explain_filters_by_source_and_lists_the_sources_for_an_unknown_one() {
     let running = Running::start_with(|options| server.sought_by(options)).await;
     let alone = response_to(&running, &format!("{}&source=uploads", explain_sample())).await;
     let alone = alone.as_array().unwrap();
-    assert_eq!(alone.len(), 3, "{alone:#?}");
+    assert_eq!(alone.len(), 4, "{alone:#?}");
     assert!(alone.iter().all(|record| record["source"] == "uploads"));
     // Nothing was uploaded, and no request has caused a build.
     let is_absent = |record: &Value| record["state"] == "absent" && record.get("record").is_none();

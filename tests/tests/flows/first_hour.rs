@@ -227,7 +227,7 @@ async fn a_module_without_uploads_is_explained_as_absent() {
     let world = World::new();
     let records = explained_module(&world, &by_build_id()).await;
     let states: Vec<_> = records.iter().map(|record| record.state).collect();
-    assert_eq!(states, ["absent"; 3]);
+    assert_eq!(states, ["absent"; 4]);
     let advised: Vec<_> = records
         .iter()
         .filter_map(|record| Some((record.kind, record.advice.as_ref()?.cause())))

@@ -22,6 +22,7 @@ mod requests;
 mod sections;
 mod servers;
 mod slices;
+mod source_lines;
 mod sweeping;
 mod tables;
 mod unwinding;

@@ -300,13 +300,15 @@ async fn a_module_is_explained_without_any_effect() {
         [
             ("acme", Kind::CfiCache, "absent"),
             ("acme", Kind::PpdbCache, "absent"),
+            ("acme", Kind::Sources, "absent"),
             ("acme", Kind::SymCache, "absent"),
             ("global", Kind::CfiCache, "use"),
             ("global", Kind::PpdbCache, "build"),
+            ("global", Kind::Sources, "absent"),
             ("global", Kind::SymCache, "use"),
         ]
     );
-    let record = explained[5].record.as_ref().unwrap();
+    let record = explained[7].record.as_ref().unwrap();
     assert_eq!(record.candidates[0].location.as_str(), "global/crash.debug");
     assert!(record.candidates[0].size.is_some());
     assert_eq!(record.ready.as_ref().unwrap().converter, Converter::CURRENT);

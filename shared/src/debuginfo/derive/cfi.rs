@@ -1,8 +1,8 @@
-//! CFI caches: unwind information as Breakpad records after a preamble of eight bytes.
+//! CFI caches: unwind information as Breakpad records.
 
 use std::io::{self, BufWriter, Write};
 
-use symbolic::cfi::{AsciiCfiWriter, CFICACHE_LATEST_VERSION, CFICACHE_MAGIC, CfiErrorKind};
+use symbolic::cfi::{AsciiCfiWriter, CfiErrorKind};
 use symbolic::debuginfo::Object;
 
 use super::kind::{Beside, Derive, EncodedCache};
@@ -27,13 +27,6 @@ pub(super) struct Cfi;
 impl Derive for Cfi {
     const KIND: Kind = Kind::CfiCache;
 
-    /// Writes what `CfiCache::from_object` would write, without holding all of it in memory.
-    fn write(object: &Object<'_>, out: &mut (impl Write + Send)) -> Result<(), Failure> {
-        out.write_all(&CFICACHE_MAGIC.to_ne_bytes())?;
-        out.write_all(&CFICACHE_LATEST_VERSION.to_ne_bytes())?;
-        write_records(object, out)
-    }
-
     fn encode<'d>(
         object: &Object<'d>,
         _: &Beside<'_, 'd>,
@@ -46,7 +39,7 @@ impl Derive for Cfi {
     }
 }
 
-/// Writes the records of a CFI cache through a buffer.
+/// Writes the records that `CfiCache::from_object` would write, through a buffer.
 fn write_records(object: &Object<'_>, out: impl Write) -> Result<(), Failure> {
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, out);
     if matches!(object, Object::SourceBundle(_) | Object::PortablePdb(_)) {

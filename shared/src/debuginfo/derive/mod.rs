@@ -1,12 +1,13 @@
 //! Derives one cache from one object, encodes it as a blob and loads the blob as a reader would.
 //!
-//! `kind` has the trait that each kind implements: `symcache`, `cfi` and `ppdb`. `dwarf` derives
-//! SymCaches from files with DWARF.
+//! `kind` has the trait that each kind implements: `symcache`, `cfi`, `ppdb` and `sources`. `dwarf`
+//! derives SymCaches from files with DWARF.
 
 mod cfi;
 pub(super) mod dwarf;
 pub(super) mod kind;
 mod ppdb;
+mod sources;
 mod symcache;
 
 use bytes::Bytes;
@@ -15,6 +16,7 @@ use symbolic::debuginfo::{Archive, Object};
 use self::cfi::Cfi;
 use self::kind::{Beside, Derive, EncodedCache};
 use self::ppdb::Ppdb;
+use self::sources::SourceText;
 use self::symcache::Sym;
 use super::blob::Contents;
 use super::failure::{Failure, chain, malformed, unsupported};
@@ -51,6 +53,7 @@ pub fn derive(
     let derive = || match job.kind {
         Kind::CfiCache => derive_as::<Cfi>(layout, bytes, found, job, cores),
         Kind::PpdbCache => derive_as::<Ppdb>(layout, bytes, found, job, cores),
+        Kind::Sources => derive_as::<SourceText>(layout, bytes, found, job, cores),
         Kind::SymCache => derive_as::<Sym>(layout, bytes, found, job, cores),
         Kind::MsSymCache(_) => Err(unsupported(
             "this kind is not derived: the transcoder makes it".to_owned(),
@@ -98,6 +101,10 @@ fn derive_as<D: Derive>(
         symbols: layout
             .symbols_of(found)
             .and_then(|other| member(layout, bytes, other.member)),
+        sources: layout
+            .sources_beside(found)
+            .filter_map(|other| member(layout, bytes, other.member))
+            .collect(),
         with_build_id: &|id| {
             let found = layout.elf_with_build_id(id)?;
             member(layout, bytes, found.member)

@@ -48,10 +48,9 @@ const WAITING_BATCHES: usize = 32;
 /// Derives SymCaches.
 pub(super) struct Sym;
 
-impl Derive for Sym {
-    const KIND: Kind = Kind::SymCache;
-
-    fn write(object: &Object<'_>, out: &mut (impl Write + Send)) -> Result<(), Failure> {
+impl Sym {
+    /// Writes the SymCache of an object, as `symbolic` does.
+    pub(super) fn write(object: &Object<'_>, out: &mut (impl Write + Send)) -> Result<(), Failure> {
         match object {
             _ if !can_have_functions(object) => Err(unsupported(format!(
                 "a SymCache cannot be derived from a file of type {}",
@@ -73,6 +72,10 @@ impl Derive for Sym {
             }
         }
     }
+}
+
+impl Derive for Sym {
+    const KIND: Kind = Kind::SymCache;
 
     fn encode<'d>(
         object: &Object<'d>,

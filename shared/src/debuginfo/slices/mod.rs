@@ -1,5 +1,5 @@
 //! The format of sliced blobs: a SymCache or a CFI cache cut by address into slices that can be
-//! read alone. This is version 2 of both kinds.
+//! read alone, which is version 2 of both kinds; or sources, cut by path and line (see `sources`).
 //!
 //! A stack of thirty frames needs thirty places of a SymCache, which may be larger than a hundred
 //! megabytes. Therefore the cache is cut by address. Each *slice* of a SymCache is a complete
@@ -10,7 +10,8 @@
 //! A blob consists of its slices, the index and the footer, in this order:
 //!
 //! ```text
-//! slices   one zstd frame each, in address order: a SymCache (see `raw`) or records (see `cfi`)
+//! slices   one zstd frame each, in address order: a SymCache (see `raw`), records (see `cfi`) or
+//!          source lines (see `sources`)
 //! index    first address, lengths and checksum of each slice (see `index`)
 //! footer   112 bytes, as in a whole blob (see `super::blob`), except for
 //!    27    1  layout: 1 (sliced)
@@ -36,8 +37,8 @@
 //! reader loads and opens that slice, and `symbolic` looks up `0x25` in it. A lookup of `0x05`
 //! finds no slice, so nothing is read.
 //!
-//! `cut` and `cfi` cut a SymCache and a CFI cache, `encode` compresses the slices into a blob,
-//! `open` reads them, and `join` turns them back into one SymCache.
+//! `cut`, `cfi` and `sources` cut a SymCache, a CFI cache and sources. `encode` compresses the
+//! slices into a blob, `open` reads them, and `join` turns them back into one SymCache.
 
 mod cfi;
 mod cut;
@@ -47,6 +48,7 @@ mod join;
 mod open;
 mod raw;
 mod sound;
+mod sources;
 #[cfg(test)]
 pub(super) mod tests;
 
@@ -59,7 +61,7 @@ pub use self::encode::cut;
 pub(super) use self::encode::recut;
 #[cfg(test)]
 pub(super) use self::encode::starts_of;
-pub(super) use self::encode::{encode, encode_cfi, encode_in_parallel, head};
+pub(super) use self::encode::{encode, encode_cfi, encode_cuts, encode_in_parallel, head};
 pub use self::open::{
     Slice, SliceIndex, SlicedCache, checksum, checksum_of_all, index_of, is_sound,
 };
@@ -67,3 +69,5 @@ pub(super) use self::raw::{
     NOWHERE, RawFile, RawFunction, RawLocation, SymCacheTables, write_string,
 };
 pub(super) use self::sound::{length_of, validate};
+pub use self::sources::{FoundLines, source_addresses};
+pub(super) use self::sources::{SourceCutter, SourceFile, address_of, compared};

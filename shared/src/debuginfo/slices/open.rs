@@ -1,7 +1,7 @@
 //! Opens sliced blobs: first the index, then single slices.
 
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use symbolic::symcache::SymCache;
@@ -9,6 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::cfi::CfiRecords;
 use super::index::SliceRef;
+use super::sources::{FoundLines, SourceChunks};
 use super::{SymCacheTables, cut, index, validate};
 use crate::cache::{IndexRef, Kind, Ready};
 use crate::debuginfo::blob;
@@ -31,6 +32,9 @@ pub(in crate::debuginfo) fn open_raw(
         }
         Kind::CfiCache => CfiRecords::parse(raw.as_slice())
             .map(Slice::Cfi)
+            .map_err(BlobFault::Cache),
+        Kind::Sources => SourceChunks::parse(raw.as_slice())
+            .map(Slice::Sources)
             .map_err(BlobFault::Cache),
         Kind::PpdbCache | Kind::MsSymCache(_) => Err(BlobFault::Mismatch("layout")),
     }
@@ -223,6 +227,8 @@ pub enum Slice {
     Sym(Arc<AlignedBytes>),
     /// Unwind information.
     Cfi(CfiRecords),
+    /// Source lines.
+    Sources(SourceChunks),
 }
 
 impl Slice {
@@ -230,7 +236,7 @@ impl Slice {
     pub(super) fn sym_cache(&self) -> Option<SymCache<'_>> {
         match self {
             Self::Sym(raw) => SymCache::parse(raw.as_slice()).ok(),
-            Self::Cfi(_) => None,
+            Self::Cfi(_) | Self::Sources(_) => None,
         }
     }
 
@@ -252,6 +258,7 @@ impl Slice {
         match self {
             Self::Sym(raw) => raw.memory_bytes() + size_of::<AlignedBytes>(),
             Self::Cfi(records) => records.memory_bytes(),
+            Self::Sources(chunks) => chunks.memory_bytes(),
         }
     }
 }
@@ -288,7 +295,20 @@ impl SlicedCache {
             .iter()
             .filter_map(|(number, slice)| match slice {
                 Slice::Cfi(records) => Some((self.index.addresses(*number)?, records)),
-                Slice::Sym(_) => None,
+                Slice::Sym(_) | Slice::Sources(_) => None,
             })
+    }
+
+    /// Returns these lines of a source file, as far as the loaded slices have them.
+    pub fn source_lines(&self, path: &str, lines: RangeInclusive<u32>) -> FoundLines {
+        let mut found = FoundLines::default();
+        for (_, slice) in &self.slices {
+            if let Slice::Sources(chunks) = slice {
+                chunks.find(path, &lines, &mut found);
+            }
+        }
+        found.lines.sort_by_key(|(number, _)| *number);
+        found.lines.dedup_by_key(|(number, _)| *number);
+        found
     }
 }

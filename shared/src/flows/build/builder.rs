@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cache::ModuleKey;
+use crate::cache::{Kind, ModuleKey};
 use crate::domain::{DifRef, Inspection, Timestamp};
 use crate::flows::invocation::Invocation;
 use crate::flows::settings::Settings;
@@ -37,8 +37,8 @@ pub struct Builder {
 pub struct OpenDif {
     /// The location and etag of the DIF.
     pub dif: DifRef,
-    /// The companions that were opened together with it.
-    pub beside: Vec<DifRef>,
+    /// The companions that were opened together with it, and the kind that each completes.
+    pub beside: Vec<(DifRef, Kind)>,
     /// The parser.
     pub parser: Box<dyn Parser>,
     /// The objects of the DIF.

@@ -4,28 +4,47 @@ use futures::future::try_join_all;
 
 use super::builder::{Build, OpenDif};
 use crate::cache::{Dif, Item, Kind, ModuleKey};
+use crate::debuginfo;
 use crate::domain::{CompanionId, DifRef, ModuleId};
 use crate::ports::Fault;
 
 /// The companions of the DIFs that need some, as they are filed now.
 #[derive(Default)]
-pub(super) struct FiledCompanions(Vec<(DifRef, Vec<Dif>)>);
+pub(super) struct FiledCompanions(Vec<(DifRef, Vec<Companion>)>);
+
+/// A companion of a DIF.
+pub(super) struct Companion {
+    pub(super) dif: Dif,
+    /// The kind that is also made from it.
+    pub(super) completes: Kind,
+}
 
 impl FiledCompanions {
-    /// Returns the companions of a DIF that a kind is also made from.
-    pub(super) fn of(&self, dif: &DifRef, kind: Kind) -> &[Dif] {
-        if !kind.is_completed() {
-            return &[];
-        }
+    /// Returns the companions of a DIF.
+    pub(super) fn of(&self, dif: &DifRef) -> &[Companion] {
         let known = self.0.iter().find(|(of, _)| of == dif);
         known.map_or(&[], |(_, companions)| companions)
     }
 
+    /// Returns the companions of a DIF that a kind is also made from.
+    pub(super) fn completing(&self, dif: &DifRef, kind: Kind) -> impl Iterator<Item = &Dif> {
+        completing(self.of(dif), kind)
+    }
+
     /// Returns all companions that a kind is also made from.
     pub(super) fn all(&self, kind: Kind) -> impl Iterator<Item = &DifRef> {
-        let known = self.0.iter().filter(move |_| kind.is_completed());
-        known.flat_map(|(_, companions)| companions.iter().map(|companion| &companion.file))
+        let companions = self.0.iter();
+        companions
+            .flat_map(move |(_, companions)| completing(companions, kind))
+            .map(|companion| &companion.file)
     }
+}
+
+fn completing(companions: &[Companion], kind: Kind) -> impl Iterator<Item = &Dif> {
+    companions
+        .iter()
+        .filter(move |companion| companion.completes == kind)
+        .map(|companion| &companion.dif)
 }
 
 /// Returns a file of the same module whose symbols complete a DIF that has only debug information.
@@ -39,10 +58,26 @@ fn with_symbols<'d>(dif: &Dif, difs: &'d [Dif]) -> Option<&'d Dif> {
     })
 }
 
+/// Returns the other files of the same module that have source files, if this DIF has some. Frames
+/// may refer to a file in any of them.
+fn with_sources<'d>(dif: &'d Dif, difs: &'d [Dif]) -> impl Iterator<Item = &'d Dif> {
+    let is_other = move |other: &&Dif| {
+        let is_sound = other.refused.is_none() && other.fault.is_none();
+        dif.serves(Kind::Sources)
+            && other.serves(Kind::Sources)
+            && is_sound
+            && other.file != dif.file
+    };
+    let others = difs.iter().filter(is_other);
+    others.take(debuginfo::MAX_SOURCES - 1)
+}
+
 impl OpenDif {
     /// Returns the files that a cache of a kind is made from.
     pub(super) fn made_into(&self, kind: Kind) -> Vec<DifRef> {
-        let beside = self.beside.iter().filter(|_| kind.is_completed());
+        let beside = self.beside.iter();
+        let beside = beside.filter(|(_, completes)| *completes == kind);
+        let beside = beside.map(|(companion, _)| companion);
         std::iter::once(&self.dif).chain(beside).cloned().collect()
     }
 }
@@ -53,11 +88,21 @@ impl Build<'_> {
         if !self.module.source.is_uploads() {
             return Ok(FiledCompanions::default());
         }
-        let needs_some =
-            |dif: &&Dif| !dif.needs.is_empty() || dif.features.lack_symbols(dif.file_type);
-        let found = difs.iter().filter(needs_some).map(|dif| async move {
-            let mut companions = self.companions_of(dif).await?;
-            companions.extend(with_symbols(dif, difs).cloned());
+        let found = difs.iter().map(|dif| async move {
+            let mut completing: Vec<Dif> = Vec::new();
+            if !dif.needs.is_empty() {
+                completing = self.companions_of(dif).await?;
+            }
+            completing.extend(with_symbols(dif, difs).cloned());
+            let completing = completing.into_iter().map(|dif| Companion {
+                dif,
+                completes: Kind::SymCache,
+            });
+            let with_sources = with_sources(dif, difs).map(|other| Companion {
+                dif: other.clone(),
+                completes: Kind::Sources,
+            });
+            let companions = completing.chain(with_sources).collect();
             Ok::<_, Fault>((dif.file.clone(), companions))
         });
         Ok(FiledCompanions(try_join_all(found).await?))

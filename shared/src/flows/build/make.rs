@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::future::try_join_all;
 
 use super::builder::{Build, OpenDif};
-use super::companions::FiledCompanions;
+use super::companions::{Companion, FiledCompanions};
 use super::lease::Held;
 use super::made::{Made, MadeOf, NotMade, Origin};
 use super::opaque::{opaque, transcoding};
@@ -161,11 +161,15 @@ impl Making<'_> {
         if dif.file_type == FileType::MsSymCache {
             return self.build.take_over(dif, &targets).await;
         }
-        let needs_them = targets
-            .iter()
-            .map(|target| companions.of(&dif.file, target.lease.kind))
-            .find(|companions| !companions.is_empty());
-        let companions = needs_them.unwrap_or_default();
+        let companions = companions.of(&dif.file);
+        let completes = |companion: &&Companion| {
+            let mut kinds = targets.iter().map(|target| target.lease.kind);
+            kinds.any(|kind| kind == companion.completes)
+        };
+        let companions: &[Companion] = match companions.iter().any(|it| completes(&it)) {
+            true => companions,
+            false => &[],
+        };
         let open = self.build.open(dif, companions, self.open).await?;
         self.is_fetching.store(false, Ordering::Relaxed);
         let objects = objects_of(&open.inspection, self.build.module);
@@ -252,12 +256,13 @@ impl Build<'_> {
     async fn open<'a>(
         &self,
         dif: &Dif,
-        companions: &[Dif],
+        companions: &[Companion],
         open: &'a mut Vec<OpenDif>,
     ) -> Result<&'a mut OpenDif, DifError> {
         let is_it = |open: &OpenDif| {
-            let beside = open.beside.iter();
-            open.dif == dif.file && beside.eq(companions.iter().map(|companion| &companion.file))
+            let beside = open.beside.iter().map(|(companion, _)| companion);
+            let companions = companions.iter().map(|companion| &companion.dif.file);
+            open.dif == dif.file && beside.eq(companions)
         };
         if !open.iter().any(is_it) {
             open.clear(); // frees its scratch space before more is reserved
@@ -273,7 +278,7 @@ impl Build<'_> {
     }
 
     /// Opens an uploaded DIF together with its companions, or alone if they cannot be fetched.
-    async fn open_upload(&self, dif: &Dif, companions: &[Dif]) -> Result<OpenDif, DifError> {
+    async fn open_upload(&self, dif: &Dif, companions: &[Companion]) -> Result<OpenDif, DifError> {
         let began = self.invocation.elapsed();
         let (mut parser, beside) = match self.fetch_upload(dif, companions).await {
             // A change to a companion has an event of its own, which leads to another build.
@@ -284,7 +289,9 @@ impl Build<'_> {
         };
         let took = self.invocation.elapsed() - began;
         let inspection = parser.inspect().await.map_err(fetch::from_parse)?;
-        let beside = beside.iter().map(|companion| companion.file.clone());
+        let beside = beside
+            .iter()
+            .map(|companion| (companion.dif.file.clone(), companion.completes));
         Ok(OpenDif {
             dif: dif.file.clone(),
             beside: beside.collect(),
@@ -297,8 +304,9 @@ impl Build<'_> {
     async fn fetch_upload(
         &self,
         dif: &Dif,
-        companions: &[Dif],
+        companions: &[Companion],
     ) -> Result<Box<dyn Parser>, DifError> {
+        let companions = companions.iter().map(|companion| &companion.dif);
         let difs: Vec<&Dif> = std::iter::once(dif).chain(companions).collect();
         let builder = self.builder;
         let max = builder.settings.dif_max_bytes;

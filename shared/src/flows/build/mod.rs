@@ -40,7 +40,7 @@ use self::partition::{Partition, comes_of};
 use super::{Error, Invocation, permits};
 use crate::cache::{
     Capabilities, Converter, Decision, Entry, Kind, LEASE_EXTENSION, ModuleKey, NotAdmitted, Queue,
-    Ready, Token, decide,
+    Ready, Sought, Token, decide,
 };
 use crate::domain::Timestamp;
 use crate::ports::{Fault, QueueMessage};
@@ -249,12 +249,17 @@ impl Build<'_> {
     /// which every builder takes their leases.
     fn kinds_to_build(&self, demand: Demand<'_>, partition: &Partition) -> Vec<Kind> {
         let sought = self.module.sought();
+        // A search for sources alone must not fetch debug files that no reader needs.
+        let is_for_names = demand.kinds.iter().any(|kind| !kind.is_sought_on_request());
+        let comes_along = |sought: &Sought, kind: Kind| {
+            is_for_names && !kind.is_sought_on_request() && sought.may_yield(kind)
+        };
         let may_come = |kind: &Kind| {
             demand.kinds.contains(kind)
                 || comes_of(&partition.difs, *kind)
                 || sought
                     .as_ref()
-                    .is_some_and(|sought| sought.may_yield(*kind))
+                    .is_some_and(|sought| comes_along(sought, *kind))
         };
         let mut kinds: Vec<Kind> = Kind::DERIVED
             .into_iter()

@@ -25,7 +25,7 @@ pub(super) fn failed_here(entry: &Entry, kinds: &[Kind]) -> bool {
 
 /// Returns whether a kind can be made from any of these DIFs.
 pub(super) fn comes_of(difs: &[Dif], kind: Kind) -> bool {
-    difs.iter().any(|dif| kind.comes_of(dif.file_type))
+    difs.iter().any(|dif| dif.serves(kind))
 }
 
 impl Partition {

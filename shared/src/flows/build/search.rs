@@ -283,7 +283,7 @@ impl Downloads<'_> {
             if kinds.iter().all(|kind| search.serves_well(*kind)) {
                 break;
             }
-            let serves = |kind: &Kind| kind.comes_of(*file_type);
+            let serves = |kind: &Kind| kind.comes_of(*file_type) && !search.serves_well(*kind);
             if !kinds.iter().any(serves) || search.has(location) {
                 continue;
             }
@@ -399,7 +399,7 @@ impl Search {
     /// Returns whether no other file could serve a kind better than those that were found.
     fn serves_well(&self, kind: Kind) -> bool {
         self.difs.iter().any(|dif| {
-            kind.comes_of(dif.file_type)
+            dif.serves(kind)
                 && Rank::of(&dif.features, kind.purpose()).quality() == Quality::Preferred
         })
     }

@@ -202,7 +202,7 @@ fn is_what_would_be_made(
     companions: &FiledCompanions,
 ) -> bool {
     best.is_some_and(|best| {
-        let companions = companions.of(&best.dif.file, kind).iter();
+        let companions = companions.completing(&best.dif.file, kind);
         let files = std::iter::once(&best.dif).chain(companions);
         ready.version == best.version
             // The converter does not affect what transcoders make.

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::finder::CacheFinder;
 use crate::cache::{Generation, Item, ItemKey, ModuleKey, Stored};
@@ -29,6 +30,8 @@ pub(in crate::flows) struct ItemQuery {
     pub(in crate::flows) key: ItemKey,
     /// The scope whose generation validates the item; `None` if it is not about uploads.
     pub(in crate::flows) scope: Option<Scope>,
+    /// For how long a cached item is good enough without validation, if this is longer than usual.
+    pub(in crate::flows) valid_for: Duration,
 }
 
 impl ItemQuery {
@@ -38,12 +41,17 @@ impl ItemQuery {
         Self {
             key,
             scope: is_upload.then(|| module.scope.clone()),
+            valid_for: Duration::ZERO,
         }
     }
 
     /// Returns a query for an item that no generation validates.
     pub(in crate::flows) fn alone(key: ItemKey) -> Self {
-        Self { key, scope: None }
+        Self {
+            key,
+            scope: None,
+            valid_for: Duration::ZERO,
+        }
     }
 }
 
@@ -55,7 +63,8 @@ impl CacheFinder<'_> {
         consistency: Consistency,
     ) -> Result<Vec<Option<Arc<Stored>>>, Fault> {
         let (memory, invocation) = (&self.service.memory, self.invocation);
-        let recall = |wanted: &ItemQuery| memory.recall(invocation, &wanted.key);
+        let recall =
+            |wanted: &ItemQuery| memory.recall_for(invocation, &wanted.key, wanted.valid_for);
         let mut found: Vec<Recalled> = wanted.iter().map(recall).collect();
         let (mut doubtful, mut unknown) = (Vec::new(), Vec::new());
         for (at, recalled) in found.iter().enumerate() {

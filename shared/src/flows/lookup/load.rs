@@ -95,23 +95,19 @@ impl CacheFinder<'_> {
                 return vec![place.query(&place.entry)];
             }
         }
-        let mut queries: Vec<ItemQuery> = lookup
-            .further
-            .iter()
-            .cloned()
-            .map(ItemQuery::alone)
-            .collect();
+        let mut queries = Vec::new();
         for place in &lookup.places {
             match self.cached_state(place, criteria) {
                 None => queries.extend(place.queries()),
                 Some(state) => {
                     queries.push(place.query(&place.entry));
                     if state == CachedState::Unbeatable && !lookup.reads_all {
-                        break;
+                        return queries;
                     }
                 }
             }
         }
+        queries.extend(lookup.further.iter().cloned().map(ItemQuery::alone));
         queries
     }
 

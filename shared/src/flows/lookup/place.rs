@@ -2,11 +2,16 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::health::Health;
 use super::items::ItemQuery;
 use crate::cache::{Entry, Item, ItemKey, Kind, ModuleKey, PlaceRecord, PlaceState, Stored};
 use crate::domain::{ModuleId, ObjectId, Timestamp};
+
+/// For how long an instance may answer without the sources of a new upload. A warm request whose
+/// modules are ready makes no call within this time.
+const SOURCES_LIFETIME: Duration = Duration::from_secs(20);
 
 /// What a protocol looks for.
 #[derive(Clone, Debug)]
@@ -15,7 +20,7 @@ pub(in crate::flows) struct Lookup {
     pub(in crate::flows) places: Vec<CachePlace>,
     /// Whether all places are read, even if a cached entry cannot be beaten.
     pub(in crate::flows) reads_all: bool,
-    /// Further items to load in the same round.
+    /// Further items to load in the same round, unless a cached entry cannot be beaten.
     pub(in crate::flows) further: Vec<ItemKey>,
 }
 
@@ -60,6 +65,11 @@ impl CachePlace {
         }
     }
 
+    /// Returns the place of the sources of a module that may have some.
+    pub(in crate::flows) fn of_sources(module: ModuleKey) -> Self {
+        Self::new(module, Kind::Sources).without_presence()
+    }
+
     /// Leaves the presence out. Without it, the place looks as if it had files.
     pub(in crate::flows) fn without_presence(self) -> Self {
         Self {
@@ -72,8 +82,16 @@ impl CachePlace {
         self.module.source.is_uploads()
     }
 
-    pub(super) fn query(&self, key: &ItemKey) -> ItemQuery {
-        ItemQuery::of(&self.module, key.clone())
+    /// Returns the query for an item of the place.
+    pub(in crate::flows) fn query(&self, key: &ItemKey) -> ItemQuery {
+        let query = ItemQuery::of(&self.module, key.clone());
+        match self.kind {
+            Kind::Sources => ItemQuery {
+                valid_for: SOURCES_LIFETIME,
+                ..query
+            },
+            _ => query,
+        }
     }
 
     /// Returns all items of the place.
@@ -113,11 +131,18 @@ impl Items {
         self.stored(place)?.item.entry()
     }
 
-    /// Returns whether the place may have files: not if its presence item was read and does not
-    /// exist.
+    /// Returns whether the place may have files for its kind: not if its presence item was read,
+    /// and does not exist or says that no file has them.
     pub(in crate::flows) fn has_files(&self, place: &CachePlace) -> bool {
         let presence = place.presence.as_ref().and_then(|key| self.0.get(key));
-        !presence.is_some_and(Option::is_none)
+        match presence {
+            None => true,
+            Some(None) => false,
+            Some(Some(stored)) => match &stored.item {
+                Item::Presence(presence) => place.kind != Kind::Sources || presence.has_sources,
+                _ => true,
+            },
+        }
     }
 
     /// Returns the module that an alias refers to.

@@ -21,7 +21,7 @@ use super::records::SHARE_LEFT;
 use super::run::{CALLS_IN_PARALLEL, Run};
 use crate::cache::{Alias, Item, ItemKey, ModuleKey, Stored};
 use crate::domain::Scope;
-use crate::flows::presence;
+use crate::flows::presence::{self, FiledAs};
 use crate::flows::update::KnownItem;
 use crate::ports::{Consistency, Fault, Removed};
 
@@ -154,7 +154,12 @@ impl Run<'_> {
         if !self.is_dry() {
             // Record the scope first, because the step may be abandoned at any call.
             self.changed_scopes().insert(module.scope.clone());
-            presence::note_file(self.update(), module, &[], KnownItem::Nothing).await?;
+            let filed = FiledAs {
+                code_ids: &[],
+                // Its files were not read, so they may have sources.
+                has_sources: true,
+            };
+            presence::note_file(self.update(), module, filed, KnownItem::Nothing).await?;
             let mut changed = changed.lock().unwrap_or_else(PoisonError::into_inner);
             changed.insert(module.scope.clone());
         }

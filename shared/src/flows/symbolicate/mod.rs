@@ -11,9 +11,11 @@
 //! 6. Repeat from step 2 until every module has an outcome or the time is up. If the time is up,
 //!    the response is `pending`. Steps 2 to 6 are in `rounds.rs`.
 //! 7. *Symbolicate* (pure), and touch the entries that were used.
+//! 8. *Add source lines* to the frames that have a path and a line (`source_lines.rs`).
 
 mod module;
 mod rounds;
+mod source_lines;
 
 use futures::stream::{self, StreamExt};
 
@@ -62,23 +64,34 @@ impl Symbolicator {
                 .map(|module| CachePlace::of(object, module, wanted.kind))
                 .collect()
         };
-        let wanted = plan.wanted().iter();
-        let lookups = wanted.map(|wanted| {
-            let reads_all = request.options.dif_candidates;
+        let wanted = plan.wanted().iter().enumerate();
+        let lookups = wanted.map(|(at, wanted)| {
+            let places = places(wanted);
             let lookup = Lookup {
-                reads_all,
-                ..Lookup::of(places(wanted))
+                reads_all: request.options.dif_candidates,
+                further: match request.options.apply_source_context {
+                    true => source_lines::entries_of_servers(&places),
+                    false => Vec::new(),
+                },
+                ..Lookup::of(places)
             };
-            ModuleLookup::new(wanted.kind, lookup)
+            ModuleLookup::new(at, wanted.kind, lookup)
         });
         let mut rounds = Rounds::new(finder, request, &plan, scope, kept);
         let Some(lookups) = rounds.resolve(lookups.collect()).await? else {
             return Ok(SymbolicateOutcome::Pending);
         };
-        let (completed, mut stats) = self.symbolicate(request, &plan, &lookups).await?;
-        stats.reads = rounds.reads();
+        let named = self.symbolicate(request, &plan, &lookups).await?;
         let used = lookups.iter().filter_map(ModuleLookup::entry);
         finder.touch_all(used.collect()).await;
+        let completed = match request.options.apply_source_context {
+            true => rounds.add_source_lines(named, &plan, &lookups).await?,
+            false => Some(named),
+        };
+        let Some((completed, mut stats)) = completed else {
+            return Ok(SymbolicateOutcome::Pending);
+        };
+        stats.reads = rounds.reads();
         Ok(SymbolicateOutcome::Completed(Box::new(completed), stats))
     }
 

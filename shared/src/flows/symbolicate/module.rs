@@ -1,16 +1,18 @@
 //! The lookup of one cache that a request needs, and its outcome.
 
 use crate::cache::{Entry, Kind, ModuleKey, Ready, SelectedState, Stored};
-use crate::domain::{Candidate, Location, Missing, SourceKey};
+use crate::domain::{Candidate, Location, Missing, Quality, SourceKey};
 use crate::flows::lookup::{CachePlace, Items, Lookup};
 use crate::flows::memory::Memory;
 use crate::flows::opening::LoadedCache;
-use crate::symbolicate::{Considered, ModuleOutcome, Searched};
+use crate::symbolicate::{Considered, ModuleOutcome, Searched, SourcesOutcome};
 
 use std::sync::Arc;
 
 /// A cache that the request needs, and the state of its lookup.
 pub(super) struct ModuleLookup {
+    /// The module, as an index in the plan.
+    pub(super) planned: usize,
     kind: Kind,
     pub(super) lookup: Lookup,
     /// The candidates of all places, if the response lists them.
@@ -55,8 +57,9 @@ impl Chosen {
 }
 
 impl ModuleLookup {
-    pub(super) fn new(kind: Kind, lookup: Lookup) -> Self {
+    pub(super) fn new(planned: usize, kind: Kind, lookup: Lookup) -> Self {
         Self {
+            planned,
             kind,
             lookup,
             candidates: Vec::new(),
@@ -75,11 +78,35 @@ impl ModuleLookup {
         }
     }
 
+    /// Returns the state that is used, with its entry.
+    pub(super) fn chosen(&self) -> Option<&Chosen> {
+        match &self.outcome {
+            Some(LookupOutcome::Cache { chosen, .. }) => Some(chosen),
+            _ => None,
+        }
+    }
+
     /// Returns the entry whose cache is used.
     pub(super) fn entry(&self) -> Option<&Entry> {
-        match &self.outcome {
-            Some(LookupOutcome::Cache { chosen, .. }) => Some(&chosen.entry),
-            _ => None,
+        self.chosen().map(|chosen| &chosen.entry)
+    }
+
+    /// Returns whether the cache was made from an upload, and no other file could be better.
+    pub(super) fn is_of_uploads(&self) -> bool {
+        self.chosen().is_some_and(|chosen| {
+            let is_upload = chosen.entry.module().source.is_uploads();
+            is_upload && chosen.ready.quality == Quality::Preferred
+        })
+    }
+
+    /// Returns the outcome of a lookup of sources.
+    pub(super) fn sources_outcome(&self) -> SourcesOutcome<'_> {
+        let ready = self.chosen().map(|chosen| &chosen.ready);
+        SourcesOutcome {
+            place: self.planned,
+            features: ready.map(|ready| &ready.features),
+            lacks: ready.and_then(|ready| ready.lacks.as_deref()),
+            candidates: &self.candidates,
         }
     }
 

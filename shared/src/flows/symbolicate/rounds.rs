@@ -9,7 +9,7 @@ use futures::stream::{self, StreamExt};
 
 use super::module::{Chosen, LookupOutcome, ModuleLookup};
 use crate::api::symbolicator::Request;
-use crate::cache::{Awaited, Capabilities, Change, Criteria, Preference, Queue, Selection};
+use crate::cache::{Awaited, Capabilities, Change, Criteria, Kind, Preference, Queue, Selection};
 use crate::domain::Scope;
 use crate::flows::build_requests::BuildToRequest;
 use crate::flows::lookup::{CacheFinder, CachePlace, Items, Lookup};
@@ -39,13 +39,15 @@ pub struct Kept<'a> {
 
 /// A request, and its state across the rounds.
 pub(super) struct Rounds<'a> {
-    finder: CacheFinder<'a>,
-    request: &'a Request,
+    pub(super) finder: CacheFinder<'a>,
+    pub(super) request: &'a Request,
     plan: &'a Plan,
     scope: &'a Scope,
     kept: Kept<'a>,
+    /// When the request began to wait, as the elapsed time of the invocation.
+    began: Duration,
     is_kept: bool,
-    opening: Opening<'a>,
+    pub(super) opening: Opening<'a>,
     reader: Capabilities,
     /// The number of builds that this call may still request.
     requests_left: usize,
@@ -90,6 +92,7 @@ impl<'a> Rounds<'a> {
             plan,
             scope,
             kept,
+            began: finder.invocation.elapsed(),
             is_kept: kept.body.is_none(),
             opening: Opening::new(&*finder.service.caches, &finder.service.memory),
             reader: finder.service.settings.capabilities(),
@@ -110,7 +113,9 @@ impl<'a> Rounds<'a> {
         &mut self,
         mut lookups: Vec<ModuleLookup>,
     ) -> Result<Option<Vec<ModuleLookup>>, Error> {
-        let mut waiting = Waiting::new(self.finder.invocation, self.kept.wait);
+        let waited = self.finder.invocation.elapsed() - self.began;
+        let left = self.kept.wait.saturating_sub(waited);
+        let mut waiting = Waiting::new(self.finder.invocation, left);
         loop {
             let (is_last, consistency) = (waiting.is_over(), waiting.consistency());
             let left = match self.round(&mut lookups, is_last, consistency).await {
@@ -238,8 +243,7 @@ impl<'a> Rounds<'a> {
                     });
                 }
                 Err(fault) => {
-                    tracing::warn!(blob, %fault, "blob does not match its record; a rebuild is requested");
-                    self.finder.report_unreadable(&chosen).await?;
+                    self.report(&chosen, &fault).await?;
                     unreadable.push(blob.clone());
                 }
             }
@@ -247,9 +251,20 @@ impl<'a> Rounds<'a> {
         Ok(unreadable)
     }
 
-    /// Opens the parts of a cache that the request needs, for a cache of the plan.
+    /// Reports a blob that does not match its record.
+    pub(super) async fn report(&self, chosen: &Chosen, fault: &ReadError) -> Result<(), Fault> {
+        let blob = &chosen.ready.blob.path;
+        tracing::warn!(blob, %fault, "blob does not match its record; a rebuild is requested");
+        self.finder.report_unreadable(chosen).await
+    }
+
+    /// Opens the parts of a cache that the request needs, for the lookup at this index.
     async fn open(&self, at: usize, chosen: &Chosen) -> Result<LoadedCache, ReadError> {
         let Chosen { entry, ready, .. } = chosen;
+        if entry.kind() == Kind::Sources {
+            // The lines of several places are read together, in one round of reads.
+            return Ok(LoadedCache::Unread);
+        }
         let needed = |arch| self.plan.addresses(self.request, at, arch);
         self.opening.open(entry.kind(), ready, needed).await
     }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::super::presence;
+use super::super::presence::{self, FiledAs};
 use super::super::update::{Entries, KnownItem, Present};
 use super::changes::UploadChanges;
 use super::room::{MAX_DIFS, has_room};
@@ -75,7 +75,11 @@ pub(super) fn modules(
             module.fault.clone_from(&object.fault);
         }
         if !module.key.is_of_companions() {
-            module.kinds.extend(Kind::derived_from(object.file_type));
+            let kinds = Kind::derived_from(object.file_type).iter();
+            let has_sources = object.features.has_sources;
+            module
+                .kinds
+                .extend(kinds.filter(|kind| **kind != Kind::Sources || has_sources));
         }
         if object.file_type == FileType::MsSymCache {
             let name = MsSymCacheName::of(location);
@@ -179,7 +183,11 @@ impl UploadChanges<'_> {
         let (known_dif, known_presence) = (known(&dif), known(&presence));
         let update = self.update();
         update.write(&dif, known_dif, next).await?;
-        presence::note_file(update, &module.key, &module.code_ids, known_presence).await?;
+        let filed = FiledAs {
+            code_ids: &module.code_ids,
+            has_sources: module.features.has_sources,
+        };
+        presence::note_file(update, &module.key, filed, known_presence).await?;
         Ok(Some(entries))
     }
 

@@ -252,8 +252,8 @@ pub(in crate::debuginfo) fn derive_beside_itself(
     let object = Object::parse(elf).ok()?;
     let beside = Beside {
         split: vec![elf],
-        symbols: None,
         with_build_id: &|_| Some(elf),
+        ..Beside::default()
     };
     let contents =
         crate::debuginfo::blob::unfiled(crate::cache::Kind::SymCache, object.arch(), None);

@@ -8,7 +8,6 @@ use symbolic::symcache::{SourceLocation, SymCache};
 use super::*;
 use crate::cache::Kind;
 use crate::debuginfo::blob::AlignedBytes;
-use crate::debuginfo::derive::kind::Derive as _;
 use crate::debuginfo::derive::symcache::Sym;
 use crate::debuginfo::slices::SliceIndex;
 use crate::debuginfo::tests::{debug_files, fixture, text};

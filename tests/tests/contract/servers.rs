@@ -1,6 +1,7 @@
 //! Tests of the adapter to symbol servers, against servers that behave well and servers that do
 //! not.
 
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -481,6 +482,99 @@ async fn only_an_unreachable_or_throttling_server_concerns_all_locations() {
         concerns(vec![redirect(&other.url)]).await,
         Concerns::Location
     );
+}
+
+/// Sends one response of any bytes.
+async fn answering(head: String, body: Vec<u8>) -> (String, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let mut serving = JoinSet::new();
+    serving.spawn(async move {
+        let (mut connection, _) = listener.accept().await.unwrap();
+        let mut asked = Vec::new();
+        while !asked.ends_with(b"\r\n\r\n") {
+            connection.read_buf(&mut asked).await.unwrap();
+        }
+        connection.write_all(head.as_bytes()).await.unwrap();
+        connection.write_all(&body).await.unwrap();
+        connection.shutdown().await.unwrap();
+    });
+    (url, serving)
+}
+
+/// Returns a text in each encoding that servers use although they were asked not to.
+fn encoded(text: &[u8]) -> [(&'static str, Vec<u8>); 4] {
+    let level = flate2::Compression::fast();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), level);
+    gzip.write_all(text).unwrap();
+    let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), level);
+    zlib.write_all(text).unwrap();
+    let mut brotli = Vec::new();
+    brotli::BrotliCompress(&mut &*text, &mut brotli, &Default::default()).unwrap();
+    [
+        ("gzip", gzip.finish().unwrap()),
+        ("deflate", zlib.finish().unwrap()),
+        ("br", brotli),
+        ("zstd", zstd::encode_all(text, 3).unwrap()),
+    ]
+}
+
+/// Some servers compress although they were asked not to.
+#[tokio::test]
+async fn an_encoded_response_is_decoded() {
+    let text = b"a debug file, ".repeat(10_000);
+    for (encoding, bytes) in encoded(&text) {
+        let length = bytes.len();
+        let head = format!(
+            "HTTP/1.1 200 OK\r\ncontent-encoding: {encoding}\r\ncontent-length: {length}\r\n\r\n"
+        );
+        let (url, _serving) = answering(head, bytes).await;
+        let fetched = fetch_from(&HttpServers::new(true), &url).await;
+        assert!(fetched.unwrap() == text, "{encoding}");
+    }
+}
+
+#[tokio::test]
+async fn a_response_that_does_not_match_its_encoding_is_malformed() {
+    for (encoding, mut bytes) in encoded(&b"a debug file, ".repeat(10_000)) {
+        bytes.truncate(bytes.len() / 2);
+        bytes.iter_mut().for_each(|byte| *byte ^= 0x55);
+        let length = bytes.len();
+        let head = format!(
+            "HTTP/1.1 200 OK\r\ncontent-encoding: {encoding}\r\ncontent-length: {length}\r\n\r\n"
+        );
+        let (url, _serving) = answering(head, bytes).await;
+        let failure = fetch_from(&HttpServers::new(true), &url).await.unwrap_err();
+        assert_eq!(failure.missing.cause, Cause::Malformed, "{encoding}");
+        let detail = &failure.missing.detail;
+        assert!(detail.contains("Content-Encoding"), "{detail}");
+    }
+}
+
+/// A body that expands without end is read only as far as its reader wants.
+#[tokio::test]
+async fn a_bomb_in_each_encoding_is_read_as_far_as_its_reader_wants() {
+    const WANTED: usize = 1 << 20;
+    for (encoding, bytes) in encoded(&vec![0; 64 << 20]) {
+        let length = bytes.len();
+        assert!(length < WANTED, "{encoding}");
+        let head = format!(
+            "HTTP/1.1 200 OK\r\ncontent-encoding: {encoding}\r\ncontent-length: {length}\r\n\r\n"
+        );
+        let (url, _serving) = answering(head, bytes).await;
+        let location = Location::new(format!("{url}/ab/cd.debug"));
+        let mut download = get(&HttpServers::new(true), &source(&url), &location)
+            .await
+            .unwrap();
+        // The length of what is sent says nothing about what it decodes to.
+        assert_eq!(download.size, None, "{encoding}");
+        let mut read = 0;
+        while read < WANTED {
+            let piece = download.body.try_next().await.unwrap().unwrap();
+            assert!(piece.len() < WANTED, "{encoding}: {}", piece.len());
+            read += piece.len();
+        }
+    }
 }
 
 /// Starts a server that keeps connections open and responds to each request on them; counts the

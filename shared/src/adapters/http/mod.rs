@@ -339,7 +339,8 @@ fn headers(asked: ServerQuery<'_>, is_own: bool) -> HeaderMap {
             }
         }
     }
-    // Compression in transit would hide the size of the file.
+    // Compression in transit would hide the size of the file. The client decodes the response of a
+    // server that compresses nevertheless: gzip, deflate, Brotli and zstd.
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers
 }
@@ -509,8 +510,9 @@ fn download(response: Response, location: &Location) -> IncomingDif {
             .and_then(|value| value.to_str().ok())
             .map(str::to_owned)
     };
-    // The client reports no length if the server encodes the response against our request.
+    // The client removes the length and the encoding of a response that it decodes.
     let size = response.content_length();
+    let is_encoded = size.is_none();
     let etag = match header(ETAG) {
         Some(etag) => etag,
         None => format!(
@@ -522,9 +524,13 @@ fn download(response: Response, location: &Location) -> IncomingDif {
     let location = location.clone();
     let body = response.bytes_stream().map(move |bytes| {
         bytes.map_err(|error| {
-            let (cause, what) = match error.is_timeout() {
-                true => (Cause::Timeout, "stopped sending"),
-                false => (Cause::DownloadFailed, "closed the connection while sending"),
+            let (cause, what) = match () {
+                () if error.is_timeout() => (Cause::Timeout, "stopped sending"),
+                () if is_encoded && error.is_decode() => (
+                    Cause::Malformed,
+                    "sent a body that does not match its Content-Encoding, or ended it early, for",
+                ),
+                () => (Cause::DownloadFailed, "closed the connection while sending"),
             };
             ServerFailure {
                 missing: Missing::new(cause, format!("the server {what} {location}")),

@@ -353,7 +353,7 @@ impl Symbolicator {
         let lookups = &mut [&mut lookup];
         let items = finder.load(lookups, &criteria, Consistency::Strong).await?;
         // The entries of an id that is only an alias are reported by its target instead.
-        let is_alias = |place: &CachePlace| items.target(&place.module).is_some();
+        let is_alias = |place: &CachePlace| items.target(&place.module.alias()).is_some();
         let (own, targets): (Vec<&CachePlace>, Vec<&CachePlace>) = lookup
             .places
             .iter()

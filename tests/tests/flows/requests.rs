@@ -581,3 +581,62 @@ async fn the_state_of_an_upload_can_be_requested() {
     assert_eq!(note.advice, []);
     assert_eq!(explained(&world, "global/other").await, None);
 }
+
+/// The debug id of the sample as another client computes it, with the same code id.
+fn with_another_debug_id() -> symdepot_tests::harness::Crash {
+    let mut crash = sample_crash();
+    let module = &mut crash.modules[0];
+    module.code_id =
+        Some(serde_json::from_str("\"ac456ebc7f4825f4367208b89f51ad481774aae7\"").unwrap());
+    module.debug_id = Some("11111111-2222-3333-4444-555555555555".parse().unwrap());
+    crash
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_uploads_lack_under_the_debug_id_is_found_under_the_code_id() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let found = world.symbolicate(&with_another_debug_id()).await;
+    assert_eq!(function_names(&found).len(), FRAMES);
+    // A file under the debug id itself comes first.
+    let mut checksum = with_another_debug_id();
+    checksum.modules[0].debug_id = Some(crate::CHECKSUM.parse().unwrap());
+    world.upload("global/checksum", "elf/checksum").await;
+    let other = world.another_instance().symbolicate(&checksum).await;
+    assert_ne!(function_names(&other), function_names(&found));
+    world.remove("global/crash.debug").await;
+    world.pass(Duration::from_secs(60)).await;
+    let gone = world.symbolicate(&with_another_debug_id()).await;
+    assert_eq!(gone.modules[0].debug_status, ModuleStatus::Missing);
+    world.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_without_a_file_for_a_module_is_listed_as_such() {
+    let world = World::with(|settings| {
+        let only_pdbs = r#", "filters": {"filetypes": ["pdb"]}, "layout": {"type": "symstore"}"#;
+        settings.sources = vec![crate::servers::source("windows", only_pdbs).into()];
+    });
+    let mut crash = in_module(json!({"type": "elf", "code_id": "aabbccdd"}), &[16]);
+    crash.options.dif_candidates = true;
+    let listed: Vec<(String, String)> = world.symbolicate(&crash).await.modules[0]
+        .candidates
+        .iter()
+        .map(|candidate| {
+            (
+                candidate.source.id().to_owned(),
+                candidate.location.to_string(),
+            )
+        })
+        .collect();
+    let nothing = "No object files listed on this source".to_owned();
+    assert_eq!(
+        listed,
+        [
+            ("uploads".to_owned(), nothing.clone()),
+            ("windows".to_owned(), nothing)
+        ]
+    );
+    crash.options.dif_candidates = false;
+    assert_eq!(world.symbolicate(&crash).await.modules[0].candidates, []);
+}

@@ -32,7 +32,8 @@ pub(in crate::flows) struct CachePlace {
     pub(in crate::flows) entry: ItemKey,
     /// For uploads: the item that exists if the module has files.
     presence: Option<ItemKey>,
-    /// For uploads that are looked up by code id: the item that refers to the module's debug id.
+    /// For uploads: the item that refers from the module's code id to the debug id under which its
+    /// files are.
     alias: Option<ItemKey>,
 }
 
@@ -53,14 +54,15 @@ impl CachePlace {
         }
     }
 
-    /// Returns the place of an entry of a module that a request identifies by these ids. If that is
-    /// a code id alone, the uploads may refer to the debug id.
+    /// Returns the place of an entry of a module that a request identifies by these ids. The uploads
+    /// may refer from the code id to the debug id of the files: to that of the module if the request
+    /// has none, or to another one, because some clients compute debug ids differently.
     pub(in crate::flows) fn of(object: &ObjectId, module: ModuleKey, kind: Kind) -> Self {
-        let id = ModuleId::of(object.debug_id, object.code_id.as_ref());
-        let is_by_code = matches!(id, Some(ModuleId::Code(_)));
-        let has_alias = is_by_code && module.source.is_uploads();
+        let by_code = ModuleId::of(None, object.code_id.as_ref());
+        let by_code = by_code.filter(|_| module.source.is_uploads());
+        let alias = by_code.map(|id| ModuleKey::uploads(module.scope.clone(), &id).alias());
         Self {
-            alias: has_alias.then(|| module.alias()),
+            alias,
             ..Self::new(module, kind)
         }
     }
@@ -145,9 +147,9 @@ impl Items {
         }
     }
 
-    /// Returns the module that an alias refers to.
-    pub(in crate::flows) fn target(&self, module: &ModuleKey) -> Option<&ModuleKey> {
-        match self.item(&module.alias())? {
+    /// Returns the module that the alias with this key refers to.
+    pub(in crate::flows) fn target(&self, alias: &ItemKey) -> Option<&ModuleKey> {
+        match self.item(alias)? {
             Item::Alias(alias) => Some(&alias.target),
             _ => None,
         }
@@ -195,18 +197,21 @@ impl Lookup {
             .collect()
     }
 
-    /// Adds the targets of the aliases that were read, each after the place that refers to it.
-    /// Returns the items to load for them.
+    /// Adds the targets of the aliases that were read, each after the place that refers to it. A
+    /// place of a debug id refers to another one only if it has no files itself. Returns the items
+    /// to load for them.
     pub(super) fn follow_aliases(&mut self, items: &Items) -> Vec<ItemQuery> {
         let mut queries = Vec::new();
         let mut at = 0;
         while let Some(place) = self.places.get_mut(at) {
             at += 1;
             let is_read = |alias: &mut ItemKey| items.0.contains_key(alias);
-            if place.alias.take_if(is_read).is_none() {
+            let Some(alias) = place.alias.take_if(is_read) else {
                 continue;
-            }
-            let Some(target) = items.target(&place.module) else {
+            };
+            let is_by_code = alias.partition == place.entry.partition;
+            let is_followed = is_by_code || !items.has_files(place);
+            let Some(target) = items.target(&alias).filter(|_| is_followed) else {
                 continue;
             };
             let target = CachePlace::new(target.clone(), place.kind);

@@ -17,6 +17,8 @@ mod module;
 mod rounds;
 mod source_lines;
 
+use std::sync::Arc;
+
 use futures::stream::{self, StreamExt};
 
 use self::module::ModuleLookup;
@@ -64,6 +66,8 @@ impl Symbolicator {
                 .map(|module| CachePlace::of(object, module, wanted.kind))
                 .collect()
         };
+        let listed = sources.iter().map(|(source, _)| source.clone());
+        let listed: Arc<[SourceKey]> = listed.collect();
         let wanted = plan.wanted().iter().enumerate();
         let lookups = wanted.map(|(at, wanted)| {
             let places = places(wanted);
@@ -75,7 +79,7 @@ impl Symbolicator {
                 },
                 ..Lookup::of(places)
             };
-            ModuleLookup::new(at, wanted.kind, lookup)
+            ModuleLookup::new(at, wanted.kind, lookup).listing(Arc::clone(&listed))
         });
         let mut rounds = Rounds::new(finder, request, &plan, scope, kept);
         let Some(lookups) = rounds.resolve(lookups.collect()).await? else {

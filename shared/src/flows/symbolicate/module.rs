@@ -1,7 +1,7 @@
 //! The lookup of one cache that a request needs, and its outcome.
 
 use crate::cache::{Entry, Kind, ModuleKey, Ready, SelectedState, Stored};
-use crate::domain::{Candidate, Location, Missing, Quality, SourceKey};
+use crate::domain::{Candidate, Download, Location, Missing, Quality, SourceKey};
 use crate::flows::lookup::{CachePlace, Items, Lookup};
 use crate::flows::memory::Memory;
 use crate::flows::opening::LoadedCache;
@@ -9,12 +9,17 @@ use crate::symbolicate::{Considered, ModuleOutcome, Searched, SourcesOutcome};
 
 use std::sync::Arc;
 
+/// The location of the candidate of a source that has no file for a module, as in Symbolicator.
+const NOTHING_LISTED: &str = "No object files listed on this source";
+
 /// A cache that the request needs, and the state of its lookup.
 pub(super) struct ModuleLookup {
     /// The module, as an index in the plan.
     pub(super) planned: usize,
     kind: Kind,
     pub(super) lookup: Lookup,
+    /// The sources that are listed even if they have no file for the module.
+    sources: Arc<[SourceKey]>,
     /// The candidates of all places, if the response lists them.
     candidates: Vec<Candidate>,
     pub(super) outcome: Option<LookupOutcome>,
@@ -62,20 +67,40 @@ impl ModuleLookup {
             planned,
             kind,
             lookup,
+            sources: Arc::default(),
             candidates: Vec::new(),
             outcome: None,
         }
     }
 
+    /// Lists these sources as candidates if they have no file for the module, so that the response
+    /// tells them apart from sources that were not searched.
+    pub(super) fn listing(self, sources: Arc<[SourceKey]>) -> Self {
+        Self { sources, ..self }
+    }
+
     /// Collects the candidates of all entries, if the response lists them.
     pub(super) fn note_candidates(&mut self, items: &Items) {
-        if self.lookup.reads_all {
-            let entries = self.lookup.places.iter();
-            let entries = entries.filter_map(|place| items.entry(place));
-            self.candidates = entries
-                .flat_map(|entry| entry.candidates().to_vec())
-                .collect();
+        if !self.lookup.reads_all {
+            return;
         }
+        let entries = self.lookup.places.iter();
+        let entries = entries.filter_map(|place| items.entry(place));
+        let found = entries.flat_map(|entry| entry.candidates().to_vec());
+        let without = self.sources.iter().filter(|source| {
+            let mut places = self.lookup.places.iter();
+            let may_have = |place: &CachePlace| !place.is_uploads() || items.has_files(place);
+            !places.any(|place| place.module.source == **source && may_have(place))
+        });
+        let without = without.map(|source| Candidate {
+            source: source.clone(),
+            location: Location::new(NOTHING_LISTED),
+            download: Download::NotFound,
+            size: None,
+            duration_ms: None,
+            fault: None,
+        });
+        self.candidates = found.chain(without).collect();
     }
 
     /// Returns the state that is used, with its entry.

@@ -8,7 +8,9 @@ use symbolic::debuginfo::elf::ElfObject;
 use symbolic::symcache::SymCache;
 
 use super::blob::{self, AlignedBytes, FOOTER_BYTES};
-use super::slices::{self, CfiRecords, CfiSource, SliceIndex};
+use super::slices::{
+    self, CfiRecords, CfiSource, FoundLines, SliceIndex, SourceChunks, source_addresses,
+};
 use super::{DifBytes, RoomLimit, caught, derive, inspect, unpack};
 use crate::cache::{DeriveJob, Kind};
 use crate::domain::{CompanionId, DebugId, Rank, Written};
@@ -99,6 +101,24 @@ pub fn slice(bytes: &[u8]) {
     ) {
         let index = SliceIndex::of_blob(&blob).expect("a blob that was encoded has an index");
         let _ = black_box(index.join(&blob));
+    }
+}
+
+/// Reads bytes as a slice of source lines, and looks up lines in it.
+pub fn source_slice(bytes: &[u8]) {
+    let Ok(chunks) = SourceChunks::parse(bytes) else {
+        return;
+    };
+    let text = String::from_utf8_lossy(bytes);
+    let paths = text.split('"').take(64);
+    for path in paths.chain(["", "/src/main.c"]) {
+        for line in [1, 256, u32::MAX] {
+            let lines = line.saturating_sub(5)..=line.saturating_add(5);
+            let mut found = FoundLines::default();
+            chunks.find(path, &lines, &mut found);
+            assert!(found.lines.iter().all(|(number, _)| lines.contains(number)));
+            assert!(source_addresses(path, lines).count() <= 3);
+        }
     }
 }
 

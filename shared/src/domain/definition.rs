@@ -5,14 +5,17 @@
 //! ([`ConfiguredSource`]), so that a misspelled filter is noticed.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use percent_encoding::percent_decode_str;
-use serde::de::IgnoredAny;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, IgnoredAny, Visitor};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::access::{Access, GcsCredentials, S3Access, S3Credentials};
 use super::layout::SourceLayout;
+use super::public_servers;
 use super::server::{Filters, HttpSource, InvalidSource, WithoutEffect, shapes_the_connection};
 
 /// The fields that a definition has, and this version of the code does not know.
@@ -140,10 +143,47 @@ impl<T> From<T> for Extended<T> {
     }
 }
 
-/// A source in the operator's list. Unknown fields are errors.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(try_from = "Definition")]
+/// A source in the operator's list: a definition, in which unknown fields are errors, or the name
+/// of a public symbol server.
+#[derive(Clone, Debug)]
 pub struct ConfiguredSource(pub HttpSource);
+
+impl<'de> Deserialize<'de> for ConfiguredSource {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NameOrDefinition;
+
+        impl<'de> Visitor<'de> for NameOrDefinition {
+            type Value = ConfiguredSource;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the definition of a source, or the name of a public symbol server")
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<ConfiguredSource, E> {
+                let definition = public_servers::named(name).ok_or_else(|| {
+                    let names: Vec<&str> = public_servers::names().collect();
+                    E::custom(format!(
+                        "unknown public symbol server {name:?}, expected one of {}",
+                        names.join(", ")
+                    ))
+                })?;
+                let definition: Definition =
+                    serde_json::from_value(definition).map_err(E::custom)?;
+                ConfiguredSource::try_from(definition).map_err(E::custom)
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(
+                self,
+                map: A,
+            ) -> Result<ConfiguredSource, A::Error> {
+                let definition = Definition::deserialize(MapAccessDeserializer::new(map))?;
+                ConfiguredSource::try_from(definition).map_err(de::Error::custom)
+            }
+        }
+
+        deserializer.deserialize_any(NameOrDefinition)
+    }
+}
 
 impl TryFrom<Definition> for ConfiguredSource {
     type Error = InvalidSource;

@@ -15,6 +15,7 @@ mod layout;
 mod missing;
 mod ms_symcache;
 mod object_id;
+mod public_servers;
 mod scope;
 mod sequencer;
 mod server;

@@ -69,5 +69,7 @@ pub(super) use self::raw::{
     NOWHERE, RawFile, RawFunction, RawLocation, SymCacheTables, write_string,
 };
 pub(super) use self::sound::{length_of, validate};
+#[cfg(any(test, feature = "testing"))]
+pub(super) use self::sources::SourceChunks;
 pub use self::sources::{FoundLines, source_addresses};
 pub(super) use self::sources::{SourceCutter, SourceFile, address_of, compared};

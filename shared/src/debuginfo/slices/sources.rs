@@ -240,7 +240,7 @@ impl<I: Iterator<Item = SourceFile>> Iterator for SourceCutter<I> {
 
 impl SourceChunks {
     /// Reads the chunks of a slice.
-    pub(super) fn parse(raw: &[u8]) -> Result<Self, String> {
+    pub(in crate::debuginfo) fn parse(raw: &[u8]) -> Result<Self, String> {
         let lines = raw.split(|byte| *byte == b'\n');
         let chunks = lines
             .filter(|line| !line.is_empty())
@@ -258,13 +258,18 @@ impl SourceChunks {
     }
 
     /// Adds the lines of a file that this slice has.
-    pub(super) fn find(&self, path: &str, lines: &RangeInclusive<u32>, found: &mut FoundLines) {
+    pub(in crate::debuginfo) fn find(
+        &self,
+        path: &str,
+        lines: &RangeInclusive<u32>,
+        found: &mut FoundLines,
+    ) {
         let path = compared(path);
         for chunk in self.chunks.iter().filter(|chunk| chunk.path == path) {
             if found.link.is_none() {
                 found.link = chunk.link.as_deref().map(str::to_owned);
             }
-            let numbered = (chunk.first..).zip(&chunk.lines);
+            let numbered = (chunk.first..=u32::MAX).zip(&chunk.lines);
             let wanted = numbered.filter(|(number, _)| lines.contains(number));
             found
                 .lines
@@ -413,6 +418,44 @@ mod tests {
         // A byte limit inside of a character is rounded down.
         let cut = shown_line(&format!("x{}", "ä".repeat(75))).into_owned();
         assert_eq!(cut, format!("x{} {{snip}}", "ä".repeat(69)));
+    }
+
+    /// A request for thirty frames with lines in five such bundles reads five times this much.
+    #[test]
+    fn six_frames_in_fifty_megabytes_of_sources_take_less_than_200_kilobytes() {
+        const FILES: u32 = 2_500;
+        let line = |file: u32, line: u32| {
+            let hash = xxh3_64(format!("{file} {line}").as_bytes());
+            format!(
+                "    let value_{hash:x} = call({file}, {line}); // {:x}",
+                !hash
+            )
+        };
+        let path = |file: u32| format!("/build/app/src/module_{}/file_{file}.c", file % 50);
+        let files = (0..FILES).map(|file| {
+            let text: String = (1..=300).map(|at| line(file, at) + "\n").collect();
+            self::file(&path(file), &text)
+        });
+        let files: Vec<SourceFile> = files.collect();
+        let bytes: usize = files.iter().map(|file| file.text.len()).sum();
+        assert!(bytes > 50_000_000, "{bytes}");
+        let blob = blob_of(files);
+        let index = SliceIndex::of_blob(&blob).unwrap();
+        let mut read = super::super::index_of(&blob).unwrap().length;
+        for frame in 0..6 {
+            let (file, at) = (frame * 397, 20 + frame * 47);
+            let context = at - 5..=at + 5;
+            let mut slices: Vec<u32> = source_addresses(&path(file), context.clone())
+                .filter_map(|address| index.slice_of(address))
+                .collect();
+            slices.dedup();
+            let ranges = slices.iter().map(|slice| index.range(*slice).unwrap());
+            read += ranges.map(|range| range.end - range.start).sum::<u64>();
+            let found = find(&blob, &path(file), context);
+            assert_eq!(found.lines.len(), 11);
+            assert_eq!(found.lines[5], (at, line(file, at)));
+        }
+        assert!(read < 200_000, "{read} bytes");
     }
 
     #[test]

@@ -54,9 +54,11 @@ impl CachePlace {
         }
     }
 
-    /// Returns the place of an entry of a module that a request identifies by these ids. The uploads
-    /// may refer from the code id to the debug id of the files: to that of the module if the request
-    /// has none, or to another one, because some clients compute debug ids differently.
+    /// Returns the place of an entry of a module that a request identifies by these ids.
+    ///
+    /// The uploads may refer from the code id to the debug id of the files: to that of the module
+    /// if the request has none, or to another one, because some clients compute debug ids
+    /// differently.
     pub(in crate::flows) fn of(object: &ObjectId, module: ModuleKey, kind: Kind) -> Self {
         let by_code = ModuleId::of(None, object.code_id.as_ref());
         let by_code = by_code.filter(|_| module.source.is_uploads());

@@ -9,6 +9,9 @@ DATA ?= .data
 RECORDS ?= 1000000
 FUZZ_SECONDS ?= 60
 KERNEL ?=
+SEED ?= 1
+SEEDS ?= 2000
+HOURS ?= 1
 CASES ?= ../shared/conformance
 PROFILE_FOLDER = target/release
 # Override these to use other programs; the scripts receive them in their environment.
@@ -98,6 +101,11 @@ ci: test check ## runs exactly what CI runs
 .PHONY: model
 model: ## checks the protocol's models exhaustively within large bounds; prints their numbers of states (takes minutes)
 	SYMDEPOT_MODEL_BOUNDS=large $(CARGO) test --locked --release -p symdepot-tests --test model -- --nocapture
+
+.PHONY: simulate
+simulate: ## simulates a fleet with random faults, seed by seed; prints the story of each failure (SEED=1 SEEDS=2000 HOURS=1)
+	$(CARGO) build --locked --release -p symdepot-tests --bin simulate
+	$(PROFILE_FOLDER)/simulate --seed $(SEED) --seeds $(SEEDS) --hours $(HOURS)
 
 .PHONY: zoo
 zoo: ## builds programs with many compilers for many machines and compares with llvm-symbolizer and eu-addr2line (as root it installs missing compilers, up to 1.5 GB)

@@ -14,4 +14,6 @@ pub mod harness;
 pub mod hostile;
 #[cfg(feature = "bench")]
 pub mod made_up;
+#[cfg(feature = "harness")]
+pub mod simulate;
 pub mod stack;

@@ -73,7 +73,7 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Capabilities, now: Timestam
             .is_some_and(|made| ready.version < made)
         {
             Decision::UseOlder(ready)
-        } else if is_probe_due(entry, now) {
+        } else if is_probe_due(entry, now) || placeholder.is_some_and(may_end_well) {
             Decision::UseAndUpgrade(ready)
         } else {
             Decision::Use(ready)
@@ -119,6 +119,12 @@ fn is_probe_due(entry: &Entry, now: Timestamp) -> bool {
     entry
         .probes
         .is_some_and(|probes| now.since(probes.at) >= super::Policy::probe_after(probes.fruitless))
+}
+
+/// Returns whether another attempt may succeed where one failed, although no file and no converter
+/// changed: the parser of a better DIF was killed, perhaps because the function was.
+fn may_end_well(placeholder: &Placeholder) -> bool {
+    placeholder.missing.cause == Cause::Crashed
 }
 
 /// Returns the newest state that this build can read.

@@ -61,6 +61,7 @@ impl HeldPermit<'_> {
         let mut work = pin!(work);
         loop {
             tokio::select! {
+                biased;
                 done = &mut work => return done,
                 () = tokio::time::sleep(LEASE_EXTENSION) => {
                     let extended = |health: &mut SourceHealth, now| health.extend(&self.id, now);

@@ -232,6 +232,7 @@ impl Builder {
         let mut probing = pin!(probing.collect::<Vec<_>>());
         let answers = loop {
             tokio::select! {
+                biased;
                 answers = &mut probing => break answers,
                 () = tokio::time::sleep(LEASE_EXTENSION) => {
                     for (module, kind, token) in &leases {

@@ -327,6 +327,7 @@ impl Build<'_> {
         let mut time_up = std::pin::pin!(tokio::time::sleep(left));
         loop {
             tokio::select! {
+                biased;
                 made = &mut made => return made,
                 () = &mut time_up => {
                     let is_fetching = is_fetching.load(Ordering::Relaxed);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::filing::FiledModule;
 use super::objects;
-use crate::cache::{NoRoom, Token, Upload, UploadProgress, UploadState};
+use crate::cache::{NoRoom, Upload, UploadProgress, UploadState};
 use crate::domain::Sequencer;
 use crate::flows::update::KnownItem;
 use crate::ports::DifStat;
@@ -120,10 +120,9 @@ pub(super) fn is_about(known: &Upload, stat: &DifStat) -> bool {
 /// How long a tombstone is kept. No event is delivered later than that.
 pub(super) const TOMBSTONE_LIFETIME: Duration = Duration::from_secs(15 * 24 * 3600);
 
-/// A module whose entries are marked dirty, and the build request that the marks added.
+/// A module whose entries are marked dirty.
 pub(super) struct ToBuild {
     pub(super) module: FiledModule,
-    pub(super) build_request: Token,
     /// Whether it has files to build from. If not, the build records that there is none.
     pub(super) has_files: bool,
 }

@@ -13,9 +13,9 @@ use super::arrival::ToBuild;
 use super::changes::{Arrived, UploadChanges};
 use super::filing::FiledModule;
 use super::side_by_side::side_by_side;
-use crate::cache::{Entry, Queue, UploadState};
+use crate::cache::{Entry, Kind, Queue, Token, UploadState};
 use crate::domain::Timestamp;
-use crate::ports::{Fault, QueueMessage, ReconcileMessage};
+use crate::ports::{Consistency, Fault, QueueMessage, ReconcileMessage};
 
 /// The maximum number of consecutive messages for one event. After that, the rest is left to the
 /// pruner and to readers.
@@ -82,20 +82,41 @@ impl Arrived<'_> {
             self.go_on().await?;
             return Ok(false);
         }
-        for (
-            ToBuild {
-                module,
-                build_request,
-                ..
-            },
-            at,
-        ) in later
-        {
-            let (key, kinds) = (module.key.clone(), module.kinds.clone());
-            let message = QueueMessage::new(Queue::Uploads, key, kinds, build_request.clone());
-            builder.send_again(invocation, &message, at).await?;
+        for (to_build, at) in later {
+            self.build_later(&to_build.module, at).await?;
         }
         Ok(true)
+    }
+
+    /// Sends messages for the pending build requests of a module, visible at `at`.
+    ///
+    /// A dirty mark keeps a build request that is pending, and this may be that of another delivery
+    /// of the event, which sends no message for it. So the messages name the requests that are
+    /// stored, and not the mark of this event.
+    async fn build_later(&self, module: &FiledModule, at: Timestamp) -> Result<(), Error> {
+        let UploadChanges {
+            builder,
+            invocation,
+        } = self.changes;
+        let keys = module.kinds.iter().map(|kind| module.key.entry(*kind));
+        let keys: Vec<_> = keys.collect();
+        let loaded = builder.records.load(&keys, Consistency::Strong).await?;
+        let mut requests: Vec<(Token, Vec<Kind>)> = Vec::new();
+        for (kind, stored) in module.kinds.iter().zip(&loaded) {
+            let entry = stored.as_ref().and_then(|stored| stored.item.entry());
+            let Some(request) = entry.and_then(Entry::build_request) else {
+                continue;
+            };
+            match requests.iter_mut().find(|(id, _)| *id == request.id) {
+                Some((_, kinds)) => kinds.push(*kind),
+                None => requests.push((request.id.clone(), vec![*kind])),
+            }
+        }
+        for (id, kinds) in requests {
+            let message = QueueMessage::new(Queue::Uploads, module.key.clone(), kinds, id);
+            builder.send_again(invocation, &message, at).await?;
+        }
+        Ok(())
     }
 
     /// Sends the message that continues an upload. Reading it did not fail, so the attempt is not
@@ -147,18 +168,12 @@ impl UploadChanges<'_> {
             let entries = partition
                 .iter()
                 .filter_map(|(_, stored)| stored.item.entry());
-            let mut requests = entries
+            let mut requested = entries
                 .filter(|entry| module.kinds.contains(&entry.kind()))
                 .filter_map(Entry::build_request);
-            let build_request = requests
-                .next()
-                .map(|build_request| build_request.id.clone());
+            let is_requested = requested.next().is_some();
             let has_files = presence::files(&partition) > 0;
-            Ok::<_, Fault>(build_request.map(|build_request| ToBuild {
-                module,
-                build_request,
-                has_files,
-            }))
+            Ok::<_, Fault>(is_requested.then_some(ToBuild { module, has_files }))
         });
         Ok(left.await?.into_iter().flatten().collect())
     }

@@ -85,10 +85,9 @@ impl UploadChanges<'_> {
         }
         let programs = companions::each_once(programs);
         let revoked = side_by_side(&programs, |program| async move {
-            let build_request = self.revoke_made(program, dif).await?;
+            self.revoke_made(program, dif).await?;
             Ok::<_, Fault>(ToBuild {
                 module: program.clone(),
-                build_request,
                 has_files: true,
             })
         });
@@ -96,31 +95,28 @@ impl UploadChanges<'_> {
         Ok(to_build)
     }
 
-    /// Revokes a DIF in the entries of a module. Returns the dirty mark, which is also the id of
-    /// the build request.
+    /// Revokes a DIF in the entries of a module.
     pub(super) async fn revoke_made(
         &self,
         module: &FiledModule,
         dif: &DifRef,
-    ) -> Result<Token, Fault> {
+    ) -> Result<(), Fault> {
         let dif = dif.clone();
         let revoke = |mark| Change::Revoke { dif, mark };
         self.mark(module, revoke).await
     }
 
-    /// Changes the entries of a module. Returns the dirty mark, which is also the id of the build
-    /// request.
+    /// Changes the entries of a module with a new dirty mark. Entries without a pending build
+    /// request get one whose id is the mark.
     pub(super) async fn mark(
         &self,
         module: &FiledModule,
         change: impl FnOnce(Token) -> Change,
-    ) -> Result<Token, Fault> {
-        let (mark, known) = (self.token(), &module.entries);
-        let change = change(mark.clone());
+    ) -> Result<(), Fault> {
+        let change = change(self.token());
         self.update()
-            .apply_all(&module.key, &module.kinds, &change, known)
-            .await?;
-        Ok(mark)
+            .apply_all(&module.key, &module.kinds, &change, &module.entries)
+            .await
     }
 
     /// Removes a DIF and everything made from it from a module.
@@ -150,17 +146,15 @@ impl UploadChanges<'_> {
                 false => companions::programs(&module.key, &partition),
             }));
         }
-        let build_request = self.revoke_made(&module, dif).await?;
+        self.revoke_made(&module, dif).await?;
         self.requeue_overflow(&module.key, &partition).await?;
         Ok(Revoked::Module(Box::new(ToBuild {
             module,
-            build_request,
             has_files: presence::files(&partition) > 0,
         })))
     }
 
-    /// Invalidates the entries that this DIF may serve. The dirty mark is also the id of the build
-    /// request.
+    /// Invalidates the entries that this DIF may serve.
     pub(super) async fn invalidate(
         &self,
         module: &FiledModule,
@@ -168,10 +162,9 @@ impl UploadChanges<'_> {
     ) -> Result<ToBuild, Fault> {
         let dif = dif.clone();
         let invalidate = |mark| Change::Invalidate { dif, mark };
-        let mark = self.mark(module, invalidate).await?;
+        self.mark(module, invalidate).await?;
         Ok(ToBuild {
             module: module.clone(),
-            build_request: mark,
             has_files: true,
         })
     }

@@ -1,0 +1,205 @@
+//! The gate of an instance: each call to a port waits here until the scheduler lets it pass.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::Moment;
+
+/// A call to a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Call {
+    /// An eventually consistent read of items.
+    LoadEventually,
+    /// A strongly consistent read of items.
+    LoadStrongly,
+    /// A read of a partition.
+    Query,
+    /// A conditional write of an item.
+    Replace,
+    /// A conditional removal of an item.
+    Remove,
+    /// A page of a scan.
+    Page,
+    /// A read of a blob.
+    GetBlob,
+    /// A write of a blob.
+    CreateBlob,
+    /// A removal of blobs.
+    DeleteBlobs,
+    /// A listing of blobs.
+    ListBlobs,
+    /// The signing of a URL, which is local.
+    PresignBlob,
+    /// A read of the etag of an upload.
+    StatDif,
+    /// A read of an upload.
+    ReadDif,
+    /// A listing of the uploads.
+    ListDifs,
+    /// Sending messages.
+    Send,
+    /// Sending a message that reconciles a key.
+    Reconcile,
+    /// A change of the visibility of a message.
+    RetryLater,
+    /// The inspection of a DIF by a parser.
+    Inspect,
+    /// The derivation of caches by a parser.
+    Derive,
+    /// The arrival of a response whose call took effect before.
+    Response,
+}
+
+impl Call {
+    /// Returns whether the call goes to a store or a queue, which may fail for a moment.
+    pub(super) fn is_remote(self) -> bool {
+        !matches!(
+            self,
+            Self::PresignBlob | Self::Inspect | Self::Derive | Self::Response
+        )
+    }
+
+    /// Returns whether the call changes something.
+    pub(super) fn writes(self) -> bool {
+        matches!(
+            self,
+            Self::Replace
+                | Self::Remove
+                | Self::CreateBlob
+                | Self::DeleteBlobs
+                | Self::Send
+                | Self::Reconcile
+                | Self::RetryLater
+        )
+    }
+}
+
+/// What happens to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fate {
+    /// It succeeds.
+    Succeeds,
+    /// It fails without an effect.
+    FailsBefore,
+    /// It has its effect, and its response is lost.
+    FailsAfter,
+    /// It is throttled, without an effect.
+    Throttled,
+    /// It has its effect, the response is lost, and the client of the store repeats it.
+    Repeated,
+    /// It has its effect now, and the response arrives after this time.
+    Late(Duration),
+    /// It fails after this time; whether it has its effect is the second value.
+    Silent(Duration, bool),
+    /// It reads what was stored this long ago, if the read is eventually consistent.
+    Stale(Duration),
+    /// The parser is killed.
+    ParserKilled,
+}
+
+/// The gate of one instance. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gate {
+    waiting: Arc<Mutex<Waiting>>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    calls: BTreeMap<u64, WaitingCall>,
+    registered: u64,
+}
+
+#[derive(Debug)]
+struct WaitingCall {
+    call: Call,
+    /// The call does not pass before this time.
+    not_before: Moment,
+    fate: Option<Fate>,
+    waker: Option<Waker>,
+}
+
+impl Gate {
+    /// Waits until the scheduler lets a call pass, at `not_before` at the earliest.
+    pub(super) async fn pass(&self, call: Call, not_before: Moment) -> Fate {
+        let id = {
+            let mut waiting = self.lock();
+            waiting.registered += 1;
+            let id = waiting.registered;
+            let call = WaitingCall {
+                call,
+                not_before,
+                fate: None,
+                waker: None,
+            };
+            waiting.calls.insert(id, call);
+            id
+        };
+        Passing { gate: self, id }.await
+    }
+
+    /// Returns the calls that may pass now, with their numbers.
+    pub(super) fn ready(&self, now: Moment) -> Vec<(u64, Call)> {
+        let waiting = self.lock();
+        let ready = waiting
+            .calls
+            .iter()
+            .filter(|(_, call)| call.fate.is_none() && call.not_before <= now);
+        ready.map(|(id, call)| (*id, call.call)).collect()
+    }
+
+    /// Returns the earliest time at which a waiting call may pass. Calls that were let pass do not
+    /// count: the invocation may do something else before it looks at them.
+    pub(super) fn earliest(&self) -> Option<Moment> {
+        let waiting = self.lock();
+        let calls = waiting.calls.values().filter(|call| call.fate.is_none());
+        calls.map(|call| call.not_before).min()
+    }
+
+    /// Lets a call pass.
+    pub(super) fn let_pass(&self, id: u64, fate: Fate) {
+        let waker = self.lock().calls.get_mut(&id).and_then(|call| {
+            call.fate = Some(fate);
+            call.waker.take()
+        });
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call that waits at a gate. Dropping it takes the call back.
+struct Passing<'a> {
+    gate: &'a Gate,
+    id: u64,
+}
+
+impl Future for Passing<'_> {
+    type Output = Fate;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Fate> {
+        let mut waiting = self.gate.lock();
+        match waiting.calls.get_mut(&self.id) {
+            Some(WaitingCall {
+                fate: Some(fate), ..
+            }) => Poll::Ready(*fate),
+            Some(call) => {
+                call.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Passing<'_> {
+    fn drop(&mut self) {
+        self.gate.lock().calls.remove(&self.id);
+    }
+}

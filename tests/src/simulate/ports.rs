@@ -1,0 +1,464 @@
+//! The ports of one instance: each call waits at the gate, meets its fate, and is recorded.
+
+use std::any::Any;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::FutureExt;
+use symdepot::adapters::parser::InProcessDeriver;
+use symdepot::cache::{DeriveJob, Derived, ItemKey, Revision, Stored, Transcoding};
+use symdepot::domain::{Cause, Inspection, Location, Missing, Written};
+use symdepot::ports::{
+    BlobPage, BlobStore, Consistency, Created, Cursor, Deriver, DifError, DifListing, DifPage,
+    DifReader, DifStat, Fault, FaultKind, NotDeleted, Page, ParseError, Parser, QueueMessage,
+    Queues, Received, ReconcileMessage, RecordStore, Removed, Replaced, Scratch, Segment,
+};
+
+use super::Moment;
+use super::describe;
+use super::gate::{Call, Fate, Gate};
+use super::stores::{Stores, Writer};
+use super::workload::KILLER;
+
+/// The ports of one instance.
+#[derive(Clone, Debug)]
+pub(super) struct Ports {
+    stores: Arc<Stores>,
+    gate: Gate,
+    /// Who calls, as the stores record it.
+    writer: Arc<Mutex<Writer>>,
+    deriver: InProcessDeriver,
+}
+
+/// Waits for a call of a memory adapter, which never waits.
+fn at_once<T>(call: impl Future<Output = T>) -> T {
+    call.now_or_never()
+        .unwrap_or_else(|| unreachable!("memory adapters do not wait"))
+}
+
+impl Ports {
+    pub(super) fn new(stores: Arc<Stores>, gate: Gate, writer: Writer) -> Self {
+        Self {
+            stores,
+            gate,
+            writer: Arc::new(Mutex::new(writer)),
+            deriver: InProcessDeriver::new(256 << 20),
+        }
+    }
+
+    /// Sets the id of the invocation that calls from now on.
+    pub(super) fn begin(&self, invocation: &str) {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        invocation.clone_into(&mut writer.invocation);
+    }
+
+    fn writer(&self) -> Writer {
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        writer.clone()
+    }
+
+    /// Makes a call as its fate says.
+    async fn call<T, E: From<Fault>>(
+        &self,
+        call: Call,
+        subject: impl Fn() -> String,
+        run: impl Fn(Duration) -> Result<T, E>,
+        result: impl Fn(&T) -> String,
+    ) -> Result<T, E> {
+        let fate = self.gate.pass(call, Moment::ZERO).await;
+        let fault = |detail: &str| {
+            let fault = Fault::new(FaultKind::Transient, format!("{call:?}, simulated"));
+            E::from(fault.caused_by(detail.to_owned()))
+        };
+        let note = |answer: &str| {
+            let name = self.writer().instance;
+            let what = format!("{call:?} {}", subject());
+            let line = match fate {
+                Fate::Succeeds => format!("{name}: {what} -> {answer}"),
+                _ => format!("{name}: {what} [{fate:?}] -> {answer}"),
+            };
+            self.stores.ledger().note(&line);
+        };
+        let run = |age| {
+            let done = run(age);
+            match &done {
+                Ok(value) => note(&result(value)),
+                Err(_) => note("refused"),
+            }
+            done
+        };
+        match fate {
+            Fate::Succeeds | Fate::ParserKilled => run(Duration::ZERO),
+            Fate::Stale(age) => run(age),
+            Fate::FailsBefore | Fate::Throttled => {
+                note("fails");
+                Err(fault("no effect"))
+            }
+            Fate::FailsAfter => {
+                run(Duration::ZERO)?;
+                Err(fault("its response is lost"))
+            }
+            Fate::Repeated => {
+                run(Duration::ZERO)?;
+                run(Duration::ZERO)
+            }
+            Fate::Late(time) => {
+                let done = run(Duration::ZERO);
+                self.gate
+                    .pass(Call::Response, self.stores.now() + time)
+                    .await;
+                done
+            }
+            Fate::Silent(time, has_effect) => {
+                if has_effect {
+                    run(Duration::ZERO)?;
+                } else {
+                    note("no response");
+                }
+                self.gate
+                    .pass(Call::Response, self.stores.now() + time)
+                    .await;
+                Err(fault("no response"))
+            }
+        }
+    }
+}
+
+fn count<T>(found: &[T]) -> String {
+    found.len().to_string()
+}
+
+#[async_trait]
+impl RecordStore for Ports {
+    async fn load(
+        &self,
+        keys: &[ItemKey],
+        consistency: Consistency,
+    ) -> Result<Vec<Option<Stored>>, Fault> {
+        let call = match consistency {
+            Consistency::Strong => Call::LoadStrongly,
+            Consistency::Eventual => Call::LoadEventually,
+        };
+        let stores = &self.stores;
+        self.call(
+            call,
+            || stores.ledger().labels.keys(keys),
+            |age| Ok(stores.load(keys, age)),
+            |found| describe::found(found),
+        )
+        .await
+    }
+
+    async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, Fault> {
+        let stores = &self.stores;
+        self.call(
+            Call::Query,
+            || stores.ledger().labels.partition(partition),
+            |_| at_once(stores.records.query(partition)),
+            |found| count(found),
+        )
+        .await
+    }
+
+    async fn replace(
+        &self,
+        key: &ItemKey,
+        expected: Option<&Revision>,
+        next: &Stored,
+    ) -> Result<Replaced, Fault> {
+        let stores = &self.stores;
+        self.call(
+            Call::Replace,
+            || {
+                let key = stores.ledger().labels.key(key);
+                format!("{key} ({})", describe::item(&next.item))
+            },
+            |_| stores.replace(&self.writer(), key, expected, next),
+            |replaced| match replaced {
+                Replaced::Done => "done".to_owned(),
+                Replaced::Lost(_) => "lost".to_owned(),
+            },
+        )
+        .await
+    }
+
+    async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, Fault> {
+        let stores = &self.stores;
+        self.call(
+            Call::Remove,
+            || stores.ledger().labels.key(key),
+            |_| stores.remove(&self.writer(), key, expected),
+            |removed| match removed {
+                Removed::Done => "done".to_owned(),
+                Removed::Lost(_) => "lost".to_owned(),
+            },
+        )
+        .await
+    }
+
+    async fn page(&self, segment: Segment, after: Option<&Cursor>) -> Result<Page, Fault> {
+        let stores = &self.stores;
+        self.call(
+            Call::Page,
+            || format!("{segment:?}"),
+            |_| at_once(stores.records.page(segment, after)),
+            |page| count(&page.items),
+        )
+        .await
+    }
+}
+
+#[async_trait]
+impl BlobStore for Ports {
+    async fn get(&self, path: &str, range: Option<Range<u64>>) -> Result<Option<Bytes>, Fault> {
+        let stores = &self.stores;
+        self.call(
+            Call::GetBlob,
+            || describe::path(path),
+            |_| at_once(stores.caches.get(path, range.clone())),
+            |found| {
+                let bytes = found.as_ref().map(Bytes::len);
+                bytes.map_or("absent".to_owned(), |bytes| format!("{bytes} bytes"))
+            },
+        )
+        .await
+    }
+
+    async fn create(&self, path: &str, body: Bytes) -> Result<Created, Fault> {
+        let stores = &self.stores;
+        self.call(
+            Call::CreateBlob,
+            || describe::path(path),
+            |_| stores.create(path, body.clone()),
+            |created| format!("{created:?}"),
+        )
+        .await
+    }
+
+    async fn delete_many(&self, paths: &[String]) -> Result<Vec<NotDeleted>, Fault> {
+        let stores = &self.stores;
+        self.call(
+            Call::DeleteBlobs,
+            || {
+                let paths: Vec<_> = paths.iter().map(|path| describe::path(path)).collect();
+                paths.join(", ")
+            },
+            |_| stores.delete_many(&self.writer(), paths),
+            |_| "done".to_owned(),
+        )
+        .await
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<BlobPage, Fault> {
+        let stores = &self.stores;
+        self.call(
+            Call::ListBlobs,
+            || prefix.to_owned(),
+            |_| at_once(stores.caches.list(prefix, after)),
+            |page| count(&page.blobs),
+        )
+        .await
+    }
+
+    async fn presign(
+        &self,
+        path: &str,
+        lifetime: Duration,
+        content_type: Option<&str>,
+    ) -> Result<String, Fault> {
+        let stores = &self.stores;
+        self.call(
+            Call::PresignBlob,
+            || describe::path(path),
+            |_| at_once(stores.caches.presign(path, lifetime, content_type)),
+            |_| "done".to_owned(),
+        )
+        .await
+    }
+}
+
+#[async_trait]
+impl DifReader for Ports {
+    async fn stat(&self, location: &Location) -> Result<DifStat, DifError> {
+        let stores = &self.stores;
+        self.call(
+            Call::StatDif,
+            || location.to_string(),
+            |_| at_once(stores.uploads.stat(location)),
+            |stat| format!("etag {}", describe::short(&stat.etag)),
+        )
+        .await
+    }
+
+    async fn read(
+        &self,
+        location: &Location,
+        etag: &str,
+        range: Range<u64>,
+    ) -> Result<Bytes, DifError> {
+        let stores = &self.stores;
+        self.call(
+            Call::ReadDif,
+            || format!("{location} etag {}", describe::short(etag)),
+            |_| at_once(stores.uploads.read(location, etag, range.clone())),
+            |bytes| format!("{} bytes", bytes.len()),
+        )
+        .await
+    }
+}
+
+#[async_trait]
+impl DifListing for Ports {
+    async fn list(&self, after: Option<&Location>) -> Result<DifPage, Fault> {
+        let stores = &self.stores;
+        self.call(
+            Call::ListDifs,
+            String::new,
+            |_| at_once(DifListing::list(&stores.uploads, after)),
+            |page| count(&page.difs),
+        )
+        .await
+    }
+}
+
+#[async_trait]
+impl Queues for Ports {
+    async fn send(&self, messages: &[QueueMessage], delay: Duration) -> Result<(), Fault> {
+        let stores = &self.stores;
+        self.call(
+            Call::Send,
+            || {
+                let messages: Vec<_> = messages.iter().map(describe::message).collect();
+                format!("{} after {} s", messages.join(", "), delay.as_secs())
+            },
+            |_| stores.send(messages, delay),
+            |()| "done".to_owned(),
+        )
+        .await
+    }
+
+    async fn reconcile(&self, message: &ReconcileMessage, delay: Duration) -> Result<(), Fault> {
+        let stores = &self.stores;
+        self.call(
+            Call::Reconcile,
+            || format!("{} after {} s", message.reconcile, delay.as_secs()),
+            |_| stores.reconcile(message, delay),
+            |()| "done".to_owned(),
+        )
+        .await
+    }
+
+    async fn retry_later(&self, received: &Received, delay: Duration) -> Result<(), Fault> {
+        let stores = &self.stores;
+        self.call(
+            Call::RetryLater,
+            || format!("message {} after {} s", received.receipt, delay.as_secs()),
+            |_| at_once(stores.queues.retry_later(received, delay)),
+            |()| "done".to_owned(),
+        )
+        .await
+    }
+}
+
+#[async_trait]
+impl Deriver for Ports {
+    fn reserve(&self, size: u64) -> Result<Box<dyn Scratch>, ParseError> {
+        Ok(Box::new(WatchedScratch {
+            inner: self.deriver.reserve(size)?,
+            kills: false,
+        }))
+    }
+
+    async fn open(
+        &self,
+        dif: Box<dyn Scratch>,
+        written: Written,
+    ) -> Result<Box<dyn Parser>, ParseError> {
+        let dif: Box<dyn Any> = dif;
+        let dif = dif
+            .downcast::<WatchedScratch>()
+            .map_err(|_| Fault::new(FaultKind::Bug, "a scratch space of another deriver"))?;
+        Ok(Box::new(SimulatedParser {
+            kills: dif.kills,
+            inner: self.deriver.open(dif.inner, written).await?,
+            ports: self.clone(),
+        }))
+    }
+}
+
+/// Scratch space that knows whether its file kills parsers.
+#[derive(Debug)]
+struct WatchedScratch {
+    inner: Box<dyn Scratch>,
+    kills: bool,
+}
+
+#[async_trait]
+impl Scratch for WatchedScratch {
+    async fn write_at(&mut self, offset: u64, bytes: Bytes) -> Result<(), Fault> {
+        let killer = KILLER.as_bytes();
+        self.kills |= bytes.windows(killer.len()).any(|window| window == killer);
+        self.inner.write_at(offset, bytes).await
+    }
+}
+
+/// A parser in this process, which takes the time that its fate says.
+#[derive(Debug)]
+struct SimulatedParser {
+    kills: bool,
+    inner: Box<dyn Parser>,
+    ports: Ports,
+}
+
+impl Ports {
+    /// Lets a parser work.
+    async fn parse(&self, call: Call, kills: bool) -> Result<(), ParseError> {
+        let fate = self.gate.pass(call, Moment::ZERO).await;
+        let fate = if kills { Fate::ParserKilled } else { fate };
+        let name = self.writer().instance;
+        self.stores
+            .ledger()
+            .note(&format!("{name}: {call:?} [{fate:?}]"));
+        match fate {
+            Fate::ParserKilled => {
+                let killed = Missing::new(Cause::Crashed, "the parser was killed, simulated");
+                Err(ParseError::Missing(killed))
+            }
+            Fate::Late(time) => {
+                let done = self.stores.now() + time;
+                self.gate.pass(Call::Response, done).await;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl Parser for SimulatedParser {
+    async fn inspect(&mut self) -> Result<Inspection, ParseError> {
+        self.ports.parse(Call::Inspect, false).await?;
+        self.inner.inspect().await
+    }
+
+    async fn derive(
+        &mut self,
+        object: usize,
+        jobs: &[DeriveJob],
+    ) -> Result<Vec<Result<Derived, Missing>>, ParseError> {
+        self.ports.parse(Call::Derive, self.kills).await?;
+        self.ports.stores.ledger().counts.builds += jobs.len() as u64;
+        self.inner.derive(object, jobs).await
+    }
+
+    async fn transcode(
+        &mut self,
+        object: usize,
+        transcoding: &Transcoding,
+    ) -> Result<Result<Bytes, Missing>, ParseError> {
+        self.inner.transcode(object, transcoding).await
+    }
+}

@@ -1,0 +1,410 @@
+//! The stores that all instances share, and the ledger of what happened to them.
+//!
+//! The ledger checks each write: what `docs/protocol.md` says always holds.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use symdepot::adapters::memory::{MemoryBlobs, MemoryDifs, MemoryQueues, MemoryRecords};
+use symdepot::cache::{Entry, Item, ItemKey, Ready, Revision, Stored, UploadState, violations};
+use symdepot::domain::{Sequencer, Timestamp};
+use symdepot::ports::{
+    BlobStore, Created, Fault, NotDeleted, QueueMessage, Queues, ReconcileMessage, RecordStore,
+    Removed, Replaced,
+};
+
+use super::describe::{self, Labels};
+use super::mistakes::Mistake;
+use super::trace::Trace;
+use super::{EPOCH, Moment};
+
+/// How long former items are kept, for reads that return the past.
+const PAST: Duration = Duration::from_secs(10);
+
+/// Who calls a port.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Writer {
+    /// The name of the instance.
+    pub(super) instance: String,
+    /// The id of its invocation.
+    pub(super) invocation: String,
+}
+
+/// What broke, in a run that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The property, as `docs/protocol.md` names it.
+    pub property: &'static str,
+    /// What was seen.
+    pub detail: String,
+}
+
+/// How often something happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Steps of the scheduler.
+    pub steps: u64,
+    /// Caches that were derived.
+    pub builds: u64,
+    /// Messages that were sent.
+    pub messages: u64,
+    /// Items that were written.
+    pub writes: u64,
+    /// Requests that were answered with a result.
+    pub answers: u64,
+    /// Requests that ended as pending.
+    pub pending: u64,
+    /// Invocations that ended with an error.
+    pub errors: u64,
+    /// Calls with an injected fault.
+    pub faults: u64,
+    /// Instances that were killed.
+    pub kills: u64,
+    /// Instances that were frozen.
+    pub freezes: u64,
+    /// Messages that were received too often.
+    pub dead_letters: u64,
+}
+
+impl Counts {
+    fn each(&mut self) -> [(&'static str, &mut u64); 11] {
+        let Self {
+            steps,
+            builds,
+            messages,
+            writes,
+            answers,
+            pending,
+            errors,
+            faults,
+            kills,
+            freezes,
+            dead_letters,
+        } = self;
+        [
+            ("steps", steps),
+            ("caches derived", builds),
+            ("messages sent", messages),
+            ("items written", writes),
+            ("requests answered", answers),
+            ("requests left pending", pending),
+            ("invocations that failed", errors),
+            ("faults of calls", faults),
+            ("instances killed", kills),
+            ("instances frozen", freezes),
+            ("dead letters", dead_letters),
+        ]
+    }
+
+    /// Adds the counts of another run.
+    pub(super) fn add(&mut self, mut other: Self) {
+        for ((_, sum), (_, count)) in self.each().into_iter().zip(other.each()) {
+            *sum += *count;
+        }
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut counts = *self;
+        let each = counts
+            .each()
+            .map(|(name, count)| format!("{name}: {count}"));
+        f.write_str(&each.join(", "))
+    }
+}
+
+/// What is known about the whole run.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    pub(super) now: Moment,
+    pub(super) trace: Trace,
+    pub(super) labels: Labels,
+    pub(super) counts: Counts,
+    pub(super) failure: Option<Failure>,
+    /// Blobs that were damaged on purpose.
+    pub(super) damaged: Vec<String>,
+    /// Events that the product applied: the key, the sequencer and the time.
+    pub(super) applied: Vec<(String, Sequencer, Moment)>,
+    past: BTreeMap<ItemKey, VecDeque<(Moment, Option<Stored>)>>,
+}
+
+impl Ledger {
+    /// Adds a line to the trace.
+    pub(super) fn note(&mut self, line: &str) {
+        let now = self.now;
+        self.trace.add(now, line);
+    }
+
+    /// Records that a property does not hold. Only the first failure counts.
+    pub(super) fn fail(&mut self, property: &'static str, detail: String) {
+        self.note(&format!("FAILED: {property}: {detail}"));
+        self.failure.get_or_insert(Failure { property, detail });
+    }
+}
+
+/// The stores that all instances share.
+#[derive(Debug)]
+pub(super) struct Stores {
+    pub(super) records: MemoryRecords,
+    pub(super) caches: MemoryBlobs,
+    pub(super) uploads: MemoryDifs,
+    pub(super) queues: MemoryQueues,
+    pub(super) mistake: Option<Mistake>,
+    ledger: Mutex<Ledger>,
+}
+
+impl Stores {
+    pub(super) fn new(mistake: Option<Mistake>, trace: Trace) -> Self {
+        Self {
+            records: MemoryRecords::new(),
+            caches: MemoryBlobs::new(),
+            uploads: MemoryDifs::new(),
+            queues: MemoryQueues::new(),
+            mistake,
+            ledger: Mutex::new(Ledger {
+                trace,
+                ..Ledger::default()
+            }),
+        }
+    }
+
+    /// Returns the ledger. The guard must not be held during a call to these stores.
+    pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        self.ledger().now
+    }
+
+    /// Sets the time.
+    pub(super) fn set_now(&self, now: Moment) {
+        self.ledger().now = now;
+        let at = Timestamp::from_secs((EPOCH + now).as_secs());
+        self.caches.set_now(at);
+        self.uploads.set_now(at);
+    }
+
+    /// Returns every entry.
+    pub(super) fn entries(&self) -> Vec<Entry> {
+        let items = self.records.items().into_iter();
+        let entries = items.filter_map(|(_, stored)| match stored.item {
+            Item::Entry(entry) => Some(entry),
+            _ => None,
+        });
+        entries.collect()
+    }
+
+    /// Reads items as they were `age` ago.
+    pub(super) fn load(&self, keys: &[ItemKey], age: Duration) -> Vec<Option<Stored>> {
+        let ledger = self.ledger();
+        let at = ledger.now.saturating_sub(age);
+        let as_of = |key: &ItemKey| {
+            let former = ledger.past.get(key).into_iter().flatten();
+            let mut former = former.filter(|(replaced_at, _)| !age.is_zero() && *replaced_at > at);
+            match former.next() {
+                Some((_, stored)) => stored.clone(),
+                None => self.records.peek(key),
+            }
+        };
+        let loaded = keys.iter().map(as_of).collect();
+        match self.mistake {
+            Some(mistake) => mistake.loaded(self, keys, loaded),
+            None => loaded,
+        }
+    }
+
+    /// Writes an item, and checks what changed.
+    pub(super) fn replace(
+        &self,
+        writer: &Writer,
+        key: &ItemKey,
+        expected: Option<&Revision>,
+        next: &Stored,
+    ) -> Result<Replaced, Fault> {
+        let before = self.records.peek(key);
+        let mut next = next.clone();
+        let mut expected = expected.cloned();
+        if let Some(mistake) = self.mistake {
+            if mistake.forgets_write(&next.item) {
+                return Ok(Replaced::Done);
+            }
+            next.item = mistake.altered(before.as_ref().map(|before| &before.item), next.item);
+            if mistake == Mistake::WritesIgnoreRevisions {
+                expected = before.as_ref().map(|before| before.revision.clone());
+            }
+        }
+        let replaced = ready_now(self.records.replace(key, expected.as_ref(), &next))?;
+        if replaced == Replaced::Done {
+            let mut ledger = self.ledger();
+            ledger.counts.writes += 1;
+            ledger.remember(key, before.clone());
+            if let Item::Upload(upload) = &next.item
+                && upload.state != UploadState::Pending
+            {
+                let applied = (upload.key.clone(), upload.sequencer.clone(), ledger.now);
+                ledger.applied.push(applied);
+            }
+            drop(ledger);
+            if let Item::Entry(entry) = &next.item {
+                let before = before.as_ref().and_then(|before| before.item.entry());
+                self.check_entry(writer, key, before, entry);
+            }
+        } else if self.mistake == Some(Mistake::LostRacesCountAsDone) {
+            return Ok(Replaced::Done);
+        }
+        Ok(replaced)
+    }
+
+    /// Removes an item.
+    pub(super) fn remove(
+        &self,
+        _: &Writer,
+        key: &ItemKey,
+        expected: &Revision,
+    ) -> Result<Removed, Fault> {
+        let before = self.records.peek(key);
+        let mut expected = expected.clone();
+        if let (Some(mistake), Some(before)) = (self.mistake, &before) {
+            if mistake.forgets_removal(&before.item) {
+                return Ok(Removed::Done);
+            }
+            if mistake == Mistake::RemovalsIgnoreRevisions {
+                expected = before.revision.clone();
+            }
+        }
+        let removed = ready_now(self.records.remove(key, &expected))?;
+        if removed == Removed::Done && before.is_some() {
+            let mut ledger = self.ledger();
+            ledger.counts.writes += 1;
+            ledger.remember(key, before);
+        }
+        Ok(removed)
+    }
+
+    /// Writes a blob.
+    pub(super) fn create(&self, path: &str, body: Bytes) -> Result<Created, Fault> {
+        if self.mistake == Some(Mistake::BlobsAreNotStored) {
+            return Ok(Created::New);
+        }
+        ready_now(self.caches.create(path, body))
+    }
+
+    /// Removes blobs that no record may name.
+    pub(super) fn delete_many(
+        &self,
+        writer: &Writer,
+        paths: &[String],
+    ) -> Result<Vec<NotDeleted>, Fault> {
+        for entry in self.entries() {
+            let mut named = states(&entry).filter(|ready| paths.contains(&ready.blob.path));
+            if let Some(ready) = named.next() {
+                let blob = describe::path(&ready.blob.path);
+                let text = describe::entry(&entry);
+                let by = &writer.instance;
+                let detail = format!("{by} deletes {blob}, which is in use: {text}");
+                self.ledger().fail("7: no live blob is deleted", detail);
+            }
+        }
+        ready_now(self.caches.delete_many(paths))
+    }
+
+    pub(super) fn send(&self, messages: &[QueueMessage], delay: Duration) -> Result<(), Fault> {
+        let messages: Vec<QueueMessage> = match self.mistake {
+            Some(mistake) => mistake.sent(messages),
+            None => messages.to_vec(),
+        };
+        self.ledger().counts.messages += messages.len() as u64;
+        ready_now(self.queues.send(&messages, delay))
+    }
+
+    pub(super) fn reconcile(
+        &self,
+        message: &ReconcileMessage,
+        delay: Duration,
+    ) -> Result<(), Fault> {
+        self.ledger().counts.messages += 1;
+        ready_now(self.queues.reconcile(message, delay))
+    }
+
+    /// Checks a change of an entry.
+    fn check_entry(&self, writer: &Writer, key: &ItemKey, before: Option<&Entry>, entry: &Entry) {
+        let mut failures: Vec<(&'static str, String)> = violations(entry)
+            .into_iter()
+            .map(|violation| ("an invariant of an entry", violation.to_owned()))
+            .collect();
+        if entry.module().entry(entry.kind()) != *key {
+            failures.push(("3: the key of an entry", "it is another's".to_owned()));
+        }
+        let former: Vec<&Ready> = before.into_iter().flat_map(states).collect();
+        for ready in states(entry) {
+            if former
+                .iter()
+                .any(|known| known.blob.path == ready.blob.path)
+            {
+                continue;
+            }
+            let blob = self.caches.peek(&ready.blob.path);
+            let is_damaged = self.ledger().damaged.contains(&ready.blob.path);
+            if !is_damaged && blob.is_none_or(|blob| blob.len() as u64 != ready.blob.bytes) {
+                failures.push(("1: a state is published with its blob", String::new()));
+            }
+            let lease = before.and_then(Entry::lease);
+            if lease.is_none_or(|lease| lease.holder != writer.invocation) {
+                let held = lease.map_or("nobody", |lease| &lease.holder);
+                let detail = format!("{held} has the lease, {} publishes", writer.invocation);
+                failures.push(("2: only the holder of the lease publishes", detail));
+            }
+        }
+        if let (Some(was), Some(is)) = (before.and_then(Entry::ready), entry.ready())
+            && was.version == is.version
+            && is.rank > was.rank
+        {
+            let detail = format!("rank {} after {}", is.rank.as_u8(), was.rank.as_u8());
+            failures.push(("2: a worse state never replaces a better one", detail));
+        }
+        let is_build_end = before.is_some_and(|before| {
+            let held = before
+                .lease()
+                .filter(|lease| lease.holder == writer.invocation);
+            held.is_some() && entry.lease().is_none() && before.dirty() == entry.dirty()
+        });
+        if is_build_end && !former.is_empty() && states(entry).next().is_none() {
+            failures.push(("4: a failed build never removes a state", String::new()));
+        }
+        if let Some((property, detail)) = failures.into_iter().next() {
+            let module = describe::module(entry.module());
+            let text = describe::entry(entry);
+            let by = &writer.instance;
+            let detail = format!("{module} {} by {by}: {detail}: {text}", entry.kind());
+            self.ledger().fail(property, detail);
+        }
+    }
+}
+
+impl Ledger {
+    fn remember(&mut self, key: &ItemKey, before: Option<Stored>) {
+        let now = self.now;
+        let past = self.past.entry(key.clone()).or_default();
+        while past.front().is_some_and(|(at, _)| *at + PAST < now) {
+            past.pop_front();
+        }
+        past.push_back((now, before));
+    }
+}
+
+/// Returns the states of an entry.
+pub(super) fn states(entry: &Entry) -> impl Iterator<Item = &Ready> {
+    entry.ready().into_iter().chain(entry.older())
+}
+
+/// Waits for a call of a memory adapter, which never waits.
+fn ready_now<T>(call: impl Future<Output = T>) -> T {
+    call.now_or_never()
+        .unwrap_or_else(|| unreachable!("memory adapters do not wait"))
+}

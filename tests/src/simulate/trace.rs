@@ -1,0 +1,62 @@
+//! The trace of a run: one line for each step, and a hash over all lines.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fmt::Write;
+use std::hash::Hasher;
+
+use super::Moment;
+
+/// The lines of a run. Lines are kept only on request, because a long run has millions.
+#[derive(Debug)]
+pub(super) struct Trace {
+    hasher: DefaultHasher,
+    lines: Option<Vec<String>>,
+    buffer: String,
+}
+
+impl Default for Trace {
+    fn default() -> Self {
+        Self::new(false)
+    }
+}
+
+impl Trace {
+    /// Returns an empty trace.
+    pub(super) fn new(keeps_lines: bool) -> Self {
+        Self {
+            // Its keys are fixed, unlike those of `RandomState`.
+            hasher: DefaultHasher::new(),
+            lines: keeps_lines.then(Vec::new),
+            buffer: String::new(),
+        }
+    }
+
+    /// Adds a line.
+    pub(super) fn add(&mut self, now: Moment, line: &str) {
+        self.buffer.clear();
+        let seconds = now.as_secs();
+        let (days, hours) = (seconds / 86_400, seconds / 3600 % 24);
+        let (minutes, seconds) = (seconds / 60 % 60, seconds % 60);
+        let micros = now.subsec_micros();
+        let written = write!(
+            self.buffer,
+            "{days}d {hours:02}:{minutes:02}:{seconds:02}.{micros:06} {line}"
+        );
+        debug_assert!(written.is_ok());
+        self.hasher.write(self.buffer.as_bytes());
+        self.hasher.write_u8(b'\n');
+        if let Some(lines) = &mut self.lines {
+            lines.push(self.buffer.clone());
+        }
+    }
+
+    /// Returns the hash of all lines so far.
+    pub(super) fn hash(&self) -> u64 {
+        self.hasher.finish()
+    }
+
+    /// Takes the lines, if they were kept.
+    pub(super) fn take_lines(&mut self) -> Vec<String> {
+        self.lines.take().unwrap_or_default()
+    }
+}

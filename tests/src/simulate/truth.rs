@@ -1,0 +1,177 @@
+//! The reference: which files exist and existed, and which names a response may contain.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use symdepot::domain::{Scope, Sequencer};
+
+use super::Moment;
+use super::workload::{File, Offer, Symbols, module_key};
+
+/// A removed file is in no response after this time (`docs/protocol.md`, "What always holds", 4).
+const WITHDRAWN_WITHIN: Duration = Duration::from_secs(60);
+
+/// The files of the uploads bucket, now and before.
+#[derive(Debug, Default)]
+pub(super) struct Truth {
+    files: BTreeMap<String, File>,
+    /// Where a function is, or was, by its name.
+    held: BTreeMap<String, Vec<Held>>,
+    /// When a file of a module was last uploaded or removed.
+    changed_at: BTreeMap<usize, Moment>,
+}
+
+/// A file that has, or had, a function.
+#[derive(Debug)]
+struct Held {
+    key: String,
+    /// The sequencer of its removal.
+    removed: Option<Sequencer>,
+    /// When the product had applied the removal.
+    withdrawn_at: Option<Moment>,
+}
+
+impl Truth {
+    /// Puts a file in place of another one, or removes one.
+    pub(super) fn change(
+        &mut self,
+        key: &str,
+        file: Option<&File>,
+        sequencer: &Sequencer,
+        now: Moment,
+    ) {
+        let former = match file {
+            Some(file) => self.files.insert(key.to_owned(), file.clone()),
+            None => self.files.remove(key),
+        };
+        for symbols in former.iter().chain(file).flat_map(File::symbols) {
+            self.changed_at.insert(symbols.module, now);
+        }
+        if former.as_ref() == file {
+            return;
+        }
+        for held in self.held.values_mut().flatten() {
+            if held.key == key && held.removed.is_none() {
+                held.removed = Some(sequencer.clone());
+            }
+        }
+        for symbols in file.into_iter().flat_map(File::symbols) {
+            let held = Held {
+                key: key.to_owned(),
+                removed: None,
+                withdrawn_at: None,
+            };
+            self.held.entry(symbols.function()).or_default().push(held);
+        }
+    }
+
+    /// Returns whether a key has a file.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.files.contains_key(key)
+    }
+
+    /// Records that the product has applied an event of a key.
+    pub(super) fn applied(&mut self, key: &str, sequencer: &Sequencer, now: Moment) {
+        for held in self.held.values_mut().flatten() {
+            let is_done = held
+                .removed
+                .as_ref()
+                .is_some_and(|removed| removed <= sequencer);
+            if held.key == key && is_done && held.withdrawn_at.is_none() {
+                held.withdrawn_at = Some(now);
+            }
+        }
+    }
+
+    /// Returns why a response to a request that began at `began` must not contain a name; `None` if
+    /// it may.
+    pub(super) fn objection(
+        &self,
+        name: &str,
+        module: usize,
+        scope: &str,
+        began: Moment,
+    ) -> Option<(&'static str, String)> {
+        if !name.starts_with(&format!("module{module}_")) {
+            let detail = format!("module {module} has the name {name}");
+            return Some(("3: the bytes of another module", detail));
+        }
+        let scope: Scope = scope.parse().unwrap_or_default();
+        let readable = scope.readable();
+        let held: Vec<&Held> = self.held.get(name).into_iter().flatten().collect();
+        let mut visible = held
+            .iter()
+            .filter(|held| Scope::of_key(&held.key).is_some_and(|scope| readable.contains(&scope)));
+        if visible.clone().next().is_none() {
+            let detail = format!("a request of {scope} has the name {name}");
+            return Some(("3: the bytes of another scope", detail));
+        }
+        let is_allowed = |held: &&&Held| {
+            held.withdrawn_at
+                .is_none_or(|at| at + WITHDRAWN_WITHIN >= began)
+        };
+        match visible.any(|held| is_allowed(&held)) {
+            true => None,
+            false => Some((
+                "4: a removed file disappears within 60 s",
+                format!("{name} in scope {scope}"),
+            )),
+        }
+    }
+
+    /// Returns the names that a request of a scope may get for a module: those of the best files,
+    /// the very best first. Empty if there is none. Files whose key is `given_up` do not count.
+    pub(super) fn best(&self, scope: &str, module: usize, given_up: &[String]) -> Vec<String> {
+        let scope: Scope = scope.parse().unwrap_or_default();
+        let places = scope.readable();
+        // A file that kills its parser when one object is derived kills it for each object.
+        let kills = |file: &File| file.symbols().iter().any(|symbols| symbols.kills);
+        let files = self.files.iter();
+        let usable = files.filter(|(key, file)| !kills(file) && !given_up.contains(key));
+        let candidates = usable.flat_map(|(key, file)| {
+            let place = Scope::of_key(key).and_then(|of| places.iter().position(|at| *at == of));
+            let symbols = file.symbols().iter();
+            let symbols = symbols.filter(|symbols| symbols.module == module);
+            symbols.map(move |symbols| (symbols.offer, place, key, *symbols))
+        });
+        let visible = candidates.filter(|(_, place, _, _)| place.is_some());
+        let mut visible: Vec<(Offer, _, _, Symbols)> = visible.collect();
+        visible.sort();
+        let best = visible.first().map(|(offer, place, _, _)| (*offer, *place));
+        visible.retain(|(offer, place, _, _)| Some((*offer, *place)) == best);
+        let best = visible.into_iter();
+        best.map(|(_, _, _, symbols)| symbols.function()).collect()
+    }
+
+    /// Returns when a file of a module was last uploaded or removed.
+    pub(super) fn changed_at(&self, module: usize) -> Moment {
+        self.changed_at.get(&module).copied().unwrap_or_default()
+    }
+
+    /// Returns the keys of the files of the module with this partition.
+    pub(super) fn keys_of(&self, partition: &str) -> Vec<&str> {
+        let is_of_it = |key: &str, symbols: &Symbols| {
+            let scope = key.split_once('/').map(|(scope, _)| scope);
+            scope.is_some_and(|scope| module_key(scope, symbols.module).partition() == partition)
+        };
+        let files = self.files.iter();
+        let of_it = files.filter(|(key, file)| {
+            let mut symbols = file.symbols().iter();
+            symbols.any(|symbols| is_of_it(key, symbols))
+        });
+        of_it.map(|(key, _)| &**key).collect()
+    }
+
+    /// Returns the partitions of the modules that have files, in each scope.
+    pub(super) fn modules_with_files(&self) -> Vec<String> {
+        let mut partitions = Vec::new();
+        for (key, file) in &self.files {
+            let Some((scope, _)) = key.split_once('/') else {
+                continue;
+            };
+            let symbols = file.symbols().iter();
+            partitions.extend(symbols.map(|symbols| module_key(scope, symbols.module).partition()));
+        }
+        partitions
+    }
+}

@@ -1,0 +1,100 @@
+//! Simulations of a fleet: the same seed gives the same run, the product passes, and planted
+//! mistakes are found. `make simulate` runs many more seeds.
+
+use symdepot_tests::simulate::{Mistake, Plan, Run, run, shrink};
+
+/// The seeds of `make test`.
+const SEEDS: u64 = 120;
+
+/// The most seeds that are tried to find a planted mistake.
+const SEEDS_OF_A_MISTAKE: u64 = 200;
+
+/// Seeds that found something in an earlier version of the product, and what.
+const KEPT: [(u64, &str); 4] = [
+    (
+        26,
+        "a build was left to a message that named another build request",
+    ),
+    (526, "an event that was overtaken revokes late"),
+    (
+        843,
+        "the better file was never tried again after its parser was killed once",
+    ),
+    (858, "a lease is extended while the work under it waits"),
+];
+
+fn run_of(seed: u64) -> Run {
+    run(&Plan::of_seed(seed, 1.0), false)
+}
+
+/// Fails with the story of a seed.
+fn tell(seed: u64) -> ! {
+    let (plan, story) = shrink(&Plan::of_seed(seed, 1.0));
+    let failure = story.failure;
+    panic!(
+        "seed {seed}, {plan}:\n{}\n{failure:?}",
+        story.lines.join("\n")
+    );
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    for seed in 1..6 {
+        let plan = Plan::of_seed(seed, 1.0);
+        let (first, second) = (run(&plan, true), run(&plan, true));
+        assert_eq!(first.lines, second.lines, "seed {seed}");
+        assert_eq!(first, second, "seed {seed}");
+    }
+}
+
+#[test]
+fn seeds_differ() {
+    assert_ne!(run_of(1).hash, run_of(2).hash);
+}
+
+#[test]
+fn what_always_holds_holds_in_simulated_fleets() {
+    for seed in 1..=SEEDS {
+        if run_of(seed).failure.is_some() {
+            tell(seed);
+        }
+    }
+}
+
+#[test]
+fn seeds_that_found_something_pass() {
+    for (seed, _) in KEPT {
+        if run_of(seed).failure.is_some() {
+            tell(seed);
+        }
+    }
+}
+
+#[test]
+fn planted_mistakes_are_found() {
+    let is_found = |mistake: &Mistake| {
+        (1..=SEEDS_OF_A_MISTAKE).any(|seed| {
+            let mut plan = Plan::of_seed(seed, 1.0);
+            plan.mistake = Some(*mistake);
+            run(&plan, false).failure.is_some()
+        })
+    };
+    let left: Vec<Mistake> = Mistake::ALL
+        .into_iter()
+        .filter(|mistake| !is_found(mistake))
+        .collect();
+    assert_eq!(left, []);
+}
+
+#[test]
+fn a_story_is_shorter_than_the_run_that_it_comes_from() {
+    let mut plan = Plan::of_seed(1, 1.0);
+    plan.mistake = Some(Mistake::RevokedStatesStay);
+    let whole = run(&plan, true);
+    let (smaller, story) = shrink(&plan);
+    assert!(smaller.actions() < plan.actions() / 4, "{smaller}");
+    assert_eq!(
+        story.failure.map(|failure| failure.property),
+        whole.failure.map(|failure| failure.property)
+    );
+}

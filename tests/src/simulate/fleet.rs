@@ -877,7 +877,7 @@ impl Fleet {
         }
     }
 
-    /// Returns the keys of the files that nobody could read in several attempts. With faults, these
+    /// Returns the keys of the files that no attempt could read. With faults, these
     /// may be good ones.
     fn given_up(&self) -> Vec<String> {
         if self.settled_within().is_some() {

@@ -238,3 +238,7 @@ pub(crate) async fn wanted(call: Call, ListQuery(query): ListQuery) -> Result<Re
     let wanted = call.symbolicator.wanted(&query.scope, query.page).await?;
     Ok(Json(wanted).into_response())
 }
+
+pub(crate) async fn about() -> Response {
+    Json(flows::about::about()).into_response()
+}

@@ -18,7 +18,7 @@ struct Route {
     method: fn() -> MethodRouter<Arc<Symbolicator>>,
 }
 
-const ROUTES: [Route; 7] = [
+const ROUTES: [Route; 8] = [
     Route {
         path: "/symbolicate",
         examples: &["POST /symbolicate"],
@@ -48,6 +48,11 @@ const ROUTES: [Route; 7] = [
         path: "/wanted",
         examples: &["GET /wanted"],
         method: || get(handler::wanted),
+    },
+    Route {
+        path: "/about",
+        examples: &["GET /about"],
+        method: || get(handler::about),
     },
     Route {
         path: "/healthcheck",

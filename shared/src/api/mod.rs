@@ -1,7 +1,9 @@
 //! Wire formats, one module per protocol: request and response types, without handling logic.
 
+pub mod about;
 pub mod advice;
 pub mod explain;
 pub mod limits;
+pub mod report;
 pub mod symbolicator;
 pub mod symcache_http;

@@ -12,6 +12,7 @@
 //! Every write of a record goes through [`Update`]. [`Invocation`] provides the clock and the
 //! randomness; `runtime` creates it.
 
+pub mod about;
 pub mod build;
 mod build_requests;
 mod copies;

@@ -1,6 +1,7 @@
 //! Hostile files: each gets a result, and no process crashes.
 
 use serde_json::json;
+use symdepot::api::report;
 use symdepot::cache::UploadState;
 use symdepot::{debuginfo, symbolicate};
 use symdepot_tests::harness::{World, hostile_files, in_module};
@@ -78,7 +79,7 @@ type FuzzTarget = (&'static str, fn(&[u8]));
 
 #[test]
 fn the_seeds_of_the_fuzz_targets_cause_no_panic() {
-    let targets: [FuzzTarget; 11] = [
+    let targets: [FuzzTarget; 12] = [
         ("footer", debuginfo::hostile::footer),
         ("index", debuginfo::hostile::index),
         ("slice", debuginfo::hostile::slice),
@@ -89,6 +90,7 @@ fn the_seeds_of_the_fuzz_targets_cause_no_panic() {
         ("breakpad", debuginfo::hostile::dif),
         ("name", symbolicate::hostile::name),
         ("request", symbolicate::hostile::request),
+        ("report", report::hostile::report),
         ("source", symbolicate::hostile::source),
     ];
     for (target, call) in targets {

@@ -18,6 +18,7 @@ mod oracles;
 mod pruning;
 mod reference;
 mod regressions;
+mod reports;
 mod requests;
 mod sections;
 mod servers;

@@ -108,6 +108,9 @@ const KIND_ONLY: &str = "crate::cache::Kind";
 
 const NO_ASYNC: [&str; 5] = ["domain", "api", "cache", "debuginfo", "symbolicate"];
 
+/// The modules of the crate that the program for the terminal may use: it is a client.
+const CLI_MAY_USE: [&str; 3] = ["api", "debuginfo", "domain"];
+
 const REMEDY: &str = "move the code to a layer that may use it, or pass the value in; see the table in ARCHITECTURE.md";
 
 fn is_exception(file: &str, text: &str) -> bool {
@@ -222,6 +225,28 @@ fn functions_use_flows_and_no_stores() {
                         format!("{file}:{}", line.number),
                         rule,
                         "do it in `flows` or `runtime`",
+                    );
+                }
+            }
+        }
+    }
+    problems.report();
+}
+
+#[test]
+fn the_program_for_the_terminal_is_a_client() {
+    let mut problems = Problems::default();
+    for file in sources("infra/cli/") {
+        for line in code(&file) {
+            for name in named(&line.text, "symdepot::") {
+                if !CLI_MAY_USE.contains(&name) {
+                    problems.add(
+                        format!("{file}:{}", line.number),
+                        format!(
+                            "the program for the terminal may not use `{name}`: {}",
+                            line.text
+                        ),
+                        "ask the service over HTTP",
                     );
                 }
             }

@@ -10,7 +10,7 @@ use syn::visit::{self, Visit};
 use crate::project::{Problems, read, sources};
 
 /// The crates whose structure is checked, by their source directories.
-const CRATES: [&str; 2] = ["shared/src", "infra/local/src"];
+const CRATES: [&str; 3] = ["shared/src", "infra/local/src", "infra/cli/src"];
 
 /// The maximum number of lines of a file, without the tests at its end.
 const MAX_FILE_LINES: usize = 600;

@@ -1,0 +1,156 @@
+//! The arguments of the program.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use crate::given::ModuleArgument;
+
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed; 2 wrong arguments; 3 done, but frames have no names or problems were found; 4 the service is still working on it";
+
+/// Symbolicates crash reports of any format, checks debug files, and explains what a service has
+#[derive(Debug, Parser)]
+#[command(name = "symdepot", version, after_help = EXIT_CODES)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) service: ServiceArguments,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Which service to ask.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ServiceArguments {
+    /// The address of the service. Requests to addresses of API Gateway are signed
+    #[arg(long, global = true, env = "SYMDEPOT_URL", hide_env_values = true)]
+    pub(crate) url: Option<String>,
+    /// Whose uploads to read, before the global ones
+    #[arg(long, global = true, env = "SYMDEPOT_SCOPE", hide_env_values = true)]
+    pub(crate) scope: Option<String>,
+    /// The profile in config.toml that has the address and the scope
+    #[arg(long, global = true, env = "SYMDEPOT_PROFILE", hide_env_values = true)]
+    pub(crate) profile: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Symbolicates a crash report: its format is recognised
+    Symbolicate(SymbolicateArguments),
+    /// Shows the ids, contents and problems of debug files, as the service reads them
+    Check(CheckArguments),
+    /// Prints the paths of the files that have an id
+    Find(FindArguments),
+    /// Explains what the service knows about a module or an upload
+    Explain(ExplainArguments),
+    /// Shows how far the current converter is rolled out
+    Rollout(ListFormat),
+    /// Lists the PDBs that clients wanted and the service cannot convert
+    Wanted(ListFormat),
+    /// Checks the settings, the connection, the clock and the permissions
+    Doctor,
+    /// Prints the completions for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Prints the manual page
+    Man,
+    /// Inspects one file in this process, which `check` starts under limits
+    #[command(hide = true)]
+    InspectFile(InspectFileArguments),
+}
+
+/// How to print the result of `symbolicate`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    #[default]
+    Human,
+    /// The report with names in its frames; everything else byte for byte
+    Text,
+    /// Tables in Markdown
+    Markdown,
+    /// For programs
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SymbolicateArguments {
+    /// The report; `-` for standard input
+    pub(crate) file: PathBuf,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: Format,
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format")]
+    pub(crate) json: bool,
+    /// What the report does not say about a module: its build id or debug id, and its load address
+    /// (repeatable)
+    #[arg(long = "module", value_name = "NAME=ID[@BASE]")]
+    pub(crate) modules: Vec<ModuleArgument>,
+    /// Do not read the modules of the report on this machine for ids that the report lacks
+    #[arg(long)]
+    pub(crate) no_local: bool,
+    /// How long to wait for the service, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    pub(crate) wait: u64,
+}
+
+impl SymbolicateArguments {
+    pub(crate) fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.format }
+    }
+}
+
+/// What a file must have to pass `check`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Requirement {
+    /// Functions with lines
+    Debug,
+    /// Unwind information
+    Unwind,
+    /// Source files
+    Sources,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArguments {
+    /// Files, and folders to search for debug files
+    #[arg(required = true)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// What every object must have (separated by commas)
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub(crate) require: Vec<Requirement>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FindArguments {
+    /// Debug ids or code ids, and the files and folders to search (default: this folder)
+    #[arg(required = true, value_name = "ID|PATH")]
+    pub(crate) values: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArguments {
+    /// A debug id, a code id, or the key of an upload (which contains a slash)
+    #[arg(value_name = "ID|KEY")]
+    pub(crate) subject: String,
+    #[command(flatten)]
+    pub(crate) format: ListFormat,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct ListFormat {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectFileArguments {
+    pub(crate) file: PathBuf,
+}

@@ -1,0 +1,225 @@
+//! `check`: what is in debug files, as the service reads them, and what is wrong with them.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use indicatif::ProgressBar;
+use serde_json::{Value, json};
+use symdepot::api::advice::Advice;
+use symdepot::domain::{CompanionId, Features, Inspection, ObjectMeta};
+
+use crate::arguments::{CheckArguments, Requirement};
+use crate::error::CliError;
+use crate::{Exit, Output, files, inspection, view};
+
+/// What was found out about a file.
+struct Checked {
+    path: String,
+    objects: Vec<ObjectMeta>,
+    /// What is wrong with each object, and with the file.
+    problems: Vec<Problem>,
+}
+
+struct Problem {
+    /// The index of the object; `None` for the whole file.
+    object: Option<usize>,
+    cause: &'static str,
+    text: String,
+}
+
+pub(crate) fn run(arguments: &CheckArguments) -> Result<Output, CliError> {
+    let found = files::search(&arguments.paths)?;
+    let bar = ProgressBar::new(found.files.len() as u64);
+    let mut checked = Vec::new();
+    for path in &found.files {
+        bar.inc(1);
+        checked.push(check(path, &arguments.require));
+    }
+    bar.finish_and_clear();
+    let with_problems = checked
+        .iter()
+        .filter(|file| !file.problems.is_empty())
+        .count();
+    let text = match arguments.json {
+        true => json_of(&checked, found.others),
+        false => text_of(&checked, found.others, with_problems),
+    };
+    let exit = if with_problems > 0 || checked.is_empty() {
+        Exit::Incomplete
+    } else {
+        Exit::Done
+    };
+    Ok(Output {
+        text: text.into(),
+        exit,
+    })
+}
+
+fn check(path: &Path, require: &[Requirement]) -> Checked {
+    let shown = path.display().to_string();
+    match inspection::inspect(path) {
+        Ok(inspection) => Checked {
+            path: shown,
+            problems: problems_of(&inspection, require),
+            objects: inspection.objects,
+        },
+        Err(text) => Checked {
+            path: shown,
+            objects: Vec::new(),
+            problems: vec![Problem {
+                object: None,
+                cause: "unreadable",
+                text,
+            }],
+        },
+    }
+}
+
+fn problems_of(inspection: &Inspection, require: &[Requirement]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for object in &inspection.objects {
+        let mut add = |cause, text: String| {
+            problems.push(Problem {
+                object: Some(object.index),
+                cause,
+                text,
+            });
+        };
+        let ObjectMeta {
+            file_type,
+            features,
+            code_id,
+            fault,
+            ..
+        } = object;
+        let advice = Advice::of_object(*file_type, features, code_id.as_ref(), fault.as_ref());
+        if let Some(advice) = advice {
+            add(advice.cause(), advice.to_string());
+        }
+        if let Some(text) = companions(&object.needs) {
+            add("companions", text);
+        }
+        for (requirement, name, has) in requirements(features) {
+            if require.contains(&requirement) && !has {
+                add(
+                    "required",
+                    format!("it has no {name}, which --require demands"),
+                );
+            }
+        }
+    }
+    let ignored = inspection.ignored.iter().map(|text| Problem {
+        object: None,
+        cause: "ignored",
+        text: text.clone(),
+    });
+    problems.extend(ignored);
+    if inspection.objects.is_empty() && problems.is_empty() && inspection.completes.is_empty() {
+        problems.push(Problem {
+            object: None,
+            cause: "empty",
+            text: "it contains no debug information file".to_owned(),
+        });
+    }
+    problems
+}
+
+fn requirements(features: &Features) -> [(Requirement, &'static str, bool); 3] {
+    [
+        (
+            Requirement::Debug,
+            "debug information",
+            features.has_debug_info,
+        ),
+        (
+            Requirement::Unwind,
+            "unwind information",
+            features.has_unwind_info,
+        ),
+        (Requirement::Sources, "sources", features.has_sources),
+    ]
+}
+
+/// Returns which other files an object needs.
+fn companions(needs: &[CompanionId]) -> Option<String> {
+    let shared = needs.iter().find_map(|id| match id {
+        CompanionId::Shared(id) => Some(id),
+        _ => None,
+    });
+    if let Some(id) = shared {
+        return Some(format!(
+            "a part of its debug information is in the file with the build id {id}, which `dwz` made: upload this file, too"
+        ));
+    }
+    (!needs.is_empty()).then(|| {
+        "its debug information is split: upload its package (.dwp), made by `dwp` or `llvm-dwp`, or its .dwo files in an archive with it".to_owned()
+    })
+}
+
+fn contents(features: &Features) -> Vec<&'static str> {
+    let all = [
+        ("symbols", features.has_symbols),
+        ("debug", features.has_debug_info),
+        ("unwind", features.has_unwind_info),
+        ("sources", features.has_sources),
+    ];
+    all.into_iter()
+        .filter_map(|(name, has)| has.then_some(name))
+        .collect()
+}
+
+/// Returns the name of the type of an object, as the service writes it.
+fn type_of(object: &ObjectMeta) -> String {
+    let name = serde_json::to_value(object.file_type).unwrap_or_default();
+    name.as_str().unwrap_or_default().to_owned()
+}
+
+fn text_of(checked: &[Checked], others: usize, with_problems: usize) -> String {
+    let mut text = String::new();
+    for file in checked {
+        let _ = writeln!(text, "{}", view::visible(&file.path));
+        for object in &file.objects {
+            let id = |id: Option<String>| id.unwrap_or_else(|| "–".to_owned());
+            let (debug, code) = (
+                id(object.debug_id.map(|id| id.to_string())),
+                id(object.code_id.as_ref().map(ToString::to_string)),
+            );
+            let contents = contents(&object.features);
+            let contents = match contents.is_empty() {
+                true => "nothing of use".to_owned(),
+                false => contents.join(", "),
+            };
+            let _ = writeln!(text, "  {} {}: {contents}", type_of(object), object.arch);
+            let _ = writeln!(text, "    debug id {debug}, code id {code}");
+        }
+        for problem in &file.problems {
+            let text_of_problem = view::visible(&problem.text);
+            let _ = writeln!(text, "  ! {}: {text_of_problem}", problem.cause);
+        }
+    }
+    let usable = checked.len() - with_problems;
+    let _ = writeln!(
+        text,
+        "{usable} without problems, {with_problems} with problems, {others} other files passed over"
+    );
+    text
+}
+
+fn json_of(checked: &[Checked], others: usize) -> String {
+    let file = |file: &Checked| -> Value {
+        let problem = |problem: &Problem| json!({"object": problem.object, "cause": problem.cause, "detail": problem.text});
+        let object = |object: &ObjectMeta| {
+            json!({
+                "index": object.index, "debug_id": object.debug_id, "code_id": object.code_id,
+                "file_type": object.file_type, "arch": object.arch, "features": contents(&object.features),
+            })
+        };
+        json!({
+            "path": file.path,
+            "objects": file.objects.iter().map(object).collect::<Vec<_>>(),
+            "problems": file.problems.iter().map(problem).collect::<Vec<_>>(),
+        })
+    };
+    let files: Vec<Value> = checked.iter().map(file).collect();
+    view::json(&json!({"schema": view::SCHEMA, "files": files, "passed_over": others}))
+}

@@ -1,0 +1,188 @@
+//! The HTTP client.
+
+use std::time::{Duration, SystemTime};
+
+use reqwest::{Method, StatusCode, redirect};
+use serde::de::DeserializeOwned;
+use symdepot::api::symbolicator::ErrorBody;
+use url::Url;
+
+use crate::credentials::Signer;
+use crate::error::{CliError, chain};
+use crate::settings::Settings;
+
+/// Time limit for establishing a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time limit of a request. The gateway ends requests after 30 seconds.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The maximum size of a response, in bytes. Those of the service have fewer.
+const RESPONSE_BYTES: usize = 64 * 1024 * 1024;
+
+const AGENT: &str = concat!("symdepot-cli/", env!("CARGO_PKG_VERSION"));
+
+/// A client of one service.
+#[derive(Debug)]
+pub(crate) struct Client {
+    http: reqwest::Client,
+    url: Url,
+    signer: Option<Signer>,
+}
+
+/// A response.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    /// The time of the service, from the header `date`.
+    pub(crate) date: Option<SystemTime>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Client {
+    /// Returns a client; fails if requests have to be signed and there are no credentials.
+    pub(crate) async fn new(settings: &Settings) -> Result<Self, CliError> {
+        // A process has one provider. An error means that an earlier call installed the same one.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let url = settings.url.clone();
+        let http = reqwest::Client::builder()
+            .user_agent(AGENT)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(REQUEST_TIMEOUT)
+            .redirect(redirect::Policy::none())
+            .build()
+            .map_err(|error| CliError::Connection {
+                url: url.to_string(),
+                cause: chain(&error),
+            })?;
+        let signer = Signer::of(&url).await?;
+        Ok(Self { http, url, signer })
+    }
+
+    fn shown(&self) -> String {
+        self.url.as_str().trim_end_matches('/').to_owned()
+    }
+
+    /// Returns the address of a path with a query.
+    fn address(&self, path: &str, query: &[(&str, &str)]) -> Url {
+        let mut url = self.url.clone();
+        let base = url.path().trim_end_matches('/').to_owned();
+        url.set_path(&format!("{base}{path}"));
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        url
+    }
+
+    /// Sends a request and returns the response, whatever its status is.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, &str)],
+        body: Vec<u8>,
+    ) -> Result<Answer, CliError> {
+        let url = self.address(path, query);
+        let failed = |error: &reqwest::Error| {
+            let (url, cause) = (self.shown(), chain(error));
+            match error.is_connect() {
+                true => CliError::NoAnswer { url, cause },
+                false => CliError::Connection { url, cause },
+            }
+        };
+        let mut request = self.http.request(method.clone(), url.clone());
+        if let Some(signer) = &self.signer {
+            let headers = signer.headers(method.as_str(), &url, &body, SystemTime::now());
+            let headers = headers.map_err(|cause| CliError::Credentials {
+                host: url.host_str().unwrap_or_default().to_owned(),
+                cause,
+            })?;
+            for (name, value) in headers {
+                request = request.header(name, value);
+            }
+        }
+        if !body.is_empty() {
+            request = request
+                .header("content-type", "application/json")
+                .body(body);
+        }
+        let mut response = request.send().await.map_err(|error| failed(&error))?;
+        let status = response.status();
+        let date = response
+            .headers()
+            .get("date")
+            .and_then(|date| date.to_str().ok());
+        let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| failed(&error))? {
+            if bytes.len() + chunk.len() > RESPONSE_BYTES {
+                return Err(CliError::Answer {
+                    url: self.shown(),
+                    cause: format!("it has more than {RESPONSE_BYTES} bytes"),
+                });
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(Answer {
+            status,
+            date,
+            body: bytes,
+        })
+    }
+
+    /// Sends a request and returns the JSON of a successful response.
+    pub(crate) async fn json<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, &str)],
+        body: Vec<u8>,
+    ) -> Result<T, CliError> {
+        let answer = self.send(method, path, query, body).await?;
+        if !answer.status.is_success() {
+            return Err(self.refused(path, &answer));
+        }
+        serde_json::from_slice(&answer.body).map_err(|error| CliError::Answer {
+            url: self.shown(),
+            cause: error.to_string(),
+        })
+    }
+
+    /// Returns the error for a response that is not a success.
+    pub(crate) fn refused(&self, path: &str, answer: &Answer) -> CliError {
+        let url = self.shown();
+        let body = serde_json::from_slice::<ErrorBody>(&answer.body).ok();
+        // A 404 of the service itself lists its routes or says what is missing.
+        let no_route = body
+            .as_ref()
+            .is_none_or(|body| body.detail.starts_with("no such route"));
+        let cause = match &body {
+            Some(body) if body.causes.is_empty() => body.detail.clone(),
+            Some(body) => format!("{}: {}", body.detail, body.causes.join(": ")),
+            None => message_of(&answer.body),
+        };
+        match answer.status {
+            StatusCode::FORBIDDEN => CliError::Forbidden { url, cause },
+            StatusCode::NOT_FOUND if no_route => CliError::Unsupported {
+                url,
+                path: path.to_owned(),
+            },
+            status => CliError::Status {
+                url,
+                status: status.as_u16(),
+                cause,
+            },
+        }
+    }
+}
+
+/// Returns the message of API Gateway, `{"message": …}`, or else the beginning of the text.
+fn message_of(body: &[u8]) -> String {
+    const SHOWN: usize = 300;
+    let value = serde_json::from_slice::<serde_json::Value>(body).ok();
+    let message = value.as_ref().and_then(|value| value.get("message"));
+    match message.and_then(serde_json::Value::as_str) {
+        Some(message) => message.to_owned(),
+        None => String::from_utf8_lossy(body).chars().take(SHOWN).collect(),
+    }
+}

@@ -1,0 +1,91 @@
+//! Errors that end a command. Each says what failed and what to do.
+
+use std::path::{Path, PathBuf};
+
+use symdepot::api::report::ReportError;
+use thiserror::Error;
+
+use crate::Exit;
+
+/// Why a command failed.
+#[derive(Debug, Error)]
+pub(crate) enum CliError {
+    #[error("cannot start the async runtime: {0}")]
+    Runtime(std::io::Error),
+    #[error("cannot write the result: {0}")]
+    Output(std::io::Error),
+    #[error("{path}: {error}", path = shown(path))]
+    File {
+        path: PathBuf,
+        error: std::io::Error,
+    },
+    #[error("{path} has more than {limit} bytes, the limit of {what}", path = shown(path))]
+    TooLarge {
+        path: PathBuf,
+        what: &'static str,
+        limit: u64,
+    },
+    #[error("{path}: {error}", path = shown(path))]
+    Report { path: PathBuf, error: ReportError },
+    #[error("{path} is {what}, which this command does not read: {instead}", path = shown(path))]
+    OtherReport {
+        path: PathBuf,
+        what: &'static str,
+        instead: &'static str,
+    },
+    #[error("{0}")]
+    Settings(String),
+    #[error("{0}")]
+    Usage(String),
+    #[error("{url} does not answer: {cause}. Is it running, and is the address right?")]
+    NoAnswer { url: String, cause: String },
+    #[error("{url}: {cause}")]
+    Connection { url: String, cause: String },
+    #[error("{url} refused the request (403): {cause}")]
+    Forbidden { url: String, cause: String },
+    #[error("{url} does not support {path}: it is another service, or an older version")]
+    Unsupported { url: String, path: String },
+    #[error("{url} answered {status}: {cause}")]
+    Status {
+        url: String,
+        status: u16,
+        cause: String,
+    },
+    #[error("no credentials for signing requests to {host}: {cause}")]
+    Credentials { host: String, cause: String },
+    #[error("the answer of {url} is not what this command expects: {cause}")]
+    Answer { url: String, cause: String },
+}
+
+/// Returns the path of an input for people.
+pub(crate) fn shown(path: &Path) -> String {
+    match path == Path::new("-") {
+        true => "standard input".to_owned(),
+        false => path.display().to_string(),
+    }
+}
+
+impl CliError {
+    /// Returns the exit code.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::Settings(_) | Self::Usage(_) => Exit::Usage,
+            _ => Exit::Failed,
+        }
+    }
+}
+
+/// Returns an error with its causes, the most immediate last.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}

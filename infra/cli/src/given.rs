@@ -1,0 +1,171 @@
+//! What is known about the modules of a report besides the report: from `--module`, and from the
+//! files of the same paths on this machine.
+
+use std::path::Path;
+use std::str::FromStr;
+
+use goblin::elf::program_header::PT_LOAD;
+use symdepot::api::report::{CrashReport, GivenModule, Lack};
+use symdepot::api::symbolicator::Hex;
+use symdepot::domain::{CodeId, ObjectMeta, ObjectType};
+
+use crate::{files, inspection};
+
+/// The maximum size of a program whose headers are read, in bytes.
+const PROGRAM_BYTES: u64 = 4 << 30;
+
+/// The value of `--module`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ModuleArgument(pub(crate) GivenModule);
+
+impl FromStr for ModuleArgument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = "expected NAME=ID or NAME=ID@BASE, for example app=8f3a…c1@0x400000";
+        let (name, rest) = text.rsplit_once('=').ok_or(expected)?;
+        let (id, base) = match rest.split_once('@') {
+            Some((id, base)) => (id, Some(base)),
+            None => (rest, None),
+        };
+        if name.is_empty() {
+            return Err(expected.to_owned());
+        }
+        let mut given = GivenModule {
+            name: name.to_owned(),
+            ..GivenModule::default()
+        };
+        // A debug id is written with dashes, a build id without.
+        if id.contains('-') {
+            let parsed = id
+                .parse()
+                .map_err(|_| format!("{id:?} is not a debug id"))?;
+            given.debug_id = Some(parsed);
+        } else {
+            let is_hex = id.len() >= 16 && id.bytes().all(|digit| digit.is_ascii_hexdigit());
+            if !is_hex {
+                return Err(format!("{id:?} is neither a build id nor a debug id"));
+            }
+            given.code_id = Some(CodeId::new(id.to_owned()));
+        }
+        if let Some(base) = base {
+            let parsed = base.parse::<Hex>();
+            let parsed = parsed.map_err(|_| format!("{base:?} is not an address (0x…)"))?;
+            given.base = Some(parsed.0);
+        }
+        Ok(Self(given))
+    }
+}
+
+/// Completes a report with the files of this machine that it names, and returns what was taken from
+/// them, for people.
+pub(crate) fn complete_from_this_machine(report: &mut CrashReport) -> Vec<String> {
+    let mut notes = Vec::new();
+    for lack in report.lacks() {
+        let (Lack::Id { module } | Lack::Base { module }) = &lack else {
+            continue;
+        };
+        let path = Path::new(module);
+        if !module.contains('/') || !path.is_file() {
+            continue;
+        }
+        let given = match &lack {
+            Lack::Id { .. } => ids_of(path),
+            _ => base_of(path).map(|base| GivenModule {
+                base: Some(base),
+                ..GivenModule::default()
+            }),
+        };
+        let Some(mut given) = given else {
+            continue;
+        };
+        given.name.clone_from(module);
+        let what = match (&given.code_id, given.base) {
+            (Some(id), _) => format!("build id {id}"),
+            (None, Some(base)) => format!("load address {base:#x}"),
+            (None, None) => "ids".to_owned(),
+        };
+        if report.complete(&given) {
+            notes.push(format!(
+                "took the {what} of {module} from the file on this machine: it has to be the build that failed"
+            ));
+        }
+    }
+    notes
+}
+
+/// Returns the ids of the program in a file.
+fn ids_of(path: &Path) -> Option<GivenModule> {
+    let inspection = inspection::inspect(path).ok()?;
+    let [object] = inspection.objects.as_slice() else {
+        // Which of several is meant is not known.
+        return None;
+    };
+    let ObjectMeta {
+        code_id,
+        debug_id,
+        file_type,
+        ..
+    } = object;
+    (code_id.is_some() || debug_id.is_some()).then(|| GivenModule {
+        code_id: code_id.clone(),
+        debug_id: if code_id.is_some() { None } else { *debug_id },
+        object_type: file_type.is_elf().then_some(ObjectType::Elf),
+        ..GivenModule::default()
+    })
+}
+
+/// Returns where a program that is not position independent is loaded.
+fn base_of(path: &Path) -> Option<u64> {
+    let bytes = files::read(path, "programs", PROGRAM_BYTES).ok()?;
+    load_address(&bytes)
+}
+
+/// Returns the address of the first segment of an ELF program that is not position independent.
+fn load_address(bytes: &[u8]) -> Option<u64> {
+    let header = goblin::elf::Elf::parse_header(bytes).ok()?;
+    if header.e_type != goblin::elf::header::ET_EXEC {
+        return None;
+    }
+    let elf = goblin::elf::Elf::parse(bytes).ok()?;
+    let loads = elf.program_headers.iter().filter(|it| it.p_type == PT_LOAD);
+    let first = loads.min_by_key(|it| it.p_vaddr)?;
+    Some(first.p_vaddr - first.p_vaddr % first.p_align.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_is_named_with_its_id_and_its_base() {
+        let id = "8f3a8f3a8f3a8f3a8f3a8f3a8f3a8f3a8f3a8f3a";
+        let parse = |text: &str| text.parse::<ModuleArgument>().map(|it| it.0);
+        let given = parse(&format!("/srv/a=b={id}@0x400000")).unwrap();
+        assert_eq!(given.name, "/srv/a=b");
+        assert_eq!(given.code_id, Some(CodeId::new(id.to_owned())));
+        assert_eq!((given.debug_id, given.base), (None, Some(0x40_0000)));
+        let given = parse("app=502fc0a5-1ec1-3e47-9998-684fa139dca7").unwrap();
+        assert!(given.debug_id.is_some() && given.code_id.is_none());
+        for wrong in [
+            "app",
+            "=8f3a8f3a8f3a8f3a",
+            "app=8f3a",
+            "app=x-y",
+            "app=8f3a8f3a8f3a8f3a@here",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn only_programs_at_a_fixed_address_have_a_load_address() {
+        let file = |name: &str| {
+            let path = format!("{}/../../tests/fixtures/{name}", env!("CARGO_MANIFEST_DIR"));
+            std::fs::read(path).unwrap()
+        };
+        assert_eq!(load_address(&file("elf/inventory")), Some(0x20_0000));
+        assert_eq!(load_address(&file("elf/crash")), None);
+        assert_eq!(load_address(b"text"), None);
+    }
+}

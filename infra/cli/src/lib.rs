@@ -1,0 +1,126 @@
+//! symdepot in the terminal: symbolicates any crash report, checks debug files, asks a service.
+//!
+//! Data goes to standard output, everything else to standard error. The exit codes are those of
+//! [`Exit`]. The program is a client: of the crate, it uses the vocabulary, the wire formats and the
+//! parsers of debug files, and nothing of the service.
+
+mod arguments;
+mod check;
+mod client;
+mod credentials;
+mod doctor;
+mod error;
+mod explain;
+mod files;
+mod find;
+mod generate;
+mod given;
+mod inspection;
+mod lists;
+mod settings;
+mod symbolicate;
+mod view;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::arguments::{Arguments, Command};
+use crate::client::Client;
+use crate::error::CliError;
+use crate::settings::Settings;
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Done.
+    Done = 0,
+    /// Failed; the reason is on standard error.
+    Failed = 1,
+    /// The arguments are wrong.
+    Usage = 2,
+    /// Done, but frames have no names, or problems were found.
+    Incomplete = 3,
+    /// The service is still working on it.
+    Pending = 4,
+}
+
+/// What a command prints to standard output, and how it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Output {
+    pub(crate) text: Vec<u8>,
+    pub(crate) exit: Exit,
+}
+
+impl Output {
+    pub(crate) fn done(text: impl Into<Vec<u8>>) -> Self {
+        Self {
+            text: text.into(),
+            exit: Exit::Done,
+        }
+    }
+}
+
+/// Runs the program with the arguments of the process.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let exit = match run(arguments) {
+        Ok(Output { text, exit }) => match write(&text) {
+            Ok(()) => exit,
+            // The reader has seen enough, for example `head`.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => exit,
+            Err(error) => failed(&CliError::Output(error)),
+        },
+        Err(error) => failed(&error),
+    };
+    ExitCode::from(exit as u8)
+}
+
+fn write(text: &[u8]) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    // Escape sequences are removed where they are not wanted; other data is written as it is.
+    match std::str::from_utf8(text) {
+        Ok(text) if text.contains('\u{1b}') => {
+            anstream::AutoStream::auto(out).write_all(text.as_bytes())
+        }
+        _ => out.write_all(text).and_then(|()| out.flush()),
+    }
+}
+
+fn failed(error: &CliError) -> Exit {
+    let red = anstyle::AnsiColor::Red.on_default().bold();
+    anstream::eprintln!("{red}symdepot:{red:#} {error}");
+    error.exit()
+}
+
+fn run(arguments: Arguments) -> Result<Output, CliError> {
+    let Arguments { service, command } = arguments;
+    match command {
+        Command::Check(check) => return check::run(&check),
+        Command::InspectFile(inspect) => return inspection::run(&inspect.file),
+        Command::Find(find) => return find::run(&find),
+        Command::Completions { shell } => return Ok(generate::completions(shell)),
+        Command::Man => return generate::man(),
+        _ => {}
+    }
+    let settings = Settings::of_process(&service)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(CliError::Runtime)?;
+    runtime.block_on(async {
+        match command {
+            Command::Symbolicate(command) => symbolicate::run(&settings, &command).await,
+            Command::Explain(command) => explain::run(&settings, &command).await,
+            Command::Rollout(format) => {
+                lists::rollout(&Client::new(&settings).await?, format).await
+            }
+            Command::Wanted(format) => {
+                lists::wanted(&Client::new(&settings).await?, &settings, format).await
+            }
+            Command::Doctor => doctor::run(&settings).await,
+            _ => Ok(Output::done("")),
+        }
+    })
+}

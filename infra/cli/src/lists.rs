@@ -1,0 +1,139 @@
+//! `rollout` and `wanted`: what the service lists, as tables.
+
+use std::fmt::Write as _;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::arguments::ListFormat;
+use crate::client::Client;
+use crate::error::CliError;
+use crate::settings::Settings;
+use crate::{Output, view};
+
+/// Returns JSON of the service under a name, with the version of this program's JSON.
+pub(crate) fn json(name: &str, value: Value) -> String {
+    view::json(&json!({"schema": view::SCHEMA, name: value}))
+}
+
+fn number(value: &Value, name: &str) -> u64 {
+    value.get(name).and_then(Value::as_u64).unwrap_or_default()
+}
+
+pub(crate) async fn rollout(client: &Client, format: ListFormat) -> Result<Output, CliError> {
+    let report: Value = client
+        .json(Method::GET, "/rollout", &[], Vec::new())
+        .await?;
+    Ok(Output::done(match format.json {
+        true => json("rollout", report),
+        false => rollout_text(&report),
+    }))
+}
+
+fn rollout_text(report: &Value) -> String {
+    let mut text = format!("converter {}\n", number(report, "converter"));
+    let kinds = report.get("kinds").and_then(Value::as_object);
+    for (kind, counts) in kinds.into_iter().flatten() {
+        let counted = |name: &str| number(counts, name);
+        let failed = counts.get("failed").and_then(Value::as_object);
+        let failed: u64 = failed
+            .into_iter()
+            .flatten()
+            .filter_map(|(_, it)| it.as_u64())
+            .sum();
+        let (current, behind) = (counted("current"), counted("behind") + counted("dif_gone"));
+        let percent = (current * 100).checked_div(current + behind).unwrap_or(100);
+        let _ = writeln!(
+            text,
+            "  {kind}: {percent}% current ({current} current, {behind} behind, {failed} failed, {} unbuilt)",
+            counted("unbuilt")
+        );
+    }
+    let uploads = number(report, "uploads");
+    let estimate = report
+        .get("estimate")
+        .and_then(Value::as_str)
+        .unwrap_or("unknown");
+    let _ = writeln!(
+        text,
+        "  {uploads} uploads; the rollout: {}",
+        view::visible(estimate)
+    );
+    if report.get("at").is_none_or(Value::is_null) {
+        text.push_str("  no pass of prune is complete yet\n");
+    }
+    text
+}
+
+pub(crate) async fn wanted(
+    client: &Client,
+    settings: &Settings,
+    format: ListFormat,
+) -> Result<Output, CliError> {
+    let scope = settings
+        .scope
+        .as_ref()
+        .map(|scope| ("scope", scope.as_str()));
+    let query: Vec<_> = scope.into_iter().collect();
+    let list: Value = client
+        .json(Method::GET, "/wanted", &query, Vec::new())
+        .await?;
+    Ok(Output::done(match format.json {
+        true => json("wanted", list),
+        false => wanted_text(&list),
+    }))
+}
+
+fn wanted_text(list: &Value) -> String {
+    let wanted = list.get("wanted").and_then(Value::as_array);
+    let wanted = wanted.map(Vec::as_slice).unwrap_or_default();
+    let mut text = String::new();
+    for pdb in wanted {
+        let named = |name: &str| {
+            let value = pdb.get(name).and_then(Value::as_str);
+            view::visible(value.unwrap_or_default())
+        };
+        let _ = writeln!(
+            text,
+            "{:>8}  {}  {}",
+            number(pdb, "asked"),
+            named("id"),
+            named("pdb")
+        );
+    }
+    let more = number(list, "more");
+    if wanted.is_empty() {
+        text.push_str("no PDB is wanted\n");
+    } else if more > 0 {
+        let _ = writeln!(text, "and {more} more");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rollout_is_a_line_for_each_kind() {
+        let report = json!({
+            "converter": 2, "uploads": 5, "at": 1, "estimate": "at",
+            "kinds": {"symcache": {"current": 9, "behind": 1, "failed": {"malformed": 3}, "unbuilt": 2}},
+        });
+        assert_eq!(
+            rollout_text(&report),
+            "converter 2\n  symcache: 90% current (9 current, 1 behind, 3 failed, 2 unbuilt)\n  5 uploads; the rollout: at\n",
+        );
+        assert!(rollout_text(&json!({"converter": 2})).contains("no pass"));
+    }
+
+    #[test]
+    fn wanted_pdbs_are_listed_with_their_ids() {
+        let list = json!({"wanted": [{"pdb": "app.pdb", "id": "C7D41", "asked": 31}], "more": 2});
+        assert_eq!(wanted_text(&list), "      31  C7D41  app.pdb\nand 2 more\n");
+        assert_eq!(
+            wanted_text(&json!({"wanted": [], "more": 0})),
+            "no PDB is wanted\n"
+        );
+    }
+}

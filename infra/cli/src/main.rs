@@ -1,0 +1,7 @@
+//! `symdepot`: the program.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    symdepot_cli::main()
+}

@@ -1,0 +1,255 @@
+//! Which service to ask, and for which scope: from the arguments and their variables, from
+//! `config.toml`, or from the address file of a stack that runs in this folder.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use symdepot::domain::Scope;
+use url::Url;
+
+use crate::arguments::ServiceArguments;
+use crate::error::CliError;
+
+/// Where a stack that was started with `make run` writes its addresses.
+const STACK_FILE: &str = ".data/stack.json";
+
+/// The settings of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// The address of the service, without a slash at its end.
+    pub(crate) url: Url,
+    /// Where the address is from, for people.
+    pub(crate) from: String,
+    /// The scope; `None` for the service's default.
+    pub(crate) scope: Option<Scope>,
+}
+
+/// `config.toml`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Config {
+    url: Option<String>,
+    scope: Option<String>,
+    #[serde(default)]
+    profile: BTreeMap<String, Profile>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Profile {
+    url: Option<String>,
+    scope: Option<String>,
+}
+
+/// The part of the address file that this program needs.
+#[derive(Deserialize)]
+struct Stack {
+    gateway: String,
+}
+
+impl Settings {
+    /// Returns the settings, with the folders of this process.
+    pub(crate) fn of_process(service: &ServiceArguments) -> Result<Self, CliError> {
+        let config = config_path(
+            std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from),
+            std::env::var_os("HOME").map(PathBuf::from),
+        );
+        Self::of(service, config.as_deref(), Path::new(STACK_FILE))
+    }
+
+    /// Returns the settings: the arguments precede `config.toml`, which precedes the address file.
+    fn of(
+        service: &ServiceArguments,
+        config_path: Option<&Path>,
+        stack_file: &Path,
+    ) -> Result<Self, CliError> {
+        let config = config_path
+            .map(read_config)
+            .transpose()?
+            .unwrap_or_default();
+        let profile = match &service.profile {
+            Some(name) => config.profile.get(name).ok_or_else(|| {
+                let place = config_path.map(|it| it.display().to_string());
+                let place = place.unwrap_or_else(|| "config.toml".to_owned());
+                CliError::Settings(format!(
+                    "no profile {name:?}: {place} has no [profile.{name}]"
+                ))
+            })?,
+            None => &Profile {
+                url: config.url.clone(),
+                scope: config.scope.clone(),
+            },
+        };
+        let scope = service.scope.as_ref().or(profile.scope.as_ref());
+        let scope = scope.map(|scope| scope.parse::<Scope>()).transpose();
+        let scope = scope.map_err(|error| CliError::Settings(format!("the scope: {error}")))?;
+        let (url, from) = if let Some(url) = &service.url {
+            (url.clone(), "--url or SYMDEPOT_URL".to_owned())
+        } else if let Some(url) = &profile.url {
+            let place = config_path.map(|it| it.display().to_string());
+            (url.clone(), place.unwrap_or_default())
+        } else if let Some(stack) = read_stack(stack_file)? {
+            (stack.gateway, stack_file.display().to_string())
+        } else {
+            let config =
+                config_path.map_or("config.toml".to_owned(), |it| it.display().to_string());
+            return Err(CliError::Settings(format!(
+                "no service to ask: use --url, set SYMDEPOT_URL, write `url = \"…\"` to {config}, or start a stack in this folder with `make run`"
+            )));
+        };
+        let invalid =
+            |reason: String| CliError::Settings(format!("the address {url:?} ({from}): {reason}"));
+        let expected = "expected http://… or https://…";
+        let parsed = url.parse::<Url>();
+        let parsed = parsed.map_err(|error| invalid(format!("{error}; {expected}")))?;
+        if !matches!(parsed.scheme(), "http" | "https") || parsed.host_str().is_none() {
+            return Err(invalid(expected.to_owned()));
+        }
+        Ok(Self {
+            url: parsed,
+            from,
+            scope,
+        })
+    }
+
+    /// Returns the address without a slash at its end.
+    pub(crate) fn address(&self) -> &str {
+        self.url.as_str().trim_end_matches('/')
+    }
+}
+
+/// Returns the path of the configuration: in `XDG_CONFIG_HOME`, or else in `~/.config`.
+fn config_path(config_home: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
+    // The specification of XDG says that relative paths are to be ignored.
+    let config_home = config_home.filter(|path| path.is_absolute());
+    let folder = config_home.or_else(|| home.map(|home| home.join(".config")))?;
+    Some(folder.join("symdepot/config.toml"))
+}
+
+fn read_config(path: &Path) -> Result<Config, CliError> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Config::default()),
+        Err(error) => {
+            return Err(CliError::Settings(format!("{}: {error}", path.display())));
+        }
+    };
+    let invalid = |error: toml::de::Error| {
+        CliError::Settings(format!(
+            "{}: {}",
+            path.display(),
+            error.to_string().trim_end()
+        ))
+    };
+    toml::from_str(&text).map_err(invalid)
+}
+
+fn read_stack(path: &Path) -> Result<Option<Stack>, CliError> {
+    let Ok(bytes) = std::fs::read(path) else {
+        return Ok(None);
+    };
+    let stack = serde_json::from_slice(&bytes);
+    stack
+        .map(Some)
+        .map_err(|error| CliError::Settings(format!("{}: {error}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(
+        url: Option<&str>,
+        scope: Option<&str>,
+        profile: Option<&str>,
+    ) -> ServiceArguments {
+        ServiceArguments {
+            url: url.map(str::to_owned),
+            scope: scope.map(str::to_owned),
+            profile: profile.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn arguments_precede_the_configuration_which_precedes_a_running_stack() {
+        let folder = tempfile::tempdir().unwrap();
+        let (config, stack) = (
+            folder.path().join("config.toml"),
+            folder.path().join("stack.json"),
+        );
+        let of = |arguments: &ServiceArguments| {
+            let settings = Settings::of(arguments, Some(&config), &stack);
+            settings.map(|it| {
+                (
+                    it.address().to_owned(),
+                    it.scope.map(|scope| scope.to_string()),
+                )
+            })
+        };
+        let none = arguments(None, None, None);
+        let error = of(&none).unwrap_err();
+        assert_eq!(error.exit(), crate::Exit::Usage);
+        assert!(error.to_string().contains("SYMDEPOT_URL"), "{error}");
+
+        std::fs::write(&stack, r#"{"gateway": "http://127.0.0.1:1", "pid": 1}"#).unwrap();
+        assert_eq!(of(&none).unwrap(), ("http://127.0.0.1:1".to_owned(), None));
+
+        std::fs::write(
+            &config,
+            "url = 'http://a/'\nscope = 'acme'\n[profile.prod]\nurl = 'https://b/x'\n",
+        )
+        .unwrap();
+        let acme = Some("acme".to_owned());
+        assert_eq!(of(&none).unwrap(), ("http://a".to_owned(), acme));
+        assert_eq!(
+            of(&arguments(None, None, Some("prod"))).unwrap(),
+            ("https://b/x".to_owned(), None)
+        );
+        assert_eq!(
+            of(&arguments(Some("http://c"), Some("other"), None)).unwrap(),
+            ("http://c".to_owned(), Some("other".to_owned()))
+        );
+    }
+
+    #[test]
+    fn wrong_settings_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("config.toml");
+        let of = |arguments: &ServiceArguments| {
+            let error = Settings::of(arguments, Some(&config), Path::new("absent")).unwrap_err();
+            error.to_string()
+        };
+        let at = arguments(Some("http://a"), Some("a/b"), None);
+        assert!(of(&at).contains("scope"), "{}", of(&at));
+        for url in ["127.0.0.1:3021", "ftp://a", "a b"] {
+            let text = of(&arguments(Some(url), None, None));
+            assert!(text.contains(url), "{text}");
+        }
+        let text = of(&arguments(None, None, Some("prod")));
+        assert!(text.contains("[profile.prod]"), "{text}");
+        std::fs::write(&config, "ulr = 'http://a'").unwrap();
+        let text = of(&arguments(None, None, None));
+        assert!(
+            text.contains("ulr") && text.contains("config.toml"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_configuration_is_in_the_folder_of_xdg() {
+        let path = |config: Option<&str>, home: Option<&str>| {
+            config_path(config.map(PathBuf::from), home.map(PathBuf::from))
+        };
+        let expected = |path: &str| Some(PathBuf::from(path));
+        assert_eq!(
+            path(Some("/c"), Some("/h")),
+            expected("/c/symdepot/config.toml")
+        );
+        assert_eq!(
+            path(Some("c"), Some("/h")),
+            expected("/h/.config/symdepot/config.toml")
+        );
+        assert_eq!(path(None, None), None);
+    }
+}

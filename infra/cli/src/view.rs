@@ -1,0 +1,346 @@
+//! A symbolicated report, as it is printed. Addresses are shown as the report has them.
+
+use std::fmt::Write as _;
+
+use anstyle::{AnsiColor, Style};
+use serde_json::{Value, json};
+use symdepot::api::report::{CrashReport, FrameName, ReportFrame};
+use symdepot::api::symbolicator::{Completed, CompletedModule, FrameStatus, ModuleStatus};
+
+/// The version of all JSON that this program prints. It changes if a field does.
+pub(crate) const SCHEMA: u32 = 1;
+
+const DIM: Style = Style::new().dimmed();
+const BOLD: Style = Style::new().bold();
+const YELLOW: Style = AnsiColor::Yellow.on_default();
+
+/// Returns a text without control characters: names come from files that may be hostile, and must
+/// not move the cursor of the terminal.
+pub(crate) fn visible(text: &str) -> String {
+    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    text.chars().map(shown).collect()
+}
+
+/// Returns JSON with a line break at its end.
+pub(crate) fn json(value: &Value) -> String {
+    format!("{value:#}\n")
+}
+
+/// A symbolicated report.
+pub(crate) struct View<'a> {
+    report: &'a CrashReport,
+    names: &'a [Vec<Vec<FrameName>>],
+    completed: &'a Completed,
+    lacks: &'a [String],
+    /// The status of each frame in the response.
+    statuses: Vec<Vec<Option<FrameStatus>>>,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn of(
+        report: &'a CrashReport,
+        names: &'a [Vec<Vec<FrameName>>],
+        completed: &'a Completed,
+        lacks: &'a [String],
+    ) -> Self {
+        Self {
+            report,
+            names,
+            completed,
+            lacks,
+            statuses: statuses(report, completed),
+        }
+    }
+
+    /// Returns the number of frames without a name, neither in the response nor in the report.
+    pub(crate) fn nameless(&self) -> usize {
+        let frames = self.report.stacks.iter().flat_map(|stack| &stack.frames);
+        let pairs = frames.zip(self.names.iter().flatten());
+        let is_nameless = |(frame, names): &(&ReportFrame, &Vec<FrameName>)| {
+            let has_name_and_line = frame.function.is_some() && frame.place.is_none();
+            names.is_empty() && !has_name_and_line
+        };
+        pairs.filter(is_nameless).count()
+    }
+
+    fn frames(&self) -> usize {
+        self.names.iter().map(Vec::len).sum()
+    }
+
+    /// Returns the number of the modules that frames lie in and that have no names.
+    fn modules_without_names(&self) -> usize {
+        let lacking = |module: &&CompletedModule| {
+            !matches!(
+                module.debug_status,
+                ModuleStatus::Found | ModuleStatus::Unused
+            )
+        };
+        self.completed.modules.iter().filter(lacking).count()
+    }
+
+    fn heading(&self) -> String {
+        let used = |module: &&CompletedModule| module.debug_status != ModuleStatus::Unused;
+        let modules = self.completed.modules.iter().filter(used).count();
+        format!(
+            "{} · {} · {} without a name · {}, {} without symbols",
+            self.report.format.name(),
+            counted(self.frames(), "frame"),
+            self.nameless(),
+            counted(modules, "module"),
+            self.modules_without_names(),
+        )
+    }
+
+    /// Returns the status of a frame in the response; `None` if the response does not have it.
+    fn status(&self, stack: usize, frame: usize) -> Option<FrameStatus> {
+        self.statuses.get(stack)?.get(frame).copied().flatten()
+    }
+
+    /// Returns the address of a frame, as in the report.
+    fn address(&self, frame: &ReportFrame) -> String {
+        match (frame.address, frame.offset) {
+            (Some(address), _) => format!("{address:#018x}"),
+            (None, Some(offset)) => format!("+{offset:#x}"),
+            (None, None) => String::new(),
+        }
+    }
+
+    /// Returns where a frame without a name is: its module and the offset, or what the report says.
+    fn place(&self, frame: &ReportFrame) -> String {
+        let located = self.report.located(frame);
+        let module = located.map(|(module, _)| module).or(frame.module);
+        let name = module.and_then(|module| self.report.modules.get(module));
+        let place = match (name, located) {
+            (Some(module), Some((_, offset))) => format!("{} + {offset:#x}", module.file_name()),
+            (Some(module), None) => module.file_name().to_owned(),
+            _ => "in no known module".to_owned(),
+        };
+        match &frame.function {
+            Some(function) => format!("{function} ({place})"),
+            None => place,
+        }
+    }
+
+    /// Returns the text for people, with colours.
+    pub(crate) fn human(&self) -> String {
+        let mut text = format!("{BOLD}{}{BOLD:#}\n", self.heading());
+        for (number, stack) in self.report.stacks.iter().enumerate() {
+            text.push('\n');
+            if let Some(thread) = stack.thread_id {
+                let _ = writeln!(text, "thread {thread}");
+            }
+            for (index, frame) in stack.frames.iter().enumerate() {
+                self.human_frame(&mut text, (number, index), frame);
+            }
+        }
+        self.human_modules(&mut text);
+        for lack in self.lacks {
+            let _ = writeln!(text, "\n{YELLOW}{}{YELLOW:#}", visible(lack));
+        }
+        text
+    }
+
+    fn human_frame(&self, text: &mut String, at: (usize, usize), frame: &ReportFrame) {
+        let address = self.address(frame);
+        let names = &self.names[at.0][at.1];
+        let lead = format!("  #{:<3}{address:>18}  ", at.1);
+        if names.is_empty() {
+            let place = visible(&self.place(frame));
+            let status = status_text(self.status(at.0, at.1));
+            let _ = writeln!(
+                text,
+                "{lead}{YELLOW}{place}{YELLOW:#}  {DIM}{status}{DIM:#}"
+            );
+        }
+        for (number, name) in names.iter().enumerate() {
+            let lead = match number {
+                0 => lead.clone(),
+                _ => " ".repeat(lead.len()),
+            };
+            let is_inlined = number + 1 < names.len();
+            let inlined = if is_inlined { "  inlined" } else { "" };
+            let function = visible(&name.function);
+            let source = visible(&source(name));
+            let _ = writeln!(text, "{lead}{function}  {DIM}{source}{inlined}{DIM:#}");
+        }
+    }
+
+    fn human_modules(&self, text: &mut String) {
+        let used: Vec<_> = self.used_modules().collect();
+        if used.is_empty() {
+            return;
+        }
+        text.push_str("\nmodules\n");
+        for module in used {
+            let name = visible(module.module.code_file.as_deref().unwrap_or("?"));
+            let _ = writeln!(text, "  {name}  {}", status_of(module));
+            if let Some(detail) = &module.debug_detail {
+                let _ = writeln!(text, "    {DIM}{}{DIM:#}", visible(detail));
+            }
+        }
+    }
+
+    fn used_modules(&self) -> impl Iterator<Item = &CompletedModule> {
+        let modules = self.completed.modules.iter();
+        modules.filter(|module| module.debug_status != ModuleStatus::Unused)
+    }
+
+    /// Returns tables in Markdown.
+    pub(crate) fn markdown(&self) -> String {
+        let mut text = format!("**{}**\n", self.heading());
+        for (number, stack) in self.report.stacks.iter().enumerate() {
+            if let Some(thread) = stack.thread_id {
+                let _ = write!(text, "\nthread {thread}\n");
+            }
+            text.push_str("\n| # | Address | Function | Source |\n|---|---|---|---|\n");
+            for (index, frame) in stack.frames.iter().enumerate() {
+                let names = &self.names[number][index];
+                let address = self.address(frame);
+                if names.is_empty() {
+                    let place = cell(&self.place(frame));
+                    let status = status_text(self.status(number, index));
+                    let _ = writeln!(text, "| {index} | {address} | {place} | {status} |");
+                }
+                for name in names {
+                    let (function, source) = (cell(&name.function), cell(&source(name)));
+                    let _ = writeln!(text, "| {index} | {address} | {function} | {source} |");
+                }
+            }
+        }
+        text.push_str("\n| Module | Status | Detail |\n|---|---|---|\n");
+        for module in self.used_modules() {
+            let name = cell(module.module.code_file.as_deref().unwrap_or("?"));
+            let detail = cell(module.debug_detail.as_deref().unwrap_or_default());
+            let _ = writeln!(text, "| {name} | {} | {detail} |", status_of(module));
+        }
+        for lack in self.lacks {
+            let _ = write!(text, "\n> {}\n", visible(lack));
+        }
+        text
+    }
+
+    /// Returns JSON.
+    pub(crate) fn json(&self) -> String {
+        let stacks = self
+            .report
+            .stacks
+            .iter()
+            .enumerate()
+            .map(|(number, stack)| {
+                let frames = stack.frames.iter().enumerate();
+                let frames: Vec<Value> = frames
+                    .map(|(index, frame)| self.json_frame(number, index, frame))
+                    .collect();
+                json!({"thread_id": stack.thread_id, "frames": frames})
+            });
+        let modules = self.completed.modules.iter().map(|module| {
+            json!({
+                "name": module.module.code_file, "code_id": module.module.code_id,
+                "debug_id": module.module.debug_id, "status": module.debug_status,
+                "detail": module.debug_detail,
+            })
+        });
+        json(&json!({
+            "schema": SCHEMA,
+            "format": self.report.format.name(),
+            "frames": self.frames(),
+            "frames_without_names": self.nameless(),
+            "stacktraces": stacks.collect::<Vec<_>>(),
+            "modules": modules.collect::<Vec<_>>(),
+            "lacks": self.lacks,
+        }))
+    }
+
+    fn json_frame(&self, stack: usize, index: usize, frame: &ReportFrame) -> Value {
+        let located = self.report.located(frame);
+        let module = located.map(|(module, _)| module).or(frame.module);
+        let hex = |number: Option<u64>| number.map(|number| format!("{number:#x}"));
+        let names = self.names[stack][index].iter();
+        let names = names
+            .map(|name| json!({"function": name.function, "path": name.path, "line": name.line}));
+        json!({
+            "address": hex(frame.address),
+            "module": module,
+            "offset": hex(located.map(|(_, offset)| offset)),
+            "status": self.status(stack, index),
+            "names": names.collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// Returns the status of each frame of a report.
+fn statuses(report: &CrashReport, completed: &Completed) -> Vec<Vec<Option<FrameStatus>>> {
+    let stacks = report.stacks.iter().enumerate().map(|(number, stack)| {
+        let mut statuses = vec![None; stack.frames.len()];
+        let found = completed.stacktraces.get(number);
+        for frame in found.into_iter().flat_map(|found| &found.frames) {
+            let at = frame
+                .original_index
+                .and_then(|at| report.index_of(number, at));
+            if let Some(status) = at.and_then(|at| statuses.get_mut(at)) {
+                *status = Some(frame.status);
+            }
+        }
+        statuses
+    });
+    stacks.collect()
+}
+
+fn counted(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
+
+fn source(name: &FrameName) -> String {
+    match (&name.path, name.line) {
+        (Some(path), Some(line)) => format!("{path}:{line}"),
+        (Some(path), None) => path.clone(),
+        (None, _) => String::new(),
+    }
+}
+
+/// Returns a text as a cell of a table in Markdown, in which it is only text.
+fn cell(text: &str) -> String {
+    let mut cell = String::new();
+    for c in visible(text).chars() {
+        if matches!(c, '|' | '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>') {
+            cell.push('\\');
+        }
+        cell.push(c);
+    }
+    cell
+}
+
+fn status_text(status: Option<FrameStatus>) -> &'static str {
+    match status {
+        Some(FrameStatus::Symbolicated) | None => "no name",
+        Some(FrameStatus::MissingSymbol) => "no function of the module has this address",
+        Some(FrameStatus::UnknownImage) => "no module has this address",
+        Some(FrameStatus::Missing) => "no symbols",
+        Some(FrameStatus::Malformed) => "the symbols cannot be read",
+    }
+}
+
+fn status_of(module: &CompletedModule) -> &'static str {
+    match module.debug_status {
+        ModuleStatus::Found => "found",
+        ModuleStatus::Unused => "unused",
+        ModuleStatus::Missing => "missing",
+        ModuleStatus::Malformed => "malformed",
+        ModuleStatus::FetchingFailed => "fetching failed",
+        ModuleStatus::Timeout => "timeout",
+        ModuleStatus::Unsupported => "unsupported",
+        ModuleStatus::Other => "failed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_names_are_only_text() {
+        assert_eq!(visible("a\u{1b}[2Jb\rc"), "a\u{fffd}[2Jb\u{fffd}c");
+        assert_eq!(cell("<img src=x> | `a`"), "\\<img src=x\\> \\| \\`a\\`");
+    }
+}

@@ -1,0 +1,416 @@
+//! The commands, as they are typed: what they print, and how they end.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test fails if a required value is absent"
+)]
+
+mod service;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::get;
+use service::Service;
+
+/// What a command printed, and how it ended.
+struct Ended {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+/// Runs the program, with `input` as its standard input, in an empty folder.
+fn run_with(input: &[u8], arguments: &[&str]) -> Ended {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_symdepot"))
+        .args(arguments)
+        .env_clear()
+        .env("XDG_CONFIG_HOME", folder.path())
+        .current_dir(folder.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A program that reads no input may have ended already.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    let output = child.wait_with_output().unwrap();
+    let folder = folder.path().display().to_string();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replace(&folder, "FOLDER");
+    Ended {
+        code: output.status.code().unwrap(),
+        out: text(output.stdout),
+        err: text(output.stderr),
+    }
+}
+
+fn run(arguments: &[&str]) -> Ended {
+    run_with(b"", arguments)
+}
+
+fn fixture(name: &str) -> String {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let path = root.join("tests/fixtures").join(name);
+    path.canonicalize().unwrap().display().to_string()
+}
+
+/// A report with two frames in one module.
+const REPORT: &str = "before\n    #0 0x5555000027ca  (/srv/app+0x27ca) (BuildId: 60a0285889bf05c4)\n    #1 0x5555000027d8  (/srv/app+0x27d8) (BuildId: 60a0285889bf05c4)\nafter\n";
+
+/// The same with a third frame, in a module without symbols.
+fn incomplete() -> String {
+    REPORT.replace(
+        "after",
+        "    #2 0x7fff00001000 in main (/lib/libc.so.6+0x1000) (BuildId: 60a0285889bf05c5)\nafter",
+    )
+}
+
+#[test]
+fn the_help_of_every_command_is_known() {
+    let commands = [
+        "symbolicate",
+        "check",
+        "find",
+        "explain",
+        "rollout",
+        "wanted",
+        "doctor",
+        "completions",
+        "man",
+    ];
+    let mut text = run(&["--help"]).out;
+    for command in commands {
+        let help = run(&[command, "--help"]);
+        assert_eq!(help.code, 0, "{}", help.err);
+        text.push_str(&format!("\n--- {command}\n\n{}", help.out));
+    }
+    insta::assert_snapshot!("help", text);
+}
+
+#[test]
+fn the_text_of_a_report_has_names_and_is_otherwise_the_same() {
+    let service = Service::new();
+    let ended = run_with(
+        REPORT.as_bytes(),
+        &[
+            "symbolicate",
+            "-",
+            "--format",
+            "text",
+            "--url",
+            &service.url(),
+        ],
+    );
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""));
+    insta::assert_snapshot!("text", ended.out);
+}
+
+#[test]
+fn a_report_is_printed_in_every_format() {
+    let service = Service::new();
+    for format in ["human", "markdown", "json"] {
+        let ended = run_with(
+            incomplete().as_bytes(),
+            &[
+                "symbolicate",
+                "-",
+                "--format",
+                format,
+                "--url",
+                &service.url(),
+            ],
+        );
+        assert_eq!((ended.code, ended.err.as_str()), (3, ""), "{format}");
+        insta::assert_snapshot!(format, ended.out);
+    }
+    let json = ["symbolicate", "-", "--json", "--url", &service.url()];
+    let ended = run_with(incomplete().as_bytes(), &json);
+    insta::assert_snapshot!("json", ended.out);
+}
+
+#[test]
+fn every_exit_code_has_its_reason() {
+    let service = Service::new();
+    let url = service.url();
+    let report = REPORT.as_bytes();
+    let mut table = String::new();
+    let mut ended = |what: &str, input: &[u8], arguments: &[&str]| {
+        let ended = run_with(input, arguments);
+        let said = ended.err.replace(&url, "URL");
+        table.push_str(&format!("{what}: {}\n{said}\n", ended.code));
+    };
+    ended(
+        "all frames have names",
+        report,
+        &["symbolicate", "-", "--url", &url],
+    );
+    ended(
+        "a frame has no name",
+        incomplete().as_bytes(),
+        &["symbolicate", "-", "--url", &url],
+    );
+    ended("no report", b"hello", &["symbolicate", "-", "--url", &url]);
+    ended("a minidump", b"MDMP", &["symbolicate", "-", "--url", &url]);
+    ended(
+        "a request that is wrong",
+        b"{\"stacktraces\": 1}",
+        &["symbolicate", "-", "--url", &url],
+    );
+    ended(
+        "no such file",
+        b"",
+        &["symbolicate", "absent", "--url", &url],
+    );
+    ended("no service", report, &["symbolicate", "-"]);
+    ended(
+        "a wrong address",
+        report,
+        &["symbolicate", "-", "--url", "symdepot"],
+    );
+    ended(
+        "still pending",
+        report,
+        &[
+            "symbolicate",
+            "-",
+            "--url",
+            &url,
+            "--scope",
+            "slow",
+            "--wait",
+            "0",
+        ],
+    );
+    ended(
+        "pending, then complete",
+        report,
+        &["symbolicate", "-", "--url", &url, "--scope", "soon"],
+    );
+    ended(
+        "an upload that is unknown",
+        b"",
+        &["explain", "global/a", "--url", &url],
+    );
+    ended(
+        "a wrong module",
+        report,
+        &["symbolicate", "-", "--module", "app"],
+    );
+    insta::assert_snapshot!("exit_codes", table);
+}
+
+#[test]
+fn what_a_report_lacks_is_given_by_arguments() {
+    let service = Service::new();
+    let report = b"./app[0x4011ef]\n./app[0x40123b]\n";
+    let ended = run_with(report, &["symbolicate", "-", "--url", &service.url()]);
+    assert_eq!(ended.code, 3);
+    assert!(
+        ended.out.contains("no load address of ./app"),
+        "{}",
+        ended.out
+    );
+    let id = "60a0285889bf05c4a3384b2e8733386b47c5d71d";
+    let module = format!("app={id}@0x400000");
+    let arguments = [
+        "symbolicate",
+        "-",
+        "--module",
+        &module,
+        "--url",
+        &service.url(),
+    ];
+    let ended = run_with(report, &arguments);
+    assert_eq!(ended.code, 0, "{}", ended.out);
+    assert!(ended.out.contains("outer"), "{}", ended.out);
+}
+
+#[test]
+fn ids_that_a_report_lacks_are_read_from_the_files_that_it_names() {
+    let service = Service::new();
+    let path = fixture("elf/crash");
+    let report = format!("{path}(+0x1950)[0x555555555950]\n");
+    let arguments = ["symbolicate", "-", "--url", &service.url()];
+    let ended = run_with(report.as_bytes(), &arguments);
+    assert_eq!(ended.code, 0, "{}", ended.out);
+    assert!(ended.err.contains("took the build id"), "{}", ended.err);
+    let without = [&arguments[..], &["--no-local"]].concat();
+    let ended = run_with(report.as_bytes(), &without);
+    assert_eq!(ended.code, 3);
+    assert!(ended.out.contains("no id of"), "{}", ended.out);
+}
+
+#[test]
+fn check_shows_the_ids_and_the_problems_of_files() {
+    let names = [
+        "elf/crash",
+        "elf/crash.debug",
+        "elf/no-build-id.so",
+        "pe/x64/crash.pdb",
+    ];
+    let paths = names.map(fixture);
+    let mut arguments = vec!["check"];
+    arguments.extend(paths.iter().map(String::as_str));
+    let folder = fixture("elf").replace("/elf", "");
+    let shown = |text: String| text.replace(&folder, "FIXTURES");
+    let ended = run(&arguments);
+    assert_eq!((ended.code, ended.err.as_str()), (3, ""));
+    insta::assert_snapshot!("check", shown(ended.out));
+    arguments.push("--json");
+    insta::assert_snapshot!("check_json", shown(run(&arguments).out));
+    let good = run(&["check", &paths[3]]);
+    assert_eq!(good.code, 0, "{}", good.out);
+    let required = run(&["check", &paths[3], "--require", "sources,debug"]);
+    assert_eq!(required.code, 3);
+    assert!(required.out.contains("no sources"), "{}", required.out);
+}
+
+#[test]
+fn check_survives_every_hostile_file() {
+    let folder = fixture("hostile");
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path().display().to_string();
+        let ended = run(&["check", &path]);
+        // A file of which only a part is malicious may have other parts of use.
+        assert!([0, 3].contains(&ended.code), "{path}: {}", ended.err);
+        assert!(ended.out.starts_with(&path), "{path}: {}", ended.out);
+    }
+}
+
+#[test]
+fn find_prints_the_paths_of_the_files_with_an_id() {
+    let folder = fixture("elf");
+    let ended = run(&["find", "bc6e45ac-487f-f425-3672-08b89f51ad48", &folder]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let paths: Vec<&str> = ended.out.lines().collect();
+    let expected = [
+        "crash",
+        "crash.debug",
+        "crash.zlib.debug",
+        "crash.zstd.debug",
+    ];
+    assert_eq!(paths, expected.map(|name| format!("{folder}/{name}")));
+    let ended = run(&["find", "0123456789abcdef0123", &folder]);
+    assert_eq!((ended.code, ended.out.as_str()), (3, ""));
+    assert!(
+        ended.err.contains("not found: 0123456789abcdef0123"),
+        "{}",
+        ended.err
+    );
+    assert_eq!(run(&["find", &folder]).code, 2);
+}
+
+#[test]
+fn lists_are_tables_or_json() {
+    let service = Service::new();
+    let mut text = String::new();
+    for command in [
+        ["rollout", ""],
+        ["wanted", ""],
+        ["explain", "502fc0a5-1ec1-3e47-9998-684fa139dca7"],
+    ] {
+        for format in [None, Some("--json")] {
+            let mut arguments = vec!["--url", ""];
+            let url = service.url();
+            arguments[1] = &url;
+            arguments.extend(command.iter().filter(|argument| !argument.is_empty()));
+            arguments.extend(format);
+            let ended = run(&arguments);
+            assert_eq!((ended.code, ended.err.as_str()), (0, ""));
+            text.push_str(&format!("--- {}\n{}", arguments[2..].join(" "), ended.out));
+        }
+    }
+    insta::assert_snapshot!("lists", text);
+}
+
+#[test]
+fn the_doctor_names_what_is_wrong() {
+    let doctor = |url: &str| run(&["doctor", "--url", url]);
+    let service = Service::new();
+    let ended = doctor(&service.url());
+    assert_eq!(ended.code, 0, "{}", ended.out);
+    assert!(
+        ended.out.contains("ok: symdepot 0.1.0, converter 4"),
+        "{}",
+        ended.out
+    );
+
+    // Nothing listens on a port that was just given back.
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let ended = doctor(&format!("http://127.0.0.1:{port}"));
+    assert_eq!(ended.code, 1);
+    assert!(ended.out.contains("does not answer"), "{}", ended.out);
+
+    let refusing = |body: &'static str| {
+        Service::with(Router::new().route(
+            "/about",
+            get(move || async move { (StatusCode::FORBIDDEN, body) }),
+        ))
+    };
+    for (body, problem) in [
+        (r#"{"message":"Forbidden"}"#, "execute-api:Invoke"),
+        (
+            r#"{"message":"The security token included in the request is expired"}"#,
+            "log in again",
+        ),
+    ] {
+        let ended = doctor(&refusing(body).url());
+        assert_eq!(ended.code, 1);
+        assert!(ended.out.contains(problem), "{}", ended.out);
+    }
+
+    let late = || async { ([("date", "Tue, 14 Nov 2023 22:13:20 GMT")], "{}") };
+    let ended = doctor(&Service::with(Router::new().route("/about", get(late))).url());
+    assert_eq!(ended.code, 1);
+    assert!(
+        ended.out.contains("the clock of this machine"),
+        "{}",
+        ended.out
+    );
+
+    let ended = doctor(&Service::with(Router::new()).url());
+    assert_eq!(ended.code, 1);
+    assert!(
+        ended.out.contains("does not support /about"),
+        "{}",
+        ended.out
+    );
+}
+
+#[test]
+fn completions_and_the_manual_page_are_printed() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let ended = run(&["completions", shell]);
+        assert_eq!(ended.code, 0, "{}", ended.err);
+        assert!(ended.out.contains("symbolicate"), "{shell}");
+        assert!(!ended.out.contains("\u{1b}"), "{shell}");
+    }
+    let ended = run(&["man"]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    for page in [
+        ".TH symdepot 1",
+        ".TH symdepot-symbolicate 1",
+        ".TH symdepot-check 1",
+    ] {
+        assert!(ended.out.contains(page), "{page}");
+    }
+    assert!(!ended.out.contains("inspect-file"));
+}
+
+#[test]
+fn output_has_colours_only_where_they_are_wanted() {
+    let service = Service::new();
+    let ended = run_with(
+        REPORT.as_bytes(),
+        &["symbolicate", "-", "--url", &service.url()],
+    );
+    assert!(!ended.out.contains('\u{1b}'), "{}", ended.out);
+}

@@ -1,0 +1,406 @@
+//! What a crash report says: its modules, its stack traces, and where in the text they are.
+
+use std::ops::Range;
+
+use thiserror::Error;
+
+use crate::api::limits;
+use crate::api::symbolicator::{AddrMode, Frame, Hex, Module, Request, RequestError, Stacktrace};
+use crate::domain::{CodeId, DebugId, ObjectType};
+
+/// The index that frames without a module refer to: a request cannot have that many modules.
+const NO_MODULE: usize = limits::MODULES;
+
+/// The load address that is sent for a module whose load address is unknown. Its frames are
+/// relative to it, so that its value has no effect; zero would have one.
+const STAND_IN_BASE: u64 = 0x1_0000_0000;
+
+/// A format of crash reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReportFormat {
+    /// The body of `/symbolicate`.
+    Json,
+    /// Address-, undefined behaviour-, thread- or memory sanitizer.
+    Sanitizer,
+    /// A tombstone of Android, as text.
+    Android,
+    /// The message of systemd-coredump, or `coredumpctl info`.
+    Systemd,
+    /// Messages of systemd-coredump, from `journalctl -o json`.
+    Journal,
+    /// `backtrace_symbols` of glibc.
+    Glibc,
+    /// A panic of Rust with `RUST_BACKTRACE=full`.
+    Rust,
+    /// `bt` of gdb.
+    Gdb,
+    /// The error log of the JVM.
+    HsErr,
+    /// The symbolizer markup of LLVM.
+    Markup,
+}
+
+impl ReportFormat {
+    /// Returns the name of the format for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Json => "JSON request",
+            Self::Sanitizer => "sanitizer report",
+            Self::Android => "Android tombstone",
+            Self::Systemd => "systemd-coredump message",
+            Self::Journal => "systemd-coredump journal entry",
+            Self::Glibc => "glibc backtrace",
+            Self::Rust => "Rust backtrace",
+            Self::Gdb => "gdb backtrace",
+            Self::HsErr => "JVM error log",
+            Self::Markup => "symbolizer markup",
+        }
+    }
+}
+
+/// Why a report cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ReportError {
+    /// No format has frames in the text.
+    #[error(
+        "no stack trace of a known format was found: expected the JSON of /symbolicate, or the text of a sanitizer, Android tombstone, systemd-coredump, glibc backtrace_symbols, Rust panic (RUST_BACKTRACE=full), gdb bt, JVM hs_err or symbolizer markup"
+    )]
+    Unknown,
+    /// A JSON object that is not a request.
+    #[error("{}", described(.0))]
+    Request(RequestError),
+    /// The report has more than a request may have.
+    #[error("the report has more than {limit} {what}: remove some of them")]
+    TooLarge {
+        /// What exceeds the limit.
+        what: &'static str,
+        /// The limit.
+        limit: usize,
+    },
+}
+
+/// Returns an error in a request with its causes.
+fn described(error: &RequestError) -> String {
+    let causes = error.body().causes;
+    let all = std::iter::once(error.to_string()).chain(causes);
+    all.collect::<Vec<_>>().join(": ")
+}
+
+/// A crash report.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CrashReport {
+    /// The format.
+    pub format: ReportFormat,
+    /// The modules that the frames are in, and further ones that the report lists.
+    pub modules: Vec<ReportModule>,
+    /// The stack traces, in the order of the text.
+    pub stacks: Vec<ReportStack>,
+    /// The request, if the report is one.
+    pub(super) request: Option<Request>,
+}
+
+/// A module of a report.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReportModule {
+    /// Its name as in the report, with its path if the report has it.
+    pub name: String,
+    /// The code id: for ELF files, the build id.
+    pub code_id: Option<CodeId>,
+    /// The debug id, if it was given.
+    pub debug_id: Option<DebugId>,
+    /// The type; ELF unless the name or the caller says otherwise.
+    pub object_type: ObjectType,
+    /// The load address.
+    pub base: Option<u64>,
+    /// The number of bytes from the load address that frames without a module are searched in.
+    pub size: Option<u64>,
+}
+
+/// A stack trace of a report.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReportStack {
+    /// The id of the thread.
+    pub thread_id: Option<u64>,
+    /// The frames, in the order of the text.
+    pub frames: Vec<ReportFrame>,
+}
+
+/// A frame of a report.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReportFrame {
+    /// The address in the process, as in the text.
+    pub address: Option<u64>,
+    /// The address relative to the start of its module.
+    pub offset: Option<u64>,
+    /// The index of its module, if the text names it.
+    pub module: Option<usize>,
+    /// Whether the address is a return address: that of the instruction after the call.
+    pub is_return: bool,
+    /// The function that the text names.
+    pub function: Option<String>,
+    /// Where to write the names that are found; `None` if the text has them.
+    pub place: Option<Place>,
+}
+
+/// The place of a frame in the bytes of a report.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The bytes that the names replace; empty to insert them.
+    pub name: Range<usize>,
+    /// The line, without its terminator. It is repeated for each function that was inlined.
+    pub line: Range<usize>,
+    /// Whether the line is inside a JSON string.
+    pub in_json: bool,
+}
+
+/// What a report lacks to look up the frames of a module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// An id.
+    Id {
+        /// The name of the module.
+        module: String,
+    },
+    /// The load address.
+    Base {
+        /// The name of the module.
+        module: String,
+    },
+    /// Any module that covers the addresses of some frames.
+    Modules,
+}
+
+/// What a caller knows about a module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GivenModule {
+    /// The name, with or without its path.
+    pub name: String,
+    /// The code id.
+    pub code_id: Option<CodeId>,
+    /// The debug id.
+    pub debug_id: Option<DebugId>,
+    /// The type; as the report has it if `None`.
+    pub object_type: Option<ObjectType>,
+    /// The load address.
+    pub base: Option<u64>,
+    /// The size in memory.
+    pub size: Option<u64>,
+}
+
+/// Returns the last segment of a path.
+pub(super) fn file_name(path: &str) -> &str {
+    path.rsplit(['/', '\\']).next().unwrap_or(path)
+}
+
+impl ReportModule {
+    /// Returns the name without its path.
+    pub fn file_name(&self) -> &str {
+        file_name(&self.name)
+    }
+
+    /// Returns the offset of an address in the module; `None` if the address is outside of it, or
+    /// if that is not known.
+    fn covered(&self, address: u64) -> Option<u64> {
+        let offset = address.checked_sub(self.base?)?;
+        (offset < self.size?).then_some(offset)
+    }
+
+    fn has_id(&self) -> bool {
+        self.code_id.is_some() || self.debug_id.is_some()
+    }
+
+    fn is_named(&self, name: &str) -> bool {
+        match name.contains(['/', '\\']) && self.name.contains(['/', '\\']) {
+            true => self.name == name,
+            false => self.file_name() == file_name(name),
+        }
+    }
+}
+
+impl CrashReport {
+    /// Returns a report that is a request.
+    pub(super) fn of_request(request: Request) -> Self {
+        let module = |module: &Module| ReportModule {
+            name: module.code_file.as_deref().unwrap_or_default().to_owned(),
+            code_id: module.code_id.clone(),
+            debug_id: module.debug_id,
+            object_type: module.object_type,
+            base: Some(module.image_addr.0),
+            size: module.image_size,
+        };
+        let frame = |frame: &Frame| ReportFrame {
+            address: matches!(frame.addr_mode, AddrMode::Abs).then_some(frame.instruction_addr.0),
+            offset: matches!(frame.addr_mode, AddrMode::Rel(_)).then_some(frame.instruction_addr.0),
+            module: match frame.addr_mode {
+                AddrMode::Rel(module) => Some(module).filter(|it| *it < request.modules.len()),
+                AddrMode::Abs => None,
+            },
+            function: frame.function.as_deref().map(str::to_owned),
+            ..ReportFrame::default()
+        };
+        let stack = |stack: &Stacktrace| ReportStack {
+            thread_id: stack.thread_id,
+            frames: stack.frames.iter().map(frame).collect(),
+        };
+        Self {
+            format: ReportFormat::Json,
+            modules: request.modules.iter().map(module).collect(),
+            stacks: request.stacktraces.iter().map(stack).collect(),
+            request: Some(request),
+        }
+    }
+
+    /// Returns the request for the report. Its stack traces, frames and modules have the indexes of
+    /// the report's.
+    pub fn request(&self) -> Request {
+        if let Some(request) = &self.request {
+            return request.clone();
+        }
+        let module = |module: &ReportModule| Module {
+            object_type: module.object_type,
+            code_id: module.code_id.clone(),
+            debug_id: module.debug_id,
+            code_file: Some(module.name.as_str().into()),
+            image_addr: Hex(module
+                .base
+                .filter(|base| *base != 0)
+                .unwrap_or(STAND_IN_BASE)),
+            image_size: module.size,
+            ..Module::default()
+        };
+        let stacktrace = |stack: &ReportStack| Stacktrace {
+            thread_id: stack.thread_id,
+            frames: stack.frames.iter().map(|it| self.frame(it)).collect(),
+            ..Stacktrace::default()
+        };
+        Request {
+            stacktraces: self.stacks.iter().map(stacktrace).collect(),
+            modules: self.modules.iter().map(module).collect(),
+            ..Request::default()
+        }
+    }
+
+    fn frame(&self, frame: &ReportFrame) -> Frame {
+        let (addr_mode, address) = match self.located(frame) {
+            Some((module, offset)) => (AddrMode::Rel(module), offset),
+            None => (AddrMode::Rel(NO_MODULE), frame.address.unwrap_or_default()),
+        };
+        Frame {
+            addr_mode,
+            instruction_addr: Hex(address),
+            adjust_instruction_addr: Some(frame.is_return),
+            function: frame.function.as_deref().map(Into::into),
+            ..Frame::default()
+        }
+    }
+
+    /// Returns the module of a frame and the address relative to its start; `None` if one of them
+    /// is not known.
+    pub fn located(&self, frame: &ReportFrame) -> Option<(usize, u64)> {
+        let Some(index) = frame.module else {
+            let address = frame.address?;
+            let mut covering = self.modules.iter().enumerate();
+            return covering.find_map(|(index, it)| Some((index, it.covered(address)?)));
+        };
+        if let Some(offset) = frame.offset {
+            return Some((index, offset));
+        }
+        let base = self.modules.get(index)?.base?;
+        Some((index, frame.address?.checked_sub(base)?))
+    }
+
+    /// Adds what a caller knows about a module and the report does not say. Returns whether this
+    /// changed the report. A module that the report does not name is added if its load address is
+    /// given. A report that is a request is never changed.
+    pub fn complete(&mut self, given: &GivenModule) -> bool {
+        if self.request.is_some() {
+            return false;
+        }
+        let mut changed = false;
+        let mut is_named = false;
+        for module in &mut self.modules {
+            if !module.is_named(&given.name) {
+                continue;
+            }
+            is_named = true;
+            let before = module.clone();
+            if !module.has_id() {
+                module.code_id.clone_from(&given.code_id);
+                module.debug_id = given.debug_id;
+                module.object_type = given.object_type.unwrap_or(module.object_type);
+            }
+            module.base = module.base.or(given.base);
+            module.size = module.size.or(given.size);
+            changed |= *module != before;
+        }
+        if !is_named && given.base.is_some() {
+            let rest = given.base.map(|base| u64::MAX - base);
+            self.modules.push(ReportModule {
+                name: given.name.clone(),
+                code_id: given.code_id.clone(),
+                debug_id: given.debug_id,
+                object_type: given.object_type.unwrap_or(ObjectType::Elf),
+                base: given.base,
+                size: given.size.or(rest),
+            });
+            // The module that begins closest to an address is searched first.
+            if self
+                .stacks
+                .iter()
+                .flat_map(|it| &it.frames)
+                .all(|it| it.module.is_none())
+            {
+                self.modules.sort_by_key(|it| std::cmp::Reverse(it.base));
+            }
+            changed = true;
+        }
+        changed
+    }
+
+    /// Returns what is missing to look up the frames, module by module.
+    pub fn lacks(&self) -> Vec<Lack> {
+        if self.request.is_some() {
+            return Vec::new();
+        }
+        let frames = || self.stacks.iter().flat_map(|stack| &stack.frames);
+        let mut uses = vec![(false, false); self.modules.len()];
+        let mut is_anywhere = true;
+        for frame in frames() {
+            match (self.located(frame), frame.module) {
+                (Some((module, _)), _) => uses[module].0 = true,
+                (None, Some(module)) => uses[module] = (true, true),
+                (None, None) => is_anywhere &= frame.address.is_none_or(|address| address == 0),
+            }
+        }
+        let mut lacks = Vec::new();
+        for (module, (is_used, lacks_base)) in self.modules.iter().zip(uses) {
+            let name = || module.name.clone();
+            lacks.extend((is_used && !module.has_id()).then(|| Lack::Id { module: name() }));
+            lacks.extend(lacks_base.then(|| Lack::Base { module: name() }));
+        }
+        let names_modules = frames().any(|frame| frame.module.is_some());
+        lacks.extend((!is_anywhere && !names_modules).then_some(Lack::Modules));
+        lacks
+    }
+}
+
+impl std::fmt::Display for Lack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Id { module } => {
+                let name = file_name(module);
+                write!(f, "the report has no id of {module}; add --module {name}=BUILD-ID")
+            }
+            Self::Base { module } => {
+                let name = file_name(module);
+                write!(
+                    f,
+                    "the report has no load address of {module}; add --module {name}=BUILD-ID@ADDRESS (for a program that is not position independent: the address of its first LOAD segment, as `readelf -lW` prints it)"
+                )
+            }
+            Self::Modules => f.write_str(
+                "the report has absolute addresses and does not say what is loaded where; add --module NAME=BUILD-ID@ADDRESS, or append /proc/<pid>/maps of the process to the report",
+            ),
+        }
+    }
+}

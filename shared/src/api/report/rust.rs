@@ -1,0 +1,77 @@
+//! Backtraces of Rust with `RUST_BACKTRACE=full`: `  3:     0x55… - name`, followed by `at
+//! file:line` if there is debug information (`library/std/src/../backtrace/src/print.rs`).
+//!
+//! All addresses are absolute and are return addresses. A function that was inlined has the number
+//! after that of its callee and the same address.
+
+use super::collector::Collector;
+use super::cursor::{LineCursor, TextLine, lines};
+use super::maps;
+use super::model::{Place, ReportFrame};
+
+/// The name of a function that is not known.
+const UNKNOWN: &str = "<unknown>";
+
+/// The maximum number of colons in a line that are tried as the one after the number.
+const MOST_TRIES: usize = 8;
+
+pub(super) fn read(bytes: &[u8], out: &mut Collector) {
+    let mut is_after_frame = false;
+    for line in lines(bytes) {
+        if is_after_frame && line.text.trim_start().starts_with("at ") {
+            // The text has the line already.
+            if let Some(last) = out.last_frame() {
+                last.place = None;
+            }
+        }
+        let found = frame(line);
+        is_after_frame = found.is_some();
+        let Some(found) = found else {
+            continue;
+        };
+        out.number(found.number, false);
+        out.frame(ReportFrame {
+            address: Some(found.address),
+            is_return: true,
+            function: (found.function != UNKNOWN).then(|| found.function.to_owned()),
+            place: Some(Place {
+                name: found.name,
+                line: line.range(),
+                in_json: false,
+            }),
+            ..ReportFrame::default()
+        });
+    }
+    maps::read(bytes, out);
+}
+
+struct RustLine<'a> {
+    number: u64,
+    address: u64,
+    function: &'a str,
+    name: std::ops::Range<usize>,
+}
+
+fn frame(line: TextLine<'_>) -> Option<RustLine<'_>> {
+    // A prefix of a log may precede the number.
+    let mut colons = line.text.match_indices(": ").take(MOST_TRIES);
+    colons.find_map(|(at, _)| {
+        let digits = line.text[..at]
+            .rsplit(|c: char| !c.is_ascii_digit())
+            .next()?;
+        let number = digits.parse().ok()?;
+        let mut cursor = LineCursor::new(line);
+        cursor.rest = &line.text[at + 1..];
+        cursor.spaces();
+        let address = cursor.hex()?;
+        cursor.eat(" - ").then_some(())?;
+        let start = cursor.at();
+        let function = cursor.rest.trim_end();
+        (!function.is_empty()).then_some(RustLine {
+            number,
+            address,
+            function,
+            name: start..start + function.len(),
+        })
+    })
+}

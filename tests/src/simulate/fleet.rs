@@ -104,6 +104,7 @@ struct Asked {
 }
 
 /// How an invocation ended.
+#[expect(clippy::large_enum_variant, reason = "few exist at a time")]
 enum Done {
     Message(u64, Result<(), String>),
     Answer(Asked, Moment, Result<SymbolicateOutcome, String>),

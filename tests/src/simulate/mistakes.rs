@@ -191,9 +191,8 @@ impl Mistake {
     /// Returns the messages that are sent instead of these.
     pub(super) fn sent(self, messages: &[QueueMessage]) -> Vec<QueueMessage> {
         let each = messages.iter().cloned().map(|mut message| {
-            match self {
-                Self::MessagesNameOtherRequests => message.build_request = Token::from_random(7),
-                _ => {}
+            if self == Self::MessagesNameOtherRequests {
+                message.build_request = Token::from_random(7);
             }
             message
         });

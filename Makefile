@@ -106,7 +106,7 @@ zoo: ## builds programs with many compilers for many machines and compares with 
 
 # Needs nightly Rust and cargo-fuzz. Findings are kept in target/fuzz.
 .PHONY: fuzz
-fuzz: ## fuzzes files, requests, names, sources and blobs, each for FUZZ_SECONDS=60 (needs cargo-fuzz)
+fuzz: ## fuzzes files, crash files, requests, names, sources and blobs, each for FUZZ_SECONDS=60 (needs cargo-fuzz)
 	@for target in footer index slice cfi_slice archive breakpad dwarf name request source; do \
 	  mkdir -p target/fuzz/corpus/$$target target/fuzz/found; \
 	  $(CARGO) +nightly fuzz run --fuzz-dir tests/fuzz --target-dir target/fuzz $$target \

@@ -24,12 +24,14 @@ mod plan;
 mod stacktrace;
 mod stats;
 mod text;
+mod unwinding;
 
 pub use advise::{Searched, advise};
 pub use demangle::{KnownNames, NameMemory};
 pub use outcome::{Considered, LookupCache, ModuleOutcome};
 pub use plan::{Plan, PlannedCache, plan};
 pub use stats::{FrameCounts, ModuleCounts, ReadCounts, Stats};
+pub use unwinding::add_unwinding;
 
 use crate::api::symbolicator::{Completed, Request};
 

@@ -8,17 +8,21 @@ use axum::extract::Path;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
+use symdepot::api::crash::CrashReport;
 use symdepot::api::explain::ExplainQuery;
 use symdepot::api::limits;
 use symdepot::api::symbolicator::{self as api, RequestError};
 use symdepot::domain::Scope;
+use symdepot::flows::minidump::kept_dump;
 use symdepot::flows::plain::{MAX_PLAIN_BYTES, Plain};
+use symdepot::flows::requests::{KeptRequest, RequestStage, RequestToKeep};
 use symdepot::flows::symbolicate::{Kept, Stats, SymbolicateOutcome};
 use symdepot::flows::{self, Invocation};
 use tower::ServiceExt;
 use tracing::Instrument;
 use uuid::Uuid;
 
+use crate::crash_files;
 use crate::extract::{Call, ListQuery, RequestQuery, Subject};
 use crate::failure::Failure;
 
@@ -60,13 +64,14 @@ pub(crate) async fn symbolicate(
     let body = axum::body::to_bytes(body, limits::BODY_BYTES)
         .await
         .map_err(|_| too_large)?;
+    let report = received(&body)?;
     let id = call.invocation.uuid();
     let kept = Kept {
         wait: call.symbolicator.wait(&call.invocation, query.timeout),
         id: &id.to_string(),
-        body: Some(&body),
+        body: Some(RequestToKeep::received(&body)),
     };
-    let answer = call.answer(&query.scope, &body, kept).await?;
+    let answer = call.answer(&query.scope, report, kept).await?;
     Ok(answer.unwrap_or_else(|| pending(id)))
 }
 
@@ -82,7 +87,7 @@ pub(crate) async fn continue_request(
         )
     };
     let id = Uuid::parse_str(&id).map_err(|_| unknown())?;
-    let (scope, body) = call
+    let KeptRequest { scope, stage, body } = call
         .symbolicator
         .kept_request(&call.invocation, &id.to_string())
         .await?
@@ -92,28 +97,43 @@ pub(crate) async fn continue_request(
         id: &id.to_string(),
         body: None,
     };
-    let answer = call.answer(&scope, &body, kept).await?;
+    let report = match stage {
+        RequestStage::Symbolicate => received(&body)?,
+        RequestStage::CrashReport => crash_files::stored(&body)?,
+        RequestStage::Minidump => {
+            let query = api::Query { scope, ..query };
+            return crash_files::walk(&call, &query, id, kept_dump(&body)?, true).await;
+        }
+    };
+    let answer = call.answer(&scope, report, kept).await?;
     Ok(answer.unwrap_or_else(|| pending(id)))
 }
 
-fn pending(id: Uuid) -> Response {
+/// Returns the crash in the body of `/symbolicate`.
+fn received(body: &[u8]) -> Result<CrashReport, Failure> {
+    Ok(CrashReport {
+        request: api::parse_request(body)?,
+        ..CrashReport::default()
+    })
+}
+
+pub(crate) fn pending(id: Uuid) -> Response {
     Json(api::Response::pending(id)).into_response()
 }
 
 impl Call {
-    /// Returns the response to a request; `None` while it is pending.
-    async fn answer(
+    /// Returns the response for a crash; `None` while it is pending.
+    pub(crate) async fn answer(
         &self,
         scope: &Scope,
-        body: &[u8],
+        report: CrashReport,
         kept: Kept<'_>,
     ) -> Result<Option<Response>, Failure> {
-        let request = api::parse_request(body)?;
         let Self {
             symbolicator,
             invocation,
         } = self;
-        let answer = symbolicator.answer(invocation, &request, scope, kept);
+        let answer = symbolicator.answer_crash(invocation, &report, scope, kept);
         match answer.await? {
             SymbolicateOutcome::Pending => {
                 tracing::info!(

@@ -3,6 +3,7 @@
 //! The same program also runs as a child process that demangles names which could crash it, see
 //! [`symdepot::runtime::demangler`].
 
+mod crash_files;
 mod extract;
 mod failure;
 mod handler;

@@ -8,7 +8,7 @@ use axum::routing::{MethodRouter, get, post};
 use symdepot::flows::symbolicate::Symbolicator;
 
 use crate::failure::Failure;
-use crate::{handler, ms_symcache};
+use crate::{crash_files, handler, ms_symcache};
 
 /// A route.
 struct Route {
@@ -18,11 +18,21 @@ struct Route {
     method: fn() -> MethodRouter<Arc<Symbolicator>>,
 }
 
-const ROUTES: [Route; 8] = [
+const ROUTES: [Route; 10] = [
     Route {
         path: "/symbolicate",
         examples: &["POST /symbolicate"],
         method: || post(handler::symbolicate),
+    },
+    Route {
+        path: "/minidump",
+        examples: &["POST /minidump"],
+        method: || post(crash_files::minidump),
+    },
+    Route {
+        path: "/applecrashreport",
+        examples: &["POST /applecrashreport"],
+        method: || post(crash_files::apple_crash_report),
     },
     Route {
         path: "/requests/{id}",

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::cache::dif::Dif;
 use crate::cache::{
-    Generation, ObjectChunk, Overflow, PendingRequest, Presence, Rollout, SourceDefinition,
-    SweepCursor, Upload, UploadedObject, Wanted,
+    Generation, ObjectChunk, Overflow, PendingRequest, Presence, RequestStage, Rollout,
+    SourceDefinition, SweepCursor, Upload, UploadedObject, Wanted,
 };
 use crate::domain::{Location, ModuleId, Timestamp};
 
@@ -80,7 +80,8 @@ pub enum Item {
 ///   are in chunks.
 /// - 3: an [`Upload`], an [`ObjectChunk`] or a [`Dif`] that is filed under a
 ///   [`ModuleId::Companion`] or needs a companion.
-pub const SCHEMA: u32 = 3;
+/// - 4: a [`PendingRequest`] that came from a crash file.
+pub const SCHEMA: u32 = 4;
 
 /// Refers from the second id of an object (its code id) to the module that it is filed under. It
 /// has no lease and no blob.
@@ -128,6 +129,8 @@ impl Item {
             Item::Objects(chunk) if have_companions(&chunk.objects) => 3,
             Item::Dif(dif) if !dif.needs.is_empty() || dif.module.is_of_companions() => 3,
             Item::Presence(_) | Item::Generation(_) | Item::Objects(_) | Item::Overflow(_) => 2,
+            // A build that does not know crash files would omit what they say besides.
+            Item::Request(request) if request.stage != RequestStage::Symbolicate => 4,
             // A build that does not know the chunks would assume that the upload has no objects.
             Item::Upload(upload) if upload.object_set.is_some() => 2,
             Item::Newer { schema } => *schema,

@@ -50,6 +50,9 @@ pub struct PendingRequest {
     pub id: String,
     /// The scope of the request.
     pub scope: Scope,
+    /// What the body contains.
+    #[serde(default, skip_serializing_if = "RequestStage::is_symbolicate")]
+    pub stage: RequestStage,
     /// The body of the request.
     pub body: RequestBody,
     /// Whether the body is encrypted because it contains credentials.
@@ -59,12 +62,40 @@ pub struct PendingRequest {
     pub expires_at: Timestamp,
 }
 
-/// The body of a stored request: the JSON if it fits into the item, or else a reference to it.
+/// How far a stored request has come, and so what its body contains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RequestStage {
+    /// Stack traces to symbolicate: the request as it was received.
+    #[default]
+    Symbolicate,
+    /// Stack traces to symbolicate, with what a crash file says besides.
+    CrashReport,
+    /// A minidump whose stacks are not walked yet.
+    Minidump,
+}
+
+impl RequestStage {
+    /// Returns the path of the blob with the body of a request. Each stage has its own, because
+    /// blobs never change.
+    pub fn path(self, id: &str) -> String {
+        match self {
+            Self::Symbolicate | Self::CrashReport => format!("requests/{id}"),
+            Self::Minidump => format!("requests/{id}.dmp"),
+        }
+    }
+
+    fn is_symbolicate(&self) -> bool {
+        *self == Self::Symbolicate
+    }
+}
+
+/// The body of a stored request if it fits into the item, or else a reference to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RequestBody {
-    /// The JSON.
+    /// The body.
     Inline(String),
-    /// The path of a blob that contains the JSON.
+    /// The path of a blob that contains the body.
     Blob(String),
 }

@@ -4,7 +4,7 @@
 //!   and [`mod@derive`] the messages of the queues. Both end in [`build`]: take the leases, find
 //!   the DIFs ([`find`]), fetch them ([`fetch`]), derive, publish.
 //! - *A request becomes a response.* [`symbolicate`] answers requests through the instance's cache
-//!   ([`memory`]). [`requests`] stores a request whose response was `pending`, so that any instance
+//!   ([`memory`]). [`mod@minidump`] walks the stacks of a minidump, which are then a request. [`requests`] stores a request whose response was `pending`, so that any instance
 //!   can continue it.
 //! - *A schedule removes what is no longer used.* [`prune`] also counts the entries for
 //!   [`rollout`].
@@ -25,6 +25,7 @@ pub mod find;
 mod invocation;
 mod lookup;
 pub mod memory;
+pub mod minidump;
 pub mod ms_symcache;
 mod opening;
 mod permits;

@@ -1,7 +1,7 @@
 //! Stored requests: a request whose response was `pending` can be continued by any instance.
 //!
 //! Only the request itself is stored. Each continuation symbolicates it again, with the caches that
-//! are ready by then; no response is stored.
+//! are ready by then; no response is stored. Of a crash file, what was read from it is stored.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use futures::future::try_join;
 use super::symbolicate::Symbolicator;
 use super::update::KnownItem;
 use super::{Error, Invocation};
+pub use crate::cache::RequestStage;
 use crate::cache::{Item, ItemKey, PendingRequest, RequestBody};
 use crate::domain::Scope;
-use crate::ports::{Fault, FaultKind};
 
 /// The maximum size of a body that is stored in the item, in bytes. DynamoDB charges writes by the
 /// kilobyte, so a blob is cheaper for larger bodies.
@@ -23,6 +23,36 @@ pub const MAX_WAIT: Duration = Duration::from_secs(25);
 
 /// The time that is reserved at the end of an invocation for the response.
 const RESERVE: Duration = Duration::from_secs(2);
+
+/// A request to store.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestToKeep<'a> {
+    /// What the body contains.
+    pub stage: RequestStage,
+    /// The body.
+    pub body: &'a [u8],
+}
+
+/// A stored request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptRequest {
+    /// The scope of the request.
+    pub scope: Scope,
+    /// What the body contains.
+    pub stage: RequestStage,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl<'a> RequestToKeep<'a> {
+    /// Returns a request as it was received by `/symbolicate`.
+    pub fn received(body: &'a [u8]) -> Self {
+        Self {
+            stage: RequestStage::Symbolicate,
+            body,
+        }
+    }
+}
 
 impl Symbolicator {
     /// Returns how long a request waits: the requested timeout, limited by [`MAX_WAIT`] and the
@@ -41,36 +71,35 @@ impl Symbolicator {
         invocation: &Invocation,
         id: &str,
         scope: &Scope,
-        body: &[u8],
+        RequestToKeep { stage, body }: RequestToKeep<'_>,
     ) -> Result<(), Error> {
-        let corrupt = || Fault::new(FaultKind::Bug, "the request to store is not valid UTF-8");
-        let text = std::str::from_utf8(body).map_err(|error| corrupt().caused_by(error))?;
         let secret = self.settings.request_sources.as_ref();
         let encrypted = secret
             .map(|secret| secret.encrypt(invocation.nonce(), id, body))
             .transpose()?;
         let is_encrypted = encrypted.is_some();
-        let text = encrypted.as_deref().unwrap_or(text);
-        let path = format!("requests/{id}");
-        let is_inline = text.len() <= MAX_INLINE_BYTES;
-        let body = match is_inline {
-            true => RequestBody::Inline(text.to_owned()),
-            false => RequestBody::Blob(path.clone()),
+        let stored = encrypted.map_or_else(|| body.to_vec(), String::into_bytes);
+        let path = stage.path(id);
+        let (body, blob) = match String::from_utf8(stored) {
+            Ok(text) if text.len() <= MAX_INLINE_BYTES => (RequestBody::Inline(text), None),
+            Ok(text) => (RequestBody::Blob(path.clone()), Some(text.into_bytes())),
+            Err(bytes) => (RequestBody::Blob(path.clone()), Some(bytes.into_bytes())),
         };
         let blob = async {
-            if !is_inline {
-                self.caches.create(&path, text.to_owned().into()).await?;
+            if let Some(blob) = blob {
+                self.caches.create(&path, blob.into()).await?;
             }
             Ok(())
         };
         let item = Item::Request(PendingRequest {
             id: id.to_owned(),
             scope: scope.clone(),
+            stage,
             body,
             encrypted: is_encrypted,
             expires_at: invocation.now().plus(self.settings.request_lifetime),
         });
-        // The id is new, so no item exists.
+        // The id is new, so no item exists, except for a minidump whose stacks are walked by now.
         let known = KnownItem::Before(None);
         let (key, update) = (ItemKey::request(id), self.update(invocation));
         let written = update.write(&key, known, |_| Some(item.clone()));
@@ -79,13 +108,12 @@ impl Symbolicator {
         Ok(())
     }
 
-    /// Returns a stored request with its scope; `None` if it does not exist, has expired or cannot
-    /// be decrypted.
+    /// Returns a stored request; `None` if it does not exist, has expired or cannot be decrypted.
     pub async fn kept_request(
         &self,
         invocation: &Invocation,
         id: &str,
-    ) -> Result<Option<(Scope, Vec<u8>)>, Error> {
+    ) -> Result<Option<KeptRequest>, Error> {
         let request: Option<PendingRequest> = self.records.one(ItemKey::request(id)).await?;
         let Some(request) = request else {
             return Ok(None);
@@ -108,6 +136,7 @@ impl Symbolicator {
             }
             (None, true) => None,
         };
-        Ok(body.map(|body| (request.scope, body)))
+        let PendingRequest { scope, stage, .. } = request;
+        Ok(body.map(|body| KeptRequest { scope, stage, body }))
     }
 }

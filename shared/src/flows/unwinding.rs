@@ -1,6 +1,8 @@
 //! Provides the unwind information and functions for stack walks, from the ready caches of modules,
 //! slice by slice.
 
+use std::collections::BTreeSet;
+
 use async_trait::async_trait;
 
 use super::opening::{LoadedCache, Opening};
@@ -23,6 +25,8 @@ pub struct ModuleCaches {
 pub struct CfiReader<'a> {
     opening: Opening<'a>,
     modules: Vec<ModuleCaches>,
+    /// The modules whose caches may still be made.
+    undecided: BTreeSet<usize>,
 }
 
 impl Symbolicator {
@@ -31,11 +35,18 @@ impl Symbolicator {
         CfiReader {
             opening: Opening::new(&*self.caches, &self.memory),
             modules,
+            undecided: BTreeSet::new(),
         }
     }
 }
 
 impl CfiReader<'_> {
+    /// Sets the modules whose caches may still be made: a walk that needs them ends.
+    #[must_use]
+    pub(super) fn without(self, undecided: BTreeSet<usize>) -> Self {
+        Self { undecided, ..self }
+    }
+
     /// Returns the number of reads, of bytes read, and of cache hits so far.
     pub fn counts(&self) -> ReadCounts {
         self.opening.counts()
@@ -67,5 +78,9 @@ impl UnwindInfo for CfiReader<'_> {
         let open = self.open(Kind::SymCache, ready, &[address]).await?;
         let cache = open.sym_caches()?;
         Some(cache.lookup(address).next().is_some())
+    }
+
+    fn is_decided(&self, module: usize) -> bool {
+        !self.undecided.contains(&module)
     }
 }

@@ -25,6 +25,7 @@ mod source_context;
 mod stacktrace;
 mod stats;
 mod text;
+mod unwinding;
 
 pub use advise::{Searched, advise};
 pub use demangle::{KnownNames, NameMemory};
@@ -34,6 +35,7 @@ pub use source_context::{
     CONTEXT_LINES, SourcesOutcome, WantedLine, add_source_context, add_sources, wanted_lines,
 };
 pub use stats::{FrameCounts, ModuleCounts, ReadCounts, Stats};
+pub use unwinding::add_unwinding;
 
 use crate::api::symbolicator::{Completed, Request};
 

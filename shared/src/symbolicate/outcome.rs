@@ -144,7 +144,7 @@ fn describe(
 impl Considered<'_> {
     /// Returns the candidates as they are shown, sorted by source and location, without duplicates;
     /// `missing` is the reason why there is no cache.
-    fn describe(&self, missing: Option<&Missing>) -> Vec<CandidateReport> {
+    pub(super) fn describe(&self, missing: Option<&Missing>) -> Vec<CandidateReport> {
         let mut candidates: Vec<CandidateReport> =
             self.candidates.iter().map(CandidateReport::from).collect();
         candidates.sort_by(|a, b| (&a.source, &a.location).cmp(&(&b.source, &b.location)));
@@ -177,7 +177,7 @@ impl Considered<'_> {
 }
 
 /// Returns the status of a module whose cache is missing.
-fn module_status(cause: Cause) -> ModuleStatus {
+pub(super) fn module_status(cause: Cause) -> ModuleStatus {
     match cause {
         Cause::NotFound => ModuleStatus::Missing,
         Cause::PermissionDenied | Cause::DownloadFailed => ModuleStatus::FetchingFailed,

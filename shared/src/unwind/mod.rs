@@ -1,26 +1,33 @@
-//! Unwinds the stack of a minidump into frames, using CFI caches in slices.
+//! Unwinds the stacks of a minidump into frames, using CFI caches in slices.
 //!
-//! The walker of `minidump-unwind` finds a frame only after it has unwound the previous one. If
+//! [`dump`] reads the minidump. The walker of `minidump-unwind` finds a frame only after it has unwound the previous one. If
 //! each frame requested its slice, there would be as many sequential reads as frames. However,
 //! every return address is a word on the stack. Before a walk, the slices of all words that point
 //! into a module are therefore read in parallel, up to [`MAX_PREFETCHED`] addresses. Everything
-//! else that a walk needs is read on demand, at most [`MAX_LATER`] times. Beyond that, and without
+//! else that the walks need is read on demand, at most [`MAX_LATER`] times. Beyond that, and without
 //! unwind information, the walker falls back to frame pointers and scanning.
+//!
+//! A walk that needs information which is still being built does not fall back: it ends, and is
+//! repeated when the information is there.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+pub mod dump;
+#[cfg(any(test, feature = "testing"))]
+pub mod hostile;
+mod provider;
+
+use std::any::Any;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
-use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::panic::{AssertUnwindSafe, resume_unwind};
 
 use async_trait::async_trait;
-use futures::stream::{self, StreamExt};
+use futures::FutureExt;
 use minidump::system_info::PointerWidth;
 use minidump::{MinidumpContext, MinidumpModuleList, Module, UnifiedMemory};
-use minidump_unwind::{
-    CallStack, FileError, FileKind, FillSymbolError, FrameSymbolizer, FrameWalker, SymbolProvider,
-    SystemInfo, walk_stack,
-};
+use minidump_unwind::{CallStack, FrameTrust as WalkedTrust, StackFrame, SystemInfo, walk_stack};
 
+use self::provider::StackWalk;
+use crate::api::symbolicator::FrameTrust;
 use crate::debuginfo::CfiRecords;
 
 /// The maximum number of frames of a stack in the result.
@@ -29,11 +36,14 @@ pub const MAX_FRAMES: usize = 256;
 /// The most addresses of a stack whose slices are prefetched: those nearest to its top.
 pub const MAX_PREFETCHED: usize = 512;
 
-/// The maximum number of reads on demand in a walk.
-pub const MAX_LATER: usize = 256;
+/// The most addresses of all stacks together whose slices are prefetched.
+pub const MAX_ALL_PREFETCHED: usize = 4_096;
 
-/// Modules whose slices are prefetched concurrently.
-const MODULES_IN_FLIGHT: usize = 8;
+/// The fewest addresses of a stack that are prefetched, until [`MAX_ALL_PREFETCHED`] is reached.
+const MIN_PREFETCHED: usize = 64;
+
+/// The maximum number of reads on demand in all walks over the same unwind information.
+pub const MAX_LATER: usize = 512;
 
 /// A source of unwind information for a walk. Modules are identified by their index in the
 /// minidump's list; addresses are relative to them.
@@ -45,13 +55,183 @@ pub trait UnwindInfo: Send + Sync {
 
     /// Returns whether an address is in a function; `None` if that is unknown.
     async fn is_in_function(&self, module: usize, address: u64) -> Option<bool>;
+
+    /// Returns whether it is known what there is to unwind a module with, and which functions it
+    /// has. If it is not, a walk that needs it ends.
+    fn is_decided(&self, _module: usize) -> bool {
+        true
+    }
 }
 
 /// Unwind information of a module, or parts of it, each with the address range that it covers.
 #[derive(Clone, Debug, Default)]
 pub struct ModuleCfi(pub Vec<(Range<u64>, CfiRecords)>);
 
-/// Walks a stack. Never fails: without information, the frames end.
+/// The stack of a thread, and where its walk begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Stack<'a> {
+    /// The registers of the topmost frame.
+    pub context: &'a MinidumpContext,
+    /// The memory; without it, the walk has only the topmost frame.
+    pub memory: Option<UnifiedMemory<'a, 'a>>,
+}
+
+/// How a walk ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WalkEnd {
+    /// The walker found no further caller.
+    Complete,
+    /// There are [`MAX_FRAMES`] frames.
+    Cut,
+    /// The walk needs what is not decided yet about the module with this index. Its frames are not
+    /// to be used.
+    Undecided(usize),
+    /// The walker panicked. The frames before are valid.
+    Panicked,
+}
+
+/// A frame of a walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WalkedFrame {
+    /// The address where the thread continues when it returns to this frame.
+    pub address: u64,
+    /// The start of the module that the frame lies in.
+    pub module: Option<u64>,
+    /// How the frame was found.
+    pub trust: FrameTrust,
+}
+
+/// Walks the stacks of a minidump one by one, with unwind information that they share.
+#[derive(Debug)]
+pub struct StackWalker<'a> {
+    walk: StackWalk<'a>,
+    system: &'a SystemInfo,
+}
+
+impl<'a> StackWalker<'a> {
+    /// Returns a walker of stacks with these modules.
+    pub fn new(
+        info: &'a dyn UnwindInfo,
+        modules: &'a MinidumpModuleList,
+        system: &'a SystemInfo,
+    ) -> Self {
+        Self {
+            walk: StackWalk::new(info, modules),
+            system,
+        }
+    }
+
+    /// Reads the unwind information of addresses, in parallel.
+    pub async fn prefetch(&self, addresses: HashMap<usize, BTreeSet<u64>>) {
+        self.walk.prefetch(addresses).await;
+    }
+
+    /// Walks a stack. Never fails: without information, the frames end.
+    pub async fn walk(&self, stack: Stack<'_>) -> (Vec<WalkedFrame>, WalkEnd) {
+        let (stack, end) = self.call_stack(stack).await;
+        let frames = stack.frames.iter().map(|frame| WalkedFrame {
+            address: frame.resume_address,
+            module: frame.module.as_ref().map(Module::base_address),
+            trust: trust(frame.trust),
+        });
+        (frames.collect(), end)
+    }
+
+    /// Returns the modules whose unwind information a walk has asked for.
+    pub fn asked_for(&self) -> BTreeSet<usize> {
+        self.walk.asked_for()
+    }
+
+    async fn call_stack(&self, Stack { context, memory }: Stack<'_>) -> (CallStack, WalkEnd) {
+        let mut stack = CallStack::with_context(context.clone());
+        let (walk, modules) = (&self.walk, self.walk.modules());
+        let walked = AssertUnwindSafe(walk_stack(
+            0,
+            count_frames,
+            &mut stack,
+            memory,
+            modules,
+            self.system,
+            walk,
+        ));
+        let end = match walked.catch_unwind().await {
+            Ok(()) => WalkEnd::Complete,
+            Err(payload) => end_of(&*payload),
+        };
+        stack.frames.truncate(MAX_FRAMES);
+        (stack, end)
+    }
+}
+
+/// Returns the addresses in modules that the words of these stacks may be, by the index of the
+/// module. They are those nearest to the top of each stack, within the limits of prefetching.
+pub fn pointed_at(
+    stacks: &[Stack<'_>],
+    modules: &MinidumpModuleList,
+    system: &SystemInfo,
+) -> HashMap<usize, BTreeSet<u64>> {
+    let share = MAX_ALL_PREFETCHED / stacks.len().max(1);
+    let share = share.clamp(MIN_PREFETCHED, MAX_PREFETCHED);
+    let numbers = provider::numbers(modules);
+    let mut addresses: HashMap<usize, BTreeSet<u64>> = HashMap::new();
+    let mut left = MAX_ALL_PREFETCHED;
+    for stack in stacks {
+        let top = stack.context.get_stack_pointer();
+        let words = stack
+            .memory
+            .map(|memory| words(memory, top, system.cpu.pointer_width()));
+        let words = words.into_iter().flatten();
+        let words = std::iter::once(stack.context.get_instruction_pointer()).chain(words);
+        // A return address follows its call, and the call is looked up.
+        let calls = words.filter_map(|word| word.checked_sub(1));
+        let mut added = 0;
+        for call in calls {
+            if added == share.min(left) {
+                break;
+            }
+            let Some(base) = modules.module_at_address(call).map(Module::base_address) else {
+                continue;
+            };
+            if let Some(number) = numbers.get(&base) {
+                let of_module = addresses.entry(*number).or_default();
+                added += usize::from(of_module.insert(call - base));
+            }
+        }
+        left -= added;
+    }
+    addresses
+}
+
+/// Ends the current walk. The walker has no other way to end before the stack does: a chain of
+/// frame pointers needs nothing from outside.
+fn end_walk(end: WalkEnd) -> ! {
+    resume_unwind(Box::new(end))
+}
+
+fn count_frames(index: usize, _: &StackFrame) {
+    if index + 1 >= MAX_FRAMES {
+        end_walk(WalkEnd::Cut);
+    }
+}
+
+fn end_of(payload: &(dyn Any + Send)) -> WalkEnd {
+    let end = payload.downcast_ref::<WalkEnd>().copied();
+    end.unwrap_or(WalkEnd::Panicked)
+}
+
+fn trust(trust: WalkedTrust) -> FrameTrust {
+    match trust {
+        WalkedTrust::None => FrameTrust::None,
+        WalkedTrust::Scan => FrameTrust::Scan,
+        WalkedTrust::CfiScan => FrameTrust::CfiScan,
+        WalkedTrust::FramePointer => FrameTrust::Fp,
+        WalkedTrust::CallFrameInfo => FrameTrust::Cfi,
+        WalkedTrust::PreWalked => FrameTrust::PreWalked,
+        WalkedTrust::Context => FrameTrust::Context,
+    }
+}
+
+/// Walks one stack. Never fails: without information, the frames end.
 pub async fn walk(
     info: &dyn UnwindInfo,
     modules: &MinidumpModuleList,
@@ -59,17 +239,13 @@ pub async fn walk(
     context: MinidumpContext,
     memory: Option<UnifiedMemory<'_, '_>>,
 ) -> CallStack {
-    let walk = StackWalk::new(info, modules);
-    let on_stack = memory.map(|memory| {
-        let top = context.get_stack_pointer();
-        let words = words(memory, top, system.cpu.pointer_width());
-        walk.pointed_at([context.get_instruction_pointer()].into_iter().chain(words))
-    });
-    walk.prefetch(on_stack.unwrap_or_default()).await;
-    let mut stack = CallStack::with_context(context);
-    walk_stack(0, (), &mut stack, memory, modules, system, &walk).await;
-    stack.frames.truncate(MAX_FRAMES);
-    stack
+    let walker = StackWalker::new(info, modules, system);
+    let stack = Stack {
+        context: &context,
+        memory,
+    };
+    walker.prefetch(pointed_at(&[stack], modules, system)).await;
+    walker.call_stack(stack).await.0
 }
 
 /// Returns the words of a stack, from its top.
@@ -90,180 +266,4 @@ fn words(
             memory.get_memory_at_address::<u32>(at).map(u64::from)
         }
     })
-}
-
-/// The state of one walk.
-struct StackWalk<'a> {
-    info: &'a dyn UnwindInfo,
-    modules: &'a MinidumpModuleList,
-    /// The indices of the modules, by their base addresses.
-    numbers: HashMap<u64, usize>,
-    known: Mutex<KnownCfi>,
-}
-
-#[derive(Default)]
-struct KnownCfi {
-    /// By module; `None` if it has no unwind information.
-    modules: HashMap<usize, Option<CfiRanges>>,
-    /// The number of reads on demand.
-    asked: usize,
-}
-
-/// The end and the records of each range, by its first address.
-type CfiRanges = BTreeMap<u64, (u64, CfiRecords)>;
-
-/// The result of looking up an address.
-enum CfiLookup {
-    /// The records of its range; `None` if no range of the module covers it.
-    Known(Option<CfiRecords>),
-    /// The module has no unwind information.
-    NoneAtAll,
-}
-
-impl<'a> StackWalk<'a> {
-    fn new(info: &'a dyn UnwindInfo, modules: &'a MinidumpModuleList) -> Self {
-        let numbers = modules.iter().enumerate();
-        Self {
-            info,
-            modules,
-            numbers: numbers
-                .map(|(number, module)| (module.base_address(), number))
-                .collect(),
-            known: Mutex::default(),
-        }
-    }
-
-    /// Returns the words that are addresses in a module, up to the limit of prefetching.
-    fn pointed_at(&self, words: impl Iterator<Item = u64>) -> HashMap<usize, BTreeSet<u64>> {
-        let mut addresses: HashMap<usize, BTreeSet<u64>> = HashMap::new();
-        // A return address follows its call, and the call is looked up.
-        let calls = words.filter_map(|word| word.checked_sub(1));
-        let mut count = 0;
-        for call in calls {
-            let Some(module) = self.modules.module_at_address(call) else {
-                continue;
-            };
-            let base = module.base_address();
-            if let Some(number) = self.numbers.get(&base) {
-                let of_module = addresses.entry(*number).or_default();
-                count += usize::from(of_module.insert(call - base));
-            }
-            if count == MAX_PREFETCHED {
-                break;
-            }
-        }
-        addresses
-    }
-
-    async fn prefetch(&self, addresses: HashMap<usize, BTreeSet<u64>>) {
-        stream::iter(addresses)
-            .for_each_concurrent(MODULES_IN_FLIGHT, |(module, addresses)| async move {
-                let addresses: Vec<u64> = addresses.into_iter().collect();
-                let cfi = self.info.cfi(module, &addresses).await;
-                self.remember(module, cfi);
-            })
-            .await;
-    }
-
-    fn known(&self) -> MutexGuard<'_, KnownCfi> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn remember(&self, module: usize, cfi: Option<ModuleCfi>) {
-        let mut known = self.known();
-        let Some(ModuleCfi(parts)) = cfi else {
-            known.modules.entry(module).or_default();
-            return;
-        };
-        let of_module = known.modules.entry(module).or_default();
-        of_module.get_or_insert_default().extend(
-            parts
-                .into_iter()
-                .map(|(addresses, records)| (addresses.start, (addresses.end, records))),
-        );
-    }
-
-    /// Returns what is cached for an address; `None` if it must be read.
-    fn lookup(&self, module: usize, address: u64) -> Option<CfiLookup> {
-        match self.known().modules.get(&module)? {
-            None => Some(CfiLookup::NoneAtAll),
-            Some(parts) => {
-                let (_, (end, records)) = parts.range(..=address).next_back()?;
-                (address < *end).then(|| CfiLookup::Known(Some(records.clone())))
-            }
-        }
-    }
-
-    /// Returns the unwind information of an address, and reads it if necessary.
-    async fn answer(
-        &self,
-        module: &(dyn Module + Sync),
-        address: u64,
-    ) -> (Option<usize>, CfiLookup) {
-        let base = module.base_address();
-        let Some(number) = self.numbers.get(&base).copied() else {
-            return (None, CfiLookup::NoneAtAll);
-        };
-        let address = address.saturating_sub(base);
-        if let Some(answer) = self.lookup(number, address) {
-            return (Some(number), answer);
-        }
-        if self.may_ask() {
-            let cfi = self.info.cfi(number, &[address]).await;
-            self.remember(number, cfi);
-        }
-        let answer = self.lookup(number, address);
-        (Some(number), answer.unwrap_or(CfiLookup::Known(None)))
-    }
-
-    fn may_ask(&self) -> bool {
-        let mut known = self.known();
-        known.asked += 1;
-        known.asked <= MAX_LATER
-    }
-}
-
-#[async_trait]
-impl SymbolProvider for StackWalk<'_> {
-    /// Decides whether a word may be a return address: `Ok` without a name rejects it, and an error
-    /// accepts it. Names are not resolved during a walk.
-    async fn fill_symbol(
-        &self,
-        module: &(dyn Module + Sync),
-        frame: &mut (dyn FrameSymbolizer + Send),
-    ) -> Result<(), FillSymbolError> {
-        let instruction = frame.get_instruction();
-        let (Some(number), CfiLookup::Known(records)) = self.answer(module, instruction).await
-        else {
-            return Err(FillSymbolError {});
-        };
-        let address = instruction.saturating_sub(module.base_address());
-        if records.is_some_and(|records| records.cover(address)) {
-            return Err(FillSymbolError {});
-        }
-        match self.info.is_in_function(number, address).await {
-            Some(false) => Ok(()),
-            Some(true) | None => Err(FillSymbolError {}),
-        }
-    }
-
-    async fn walk_frame(
-        &self,
-        module: &(dyn Module + Sync),
-        walker: &mut (dyn FrameWalker + Send),
-    ) -> Option<()> {
-        let instruction = walker.get_instruction();
-        match self.answer(module, instruction).await.1 {
-            CfiLookup::Known(Some(records)) => records.file().walk_frame(module, walker),
-            CfiLookup::Known(None) | CfiLookup::NoneAtAll => None,
-        }
-    }
-
-    async fn get_file_path(
-        &self,
-        _: &(dyn Module + Sync),
-        _: FileKind,
-    ) -> Result<PathBuf, FileError> {
-        Err(FileError::NotFound)
-    }
 }

@@ -13,6 +13,7 @@ mod chaos;
 mod copies;
 mod cost;
 mod crash;
+mod crash_files;
 mod explain;
 mod first_hour;
 mod hostile;

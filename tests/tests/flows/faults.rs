@@ -8,6 +8,7 @@ use symdepot::adapters::faulty::{How, Operation};
 use symdepot::api::symbolicator::{ModuleStatus, SourceRef, Sources};
 use symdepot::cache::{Change, Entry, Kind, Token};
 use symdepot::domain::Scope;
+use symdepot::flows::requests::RequestToKeep;
 use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::flows::uploads::UploadEvent;
 use symdepot::flows::{Error, Update};
@@ -70,12 +71,16 @@ async fn keep(world: &World, body: &str) -> Result<(), Error> {
     let invocation = world.invocation(Duration::from_secs(29));
     let symbolicator = world.symbolicator();
     symbolicator
-        .keep_request(&invocation, "id", &Scope::Global, body.as_bytes())
+        .keep_request(
+            &invocation,
+            "id",
+            &Scope::Global,
+            RequestToKeep::received(body.as_bytes()),
+        )
         .await?;
     let kept = symbolicator.kept_request(&invocation, "id").await?;
-    let whole = (Scope::Global, body.as_bytes().to_vec());
     assert!(
-        kept == Some(whole),
+        kept.is_some_and(|kept| kept.body == body.as_bytes()),
         "the kept request differs from the one that was sent"
     );
     Ok(())

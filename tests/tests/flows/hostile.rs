@@ -1,9 +1,10 @@
 //! Hostile files: each gets a result, and no process crashes.
 
 use serde_json::json;
+use symdepot::api::crash::apple::parse_report;
 use symdepot::api::report;
 use symdepot::cache::UploadState;
-use symdepot::{debuginfo, symbolicate};
+use symdepot::{debuginfo, symbolicate, unwind};
 use symdepot_tests::harness::{World, hostile_files, in_module};
 
 /// Ends the process that parses it, which is the test itself here. The tests of the parser process
@@ -79,7 +80,7 @@ type FuzzTarget = (&'static str, fn(&[u8]));
 
 #[test]
 fn the_seeds_of_the_fuzz_targets_cause_no_panic() {
-    let targets: [FuzzTarget; 12] = [
+    let targets: [FuzzTarget; 14] = [
         ("footer", debuginfo::hostile::footer),
         ("index", debuginfo::hostile::index),
         ("slice", debuginfo::hostile::slice),
@@ -92,6 +93,8 @@ fn the_seeds_of_the_fuzz_targets_cause_no_panic() {
         ("request", symbolicate::hostile::request),
         ("report", report::hostile::report),
         ("source", symbolicate::hostile::source),
+        ("apple_report", |bytes| drop(parse_report(bytes))),
+        ("minidump", unwind::hostile::dump),
     ];
     for (target, call) in targets {
         let folder = format!("{}/fuzz/seeds/{target}", env!("CARGO_MANIFEST_DIR"));

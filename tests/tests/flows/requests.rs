@@ -6,6 +6,7 @@ use serde_json::json;
 use symdepot::api::symbolicator::{CandidateReport, Derivation, ModuleStatus, Sources};
 use symdepot::cache::{Entry, Kind, Queue};
 use symdepot::domain::{Location, Scope};
+use symdepot::flows::requests::{KeptRequest, RequestStage, RequestToKeep};
 use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot_tests::harness::{World, fixture_text, function_names, in_module, sample_crash};
 use tokio::task::JoinSet;
@@ -508,6 +509,14 @@ async fn a_use_is_recorded_at_most_hourly() {
     assert!(world.now().since(sym_cache(&world).last_used_at()) < HOUR);
 }
 
+fn received(scope: Scope, body: Vec<u8>) -> KeptRequest {
+    KeptRequest {
+        scope,
+        stage: RequestStage::Symbolicate,
+        body,
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_request_is_kept_and_continued_by_any_instance_until_it_expires() {
     let world = World::new();
@@ -516,7 +525,7 @@ async fn a_request_is_kept_and_continued_by_any_instance_until_it_expires() {
     let invocation = world.invocation(Duration::from_secs(29));
     world
         .symbolicator()
-        .keep_request(&invocation, "1", &acme, &body)
+        .keep_request(&invocation, "1", &acme, RequestToKeep::received(&body))
         .await
         .unwrap();
     let kept = async |id: &str| {
@@ -528,7 +537,7 @@ async fn a_request_is_kept_and_continued_by_any_instance_until_it_expires() {
             .await
             .unwrap()
     };
-    assert_eq!(kept("1").await, Some((acme, body)));
+    assert_eq!(kept("1").await, Some(received(acme, body)));
     assert_eq!(kept("2").await, None);
     assert_eq!(world.caches.paths(), Vec::<String>::new());
     world.pass(HOUR - Duration::from_secs(1)).await;
@@ -545,7 +554,12 @@ async fn a_body_that_is_too_large_for_an_item_is_kept_as_a_blob() {
         let body = vec![b' '; length];
         world
             .symbolicator()
-            .keep_request(&invocation, id, &Scope::Global, &body)
+            .keep_request(
+                &invocation,
+                id,
+                &Scope::Global,
+                RequestToKeep::received(&body),
+            )
             .await
             .unwrap();
         assert_eq!(world.caches.paths(), blobs);
@@ -554,7 +568,7 @@ async fn a_body_that_is_too_large_for_an_item_is_kept_as_a_blob() {
             .kept_request(&invocation, id)
             .await
             .unwrap();
-        assert_eq!(kept, Some((Scope::Global, body)));
+        assert_eq!(kept, Some(received(Scope::Global, body)));
     };
     check("small", 8 * 1024, &[]).await;
     check("large", 8 * 1024 + 1, &["requests/large".to_owned()]).await;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use symdepot::api::symbolicator::{Completed, ModuleStatus};
 use symdepot::cache::{Entry, Kind};
 use symdepot::domain::{Cause, HttpSource, Location, Missing, Scope};
+use symdepot::flows::requests::RequestToKeep;
 use symdepot::flows::{Server, SourceSecret};
 use symdepot::ports::{Concerns, ServerFailure};
 use symdepot_tests::harness::{Crash, World, fixture, function_names, sample_crash};
@@ -479,19 +480,24 @@ async fn credentials_are_stored_encrypted_and_a_pending_request_keeps_them() {
     let invocation = world.invocation(HOUR);
     let requests = world.symbolicator();
     requests
-        .keep_request(&invocation, "7", &Scope::Global, body.as_bytes())
+        .keep_request(
+            &invocation,
+            "7",
+            &Scope::Global,
+            RequestToKeep::received(body.as_bytes()),
+        )
         .await
         .unwrap();
     let stored = format!("{:?} {:?}", world.records.items(), world.queues);
     let names = [r#"Defined { id: "mine""#, r#"Configured { id: "company""#];
     assert!(names.iter().all(|name| stored.contains(name)), "{stored}");
     assert!(!stored.contains("sesame"), "{stored}");
-    let (_, kept) = requests
+    let kept = requests
         .kept_request(&invocation, "7")
         .await
         .unwrap()
         .unwrap();
-    assert_eq!(kept, body.as_bytes());
+    assert_eq!(kept.body, body.as_bytes());
     world.settle().await;
     assert!(is_symbolicated(&world.symbolicate(&parsed(&body)).await));
     let stored = format!("{world:?} {:?}", world.records.items());
@@ -521,9 +527,12 @@ async fn requests_and_sources_encrypted_with_an_old_secret_are_served_after_a_ro
         Ok(symdepot::flows::symbolicate::SymbolicateOutcome::Pending)
     ));
     let invocation = world.invocation(HOUR);
-    let kept = world
-        .symbolicator()
-        .keep_request(&invocation, "7", &Scope::Global, body.as_bytes());
+    let kept = world.symbolicator().keep_request(
+        &invocation,
+        "7",
+        &Scope::Global,
+        RequestToKeep::received(body.as_bytes()),
+    );
     kept.await.unwrap();
     // A secret without a number has the number 0.
     let rotated = world.deployed_with(with(format!("1:{new},0:{old}")));
@@ -533,8 +542,8 @@ async fn requests_and_sources_encrypted_with_an_old_secret_are_served_after_a_ro
         "derive decrypted the definition"
     );
     let request = rotated.symbolicator().kept_request(&invocation, "7").await;
-    let (_, request) = request.unwrap().unwrap();
-    assert_eq!(request, body.as_bytes());
+    let request = request.unwrap().unwrap();
+    assert_eq!(request.body, body.as_bytes());
     assert!(is_symbolicated(&rotated.symbolicate(&parsed(&body)).await));
     let alone = world.deployed_with(with(format!("1:{new}")));
     let gone = alone.symbolicator().kept_request(&invocation, "7").await;

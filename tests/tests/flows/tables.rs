@@ -11,6 +11,7 @@ use symdepot::cache::{
     Converter, Item, ItemKey, Kind, ModuleKey, Revision, Stored, Token, current_version,
 };
 use symdepot::domain::{ModuleId, Scope};
+use symdepot::flows::requests::RequestToKeep;
 use symdepot::ports::{
     BlobPage, BlobStore, Consistency, Created, Cursor, Fault, FaultKind, NotDeleted, Page,
     RecordStore, Removed, Replaced, Segment,
@@ -23,7 +24,12 @@ pub(crate) async fn keep_requests(world: &World, requests: u32) {
     for id in 0..requests {
         world
             .symbolicator()
-            .keep_request(&invocation, &id.to_string(), &Scope::Global, b"{}")
+            .keep_request(
+                &invocation,
+                &id.to_string(),
+                &Scope::Global,
+                RequestToKeep::received(b"{}"),
+            )
             .await
             .unwrap();
     }

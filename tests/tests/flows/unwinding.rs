@@ -40,13 +40,13 @@ fn system() -> SystemInfo {
 }
 
 /// The only stack of a minidump, and the inputs of a walk of it.
-struct Dump {
+pub(crate) struct Dump {
     minidump: Minidump<'static, Bytes>,
     modules: MinidumpModuleList,
 }
 
 impl Dump {
-    fn of(name: &str) -> Self {
+    pub(crate) fn of(name: &str) -> Self {
         let minidump = Minidump::read(fixture(&format!("minidump/{name}.dmp"))).unwrap();
         let modules = minidump.get_stream().unwrap();
         Self { minidump, modules }
@@ -73,7 +73,7 @@ impl Dump {
 
     /// Walks the stack as the walker itself does, with a whole CFI cache of a module that
     /// `symbolic` made.
-    fn walk_plainly(&self, name: &str) -> CallStack {
+    pub(crate) fn walk_plainly(&self, name: &str) -> CallStack {
         let dif = fixture(&format!("elf/{name}"));
         let cache = CfiCache::from_object(&Object::parse(&dif).unwrap()).unwrap();
         let records = String::from_utf8(cache.as_slice().to_vec()).unwrap();

@@ -234,6 +234,7 @@ mod tests {
             id: "1".to_owned(),
             scope: Scope::Global,
             encrypted: false,
+            stage: crate::cache::RequestStage::default(),
             body: RequestBody::Inline("{}\n".to_owned()),
             expires_at: Timestamp::from_secs(3600),
         };

@@ -34,6 +34,22 @@ pub enum RequestError {
         /// The limit, and what exceeds it.
         cause: String,
     },
+    /// A part of a form is invalid.
+    #[error("the part {name} is invalid: {cause}")]
+    Part {
+        /// The name of the part.
+        name: String,
+        /// The problem.
+        cause: String,
+    },
+    /// The body or a part of a form exceeds its limit.
+    #[error("{what} has more than {limit} bytes")]
+    TooLong {
+        /// What exceeds the limit.
+        what: &'static str,
+        /// The limit, in bytes after decompression.
+        limit: usize,
+    },
     /// The request exceeds a limit.
     #[error("the request has more than {limit} {what}: split it into several requests")]
     TooLarge {
@@ -74,8 +90,9 @@ impl RequestError {
         match self {
             RequestError::Syntax { .. }
             | RequestError::Query { .. }
+            | RequestError::Part { .. }
             | RequestError::Sources { .. } => 400,
-            RequestError::TooLarge { .. } => 413,
+            RequestError::TooLarge { .. } | RequestError::TooLong { .. } => 413,
             RequestError::Schema { .. } => 422,
         }
     }
@@ -88,7 +105,9 @@ impl RequestError {
             RequestError::Schema { path, cause } | RequestError::Sources { path, cause } => {
                 vec![format!("{path}: {cause}")]
             }
-            RequestError::TooLarge { .. } => Vec::new(),
+            RequestError::TooLarge { .. }
+            | RequestError::TooLong { .. }
+            | RequestError::Part { .. } => Vec::new(),
         };
         ErrorBody {
             detail: self.to_string(),

@@ -47,7 +47,7 @@ impl Sources {
     /// # Errors
     ///
     /// [`RequestError::Sources`] names the first source that exceeds a limit.
-    pub(super) fn check_limits(&self) -> Result<(), RequestError> {
+    pub(in crate::api) fn check_limits(&self) -> Result<(), RequestError> {
         let Sources::Listed(listed) = self else {
             return Ok(());
         };

@@ -13,6 +13,7 @@
 //! 7. *Symbolicate* (pure), and touch the entries that were used.
 //! 8. *Add source lines* to the frames that have a path and a line (`source_lines.rs`).
 
+mod crash;
 mod module;
 mod rounds;
 mod source_lines;
@@ -27,7 +28,7 @@ use self::rounds::Rounds;
 use super::lookup::{CacheFinder, CachePlace, Lookup, NamedSource};
 pub use super::symbolicator::Symbolicator;
 use super::{Error, Invocation};
-use crate::api::symbolicator::{Completed, Request};
+use crate::api::symbolicator::{Completed, Request, Sources};
 use crate::cache::{Entry, Sought};
 use crate::domain::{Scope, SourceKey};
 use crate::flows::symbolicator::CALLS_IN_FLIGHT;
@@ -57,7 +58,7 @@ impl Symbolicator {
     ) -> Result<SymbolicateOutcome, Error> {
         let plan = plan(request);
         let finder = CacheFinder::new(self, invocation);
-        let sources = finder.sources_of(request).await?;
+        let sources = finder.sources_of(&request.sources).await?;
         let places = |wanted: &PlannedCache| -> Vec<CachePlace> {
             let object = &wanted.object_id;
             let modules = finder.places(object, scope, &sources, Sought::new);
@@ -134,10 +135,10 @@ impl Symbolicator {
 
 impl CacheFinder<'_> {
     /// Returns the sources that a request selects, in the order in which they are searched.
-    async fn sources_of(&self, request: &Request) -> Result<Vec<NamedSource>, Error> {
+    pub(super) async fn sources_of(&self, sources: &Sources) -> Result<Vec<NamedSource>, Error> {
         let may_define = self.service.settings.request_sources.is_some();
         let configured: Vec<SourceKey> = self.sources();
-        let selected = request.sources.select(&configured, may_define);
+        let selected = sources.select(&configured, may_define);
         let selected = selected.map_err(|error| Error::Invalid {
             detail: error.body().causes.join("; "),
         })?;

@@ -14,6 +14,7 @@ use crate::domain::Scope;
 use crate::flows::build_requests::BuildToRequest;
 use crate::flows::lookup::{CacheFinder, CachePlace, Items, Lookup};
 use crate::flows::opening::{LoadedCache, Opening, ReadError};
+use crate::flows::requests::RequestToKeep;
 use crate::flows::waiting::Waiting;
 use crate::flows::{Error, Updated};
 use crate::ports::{Consistency, Fault, QueueMessage};
@@ -26,15 +27,15 @@ const READS_IN_FLIGHT: usize = 64;
 /// requests the next ones.
 const MAX_BUILD_REQUESTS: usize = 256;
 
-/// How a request waits for builds: first in this invocation, then stored as it was received.
+/// How a request waits for builds: first in this invocation, then stored.
 #[derive(Clone, Copy, Debug)]
 pub struct Kept<'a> {
     /// How long this invocation waits.
     pub wait: Duration,
     /// The id that the client receives.
     pub id: &'a str,
-    /// The body; `None` if the request is already stored.
-    pub body: Option<&'a [u8]>,
+    /// What to store; `None` if the request is already stored.
+    pub body: Option<RequestToKeep<'a>>,
 }
 
 /// A request, and its state across the rounds.

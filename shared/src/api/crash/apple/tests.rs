@@ -1,0 +1,429 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::crash::form::CrashFields;
+use crate::api::symbolicator::{FrameOrder, Hex, Options};
+
+/// A report in the text format of macOS 11, with every section that is read.
+const TEXT: &str = "\
+Process:               Ledger [812]
+Path:                  /Applications/Ledger.app/Contents/MacOS/Ledger
+Identifier:            com.example.ledger
+Version:               3.2 (77)
+Code Type:             ARM-64 (Native)
+Parent Process:        ??? [1]
+
+Date/Time:             2021-11-03 09:30:15.250 +0100
+OS Version:            macOS 11.6.1 (20G224)
+Report Version:        12
+Hardware Model:        MacBookAir10,1
+
+Crashed Thread:        1  worker
+
+Exception Type:        EXC_CRASH (SIGABRT)
+Exception Codes:       0x0000000000000000, 0x0000000000000000
+Exception Note:        EXC_CORPSE_NOTIFY
+
+Application Specific Information:
+*** Terminating app due to uncaught exception: balance is negative
+abort() called
+
+Last Exception Backtrace:
+0   CoreFoundation                \t0x0000000190001000 __exceptionPreprocess + 240
+1   com.example.ledger            \t0x0000000100004100 -[Account withdraw:] + 64 (Account.m:31)
+
+Thread 0:: Dispatch queue: com.apple.main-thread
+0   libsystem_kernel.dylib        \t0x0000000191000010 mach_msg_trap + 8
+1   com.example.ledger            \t0x0000000100003f00 0x100000000 + 16128
+
+Thread 1 Crashed:: worker
+0   libsystem_kernel.dylib        \t0x0000000191000ab0 __pthread_kill + 8
+1   ???                           \t0x0000000000000dad 0 + 3501
+
+Thread 1 crashed with ARM Thread State (64-bit):
+    x0: 0x0000000000000000   x1: 0x0000000000000001
+    lr: 0x0000000191000ab8   pc: 0x0000000191000ab0
+
+Binary Images:
+       0x100000000 -        0x100007fff +com.example.ledger (3.2 - 77) <8A1F4E8C-52F0-3D0B-9C6A-0B4E29D1C1AA> /Applications/Ledger.app/Contents/MacOS/Ledger
+       0x191000000 -        0x191037fff  libsystem_kernel.dylib arm64e (7195.141.8) <1B2C3D4E-0000-3111-8222-333344445555> /usr/lib/system/libsystem_kernel.dylib
+";
+
+/// The body of a report in JSON, with every field that is read.
+fn body() -> Value {
+    json!({
+        "captureTime": "2023-05-04 12:00:01.5000 +0200",
+        "cpuType": "ARM-64",
+        "modelCode": "iPhone14,5",
+        "osVersion": {"train": "iPhone OS 16.4.1", "build": "20E252", "releaseType": "User", "isEmbedded": true},
+        "exception": {
+            "type": "EXC_CRASH", "signal": "SIGABRT", "codes": "0x0000000000000000, 0x0000000000000000",
+            "rawCodes": [0, 0]
+        },
+        "termination": {"code": 6, "flags": 0, "namespace": "SIGNAL", "indicator": "Abort trap: 6"},
+        "asi": {"libsystem_c.dylib": ["abort() called"], "CoreFoundation": ["*** index 7 beyond bounds [0 .. 6]"]},
+        "faultingThread": 1,
+        "threads": [
+            {
+                "id": 48_213, "queue": "com.apple.main-thread",
+                "frames": [
+                    {"imageOffset": 512, "imageIndex": 1, "symbol": "mach_msg2_trap", "symbolLocation": 8},
+                    {"imageOffset": 16128, "imageIndex": 0}
+                ]
+            },
+            {
+                "id": 48_214, "name": "worker", "queue": "not shown", "triggered": true,
+                "threadState": {
+                    "flavor": "ARM_THREAD_STATE64",
+                    "x": [{"value": 0}, {"value": 8, "symbolLocation": 0, "symbol": "x"}],
+                    "pc": {"value": 6_677_332_000_u64, "matchesCrashFrame": 1},
+                    "esr": {"value": 1_442_840_704, "description": " Address size fault"}
+                },
+                "frames": [
+                    {"imageOffset": 300, "imageIndex": 0, "symbol": "small()", "inline": true, "sourceFile": "a.swift", "sourceLine": 3},
+                    {"imageOffset": 300, "imageIndex": 0, "symbol": "large()", "sourceFile": "a.swift", "sourceLine": 9},
+                    {"imageOffset": 3501, "imageIndex": 2},
+                    {"imageOffset": 77, "imageIndex": 40}
+                ]
+            }
+        ],
+        "lastExceptionBacktrace": [
+            {"imageOffset": 1024, "imageIndex": 1, "symbol": "__exceptionPreprocess", "symbolLocation": 160},
+            {"imageOffset": 256, "imageIndex": 0}
+        ],
+        "usedImages": [
+            {
+                "source": "P", "arch": "arm64", "base": 4_294_967_296_u64, "size": 32_768, "name": "Ledger",
+                "uuid": "8a1f4e8c-52f0-3d0b-9c6a-0b4e29d1c1aa", "path": "/private/var/Ledger.app/Ledger"
+            },
+            {
+                "source": "S", "arch": "arm64e", "base": 6_677_331_000_u64, "size": 229_376, "name": "libsystem_kernel.dylib",
+                "uuid": "1b2c3d4e-0000-3111-8222-333344445555"
+            },
+            {"source": "A", "base": 0, "size": 0, "uuid": "00000000-0000-0000-0000-000000000000"}
+        ],
+        "vmSummary": "ReadOnly portion of Libraries: Total=1.2G", "legacyInfo": {"threadTriggered": {}}
+    })
+}
+
+fn ips(body: &Value) -> String {
+    let header = json!({
+        "app_name": "Ledger", "timestamp": "2023-05-04 12:00:02.00 +0200", "bug_type": "309",
+        "os_version": "iPhone OS 16.4.1 (20E252)", "incident_id": "5C32DF84-31A0-43E7-87D0-239F7F594940"
+    });
+    format!("{header}\n{body:#}")
+}
+
+fn parsed(report: &str) -> CrashReport {
+    parse_report(report.as_bytes()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn addresses(stacktrace: &Stacktrace) -> Vec<u64> {
+    let frames = stacktrace.frames.iter();
+    frames.map(|frame| frame.instruction_addr.0).collect()
+}
+
+fn names(stacktrace: &Stacktrace) -> Vec<&str> {
+    let frames = stacktrace.frames.iter();
+    frames
+        .map(|frame| frame.function.as_deref().unwrap_or("-"))
+        .collect()
+}
+
+fn system(report: &CrashReport) -> [&str; 5] {
+    let system = report.facts.system_info.as_ref().unwrap();
+    [
+        &system.os_name,
+        &system.os_version,
+        &system.os_build,
+        &system.cpu_arch,
+        &system.device_model,
+    ]
+}
+
+#[test]
+fn a_text_report_has_its_threads_registers_and_modules() {
+    let report = parsed(TEXT);
+    let [main, crashed, last] = &*report.request.stacktraces else {
+        panic!("{:#?}", report.request.stacktraces);
+    };
+    assert_eq!((main.thread_id, main.is_requesting), (Some(0), Some(false)));
+    assert_eq!(main.thread_name.as_deref(), Some("com.apple.main-thread"));
+    assert_eq!(addresses(main), [0x1_9100_0010, 0x1_0000_3f00]);
+    assert_eq!(names(main), ["mach_msg_trap", "-"]);
+    assert!(main.registers.is_empty());
+
+    assert_eq!(
+        (crashed.thread_id, crashed.is_requesting),
+        (Some(1), Some(true))
+    );
+    assert_eq!(crashed.thread_name.as_deref(), Some("worker"));
+    assert_eq!(crashed.registers["pc"], Hex(0x1_9100_0ab0));
+    assert_eq!(crashed.registers.len(), 4);
+    assert_eq!(crashed.frames[1].package, None);
+
+    assert_eq!(last.thread_name.as_deref(), Some(LAST_EXCEPTION));
+    assert_eq!((last.thread_id, last.is_requesting), (None, Some(false)));
+    assert_eq!(addresses(last), [0x1_9000_1000, 0x1_0000_4100]);
+    assert!(
+        last.frames
+            .iter()
+            .all(|frame| frame.adjust_instruction_addr == Some(true))
+    );
+
+    let modules = &report.request.modules;
+    let kernel = modules.last().unwrap();
+    assert_eq!(kernel.image_addr, Hex(0x1_9100_0000));
+    assert_eq!(kernel.image_size, Some(0x37fff));
+    let id = kernel.debug_id.unwrap().to_string();
+    assert_eq!(id, "1b2c3d4e-0000-3111-8222-333344445555");
+    assert_eq!(
+        kernel.code_id.as_ref().unwrap().as_str(),
+        "1b2c3d4e000031118222333344445555"
+    );
+    assert_eq!(
+        kernel.debug_file.as_deref(),
+        Some("/usr/lib/system/libsystem_kernel.dylib")
+    );
+}
+
+#[test]
+fn a_text_report_has_its_facts() {
+    let report = parsed(TEXT);
+    let facts = &report.facts;
+    assert_eq!(
+        system(&report),
+        ["macOS", "11.6.1", "20G224", "arm64", "MacBookAir10,1"]
+    );
+    assert_eq!(facts.timestamp, Some(1_635_928_215));
+    assert_eq!(facts.crashed, Some(true));
+    assert_eq!(facts.crash_reason.as_deref(), Some("EXC_CRASH (SIGABRT)"));
+    assert_eq!(
+        facts.crash_details.as_deref(),
+        Some("*** Terminating app due to uncaught exception: balance is negative\nabort() called")
+    );
+}
+
+#[test]
+fn the_details_of_a_text_report_are_the_most_specific_ones() {
+    let without = TEXT.replace("Application Specific Information:", "Notes:");
+    let check = |line: &str, expected: &str| {
+        let text = without.replace("Exception Note:", &format!("{line}\nException Note:"));
+        let details = parsed(&text).facts.crash_details;
+        assert_eq!(details.as_deref(), Some(expected), "{line}");
+    };
+    check("", "0x0000000000000000, 0x0000000000000000");
+    check(
+        "Exception Subtype: KERN_INVALID_ADDRESS at 0x8",
+        "KERN_INVALID_ADDRESS at 0x8",
+    );
+    check("Exception Subtype: a\nException Message: b", "b");
+}
+
+#[test]
+fn a_backtrace_of_the_last_exception_without_names_is_a_list_of_addresses() {
+    let (start, end) = (TEXT.find("Last").unwrap(), TEXT.find("Thread 0").unwrap());
+    let list = "Last Exception Backtrace:\n(0x190001000 0x100004100 more 0x5)\n\n";
+    let text = format!("{}{list}{}", &TEXT[..start], &TEXT[end..]);
+    let report = parsed(&text);
+    let last = report.request.stacktraces.last().unwrap();
+    assert_eq!(last.thread_name.as_deref(), Some(LAST_EXCEPTION));
+    assert_eq!(addresses(last), [0x1_9000_1000, 0x1_0000_4100, 5]);
+    assert_eq!(report.request.stacktraces.len(), 3);
+}
+
+#[test]
+fn a_report_in_json_has_its_threads_registers_and_modules() {
+    let report = parsed(&ips(&body()));
+    let [main, crashed, last] = &*report.request.stacktraces else {
+        panic!("{:#?}", report.request.stacktraces);
+    };
+    assert_eq!((main.thread_id, main.is_requesting), (Some(0), Some(false)));
+    assert_eq!(main.thread_name.as_deref(), Some("com.apple.main-thread"));
+    assert_eq!(addresses(main), [6_677_331_512, 0x1_0000_3f00]);
+    assert_eq!(names(main), ["mach_msg2_trap", "-"]);
+    assert_eq!(
+        main.frames[0].package.as_deref(),
+        Some("libsystem_kernel.dylib")
+    );
+
+    assert_eq!(crashed.thread_name.as_deref(), Some("worker"));
+    assert_eq!(crashed.is_requesting, Some(true));
+    // The inlined frame is left out. The last two frames are outside of all modules.
+    assert_eq!(addresses(crashed), [0x1_0000_012c, 3501, 77]);
+    assert_eq!(names(crashed), ["large()", "-", "-"]);
+    assert_eq!(crashed.frames[0].lineno, Some(9));
+    assert_eq!(crashed.frames[1].package, None);
+    let registers: Vec<_> = crashed.registers.iter().collect();
+    assert_eq!(
+        registers,
+        [
+            (&"esr".to_owned(), &Hex(1_442_840_704)),
+            (&"pc".to_owned(), &Hex(6_677_332_000)),
+            (&"x0".to_owned(), &Hex(0)),
+            (&"x1".to_owned(), &Hex(8)),
+        ]
+    );
+
+    assert_eq!(last.thread_id, None);
+    assert_eq!(addresses(last), [6_677_332_024, 0x1_0000_0100]);
+    assert_eq!(last.frames[0].adjust_instruction_addr, Some(true));
+
+    let modules = &report.request.modules;
+    assert_eq!(modules.len(), 2, "a gap is not a module: {modules:#?}");
+    let id = modules[0].debug_id.unwrap().to_string();
+    assert_eq!(id, "8a1f4e8c-52f0-3d0b-9c6a-0b4e29d1c1aa");
+    assert_eq!(
+        modules[1].code_file.as_deref(),
+        Some("libsystem_kernel.dylib")
+    );
+}
+
+#[test]
+fn a_report_in_json_has_its_facts() {
+    let report = parsed(&ips(&body()));
+    let facts = &report.facts;
+    assert_eq!(
+        system(&report),
+        ["iOS", "16.4.1", "20E252", "arm64", "iPhone14,5"]
+    );
+    assert_eq!(facts.timestamp, Some(1_683_194_401));
+    assert_eq!(facts.crash_reason.as_deref(), Some("EXC_CRASH (SIGABRT)"));
+    assert_eq!(
+        facts.crash_details.as_deref(),
+        Some("*** index 7 beyond bounds [0 .. 6]\nabort() called")
+    );
+}
+
+#[test]
+fn the_details_of_a_report_in_json_are_the_most_specific_ones() {
+    let mut report = body();
+    let fields = report.as_object_mut().unwrap();
+    fields.remove("asi");
+    let details = |report: &Value| parsed(&ips(report)).facts.crash_details.unwrap();
+    assert_eq!(details(&report), "Abort trap: 6");
+    report["termination"]["reasons"] = json!(["a", "b"]);
+    assert_eq!(details(&report), "a\nb");
+    report["exception"]["subtype"] = json!("KERN_INVALID_ADDRESS at 0x8");
+    assert_eq!(details(&report), "KERN_INVALID_ADDRESS at 0x8");
+    report["exception"]["message"] = json!("said by the kernel");
+    assert_eq!(details(&report), "said by the kernel");
+}
+
+#[test]
+fn a_report_in_json_needs_no_header() {
+    let with = parsed(&ips(&body()));
+    let without = parsed(&body().to_string());
+    assert_eq!(with, without);
+}
+
+#[test]
+fn frames_are_put_into_the_order_of_the_options() {
+    let options = Options {
+        frame_order: FrameOrder::CallerFirst,
+        ..Options::default()
+    };
+    let before = parsed(&ips(&body()));
+    let mut reversed = addresses(&before.request.stacktraces[0]);
+    reversed.reverse();
+    let after = before.asked_for(CrashFields {
+        options,
+        ..CrashFields::default()
+    });
+    assert_eq!(addresses(&after.request.stacktraces[0]), reversed);
+    assert_eq!(after.request.options, options);
+}
+
+#[test]
+fn a_file_that_is_not_a_crash_report_is_refused_with_the_reason() {
+    let check = |file: &[u8], expected: &str| {
+        let error = parse_report(file).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    };
+    check(b"", "it has no threads");
+    check(b"hello", "it has no threads");
+    check(b"\x00\xff\xfe{", "it has no threads");
+    check(b"{", "in JSON: EOF");
+    check(b"{}", "it has no threads");
+    check(
+        b"{\"bug_type\": \"298\"}\n{\"largestProcess\": \"x\"}",
+        "bug_type is 298",
+    );
+    check(b"{\"threads\": 7}", "a list of at most 16384 elements");
+    check(
+        b"Thread 99999999999999999999:\n",
+        "invalid thread identifier",
+    );
+    check(
+        b"Thread 0:\n0  a  0xfffffffffffffffff 0x0 + 0\n",
+        "invalid frame instruction address",
+    );
+    check(&vec![b' '; REPORT_BYTES + 1], "and the limit is 8388608");
+}
+
+#[test]
+fn a_report_beyond_a_limit_is_refused() {
+    let check = |report: String, expected: &str| {
+        let error = parse_report(report.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    };
+    let threads = "{},".repeat(limits::STACKTRACES + 1);
+    check(
+        format!("{{\"threads\": [{}]}}", threads.trim_end_matches(',')),
+        "a list of at most 16384 elements",
+    );
+    let frame = r#"{"imageOffset":1,"imageIndex":0},"#;
+    let half = frame.repeat(limits::FRAMES / 2 + 1);
+    let thread = format!("{{\"frames\": [{}]}}", half.trim_end_matches(','));
+    check(
+        format!("{{\"threads\": [{thread}, {thread}]}}"),
+        "more than 131072 frames",
+    );
+    let registers: String = (0..=limits::REGISTERS)
+        .map(|number| format!("\"r{number}\": {{\"value\": 1}},"))
+        .collect();
+    check(
+        format!(
+            "{{\"threads\": [{{\"threadState\": {{{}}}}}]}}",
+            registers.trim_end_matches(',')
+        ),
+        "at most 1024 registers",
+    );
+    check(
+        "Thread 1:\n".repeat(limits::STACKTRACES + 1),
+        "more than 16384 threads",
+    );
+}
+
+#[test]
+fn the_rest_of_a_long_line_is_not_read() {
+    let end = " 0x5";
+    let list = |length: usize| {
+        let padding = " ".repeat(length);
+        parsed(&format!("Last Exception Backtrace:\n(0x1{padding}{end})\n"))
+    };
+    assert_eq!(addresses(&list(1_000).request.stacktraces[0]), [1, 5]);
+    assert_eq!(addresses(&list(1 << 20).request.stacktraces[0]), [1]);
+}
+
+proptest! {
+    #[test]
+    fn no_file_makes_the_parser_panic(file in prop::collection::vec(any::<u8>(), 0..512)) {
+        let _ = parse_report(&file);
+    }
+
+    #[test]
+    fn no_change_of_a_report_makes_the_parser_panic(
+        is_json: bool, at in 0..3_000_usize, put in prop::collection::vec(any::<u8>(), 0..8), taken in 0..64_usize
+    ) {
+        let mut file = match is_json {
+            true => ips(&body()).into_bytes(),
+            false => TEXT.as_bytes().to_vec(),
+        };
+        let start = at.min(file.len());
+        let end = (start + taken).min(file.len());
+        file.splice(start..end, put);
+        let _ = parse_report(&file);
+    }
+}

@@ -1,0 +1,200 @@
+//! Reports in the text format.
+//!
+//! `apple-crash-report-parser` reads them, except for four things, which are changed before: the
+//! backtrace of the last exception, which is given to it as a thread; the header of the registers
+//! of ARM, and modules without an architecture, as macOS writes them, which it does not know; and
+//! lines of excessive length.
+
+use std::collections::BTreeMap;
+
+use apple_crash_report_parser::{self as parser, AppleCrashReport};
+
+use super::system::{OsVersion, architecture};
+use super::{LAST_EXCEPTION, ParsedReport, ReportError, ThreadNames, last_exception, module};
+use crate::api::crash::CrashFacts;
+use crate::api::symbolicator::{Frame, Hex, Stacktrace, SystemInfo};
+
+/// The maximum length of a line, in bytes. The rest of a longer line is not read: the parser
+/// matches each line with regular expressions. The longest lines are those of mangled names.
+const LINE_BYTES: usize = 16 * 1024;
+
+/// The header of the section with the backtrace of the last exception.
+const LAST_EXCEPTION_HEADER: &str = "Last Exception Backtrace:";
+
+/// The number of the thread as which the parser reads that section. No report has so many threads.
+const LAST_EXCEPTION_THREAD: u64 = u64::MAX;
+
+/// The header of the list of modules.
+const MODULES_HEADER: &str = "Binary Images:";
+
+/// The beginnings of the names of architectures in the list of modules.
+const ARCHITECTURES: [&str; 5] = ["arm", "i386", "ppc", "unknown", "x86_64"];
+
+/// The end of the header of the registers, where a width may follow in parentheses.
+const THREAD_STATE: &str = " Thread State";
+
+/// What precedes the name of a dispatch queue.
+const QUEUE: &str = "Dispatch queue:";
+
+/// Reads a report.
+pub(super) fn parse(text: &str) -> Result<ParsedReport, ReportError> {
+    let report: AppleCrashReport = prepared(text).parse()?;
+    let facts = facts(&report);
+    let (mut stacktraces, mut last) = (Vec::new(), Vec::new());
+    for thread in report.threads {
+        match thread.id {
+            LAST_EXCEPTION_THREAD => last = frames(thread.frames),
+            _ => stacktraces.push(stacktrace(thread)),
+        }
+    }
+    stacktraces.extend(last_exception(last));
+    let modules = report.binary_images.into_iter();
+    let modules = modules.map(|image| module(image.uuid, &image.path, image.addr.0, image.size));
+    Ok(ParsedReport {
+        facts,
+        stacktraces,
+        modules: modules.collect(),
+    })
+}
+
+/// Returns the text as it is given to the parser.
+fn prepared(text: &str) -> String {
+    let mut prepared = String::with_capacity(text.len());
+    let (mut is_last_exception, mut is_module) = (false, false);
+    for line in text.lines() {
+        let line = &line[..line.floor_char_boundary(LINE_BYTES)];
+        let addresses = line.trim().strip_prefix('(').filter(|_| is_last_exception);
+        is_module |= line.starts_with(MODULES_HEADER);
+        let module = is_module.then(|| with_architecture(line)).flatten();
+        if let Some(module) = module {
+            prepared.push_str(&module);
+        } else if line.trim_end() == LAST_EXCEPTION_HEADER {
+            is_last_exception = true;
+            prepared.push_str(&format!("Thread {LAST_EXCEPTION_THREAD}: {LAST_EXCEPTION}"));
+        } else if let Some(addresses) = addresses {
+            prepared.push_str(&as_frames(addresses));
+        } else {
+            is_last_exception &= !line.starts_with("Thread ");
+            match state_header(line) {
+                Some(header) => prepared.extend([header, ":"]),
+                None => prepared.push_str(line),
+            }
+        }
+        prepared.push('\n');
+    }
+    prepared
+}
+
+/// Returns a line of the list of modules as the parser knows it, with an architecture.
+fn with_architecture(line: &str) -> Option<String> {
+    let (before, id) = line.split_once(" <")?;
+    let before = before.trim_end();
+    let version = before.strip_suffix(')').and_then(|_| before.rfind(" ("));
+    let (name, version) = before.split_at(version.unwrap_or(before.len()));
+    let last = name.split_whitespace().next_back()?;
+    let has_architecture = ARCHITECTURES.iter().any(|known| last.starts_with(known));
+    // The range of addresses, and the name.
+    let is_name = name.split_whitespace().count() < 5;
+    let architecture = match has_architecture && !is_name {
+        true => "",
+        false => " unknown",
+    };
+    Some(format!("{name}{architecture} {version} <{id}"))
+}
+
+/// Returns the beginning of a header such as `Thread 1 crashed with ARM Thread State (64-bit):`.
+fn state_header(line: &str) -> Option<&str> {
+    let (before, after) = line.split_once(THREAD_STATE)?;
+    let has_width = after.trim_start().starts_with('(') && after.trim_end().ends_with("):");
+    let is_header = before.starts_with("Thread ") && before.contains(" crashed with ");
+    (is_header && has_width).then(|| &line[..before.len() + THREAD_STATE.len()])
+}
+
+/// Returns the lines of frames for a list of addresses, the form of backtraces without names.
+fn as_frames(addresses: &str) -> String {
+    let addresses = addresses.trim_end_matches(')').split_whitespace();
+    let addresses = addresses.filter(|address| address.starts_with("0x"));
+    let lines = addresses.map(|address| format!("0   ???   {address} {address} + 0"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn facts(report: &AppleCrashReport) -> CrashFacts {
+    let metadata = |name: &str| -> Option<&str> {
+        let value: Option<&String> = report.metadata.get(name);
+        value.map(String::as_str).filter(|value| !value.is_empty())
+    };
+    let OsVersion {
+        name,
+        version,
+        build,
+    } = OsVersion::split(metadata("OS Version").unwrap_or_default());
+    let information = report.application_specific_information.as_deref();
+    let details = ["Exception Message", "Exception Subtype", "Exception Codes"];
+    let details = information
+        .map(str::trim_end)
+        .filter(|text| !text.is_empty())
+        .or_else(|| details.into_iter().find_map(metadata));
+    let timestamp = report.timestamp.map(|time| time.timestamp());
+    CrashFacts {
+        timestamp: timestamp.and_then(|seconds| u64::try_from(seconds).ok()),
+        system_info: Some(SystemInfo {
+            os_name: name,
+            os_version: version,
+            os_build: build,
+            cpu_arch: architecture(report.code_type.as_deref().unwrap_or_default()).to_owned(),
+            device_model: metadata("Hardware Model").unwrap_or_default().to_owned(),
+        }),
+        crashed: Some(true),
+        crash_reason: metadata("Exception Type").map(str::to_owned),
+        crash_details: details.map(str::to_owned),
+        assertion: None,
+    }
+}
+
+fn stacktrace(thread: parser::Thread) -> Stacktrace {
+    let registers: Option<BTreeMap<String, parser::Addr>> = thread.registers;
+    let registers = registers.unwrap_or_default().into_iter();
+    let names = match (&thread.name, &thread.dispatch_queue) {
+        (Some(name), None) => names(name),
+        (name, queue) => ThreadNames {
+            name: name.as_deref(),
+            queue: queue.as_deref(),
+        },
+    };
+    Stacktrace {
+        thread_id: Some(thread.id),
+        thread_name: names.shown(),
+        is_requesting: Some(thread.crashed),
+        registers: registers
+            .map(|(name, value)| (name, Hex(value.0)))
+            .collect(),
+        frames: frames(thread.frames),
+    }
+}
+
+/// Splits the rest of a thread's header, such as `: name  Dispatch queue: com.apple.main-thread`.
+fn names(text: &str) -> ThreadNames<'_> {
+    let text = text.trim_start_matches(':');
+    match text.split_once(QUEUE) {
+        Some((name, queue)) => ThreadNames {
+            name: Some(name),
+            queue: Some(queue),
+        },
+        None => ThreadNames {
+            name: Some(text),
+            queue: None,
+        },
+    }
+}
+
+fn frames(frames: Vec<parser::Frame>) -> Vec<Frame> {
+    let frame = |frame: parser::Frame| Frame {
+        instruction_addr: Hex(frame.instruction_addr.0),
+        package: frame.module.map(Into::into),
+        function: frame.symbol.map(Into::into),
+        filename: frame.filename.map(Into::into),
+        lineno: frame.lineno,
+        ..Frame::default()
+    };
+    frames.into_iter().map(frame).collect()
+}

@@ -1,0 +1,191 @@
+//! The form that a crash file is sent in: its parts, compressed or not.
+
+use std::borrow::Cow;
+use std::io::Read;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::api::symbolicator::{Options, RequestError, Sources};
+
+/// The maximum size of each part besides the file, in bytes.
+pub const PART_BYTES: usize = 1024 * 1024;
+
+/// The maximum size of everything in a form besides the file, in bytes.
+pub const PARTS_BYTES: usize = 8 * PART_BYTES;
+
+/// The largest window of a zstd stream: 32 MiB. The decoder allocates it in addition to the file.
+const ZSTD_WINDOW_LOG: u32 = 25;
+
+/// The parts of a form that say how the file is symbolicated.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CrashFields {
+    /// The platform of the process. It has no effect.
+    pub platform: Option<String>,
+    /// The sources to search.
+    pub sources: Sources,
+    /// The options of the response.
+    pub options: Options,
+}
+
+impl CrashFields {
+    /// The names of the parts.
+    pub const NAMES: &'static [&'static str] = &["platform", "sources", "options"];
+
+    /// Sets a part.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError::Part`] if it is not the JSON that it should be, and
+    /// [`RequestError::Sources`] if the sources exceed their limits.
+    pub fn set(&mut self, name: &str, json: &[u8]) -> Result<(), RequestError> {
+        match name {
+            "platform" => self.platform = parsed(name, json)?,
+            "options" => {
+                let options: Option<Options> = parsed(name, json)?;
+                self.options = options.unwrap_or_default();
+            }
+            "sources" => {
+                self.sources = parsed(name, json)?;
+                self.sources.check_limits()?;
+            }
+            // Other parts are ignored, as unknown fields of requests are.
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn parsed<T: DeserializeOwned>(name: &str, json: &[u8]) -> Result<T, RequestError> {
+    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    let error = |path: &str, cause: String| RequestError::Part {
+        name: name.to_owned(),
+        cause: match path {
+            "" | "." => cause,
+            _ => format!("{path}: {cause}"),
+        },
+    };
+    let value = serde_path_to_error::deserialize(&mut deserializer)
+        .map_err(|cause| error(&cause.path().to_string(), cause.inner().to_string()))?;
+    let end = deserializer.end();
+    end.map_err(|cause| error("", cause.to_string()))?;
+    Ok(value)
+}
+
+/// Returns bytes decompressed, if they begin like a gzip or zstd stream, and otherwise as they are.
+///
+/// # Errors
+///
+/// [`RequestError::TooLong`] if there are more than `limit` bytes, compressed or not, and
+/// [`RequestError::Part`] if the stream is broken.
+pub fn decompressed<'a>(
+    what: &'static str,
+    bytes: &'a [u8],
+    limit: usize,
+) -> Result<Cow<'a, [u8]>, RequestError> {
+    let broken = |cause: std::io::Error| RequestError::Part {
+        name: what.to_owned(),
+        cause: format!("cannot be decompressed: {cause}"),
+    };
+    let mut from: Box<dyn Read + 'a> = match bytes {
+        [0x1f, 0x8b, ..] => Box::new(flate2::bufread::MultiGzDecoder::new(bytes)),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => {
+            let mut decoder = zstd::Decoder::with_buffer(bytes).map_err(broken)?;
+            decoder.window_log_max(ZSTD_WINDOW_LOG).map_err(broken)?;
+            Box::new(decoder)
+        }
+        _ if bytes.len() > limit => return Err(RequestError::TooLong { what, limit }),
+        _ => return Ok(Cow::Borrowed(bytes)),
+    };
+    let mut out = Vec::new();
+    let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
+    from.by_ref()
+        .take(most)
+        .read_to_end(&mut out)
+        .map_err(broken)?;
+    match out.len() > limit {
+        true => Err(RequestError::TooLong { what, limit }),
+        false => Ok(Cow::Owned(out)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::api::symbolicator::FrameOrder;
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn files_are_decompressed_up_to_the_limit() {
+        let file = vec![7; 1000];
+        for sent in [
+            file.clone(),
+            gzip(&file),
+            zstd::encode_all(&*file, 1).unwrap(),
+        ] {
+            assert_eq!(*decompressed("file", &sent, 1000).unwrap(), *file);
+            let error = decompressed("file", &sent, 999).unwrap_err();
+            assert_eq!(error.status(), 413);
+            assert!(error.to_string().contains("999"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_decompression_bomb_ends_at_the_limit() {
+        let zeros = vec![0; 64 << 20];
+        for bomb in [gzip(&zeros), zstd::encode_all(&*zeros, 1).unwrap()] {
+            assert!(bomb.len() < 1 << 20);
+            let error = decompressed("file", &bomb, 1 << 20).unwrap_err();
+            assert_eq!(error.status(), 413);
+        }
+    }
+
+    #[test]
+    fn a_broken_stream_is_a_bad_request() {
+        for bytes in [
+            &[0x1f, 0x8b, 0][..],
+            &[0x28, 0xb5, 0x2f, 0xfd, 0xff],
+            &gzip(&[7; 100])[..20],
+        ] {
+            let error = decompressed("file", bytes, 1000).unwrap_err();
+            assert_eq!(error.status(), 400, "{error}");
+        }
+    }
+
+    #[test]
+    fn parts_are_json() {
+        let mut fields = CrashFields::default();
+        assert_eq!(fields.sources, Sources::Configured);
+        let options = br#"{"frame_order": "caller_first", "dif_candidates": true, "other": 1}"#;
+        fields.set("options", options).unwrap();
+        fields.set("sources", br#"["uploads"]"#).unwrap();
+        fields.set("platform", br#""native""#).unwrap();
+        fields.set("unknown", b"{").unwrap();
+        assert_eq!(fields.options.frame_order, FrameOrder::CallerFirst);
+        assert!(fields.options.dif_candidates);
+        assert_eq!(fields.platform.as_deref(), Some("native"));
+        assert!(matches!(fields.sources, Sources::Listed(_)), "{fields:?}");
+        fields.set("sources", b"null").unwrap();
+        assert_eq!(fields.sources, Sources::Configured);
+
+        for (name, json) in [
+            ("platform", &b"native"[..]),
+            ("platform", b"\"native\" 1"),
+            ("sources", b"{}"),
+            ("sources", b""),
+            ("options", b"\xff"),
+            ("options", br#"{"frame_order": 7}"#),
+        ] {
+            let error = fields.set(name, json).unwrap_err();
+            assert_eq!(error.status(), 400, "{name} {json:?}");
+            assert!(error.to_string().contains(name), "{error}");
+        }
+    }
+}

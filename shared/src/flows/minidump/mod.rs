@@ -1,0 +1,253 @@
+//! From a minidump to the stack traces of its threads.
+//!
+//! 1. *Point*: the words of all stacks say which modules the walks may reach
+//!    (`crate::unwind::pointed_at`).
+//! 2. *Look up* the CFI caches and SymCaches of these modules, in one round of reads (`modules`).
+//! 3. *Prefetch* the slices of the CFI caches that are ready.
+//! 4. *Walk* each stack (`walks`). A walk that reaches a module for which a build could still make
+//!    a cache ends there. It never continues with less.
+//! 5. *Request builds* for the modules that the walks reached, of both kinds at once, and of no
+//!    others: the words of a stack point into many modules that no walk reaches. The minidump is
+//!    stored first.
+//! 6. Repeat from step 2, with these modules and the walks that ended, until all walks are
+//!    complete or the time is up. If it is up, the response is `pending`.
+//!
+//! The result is a request like any other one, and is answered and stored like one.
+
+mod kept;
+mod modules;
+mod walks;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+pub use self::kept::{KeptDump, kept_dump};
+use self::modules::WalkModules;
+pub use self::walks::WalkStats;
+use self::walks::Walks;
+use super::lookup::CacheFinder;
+use super::requests::{RequestStage, RequestToKeep};
+use super::symbolicate::Symbolicator;
+use super::waiting::Waiting;
+use super::{Error, Invocation};
+use crate::api::crash::CrashReport;
+use crate::api::crash::form::CrashFields;
+use crate::api::symbolicator::{Module, Request};
+use crate::debuginfo::caught;
+use crate::domain::Scope;
+use crate::unwind::StackWalker;
+pub use crate::unwind::dump::DUMP_BYTES;
+use crate::unwind::dump::{Dump, DumpError, DumpFile};
+
+/// A minidump to walk.
+#[derive(Debug)]
+pub struct MinidumpRequest<'a> {
+    /// The file.
+    pub file: Bytes,
+    /// How it is symbolicated.
+    pub fields: &'a CrashFields,
+    /// The scope whose caches are read.
+    pub scope: &'a Scope,
+    /// The id that the client receives.
+    pub id: &'a str,
+    /// How long this invocation waits for builds.
+    pub wait: Duration,
+    /// Whether the minidump is already stored under the id.
+    pub is_kept: bool,
+}
+
+/// The outcome of walking a minidump.
+#[derive(Debug)]
+pub enum WalkOutcome {
+    /// All walks are complete.
+    Walked(Box<CrashReport>, WalkStats),
+    /// The walks wait for builds, and the minidump is stored under its id.
+    Pending,
+    /// The minidump cannot be read; the message says why.
+    Failed(String),
+}
+
+impl Symbolicator {
+    /// Walks the stacks of a minidump, or keeps it if builds take longer than it may wait here.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] if a store fails, or if the sources that the request selects do not exist.
+    pub async fn walk_minidump(
+        &self,
+        invocation: &Invocation,
+        request: MinidumpRequest<'_>,
+    ) -> Result<WalkOutcome, Error> {
+        let file = match parsed(|| DumpFile::open(request.file.clone())) {
+            Ok(file) => file,
+            Err(message) => return Ok(WalkOutcome::Failed(message)),
+        };
+        let dump = match parsed(|| Dump::read(&file)) {
+            Ok(dump) => dump,
+            Err(message) => return Ok(WalkOutcome::Failed(message)),
+        };
+        let finder = CacheFinder::new(self, invocation);
+        let sources = finder.sources_of(&request.fields.sources).await?;
+        let reads_all = request.fields.options.dif_candidates;
+        let listed = dump.request_modules().into_iter().collect();
+        let mut rounds = WalkRounds {
+            dump: &dump,
+            modules: WalkModules::new(finder, sources, request.scope, listed, reads_all),
+            walks: Walks::new(&dump),
+            is_kept: request.is_kept,
+            request,
+        };
+        Ok(match rounds.run().await? {
+            true => {
+                let (report, stats) = rounds.report();
+                WalkOutcome::Walked(Box::new(report), stats)
+            }
+            false => WalkOutcome::Pending,
+        })
+    }
+}
+
+/// Runs a parser of a file. The message of an error says what is wrong with the file.
+fn parsed<T>(parse: impl FnOnce() -> Result<T, DumpError>) -> Result<T, String> {
+    match caught(parse) {
+        Ok(parsed) => parsed.map_err(|error| error.to_string()),
+        Err(panic) => {
+            tracing::error!(panic, "the parser of minidumps panicked");
+            Err("the parser cannot read this minidump".to_owned())
+        }
+    }
+}
+
+/// A minidump, and its state across the rounds.
+struct WalkRounds<'a> {
+    request: MinidumpRequest<'a>,
+    dump: &'a Dump<'a>,
+    modules: WalkModules<'a>,
+    walks: Walks<'a>,
+    is_kept: bool,
+}
+
+impl WalkRounds<'_> {
+    /// Repeats rounds until all walks are complete, or the time is up. Returns whether they are
+    /// complete; otherwise, the minidump is stored.
+    async fn run(&mut self) -> Result<bool, Error> {
+        let mut waiting = Waiting::new(self.modules.finder.invocation, self.request.wait);
+        let mut wanted: BTreeSet<usize> = self.walks.pointed_at().keys().copied().collect();
+        let mut must_walk = true;
+        loop {
+            let (is_last, consistency) = (waiting.is_over(), waiting.consistency());
+            self.modules.add(&wanted);
+            let looked_up = self.modules.look_up(&wanted, !is_last, consistency).await;
+            let is_news = match looked_up {
+                Err(error) if waiting.tolerates(&error) => false,
+                looked_up => looked_up?,
+            };
+            if is_news || must_walk {
+                wanted = self.walk().await;
+                if wanted.is_empty() {
+                    return Ok(true);
+                }
+                // A walk may reach a module that no word of a stack points into.
+                must_walk = !wanted.iter().all(|module| self.modules.is_known(*module));
+                if must_walk {
+                    continue;
+                }
+            }
+            self.request_builds(&wanted).await?;
+            if is_last {
+                self.keep().await?;
+                return Ok(false);
+            }
+            waiting.pause().await;
+        }
+    }
+
+    /// Walks the stacks whose walks are not complete. Returns the modules that walks reached
+    /// although they are not decided.
+    async fn walk(&mut self) -> BTreeSet<usize> {
+        let (dump, modules) = (self.dump, &self.modules);
+        let service = modules.finder.service;
+        let undecided = modules.undecided(dump.modules.iter().count());
+        let reader = service.unwinding(modules.caches()).without(undecided);
+        let walker = StackWalker::new(&reader, &dump.modules, &dump.system);
+        let addresses = self.walks.pointed_at().iter();
+        let addresses = addresses.filter(|(module, _)| modules.is_decided(**module));
+        let addresses = addresses.map(|(module, addresses)| (*module, addresses.clone()));
+        walker.prefetch(addresses.collect()).await;
+        self.walks.run(&walker).await
+    }
+
+    /// Requests the builds for these modules, after storing the minidump.
+    async fn request_builds(&mut self, reached: &BTreeSet<usize>) -> Result<(), Error> {
+        let to_request = self.modules.to_request(reached);
+        if to_request.is_empty() {
+            return Ok(());
+        }
+        self.keep().await?;
+        Ok(self.modules.finder.request_builds(to_request).await?)
+    }
+
+    /// Stores the minidump, unless it is already stored.
+    async fn keep(&mut self) -> Result<(), Error> {
+        if self.is_kept {
+            return Ok(());
+        }
+        let MinidumpRequest {
+            file,
+            fields,
+            scope,
+            id,
+            ..
+        } = &self.request;
+        let body = kept::encode(file, fields)?;
+        let to_keep = RequestToKeep {
+            stage: RequestStage::Minidump,
+            body: &body,
+        };
+        let CacheFinder {
+            service,
+            invocation,
+            ..
+        } = self.modules.finder;
+        service.keep_request(invocation, id, scope, to_keep).await?;
+        self.is_kept = true;
+        Ok(())
+    }
+
+    /// Returns the crash with the stack traces that were walked.
+    fn report(self) -> (CrashReport, WalkStats) {
+        let Self {
+            request,
+            dump,
+            mut modules,
+            walks,
+            ..
+        } = self;
+        let frames_in = walks.frames_in();
+        let listed = dump.request_modules().into_iter();
+        // Without an id, nothing can be found for a module.
+        let listed = listed.filter(|(_, module)| {
+            let has_id = module.code_id.is_some() || module.debug_id.is_some();
+            has_id || frames_in.contains(&module.image_addr.0)
+        });
+        let (indices, listed): (Vec<usize>, Vec<Module>) = listed.unzip();
+        let unwinding = indices.iter().map(|index| {
+            let is_used = walks.asked_for().contains(index);
+            is_used.then(|| modules.take_unwinding(*index)).flatten()
+        });
+        let unwinding = unwinding.collect();
+        let (stacktraces, stats) = walks.into_stacktraces();
+        let report = CrashReport {
+            facts: dump.facts.clone(),
+            request: Request {
+                stacktraces,
+                modules: listed,
+                ..Request::default()
+            },
+            unwinding,
+        };
+        (report.asked_for(request.fields.clone()), stats)
+    }
+}

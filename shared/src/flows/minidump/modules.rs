@@ -1,0 +1,279 @@
+//! The caches of the modules of a minidump: their lookups, and what to request.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use crate::api::crash::ModuleUnwinding;
+use crate::api::symbolicator::Module;
+use crate::cache::{Capabilities, Criteria, Kind, Preference, Queue, Ready, Selection, Sought};
+use crate::domain::{Candidate, Features, Location, Missing, Scope, SourceKey};
+use crate::flows::build_requests::BuildToRequest;
+use crate::flows::lookup::{CacheFinder, CachePlace, Items, Lookup, NamedSource};
+use crate::flows::unwinding::ModuleCaches;
+use crate::ports::{Consistency, Fault};
+
+/// The maximum number of builds that one call requests. The call that continues the request
+/// requests the next ones.
+const MAX_BUILD_REQUESTS: usize = 256;
+
+/// The caches that a walk uses of a module: what it is unwound with, and what tells whether a word
+/// of the stack may be a return address.
+const KINDS: [Kind; 2] = [Kind::CfiCache, Kind::SymCache];
+
+/// The modules that walks may reach.
+pub(super) struct WalkModules<'a> {
+    pub(super) finder: CacheFinder<'a>,
+    sources: Vec<NamedSource>,
+    scope: &'a Scope,
+    /// All modules of the minidump, by their index in it.
+    listed: BTreeMap<usize, Module>,
+    /// Whether the candidates of all places are collected.
+    reads_all: bool,
+    reader: Capabilities,
+    /// Those that were looked up.
+    known: BTreeMap<usize, [WalkCache; 2]>,
+    requests_left: usize,
+}
+
+/// A cache of a module, and the state of its lookup.
+struct WalkCache {
+    lookup: Lookup,
+    state: WalkCacheState,
+    candidates: Vec<Candidate>,
+}
+
+enum WalkCacheState {
+    /// A build could make it. Those that are not requested yet are listed.
+    Undecided(Vec<BuildToRequest>),
+    Ready {
+        ready: Box<Ready>,
+        source: SourceKey,
+    },
+    Missing(Missing),
+}
+
+impl<'a> WalkModules<'a> {
+    pub(super) fn new(
+        finder: CacheFinder<'a>,
+        sources: Vec<NamedSource>,
+        scope: &'a Scope,
+        listed: BTreeMap<usize, Module>,
+        reads_all: bool,
+    ) -> Self {
+        Self {
+            reader: finder.service.settings.capabilities(),
+            finder,
+            sources,
+            scope,
+            listed,
+            reads_all,
+            known: BTreeMap::new(),
+            requests_left: MAX_BUILD_REQUESTS,
+        }
+    }
+
+    /// Returns whether a module was added.
+    pub(super) fn is_known(&self, module: usize) -> bool {
+        self.known.contains_key(&module)
+    }
+
+    /// Adds modules that are not known yet.
+    pub(super) fn add(&mut self, modules: &BTreeSet<usize>) {
+        let new = modules.iter().filter(|module| !self.is_known(**module));
+        let new: Vec<usize> = new.copied().collect();
+        for module in new {
+            let caches = KINDS.map(|kind| WalkCache {
+                lookup: Lookup {
+                    reads_all: self.reads_all,
+                    ..Lookup::of(self.places(module, kind))
+                },
+                state: WalkCacheState::Undecided(Vec::new()),
+                candidates: Vec::new(),
+            });
+            self.known.insert(module, caches);
+        }
+    }
+
+    fn places(&self, module: usize, kind: Kind) -> Vec<CachePlace> {
+        let Some(module) = self.listed.get(&module) else {
+            return Vec::new();
+        };
+        let object = module.object_id();
+        let places = self
+            .finder
+            .places(&object, self.scope, &self.sources, Sought::new);
+        let places = places.into_iter();
+        places
+            .map(|place| CachePlace::of(&object, place, kind))
+            .collect()
+    }
+
+    /// Looks up the caches of these modules that are not decided. Returns whether one was decided.
+    pub(super) async fn look_up(
+        &mut self,
+        modules: &BTreeSet<usize>,
+        may_wait: bool,
+        consistency: Consistency,
+    ) -> Result<bool, Fault> {
+        let undecided = self.known.iter_mut();
+        let undecided = undecided.filter(|(module, _)| modules.contains(module));
+        let undecided = undecided.flat_map(|(_, caches)| caches);
+        let mut undecided: Vec<&mut WalkCache> =
+            undecided.filter(|cache| !cache.is_decided()).collect();
+        let unreadable = HashSet::new();
+        let criteria = Criteria {
+            reader: &self.reader,
+            preference: Preference::BestDif,
+            unreadable: &unreadable,
+            may_wait,
+            now: self.finder.invocation.now(),
+        };
+        let mut to_load: Vec<&mut Lookup> = undecided
+            .iter_mut()
+            .map(|cache| &mut cache.lookup)
+            .collect();
+        let items = self
+            .finder
+            .load(&mut to_load, &criteria, consistency)
+            .await?;
+        let to_select: Vec<&Lookup> = undecided.iter().map(|cache| &cache.lookup).collect();
+        let selections = self.finder.select(&to_select, &items, &criteria).await?;
+        let mut is_news = false;
+        for (cache, selection) in undecided.into_iter().zip(selections) {
+            is_news |= cache.decide(&selection, &items);
+        }
+        Ok(is_news)
+    }
+
+    /// Returns whether both caches of a module are decided.
+    pub(super) fn is_decided(&self, module: usize) -> bool {
+        let known = self.known.get(&module);
+        known.is_some_and(|caches| caches.iter().all(WalkCache::is_decided))
+    }
+
+    /// Returns the modules that are not decided, of this number of modules.
+    pub(super) fn undecided(&self, modules: usize) -> BTreeSet<usize> {
+        (0..modules)
+            .filter(|module| !self.is_decided(*module))
+            .collect()
+    }
+
+    /// Returns the caches of all modules, in the order of the minidump.
+    pub(super) fn caches(&self) -> Vec<ModuleCaches> {
+        let count = self.known.keys().next_back().map_or(0, |last| last + 1);
+        let caches = (0..count).map(|module| match self.known.get(&module) {
+            Some([cfi, symbols]) => ModuleCaches {
+                cfi: cfi.ready(Serves::Unwinding).cloned(),
+                symbols: symbols.ready(Serves::Functions).cloned(),
+            },
+            None => ModuleCaches::default(),
+        });
+        caches.collect()
+    }
+
+    /// Returns the builds to request for these modules, and counts them as requested.
+    pub(super) fn to_request(&mut self, modules: &BTreeSet<usize>) -> Vec<BuildToRequest> {
+        let mut to_request = Vec::new();
+        for (_, caches) in self.known.iter_mut().filter(|(at, _)| modules.contains(at)) {
+            for cache in caches {
+                if let WalkCacheState::Undecided(builds) = &mut cache.state {
+                    let most = self.requests_left.min(builds.len());
+                    self.requests_left -= most;
+                    to_request.extend(builds.drain(..most));
+                }
+            }
+        }
+        to_request
+    }
+
+    /// Takes how a module was unwound.
+    pub(super) fn take_unwinding(&mut self, module: usize) -> Option<ModuleUnwinding> {
+        let [cfi, _] = self.known.get_mut(&module)?;
+        let candidates = std::mem::take(&mut cfi.candidates);
+        Some(match &cfi.state {
+            WalkCacheState::Ready { ready, source } => ModuleUnwinding {
+                missing: (!Serves::Unwinding.is_served_by(ready)).then(Missing::not_found),
+                features: ready.features.clone(),
+                candidates,
+                used: used(ready, source),
+            },
+            WalkCacheState::Missing(missing) => ModuleUnwinding {
+                missing: Some(missing.clone()),
+                features: Features::default(),
+                candidates,
+                used: None,
+            },
+            WalkCacheState::Undecided(_) => return None,
+        })
+    }
+}
+
+fn used(ready: &Ready, source: &SourceKey) -> Option<(SourceKey, Location)> {
+    let dif = ready.made_from.first()?;
+    Some((source.clone(), dif.location.clone()))
+}
+
+/// What a walk uses a cache for.
+#[derive(Clone, Copy)]
+enum Serves {
+    Unwinding,
+    Functions,
+}
+
+impl Serves {
+    /// Returns whether the file of a cache offers what it is used for.
+    fn is_served_by(self, ready: &Ready) -> bool {
+        let features = &ready.features;
+        match self {
+            Serves::Unwinding => features.has_unwind_info,
+            Serves::Functions => features.has_debug_info || features.has_symbols,
+        }
+    }
+}
+
+impl WalkCache {
+    fn is_decided(&self) -> bool {
+        !matches!(self.state, WalkCacheState::Undecided(_))
+    }
+
+    fn ready(&self, serves: Serves) -> Option<&Ready> {
+        match &self.state {
+            WalkCacheState::Ready { ready, .. } => Some(ready).map(|ready| &**ready),
+            WalkCacheState::Undecided(_) | WalkCacheState::Missing(_) => None,
+        }
+        .filter(|ready| serves.is_served_by(ready))
+    }
+
+    /// Applies a selection. Returns whether the cache is decided.
+    fn decide(&mut self, selection: &Selection<'_>, items: &Items) -> bool {
+        if self.lookup.reads_all {
+            let entries = self.lookup.places.iter();
+            let entries = entries.filter_map(|place| items.entry(place));
+            self.candidates = entries
+                .flat_map(|entry| entry.candidates().to_vec())
+                .collect();
+        }
+        if !selection.waits_for.is_empty() {
+            let unrequested = selection.waits_for.iter();
+            let unrequested = unrequested.filter(|place| !place.is_requested);
+            let builds = unrequested.map(|awaited| {
+                let place = &self.lookup.places[awaited.at];
+                BuildToRequest {
+                    module: place.module.clone(),
+                    kind: place.kind,
+                    queue: Queue::Eager,
+                    known: items.stored(place).cloned(),
+                }
+            });
+            self.state = WalkCacheState::Undecided(builds.collect());
+            return false;
+        }
+        self.state = match selection.best {
+            Some(selected) => WalkCacheState::Ready {
+                ready: Box::new(selected.ready.clone()),
+                source: selected.entry.module().source.clone(),
+            },
+            None => WalkCacheState::Missing(selection.missing.clone()),
+        };
+        true
+    }
+}

@@ -1,0 +1,179 @@
+//! The walks of all stacks of a minidump, and what they found.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use minidump::{MinidumpMemory, Module as _, UnifiedMemory};
+
+use crate::api::limits;
+use crate::api::symbolicator::{Frame, Hex, Stacktrace};
+use crate::unwind::dump::{Dump, DumpThread, STACKS_BYTES, registers};
+use crate::unwind::{Stack, StackWalker, WalkEnd, WalkedFrame, pointed_at};
+
+/// The walks of a minidump.
+pub(super) struct Walks<'a> {
+    dump: &'a Dump<'a>,
+    /// One for each thread, in order.
+    walks: Vec<ThreadWalk<'a>>,
+    /// The addresses in modules that the words of the stacks may be, by module.
+    pointed_at: HashMap<usize, BTreeSet<u64>>,
+    /// The modules whose unwind information was needed.
+    asked_for: BTreeSet<usize>,
+    stats: WalkStats,
+}
+
+/// The walk of a thread's stack.
+struct ThreadWalk<'a> {
+    thread: &'a DumpThread,
+    memory: Option<MinidumpMemory<'a>>,
+    /// The frames, when the walk is complete.
+    frames: Option<Vec<WalkedFrame>>,
+}
+
+/// What was walked, and what was cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WalkStats {
+    /// The number of threads.
+    pub threads: usize,
+    /// The number of frames.
+    pub frames: usize,
+    /// The number of threads that are not in the response.
+    pub threads_cut: usize,
+    /// The number of stacks of which a part or nothing was walked.
+    pub stacks_cut: usize,
+    /// The number of stacks that have more frames than the response.
+    pub frames_cut: usize,
+    /// The number of walks that ended because the walker panicked.
+    pub panics: usize,
+}
+
+impl<'a> Walks<'a> {
+    pub(super) fn new(dump: &'a Dump<'a>) -> Self {
+        let mut stats = WalkStats {
+            threads: dump.threads.len(),
+            threads_cut: dump.threads_cut,
+            ..WalkStats::default()
+        };
+        let mut left = STACKS_BYTES;
+        let mut memory = |thread: &'a DumpThread| {
+            let part = dump.stack(thread)?;
+            let bytes = part.memory.bytes.len();
+            let is_within = bytes <= left;
+            stats.stacks_cut += usize::from(part.is_cut || !is_within);
+            left -= if is_within { bytes } else { 0 };
+            is_within.then_some(part.memory)
+        };
+        let mut walks: Vec<ThreadWalk<'a>> = dump
+            .threads
+            .iter()
+            .map(|thread| ThreadWalk {
+                thread,
+                memory: None,
+                frames: None,
+            })
+            .collect();
+        // The most important stack is within the limit.
+        let (first, others): (Vec<_>, Vec<_>) =
+            walks.iter_mut().partition(|walk| walk.thread.is_requesting);
+        for walk in first.into_iter().chain(others) {
+            walk.memory = memory(walk.thread);
+        }
+        let stacks: Vec<Stack<'_>> = walks.iter().filter_map(ThreadWalk::stack).collect();
+        Self {
+            pointed_at: pointed_at(&stacks, &dump.modules, &dump.system),
+            dump,
+            walks,
+            asked_for: BTreeSet::new(),
+            stats,
+        }
+    }
+
+    /// Returns the addresses in modules that the words of the stacks may be, by module.
+    pub(super) fn pointed_at(&self) -> &HashMap<usize, BTreeSet<u64>> {
+        &self.pointed_at
+    }
+
+    /// Walks the stacks whose walks are not complete. Returns the modules that they reached
+    /// although they are not decided.
+    pub(super) async fn run(&mut self, walker: &StackWalker<'_>) -> BTreeSet<usize> {
+        let mut reached = BTreeSet::new();
+        for walk in self.walks.iter_mut().filter(|walk| walk.frames.is_none()) {
+            let Some(stack) = walk.stack() else {
+                walk.frames = Some(Vec::new());
+                continue;
+            };
+            let (mut frames, end) = walker.walk(stack).await;
+            match end {
+                WalkEnd::Complete => {}
+                WalkEnd::Cut => self.stats.frames_cut += 1,
+                WalkEnd::Panicked => self.stats.panics += 1,
+                WalkEnd::Undecided(module) => {
+                    reached.insert(module);
+                    continue;
+                }
+            }
+            // All frames together are limited like those of a request.
+            let left = limits::FRAMES.saturating_sub(self.stats.frames);
+            if frames.len() > left {
+                self.stats.frames_cut += usize::from(end != WalkEnd::Cut);
+                frames.truncate(left);
+            }
+            self.stats.frames += frames.len();
+            walk.frames = Some(frames);
+        }
+        self.asked_for.extend(walker.asked_for());
+        reached
+    }
+
+    /// Returns the modules whose unwind information was needed.
+    pub(super) fn asked_for(&self) -> &BTreeSet<usize> {
+        &self.asked_for
+    }
+
+    /// Returns the start addresses of the modules that frames lie in.
+    pub(super) fn frames_in(&self) -> BTreeSet<u64> {
+        let frames = self.walks.iter().filter_map(|walk| walk.frames.as_ref());
+        frames.flatten().filter_map(|frame| frame.module).collect()
+    }
+
+    /// Returns the stack traces, in the order of the threads.
+    pub(super) fn into_stacktraces(self) -> (Vec<Stacktrace>, WalkStats) {
+        let modules = self.dump.modules.iter();
+        let names = modules.map(|module| (module.base_address(), Arc::from(&*module.code_file())));
+        let names: HashMap<u64, Arc<str>> = names.collect();
+        let walks = self.walks.into_iter();
+        let stacktraces = walks.map(|walk| walk.into_stacktrace(&names)).collect();
+        (stacktraces, self.stats)
+    }
+}
+
+impl ThreadWalk<'_> {
+    fn stack(&self) -> Option<Stack<'_>> {
+        Some(Stack {
+            context: self.thread.context.as_ref()?,
+            memory: self.memory.as_ref().map(UnifiedMemory::Memory),
+        })
+    }
+
+    fn into_stacktrace(self, names: &HashMap<u64, Arc<str>>) -> Stacktrace {
+        let frame = |frame: WalkedFrame| Frame {
+            instruction_addr: Hex(frame.address),
+            package: frame.module.and_then(|module| names.get(&module).cloned()),
+            trust: frame.trust,
+            ..Frame::default()
+        };
+        let frames = self.frames.unwrap_or_default().into_iter();
+        Stacktrace {
+            thread_id: Some(self.thread.id),
+            thread_name: self.thread.name.clone(),
+            is_requesting: Some(self.thread.is_requesting),
+            registers: self
+                .thread
+                .context
+                .as_ref()
+                .map(registers)
+                .unwrap_or_default(),
+            frames: frames.map(frame).collect(),
+        }
+    }
+}

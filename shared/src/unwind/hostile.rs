@@ -1,0 +1,57 @@
+//! Entry points for fuzzing. Each takes arbitrary bytes as the input of a caller, and panics if
+//! they could do harm. The fuzz targets are in `tests/fuzz`.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::FutureExt;
+use minidump::UnifiedMemory;
+
+use super::dump::{Dump, DumpFile, THREADS, registers};
+use super::{MAX_FRAMES, ModuleCfi, Stack, StackWalker, UnwindInfo, WalkEnd, pointed_at};
+
+/// Stacks beyond this number are not walked, so that each input is fast.
+const WALKED: usize = 16;
+
+/// No unwind information for any module.
+struct NoUnwindInfo;
+
+#[async_trait]
+impl UnwindInfo for NoUnwindInfo {
+    async fn cfi(&self, _: usize, _: &[u64]) -> Option<ModuleCfi> {
+        None
+    }
+
+    async fn is_in_function(&self, _: usize, _: u64) -> Option<bool> {
+        None
+    }
+}
+
+/// Takes bytes as a minidump, and walks its stacks without unwind information.
+pub fn dump(bytes: &[u8]) {
+    let Ok(file) = DumpFile::open(Bytes::copy_from_slice(bytes)) else {
+        return;
+    };
+    let Ok(dump) = Dump::read(&file) else {
+        return;
+    };
+    assert!(dump.threads.len() <= THREADS, "{}", dump.threads.len());
+    let _ = dump.request_modules();
+    let walker = StackWalker::new(&NoUnwindInfo, &dump.modules, &dump.system);
+    for thread in dump.threads.iter().take(WALKED) {
+        let Some(context) = &thread.context else {
+            continue;
+        };
+        let part = dump.stack(thread);
+        let memory = part
+            .as_ref()
+            .map(|part| UnifiedMemory::Memory(&part.memory));
+        let _ = registers(context);
+        let stack = Stack { context, memory };
+        let _ = pointed_at(&[stack], &dump.modules, &dump.system);
+        // Nothing is read, so nothing is awaited.
+        let walked = walker.walk(stack).now_or_never();
+        let (frames, end) = walked.expect("the walk awaits nothing");
+        assert!(frames.len() <= MAX_FRAMES, "{} frames", frames.len());
+        assert_ne!(end, WalkEnd::Panicked, "the walker panicked");
+    }
+}

@@ -1,0 +1,203 @@
+//! What the walker asks during walks, answered with the unwind information that was read.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use futures::stream::{self, StreamExt};
+use minidump::{MinidumpModuleList, Module};
+use minidump_unwind::{
+    FileError, FileKind, FillSymbolError, FrameSymbolizer, FrameWalker, SymbolProvider,
+};
+
+use super::{MAX_LATER, ModuleCfi, UnwindInfo, WalkEnd, end_walk};
+use crate::debuginfo::CfiRecords;
+
+/// Modules whose slices are prefetched concurrently.
+const MODULES_IN_FLIGHT: usize = 8;
+
+/// The state that all walks over the same unwind information share.
+pub(super) struct StackWalk<'a> {
+    info: &'a dyn UnwindInfo,
+    modules: &'a MinidumpModuleList,
+    /// The indices of the modules, by their base addresses.
+    numbers: HashMap<u64, usize>,
+    known: Mutex<KnownCfi>,
+}
+
+#[derive(Default)]
+struct KnownCfi {
+    /// By module; `None` if it has no unwind information.
+    modules: HashMap<usize, Option<CfiRanges>>,
+    /// The number of reads on demand.
+    read_later: usize,
+    /// The modules whose unwind information was needed.
+    asked_for: BTreeSet<usize>,
+}
+
+/// Returns the indices of modules, by their base addresses.
+pub(super) fn numbers(modules: &MinidumpModuleList) -> HashMap<u64, usize> {
+    let numbers = modules.iter().enumerate();
+    numbers
+        .map(|(number, module)| (module.base_address(), number))
+        .collect()
+}
+
+/// The end and the records of each range, by its first address.
+type CfiRanges = BTreeMap<u64, (u64, CfiRecords)>;
+
+/// The result of looking up an address.
+enum CfiLookup {
+    /// The records of its range; `None` if no range of the module covers it.
+    Known(Option<CfiRecords>),
+    /// The module has no unwind information.
+    NoneAtAll,
+}
+
+impl fmt::Debug for StackWalk<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StackWalk").finish_non_exhaustive()
+    }
+}
+
+impl<'a> StackWalk<'a> {
+    pub(super) fn new(info: &'a dyn UnwindInfo, modules: &'a MinidumpModuleList) -> Self {
+        Self {
+            info,
+            modules,
+            numbers: numbers(modules),
+            known: Mutex::default(),
+        }
+    }
+
+    pub(super) fn modules(&self) -> &'a MinidumpModuleList {
+        self.modules
+    }
+
+    pub(super) fn asked_for(&self) -> BTreeSet<usize> {
+        self.known().asked_for.clone()
+    }
+
+    pub(super) async fn prefetch(&self, addresses: HashMap<usize, BTreeSet<u64>>) {
+        stream::iter(addresses)
+            .for_each_concurrent(MODULES_IN_FLIGHT, |(module, addresses)| async move {
+                let addresses: Vec<u64> = addresses.into_iter().collect();
+                let cfi = self.info.cfi(module, &addresses).await;
+                self.remember(module, cfi);
+            })
+            .await;
+    }
+
+    fn known(&self) -> MutexGuard<'_, KnownCfi> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remember(&self, module: usize, cfi: Option<ModuleCfi>) {
+        let mut known = self.known();
+        let Some(ModuleCfi(parts)) = cfi else {
+            known.modules.entry(module).or_default();
+            return;
+        };
+        let of_module = known.modules.entry(module).or_default();
+        of_module.get_or_insert_default().extend(
+            parts
+                .into_iter()
+                .map(|(addresses, records)| (addresses.start, (addresses.end, records))),
+        );
+    }
+
+    /// Returns what is cached for an address; `None` if it must be read.
+    fn lookup(&self, module: usize, address: u64) -> Option<CfiLookup> {
+        match self.known().modules.get(&module)? {
+            None => Some(CfiLookup::NoneAtAll),
+            Some(parts) => {
+                let (_, (end, records)) = parts.range(..=address).next_back()?;
+                (address < *end).then(|| CfiLookup::Known(Some(records.clone())))
+            }
+        }
+    }
+
+    /// Returns the unwind information of an address, and reads it if necessary and within the
+    /// limit. Beyond the limit, nothing is said about the module.
+    async fn answer(
+        &self,
+        module: &(dyn Module + Sync),
+        address: u64,
+    ) -> (Option<usize>, CfiLookup) {
+        let base = module.base_address();
+        let Some(number) = self.numbers.get(&base).copied() else {
+            return (None, CfiLookup::NoneAtAll);
+        };
+        if !self.info.is_decided(number) {
+            end_walk(WalkEnd::Undecided(number));
+        }
+        self.known().asked_for.insert(number);
+        let address = address.saturating_sub(base);
+        if let Some(answer) = self.lookup(number, address) {
+            return (Some(number), answer);
+        }
+        if !self.may_read() {
+            return (Some(number), CfiLookup::NoneAtAll);
+        }
+        let cfi = self.info.cfi(number, &[address]).await;
+        self.remember(number, cfi);
+        let answer = self.lookup(number, address);
+        (Some(number), answer.unwrap_or(CfiLookup::Known(None)))
+    }
+
+    fn may_read(&self) -> bool {
+        let mut known = self.known();
+        known.read_later += 1;
+        known.read_later <= MAX_LATER
+    }
+}
+
+#[async_trait]
+impl SymbolProvider for StackWalk<'_> {
+    /// Decides whether a word may be a return address: `Ok` without a name rejects it, and an error
+    /// accepts it. Names are not resolved during a walk.
+    async fn fill_symbol(
+        &self,
+        module: &(dyn Module + Sync),
+        frame: &mut (dyn FrameSymbolizer + Send),
+    ) -> Result<(), FillSymbolError> {
+        let instruction = frame.get_instruction();
+        let (Some(number), CfiLookup::Known(records)) = self.answer(module, instruction).await
+        else {
+            return Err(FillSymbolError {});
+        };
+        let address = instruction.saturating_sub(module.base_address());
+        if records.is_some_and(|records| records.cover(address)) {
+            return Err(FillSymbolError {});
+        }
+        if !self.may_read() {
+            return Err(FillSymbolError {});
+        }
+        match self.info.is_in_function(number, address).await {
+            Some(false) => Ok(()),
+            Some(true) | None => Err(FillSymbolError {}),
+        }
+    }
+
+    async fn walk_frame(
+        &self,
+        module: &(dyn Module + Sync),
+        walker: &mut (dyn FrameWalker + Send),
+    ) -> Option<()> {
+        let instruction = walker.get_instruction();
+        match self.answer(module, instruction).await.1 {
+            CfiLookup::Known(Some(records)) => records.file().walk_frame(module, walker),
+            CfiLookup::Known(None) | CfiLookup::NoneAtAll => None,
+        }
+    }
+
+    async fn get_file_path(
+        &self,
+        _: &(dyn Module + Sync),
+        _: FileKind,
+    ) -> Result<PathBuf, FileError> {
+        Err(FileError::NotFound)
+    }
+}

@@ -1,0 +1,239 @@
+//! Minidumps of processes that never ran, written byte by byte as the format describes them.
+
+use symbolic::common::DebugId;
+
+/// The size of the registers of x86-64, and where some of them are.
+const CONTEXT_BYTES: usize = 1232;
+const CONTEXT_FLAGS: usize = 0x30;
+const RSP: usize = 0x98;
+const RBP: usize = 0xa0;
+const RIP: usize = 0xf8;
+
+/// The types of the streams.
+const THREAD_LIST: u32 = 3;
+const MODULE_LIST: u32 = 4;
+const EXCEPTION: u32 = 6;
+const SYSTEM_INFO: u32 = 7;
+const THREAD_NAMES: u32 = 24;
+
+/// A minidump of a process of Linux on x86-64.
+#[derive(Clone, Debug, Default)]
+pub struct MadeUpDump {
+    /// The stacks; threads may share one.
+    pub stacks: Vec<MadeUpStack>,
+    /// The threads.
+    pub threads: Vec<MadeUpThread>,
+    /// The modules.
+    pub modules: Vec<MadeUpModule>,
+    /// The id of the thread that crashed.
+    pub crashed: Option<u32>,
+    /// Whether the stream with the system is left out.
+    pub without_system: bool,
+}
+
+/// A stack.
+#[derive(Clone, Debug)]
+pub struct MadeUpStack {
+    /// The address of its first byte.
+    pub address: u64,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// A thread.
+#[derive(Clone, Debug, Default)]
+pub struct MadeUpThread {
+    /// The id.
+    pub id: u32,
+    /// The name.
+    pub name: Option<String>,
+    /// The index of its stack.
+    pub stack: usize,
+    /// The instruction pointer.
+    pub rip: u64,
+    /// The stack pointer.
+    pub rsp: u64,
+    /// The frame pointer.
+    pub rbp: u64,
+}
+
+/// A module.
+#[derive(Clone, Debug)]
+pub struct MadeUpModule {
+    /// Where it begins.
+    pub address: u64,
+    /// Its size.
+    pub size: u32,
+    /// The path of its file.
+    pub name: String,
+    /// Its debug id.
+    pub debug_id: DebugId,
+}
+
+/// Bytes that grow, and where pieces of them are.
+#[derive(Default)]
+struct Pieces(Vec<u8>);
+
+impl Pieces {
+    fn add(&mut self, piece: &[u8]) -> u32 {
+        let at = self.0.len();
+        self.0.extend_from_slice(piece);
+        u32::try_from(at).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn add_text(&mut self, text: &str) -> u32 {
+        let units: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let at = self.add(&length(&units).to_le_bytes());
+        self.add(&units);
+        at
+    }
+}
+
+fn length(bytes: &[u8]) -> u32 {
+    u32::try_from(bytes.len()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn context(thread: &MadeUpThread) -> Vec<u8> {
+    let mut context = vec![0; CONTEXT_BYTES];
+    // AMD64, with all registers.
+    context[CONTEXT_FLAGS..][..4].copy_from_slice(&0x0010_000f_u32.to_le_bytes());
+    for (at, value) in [(RSP, thread.rsp), (RBP, thread.rbp), (RIP, thread.rip)] {
+        context[at..][..8].copy_from_slice(&value.to_le_bytes());
+    }
+    context
+}
+
+impl MadeUpDump {
+    /// Returns the bytes of the file.
+    pub fn file(&self) -> Vec<u8> {
+        // The directory is written last, at the place that is reserved for it.
+        let mut pieces = Pieces(vec![0; 32 + 5 * 12]);
+        let mut streams = vec![
+            (THREAD_LIST, self.thread_list(&mut pieces)),
+            (MODULE_LIST, self.module_list(&mut pieces)),
+            (THREAD_NAMES, self.thread_names(&mut pieces)),
+        ];
+        if !self.without_system {
+            streams.push((SYSTEM_INFO, self.system_info()));
+        }
+        if let Some(crashed) = self.crashed {
+            streams.push((EXCEPTION, self.exception(crashed, &mut pieces)));
+        }
+        let mut start = Vec::new();
+        start.extend(b"MDMP");
+        for number in [
+            0xa793,
+            u32::try_from(streams.len()).unwrap_or(0),
+            32,
+            0,
+            1_700_000_000,
+        ] {
+            start.extend(number.to_le_bytes());
+        }
+        start.extend([0; 8]);
+        for (kind, stream) in streams {
+            let at = pieces.add(&stream);
+            for number in [kind, length(&stream), at] {
+                start.extend(number.to_le_bytes());
+            }
+        }
+        pieces.0[..start.len()].copy_from_slice(&start);
+        pieces.0
+    }
+
+    fn thread_list(&self, pieces: &mut Pieces) -> Vec<u8> {
+        let stacks = self.stacks.iter();
+        let stacks: Vec<(u64, u32, u32)> = stacks
+            .map(|stack| {
+                (
+                    stack.address,
+                    length(&stack.bytes),
+                    pieces.add(&stack.bytes),
+                )
+            })
+            .collect();
+        let mut list = count(self.threads.len());
+        for thread in &self.threads {
+            let context = pieces.add(&context(thread));
+            let (address, size, at) = stacks[thread.stack];
+            for number in [thread.id, 0, 0, 0, 0, 0] {
+                list.extend(number.to_le_bytes());
+            }
+            list.extend(address.to_le_bytes());
+            for number in [size, at, CONTEXT_BYTES as u32, context] {
+                list.extend(number.to_le_bytes());
+            }
+        }
+        list
+    }
+
+    fn module_list(&self, pieces: &mut Pieces) -> Vec<u8> {
+        let mut list = count(self.modules.len());
+        for module in &self.modules {
+            let name = pieces.add_text(&module.name);
+            // The build id of an ELF file.
+            let mut record = b"LEpB".to_vec();
+            record.extend(module.debug_id.uuid().to_bytes_le());
+            let at = pieces.add(&record);
+            list.extend(module.address.to_le_bytes());
+            for number in [module.size, 0, 0, name] {
+                list.extend(number.to_le_bytes());
+            }
+            list.extend([0; 52]);
+            for number in [length(&record), at, 0, 0] {
+                list.extend(number.to_le_bytes());
+            }
+            list.extend([0; 16]);
+        }
+        list
+    }
+
+    fn thread_names(&self, pieces: &mut Pieces) -> Vec<u8> {
+        let named = self.threads.iter();
+        let named = named.filter_map(|thread| Some((thread.id, thread.name.as_ref()?)));
+        let named: Vec<(u32, &String)> = named.collect();
+        let mut list = count(named.len());
+        for (id, name) in named {
+            list.extend(id.to_le_bytes());
+            list.extend(u64::from(pieces.add_text(name)).to_le_bytes());
+        }
+        list
+    }
+
+    fn system_info(&self) -> Vec<u8> {
+        let mut info = Vec::new();
+        // x86-64.
+        for number in [9_u16, 0, 0, 1] {
+            info.extend(number.to_le_bytes());
+        }
+        // Linux 5.4.0.
+        for number in [5_u32, 4, 0, 0x8201, 0, 0] {
+            info.extend(number.to_le_bytes());
+        }
+        info.extend([0; 24]);
+        info
+    }
+
+    fn exception(&self, crashed: u32, pieces: &mut Pieces) -> Vec<u8> {
+        let thread = self.threads.iter().find(|thread| thread.id == crashed);
+        let context = thread.map_or(0, |thread| pieces.add(&context(thread)));
+        let mut exception = Vec::new();
+        // SIGSEGV at 0x45.
+        for number in [crashed, 0, 11, 0] {
+            exception.extend(number.to_le_bytes());
+        }
+        for number in [0_u64, 0x45] {
+            exception.extend(number.to_le_bytes());
+        }
+        exception.extend([0; 8 + 15 * 8]);
+        for number in [CONTEXT_BYTES as u32, context] {
+            exception.extend(number.to_le_bytes());
+        }
+        exception
+    }
+}
+
+fn count(elements: usize) -> Vec<u8> {
+    let count = u32::try_from(elements).unwrap_or_else(|error| panic!("{error}"));
+    count.to_le_bytes().to_vec()
+}

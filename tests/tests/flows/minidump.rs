@@ -1,0 +1,603 @@
+//! Minidumps: their threads become stack traces, which are symbolicated.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use minidump_unwind::FrameTrust as WalkedTrust;
+use proptest::test_runner::{Config, TestRunner};
+use symbolic::common::DebugId;
+use symdepot::api::crash::CrashReport;
+use symdepot::api::crash::form::CrashFields;
+use symdepot::api::symbolicator::{
+    Completed, FrameOrder, FrameTrust, ModuleStatus, Options, Stacktrace,
+};
+use symdepot::cache::Kind;
+use symdepot::domain::Scope;
+use symdepot::flows::Error;
+use symdepot::flows::minidump::{KeptDump, MinidumpRequest, WalkOutcome, WalkStats, kept_dump};
+use symdepot::flows::requests::{RequestStage, RequestToKeep};
+use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
+use symdepot::unwind::MAX_FRAMES;
+use symdepot::unwind::dump::{STACK_BYTES, THREADS};
+use symdepot_tests::harness::{
+    MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread, World, fixture, function_names,
+};
+
+use crate::CRASH;
+use crate::unwinding::Dump;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// The time limit of an invocation.
+const TIME: Duration = Duration::from_secs(29);
+
+const ID: &str = "a-dump";
+
+/// The address of the stack in minidumps that are made here.
+const STACK: u64 = 0x7fff_0000_0000;
+
+/// The address of the module.
+const BASE: u64 = 0x5555_0000_0000;
+
+const LARGE: &str = "502fc0a5-1ec1-3e47-9998-684fa139dca7";
+
+fn with_candidates() -> CrashFields {
+    CrashFields {
+        options: Options {
+            dif_candidates: true,
+            ..Options::default()
+        },
+        ..CrashFields::default()
+    }
+}
+
+async fn walk(world: &World, dump: &KeptDump, wait: Duration) -> Result<WalkOutcome, Error> {
+    let invocation = world.invocation(TIME);
+    let request = MinidumpRequest {
+        file: dump.file.clone(),
+        fields: &dump.fields,
+        scope: &Scope::Global,
+        id: ID,
+        wait,
+        is_kept: false,
+    };
+    let walked = world.symbolicator().walk_minidump(&invocation, request);
+    Box::pin(walked).await
+}
+
+/// Walks a minidump; panics unless the walks are complete.
+async fn walked(world: &World, file: impl Into<Bytes>) -> (CrashReport, WalkStats) {
+    let dump = KeptDump {
+        file: file.into(),
+        fields: with_candidates(),
+    };
+    match walk(world, &dump, Duration::ZERO).await.unwrap() {
+        WalkOutcome::Walked(report, stats) => (*report, stats),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn answered(world: &World, report: &CrashReport) -> Completed {
+    let invocation = world.invocation(TIME);
+    let body = serde_json::to_vec(report).unwrap();
+    let kept = Kept {
+        wait: Duration::from_secs(25),
+        id: ID,
+        body: Some(RequestToKeep {
+            stage: RequestStage::CrashReport,
+            body: &body,
+        }),
+    };
+    let answer = world
+        .symbolicator()
+        .answer_crash(&invocation, report, &Scope::Global, kept);
+    match world.with_derive_at_work(Box::pin(answer)).await.unwrap() {
+        SymbolicateOutcome::Completed(completed, _) => *completed,
+        SymbolicateOutcome::Pending => panic!("not finished"),
+    }
+}
+
+fn frames(stacktrace: &Stacktrace) -> Vec<(u64, FrameTrust)> {
+    let frames = stacktrace.frames.iter();
+    frames
+        .map(|frame| (frame.instruction_addr.0, frame.trust))
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_walks_equal_those_of_the_walker_with_the_whole_cache() {
+    for name in ["crash", "inventory"] {
+        let world = World::new();
+        world
+            .upload(&format!("global/{name}"), &format!("elf/{name}"))
+            .await;
+        let (report, stats) = walked(&world, fixture(&format!("minidump/{name}.dmp"))).await;
+        let plain = Dump::of(name).walk_plainly(name);
+        let expected = plain.frames.iter().map(|frame| {
+            let trust = match frame.trust {
+                WalkedTrust::Context => FrameTrust::Context,
+                WalkedTrust::CallFrameInfo => FrameTrust::Cfi,
+                WalkedTrust::FramePointer => FrameTrust::Fp,
+                WalkedTrust::Scan => FrameTrust::Scan,
+                other => panic!("{other:?}"),
+            };
+            (frame.resume_address, trust)
+        });
+        // On its own, the walker guesses by function records, which a CFI cache does not have.
+        let expected = expected.take_while(|(_, trust)| *trust != FrameTrust::Scan);
+        let expected: Vec<_> = expected.collect();
+        assert!(expected.len() > 2, "{name}: {expected:x?}");
+        let [stacktrace] = &*report.request.stacktraces else {
+            panic!("{name}: {report:#?}");
+        };
+        let found = frames(stacktrace);
+        assert_eq!(found[..expected.len()], expected, "{name}");
+
+        let context = &plain.frames[0].context;
+        let registers = context.valid_registers().collect::<Vec<_>>();
+        assert_eq!(stacktrace.registers.len(), registers.len());
+        for (register, value) in registers {
+            assert_eq!(stacktrace.registers[register].0, value, "{name} {register}");
+        }
+        assert_eq!((stats.threads, stats.frames), (1, found.len()));
+        assert_eq!(stats.panics + stats.stacks_cut + stats.frames_cut, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_minidump_is_symbolicated() {
+    let world = World::new();
+    world.upload("global/crash", "elf/crash").await;
+    let (report, _) = walked(&world, fixture("minidump/crash.dmp")).await;
+    let completed = answered(&world, &report).await;
+    let names = function_names(&completed);
+    assert!(names.contains(&"main".to_owned()), "{names:?}");
+
+    assert_eq!(
+        completed.stacktraces[0].frames[0].frame.trust,
+        FrameTrust::Context
+    );
+
+    let modules = completed.modules.iter();
+    let addresses: Vec<u64> = modules.map(|module| module.module.image_addr.0).collect();
+    assert!(addresses.is_sorted(), "{addresses:x?}");
+    let of_program = |module: &&symdepot::api::symbolicator::CompletedModule| {
+        module.module.debug_id.map(|id| id.to_string()) == Some(CRASH.to_owned())
+    };
+    let module = completed.modules.iter().find(of_program).unwrap();
+    assert_eq!(module.unwind_status, Some(ModuleStatus::Found));
+    assert_eq!(module.debug_status, ModuleStatus::Found);
+    assert!(module.features.has_unwind_info && module.features.has_debug_info);
+    let candidate = &module.candidates[0];
+    assert_eq!(module.candidates.len(), 1);
+    assert!(candidate.unwind.is_some() && candidate.debug.is_some());
+    let unused = |module: &&symdepot::api::symbolicator::CompletedModule| {
+        module.unwind_status == Some(ModuleStatus::Unused)
+    };
+    let others = completed
+        .modules
+        .iter()
+        .filter(|module| !of_program(module));
+    assert!(others.filter(unused).count() > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_walk_waits_for_builds_and_any_instance_continues_it() {
+    let world = World::new();
+    world.upload("global/crash", "elf/crash").await;
+    let file = fixture("minidump/crash.dmp");
+    let (expected, _) = walked(&world, file.clone()).await;
+
+    // The caches were removed because nobody used them.
+    world.pass(8 * DAY).await;
+    world.prune().await.unwrap();
+    let cold = world.another_instance();
+    let dump = KeptDump {
+        file: file.clone(),
+        fields: with_candidates(),
+    };
+    let outcome = walk(&cold, &dump, Duration::ZERO).await.unwrap();
+    assert!(matches!(outcome, WalkOutcome::Pending), "{outcome:?}");
+    let sent = world.queues.sent();
+    let kinds: Vec<Vec<Kind>> = sent.iter().map(|sent| sent.message.kinds.clone()).collect();
+    assert_eq!(
+        kinds,
+        [[Kind::SymCache, Kind::CfiCache]],
+        "one message for both kinds"
+    );
+
+    world.settle().await;
+    let other = world.another_instance();
+    let invocation = other.invocation(TIME);
+    let kept = other.symbolicator().kept_request(&invocation, ID).await;
+    let kept = kept.unwrap().unwrap();
+    assert_eq!(kept.stage, RequestStage::Minidump);
+    let dump = kept_dump(&kept.body).unwrap();
+    assert_eq!((&dump.file, &dump.fields), (&file, &with_candidates()));
+    let outcome = walk(&other, &dump, Duration::ZERO).await.unwrap();
+    let WalkOutcome::Walked(report, _) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!(report.request.stacktraces, expected.request.stacktraces);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_walk_that_waits_long_enough_needs_one_call() {
+    let world = World::new();
+    world.upload("global/crash", "elf/crash").await;
+    world.pass(8 * DAY).await;
+    world.prune().await.unwrap();
+    let dump = KeptDump {
+        file: fixture("minidump/crash.dmp"),
+        fields: CrashFields::default(),
+    };
+    let walk = walk(&world, &dump, Duration::from_secs(25));
+    let outcome = world.with_derive_at_work(walk).await.unwrap();
+    assert!(matches!(outcome, WalkOutcome::Walked(..)), "{outcome:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_walked_request_replaces_the_stored_minidump() {
+    let world = World::new();
+    world.upload("global/crash", "elf/crash").await;
+    let (report, _) = walked(&world, fixture("minidump/crash.dmp")).await;
+    let body = serde_json::to_vec(&report).unwrap();
+    let invocation = world.invocation(TIME);
+    let keep = async |stage, body: &[u8]| {
+        let to_keep = RequestToKeep { stage, body };
+        let symbolicator = world.symbolicator();
+        let kept = symbolicator.keep_request(&invocation, ID, &Scope::Global, to_keep);
+        kept.await.unwrap();
+        symbolicator.kept_request(&invocation, ID).await.unwrap()
+    };
+    let dump = vec![0xff; 100];
+    let kept = keep(RequestStage::Minidump, &dump).await.unwrap();
+    assert_eq!((kept.stage, kept.body), (RequestStage::Minidump, dump));
+    let kept = keep(RequestStage::CrashReport, &body).await.unwrap();
+    assert_eq!(kept.stage, RequestStage::CrashReport);
+    let read: CrashReport = serde_json::from_slice(&kept.body).unwrap();
+    assert_eq!(read, report);
+}
+
+#[tokio::test(start_paused = true)]
+async fn frames_are_put_into_the_order_of_the_options() {
+    let world = World::new();
+    world.upload("global/crash", "elf/crash").await;
+    let file = fixture("minidump/crash.dmp");
+    let (report, _) = walked(&world, file.clone()).await;
+    let mut expected = function_names(&answered(&world, &report).await);
+    let mut fields = CrashFields::default();
+    fields.options.frame_order = FrameOrder::CallerFirst;
+    let dump = KeptDump { file, fields };
+    let WalkOutcome::Walked(report, _) = walk(&world, &dump, Duration::ZERO).await.unwrap() else {
+        panic!("not walked");
+    };
+    expected.reverse();
+    assert_eq!(function_names(&answered(&world, &report).await), expected);
+}
+
+async fn failure(file: impl Into<Bytes>) -> String {
+    let dump = KeptDump {
+        file: file.into(),
+        fields: CrashFields::default(),
+    };
+    match walk(&World::new(), &dump, Duration::ZERO).await.unwrap() {
+        WalkOutcome::Failed(message) => message,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn module(id: &str) -> MadeUpModule {
+    MadeUpModule {
+        address: BASE,
+        size: 0x10_0000,
+        name: "/opt/app".to_owned(),
+        debug_id: id.parse().unwrap(),
+    }
+}
+
+fn thread(id: u32, rbp: u64) -> MadeUpThread {
+    MadeUpThread {
+        id,
+        name: Some(format!("thread {id}")),
+        stack: 0,
+        rip: BASE + 0x100,
+        rsp: STACK,
+        rbp,
+    }
+}
+
+fn words(words: impl IntoIterator<Item = u64>) -> MadeUpStack {
+    MadeUpStack {
+        address: STACK,
+        bytes: words.into_iter().flat_map(u64::to_le_bytes).collect(),
+    }
+}
+
+/// A minidump with this stack, of one thread.
+fn dump_of(stack: MadeUpStack) -> MadeUpDump {
+    MadeUpDump {
+        stacks: vec![stack],
+        threads: vec![thread(1, STACK)],
+        modules: vec![module(LARGE)],
+        crashed: Some(1),
+        without_system: false,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_facts_of_a_minidump_are_repeated() {
+    let world = World::new();
+    let mut dump = dump_of(words([0]));
+    dump.threads.push(thread(2, 0));
+    let (report, _) = walked(&world, dump.file()).await;
+    let completed = answered(&world, &report).await;
+    assert_eq!(completed.timestamp, Some(1_700_000_000));
+    assert_eq!(completed.crashed, Some(true));
+    assert_eq!(completed.crash_reason.as_deref(), Some("SIGSEGV / 0x45"));
+    assert_eq!(completed.assertion.as_deref(), Some(""));
+    assert_eq!((completed.crash_details, completed.signal), (None, None));
+    let system = completed.system_info.unwrap();
+    let system = [
+        system.os_name,
+        system.os_version,
+        system.os_build,
+        system.cpu_arch,
+        system.device_model,
+    ];
+    assert_eq!(system, ["Linux", "5.4.0", "", "x86_64", ""]);
+    let threads = completed.stacktraces.iter().map(|stacktrace| {
+        let name = stacktrace.thread_name.clone().unwrap();
+        (stacktrace.thread_id, name, stacktrace.is_requesting)
+    });
+    let thread = |id, is_requesting| (Some(id), format!("thread {id}"), Some(is_requesting));
+    assert_eq!(
+        threads.collect::<Vec<_>>(),
+        [thread(1, true), thread(2, false)]
+    );
+    let module = &completed.modules[0].module;
+    assert_eq!(module.debug_id, Some(LARGE.parse().unwrap()));
+    assert_eq!(module.code_file.as_deref(), Some("/opt/app"));
+
+    dump.crashed = None;
+    let (report, _) = walked(&world, dump.file()).await;
+    assert_eq!(report.facts.crashed, Some(false));
+    assert_eq!(report.facts.crash_reason.as_deref(), Some(""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_not_a_minidump_fails_with_the_reason() {
+    let check = async |file: Vec<u8>, expected: &str| {
+        let message = failure(file).await;
+        assert!(message.contains(expected), "{message}");
+    };
+    check(Vec::new(), "Missing minidump header").await;
+    check(b"MDMP".to_vec(), "Missing minidump header").await;
+    check(vec![b'x'; 100], "Header mismatch").await;
+    let mut dump = dump_of(words([0]));
+    dump.without_system = true;
+    check(dump.file(), "The system information stream was not found").await;
+    let mut file = fixture("minidump/crash.dmp").to_vec();
+    file[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
+    check(file, "more than 1024 streams").await;
+    let mut file = fixture("minidump/crash.dmp").to_vec();
+    file.truncate(100);
+    let message = failure(file).await;
+    assert!(!message.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_that_thousands_of_modules_share_are_not_copied_for_each() {
+    let mut dump = dump_of(words([0]));
+    dump.modules[0].name = "x".repeat(40_000);
+    assert!(
+        failure(dump.file())
+            .await
+            .contains("more than 65536 bytes in a name")
+    );
+    let mut dump = dump_of(words([0]));
+    dump.threads[0].name = Some("x".repeat(40_000));
+    assert!(
+        failure(dump.file())
+            .await
+            .contains("more than 65536 bytes in a name")
+    );
+    let mut dump = dump_of(words([0]));
+    dump.modules = vec![module(LARGE); 16_385];
+    assert!(
+        failure(dump.file())
+            .await
+            .contains("more than 16384 modules")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_of_frame_pointers_ends_at_the_limit() {
+    let length = STACK_BYTES as u64 / 16;
+    // Each frame is two words: the frame pointer of its caller, and a return address outside of
+    // all modules.
+    let frame = |number: u64| [STACK + 16 * (number + 1), 0x1000 + number];
+    let stack = words((0..length).flat_map(frame));
+    let (report, stats) = walked(&World::new(), dump_of(stack).file()).await;
+    let frames = frames(&report.request.stacktraces[0]);
+    assert_eq!((frames.len(), stats.frames_cut), (MAX_FRAMES, 1));
+    let expected = |(number, frame): (u64, &(u64, FrameTrust))| {
+        assert_eq!(*frame, (0x1000 + number, FrameTrust::Fp));
+    };
+    (0..).zip(&frames[1..]).for_each(expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_longer_stack_is_walked_from_its_stack_pointer() {
+    let bytes = 3 * STACK_BYTES;
+    let mut stack = words(std::iter::repeat_n(0, bytes / 8));
+    let top = bytes - 4096;
+    let caller = BASE + 0x200;
+    stack.bytes[top + 8..top + 16].copy_from_slice(&caller.to_le_bytes());
+    let mut dump = dump_of(stack);
+    dump.threads[0].rsp = STACK + top as u64;
+    dump.threads[0].rbp = 0;
+    let (report, stats) = walked(&World::new(), dump.file()).await;
+    let found = frames(&report.request.stacktraces[0]);
+    assert_eq!(
+        found,
+        [
+            (BASE + 0x100, FrameTrust::Context),
+            (caller, FrameTrust::Scan)
+        ]
+    );
+    assert_eq!(stats.stacks_cut, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_too_many_threads_the_one_that_crashed_is_kept() {
+    let mut dump = dump_of(words(std::iter::repeat_n(0, STACK_BYTES / 8)));
+    dump.threads = (1..=40_000).map(|id| thread(id, 0)).collect();
+    dump.crashed = Some(39_999);
+    let (report, stats) = walked(&World::new(), dump.file()).await;
+    let stacktraces = &report.request.stacktraces;
+    assert_eq!(stacktraces.len(), THREADS);
+    assert_eq!(stats.threads_cut, 40_000 - THREADS);
+    // 64 MiB are walked, of which each stack has one.
+    assert_eq!(stats.stacks_cut, THREADS - 64);
+    let crashed = &stacktraces[0];
+    assert_eq!(
+        (crashed.thread_id, crashed.is_requesting),
+        (Some(39_999), Some(true))
+    );
+    assert_eq!(crashed.thread_name.as_deref(), Some("thread 39999"));
+}
+
+/// The records of a module whose functions have 32 bytes and save one word.
+fn records(id: &str, functions: u64) -> Vec<u8> {
+    use std::fmt::Write;
+
+    let id: DebugId = id.parse().unwrap();
+    let mut text = format!("MODULE Linux x86_64 {} app\n", id.breakpad());
+    for number in 0..functions {
+        let start = number * 0x20;
+        let _ = writeln!(text, "FUNC {start:x} 20 0 function_{number}");
+        let _ = writeln!(
+            text,
+            "STACK CFI INIT {start:x} 20 .cfa: $rsp 16 + .ra: .cfa 8 - ^"
+        );
+    }
+    text.into_bytes()
+}
+
+async fn upload_records(world: &World, key: &str, id: &str, functions: u64) {
+    let event = world.put(key, records(id, functions));
+    world.deliver(&event).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stack_of_code_addresses_in_a_hundred_modules_needs_a_bounded_number_of_reads() {
+    let world = World::new();
+    let id = |number: u64| format!("{number:08x}-0000-4000-8000-000000000000");
+    let at = |number: u64| BASE + number * 0x10_0000;
+    let mut modules = Vec::new();
+    for number in 1..=100 {
+        upload_records(&world, &format!("global/{number}.sym"), &id(number), 64).await;
+        modules.push(MadeUpModule {
+            address: at(number),
+            ..module(&id(number))
+        });
+    }
+    world.settle().await;
+    let word = |n: u64| at(1 + n % 100) + 0x10 + 0x20 * (n % 64);
+    let stack = words((0..STACK_BYTES as u64 / 8).map(word));
+    let mut dump = dump_of(stack);
+    dump.threads[0].rip = at(1) + 0x10;
+    dump.modules = modules;
+    let instance = world.another_instance();
+    let before = world.caches.calls().total();
+    let (report, _) = walked(&instance, dump.file()).await;
+    let found = frames(&report.request.stacktraces[0]);
+    assert_eq!(found.len(), MAX_FRAMES);
+    assert!(
+        found[1..]
+            .iter()
+            .all(|(_, trust)| *trust == FrameTrust::Cfi)
+    );
+    let reads = world.caches.calls().total() - before;
+    assert!((100..=512).contains(&reads), "{reads}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_modules_that_a_walk_reaches_are_requested() {
+    let world = World::new();
+    let id = |number: u64| format!("{number:08x}-0000-4000-8000-000000000000");
+    let at = |number: u64| BASE + number * 0x10_0000;
+    for number in 1..=3 {
+        upload_records(&world, &format!("global/{number}.sym"), &id(number), 64).await;
+    }
+    world.settle().await;
+    world.pass(8 * DAY).await;
+    world.prune().await.unwrap();
+    // A frame in module 1, which returns into module 2. Module 3 is only pointed into.
+    let stack = words([7, at(2) + 0x11, at(3) + 0x11, 0, 0, 0]);
+    let mut dump = dump_of(stack);
+    dump.threads[0].rip = at(1) + 0x10;
+    dump.modules = (1..=3)
+        .map(|number| MadeUpModule {
+            address: at(number),
+            ..module(&id(number))
+        })
+        .collect();
+    let dump = KeptDump {
+        file: dump.file().into(),
+        fields: CrashFields::default(),
+    };
+    let cold = world.another_instance();
+    let requested = async || {
+        let outcome = walk(&cold, &dump, Duration::ZERO).await.unwrap();
+        let sent = world.queues.sent();
+        let sent = sent.iter().map(|sent| sent.message.module.id.clone());
+        let sent: Vec<String> = sent.collect();
+        world.settle().await;
+        (matches!(outcome, WalkOutcome::Pending), sent)
+    };
+    let asked = |number: u64| (true, vec![world.module("global", &id(number)).id]);
+    assert_eq!(requested().await, asked(1));
+    assert_eq!(requested().await, asked(2));
+    assert_eq!(requested().await, (false, Vec::new()));
+}
+
+#[test]
+fn no_change_of_a_minidump_makes_the_walk_panic() {
+    use proptest::prelude::*;
+
+    let world = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let whole = fixture("minidump/crash.dmp").to_vec();
+    let length = whole.len();
+    let change = (
+        0..length.min(4096),
+        prop::collection::vec(any::<u8>(), 1..9),
+        0..=length,
+    );
+    let mut runner = TestRunner::new(Config::with_cases(64));
+    let run = runner.run(&change, |(at, bytes, end)| {
+        let mut file = whole.clone();
+        let until = (at + bytes.len()).min(length);
+        file[at..until].copy_from_slice(&bytes[..until - at]);
+        file.truncate(end.max(32));
+        let dump = KeptDump {
+            file: file.into(),
+            fields: CrashFields::default(),
+        };
+        let walked = world.block_on(async { walk(&World::new(), &dump, Duration::ZERO).await });
+        let failed = match walked {
+            Ok(WalkOutcome::Failed(message)) => message.contains("cannot read this minidump"),
+            Ok(WalkOutcome::Walked(_, stats)) => stats.panics > 0,
+            Ok(WalkOutcome::Pending) => true,
+            Err(error) => panic!("{error}"),
+        };
+        prop_assert!(!failed);
+        Ok(())
+    });
+    run.unwrap();
+}

@@ -397,6 +397,18 @@ mod tests {
         }
     }
 
+    /// Found by the simulation.
+    #[test]
+    fn a_better_file_whose_parser_was_killed_is_tried_again_after_a_day() {
+        let ready = built(current_version(Kind::SymCache), Offer::Symbols, &dif("a"));
+        let killed = fail(2, Cause::Crashed, &[]);
+        let failed = then(&then(&ready, &take(2), 0), &killed, 0);
+        let (ready, reader) = (failed.ready().unwrap(), reader());
+        let decision = |seconds| decide(Some(&failed), &reader, after(seconds));
+        assert_eq!(decision(HOUR), Decision::Use(ready));
+        assert_eq!(decision(2 * DAY), Decision::UseAndUpgrade(ready));
+    }
+
     #[test]
     fn every_wait_ends() {
         for (name, entry) in states() {

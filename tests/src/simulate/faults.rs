@@ -171,6 +171,12 @@ impl Faults {
         }
     }
 
+    /// Decides how much later than usual a call reaches its store. That is no fault.
+    pub(super) fn detour(&mut self) -> Option<Duration> {
+        let is_long = self.chance.one_in(60);
+        is_long.then(|| self.chance.seconds(0.02, 5.0))
+    }
+
     /// Decides how often a message arrives, and how late.
     pub(super) fn delivery(&mut self) -> (u32, Duration) {
         let (chance, rates) = (&mut self.chance, self.rates);

@@ -1,7 +1,7 @@
 //! The fleet: instances of the three functions, the queues between them, and the scheduler that
 //! decides at each call which instance continues.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -371,10 +371,18 @@ impl Fleet {
         let ready = self.members[at].instance.gate.ready(self.now);
         if !ready.is_empty() {
             let (id, call) = ready[self.schedule.index(ready.len())];
+            if !self.is_calm
+                && call.is_remote()
+                && let Some(time) = self.faults.detour()
+            {
+                self.members[at].instance.postpone(id, self.now, time);
+                return;
+            }
             let fate = self.faults.fate(call, self.is_calm);
             if fate != super::gate::Fate::Succeeds && call.is_remote() {
                 self.stores.ledger().counts.faults += 1;
             }
+            self.stores.ledger().coverage.fate(call, fate);
             self.members[at].instance.gate.let_pass(id, fate);
         }
         let polled = self.members[at].instance.poll(self.now);
@@ -932,12 +940,16 @@ impl Fleet {
 
     /// Checks what is left in the records.
     fn check_items(&self) {
-        let modules = self.truth.modules_with_files();
+        let items = self.stores.records.items();
+        let difs = items
+            .iter()
+            .filter(|(_, stored)| matches!(stored.item, Item::Dif(_)));
+        let modules: BTreeSet<&str> = difs.map(|(key, _)| &*key.partition).collect();
         let is_exact = self.settled_within().is_some();
-        for (key, stored) in self.stores.records.items() {
-            let label = self.stores.ledger().labels.key(&key);
+        for (key, stored) in &items {
+            let label = self.stores.ledger().labels.key(key);
             match &stored.item {
-                Item::Presence(_) if !modules.contains(&key.partition) => {
+                Item::Presence(_) if !modules.contains(&*key.partition) => {
                     self.fail("a presence ends with the last file", label);
                 }
                 Item::Dif(dif) if is_exact && !self.truth.has(dif.file.location.as_str()) => {

@@ -158,6 +158,13 @@ impl Gate {
         calls.map(|call| call.not_before).min()
     }
 
+    /// Makes a call reach its store later.
+    pub(super) fn postpone(&self, id: u64, until: Moment) {
+        if let Some(call) = self.lock().calls.get_mut(&id) {
+            call.not_before = until;
+        }
+    }
+
     /// Lets a call pass.
     pub(super) fn let_pass(&self, id: u64, fate: Fate) {
         let waker = self.lock().calls.get_mut(&id).and_then(|call| {

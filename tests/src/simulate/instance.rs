@@ -130,6 +130,12 @@ impl<T> Instance<T> {
         }
     }
 
+    /// Makes a call of the invocation reach its store later. Meanwhile its timers run.
+    pub(super) fn postpone(&mut self, call: u64, now: Moment, time: Duration) {
+        self.gate.postpone(call, now + time);
+        self.wakes_at = now;
+    }
+
     /// Kills the invocation: nothing of it runs any more.
     pub(super) fn kill(&mut self) {
         let _entered = self.runtime.enter();

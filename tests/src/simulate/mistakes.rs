@@ -15,8 +15,6 @@ use super::workload::module_key;
 pub enum Mistake {
     /// A write replaces whatever is stored.
     WritesIgnoreRevisions,
-    /// A removal removes whatever is stored.
-    RemovalsIgnoreRevisions,
     /// A writer takes a lost race for a write.
     LostRacesCountAsDone,
     /// Blobs are not written.
@@ -31,9 +29,7 @@ pub enum Mistake {
     LeasesAreNotReturned,
     /// A removal leaves the lease of a build that read the file.
     RevocationsKeepTheLease,
-    /// The end of a build removes also a build request that arrived meanwhile.
-    NewBuildRequestsAreDropped,
-    /// Attempts are not counted.
+    /// An attempt that ends without a result is not counted.
     AttemptsAreNotCounted,
     /// A placeholder never expires.
     PlaceholdersNeverExpire,
@@ -57,6 +53,12 @@ pub enum Mistake {
     SequencersAreIgnored,
     /// The messages of build requests name other build requests.
     MessagesNameOtherRequests,
+    /// Messages are not sent.
+    MessagesAreNotSent,
+    /// The record of a retired entry stays, and its blobs are removed.
+    RetiredRecordsStay,
+    /// A build does not record which files it considered.
+    ConsideredFilesAreForgotten,
     /// A tenant is shown the entries of another one.
     TenantsAreMixedUp,
     /// The memory of an instance expires by the monotonic clock alone.
@@ -65,9 +67,8 @@ pub enum Mistake {
 
 impl Mistake {
     /// Every mistake.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::WritesIgnoreRevisions,
-        Self::RemovalsIgnoreRevisions,
         Self::LostRacesCountAsDone,
         Self::BlobsAreNotStored,
         Self::DirtyMarksAreForgotten,
@@ -75,7 +76,6 @@ impl Mistake {
         Self::LeasesNeverExpire,
         Self::LeasesAreNotReturned,
         Self::RevocationsKeepTheLease,
-        Self::NewBuildRequestsAreDropped,
         Self::AttemptsAreNotCounted,
         Self::PlaceholdersNeverExpire,
         Self::BackOffsNeverEnd,
@@ -88,6 +88,9 @@ impl Mistake {
         Self::TombstonesAreNotWritten,
         Self::SequencersAreIgnored,
         Self::MessagesNameOtherRequests,
+        Self::MessagesAreNotSent,
+        Self::RetiredRecordsStay,
+        Self::ConsideredFilesAreForgotten,
         Self::TenantsAreMixedUp,
         Self::MemoryIgnoresTheWallClock,
     ];
@@ -118,6 +121,7 @@ impl Mistake {
             (self, item),
             (Self::PresencesAreNotRemoved, Item::Presence(_))
                 | (Self::DifsAreNotRemoved, Item::Dif(_))
+                | (Self::RetiredRecordsStay, Item::Entry(_))
         )
     }
 
@@ -171,12 +175,10 @@ impl Mistake {
                 keep(&mut is, "lease");
                 is["attempts"] = 1.into();
             }
-            Self::NewBuildRequestsAreDropped if ended => {
-                is.as_object_mut().map(|is| is.remove("ask"));
+            Self::ConsideredFilesAreForgotten => {
+                is.as_object_mut().map(|is| is.remove("considered"));
             }
-            Self::AttemptsAreNotCounted if field(&is, "lease").is_some() => {
-                is["attempts"] = 1.into();
-            }
+            Self::AttemptsAreNotCounted if ended => is["attempts"] = 0.into(),
             Self::PlaceholdersNeverExpire if field(&is, "missing").is_some() => {
                 is["missing"]["retry_at"] = century.into();
             }
@@ -190,6 +192,9 @@ impl Mistake {
 
     /// Returns the messages that are sent instead of these.
     pub(super) fn sent(self, messages: &[QueueMessage]) -> Vec<QueueMessage> {
+        if self == Self::MessagesAreNotSent {
+            return Vec::new();
+        }
         let each = messages.iter().cloned().map(|mut message| {
             if self == Self::MessagesNameOtherRequests {
                 message.build_request = Token::from_random(7);

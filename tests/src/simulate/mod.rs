@@ -12,6 +12,7 @@
 //! What must always hold is checked after each write and each response (`stores`, `truth`).
 
 mod chance;
+mod coverage;
 mod describe;
 mod faults;
 mod fleet;
@@ -29,6 +30,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::coverage::Coverage;
 pub use self::faults::Rates;
 pub use self::mistakes::Mistake;
 pub use self::shrink::shrink;
@@ -158,6 +160,8 @@ pub struct Run {
     pub failure: Option<Failure>,
     /// What happened, in numbers.
     pub counts: Counts,
+    /// Which changes and decisions occurred.
+    pub coverage: Coverage,
     /// A hash of the trace.
     pub hash: u64,
     /// How much time was simulated.
@@ -176,6 +180,7 @@ pub fn run(plan: &Plan, keeps_lines: bool) -> Run {
     Run {
         failure: ledger.failure.clone(),
         counts: ledger.counts,
+        coverage: ledger.coverage.clone(),
         hash: ledger.trace.hash(),
         simulated: ledger.now,
         lines: ledger.trace.take_lines(),
@@ -203,14 +208,21 @@ pub struct Totals {
     runs: u64,
     simulated: Duration,
     counts: Counts,
+    coverage: Coverage,
 }
 
 impl Totals {
+    /// Returns what never happened.
+    pub fn never(&self) -> Vec<&'static str> {
+        self.coverage.never()
+    }
+
     /// Adds a run.
     pub fn add(&mut self, run: &Run) {
         self.runs += 1;
         self.simulated += run.simulated;
         self.counts.add(run.counts);
+        self.coverage.add(&run.coverage);
     }
 }
 
@@ -218,6 +230,7 @@ impl fmt::Display for Totals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let days = self.simulated.as_secs_f64() / 86_400.0;
         writeln!(f, "{} runs, {days:.0} simulated days", self.runs)?;
-        write!(f, "{}", self.counts)
+        writeln!(f, "{}", self.counts)?;
+        write!(f, "{}", self.coverage)
     }
 }

@@ -146,7 +146,13 @@ impl RecordStore for Ports {
         self.call(
             call,
             || stores.ledger().labels.keys(keys),
-            |age| Ok(stores.load(keys, age)),
+            |age| {
+                let loaded = stores.load(keys, age);
+                if self.writer().instance.starts_with("symbolicate") {
+                    stores.decide(keys, &loaded);
+                }
+                Ok(loaded)
+            },
             |found| describe::found(found),
         )
         .await
@@ -190,7 +196,7 @@ impl RecordStore for Ports {
         self.call(
             Call::Remove,
             || stores.ledger().labels.key(key),
-            |_| stores.remove(&self.writer(), key, expected),
+            |_| stores.remove(key, expected),
             |removed| match removed {
                 Removed::Done => "done".to_owned(),
                 Removed::Lost(_) => "lost".to_owned(),

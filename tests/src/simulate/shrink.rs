@@ -70,7 +70,7 @@ fn smaller(plan: &Plan) -> Vec<Plan> {
     add(&|plan| plan.clocks_stop = false);
     add(&|plan| plan.symbolicates = (plan.symbolicates - 1).max(1));
     add(&|plan| plan.derives = (plan.derives - 1).max(1));
-    add(&|plan| plan.prunes = plan.prunes.saturating_sub(1));
+    add(&|plan| plan.prunes = (plan.prunes - 1).max(1));
     add(&|plan| plan.prunes_every = Duration::from_secs(3600).max(plan.prunes_every));
     plans
 }

@@ -10,13 +10,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use symdepot::adapters::memory::{MemoryBlobs, MemoryDifs, MemoryQueues, MemoryRecords};
-use symdepot::cache::{Entry, Item, ItemKey, Ready, Revision, Stored, UploadState, violations};
+use symdepot::cache::{
+    Entry, Item, ItemKey, Kind, Ready, Revision, Stored, UploadState, violations,
+};
 use symdepot::domain::{Sequencer, Timestamp};
+use symdepot::flows::Settings;
 use symdepot::ports::{
     BlobStore, Created, Fault, NotDeleted, QueueMessage, Queues, ReconcileMessage, RecordStore,
     Removed, Replaced,
 };
 
+use super::coverage::Coverage;
 use super::describe::{self, Labels};
 use super::mistakes::Mistake;
 use super::trace::Trace;
@@ -125,6 +129,7 @@ pub(super) struct Ledger {
     pub(super) trace: Trace,
     pub(super) labels: Labels,
     pub(super) counts: Counts,
+    pub(super) coverage: Coverage,
     pub(super) failure: Option<Failure>,
     /// Blobs that were damaged on purpose.
     pub(super) damaged: Vec<String>,
@@ -219,6 +224,18 @@ impl Stores {
         }
     }
 
+    /// Counts what a reader decides about the entries that it has read.
+    pub(super) fn decide(&self, keys: &[ItemKey], loaded: &[Option<Stored>]) {
+        let reader = Settings::default().capabilities();
+        let mut ledger = self.ledger();
+        let now = Timestamp::from_secs((EPOCH + ledger.now).as_secs());
+        let each = keys.iter().zip(loaded);
+        for (_, stored) in each.filter(|(key, _)| Kind::from_text(&key.sort).is_some()) {
+            let entry = stored.as_ref().and_then(|stored| stored.item.entry());
+            ledger.coverage.decision(entry, &reader, now);
+        }
+    }
+
     /// Writes an item, and checks what changed.
     pub(super) fn replace(
         &self,
@@ -253,6 +270,7 @@ impl Stores {
             drop(ledger);
             if let Item::Entry(entry) = &next.item {
                 let before = before.as_ref().and_then(|before| before.item.entry());
+                self.ledger().coverage.change(before, entry);
                 self.check_entry(writer, key, before, entry);
             }
         } else if self.mistake == Some(Mistake::LostRacesCountAsDone) {
@@ -262,26 +280,23 @@ impl Stores {
     }
 
     /// Removes an item.
-    pub(super) fn remove(
-        &self,
-        _: &Writer,
-        key: &ItemKey,
-        expected: &Revision,
-    ) -> Result<Removed, Fault> {
+    pub(super) fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, Fault> {
         let before = self.records.peek(key);
-        let mut expected = expected.clone();
-        if let (Some(mistake), Some(before)) = (self.mistake, &before) {
-            if mistake.forgets_removal(&before.item) {
-                return Ok(Removed::Done);
-            }
-            if mistake == Mistake::RemovalsIgnoreRevisions {
-                expected = before.revision.clone();
-            }
+        if let (Some(mistake), Some(before)) = (self.mistake, &before)
+            && mistake.forgets_removal(&before.item)
+        {
+            return Ok(Removed::Done);
         }
-        let removed = ready_now(self.records.remove(key, &expected))?;
+        let removed = ready_now(self.records.remove(key, expected))?;
         if removed == Removed::Done && before.is_some() {
             let mut ledger = self.ledger();
             ledger.counts.writes += 1;
+            if before
+                .as_ref()
+                .is_some_and(|before| before.item.entry().is_some())
+            {
+                ledger.coverage.retired();
+            }
             ledger.remember(key, before);
         }
         Ok(removed)

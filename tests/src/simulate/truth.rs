@@ -161,17 +161,4 @@ impl Truth {
         });
         of_it.map(|(key, _)| &**key).collect()
     }
-
-    /// Returns the partitions of the modules that have files, in each scope.
-    pub(super) fn modules_with_files(&self) -> Vec<String> {
-        let mut partitions = Vec::new();
-        for (key, file) in &self.files {
-            let Some((scope, _)) = key.split_once('/') else {
-                continue;
-            };
-            let symbols = file.symbols().iter();
-            partitions.extend(symbols.map(|symbols| module_key(scope, symbols.module).partition()));
-        }
-        partitions
-    }
 }

@@ -209,7 +209,7 @@ impl Busy {
                     keys.remove(&key);
                     Action::Remove(key)
                 }
-                42..44 if self.damages_blobs => Action::Damage(chance.draw(), chance.one_in(2)),
+                42..50 if self.damages_blobs => Action::Damage(chance.draw(), chance.one_in(2)),
                 _ => self.crash(chance),
             };
             done.push((at, action));

@@ -6,7 +6,7 @@ use super::filing::FiledModule;
 use super::objects::objects_of;
 use super::side_by_side::side_by_side;
 use super::{UploadEvent, companions, filing};
-use crate::cache::{Change, Token, Upload, UploadProgress, UploadState};
+use crate::cache::{Change, Dif, Token, Upload, UploadProgress, UploadState};
 use crate::domain::{DifRef, Scope};
 use crate::flows::error::Error;
 use crate::flows::presence;
@@ -133,9 +133,9 @@ impl UploadChanges<'_> {
         if named.is_left_out() {
             return Ok(Revoked::LeftOut);
         }
-        let partition = self
-            .take_out(module, &dif.location, |present| present.file == *dif)
-            .await?;
+        // The same bytes may have been uploaded again meanwhile: a later event filed them.
+        let is_of_it = |present: &Dif| present.file == *dif && present.sequencer <= named.sequencer;
+        let partition = self.take_out(module, &dif.location, is_of_it).await?;
         let mut module = module.clone();
         module.add_opaque_kinds(&partition);
         module.entries = Entries::of(&partition);

@@ -833,3 +833,32 @@ async fn an_undone_filing_writes_a_new_generation() {
     assert_ne!(generation(&world), *before.lock().unwrap());
     world.check();
 }
+
+/// Found by the simulation. A removal is slow, and the same bytes are uploaded again meanwhile. The
+/// etag of the file that is filed is that of the removed one, but a later event filed it.
+#[tokio::test(start_paused = true)]
+async fn a_late_removal_leaves_the_same_bytes_that_were_uploaded_again() {
+    let world = World::new();
+    let key = "global/crash.debug";
+    world.upload(key, "elf/crash.debug").await;
+    let removed = world.take_away(key);
+    // The first removal of an item is that of the `dif` item.
+    before_next(&world, Operation::Remove, 0, move |world| async move {
+        let again = world.put(key, fixture("elf/crash.debug"));
+        world.deliver(&again).await.unwrap();
+    });
+    world.deliver(&removed).await.unwrap();
+    world.settle().await;
+    assert_eq!(world.upload_item(key).state, UploadState::Applied);
+    let module = world.module("global", CRASH);
+    assert!(
+        world
+            .records
+            .peek(&module.dif(&Location::new(key)))
+            .is_some(),
+        "the file is filed"
+    );
+    let names = function_names(&world.symbolicate(&sample_crash()).await);
+    assert!(names.iter().all(|name| name != "?"), "{names:?}");
+    world.check();
+}

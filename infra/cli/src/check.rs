@@ -49,10 +49,7 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<Output, CliError> {
     } else {
         Exit::Done
     };
-    Ok(Output {
-        text: text.into(),
-        exit,
-    })
+    Ok(Output::ended(text, exit))
 }
 
 fn check(path: &Path, require: &[Requirement]) -> Checked {

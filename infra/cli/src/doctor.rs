@@ -58,10 +58,7 @@ pub(crate) async fn run(settings: &Settings) -> Result<Output, CliError> {
 
 fn ended(mut text: String, problem: &str) -> Output {
     let _ = writeln!(text, "FAILED: {problem}");
-    Output {
-        text: text.into(),
-        exit: Exit::Failed,
-    }
+    Output::ended(text, Exit::Failed)
 }
 
 /// Returns the problem if the clock of this machine differs from that of the service too much.

@@ -62,10 +62,7 @@ pub(crate) fn run(arguments: &FindArguments) -> Result<Output, CliError> {
         return Ok(Output::done(text));
     }
     anstream::eprintln!("not found: {}", missing.join(", "));
-    Ok(Output {
-        text,
-        exit: Exit::Incomplete,
-    })
+    Ok(Output::ended(text, Exit::Incomplete))
 }
 
 fn sought_of(text: &str) -> Option<Sought> {

@@ -51,13 +51,21 @@ pub enum Exit {
 pub(crate) struct Output {
     pub(crate) text: Vec<u8>,
     pub(crate) exit: Exit,
+    /// Whether the text has colours, which are removed where they are not wanted. Other text is
+    /// written as it is.
+    pub(crate) is_styled: bool,
 }
 
 impl Output {
     pub(crate) fn done(text: impl Into<Vec<u8>>) -> Self {
+        Self::ended(text, Exit::Done)
+    }
+
+    pub(crate) fn ended(text: impl Into<Vec<u8>>, exit: Exit) -> Self {
         Self {
             text: text.into(),
-            exit: Exit::Done,
+            exit,
+            is_styled: false,
         }
     }
 }
@@ -66,10 +74,10 @@ impl Output {
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let exit = match run(arguments) {
-        Ok(Output { text, exit }) => match write(&text) {
-            Ok(()) => exit,
+        Ok(output) => match write(&output) {
+            Ok(()) => output.exit,
             // The reader has seen enough, for example `head`.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => exit,
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => output.exit,
             Err(error) => failed(&CliError::Output(error)),
         },
         Err(error) => failed(&error),
@@ -77,14 +85,11 @@ pub fn main() -> ExitCode {
     ExitCode::from(exit as u8)
 }
 
-fn write(text: &[u8]) -> std::io::Result<()> {
+fn write(output: &Output) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
-    // Escape sequences are removed where they are not wanted; other data is written as it is.
-    match std::str::from_utf8(text) {
-        Ok(text) if text.contains('\u{1b}') => {
-            anstream::AutoStream::auto(out).write_all(text.as_bytes())
-        }
-        _ => out.write_all(text).and_then(|()| out.flush()),
+    match output.is_styled {
+        true => anstream::AutoStream::auto(out).write_all(&output.text),
+        false => out.write_all(&output.text).and_then(|()| out.flush()),
     }
 }
 

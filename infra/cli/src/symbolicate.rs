@@ -48,16 +48,14 @@ pub(crate) async fn run(
     let client = Client::new(settings).await?;
     let wait = Duration::from_secs(arguments.wait);
     let Some(completed) = completed(&client, settings, report.request(), wait).await? else {
-        return Ok(Output {
-            text: Vec::new(),
-            exit: Exit::Pending,
-        });
+        return Ok(Output::ended("", Exit::Pending));
     };
     let lacks: Vec<String> = report.lacks().iter().map(ToString::to_string).collect();
     let names = report.names(&completed);
     let view = View::of(&report, &names, &completed, &lacks);
     let is_whole = view.nameless() == 0 && lacks.is_empty();
-    let text = match arguments.format() {
+    let format = arguments.format();
+    let text = match format {
         Format::Human => view.human().into(),
         Format::Markdown => view.markdown().into(),
         Format::Json => view.json().into(),
@@ -75,6 +73,7 @@ pub(crate) async fn run(
         } else {
             Exit::Incomplete
         },
+        is_styled: format == Format::Human,
     })
 }
 

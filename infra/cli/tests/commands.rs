@@ -110,6 +110,26 @@ fn the_text_of_a_report_has_names_and_is_otherwise_the_same() {
 }
 
 #[test]
+fn colours_that_are_in_a_log_stay_in_its_text() {
+    let service = Service::new();
+    let report = format!("\u{1b}[31mfailed\u{1b}[0m\n{REPORT}");
+    let arguments = [
+        "symbolicate",
+        "-",
+        "--format",
+        "text",
+        "--url",
+        &service.url(),
+    ];
+    let ended = run_with(report.as_bytes(), &arguments);
+    assert!(
+        ended.out.starts_with("\u{1b}[31mfailed\u{1b}[0m\nbefore\n"),
+        "{}",
+        ended.out
+    );
+}
+
+#[test]
 fn a_report_is_printed_in_every_format() {
     let service = Service::new();
     for format in ["human", "markdown", "json"] {

@@ -42,6 +42,7 @@ fn frame<'a>(line: TextLine<'a>, mut cursor: LineCursor<'a>) -> Option<AndroidLi
     if !cursor.eat("pc ") {
         return None;
     }
+    cursor.eat("0x");
     let offset = cursor.digits()?;
     cursor.spaces().then_some(())?;
     let start = cursor.at();

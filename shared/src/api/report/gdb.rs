@@ -21,6 +21,10 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
         let Some((number, found)) = numbered(line, frame) else {
             continue;
         };
+        // A sanitizer writes one space after every number.
+        if number < 10 && !line.text.contains(&format!("#{number}  ")) {
+            continue;
+        }
         out.number(number, false);
         let is_interrupted = std::mem::replace(&mut after_signal, matches!(found, GdbLine::Signal));
         let GdbLine::Frame {

@@ -52,6 +52,13 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
     }
 }
 
+/// Returns a path without the architecture that macOS adds to it, as in `/srv/app:arm64`.
+fn without_architecture(path: &str) -> &str {
+    let architectures = [":arm64", ":arm64e", ":x86_64", ":x86_64h", ":i386"];
+    let found = architectures.iter().find_map(|it| path.strip_suffix(it));
+    found.unwrap_or(path)
+}
+
 /// Returns the function in `in f` of AddressSanitizer, or in `f <null>` of ThreadSanitizer.
 fn name_of(text: &str) -> String {
     let text = text.strip_prefix("in ").unwrap_or(text);
@@ -81,11 +88,12 @@ fn frame<'a>(line: TextLine<'a>, mut cursor: LineCursor<'a>) -> Option<Sanitizer
         .strip_prefix("(BuildId: ")
         .and_then(id_at);
     debug_assert!(name.end <= line.range().end);
+    let path = &before[open + 2..];
     Some(SanitizerLine {
         address,
         function,
         name,
-        path: &before[open + 2..],
+        path: without_architecture(path),
         offset: hex_of(offset)?,
         id,
     })

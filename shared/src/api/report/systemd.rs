@@ -78,9 +78,13 @@ fn frame(mut cursor: LineCursor<'_>) -> Option<SystemdLine<'_>> {
     cursor.eat(" ").then_some(())?;
     let start = cursor.at();
     let rest = cursor.rest.trim_end().strip_suffix(')')?;
-    let (function, place) = rest.rsplit_once(" (")?;
+    // The path of a file that was replaced ends with ` (deleted)`.
+    let (function, place) = rest.split_once(" (")?;
     let (module, offset) = match place.rsplit_once(" + ") {
-        Some((module, offset)) => (module, Some(hex_of(offset)?)),
+        Some((module, offset)) => (
+            module.strip_suffix(" (deleted)").unwrap_or(module),
+            Some(hex_of(offset)?),
+        ),
         // Before systemd 245, the offset is not printed.
         None => (place, None),
     };

@@ -446,6 +446,32 @@ fn the_frames_of_a_request_may_be_sent_caller_first() {
 }
 
 #[test]
+fn a_module_has_its_path_and_nothing_else() {
+    let name = |text: &str| read(text).modules[0].name.clone();
+    assert_eq!(
+        name("#0 0x104 in f+0x20 (/srv/app:arm64+0x100)"),
+        "/srv/app"
+    );
+    assert_eq!(
+        name("#0  0x0000000000001010 n/a (/srv/app (deleted) + 0x10)"),
+        "/srv/app"
+    );
+    assert_eq!(
+        name("#00 pc 0x0000101  /a/base.apk!libx.so (offset 0x1)"),
+        "/a/base.apk!libx.so"
+    );
+    assert_eq!(name("2026 app: ./app(+0x10) [0x1010]"), "./app");
+}
+
+#[test]
+fn frames_of_a_sanitizer_with_lines_are_not_those_of_gdb() {
+    let report = read(
+        "#0 0x1010 in f(int, char (*)[3]) /src/a.cc:3\n#1 0x1020 in g(char (*)[3]) /src/a.cc:4\n#2 0x1030  (/srv/app+0x30)\n",
+    );
+    assert_eq!(report.format, ReportFormat::Sanitizer);
+}
+
+#[test]
 fn a_frame_that_has_file_and_line_stays_as_it_is() {
     for text in [
         "#0 f race.c:4:9 (tsan+0x12) (BuildId: 60a0285889bf05c4)",

@@ -13,6 +13,7 @@ use symdepot::domain::{Cause, DifRef, Location, Sequencer};
 use symdepot::flows::build::Builder;
 use symdepot::flows::memory::Memory;
 use symdepot::flows::prune::Pruner;
+use symdepot::flows::requests::RequestToKeep;
 use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome, Symbolicator};
 use symdepot::flows::uploads::{ReconcileMessage, UploadChange, UploadEvent};
 use symdepot::flows::{Invocation, Settings};
@@ -715,7 +716,7 @@ impl Fleet {
                 let kept = Kept {
                     wait: symbolicator.wait(&invocation, Some(asked.wait)),
                     id: &id,
-                    body: Some(b"{}"),
+                    body: Some(RequestToKeep::received(b"{}")),
                 };
                 let answer = symbolicator.answer(&invocation, &request, &scope, kept);
                 let answer = Box::pin(answer).await.map_err(|error| error.to_string());

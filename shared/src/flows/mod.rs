@@ -4,8 +4,9 @@
 //!   and [`mod@derive`] the messages of the queues. Both end in [`build`]: take the leases, find
 //!   the DIFs ([`find`]), fetch them ([`fetch`]), derive, publish.
 //! - *A request becomes a response.* [`symbolicate`] answers requests through the instance's cache
-//!   ([`memory`]). [`mod@minidump`] walks the stacks of a minidump, which are then a request. [`requests`] stores a request whose response was `pending`, so that any instance
-//!   can continue it.
+//!   ([`memory`]). [`mod@minidump`] walks the stacks of a minidump, which then are a request.
+//!   [`requests`] stores a request whose response was `pending`, so that any instance can continue
+//!   it.
 //! - *A schedule removes what is no longer used.* [`prune`] also counts the entries for
 //!   [`rollout`].
 //!

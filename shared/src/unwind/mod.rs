@@ -1,11 +1,12 @@
 //! Unwinds the stacks of a minidump into frames, using CFI caches in slices.
 //!
-//! [`dump`] reads the minidump. The walker of `minidump-unwind` finds a frame only after it has unwound the previous one. If
-//! each frame requested its slice, there would be as many sequential reads as frames. However,
-//! every return address is a word on the stack. Before a walk, the slices of all words that point
-//! into a module are therefore read in parallel, up to [`MAX_PREFETCHED`] addresses. Everything
-//! else that the walks need is read on demand, at most [`MAX_LATER`] times. Beyond that, and without
-//! unwind information, the walker falls back to frame pointers and scanning.
+//! [`dump`] reads the minidump. The walker of `minidump-unwind` finds a frame only after it has
+//! unwound the previous one. If each frame requested its slice, there would be as many sequential
+//! reads as frames. However, every return address is a word on the stack. Before a walk, the slices
+//! of all words that point into a module are therefore read in parallel, up to [`MAX_PREFETCHED`]
+//! addresses. Everything else that the walks need is read on demand, at most [`MAX_LATER`] times.
+//! Beyond that, and without unwind information, the walker falls back to frame pointers and
+//! scanning.
 //!
 //! A walk that needs information which is still being built does not fall back: it ends, and is
 //! repeated when the information is there.

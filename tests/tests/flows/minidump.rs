@@ -148,6 +148,7 @@ async fn the_walks_equal_those_of_the_walker_with_the_whole_cache() {
 async fn a_minidump_is_symbolicated() {
     let world = World::new();
     world.upload("global/crash", "elf/crash").await;
+    world.upload("global/crash.debug", "elf/crash.debug").await;
     let (report, _) = walked(&world, fixture("minidump/crash.dmp")).await;
     let completed = answered(&world, &report).await;
     let names = function_names(&completed);
@@ -168,9 +169,11 @@ async fn a_minidump_is_symbolicated() {
     assert_eq!(module.unwind_status, Some(ModuleStatus::Found));
     assert_eq!(module.debug_status, ModuleStatus::Found);
     assert!(module.features.has_unwind_info && module.features.has_debug_info);
-    let candidate = &module.candidates[0];
-    assert_eq!(module.candidates.len(), 1);
-    assert!(candidate.unwind.is_some() && candidate.debug.is_some());
+    // The program unwinds, and its debug file has the names.
+    let [program, debug_file] = &*module.candidates else {
+        panic!("{:#?}", module.candidates);
+    };
+    assert!(program.unwind.is_some() && debug_file.debug.is_some());
     let unused = |module: &&symdepot::api::symbolicator::CompletedModule| {
         module.unwind_status == Some(ModuleStatus::Unused)
     };
@@ -202,7 +205,7 @@ async fn a_walk_waits_for_builds_and_any_instance_continues_it() {
     let kinds: Vec<Vec<Kind>> = sent.iter().map(|sent| sent.message.kinds.clone()).collect();
     assert_eq!(
         kinds,
-        [[Kind::SymCache, Kind::CfiCache]],
+        [[Kind::CfiCache, Kind::SymCache]],
         "one message for both kinds"
     );
 

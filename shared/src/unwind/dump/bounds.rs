@@ -34,8 +34,10 @@ const REGION: usize = 16;
 /// Checks the header, before the directory is parsed.
 pub(super) fn check_header(file: &[u8]) -> Result<(), DumpError> {
     let endian = match file.get(..4) {
+        Some(b"MDMP") => Endian::Little,
         Some(b"PMDM") => Endian::Big,
-        _ => Endian::Little,
+        // The parser says what is wrong.
+        _ => return Ok(()),
     };
     match number(file, 8, endian) {
         Some(streams) if streams > STREAMS => Err(DumpError::too_many("streams", STREAMS)),
@@ -93,8 +95,10 @@ pub(super) fn check_lists(dump: &Minidump<'_, Bytes>, file: &[u8]) -> Result<(),
             .filter_map(move |module| number(module, at, dump.endian))
     };
     let texts = names.chain(version).chain(field(20)).map(text);
+    // What is longer than the file cannot be read, and so is not copied.
+    let is_short = |bytes: usize| bytes <= TEXT_BYTES || bytes > file.len();
     // The size of the debug record is part of the list.
-    match texts.chain(field(76)).all(|bytes| bytes <= TEXT_BYTES) {
+    match texts.chain(field(76)).all(is_short) {
         true => Ok(()),
         false => Err(DumpError::too_many("bytes in a name", TEXT_BYTES)),
     }

@@ -11,7 +11,7 @@ use axum::extract::multipart::{Field, MultipartError, MultipartRejection};
 use axum::extract::{DefaultBodyLimit, FromRequest, Multipart, Request};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use symdepot::api::crash::CrashReport;
+use symdepot::api::crash::CrashFile;
 use symdepot::api::crash::apple::{self, parse_report};
 use symdepot::api::crash::form::{CrashFields, PART_BYTES, PARTS_BYTES, decompressed};
 use symdepot::api::limits;
@@ -72,7 +72,7 @@ pub(crate) async fn apple_crash_report(
         wait: call.symbolicator.wait(&call.invocation, query.timeout),
         id: &id.to_string(),
         body: Some(RequestToKeep {
-            stage: RequestStage::CrashReport,
+            stage: RequestStage::CrashFile,
             body: &body,
         }),
     };
@@ -134,7 +134,7 @@ pub(crate) async fn walk(
         wait: wait.saturating_sub(invocation.elapsed() - began),
         id: &id_text,
         body: Some(RequestToKeep {
-            stage: RequestStage::CrashReport,
+            stage: RequestStage::CrashFile,
             body: &body,
         }),
     };
@@ -155,15 +155,15 @@ fn log_walked(stats: &WalkStats) {
 }
 
 /// Returns the crash in a stored request.
-pub(crate) fn stored(body: &[u8]) -> Result<CrashReport, Failure> {
+pub(crate) fn stored(body: &[u8]) -> Result<CrashFile, Failure> {
     serde_json::from_slice(body).map_err(Failure::internal)
 }
 
 /// Reads a file. The message of an error says what is wrong with the file; a panic of a parser is
 /// one, too.
 fn read<E: std::error::Error>(
-    parse: impl FnOnce() -> Result<CrashReport, E>,
-) -> Result<CrashReport, String> {
+    parse: impl FnOnce() -> Result<CrashFile, E>,
+) -> Result<CrashFile, String> {
     match catch_unwind(AssertUnwindSafe(parse)) {
         Ok(parsed) => parsed.map_err(|error| error.to_string()),
         Err(_) => {

@@ -8,7 +8,7 @@ use axum::extract::Path;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
-use symdepot::api::crash::CrashReport;
+use symdepot::api::crash::CrashFile;
 use symdepot::api::explain::ExplainQuery;
 use symdepot::api::limits;
 use symdepot::api::symbolicator::{self as api, RequestError};
@@ -99,7 +99,7 @@ pub(crate) async fn continue_request(
     };
     let report = match stage {
         RequestStage::Symbolicate => received(&body)?,
-        RequestStage::CrashReport => crash_files::stored(&body)?,
+        RequestStage::CrashFile => crash_files::stored(&body)?,
         RequestStage::Minidump => {
             let query = api::Query { scope, ..query };
             return crash_files::walk(&call, &query, id, kept_dump(&body)?, true).await;
@@ -110,10 +110,10 @@ pub(crate) async fn continue_request(
 }
 
 /// Returns the crash in the body of `/symbolicate`.
-fn received(body: &[u8]) -> Result<CrashReport, Failure> {
-    Ok(CrashReport {
+fn received(body: &[u8]) -> Result<CrashFile, Failure> {
+    Ok(CrashFile {
         request: api::parse_request(body)?,
-        ..CrashReport::default()
+        ..CrashFile::default()
     })
 }
 
@@ -126,7 +126,7 @@ impl Call {
     pub(crate) async fn answer(
         &self,
         scope: &Scope,
-        report: CrashReport,
+        report: CrashFile,
         kept: Kept<'_>,
     ) -> Result<Option<Response>, Failure> {
         let Self {

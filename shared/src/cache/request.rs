@@ -70,7 +70,7 @@ pub enum RequestStage {
     #[default]
     Symbolicate,
     /// Stack traces to symbolicate, with what a crash file says besides.
-    CrashReport,
+    CrashFile,
     /// A minidump whose stacks are not walked yet.
     Minidump,
 }
@@ -80,7 +80,7 @@ impl RequestStage {
     /// blobs never change.
     pub fn path(self, id: &str) -> String {
         match self {
-            Self::Symbolicate | Self::CrashReport => format!("requests/{id}"),
+            Self::Symbolicate | Self::CrashFile => format!("requests/{id}"),
             Self::Minidump => format!("requests/{id}.dmp"),
         }
     }

@@ -14,22 +14,22 @@
 pub mod dump;
 #[cfg(any(test, feature = "testing"))]
 pub mod hostile;
+mod info;
 mod provider;
 
 use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
-use std::ops::Range;
-use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::panic::AssertUnwindSafe;
 
-use async_trait::async_trait;
 use futures::FutureExt;
 use minidump::system_info::PointerWidth;
 use minidump::{MinidumpContext, MinidumpModuleList, Module, UnifiedMemory};
 use minidump_unwind::{CallStack, FrameTrust as WalkedTrust, StackFrame, SystemInfo, walk_stack};
 
+use self::info::end_walk;
+pub use self::info::{MAX_LATER, ModuleCfi, UnwindInfo, WalkEnd};
 use self::provider::StackWalk;
 use crate::api::symbolicator::FrameTrust;
-use crate::debuginfo::CfiRecords;
 
 /// The maximum number of frames of a stack in the result.
 pub const MAX_FRAMES: usize = 256;
@@ -43,31 +43,6 @@ pub const MAX_ALL_PREFETCHED: usize = 4_096;
 /// The fewest addresses of a stack that are prefetched, until [`MAX_ALL_PREFETCHED`] is reached.
 const MIN_PREFETCHED: usize = 64;
 
-/// The maximum number of reads on demand in all walks over the same unwind information.
-pub const MAX_LATER: usize = 512;
-
-/// A source of unwind information for a walk. Modules are identified by their index in the
-/// minidump's list; addresses are relative to them.
-#[async_trait]
-pub trait UnwindInfo: Send + Sync {
-    /// Returns the unwind information of a module, at least for these addresses; `None` if the
-    /// module has none, or if it is not available.
-    async fn cfi(&self, module: usize, addresses: &[u64]) -> Option<ModuleCfi>;
-
-    /// Returns whether an address is in a function; `None` if that is unknown.
-    async fn is_in_function(&self, module: usize, address: u64) -> Option<bool>;
-
-    /// Returns whether it is known what there is to unwind a module with, and which functions it
-    /// has. If it is not, a walk that needs it ends.
-    fn is_decided(&self, _module: usize) -> bool {
-        true
-    }
-}
-
-/// Unwind information of a module, or parts of it, each with the address range that it covers.
-#[derive(Clone, Debug, Default)]
-pub struct ModuleCfi(pub Vec<(Range<u64>, CfiRecords)>);
-
 /// The stack of a thread, and where its walk begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Stack<'a> {
@@ -75,20 +50,6 @@ pub struct Stack<'a> {
     pub context: &'a MinidumpContext,
     /// The memory; without it, the walk has only the topmost frame.
     pub memory: Option<UnifiedMemory<'a, 'a>>,
-}
-
-/// How a walk ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WalkEnd {
-    /// The walker found no further caller.
-    Complete,
-    /// There are [`MAX_FRAMES`] frames.
-    Cut,
-    /// The walk needs what is not decided yet about the module with this index. Its frames are not
-    /// to be used.
-    Undecided(usize),
-    /// The walker panicked. The frames before are valid.
-    Panicked,
 }
 
 /// A frame of a walk.
@@ -201,12 +162,6 @@ pub fn pointed_at(
         left -= added;
     }
     addresses
-}
-
-/// Ends the current walk. The walker has no other way to end before the stack does: a chain of
-/// frame pointers needs nothing from outside.
-fn end_walk(end: WalkEnd) -> ! {
-    resume_unwind(Box::new(end))
 }
 
 fn count_frames(index: usize, _: &StackFrame) {

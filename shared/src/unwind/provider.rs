@@ -12,7 +12,7 @@ use minidump_unwind::{
     FileError, FileKind, FillSymbolError, FrameSymbolizer, FrameWalker, SymbolProvider,
 };
 
-use super::{MAX_LATER, ModuleCfi, UnwindInfo, WalkEnd, end_walk};
+use super::info::{MAX_LATER, ModuleCfi, UnwindInfo, WalkEnd, end_walk};
 use crate::debuginfo::CfiRecords;
 
 /// Modules whose slices are prefetched concurrently.

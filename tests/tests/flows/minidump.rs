@@ -6,7 +6,7 @@ use bytes::Bytes;
 use minidump_unwind::FrameTrust as WalkedTrust;
 use proptest::test_runner::{Config, TestRunner};
 use symbolic::common::DebugId;
-use symdepot::api::crash::CrashReport;
+use symdepot::api::crash::CrashFile;
 use symdepot::api::crash::form::CrashFields;
 use symdepot::api::symbolicator::{
     Completed, FrameOrder, FrameTrust, ModuleStatus, Options, Stacktrace,
@@ -66,7 +66,7 @@ async fn walk(world: &World, dump: &KeptDump, wait: Duration) -> Result<WalkOutc
 }
 
 /// Walks a minidump; panics unless the walks are complete.
-async fn walked(world: &World, file: impl Into<Bytes>) -> (CrashReport, WalkStats) {
+async fn walked(world: &World, file: impl Into<Bytes>) -> (CrashFile, WalkStats) {
     let dump = KeptDump {
         file: file.into(),
         fields: with_candidates(),
@@ -77,14 +77,14 @@ async fn walked(world: &World, file: impl Into<Bytes>) -> (CrashReport, WalkStat
     }
 }
 
-async fn answered(world: &World, report: &CrashReport) -> Completed {
+async fn answered(world: &World, report: &CrashFile) -> Completed {
     let invocation = world.invocation(TIME);
     let body = serde_json::to_vec(report).unwrap();
     let kept = Kept {
         wait: Duration::from_secs(25),
         id: ID,
         body: Some(RequestToKeep {
-            stage: RequestStage::CrashReport,
+            stage: RequestStage::CrashFile,
             body: &body,
         }),
     };
@@ -191,7 +191,7 @@ async fn a_walk_waits_for_builds_and_any_instance_continues_it() {
     let file = fixture("minidump/crash.dmp");
     let (expected, _) = walked(&world, file.clone()).await;
 
-    // The caches were removed because nobody used them.
+    // The caches were removed because no request used them.
     world.pass(8 * DAY).await;
     world.prune().await.unwrap();
     let cold = world.another_instance();
@@ -256,9 +256,9 @@ async fn a_walked_request_replaces_the_stored_minidump() {
     let dump = vec![0xff; 100];
     let kept = keep(RequestStage::Minidump, &dump).await.unwrap();
     assert_eq!((kept.stage, kept.body), (RequestStage::Minidump, dump));
-    let kept = keep(RequestStage::CrashReport, &body).await.unwrap();
-    assert_eq!(kept.stage, RequestStage::CrashReport);
-    let read: CrashReport = serde_json::from_slice(&kept.body).unwrap();
+    let kept = keep(RequestStage::CrashFile, &body).await.unwrap();
+    assert_eq!(kept.stage, RequestStage::CrashFile);
+    let read: CrashFile = serde_json::from_slice(&kept.body).unwrap();
     assert_eq!(read, report);
 }
 

@@ -20,7 +20,7 @@ use super::symbolicator::{FrameOrder, Request};
 
 /// A crash that was read from a file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct CrashReport {
+pub struct CrashFile {
     /// What the response repeats.
     #[serde(default)]
     pub facts: CrashFacts,
@@ -32,7 +32,7 @@ pub struct CrashReport {
     pub unwinding: Vec<Option<ModuleUnwinding>>,
 }
 
-impl CrashReport {
+impl CrashFile {
     /// Sets what the file does not contain: the platform, the sources to search, and the options
     /// of the response.
     ///

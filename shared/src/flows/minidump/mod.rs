@@ -32,7 +32,7 @@ use super::requests::{RequestStage, RequestToKeep};
 use super::symbolicate::Symbolicator;
 use super::waiting::Waiting;
 use super::{Error, Invocation};
-use crate::api::crash::CrashReport;
+use crate::api::crash::CrashFile;
 use crate::api::crash::form::CrashFields;
 use crate::api::symbolicator::{Module, Request};
 use crate::debuginfo::caught;
@@ -62,7 +62,7 @@ pub struct MinidumpRequest<'a> {
 #[derive(Debug)]
 pub enum WalkOutcome {
     /// All walks are complete.
-    Walked(Box<CrashReport>, WalkStats),
+    Walked(Box<CrashFile>, WalkStats),
     /// The walks wait for builds, and the minidump is stored under its id.
     Pending,
     /// The minidump cannot be read; the message says why.
@@ -217,7 +217,7 @@ impl WalkRounds<'_> {
     }
 
     /// Returns the crash with the stack traces that were walked.
-    fn report(self) -> (CrashReport, WalkStats) {
+    fn report(self) -> (CrashFile, WalkStats) {
         let Self {
             request,
             dump,
@@ -239,7 +239,7 @@ impl WalkRounds<'_> {
         });
         let unwinding = unwinding.collect();
         let (stacktraces, stats) = walks.into_stacktraces();
-        let report = CrashReport {
+        let report = CrashFile {
             facts: dump.facts.clone(),
             request: Request {
                 stacktraces,

@@ -1,7 +1,7 @@
 //! Answers crashes that were read from files.
 
 use super::{Kept, SymbolicateOutcome, Symbolicator};
-use crate::api::crash::CrashReport;
+use crate::api::crash::CrashFile;
 use crate::domain::Scope;
 use crate::flows::{Error, Invocation};
 use crate::symbolicate::add_unwinding;
@@ -11,11 +11,11 @@ impl Symbolicator {
     pub async fn answer_crash(
         &self,
         invocation: &Invocation,
-        report: &CrashReport,
+        report: &CrashFile,
         scope: &Scope,
         kept: Kept<'_>,
     ) -> Result<SymbolicateOutcome, Error> {
-        let CrashReport {
+        let CrashFile {
             facts,
             request,
             unwinding,

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use minidump::format::MINIDUMP_STREAM_TYPE as Stream;
 use minidump::{Endian, Minidump};
 
-use super::DumpError;
+use super::error::DumpError;
 use crate::api::limits;
 
 /// The maximum number of streams. Crashpad, with streams of its client, writes some fifty.

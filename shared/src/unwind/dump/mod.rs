@@ -3,6 +3,7 @@
 //! Of the memory in a dump, only stacks are read. Nothing of it is logged.
 
 mod bounds;
+mod error;
 mod modules;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use minidump::{
 };
 use minidump_unwind::SystemInfo as WalkedSystem;
 
+pub use self::error::DumpError;
 use crate::api::crash::CrashFacts;
 use crate::api::symbolicator::{Hex, Module, SystemInfo};
 
@@ -35,34 +37,6 @@ pub const STACKS_BYTES: usize = 64 * 1024 * 1024;
 
 /// The bytes below the stack pointer that are kept of a longer stack.
 const BELOW_STACK_POINTER: u64 = 64 * 1024;
-
-/// Why a minidump cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub enum DumpError {
-    /// The file is not a minidump, or is damaged.
-    #[error("Failed to read minidump: {0}")]
-    Unreadable(#[from] minidump::Error),
-    /// The system is unknown.
-    #[error("The system information stream was not found")]
-    NoSystemInfo,
-    /// There are no threads.
-    #[error("The thread list stream was not found")]
-    NoThreads,
-    /// The file has more of something than is read.
-    #[error("the minidump has more than {limit} {what}")]
-    TooMany {
-        /// What exceeds the limit.
-        what: &'static str,
-        /// The limit.
-        limit: usize,
-    },
-}
-
-impl DumpError {
-    fn too_many(what: &'static str, limit: usize) -> Self {
-        Self::TooMany { what, limit }
-    }
-}
 
 /// The bytes of a minidump whose lists are within their limits.
 #[derive(Debug)]

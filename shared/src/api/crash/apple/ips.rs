@@ -17,8 +17,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
+use super::parsed::{AppleReportError, ParsedReport, ThreadNames, last_exception, module};
 use super::system::{OsVersion, architecture};
-use super::{ParsedReport, ReportError, ThreadNames, last_exception, module};
 use crate::api::crash::CrashFacts;
 use crate::api::limits;
 use crate::api::symbolicator::{Frame, Hex, Module, Stacktrace, SystemInfo};
@@ -35,7 +35,7 @@ const ABSENT: &str = "A";
 /// The header.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Header {
+struct ReportHeader {
     bug_type: Option<String>,
     os_version: Option<String>,
     timestamp: Option<String>,
@@ -51,7 +51,7 @@ struct Body {
     os_version: OsTrain,
     exception: Exception,
     termination: Termination,
-    asi: Sections,
+    asi: ReportParts,
     faulting_thread: Option<u64>,
     threads: Bounded<Thread, { limits::STACKTRACES }>,
     last_exception_backtrace: Bounded<ReportedFrame, { limits::FRAMES }>,
@@ -81,15 +81,15 @@ struct Exception {
 #[serde(default)]
 struct Termination {
     indicator: Option<String>,
-    reasons: Texts,
-    details: Texts,
+    reasons: OneOrManyTexts,
+    details: OneOrManyTexts,
 }
 
-/// Texts, such as the application-specific information of one library.
-type Texts = Bounded<String, TEXTS>;
+/// OneOrManyTexts, such as the application-specific information of one library.
+type OneOrManyTexts = Bounded<String, TEXTS>;
 
 /// The texts of each library.
-type Sections = BTreeMap<String, Texts>;
+type ReportParts = BTreeMap<String, OneOrManyTexts>;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -138,17 +138,17 @@ struct Image {
 }
 
 /// Reads a report.
-pub(super) fn parse(file: &[u8]) -> Result<ParsedReport, ReportError> {
+pub(super) fn parse(file: &[u8]) -> Result<ParsedReport, AppleReportError> {
     let mut values = serde_json::Deserializer::from_slice(file).into_iter::<&RawValue>();
     let (first, second) = (values.next().transpose()?, values.next().transpose()?);
     let first = first.map_or("{}", RawValue::get);
-    let header: Header = serde_json::from_str(first)?;
+    let header: ReportHeader = serde_json::from_str(first)?;
     // Tools that unpack reports drop the header.
     let body: Body = serde_json::from_str(second.map_or(first, RawValue::get))?;
     if body.threads.0.is_empty() {
         return Err(match header.bug_type {
-            Some(bug_type) => ReportError::NotACrash(bug_type),
-            None => ReportError::NoThreads,
+            Some(bug_type) => AppleReportError::NotACrash(bug_type),
+            None => AppleReportError::NoThreads,
         });
     }
     let facts = facts(&header, &body);
@@ -175,7 +175,7 @@ pub(super) fn parse(file: &[u8]) -> Result<ParsedReport, ReportError> {
     })
 }
 
-fn facts(header: &Header, body: &Body) -> CrashFacts {
+fn facts(header: &ReportHeader, body: &Body) -> CrashFacts {
     let OsTrain { train, build } = &body.os_version;
     let os = match train.is_empty() {
         true => OsVersion::split(header.os_version.as_deref().unwrap_or_default()),

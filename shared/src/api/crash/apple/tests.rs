@@ -1,3 +1,5 @@
+//! Tests of both formats of Apple's crash reports, with reports written for them.
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -115,7 +117,7 @@ fn ips(body: &Value) -> String {
     format!("{header}\n{body:#}")
 }
 
-fn parsed(report: &str) -> CrashReport {
+fn parsed(report: &str) -> CrashFile {
     parse_report(report.as_bytes()).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -131,7 +133,7 @@ fn names(stacktrace: &Stacktrace) -> Vec<&str> {
         .collect()
 }
 
-fn system(report: &CrashReport) -> [&str; 5] {
+fn system(report: &CrashFile) -> [&str; 5] {
     let system = report.facts.system_info.as_ref().unwrap();
     [
         &system.os_name,

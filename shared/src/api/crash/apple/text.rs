@@ -9,8 +9,10 @@ use std::collections::BTreeMap;
 
 use apple_crash_report_parser::{self as parser, AppleCrashReport};
 
+use super::parsed::{
+    AppleReportError, LAST_EXCEPTION, ParsedReport, ThreadNames, last_exception, module,
+};
 use super::system::{OsVersion, architecture};
-use super::{LAST_EXCEPTION, ParsedReport, ReportError, ThreadNames, last_exception, module};
 use crate::api::crash::CrashFacts;
 use crate::api::symbolicator::{Frame, Hex, Stacktrace, SystemInfo};
 
@@ -37,7 +39,7 @@ const THREAD_STATE: &str = " Thread State";
 const QUEUE: &str = "Dispatch queue:";
 
 /// Reads a report.
-pub(super) fn parse(text: &str) -> Result<ParsedReport, ReportError> {
+pub(super) fn parse(text: &str) -> Result<ParsedReport, AppleReportError> {
     let report: AppleCrashReport = prepared(text).parse()?;
     let facts = facts(&report);
     let (mut stacktraces, mut last) = (Vec::new(), Vec::new());

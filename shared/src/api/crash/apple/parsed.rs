@@ -1,0 +1,94 @@
+//! What both formats have in common: the content of a report, and why it cannot be read.
+
+use uuid::Uuid;
+
+use crate::api::crash::CrashFacts;
+use crate::api::symbolicator::{Frame, Hex, Module, Stacktrace};
+use crate::domain::{CodeId, DebugId, ObjectType};
+
+/// The maximum size of a report, in bytes after decompression. Reports of processes with a thousand
+/// threads have about 4 MB.
+pub const REPORT_BYTES: usize = 8 * 1024 * 1024;
+
+/// The name of the stack trace of the last exception.
+pub(super) const LAST_EXCEPTION: &str = "Last Exception Backtrace";
+
+/// Why a report cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum AppleReportError {
+    /// The report exceeds [`REPORT_BYTES`].
+    #[error("the report has {0} bytes, and the limit is {REPORT_BYTES}")]
+    TooLong(usize),
+    /// The report is not in the text format.
+    #[error("not an Apple crash report: {0}")]
+    Text(#[from] apple_crash_report_parser::ParseError),
+    /// The report is not in the JSON format.
+    #[error("not an Apple crash report in JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// The report is of another type, such as one about memory or energy use.
+    #[error("the report has no threads; its bug_type is {0}, and that of a crash is 309")]
+    NotACrash(String),
+    /// The report has no threads.
+    #[error("not an Apple crash report: it has no threads")]
+    NoThreads,
+    /// The report has more of something than a request may have.
+    #[error("the report has more than {limit} {what}")]
+    TooMany {
+        /// What exceeds the limit.
+        what: &'static str,
+        /// The limit.
+        limit: usize,
+    },
+}
+
+/// The content of a report, in either format.
+pub(super) struct ParsedReport {
+    pub(super) facts: CrashFacts,
+    pub(super) stacktraces: Vec<Stacktrace>,
+    pub(super) modules: Vec<Module>,
+}
+
+/// The name of a thread, and of the dispatch queue that it served.
+#[derive(Default)]
+pub(super) struct ThreadNames<'a> {
+    pub(super) name: Option<&'a str>,
+    pub(super) queue: Option<&'a str>,
+}
+
+impl ThreadNames<'_> {
+    /// Returns the name to show: that of the thread, else that of its queue.
+    pub(super) fn shown(&self) -> Option<String> {
+        let names = [self.name, self.queue].into_iter().flatten();
+        let mut names = names.map(str::trim).filter(|name| !name.is_empty());
+        names.next().map(str::to_owned)
+    }
+}
+
+/// Returns a module of a report. Both of its files have the same name and id.
+pub(super) fn module(id: Uuid, path: &str, address: u64, size: u64) -> Module {
+    let is_known = !id.is_nil();
+    let path = Some(path).filter(|path| !path.is_empty());
+    Module {
+        object_type: ObjectType::Macho,
+        code_id: is_known.then(|| CodeId::from_binary(id.as_bytes())),
+        code_file: path.map(Into::into),
+        debug_id: is_known.then(|| DebugId::from_uuid(id)),
+        debug_file: path.map(str::to_owned),
+        image_addr: Hex(address),
+        image_size: Some(size),
+        ..Module::default()
+    }
+}
+
+/// Returns the stack trace of the last exception, of which every address is a return address.
+pub(super) fn last_exception(mut frames: Vec<Frame>) -> Option<Stacktrace> {
+    for frame in &mut frames {
+        frame.adjust_instruction_addr = Some(true);
+    }
+    (!frames.is_empty()).then(|| Stacktrace {
+        thread_name: Some(LAST_EXCEPTION.to_owned()),
+        is_requesting: Some(false),
+        frames,
+        ..Stacktrace::default()
+    })
+}

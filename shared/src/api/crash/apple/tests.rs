@@ -4,8 +4,9 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api::crash::apple::parsed::LAST_EXCEPTION;
 use crate::api::crash::form::CrashFields;
-use crate::api::symbolicator::{FrameOrder, Hex, Options};
+use crate::api::symbolicator::{FrameOrder, Hex, Options, Stacktrace};
 
 /// A report in the text format of macOS 11, with every section that is read.
 const TEXT: &str = "\

@@ -10,7 +10,7 @@ use super::Moment;
 
 /// A call to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Call {
+pub(super) enum Call {
     /// An eventually consistent read of items.
     LoadEventually,
     /// A strongly consistent read of items.
@@ -79,7 +79,7 @@ impl Call {
 
 /// What happens to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fate {
+pub(super) enum Fate {
     /// It succeeds.
     Succeeds,
     /// It fails without an effect.

@@ -9,19 +9,11 @@ const SEEDS: u64 = 120;
 /// The most seeds that are tried to find a planted mistake.
 const SEEDS_OF_A_MISTAKE: u64 = 30;
 
-/// Seeds that found something in an earlier version of the product, and what.
-const KEPT: [(u64, &str); 4] = [
-    (
-        26,
-        "a build was left to a message that named another build request",
-    ),
-    (526, "an event that was overtaken revokes late"),
-    (
-        843,
-        "the better file was never tried again after its parser was killed once",
-    ),
-    (858, "a lease is extended while the work under it waits"),
-];
+/// Seeds that found something in an earlier version of the product.
+///
+/// Two deliveries of an event marked the same entries, and the message that was left named a build
+/// request that no entry had.
+const KEPT: [u64; 2] = [102, 1166];
 
 fn run_of(seed: u64) -> Run {
     run(&Plan::of_seed(seed, 1.0), false)
@@ -68,7 +60,7 @@ fn what_always_holds_holds_in_simulated_fleets() {
 
 #[test]
 fn seeds_that_found_something_pass() {
-    for (seed, _) in KEPT {
+    for seed in KEPT {
         if run_of(seed).failure.is_some() {
             tell(seed);
         }

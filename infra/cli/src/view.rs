@@ -161,7 +161,11 @@ impl<'a> View<'a> {
             let inlined = if is_inlined { "  inlined" } else { "" };
             let function = visible(&name.function);
             let source = visible(&source(name));
-            let _ = writeln!(text, "{lead}{function}  {DIM}{source}{inlined}{DIM:#}");
+            let place = match source.is_empty() && !is_inlined {
+                true => String::new(),
+                false => format!("  {DIM}{source}{inlined}{DIM:#}"),
+            };
+            let _ = writeln!(text, "{lead}{function}{place}");
         }
     }
 

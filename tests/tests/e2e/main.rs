@@ -30,6 +30,7 @@ mod sources;
 mod stack;
 mod symbol_server;
 mod template;
+mod terminal;
 mod uploads;
 
 use std::time::Duration;

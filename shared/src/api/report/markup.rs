@@ -4,7 +4,7 @@
 //! The address in a `bt` element is a return address unless it is marked `pc`, also in frame 0. The
 //! address in a `pc` element is exact unless it is marked `ra`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use super::collector::Collector;
@@ -22,15 +22,15 @@ struct MarkupContext {
     /// The indexes of modules, by the ids of the log.
     modules: HashMap<u64, usize>,
     /// By first address: the end, the module, and the address in the module of the first byte.
-    mappings: Vec<(Range<u64>, usize, u64)>,
+    mappings: BTreeMap<u64, (u64, usize, u64)>,
 }
 
 impl MarkupContext {
     /// Returns the module and the address in it.
     fn located(&self, address: u64) -> Option<(usize, u64)> {
-        let mut mappings = self.mappings.iter().rev();
-        let (range, module, start) = mappings.find(|(range, _, _)| range.contains(&address))?;
-        Some((*module, (address - range.start).checked_add(*start)?))
+        let (start, (end, module, relative)) = self.mappings.range(..=address).next_back()?;
+        let offset = (address - start).checked_add(*relative)?;
+        (address < *end).then_some((*module, offset))
     }
 }
 
@@ -56,7 +56,8 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
                             out.begins(module, base);
                         }
                         if context.mappings.len() < MAPPINGS {
-                            context.mappings.push((range, module, relative));
+                            let found = (range.end, module, relative);
+                            context.mappings.insert(range.start, found);
                         }
                     }
                 }

@@ -464,6 +464,30 @@ fn a_module_has_its_path_and_nothing_else() {
 }
 
 #[test]
+fn markup_has_the_module_that_is_mapped_at_an_address() {
+    let report = read(
+        "{{{module:0:a:elf:1111111111111111}}}{{{module:1:b:elf:2222222222222222}}}\n\
+         {{{mmap:0x1000:0x1000:load:0:rx:0x0}}}{{{mmap:0x3000:0x1000:load:1:rx:0x1000}}}\n\
+         {{{bt:0:0x1010}}}{{{bt:1:0x3010:pc}}}{{{bt:2:0x2010}}}{{{pc:0x4000}}}\n\
+         {{{reset}}}{{{bt:0:0x1010}}}\n",
+    );
+    let frames = report.stacks.iter().flat_map(|stack| &stack.frames);
+    let located: Vec<_> = frames
+        .map(|it| (report.located(it), it.is_return))
+        .collect();
+    assert_eq!(
+        located,
+        [
+            (Some((0, 0x10)), true),
+            (Some((1, 0x1010)), false),
+            (None, true),
+            (None, false),
+            (None, true),
+        ]
+    );
+}
+
+#[test]
 fn frames_of_a_sanitizer_with_lines_are_not_those_of_gdb() {
     let report = read(
         "#0 0x1010 in f(int, char (*)[3]) /src/a.cc:3\n#1 0x1020 in g(char (*)[3]) /src/a.cc:4\n#2 0x1030  (/srv/app+0x30)\n",

@@ -261,7 +261,7 @@ mod tests {
           scope: global
           type: request
         ffffffff x
-          schema: 4
+          schema: 5
         "#);
         assert_eq!(
             (records.calls().of("replace"), records.calls().total()),

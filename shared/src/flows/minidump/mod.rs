@@ -181,7 +181,7 @@ impl WalkRounds<'_> {
 
     /// Requests the builds for these modules, after storing the minidump.
     async fn request_builds(&mut self, reached: &BTreeSet<usize>) -> Result<(), Error> {
-        let to_request = self.modules.to_request(reached);
+        let to_request = self.modules.builds_of(reached);
         if to_request.is_empty() {
             return Ok(());
         }

@@ -171,7 +171,7 @@ impl<'a> WalkModules<'a> {
     }
 
     /// Returns the builds to request for these modules, and counts them as requested.
-    pub(super) fn to_request(&mut self, modules: &BTreeSet<usize>) -> Vec<BuildToRequest> {
+    pub(super) fn builds_of(&mut self, modules: &BTreeSet<usize>) -> Vec<BuildToRequest> {
         let mut to_request = Vec::new();
         for (_, caches) in self.known.iter_mut().filter(|(at, _)| modules.contains(at)) {
             for cache in caches {

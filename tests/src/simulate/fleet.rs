@@ -106,7 +106,7 @@ struct Asked {
 /// How an invocation ended.
 enum Done {
     Message(u64, Result<(), String>),
-    Answer(Asked, Moment, Result<SymbolicateOutcome, String>),
+    Answer(Asked, Moment, Box<Result<SymbolicateOutcome, String>>),
     Pruned(Result<(), String>),
 }
 
@@ -718,7 +718,7 @@ impl Fleet {
                 };
                 let answer = symbolicator.answer(&invocation, &request, &scope, kept);
                 let answer = Box::pin(answer).await.map_err(|error| error.to_string());
-                Done::Answer(asked, now, answer)
+                Done::Answer(asked, now, Box::new(answer))
             }
         });
     }
@@ -783,7 +783,7 @@ impl Fleet {
                 self.note(&format!("{name} fails with message {id}: {error}"));
                 self.stores.ledger().counts.errors += 1;
             }
-            Done::Answer(asked, began, answer) => self.answered(&name, asked, began, answer),
+            Done::Answer(asked, began, answer) => self.answered(&name, asked, began, *answer),
             Done::Pruned(Ok(())) => self.note(&format!("{name} ends")),
             Done::Pruned(Err(error)) => {
                 self.note(&format!("{name} fails: {error}"));

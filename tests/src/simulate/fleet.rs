@@ -885,8 +885,8 @@ impl Fleet {
         }
     }
 
-    /// Returns the keys of the files that nobody could read in several attempts. With faults, these
-    /// may be good ones.
+    /// Returns the keys of the files that no builder could read in several attempts. With faults,
+    /// these may be good ones.
     fn given_up(&self) -> Vec<String> {
         if self.settled_within().is_some() {
             return Vec::new();

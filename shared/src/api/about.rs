@@ -36,7 +36,16 @@ pub struct ServiceLimits {
 
 impl ServiceInfo {
     /// The names of all features.
-    pub const FEATURES: [&str; 5] = ["explain", "symcache", "ms_symcache", "rollout", "wanted"];
+    pub const FEATURES: [&str; 8] = [
+        "applecrashreport",
+        "explain",
+        "minidump",
+        "ms_symcache",
+        "rollout",
+        "source_lines",
+        "symcache",
+        "wanted",
+    ];
 
     /// Returns what a service with this converter is.
     pub fn of(converter: u32) -> Self {

@@ -418,14 +418,13 @@ fn split_uuid(module: &ObjectId) -> Option<String> {
     Some(path)
 }
 
-/// Returns the UUID of a Mach-O file in lower case: the code id if that is a UUID, or else that of
-/// the debug id.
+/// Returns the UUID of a Mach-O file in lower case: the code id, or else that of the debug id. A
+/// module whose code id is no UUID is not a Mach-O file.
 fn mach_uuid(module: &ObjectId) -> Option<String> {
-    let of_code = module
-        .code_id
-        .as_ref()
-        .and_then(|id| uuid::Uuid::try_parse(id.as_str()).ok());
-    let uuid = of_code.or_else(|| module.debug_id.map(|id| id.uuid()))?;
+    let uuid = match &module.code_id {
+        Some(id) => uuid::Uuid::try_parse(id.as_str()).ok()?,
+        None => module.debug_id?.uuid(),
+    };
     Some(uuid.simple().to_string())
 }
 

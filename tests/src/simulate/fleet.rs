@@ -105,10 +105,9 @@ struct Asked {
 }
 
 /// How an invocation ended.
-#[expect(clippy::large_enum_variant, reason = "few exist at a time")]
 enum Done {
     Message(u64, Result<(), String>),
-    Answer(Asked, Moment, Result<SymbolicateOutcome, String>),
+    Answer(Asked, Moment, Box<Result<SymbolicateOutcome, String>>),
     Pruned(Result<(), String>),
 }
 
@@ -720,7 +719,7 @@ impl Fleet {
                 };
                 let answer = symbolicator.answer(&invocation, &request, &scope, kept);
                 let answer = Box::pin(answer).await.map_err(|error| error.to_string());
-                Done::Answer(asked, now, answer)
+                Done::Answer(asked, now, Box::new(answer))
             }
         });
     }
@@ -785,7 +784,7 @@ impl Fleet {
                 self.note(&format!("{name} fails with message {id}: {error}"));
                 self.stores.ledger().counts.errors += 1;
             }
-            Done::Answer(asked, began, answer) => self.answered(&name, asked, began, answer),
+            Done::Answer(asked, began, answer) => self.answered(&name, asked, began, *answer),
             Done::Pruned(Ok(())) => self.note(&format!("{name} ends")),
             Done::Pruned(Err(error)) => {
                 self.note(&format!("{name} fails: {error}"));
@@ -887,8 +886,8 @@ impl Fleet {
         }
     }
 
-    /// Returns the keys of the files that no attempt could read. With faults, these
-    /// may be good ones.
+    /// Returns the keys of the files that no builder could read in several attempts. With faults,
+    /// these may be good ones.
     fn given_up(&self) -> Vec<String> {
         if self.settled_within().is_some() {
             return Vec::new();

@@ -6,8 +6,7 @@ use std::time::Duration;
 use super::faults::Rates;
 use super::{Plan, Run, run};
 
-/// The seeds of chance that are tried for each smaller plan: the schedule of a smaller plan
-/// differs, so it may fail with another one only.
+/// The schedules that are tried for each smaller plan: it may fail with another one only.
 const TRIES: u64 = 6;
 
 /// Returns a smaller plan that breaks the same property, and its run.

@@ -99,11 +99,11 @@ fn planted_mistakes_are_found() {
 
 /// What no seed can reach, and why.
 const NEVER: [&str; 3] = [
-    // Both instances run one build of the code: there are no lower versions.
-    "change: drop older",
-    "decision: use older",
     // Readers and builders validate blobs alike, so they never disagree.
     "change: dispute",
+    // All instances run one build of the code: there are no lower versions.
+    "change: drop older",
+    "decision: use older",
 ];
 
 #[test]

@@ -33,7 +33,7 @@ pub struct CrashFacts {
 }
 
 impl CrashFacts {
-    /// Shortens every text to [`TEXT_BYTES`].
+    /// Shortens every text to `TEXT_BYTES`.
     #[must_use]
     pub fn shortened(mut self) -> Self {
         let texts = [

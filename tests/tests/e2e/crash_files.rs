@@ -93,6 +93,9 @@ async fn a_minidump_is_symbolicated_compressed_or_not() {
 #[tokio::test]
 async fn a_minidump_that_does_not_wait_is_continued_by_its_id() {
     let running = Running::start_with(|options| options.variable("DERIVED_MAX_UNUSED", 0)).await;
+    running
+        .upload("global/crash.debug", bytes_of("elf/crash.debug"))
+        .await;
     running.upload("global/crash", bytes_of("elf/crash")).await;
     running.client().prune(false).await.unwrap();
     running.client().end_functions().await.unwrap();

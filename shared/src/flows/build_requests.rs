@@ -13,10 +13,14 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt};
 
 use super::Updated;
-use super::lookup::CacheFinder;
+use super::lookup::{CacheFinder, CachePlace, Items};
 use crate::cache::{Change, Kind, ModuleKey, Queue, Stored, Token};
 use crate::flows::symbolicator::CALLS_IN_FLIGHT;
 use crate::ports::{Fault, QueueMessage, RequestedModule};
+
+/// The maximum number of builds that one call requests. The call that continues the request
+/// requests the next ones.
+pub(super) const MAX_BUILD_REQUESTS: usize = 256;
 
 /// A build to request.
 #[derive(Clone, Debug)]
@@ -29,6 +33,18 @@ pub(super) struct BuildToRequest {
     pub(super) queue: Queue,
     /// The entry's record as it was read, if there is one.
     pub(super) known: Option<Arc<Stored>>,
+}
+
+impl BuildToRequest {
+    /// Returns the build of the entry of a place, as it was loaded.
+    pub(super) fn of(place: &CachePlace, items: &Items, queue: Queue) -> Self {
+        Self {
+            module: place.module.clone(),
+            kind: place.kind,
+            queue,
+            known: items.stored(place).cloned(),
+        }
+    }
 }
 
 impl CacheFinder<'_> {

@@ -57,6 +57,18 @@ impl CacheFinder<'_> {
         self.load_into(items, queries, Consistency::Strong).await
     }
 
+    /// Loads the items that say which of these places may have files.
+    pub(in crate::flows) async fn load_presences(
+        &self,
+        places: impl Iterator<Item = &CachePlace>,
+    ) -> Result<Items, Fault> {
+        let queries = places.filter_map(CachePlace::presence_query).collect();
+        let mut items = Items::default();
+        self.load_into(&mut items, queries, Consistency::Strong)
+            .await?;
+        Ok(items)
+    }
+
     async fn load_into(
         &self,
         items: &mut Items,
@@ -95,7 +107,12 @@ impl CacheFinder<'_> {
                 return vec![place.query(&place.entry)];
             }
         }
-        let mut queries = Vec::new();
+        let mut queries: Vec<ItemQuery> = lookup
+            .further
+            .iter()
+            .cloned()
+            .map(ItemQuery::alone)
+            .collect();
         for place in &lookup.places {
             match self.cached_state(place, criteria) {
                 None => queries.extend(place.queries()),
@@ -107,7 +124,11 @@ impl CacheFinder<'_> {
                 }
             }
         }
-        queries.extend(lookup.further.iter().cloned().map(ItemQuery::alone));
+        if lookup.reads_sources {
+            let servers = lookup.places.iter();
+            let servers = servers.filter(|place| place.may_serve_sources());
+            queries.extend(servers.map(|place| ItemQuery::alone(place.of_sources().entry)));
+        }
         queries
     }
 

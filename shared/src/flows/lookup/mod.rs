@@ -17,6 +17,5 @@ mod place;
 mod places;
 
 pub(super) use finder::CacheFinder;
-pub(super) use items::ItemQuery;
 pub(super) use place::{CachePlace, Items, Lookup};
 pub(super) use places::NamedSource;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::health::Health;
 use super::items::ItemQuery;
 use crate::cache::{Entry, Item, ItemKey, Kind, ModuleKey, PlaceRecord, PlaceState, Stored};
-use crate::domain::{ModuleId, ObjectId, Timestamp};
+use crate::domain::{Candidate, ModuleId, ObjectId, Timestamp};
 
 /// For how long an instance may answer without the sources of a new upload. A warm request whose
 /// modules are ready makes no call within this time.
@@ -20,8 +20,11 @@ pub(in crate::flows) struct Lookup {
     pub(in crate::flows) places: Vec<CachePlace>,
     /// Whether all places are read, even if a cached entry cannot be beaten.
     pub(in crate::flows) reads_all: bool,
-    /// Further items to load in the same round, unless a cached entry cannot be beaten.
+    /// Further items to load in the same round.
     pub(in crate::flows) further: Vec<ItemKey>,
+    /// Whether the entries of the sources on the symbol servers among the places are loaded in the
+    /// same round, unless a cached entry cannot be beaten.
+    pub(in crate::flows) reads_sources: bool,
 }
 
 /// A place where a cache may be found, and the keys of the items to load for it.
@@ -69,9 +72,23 @@ impl CachePlace {
         }
     }
 
-    /// Returns the place of the sources of a module that may have some.
-    pub(in crate::flows) fn of_sources(module: ModuleKey) -> Self {
-        Self::new(module, Kind::Sources).without_presence()
+    /// Returns the place of the sources of the same module.
+    pub(in crate::flows) fn of_sources(&self) -> Self {
+        Self {
+            entry: ItemKey {
+                sort: Kind::Sources.to_string(),
+                ..self.entry.clone()
+            },
+            kind: Kind::Sources,
+            alias: None,
+            ..self.clone()
+        }
+    }
+
+    /// Returns whether this is a symbol server that may have sources of the module.
+    pub(in crate::flows) fn may_serve_sources(&self) -> bool {
+        let sought = self.module.sought();
+        sought.is_some_and(|sought| sought.may_yield(Kind::Sources))
     }
 
     /// Leaves the presence out. Without it, the place looks as if it had files.
@@ -86,8 +103,12 @@ impl CachePlace {
         self.module.source.is_uploads()
     }
 
-    /// Returns the query for an item of the place.
-    pub(in crate::flows) fn query(&self, key: &ItemKey) -> ItemQuery {
+    /// Returns the query for the presence; `None` for a symbol server.
+    pub(super) fn presence_query(&self) -> Option<ItemQuery> {
+        self.presence.as_ref().map(|key| self.query(key))
+    }
+
+    pub(super) fn query(&self, key: &ItemKey) -> ItemQuery {
         let query = ItemQuery::of(&self.module, key.clone());
         match self.kind {
             Kind::Sources => ItemQuery {
@@ -175,7 +196,16 @@ impl Lookup {
             places,
             reads_all: false,
             further: Vec::new(),
+            reads_sources: false,
         }
+    }
+
+    /// Returns the candidates of all entries.
+    pub(in crate::flows) fn candidates(&self, items: &Items) -> Vec<Candidate> {
+        let entries = self.places.iter().filter_map(|place| items.entry(place));
+        entries
+            .flat_map(|entry| entry.candidates().to_vec())
+            .collect()
     }
 
     /// Returns the states of the places, without the circuits of their sources.

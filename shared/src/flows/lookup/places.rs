@@ -8,8 +8,9 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::finder::CacheFinder;
 use super::items::ItemQuery;
+use super::place::CachePlace;
 use crate::api::symbolicator::Selected;
-use crate::cache::{ItemKey, ModuleKey, Sought, Stored};
+use crate::cache::{ItemKey, Kind, ModuleKey, Sought, Stored};
 use crate::domain::{FileType, HttpSource, Location, ModuleId, ObjectId, Scope, SourceKey};
 use crate::flows::definitions;
 use crate::flows::symbolicator::CALLS_IN_FLIGHT;
@@ -88,6 +89,21 @@ impl CacheFinder<'_> {
                 .await?;
         }
         Ok(named)
+    }
+
+    /// Returns the places of the entries of a kind that may serve a module, in the order of
+    /// precedence.
+    pub(in crate::flows) fn cache_places(
+        &self,
+        object: &ObjectId,
+        scope: &Scope,
+        sources: &[NamedSource],
+        kind: Kind,
+    ) -> Vec<CachePlace> {
+        let modules = self.places(object, scope, sources, Sought::new).into_iter();
+        modules
+            .map(|module| CachePlace::of(object, module, kind))
+            .collect()
     }
 
     /// Returns the places where a module may be found, in the order of precedence. `seek` returns

@@ -4,16 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::api::crash::ModuleUnwinding;
 use crate::api::symbolicator::Module;
-use crate::cache::{Capabilities, Criteria, Kind, Preference, Queue, Ready, Selection, Sought};
+use crate::cache::{Capabilities, Criteria, Kind, Preference, Queue, Ready, Selection};
 use crate::domain::{Candidate, Features, Location, Missing, Scope, SourceKey};
-use crate::flows::build_requests::BuildToRequest;
+use crate::flows::build_requests::{BuildToRequest, MAX_BUILD_REQUESTS};
 use crate::flows::lookup::{CacheFinder, CachePlace, Items, Lookup, NamedSource};
 use crate::flows::unwinding::ModuleCaches;
 use crate::ports::{Consistency, Fault};
-
-/// The maximum number of builds that one call requests. The call that continues the request
-/// requests the next ones.
-const MAX_BUILD_REQUESTS: usize = 256;
 
 /// The caches that a walk uses of a module: what it is unwound with, and what tells whether a word
 /// of the stack may be a return address.
@@ -97,14 +93,8 @@ impl<'a> WalkModules<'a> {
         let Some(module) = self.listed.get(&module) else {
             return Vec::new();
         };
-        let object = module.object_id();
-        let places = self
-            .finder
-            .places(&object, self.scope, &self.sources, Sought::new);
-        let places = places.into_iter();
-        places
-            .map(|place| CachePlace::of(&object, place, kind))
-            .collect()
+        self.finder
+            .cache_places(&module.object_id(), self.scope, &self.sources, kind)
     }
 
     /// Looks up the caches of these modules that are not decided. Returns whether one was decided.
@@ -237,7 +227,7 @@ impl WalkCache {
 
     fn ready(&self, serves: Serves) -> Option<&Ready> {
         match &self.state {
-            WalkCacheState::Ready { ready, .. } => Some(ready).map(|ready| &**ready),
+            WalkCacheState::Ready { ready, .. } => Some(&**ready),
             WalkCacheState::Undecided(_) | WalkCacheState::Missing(_) => None,
         }
         .filter(|ready| serves.is_served_by(ready))
@@ -246,23 +236,13 @@ impl WalkCache {
     /// Applies a selection. Returns whether the cache is decided.
     fn decide(&mut self, selection: &Selection<'_>, items: &Items) -> bool {
         if self.lookup.reads_all {
-            let entries = self.lookup.places.iter();
-            let entries = entries.filter_map(|place| items.entry(place));
-            self.candidates = entries
-                .flat_map(|entry| entry.candidates().to_vec())
-                .collect();
+            self.candidates = self.lookup.candidates(items);
         }
         if !selection.waits_for.is_empty() {
             let unrequested = selection.waits_for.iter();
             let unrequested = unrequested.filter(|place| !place.is_requested);
             let builds = unrequested.map(|awaited| {
-                let place = &self.lookup.places[awaited.at];
-                BuildToRequest {
-                    module: place.module.clone(),
-                    kind: place.kind,
-                    queue: Queue::Eager,
-                    known: items.stored(place).cloned(),
-                }
+                BuildToRequest::of(&self.lookup.places[awaited.at], items, Queue::Eager)
             });
             self.state = WalkCacheState::Undecided(builds.collect());
             return false;

@@ -201,18 +201,10 @@ impl SymCacheSearch<'_> {
         items: &Items,
     ) -> Result<(), Fault> {
         let unrequested = places.filter(|place| !place.is_requested);
-        let build = |place: &Awaited| self.build(&self.lookup.places[place.at], queue, items);
+        let build =
+            |awaited: &Awaited| BuildToRequest::of(&self.lookup.places[awaited.at], items, queue);
         let to_request = unrequested.map(build).collect();
         self.finder.request_builds(to_request).await
-    }
-
-    fn build(&self, place: &CachePlace, queue: Queue, items: &Items) -> BuildToRequest {
-        BuildToRequest {
-            module: place.module.clone(),
-            kind: place.kind,
-            queue,
-            known: items.stored(place).cloned(),
-        }
     }
 
     /// Returns the builds of uploaded SymCaches whose entries were retired because they were
@@ -237,7 +229,7 @@ impl SymCacheSearch<'_> {
             let retired = of_module.iter();
             let retired =
                 retired.filter(|place| kinds.contains(&place.kind) && items.entry(place).is_none());
-            to_request.extend(retired.map(|place| self.build(place, Queue::Eager, items)));
+            to_request.extend(retired.map(|place| BuildToRequest::of(place, items, Queue::Eager)));
         }
         Ok(to_request)
     }

@@ -25,16 +25,16 @@ use futures::stream::{self, StreamExt};
 use self::module::ModuleLookup;
 pub use self::rounds::Kept;
 use self::rounds::Rounds;
-use super::lookup::{CacheFinder, CachePlace, Lookup, NamedSource};
+use super::lookup::{CacheFinder, Lookup, NamedSource};
 pub use super::symbolicator::Symbolicator;
 use super::{Error, Invocation};
 use crate::api::symbolicator::{Completed, Request, Sources};
-use crate::cache::{Entry, Sought};
+use crate::cache::Entry;
 use crate::domain::{Scope, SourceKey};
 use crate::flows::symbolicator::CALLS_IN_FLIGHT;
 pub use crate::symbolicate::Stats;
 use crate::symbolicate::{
-    KnownNames, ModuleOutcome, Plan, PlannedCache, Searched, advise, plan, symbolicate_with,
+    KnownNames, ModuleOutcome, Plan, Searched, advise, plan, symbolicate_with,
 };
 
 /// The outcome of a request.
@@ -59,25 +59,17 @@ impl Symbolicator {
         let plan = plan(request);
         let finder = CacheFinder::new(self, invocation);
         let sources = finder.sources_of(&request.sources).await?;
-        let places = |wanted: &PlannedCache| -> Vec<CachePlace> {
-            let object = &wanted.object_id;
-            let modules = finder.places(object, scope, &sources, Sought::new);
-            let places = modules.into_iter();
-            places
-                .map(|module| CachePlace::of(object, module, wanted.kind))
-                .collect()
-        };
         let listed = sources.iter().map(|(source, _)| source.clone());
-        let listed: Arc<[SourceKey]> = listed.collect();
+        let listed: Arc<[SourceKey]> = match request.options.dif_candidates {
+            true => listed.collect(),
+            false => Arc::default(),
+        };
         let wanted = plan.wanted().iter().enumerate();
         let lookups = wanted.map(|(at, wanted)| {
-            let places = places(wanted);
+            let places = finder.cache_places(&wanted.object_id, scope, &sources, wanted.kind);
             let lookup = Lookup {
                 reads_all: request.options.dif_candidates,
-                further: match request.options.apply_source_context {
-                    true => source_lines::entries_of_servers(&places),
-                    false => Vec::new(),
-                },
+                reads_sources: request.options.apply_source_context,
                 ..Lookup::of(places)
             };
             ModuleLookup::new(at, wanted.kind, lookup).listing(Arc::clone(&listed))

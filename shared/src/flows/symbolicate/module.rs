@@ -84,9 +84,6 @@ impl ModuleLookup {
         if !self.lookup.reads_all {
             return;
         }
-        let entries = self.lookup.places.iter();
-        let entries = entries.filter_map(|place| items.entry(place));
-        let found = entries.flat_map(|entry| entry.candidates().to_vec());
         let without = self.sources.iter().filter(|source| {
             let mut places = self.lookup.places.iter();
             let may_have = |place: &CachePlace| !place.is_uploads() || items.has_files(place);
@@ -100,7 +97,8 @@ impl ModuleLookup {
             duration_ms: None,
             fault: None,
         });
-        self.candidates = found.chain(without).collect();
+        self.candidates = self.lookup.candidates(items);
+        self.candidates.extend(without);
     }
 
     /// Returns the state that is used, with its entry.

@@ -11,8 +11,8 @@ use super::module::{Chosen, LookupOutcome, ModuleLookup};
 use crate::api::symbolicator::Request;
 use crate::cache::{Awaited, Capabilities, Change, Criteria, Kind, Preference, Queue, Selection};
 use crate::domain::Scope;
-use crate::flows::build_requests::BuildToRequest;
-use crate::flows::lookup::{CacheFinder, CachePlace, Items, Lookup};
+use crate::flows::build_requests::{BuildToRequest, MAX_BUILD_REQUESTS};
+use crate::flows::lookup::{CacheFinder, Items, Lookup};
 use crate::flows::opening::{LoadedCache, Opening, ReadError};
 use crate::flows::requests::RequestToKeep;
 use crate::flows::waiting::Waiting;
@@ -22,10 +22,6 @@ use crate::symbolicate::{Plan, ReadCounts};
 
 /// The maximum number of blobs that are read at a time.
 const READS_IN_FLIGHT: usize = 64;
-
-/// The maximum number of builds that one call requests. The call that continues the request
-/// requests the next ones.
-const MAX_BUILD_REQUESTS: usize = 256;
 
 /// How a request waits for builds: first in this invocation, then stored.
 #[derive(Clone, Copy, Debug)]
@@ -291,13 +287,7 @@ impl Actions {
         items: &Items,
     ) -> Left {
         let build = |awaited: &Awaited, queue| {
-            let place: &CachePlace = &module.lookup.places[awaited.at];
-            BuildToRequest {
-                module: place.module.clone(),
-                kind: place.kind,
-                queue,
-                known: items.stored(place).cloned(),
-            }
+            BuildToRequest::of(&module.lookup.places[awaited.at], items, queue)
         };
         let to_improve = selection.to_improve.iter();
         let to_improve = to_improve.filter(|place| !place.is_requested);

@@ -19,12 +19,12 @@ use futures::stream::{self, StreamExt};
 use super::module::{Chosen, ModuleLookup};
 use super::rounds::Rounds;
 use crate::api::symbolicator::Completed;
-use crate::cache::{Item, ItemKey, Kind};
+use crate::cache::Kind;
 use crate::debuginfo::{FoundLines, source_addresses};
 use crate::flows::Error;
-use crate::flows::lookup::{CachePlace, ItemQuery, Lookup};
+use crate::flows::lookup::{CachePlace, Lookup};
 use crate::flows::opening::{LoadedCache, ReadError};
-use crate::ports::{Consistency, Fault};
+use crate::ports::Fault;
 use crate::symbolicate::{
     Plan, SourcesOutcome, Stats, WantedLine, add_source_context, add_sources, wanted_lines,
 };
@@ -34,21 +34,6 @@ const READS_IN_FLIGHT: usize = 16;
 
 /// The lines that are wanted of each module, by its index in the plan.
 type LinesByModule = BTreeMap<usize, Vec<WantedLine>>;
-
-/// Returns whether a symbol server may have sources of a module.
-fn may_serve_sources(place: &CachePlace) -> bool {
-    let sought = place.module.sought();
-    sought.is_some_and(|sought| sought.may_yield(Kind::Sources))
-}
-
-/// Returns the keys of the sources of a module on symbol servers. They are read in one round with
-/// the entries of the names.
-pub(super) fn entries_of_servers(places: &[CachePlace]) -> Vec<ItemKey> {
-    let servers = places.iter().filter(|place| may_serve_sources(place));
-    servers
-        .map(|place| place.module.entry(Kind::Sources))
-        .collect()
-}
 
 impl Rounds<'_> {
     /// Adds source lines to the frames of a response, and what is known about the sources to its
@@ -92,44 +77,24 @@ impl Rounds<'_> {
             let is_uploaded = module.is_of_uploads();
             let of_module =
                 module.lookup.places.iter().filter(|place| {
-                    place.is_uploads() || (!is_uploaded && may_serve_sources(place))
+                    place.is_uploads() || (!is_uploaded && place.may_serve_sources())
                 });
-            let of_module = of_module.map(|place| place.module.clone());
-            places.extend(of_module.map(|module| (*planned, CachePlace::of_sources(module))));
+            places.extend(of_module.map(|place| (*planned, place.of_sources())));
         }
-        let have_sources = self.have_sources(&places).await?;
-        let places = places.into_iter().zip(have_sources);
-        let places = places.filter_map(|(place, has_sources)| has_sources.then_some(place));
-        let lookup = |(planned, place)| {
+        let presences = self
+            .finder
+            .load_presences(places.iter().map(|(_, place)| place));
+        let presences = presences.await?;
+        let places = places.into_iter();
+        let places = places.filter(|(_, place)| presences.has_files(place));
+        let lookup = |(planned, place): (usize, CachePlace)| {
             let lookup = Lookup {
                 reads_all: self.request.options.dif_candidates,
-                ..Lookup::of(vec![place])
+                ..Lookup::of(vec![place.without_presence()])
             };
             ModuleLookup::new(planned, Kind::Sources, lookup)
         };
         Ok(places.map(lookup).collect())
-    }
-
-    /// Returns of each place whether it may have sources.
-    async fn have_sources(&self, places: &[(usize, CachePlace)]) -> Result<Vec<bool>, Fault> {
-        let uploads = places.iter().filter(|(_, place)| place.is_uploads());
-        let presences = uploads.map(|(_, place)| place.query(&place.module.presence()));
-        let presences: Vec<ItemQuery> = presences.collect();
-        let loaded = self.finder.load_items(&presences, Consistency::Strong);
-        let mut loaded = loaded.await?.into_iter();
-        let mut has_sources = |place: &CachePlace| {
-            let stored = match place.is_uploads() {
-                true => loaded.next().flatten(),
-                false => return true,
-            };
-            match stored.as_deref().map(|stored| &stored.item) {
-                Some(Item::Presence(presence)) => presence.has_sources,
-                // A newer build wrote it.
-                Some(_) => true,
-                None => false,
-            }
-        };
-        Ok(places.iter().map(|(_, place)| has_sources(place)).collect())
     }
 
     /// Reads the lines from the sources that were found.

@@ -76,6 +76,9 @@ pub struct Selection<'a> {
     pub best: Option<SelectedState<'a>>,
     /// The places to wait for. A build must be requested where none is pending.
     pub waits_for: Vec<Awaited>,
+    /// The places that could provide a better state than the best one, if the reader cannot wait
+    /// for them. A build must be requested where none is pending, for the readers that follow.
+    pub not_awaited: Vec<Awaited>,
     /// Places with a usable state that a build would renew or improve. No reader waits for them.
     pub to_improve: Vec<Awaited>,
     /// Why there is no state, if there is none and nothing is awaited.
@@ -127,6 +130,7 @@ pub fn select<'a>(places: &[PlaceState<'a>], criteria: &Criteria<'_>) -> Selecti
     let mut selection = Selection {
         best: None,
         waits_for: Vec::new(),
+        not_awaited: Vec::new(),
         to_improve: Vec::new(),
         missing: Missing::not_found(),
         retry_at: None,
@@ -160,6 +164,9 @@ pub fn select<'a>(places: &[PlaceState<'a>], criteria: &Criteria<'_>) -> Selecti
             Contribution::Nothing => {}
         }
     }
+    if !criteria.may_wait {
+        selection.stop_waiting(places, criteria);
+    }
     selection.drop_needless(places, criteria);
     selection
 }
@@ -169,6 +176,18 @@ impl Selection<'_> {
     fn note_missing(&mut self, missing: Missing) {
         if self.missing.cause == Cause::NotFound {
             self.missing = missing;
+        }
+    }
+
+    /// Uses the best state, if there is one, without waiting for a better one.
+    fn stop_waiting(&mut self, places: &[PlaceState<'_>], criteria: &Criteria<'_>) {
+        if let Some(best) = self.best {
+            let mut awaited = std::mem::take(&mut self.waits_for);
+            awaited.retain(|awaited| {
+                let place = &places[awaited.at];
+                place.circuit.is_none() && criteria.could_beat(best, *awaited, place.is_uploads)
+            });
+            self.not_awaited = awaited;
         }
     }
 
@@ -211,7 +230,7 @@ impl Selection<'_> {
         };
         let could_beat =
             |awaited: &Awaited| criteria.could_beat(best, *awaited, places[awaited.at].is_uploads);
-        !criteria.may_wait || !self.waits_for.iter().any(could_beat)
+        !self.waits_for.iter().any(could_beat)
     }
 }
 
@@ -418,6 +437,7 @@ mod tests {
             text
         };
         let awaited = list(&selection.waits_for, "build", "await");
+        let later = list(&selection.not_awaited, "then build", "building");
         let improved = list(&selection.to_improve, "renew", "renewing");
         let decided = match (selection.best, &*selection.waits_for) {
             (Some(best), []) => format!("use {}", names[best.at]),
@@ -425,7 +445,7 @@ mod tests {
             (None, []) => format!("{:?}", selection.missing.cause),
             (None, _) => "wait".to_owned(),
         };
-        format!("{decided}{awaited}{improved}")
+        format!("{decided}{awaited}{later}{improved}")
     }
 
     #[test]

@@ -213,21 +213,20 @@ fn with_extension(path: &str, extension: &str) -> String {
 
 /// Returns the paths of source bundles: beside the debug file, and beside a Breakpad file.
 fn native_source_bundles(module: &ObjectId) -> Vec<String> {
+    let replacing = |path: String| with_extension(&path, SOURCE_BUNDLE);
+    let appended = |path: String| format!("{path}{SOURCE_BUNDLE}");
     let beside = match module.object_type {
-        ObjectType::Pe => windows(FileType::Pdb, module, Spelling::AsGiven),
-        ObjectType::PeDotnet => windows(FileType::PortablePdb, module, Spelling::AsGiven),
-        ObjectType::Macho => split_uuid(module).map(|path| format!("{path}{SOURCE_BUNDLE}")),
+        ObjectType::Pe => windows(FileType::Pdb, module, Spelling::AsGiven).map(replacing),
+        ObjectType::PeDotnet => {
+            windows(FileType::PortablePdb, module, Spelling::AsGiven).map(replacing)
+        }
+        ObjectType::Macho => split_uuid(module).map(appended),
         ObjectType::Elf | ObjectType::Wasm => {
-            let path = module.code_id.as_ref().and_then(split_id);
-            path.map(|path| format!("{path}{SOURCE_BUNDLE}"))
+            let id = module.code_id.as_ref();
+            id.and_then(split_id).map(appended)
         }
         ObjectType::Unknown => None,
     };
-    let is_windows = matches!(module.object_type, ObjectType::Pe | ObjectType::PeDotnet);
-    let beside = beside.map(|path| match is_windows {
-        true => with_extension(&path, SOURCE_BUNDLE),
-        false => path,
-    });
     let breakpad = native(FileType::Breakpad, module);
     let breakpad = breakpad.map(|path| {
         let stem = path.strip_suffix(".sym").unwrap_or(&path);

@@ -13,6 +13,7 @@
 mod address;
 mod adjust;
 mod advise;
+mod candidates;
 mod cpp_constraints;
 mod demangle;
 mod frame;

@@ -10,6 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use super::candidates::add_candidate;
 use super::text::escaped_bytes;
 use super::{Plan, Stats};
 use crate::api::limits;
@@ -142,24 +143,20 @@ pub fn add_sources(completed: &mut Completed, plan: &Plan, sources: &[SourcesOut
             if module.debug_detail.is_none() {
                 module.debug_detail = outcome.lacks.map(str::to_owned);
             }
-            let reports = outcome.candidates.iter().map(CandidateReport::from);
-            reports.for_each(|report| merge(&mut module.candidates, report));
+            for candidate in outcome.candidates.iter().map(CandidateReport::from) {
+                add_candidate(&mut module.candidates, candidate, merge_features);
+            }
         }
     }
 }
 
-/// Adds a candidate, or merges it with the one at the same location.
-fn merge(candidates: &mut Vec<CandidateReport>, report: CandidateReport) {
-    let place = |report: &CandidateReport| (report.source.clone(), report.location.clone());
-    match candidates.binary_search_by_key(&place(&report), place) {
-        Err(at) => candidates.insert(at, report),
-        Ok(at) => {
-            if let DownloadStatus::Ok { features } = &report.download {
-                match &mut candidates[at].download {
-                    DownloadStatus::Ok { features: known } => known.merge(features),
-                    other => *other = report.download,
-                }
-            }
+/// Merges the features of a candidate with those that are known of it.
+fn merge_features(known: &mut CandidateReport, candidate: CandidateReport) {
+    match (&mut known.download, candidate.download) {
+        (DownloadStatus::Ok { features: known }, DownloadStatus::Ok { features }) => {
+            known.merge(&features);
         }
+        (known, found @ DownloadStatus::Ok { .. }) => *known = found,
+        (_, _) => {}
     }
 }

@@ -1,5 +1,6 @@
 //! How the modules of a minidump were unwound, in the response.
 
+use super::candidates::add_candidate;
 use super::outcome::{Considered, module_status};
 use crate::api::crash::ModuleUnwinding;
 use crate::api::symbolicator::{CandidateReport, CompletedModule, ModuleStatus};
@@ -20,7 +21,11 @@ pub fn add_unwinding(
         module.unwind_status = Some(status.unwrap_or(ModuleStatus::Found));
         module.features.merge(&unwinding.features);
         if with_candidates {
-            merge_candidates(&mut module.candidates, candidates(unwinding));
+            for candidate in candidates(unwinding) {
+                add_candidate(&mut module.candidates, candidate, |known, candidate| {
+                    known.unwind = candidate.unwind;
+                });
+            }
         }
     }
 }
@@ -37,19 +42,6 @@ fn candidates(unwinding: &ModuleUnwinding) -> Vec<CandidateReport> {
         candidate.unwind = candidate.debug.take();
     }
     candidates
-}
-
-/// Adds candidates to those of the same module, which are sorted by source and location.
-fn merge_candidates(known: &mut Vec<CandidateReport>, more: Vec<CandidateReport>) {
-    for candidate in more {
-        let of = |known: &CandidateReport| {
-            (&known.source, &known.location).cmp(&(&candidate.source, &candidate.location))
-        };
-        match known.binary_search_by(of) {
-            Ok(at) => known[at].unwind = candidate.unwind,
-            Err(at) => known.insert(at, candidate),
-        }
-    }
 }
 
 #[cfg(test)]

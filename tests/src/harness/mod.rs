@@ -23,4 +23,4 @@ pub use fixtures::{
 };
 pub use minidumps::{MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread};
 pub use requests::{Crash, function_names, in_module, of_fixture, sample_crash};
-pub use world::{Delivery, World};
+pub use world::{Delivery, World, test_settings};

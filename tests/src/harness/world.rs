@@ -73,6 +73,18 @@ pub struct World {
     drawn: Arc<AtomicU64>,
 }
 
+/// Returns settings with sizes that a test can reach, and no rate limit for the pruner.
+pub fn test_settings() -> Settings {
+    Settings {
+        dif_max_bytes: 1 << 30,
+        scratch_bytes: 256 << 20,
+        parser_memory_bytes: 2 << 30,
+        sweep_read_units: 0,
+        memory_cache_bytes: 64 << 20,
+        ..Settings::default()
+    }
+}
+
 fn memory(settings: &Settings) -> Memory {
     Memory::new(
         settings.memory_cache_bytes,
@@ -107,15 +119,7 @@ impl World {
 
     /// Returns a world with other settings.
     pub fn with(change: impl FnOnce(&mut Settings)) -> Self {
-        // Sizes that a test can reach, and no rate limit for the pruner.
-        let mut settings = Settings {
-            dif_max_bytes: 1 << 30,
-            scratch_bytes: 256 << 20,
-            parser_memory_bytes: 2 << 30,
-            sweep_read_units: 0,
-            memory_cache_bytes: 64 << 20,
-            ..Settings::default()
-        };
+        let mut settings = test_settings();
         change(&mut settings);
         let (records, caches) = (Arc::new(MemoryRecords::new()), Arc::new(MemoryBlobs::new()));
         let servers = Arc::new(MemoryServers::new());

@@ -7,6 +7,7 @@ use std::fmt;
 
 use symdepot::cache::{Capabilities, Decision, Entry, decide};
 use symdepot::domain::{Cause, Timestamp};
+use symdepot::ports::Consistency;
 
 use super::gate::{Call, Fate};
 use super::stores::states;
@@ -80,7 +81,7 @@ impl Coverage {
             Fate::Throttled => "fate: throttled",
             Fate::Repeated => "fate: repeated",
             Fate::Silent(..) => "fate: silent",
-            Fate::Stale(_) if call == Call::LoadEventually => "fate: stale",
+            Fate::Stale(_) if call == Call::Load(Consistency::Eventual) => "fate: stale",
             Fate::ParserKilled => "fate: parser killed",
             Fate::Succeeds | Fate::Late(_) | Fate::Stale(_) => return,
         };

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use symdepot::ports::Consistency;
+
 use super::Plan;
 use super::chance::Chance;
 use super::gate::{Call, Fate};
@@ -153,7 +155,7 @@ impl Faults {
         if !call.is_remote() {
             return Fate::Succeeds;
         }
-        if call == Call::LoadEventually && chance.happens(rates.stale) {
+        if call == Call::Load(Consistency::Eventual) && chance.happens(rates.stale) {
             return Fate::Stale(chance.seconds(0.01, 2.0));
         }
         if chance.happens(rates.late) {

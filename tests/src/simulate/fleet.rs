@@ -28,6 +28,7 @@ use super::stores::{Stores, Writer};
 use super::truth::Truth;
 use super::workload::{self, Action, File};
 use super::{EPOCH, Moment, Plan, describe};
+use crate::harness::test_settings;
 
 /// The time limits of the functions, as in the template.
 const SYMBOLICATE_TIME: Duration = Duration::from_secs(29);
@@ -147,14 +148,7 @@ pub(super) struct Fleet {
 
 impl Fleet {
     pub(super) fn new(plan: Plan, stores: Arc<Stores>) -> Self {
-        let mut settings = Settings {
-            dif_max_bytes: 1 << 30,
-            scratch_bytes: 256 << 20,
-            parser_memory_bytes: 2 << 30,
-            sweep_read_units: 0,
-            memory_cache_bytes: 64 << 20,
-            ..Settings::default()
-        };
+        let mut settings = test_settings();
         settings.policy.derived_max_unused = plan.max_unused;
         let mut fleet = Self {
             schedule: Chance::of(plan.schedule, 2),
@@ -777,7 +771,7 @@ impl Fleet {
         }
         match done {
             Done::Message(id, Ok(())) => {
-                self.note(&format!("{name} is done with message {id}"));
+                self.note(&format!("{name} completes message {id}"));
                 self.messages.remove(&id);
             }
             Done::Message(id, Err(error)) => {

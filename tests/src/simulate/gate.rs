@@ -1,50 +1,24 @@
 //! The gate of an instance: each call to a port waits here until the scheduler lets it pass.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use symdepot::adapters::faulty::Operation;
+use symdepot::ports::Consistency;
+
 use super::Moment;
 
-/// A call to a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// What waits at the gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
-    /// An eventually consistent read of items.
-    LoadEventually,
-    /// A strongly consistent read of items.
-    LoadStrongly,
-    /// A read of a partition.
-    Query,
-    /// A conditional write of an item.
-    Replace,
-    /// A conditional removal of an item.
-    Remove,
-    /// A page of a scan.
-    Page,
-    /// A read of a blob.
-    GetBlob,
-    /// A write of a blob.
-    CreateBlob,
-    /// A removal of blobs.
-    DeleteBlobs,
-    /// A listing of blobs.
-    ListBlobs,
-    /// The signing of a URL, which is local.
-    PresignBlob,
-    /// A read of the etag of an upload.
-    StatDif,
-    /// A read of an upload.
-    ReadDif,
-    /// A listing of the uploads.
-    ListDifs,
-    /// Sending messages.
-    Send,
-    /// Sending a message that reconciles a key.
-    Reconcile,
-    /// A change of the visibility of a message.
-    RetryLater,
+    /// A read of items, with this consistency.
+    Load(Consistency),
+    /// Another call to a store or a queue.
+    Port(Operation),
     /// The inspection of a DIF by a parser.
     Inspect,
     /// The derivation of caches by a parser.
@@ -56,24 +30,27 @@ pub(super) enum Call {
 impl Call {
     /// Returns whether the call goes to a store or a queue, which may fail for a moment.
     pub(super) fn is_remote(self) -> bool {
-        !matches!(
-            self,
-            Self::PresignBlob | Self::Inspect | Self::Derive | Self::Response
-        )
+        match self {
+            // The signing of a URL is local.
+            Self::Port(operation) => operation != Operation::PresignBlob,
+            Self::Load(_) => true,
+            Self::Inspect | Self::Derive | Self::Response => false,
+        }
     }
 
     /// Returns whether the call changes something.
     pub(super) fn writes(self) -> bool {
-        matches!(
-            self,
-            Self::Replace
-                | Self::Remove
-                | Self::CreateBlob
-                | Self::DeleteBlobs
-                | Self::Send
-                | Self::Reconcile
-                | Self::RetryLater
-        )
+        matches!(self, Self::Port(operation) if operation.writes())
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Load(consistency) => write!(formatter, "Load({consistency:?})"),
+            Self::Port(operation) => write!(formatter, "{operation:?}"),
+            Self::Inspect | Self::Derive | Self::Response => write!(formatter, "{self:?}"),
+        }
     }
 }
 

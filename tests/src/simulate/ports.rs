@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::FutureExt;
+use symdepot::adapters::faulty::Operation;
 use symdepot::adapters::parser::InProcessDeriver;
 use symdepot::cache::{DeriveJob, Derived, ItemKey, Revision, Stored, Transcoding};
 use symdepot::domain::{Cause, Inspection, Location, Missing, Written};
@@ -20,7 +20,7 @@ use symdepot::ports::{
 use super::Moment;
 use super::describe;
 use super::gate::{Call, Fate, Gate};
-use super::stores::{Stores, Writer};
+use super::stores::{Stores, Writer, ready_now};
 use super::workload::KILLER;
 
 /// The ports of one instance.
@@ -31,12 +31,6 @@ pub(super) struct Ports {
     /// Who calls, as the stores record it.
     writer: Arc<Mutex<Writer>>,
     deriver: InProcessDeriver,
-}
-
-/// Waits for a call of a memory adapter, which never waits.
-fn at_once<T>(call: impl Future<Output = T>) -> T {
-    call.now_or_never()
-        .unwrap_or_else(|| unreachable!("memory adapters do not wait"))
 }
 
 impl Ports {
@@ -70,12 +64,12 @@ impl Ports {
     ) -> Result<T, E> {
         let fate = self.gate.pass(call, Moment::ZERO).await;
         let fault = |detail: &str| {
-            let fault = Fault::new(FaultKind::Transient, format!("{call:?}, simulated"));
+            let fault = Fault::new(FaultKind::Transient, format!("{call}, simulated"));
             E::from(fault.caused_by(detail.to_owned()))
         };
         let note = |answer: &str| {
             let name = self.writer().instance;
-            let what = format!("{call:?} {}", subject());
+            let what = format!("{call} {}", subject());
             let line = match fate {
                 Fate::Succeeds => format!("{name}: {what} -> {answer}"),
                 _ => format!("{name}: {what} [{fate:?}] -> {answer}"),
@@ -138,13 +132,9 @@ impl RecordStore for Ports {
         keys: &[ItemKey],
         consistency: Consistency,
     ) -> Result<Vec<Option<Stored>>, Fault> {
-        let call = match consistency {
-            Consistency::Strong => Call::LoadStrongly,
-            Consistency::Eventual => Call::LoadEventually,
-        };
         let stores = &self.stores;
         self.call(
-            call,
+            Call::Load(consistency),
             || stores.ledger().labels.keys(keys),
             |age| {
                 let loaded = stores.load(keys, age);
@@ -161,9 +151,9 @@ impl RecordStore for Ports {
     async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, Fault> {
         let stores = &self.stores;
         self.call(
-            Call::Query,
+            Call::Port(Operation::Query),
             || stores.ledger().labels.partition(partition),
-            |_| at_once(stores.records.query(partition)),
+            |_| ready_now(stores.records.query(partition)),
             |found| count(found),
         )
         .await
@@ -177,7 +167,7 @@ impl RecordStore for Ports {
     ) -> Result<Replaced, Fault> {
         let stores = &self.stores;
         self.call(
-            Call::Replace,
+            Call::Port(Operation::Replace),
             || {
                 let key = stores.ledger().labels.key(key);
                 format!("{key} ({})", describe::item(&next.item))
@@ -194,7 +184,7 @@ impl RecordStore for Ports {
     async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, Fault> {
         let stores = &self.stores;
         self.call(
-            Call::Remove,
+            Call::Port(Operation::Remove),
             || stores.ledger().labels.key(key),
             |_| stores.remove(key, expected),
             |removed| match removed {
@@ -208,9 +198,9 @@ impl RecordStore for Ports {
     async fn page(&self, segment: Segment, after: Option<&Cursor>) -> Result<Page, Fault> {
         let stores = &self.stores;
         self.call(
-            Call::Page,
+            Call::Port(Operation::Page),
             || format!("{segment:?}"),
-            |_| at_once(stores.records.page(segment, after)),
+            |_| ready_now(stores.records.page(segment, after)),
             |page| count(&page.items),
         )
         .await
@@ -222,9 +212,9 @@ impl BlobStore for Ports {
     async fn get(&self, path: &str, range: Option<Range<u64>>) -> Result<Option<Bytes>, Fault> {
         let stores = &self.stores;
         self.call(
-            Call::GetBlob,
+            Call::Port(Operation::GetBlob),
             || describe::path(path),
-            |_| at_once(stores.caches.get(path, range.clone())),
+            |_| ready_now(stores.caches.get(path, range.clone())),
             |found| {
                 let bytes = found.as_ref().map(Bytes::len);
                 bytes.map_or("absent".to_owned(), |bytes| format!("{bytes} bytes"))
@@ -236,7 +226,7 @@ impl BlobStore for Ports {
     async fn create(&self, path: &str, body: Bytes) -> Result<Created, Fault> {
         let stores = &self.stores;
         self.call(
-            Call::CreateBlob,
+            Call::Port(Operation::CreateBlob),
             || describe::path(path),
             |_| stores.create(path, body.clone()),
             |created| format!("{created:?}"),
@@ -247,7 +237,7 @@ impl BlobStore for Ports {
     async fn delete_many(&self, paths: &[String]) -> Result<Vec<NotDeleted>, Fault> {
         let stores = &self.stores;
         self.call(
-            Call::DeleteBlobs,
+            Call::Port(Operation::DeleteBlobs),
             || {
                 let paths: Vec<_> = paths.iter().map(|path| describe::path(path)).collect();
                 paths.join(", ")
@@ -261,9 +251,9 @@ impl BlobStore for Ports {
     async fn list(&self, prefix: &str, after: Option<&str>) -> Result<BlobPage, Fault> {
         let stores = &self.stores;
         self.call(
-            Call::ListBlobs,
+            Call::Port(Operation::ListBlobs),
             || prefix.to_owned(),
-            |_| at_once(stores.caches.list(prefix, after)),
+            |_| ready_now(stores.caches.list(prefix, after)),
             |page| count(&page.blobs),
         )
         .await
@@ -277,9 +267,9 @@ impl BlobStore for Ports {
     ) -> Result<String, Fault> {
         let stores = &self.stores;
         self.call(
-            Call::PresignBlob,
+            Call::Port(Operation::PresignBlob),
             || describe::path(path),
-            |_| at_once(stores.caches.presign(path, lifetime, content_type)),
+            |_| ready_now(stores.caches.presign(path, lifetime, content_type)),
             |_| "done".to_owned(),
         )
         .await
@@ -291,9 +281,9 @@ impl DifReader for Ports {
     async fn stat(&self, location: &Location) -> Result<DifStat, DifError> {
         let stores = &self.stores;
         self.call(
-            Call::StatDif,
+            Call::Port(Operation::StatDif),
             || location.to_string(),
-            |_| at_once(stores.uploads.stat(location)),
+            |_| ready_now(stores.uploads.stat(location)),
             |stat| format!("etag {}", describe::short(&stat.etag)),
         )
         .await
@@ -307,9 +297,9 @@ impl DifReader for Ports {
     ) -> Result<Bytes, DifError> {
         let stores = &self.stores;
         self.call(
-            Call::ReadDif,
+            Call::Port(Operation::ReadDif),
             || format!("{location} etag {}", describe::short(etag)),
-            |_| at_once(stores.uploads.read(location, etag, range.clone())),
+            |_| ready_now(stores.uploads.read(location, etag, range.clone())),
             |bytes| format!("{} bytes", bytes.len()),
         )
         .await
@@ -321,9 +311,9 @@ impl DifListing for Ports {
     async fn list(&self, after: Option<&Location>) -> Result<DifPage, Fault> {
         let stores = &self.stores;
         self.call(
-            Call::ListDifs,
+            Call::Port(Operation::ListDifs),
             String::new,
-            |_| at_once(DifListing::list(&stores.uploads, after)),
+            |_| ready_now(DifListing::list(&stores.uploads, after)),
             |page| count(&page.difs),
         )
         .await
@@ -335,7 +325,7 @@ impl Queues for Ports {
     async fn send(&self, messages: &[QueueMessage], delay: Duration) -> Result<(), Fault> {
         let stores = &self.stores;
         self.call(
-            Call::Send,
+            Call::Port(Operation::Send),
             || {
                 let messages: Vec<_> = messages.iter().map(describe::message).collect();
                 format!("{} after {} s", messages.join(", "), delay.as_secs())
@@ -349,7 +339,7 @@ impl Queues for Ports {
     async fn reconcile(&self, message: &ReconcileMessage, delay: Duration) -> Result<(), Fault> {
         let stores = &self.stores;
         self.call(
-            Call::Reconcile,
+            Call::Port(Operation::Reconcile),
             || format!("{} after {} s", message.reconcile, delay.as_secs()),
             |_| stores.reconcile(message, delay),
             |()| "done".to_owned(),
@@ -360,9 +350,9 @@ impl Queues for Ports {
     async fn retry_later(&self, received: &Received, delay: Duration) -> Result<(), Fault> {
         let stores = &self.stores;
         self.call(
-            Call::RetryLater,
+            Call::Port(Operation::RetryLater),
             || format!("message {} after {} s", received.receipt, delay.as_secs()),
-            |_| at_once(stores.queues.retry_later(received, delay)),
+            |_| ready_now(stores.queues.retry_later(received, delay)),
             |()| "done".to_owned(),
         )
         .await
@@ -427,7 +417,7 @@ impl Ports {
         let name = self.writer().instance;
         self.stores
             .ledger()
-            .note(&format!("{name}: {call:?} [{fate:?}]"));
+            .note(&format!("{name}: {call} [{fate:?}]"));
         match fate {
             Fate::ParserKilled => {
                 let killed = Missing::new(Cause::Crashed, "the parser was killed, simulated");

@@ -371,7 +371,7 @@ impl Stores {
             }
             let lease = before.and_then(Entry::lease);
             if lease.is_none_or(|lease| lease.holder != writer.invocation) {
-                let held = lease.map_or("nobody", |lease| &lease.holder);
+                let held = lease.map_or("no lease", |lease| &lease.holder);
                 let detail = format!("{held} has the lease, {} publishes", writer.invocation);
                 failures.push(("2: only the holder of the lease publishes", detail));
             }
@@ -419,7 +419,7 @@ pub(super) fn states(entry: &Entry) -> impl Iterator<Item = &Ready> {
 }
 
 /// Waits for a call of a memory adapter, which never waits.
-fn ready_now<T>(call: impl Future<Output = T>) -> T {
+pub(super) fn ready_now<T>(call: impl Future<Output = T>) -> T {
     call.now_or_never()
         .unwrap_or_else(|| unreachable!("memory adapters do not wait"))
 }

@@ -7,6 +7,7 @@ use symdepot::adapters::faulty::{How, Operation};
 use symdepot::cache::{ItemKey, Kind, Revision, SweepItem, Token, UploadState};
 use symdepot::domain::Scope;
 use symdepot::flows::prune::{Pruner, Report};
+use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::ports::{BlobStore, RecordStore, Removed};
 use symdepot_tests::harness::{World, function_names, sample_crash};
 
@@ -73,6 +74,31 @@ async fn a_retired_entry_is_built_again_by_the_next_request() {
         function_names(&world.symbolicate(&sample_crash()).await).len(),
         13
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retired_entry_is_built_again_although_requests_cannot_wait_for_it() {
+    let world = World::new();
+    let acme: Scope = "acme".parse().unwrap();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    world.upload("acme/crash.debug", "elf/crash.debug").await;
+    for _ in 0..8 {
+        world.pass(DAY).await;
+        world.symbolicate(&sample_crash()).await;
+    }
+    world.prune().await.unwrap();
+    let own = || world.entry("acme", CRASH, Kind::SymCache);
+    assert!(own().is_none());
+    let answer = world.answer(&sample_crash(), &acme, Duration::ZERO).await;
+    // The global file serves this request, and `derive` builds the tenant's own.
+    let Ok(SymbolicateOutcome::Completed(completed, _)) = answer else {
+        panic!("not finished: {answer:?}");
+    };
+    assert_eq!(function_names(&completed).len(), 13);
+    assert!(own().is_some_and(|entry| entry.build_request().is_some()));
+    let answered = world.answer(&sample_crash(), &acme, Duration::ZERO).await;
+    assert!(matches!(answered, Ok(SymbolicateOutcome::Completed(..))));
+    assert_eq!(world.queues.drain().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -366,8 +366,8 @@ async fn a_damaged_blob_of_sources_costs_its_lines_and_is_made_again() {
     assert_eq!(function_names(&damaged).len(), 13);
     assert_eq!(lines_shown(&damaged), 0);
     world.settle().await;
-    let mended = world.another_instance().symbolicate(&sample_crash()).await;
-    assert!(lines_shown(&mended) > 0);
+    let repaired = world.another_instance().symbolicate(&sample_crash()).await;
+    assert!(lines_shown(&repaired) > 0);
     world.check();
 }
 

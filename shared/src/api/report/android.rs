@@ -20,11 +20,7 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
             offset: Some(found.offset),
             module: Some(module),
             function: found.function.map(str::to_owned),
-            place: Some(Place {
-                name: found.name,
-                line: line.range(),
-                in_json: false,
-            }),
+            place: Some(Place::in_text(found.name, line.range())),
             ..ReportFrame::default()
         });
     }

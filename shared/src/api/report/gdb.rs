@@ -43,11 +43,7 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
             address: Some(address),
             is_return: number != 0 && !is_interrupted,
             function: function.map(str::to_owned),
-            place: (!has_line).then(|| Place {
-                name,
-                line: line.range(),
-                in_json: false,
-            }),
+            place: (!has_line).then(|| Place::in_text(name, line.range())),
             ..ReportFrame::default()
         });
     }

@@ -33,11 +33,7 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
             module: Some(module),
             is_return: true,
             function: found.function.map(str::to_owned),
-            place: Some(Place {
-                name: found.name,
-                line: line.range(),
-                in_json: false,
-            }),
+            place: Some(Place::in_text(found.name, line.range())),
         });
     }
 }

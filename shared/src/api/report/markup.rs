@@ -92,11 +92,7 @@ fn frame(
         module: located.map(|(module, _)| module),
         is_return,
         function: None,
-        place: Some(Place {
-            name,
-            line: line.range(),
-            in_json: false,
-        }),
+        place: Some(Place::in_text(name, line.range())),
     });
 }
 

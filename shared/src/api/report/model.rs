@@ -153,6 +153,17 @@ pub struct Place {
     pub in_json: bool,
 }
 
+impl Place {
+    /// Returns the place of a name in a line of text.
+    pub fn in_text(name: Range<usize>, line: Range<usize>) -> Self {
+        Self {
+            name,
+            line,
+            in_json: false,
+        }
+    }
+}
+
 /// What a report lacks to look up the frames of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lack {

@@ -34,11 +34,7 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
             address: Some(found.address),
             is_return: true,
             function: (found.function != UNKNOWN).then(|| found.function.to_owned()),
-            place: Some(Place {
-                name: found.name,
-                line: line.range(),
-                in_json: false,
-            }),
+            place: Some(Place::in_text(found.name, line.range())),
             ..ReportFrame::default()
         });
     }

@@ -43,11 +43,7 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
             module: Some(module),
             is_return: false,
             function: (!is_nameless).then(|| name_of(found.function)),
-            place: (!has_line).then(|| Place {
-                name: found.name,
-                line: line.range(),
-                in_json: false,
-            }),
+            place: (!has_line).then(|| Place::in_text(found.name, line.range())),
         });
     }
 }

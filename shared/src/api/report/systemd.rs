@@ -47,11 +47,7 @@ pub(super) fn read_process(bytes: &[u8], ids: &mut Vec<(String, String)>, out: &
             module: Some(module),
             is_return: !is_top && !after_signal,
             function: (found.function != "n/a").then(|| found.function.to_owned()),
-            place: Some(Place {
-                name: found.name,
-                line: line.range(),
-                in_json: false,
-            }),
+            place: Some(Place::in_text(found.name, line.range())),
         });
     }
     end_of_process(ids, out);

@@ -56,8 +56,6 @@ pub(in crate::debuginfo) struct SourceCutter<I> {
     files: I,
     /// The chunks that were not cut yet, in the order of their addresses.
     waiting: Vec<(u32, String)>,
-    /// The chunks of the files that follow have at least this address; `None` if none follow.
-    next_address: Option<u32>,
     next_file: Option<SourceFile>,
 }
 
@@ -175,7 +173,6 @@ impl<I: Iterator<Item = SourceFile>> SourceCutter<I> {
         Self {
             files,
             waiting: Vec::new(),
-            next_address: next_file.as_ref().map(SourceFile::address),
             next_file,
         }
     }
@@ -189,7 +186,6 @@ impl<I: Iterator<Item = SourceFile>> SourceCutter<I> {
             self.waiting.extend(file.chunks());
             self.waiting.sort_by_key(|(address, _)| *address);
             self.next_file = self.files.next();
-            self.next_address = self.next_file.as_ref().map(SourceFile::address);
         }
     }
 
@@ -201,8 +197,9 @@ impl<I: Iterator<Item = SourceFile>> SourceCutter<I> {
             .iter()
             .map(|(_, json)| json.len())
             .sum();
-        last.is_some_and(|(last, _)| self.next_address.is_none_or(|next| *last < next))
-            && bytes >= SLICE_BYTES
+        // The chunks of the files that follow have at least the address of the next file.
+        let next = self.next_file.as_ref().map(SourceFile::address);
+        bytes >= SLICE_BYTES && last.is_some_and(|(last, _)| next.is_none_or(|next| *last < next))
     }
 
     /// Returns the number of waiting chunks that the next slice has. Chunks with the same address

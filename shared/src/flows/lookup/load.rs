@@ -169,7 +169,7 @@ impl CacheFinder<'_> {
         let selections = select_all(&Health::default());
         let mut servers: BTreeSet<&SourceKey> = BTreeSet::new();
         for (lookup, selection) in lookups.iter().zip(&selections) {
-            let unrequested = selection.to_improve.iter();
+            let unrequested = selection.not_awaited.iter().chain(&selection.to_improve);
             let unrequested = unrequested.filter(|place| !place.is_requested);
             let places = selection.waits_for.iter().chain(unrequested);
             let sources = places.map(|place| &lookup.places[place.at].module.source);

@@ -147,6 +147,7 @@ impl WalkRounds<'_> {
             if is_news || must_walk {
                 wanted = self.walk().await;
                 if wanted.is_empty() {
+                    self.request_better().await?;
                     return Ok(true);
                 }
                 // A walk may reach a module that no word of a stack points into.
@@ -186,6 +187,12 @@ impl WalkRounds<'_> {
             return Ok(());
         }
         self.keep().await?;
+        Ok(self.modules.finder.request_builds(to_request).await?)
+    }
+
+    /// Requests the builds that could make better caches than those that the complete walks used.
+    async fn request_better(&mut self) -> Result<(), Error> {
+        let to_request = self.modules.builds_of(self.walks.asked_for());
         Ok(self.modules.finder.request_builds(to_request).await?)
     }
 

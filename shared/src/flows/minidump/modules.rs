@@ -34,12 +34,14 @@ pub(super) struct WalkModules<'a> {
 struct WalkCache {
     lookup: Lookup,
     state: WalkCacheState,
+    /// The builds that could make it, or a better one, and that are not requested yet.
+    builds: Vec<BuildToRequest>,
     candidates: Vec<Candidate>,
 }
 
 enum WalkCacheState {
-    /// A build could make it. Those that are not requested yet are listed.
-    Undecided(Vec<BuildToRequest>),
+    /// A build could make it.
+    Undecided,
     Ready {
         ready: Box<Ready>,
         source: SourceKey,
@@ -82,7 +84,8 @@ impl<'a> WalkModules<'a> {
                     reads_all: self.reads_all,
                     ..Lookup::of(self.places(module, kind))
                 },
-                state: WalkCacheState::Undecided(Vec::new()),
+                state: WalkCacheState::Undecided,
+                builds: Vec::new(),
                 candidates: Vec::new(),
             });
             self.known.insert(module, caches);
@@ -165,11 +168,9 @@ impl<'a> WalkModules<'a> {
         let mut to_request = Vec::new();
         for (_, caches) in self.known.iter_mut().filter(|(at, _)| modules.contains(at)) {
             for cache in caches {
-                if let WalkCacheState::Undecided(builds) = &mut cache.state {
-                    let most = self.requests_left.min(builds.len());
-                    self.requests_left -= most;
-                    to_request.extend(builds.drain(..most));
-                }
+                let most = self.requests_left.min(cache.builds.len());
+                self.requests_left -= most;
+                to_request.extend(cache.builds.drain(..most));
             }
         }
         to_request
@@ -192,7 +193,7 @@ impl<'a> WalkModules<'a> {
                 candidates,
                 used: None,
             },
-            WalkCacheState::Undecided(_) => return None,
+            WalkCacheState::Undecided => return None,
         })
     }
 }
@@ -222,13 +223,13 @@ impl Serves {
 
 impl WalkCache {
     fn is_decided(&self) -> bool {
-        !matches!(self.state, WalkCacheState::Undecided(_))
+        !matches!(self.state, WalkCacheState::Undecided)
     }
 
     fn ready(&self, serves: Serves) -> Option<&Ready> {
         match &self.state {
             WalkCacheState::Ready { ready, .. } => Some(&**ready),
-            WalkCacheState::Undecided(_) | WalkCacheState::Missing(_) => None,
+            WalkCacheState::Undecided | WalkCacheState::Missing(_) => None,
         }
         .filter(|ready| serves.is_served_by(ready))
     }
@@ -238,13 +239,14 @@ impl WalkCache {
         if self.lookup.reads_all {
             self.candidates = self.lookup.candidates(items);
         }
+        let wanted = selection.waits_for.iter().chain(&selection.not_awaited);
+        let unrequested = wanted.filter(|place| !place.is_requested);
+        let builds = unrequested.map(|awaited| {
+            BuildToRequest::of(&self.lookup.places[awaited.at], items, Queue::Eager)
+        });
+        self.builds = builds.collect();
         if !selection.waits_for.is_empty() {
-            let unrequested = selection.waits_for.iter();
-            let unrequested = unrequested.filter(|place| !place.is_requested);
-            let builds = unrequested.map(|awaited| {
-                BuildToRequest::of(&self.lookup.places[awaited.at], items, Queue::Eager)
-            });
-            self.state = WalkCacheState::Undecided(builds.collect());
+            self.state = WalkCacheState::Undecided;
             return false;
         }
         self.state = match selection.best {

@@ -289,10 +289,15 @@ impl Actions {
         let build = |awaited: &Awaited, queue| {
             BuildToRequest::of(&module.lookup.places[awaited.at], items, queue)
         };
-        let to_improve = selection.to_improve.iter();
-        let to_improve = to_improve.filter(|place| !place.is_requested);
-        self.to_improve
-            .extend(to_improve.map(|place| build(place, Queue::Refresh)));
+        let without_waiting = [
+            (&selection.not_awaited, Queue::Eager),
+            (&selection.to_improve, Queue::Refresh),
+        ];
+        for (places, queue) in without_waiting {
+            let unrequested = places.iter().filter(|place| !place.is_requested);
+            self.to_improve
+                .extend(unrequested.map(|place| build(place, queue)));
+        }
         if !selection.waits_for.is_empty() {
             let (pending, unrequested): (Vec<_>, Vec<_>) = selection
                 .waits_for

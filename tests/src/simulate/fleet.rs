@@ -851,10 +851,28 @@ impl Fleet {
             let settled_within = self.settled_within().filter(|_| waits);
             let changed_at = self.truth.changed_at(*module);
             let is_settled = settled_within.is_some_and(|time| changed_at + time < began);
-            if asked.is_final || is_settled {
+            if asked.is_final || (is_settled && !self.is_build_delayed(*module)) {
                 self.compare(scope, *module, function.as_deref());
             }
         }
+    }
+
+    /// Returns whether a message that requests a build of a module is not delivered yet. A client
+    /// that waits less than the delay gets what there is.
+    fn is_build_delayed(&self, module: usize) -> bool {
+        let label = format!("m{module}");
+        let mut delayed = self
+            .messages
+            .values()
+            .filter(|message| message.receives == 0);
+        delayed.any(|message| match &message.body {
+            Body::Build(build) => {
+                let further = build.further.iter().map(|further| &further.module);
+                let mut modules = further.chain([&build.module.id]);
+                modules.any(|id| workload::label(id) == label)
+            }
+            Body::Event(_) | Body::Reconcile(_) => false,
+        })
     }
 
     /// Returns the time after a change within which each response is that of the reference.

@@ -105,6 +105,17 @@ mod tests {
     }
 
     #[test]
+    fn a_value_is_hexadecimal_or_decimal_text_or_a_number() {
+        for json in [r#""0x1000""#, r#""0X1000""#, r#""4096""#, "4096"] {
+            assert_eq!(
+                serde_json::from_str::<Hex>(json).unwrap(),
+                Hex(4096),
+                "{json}"
+            );
+        }
+    }
+
+    #[test]
     fn the_largest_number_survives_the_round_trip() {
         let largest = Hex(u64::MAX);
         let json = serde_json::to_string(&largest).unwrap();

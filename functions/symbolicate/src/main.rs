@@ -9,6 +9,7 @@ mod failure;
 mod handler;
 mod ms_symcache;
 mod routes;
+mod uploads;
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use axum::routing::{MethodRouter, get, post};
 use symdepot::flows::symbolicate::Symbolicator;
 
 use crate::failure::Failure;
-use crate::{crash_files, handler, ms_symcache};
+use crate::{crash_files, handler, ms_symcache, uploads};
 
 /// A route.
 struct Route {
@@ -18,7 +18,7 @@ struct Route {
     method: fn() -> MethodRouter<Arc<Symbolicator>>,
 }
 
-const ROUTES: [Route; 10] = [
+const ROUTES: [Route; 11] = [
     Route {
         path: "/symbolicate",
         examples: &["POST /symbolicate"],
@@ -38,6 +38,11 @@ const ROUTES: [Route; 10] = [
         path: "/requests/{id}",
         examples: &["GET /requests/{id}"],
         method: || get(handler::continue_request),
+    },
+    Route {
+        path: "/uploads",
+        examples: &["POST /uploads"],
+        method: || post(uploads::request_uploads),
     },
     Route {
         path: "/explain",

@@ -37,6 +37,8 @@ pub(crate) struct ServiceArguments {
 pub(crate) enum Command {
     /// Symbolicates a crash report: its format is recognised
     Symbolicate(SymbolicateArguments),
+    /// Sends debug files that the service does not have
+    Upload(UploadArguments),
     /// Shows the ids, contents and problems of debug files, as the service reads them
     Check(CheckArguments),
     /// Prints the paths of the files that have an id
@@ -122,6 +124,28 @@ pub(crate) struct CheckArguments {
     /// What every object must have (separated by commas)
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) require: Vec<Requirement>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UploadArguments {
+    /// Files, and folders to search for debug files
+    #[arg(required = true)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Show what would be sent, and why every other file would not; send nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Wait until requests use the files, or until it is clear that none will
+    #[arg(long, conflicts_with = "dry_run")]
+    pub(crate) wait: bool,
+    /// How long --wait waits, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    pub(crate) wait_seconds: u64,
+    /// List the skipped files
+    #[arg(long)]
+    pub(crate) verbose: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

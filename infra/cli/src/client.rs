@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use reqwest::{Method, StatusCode, redirect};
+use reqwest::{ClientBuilder, Method, StatusCode, redirect};
 use serde::de::DeserializeOwned;
 use symdepot::api::symbolicator::ErrorBody;
 use url::Url;
@@ -21,6 +21,20 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 const RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 
 const AGENT: &str = concat!("symdepot-cli/", env!("CARGO_PKG_VERSION"));
+
+/// Returns an HTTP client that follows no redirects.
+pub(crate) fn http_client(
+    change: impl FnOnce(ClientBuilder) -> ClientBuilder,
+) -> Result<reqwest::Client, CliError> {
+    // A process has one provider. An error means that an earlier call installed the same one.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = reqwest::Client::builder()
+        .user_agent(AGENT)
+        .connect_timeout(CONNECT_TIMEOUT)
+        .redirect(redirect::Policy::none());
+    let client = change(builder).build();
+    client.map_err(|error| CliError::Settings(chain(&error)))
+}
 
 /// A client of one service.
 #[derive(Debug)]
@@ -42,19 +56,8 @@ pub(crate) struct Answer {
 impl Client {
     /// Returns a client; fails if requests have to be signed and there are no credentials.
     pub(crate) async fn new(settings: &Settings) -> Result<Self, CliError> {
-        // A process has one provider. An error means that an earlier call installed the same one.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let url = settings.url.clone();
-        let http = reqwest::Client::builder()
-            .user_agent(AGENT)
-            .connect_timeout(CONNECT_TIMEOUT)
-            .timeout(REQUEST_TIMEOUT)
-            .redirect(redirect::Policy::none())
-            .build()
-            .map_err(|error| CliError::Connection {
-                url: url.to_string(),
-                cause: chain(&error),
-            })?;
+        let http = http_client(|builder| builder.timeout(REQUEST_TIMEOUT))?;
         let signer = Signer::of(&url).await?;
         Ok(Self { http, url, signer })
     }

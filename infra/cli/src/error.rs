@@ -51,6 +51,8 @@ pub(crate) enum CliError {
         status: u16,
         cause: String,
     },
+    #[error("{path} was not sent: {cause}", path = shown(path))]
+    NotSent { path: PathBuf, cause: String },
     #[error("no credentials for signing requests to {host}: {cause}")]
     Credentials { host: String, cause: String },
     #[error("the answer of {url} is not what this command expects: {cause}")]

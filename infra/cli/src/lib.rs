@@ -19,6 +19,7 @@ mod inspection;
 mod lists;
 mod settings;
 mod symbolicate;
+mod upload;
 mod view;
 
 use std::io::Write;
@@ -117,6 +118,7 @@ fn run(arguments: Arguments) -> Result<Output, CliError> {
     runtime.block_on(async {
         match command {
             Command::Symbolicate(command) => symbolicate::run(&settings, &command).await,
+            Command::Upload(command) => upload::run(&settings, &command).await,
             Command::Explain(command) => explain::run(&settings, &command).await,
             Command::Rollout(format) => {
                 lists::rollout(&Client::new(&settings).await?, format).await

@@ -39,6 +39,31 @@ async fn begin(client: &Client, key: &str) -> String {
     begun.upload_id().unwrap().to_owned()
 }
 
+/// Returns the keys of a listing of uploads, by pages of one.
+async fn listed_uploads(client: &Client, prefix: &str) -> Vec<(String, String)> {
+    let (mut listed, mut after) = (Vec::new(), (None, None));
+    loop {
+        let page = client
+            .list_multipart_uploads()
+            .bucket(UPLOADS)
+            .prefix(prefix)
+            .max_uploads(1)
+            .set_key_marker(after.0)
+            .set_upload_id_marker(after.1)
+            .send()
+            .await
+            .unwrap();
+        for upload in page.uploads() {
+            let (key, id) = (upload.key().unwrap(), upload.upload_id().unwrap());
+            listed.push((key.to_owned(), id.to_owned()));
+        }
+        if page.is_truncated() != Some(true) {
+            return listed;
+        }
+        after = (page.next_key_marker, page.next_upload_id_marker);
+    }
+}
+
 async fn upload(client: &Client, key: &str, id: &str, number: i32, body: Vec<u8>) -> CompletedPart {
     let body = ByteStream::from(body);
     let part = client
@@ -489,4 +514,58 @@ async fn an_object_of_many_files_is_read_whole_while_it_is_replaced() {
             "version {seed}"
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uploads_in_parts_and_their_parts_are_listed_in_pages() {
+    let s3 = S3::start().await;
+    let client = s3.client();
+    let mut begun = Vec::new();
+    for key in ["a/1", "a/1", "a/2", "b"] {
+        begun.push((key.to_owned(), begin(&client, key).await));
+    }
+    let mut expected = begun[..3].to_vec();
+    let mut listed = listed_uploads(&client, "a/").await;
+    // Uploads of one key that began in the same millisecond have no order.
+    expected.sort();
+    listed.sort();
+    assert_eq!(listed, expected);
+    assert_eq!(listed_uploads(&client, "a/1/").await, []);
+
+    let (key, id) = &begun[3];
+    for number in [7, 2, 10_000] {
+        upload(&client, key, id, number, vec![1; 10 + number as usize % 10]).await;
+    }
+    let page = |after: Option<&str>| {
+        let parts = client.list_parts().bucket(UPLOADS).key(key).upload_id(id);
+        parts
+            .max_parts(2)
+            .set_part_number_marker(after.map(str::to_owned))
+            .send()
+    };
+    let first = page(None).await.unwrap();
+    let numbers_and_sizes = |parts: &[aws_sdk_s3::types::Part]| -> Vec<_> {
+        let parts = parts.iter();
+        parts
+            .map(|part| (part.part_number().unwrap(), part.size().unwrap()))
+            .collect()
+    };
+    assert_eq!(numbers_and_sizes(first.parts()), [(2, 12), (7, 17)]);
+    assert_eq!(first.is_truncated(), Some(true));
+    let second = page(first.next_part_number_marker()).await.unwrap();
+    assert_eq!(numbers_and_sizes(second.parts()), [(10_000, 10)]);
+    assert_eq!(second.is_truncated(), Some(false));
+    let joined: Vec<CompletedPart> = first.parts()[..1]
+        .iter()
+        .map(|part| {
+            CompletedPart::builder()
+                .part_number(part.part_number().unwrap())
+                .e_tag(part.e_tag().unwrap())
+                .build()
+        })
+        .collect();
+    complete(&client, key, id, &joined).send().await.unwrap();
+    assert_eq!(listed_uploads(&client, "b").await, []);
+    let gone = page(None).await.unwrap_err();
+    assert_eq!(gone.code(), Some("NoSuchUpload"));
 }

@@ -36,7 +36,7 @@ pub struct ServiceLimits {
 
 impl ServiceInfo {
     /// The names of all features.
-    pub const FEATURES: [&str; 8] = [
+    pub const FEATURES: [&str; 9] = [
         "applecrashreport",
         "explain",
         "minidump",
@@ -44,6 +44,7 @@ impl ServiceInfo {
         "rollout",
         "source_lines",
         "symcache",
+        "uploads",
         "wanted",
     ];
 

@@ -8,3 +8,4 @@ pub mod limits;
 pub mod report;
 pub mod symbolicator;
 pub mod symcache_http;
+pub mod uploads;

@@ -41,6 +41,7 @@ pub mod symbolicate;
 mod symbolicator;
 pub mod unwinding;
 mod update;
+mod upload_requests;
 pub mod uploads;
 mod waiting;
 

@@ -6,7 +6,7 @@ use crate::flows::invocation::Invocation;
 use crate::flows::memory::Memory;
 use crate::flows::settings::Settings;
 use crate::flows::update::Update;
-use crate::ports::{BlobStore, Demangler, Queues, RecordStore};
+use crate::ports::{BlobStore, Demangler, Queues, RecordStore, UploadGate};
 
 /// Serves the requests of the HTTP API. Each module that handles a kind of request adds methods.
 #[derive(Clone, Debug)]
@@ -15,6 +15,8 @@ pub struct Symbolicator {
     pub records: Arc<dyn RecordStore>,
     /// The bucket of derived caches.
     pub caches: Arc<dyn BlobStore>,
+    /// Lets clients write to the uploads bucket.
+    pub uploads: Arc<dyn UploadGate>,
     /// The queues of builds.
     pub queues: Arc<dyn Queues>,
     /// Demangles names that must be demangled in isolation.

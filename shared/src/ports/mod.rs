@@ -12,6 +12,7 @@ mod queues;
 mod records;
 mod secrets;
 mod servers;
+mod uploads;
 
 pub use blobs::{BlobPage, BlobStore, BlobSummary, Created, MAX_DELETES, NotDeleted};
 pub use demangler::Demangler;
@@ -22,3 +23,4 @@ pub use queues::{Needs, QueueMessage, Queues, Received, ReconcileMessage, Reques
 pub use records::{Consistency, Cursor, Page, RecordStore, Removed, Replaced, Segment};
 pub use secrets::{SecretError, SecretName, SecretService, Secrets};
 pub use servers::{Concerns, FileQuery, IncomingDif, ListQuery, ServerFailure, SymbolServers};
+pub use uploads::{UploadGate, UploadInParts, UploadPart};

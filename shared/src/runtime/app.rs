@@ -71,6 +71,7 @@ impl App {
         Symbolicator {
             records: Arc::new(self.records()),
             caches: Arc::new(self.caches()),
+            uploads: Arc::new(self.uploads()),
             queues: Arc::new(self.queues()),
             demangler: Arc::new(ProcessDemangler::new(executable)),
             memory: Arc::new(Memory::new(

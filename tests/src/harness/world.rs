@@ -140,6 +140,7 @@ impl World {
             symbolicator: Symbolicator {
                 records: records.clone(),
                 caches: caches.clone(),
+                uploads: uploads.clone(),
                 queues: queues.clone(),
                 demangler: Arc::new(InProcessDemangler),
                 memory: Arc::new(memory(&settings)),
@@ -187,6 +188,7 @@ impl World {
         world.symbolicator = Symbolicator {
             records,
             caches,
+            uploads: self.uploads.clone(),
             queues,
             demangler: Arc::new(InProcessDemangler),
             memory: Arc::new(memory(&settings)),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use symdepot::adapters::demangler::InProcessDemangler;
-use symdepot::adapters::memory::{MemoryServers, SentMessage, SentReconcile};
+use symdepot::adapters::memory::{MemoryDifs, MemoryServers, SentMessage, SentReconcile};
 use symdepot::cache::{Entry, Item, UploadState};
 use symdepot::domain::{Cause, DifRef, Location, Sequencer};
 use symdepot::flows::build::Builder;
@@ -259,6 +259,8 @@ impl Fleet {
             Function::Symbolicate => Flows::Symbolicator(Symbolicator {
                 records: each.clone(),
                 caches: each.clone(),
+                // Clients of this workload write to the bucket themselves.
+                uploads: Arc::new(MemoryDifs::new()),
                 queues: each,
                 demangler: Arc::new(InProcessDemangler),
                 memory: Arc::new(Memory::new(

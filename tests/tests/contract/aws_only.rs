@@ -1,15 +1,17 @@
 //! Tests of what only the AWS adapters guarantee.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use sha2::{Digest, Sha256};
 use symdepot::adapters::aws::{DynamoRecords, S3Blobs, S3Difs, SqsQueues};
 use symdepot::cache::{ItemKey, Kind, ModuleKey, Queue, Token};
-use symdepot::domain::{Location, SourceKey};
+use symdepot::domain::{Location, SignedPut, SourceKey};
 use symdepot::ports::{
-    BlobStore, Consistency, DifError, DifReader, FaultKind, QueueMessage, Queues, RecordStore,
-    Segment,
+    BlobStore, Consistency, Created, DifError, DifReader, FaultKind, QueueMessage, Queues,
+    RecordStore, Segment, UploadGate, UploadInParts, UploadPart,
 };
 use symdepot_tests::contract::blobs::Blobs;
 use symdepot_tests::contract::{self};
@@ -41,6 +43,8 @@ macro_rules! on_aws {
 
 on_aws!(
     a_presigned_url_is_readable_without_credentials,
+    a_signed_request_creates_an_upload_of_its_size_once,
+    an_upload_in_parts_continues_where_it_stopped_and_is_joined_once,
     a_nonexistent_bucket_or_table_is_a_fault_and_not_an_absence,
     a_message_waits_in_its_queue,
     a_blob_is_listed_with_its_time_of_creation,
@@ -85,6 +89,76 @@ async fn a_presigned_url_is_readable_without_credentials(aws: Aws) {
             .kind(),
         FaultKind::Bug
     );
+}
+
+/// Sends a body as a client does, without credentials. Returns the status.
+async fn put(request: &SignedPut, body: Vec<u8>) -> u16 {
+    let mut sent = http_client().unwrap().put(&request.url);
+    for (name, value) in &request.headers {
+        sent = sent.header(name, value);
+    }
+    sent.body(body).send().await.unwrap().status().as_u16()
+}
+
+const SIGNED_FOR: Duration = Duration::from_secs(900);
+
+async fn a_signed_request_creates_an_upload_of_its_size_once(aws: Aws) {
+    let difs = S3Difs::new(aws.clients.s3.clone(), aws.create_bucket().await);
+    let location = Location::new("global/ä b+c.debug/ab12/0123456789abcdef");
+    let request = difs.sign_create(&location, 10, SIGNED_FOR).await.unwrap();
+    assert_eq!(request.headers["content-length"], "10");
+    assert_eq!(request.headers["if-none-match"], "*");
+    let mut other = request.clone();
+    other
+        .headers
+        .insert("content-length".to_owned(), "11".to_owned());
+    assert_eq!(put(&other, vec![1; 11]).await, 403);
+    let mut overwriting = request.clone();
+    overwriting.headers.remove("if-none-match");
+    assert_eq!(put(&overwriting, vec![1; 10]).await, 403);
+    assert_eq!(put(&request, vec![1; 10]).await, 200);
+    assert_eq!(difs.stat(&location).await.unwrap().size, 10);
+    assert_eq!(put(&request, vec![2; 10]).await, 412);
+    let etag = difs.stat(&location).await.unwrap().etag;
+    assert_eq!(*difs.read(&location, &etag, 0..10).await.unwrap(), [1; 10]);
+}
+
+async fn an_upload_in_parts_continues_where_it_stopped_and_is_joined_once(aws: Aws) {
+    let difs = S3Difs::new(aws.clients.s3.clone(), aws.create_bucket().await);
+    let location = Location::new("acme/a.debug/ab12/0123456789abcdef");
+    // An upload whose key begins in the same way.
+    let other = Location::new("acme/a.debug/ab12/0123456789abcdef0");
+    difs.begin_parts(&other).await.unwrap();
+    let begun = difs.begin_parts(&location).await.unwrap();
+    assert!(begun.stored.is_empty());
+    let bodies = [vec![1; 5 << 20], vec![2; 3]];
+    let parts = (1..).zip(&bodies).map(|(number, body)| UploadPart {
+        number,
+        bytes: body.len() as u64,
+        sha256: Sha256::digest(body).into(),
+    });
+    let parts: Vec<UploadPart> = parts.collect();
+    let sign = |part| difs.sign_part(&begun, part, SIGNED_FOR);
+    let first = sign(&parts[0]).await.unwrap();
+    // The store verifies what it receives.
+    assert_eq!(put(&first, vec![3; 5 << 20]).await, 400);
+    assert_eq!(put(&first, bodies[0].clone()).await, 200);
+    let again = difs.begin_parts(&location).await.unwrap();
+    assert_eq!(again.id, begun.id);
+    let stored = |upload: &UploadInParts| -> BTreeSet<UploadPart> {
+        upload.stored.keys().cloned().collect()
+    };
+    assert_eq!(stored(&again), BTreeSet::from([parts[0].clone()]));
+    let last = sign(&parts[1]).await.unwrap();
+    assert_eq!(put(&last, bodies[1].clone()).await, 200);
+    let whole = difs.begin_parts(&location).await.unwrap();
+    assert_eq!(stored(&whole), parts.iter().cloned().collect());
+    let joined = difs.join_parts(&whole, &parts).await.unwrap();
+    assert_eq!(joined, Created::New);
+    let size = difs.stat(&location).await.unwrap().size;
+    assert_eq!(size, (5 << 20) + 3);
+    let again = difs.join_parts(&whole, &parts).await.unwrap();
+    assert_eq!(again, Created::AlreadyThere);
 }
 
 async fn a_nonexistent_bucket_or_table_is_a_fault_and_not_an_absence(aws: Aws) {

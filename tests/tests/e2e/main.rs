@@ -10,6 +10,7 @@
 )]
 
 mod chaos;
+mod cli_uploads;
 mod copies;
 mod cost;
 mod crash;

@@ -29,6 +29,7 @@ mod sweeping;
 mod tables;
 mod unwinding;
 mod updates;
+mod upload_requests;
 mod uploads;
 
 /// The debug id of elf/crash, of its debug file, and of its Breakpad symbols.

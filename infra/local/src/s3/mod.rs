@@ -17,6 +17,7 @@ mod events;
 mod failure;
 mod listing;
 mod multipart;
+mod multipart_lists;
 mod multipart_rows;
 mod objects;
 mod pages;

@@ -64,7 +64,7 @@ pub(crate) fn require_upload(
     }
 }
 
-fn read_upload(row: &Row<'_>) -> Result<Upload, Failure> {
+pub(super) fn read_upload(row: &Row<'_>) -> Result<Upload, Failure> {
     let algorithm: Option<String> = row.get(3)?;
     let kind: String = row.get(4)?;
     Ok(Upload {
@@ -108,4 +108,4 @@ pub(super) fn forget_upload(
     objects::forget(transaction, files)
 }
 
-const UPLOAD_COLUMNS: &str = "id, key, started_ms, algorithm, kind, attributes";
+pub(super) const UPLOAD_COLUMNS: &str = "id, key, started_ms, algorithm, kind, attributes";

@@ -10,8 +10,9 @@ use s3s::dto::{
     CreateBucketOutput, CreateMultipartUploadInput, CreateMultipartUploadOutput, DeleteBucketInput,
     DeleteBucketOutput, DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput,
     DeleteObjectsOutput, GetObjectInput, GetObjectOutput, HeadBucketInput, HeadBucketOutput,
-    HeadObjectInput, HeadObjectOutput, ListBucketsInput, ListBucketsOutput, ListObjectsV2Input,
-    ListObjectsV2Output, PutObjectInput, PutObjectOutput, UploadPartCopyInput,
+    HeadObjectInput, HeadObjectOutput, ListBucketsInput, ListBucketsOutput,
+    ListMultipartUploadsInput, ListMultipartUploadsOutput, ListObjectsV2Input, ListObjectsV2Output,
+    ListPartsInput, ListPartsOutput, PutObjectInput, PutObjectOutput, UploadPartCopyInput,
     UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
 };
 use s3s::service::S3ServiceBuilder;
@@ -19,7 +20,7 @@ use s3s::{Body, S3, S3Request, S3Response, S3Result, s3_error};
 use tokio::net::TcpListener;
 
 use super::store::Store;
-use super::{buckets, multipart, pages, reading, writing};
+use super::{buckets, multipart, multipart_lists, pages, reading, writing};
 use crate::endpoint::{self, Broken};
 use crate::identity::{FUNCTION, LOCAL, Signer};
 use crate::latency::Traffic;
@@ -178,6 +179,20 @@ impl S3 for Store {
         request: S3Request<AbortMultipartUploadInput>,
     ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
         Ok(multipart::abort(self, request).await?)
+    }
+
+    async fn list_multipart_uploads(
+        &self,
+        request: S3Request<ListMultipartUploadsInput>,
+    ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
+        Ok(multipart_lists::uploads(self, request).await?)
+    }
+
+    async fn list_parts(
+        &self,
+        request: S3Request<ListPartsInput>,
+    ) -> S3Result<S3Response<ListPartsOutput>> {
+        Ok(multipart_lists::parts_of_upload(self, request).await?)
     }
 
     async fn list_objects_v2(

@@ -18,8 +18,8 @@ use crate::ports::{
 /// The DIFs in the uploads bucket. A location is a key.
 #[derive(Clone, Debug)]
 pub struct S3Difs {
-    client: Client,
-    bucket: String,
+    pub(super) client: Client,
+    pub(super) bucket: String,
 }
 
 impl S3Difs {
@@ -31,7 +31,7 @@ impl S3Difs {
         }
     }
 
-    fn context(&self, operation: &str, location: &Location) -> String {
+    pub(super) fn context(&self, operation: &str, location: &Location) -> String {
         format!("S3 {operation} of {location} in {}", self.bucket)
     }
 

@@ -18,6 +18,7 @@ mod queues;
 mod record_item;
 mod records;
 mod secrets;
+mod upload_gate;
 
 pub use blobs::S3Blobs;
 pub use clients::AwsClients;

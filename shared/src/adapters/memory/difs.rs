@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use sha2::{Digest, Sha256};
 
 use super::Calls;
 use super::blobs::etag;
-use crate::domain::{Cause, Location, Missing, Timestamp};
+use crate::domain::{Cause, Location, Missing, SignedPut, Timestamp};
 use crate::ports::{
-    DifError, DifListing, DifPage, DifReader, DifStat, Fault, FaultKind, ListedDif,
+    Created, DifError, DifListing, DifPage, DifReader, DifStat, Fault, FaultKind, ListedDif,
+    UploadGate, UploadInParts, UploadPart,
 };
 
 /// DIFs per page of a listing, as in S3.
@@ -27,6 +30,8 @@ pub struct MemoryDifs {
 #[derive(Debug, Default)]
 struct DifState {
     difs: BTreeMap<Location, StoredDif>,
+    /// The uploads in parts, each with its id and its parts by number.
+    in_parts: BTreeMap<Location, (String, BTreeMap<u32, Bytes>)>,
     now: Timestamp,
     calls: Calls,
 }
@@ -58,6 +63,13 @@ impl MemoryDifs {
             .difs
             .insert(location.clone(), StoredDif { body, modified_at });
         etag
+    }
+
+    /// Stores a part of an upload that was begun, as a client does by the request that was signed.
+    pub fn put_part(&self, location: &Location, number: u32, body: impl Into<Bytes>) {
+        if let Some((_, parts)) = self.lock().in_parts.get_mut(location) {
+            parts.insert(number, body.into());
+        }
     }
 
     /// Removes a DIF.
@@ -150,6 +162,82 @@ impl DifListing for MemoryDifs {
             difs,
             more: left.next().is_some(),
         })
+    }
+}
+
+#[async_trait]
+impl UploadGate for MemoryDifs {
+    async fn sign_create(
+        &self,
+        location: &Location,
+        bytes: u64,
+        lifetime: Duration,
+    ) -> Result<SignedPut, Fault> {
+        Ok(signed(format!("memory:{location}"), bytes, lifetime))
+    }
+
+    async fn begin_parts(&self, location: &Location) -> Result<UploadInParts, Fault> {
+        let mut state = self.lock();
+        state.calls.count("begin_parts");
+        let new_id = format!("upload {}", state.in_parts.len());
+        let begun = state.in_parts.entry(location.clone());
+        let (id, parts) = begun.or_insert_with(|| (new_id, BTreeMap::new()));
+        let stored = parts.iter().map(|(number, body)| {
+            let part = UploadPart {
+                number: *number,
+                bytes: body.len() as u64,
+                sha256: Sha256::digest(body).into(),
+            };
+            (part, etag(body))
+        });
+        Ok(UploadInParts {
+            location: location.clone(),
+            id: id.clone(),
+            stored: stored.collect(),
+        })
+    }
+
+    async fn sign_part(
+        &self,
+        upload: &UploadInParts,
+        part: &UploadPart,
+        lifetime: Duration,
+    ) -> Result<SignedPut, Fault> {
+        let UploadInParts { location, id, .. } = upload;
+        let url = format!("memory:{location}?{id}#{}", part.number);
+        Ok(signed(url, part.bytes, lifetime))
+    }
+
+    async fn join_parts(
+        &self,
+        upload: &UploadInParts,
+        joined: &[UploadPart],
+    ) -> Result<Created, Fault> {
+        let body = {
+            let mut state = self.lock();
+            state.calls.count("join_parts");
+            let parts = state.in_parts.remove(&upload.location);
+            if state.difs.contains_key(&upload.location) {
+                return Ok(Created::AlreadyThere);
+            }
+            let (_, parts) = parts.unwrap_or_default();
+            let joined = joined.iter();
+            let joined = joined.filter_map(|part| parts.get(&part.number));
+            joined.flatten().copied().collect::<Vec<u8>>()
+        };
+        self.put(&upload.location, body);
+        Ok(Created::New)
+    }
+}
+
+fn signed(url: String, bytes: u64, lifetime: Duration) -> SignedPut {
+    let headers = [
+        ("content-length", bytes.to_string()),
+        ("lifetime", lifetime.as_secs().to_string()),
+    ];
+    SignedPut {
+        url,
+        headers: headers.map(|(name, value)| (name.to_owned(), value)).into(),
     }
 }
 

@@ -1,0 +1,123 @@
+//! Which files are worth sending, and what identifies them.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+use symdepot::api::advice::Advice;
+use symdepot::api::uploads::FileToUpload;
+use symdepot::domain::{CompanionId, Inspection, Location, MsSymCacheName, ObjectMeta};
+
+use crate::inspection;
+
+/// A file to upload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    pub(crate) path: PathBuf,
+    /// Its name for the service.
+    name: String,
+    /// Its size in bytes.
+    pub(crate) bytes: u64,
+    /// Its SHA-256 in hex.
+    sha256: String,
+    /// The ids of its objects, debug ids first; those of a companion, by which others find it.
+    pub(crate) ids: Vec<String>,
+}
+
+impl Chosen {
+    /// Returns the question whether the service has the file.
+    pub(super) fn to_look_up(&self) -> FileToUpload {
+        FileToUpload {
+            name: self.name.clone(),
+            size: None,
+            parts: Vec::new(),
+            sha256: Some(self.sha256.clone()),
+            ids: self.ids.clone(),
+        }
+    }
+
+    /// Returns whether an object of the file has this id.
+    pub(crate) fn has_id(&self, id: &str) -> bool {
+        self.ids.iter().any(|own| own.eq_ignore_ascii_case(id))
+    }
+}
+
+/// Returns how a file is uploaded; fails with the reason if no request could use it.
+pub(crate) fn choose(path: &Path) -> Result<Chosen, String> {
+    let location = Location::new(path.to_string_lossy());
+    let (name, ids) = match MsSymCacheName::of(&location) {
+        Some(name) => (name.path(), vec![name.debug_id.to_string()]),
+        None if MsSymCacheName::is_suggested_by(&location) => {
+            return Err("a SymCache is found by its path: keep it at app.pdb/<GUID><age>/app.pdb-v3.1.0.symcache".to_owned());
+        }
+        None => (location.file_name(), ids_of(&inspection::inspect(path)?)?),
+    };
+    let (bytes, sha256) = digest(path).map_err(|error| error.to_string())?;
+    Ok(Chosen {
+        path: path.to_owned(),
+        name,
+        bytes,
+        sha256,
+        ids,
+    })
+}
+
+/// Returns the ids by which requests find what is in a file.
+fn ids_of(inspection: &Inspection) -> Result<Vec<String>, String> {
+    let usable = |object: &&ObjectMeta| {
+        let ObjectMeta { features, .. } = object;
+        features.has_symbols
+            || features.has_debug_info
+            || features.has_unwind_info
+            || features.has_sources
+    };
+    let objects: Vec<&ObjectMeta> = inspection.objects.iter().filter(usable).collect();
+    let debug_ids = objects.iter().filter_map(|object| object.debug_id);
+    let debug_ids = debug_ids.map(|id| id.to_string());
+    let code_ids = objects.iter().filter_map(|object| object.code_id.as_ref());
+    let code_ids = code_ids.map(ToString::to_string);
+    let companions = inspection.completes.iter().map(|id| match id {
+        CompanionId::Unit(id) => id.clone(),
+        CompanionId::Shared(id) => id.to_string(),
+    });
+    let mut ids: Vec<String> = Vec::new();
+    for id in debug_ids.chain(code_ids).chain(companions) {
+        if !id.is_empty() && !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    match ids.is_empty() {
+        true => Err(why_not(inspection)),
+        false => Ok(ids),
+    }
+}
+
+/// Returns why no request could use a file.
+fn why_not(inspection: &Inspection) -> String {
+    let mut advice = inspection.objects.iter().filter_map(|object| {
+        let ObjectMeta {
+            file_type,
+            features,
+            code_id,
+            fault,
+            ..
+        } = object;
+        Advice::of_object(*file_type, features, code_id.as_ref(), fault.as_ref())
+    });
+    match (advice.next(), inspection.objects.is_empty()) {
+        (Some(advice), _) => advice.to_string(),
+        (None, false) => "it has no id by which a request could find it".to_owned(),
+        (None, true) => match inspection.ignored.first() {
+            Some(reason) => reason.clone(),
+            None => "it contains no debug information file".to_owned(),
+        },
+    }
+}
+
+/// Returns the size of a file and its SHA-256 in hex.
+fn digest(path: &Path) -> io::Result<(u64, String)> {
+    let mut hasher = Sha256::new();
+    let bytes = io::copy(&mut File::open(path)?, &mut hasher)?;
+    Ok((bytes, hex::encode(hasher.finalize())))
+}

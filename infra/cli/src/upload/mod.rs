@@ -1,0 +1,386 @@
+//! `upload`: sends the debug files that the service does not have.
+//!
+//! Files are inspected as the service does ([`choose`]), compressed ([`pack`]), and sent four at a
+//! time ([`send`]). What is there already is not sent; of a large file that was interrupted, only the
+//! parts that are lacking.
+
+mod choose;
+mod pack;
+mod send;
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
+use reqwest::Method;
+use serde_json::{Value, json};
+use symdepot::api::uploads::{
+    FILES, FileToUpload, RequestedFile, RequestedFileState, UploadsAnswer, UploadsRequest,
+};
+use symdepot::domain::Scope;
+
+pub(crate) use self::choose::{Chosen, choose};
+use self::pack::Packed;
+use self::send::Sender;
+use crate::arguments::UploadArguments;
+use crate::client::Client;
+use crate::error::CliError;
+use crate::settings::Settings;
+use crate::{Exit, Output, files, view};
+
+/// The number of files that are compressed and asked about together.
+const GROUP: usize = 16;
+
+/// The pause between two questions for the states of files.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// What became of a file.
+struct Outcome {
+    file: Chosen,
+    key: String,
+    fate: Fate,
+}
+
+enum Fate {
+    /// It would be sent.
+    Wanted,
+    /// It was sent, as so many bytes.
+    Sent(u64, FinalState),
+    There(FinalState),
+}
+
+/// What the service says about a file that it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum FinalState {
+    Pending,
+    Applied,
+    Ignored(String),
+}
+
+/// Uploads to one service.
+pub(crate) struct Uploader<'a> {
+    client: &'a Client,
+    scope: Scope,
+    sender: Sender,
+}
+
+pub(crate) async fn run(
+    settings: &Settings,
+    arguments: &UploadArguments,
+) -> Result<Output, CliError> {
+    let found = files::search(&arguments.paths)?;
+    let bar = bar_of(found.files.len(), "inspected");
+    let mut chosen = Vec::new();
+    let mut skipped = Vec::new();
+    for path in &found.files {
+        match choose(path) {
+            Ok(file) => chosen.push(file),
+            Err(reason) => skipped.push((path.clone(), reason)),
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let client = Client::new(settings).await?;
+    let uploader = Uploader::new(&client, settings)?;
+    let outcomes = match arguments.dry_run {
+        true => uploader.look_up(chosen).await?,
+        false => uploader.upload(chosen, wait_of(arguments)).await?,
+    };
+    let report = Report {
+        outcomes,
+        skipped,
+        others: found.others,
+        lists_skipped: arguments.verbose || arguments.dry_run,
+    };
+    let exit = report.exit(arguments.wait);
+    Ok(match arguments.json {
+        true => Output::ended(report.json(), exit),
+        false => Output::ended(report.text(), exit),
+    })
+}
+
+fn wait_of(arguments: &UploadArguments) -> Option<Duration> {
+    arguments
+        .wait
+        .then(|| Duration::from_secs(arguments.wait_seconds))
+}
+
+fn bar_of(length: usize, verb: &'static str) -> ProgressBar {
+    let style =
+        ProgressStyle::with_template(&format!("{{pos}} of {{len}} files {verb} {{wide_bar}}"));
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(length as u64).with_style(style)
+}
+
+impl<'a> Uploader<'a> {
+    pub(crate) fn new(client: &'a Client, settings: &Settings) -> Result<Self, CliError> {
+        Ok(Self {
+            client,
+            scope: settings.scope.clone().unwrap_or_default(),
+            sender: Sender::new()?,
+        })
+    }
+
+    /// Asks the service for the states of files, in the order of the request.
+    async fn ask(&self, files: Vec<FileToUpload>) -> Result<Vec<RequestedFile>, CliError> {
+        let mut answered = Vec::new();
+        for batch in files.chunks(FILES) {
+            let request = UploadsRequest {
+                scope: self.scope.clone(),
+                files: batch.to_vec(),
+            };
+            let body =
+                serde_json::to_vec(&request).map_err(|error| CliError::Usage(error.to_string()))?;
+            let answer = self
+                .client
+                .json::<UploadsAnswer>(Method::POST, "/uploads", &[], body);
+            answered.extend(answer.await?.files);
+        }
+        Ok(answered)
+    }
+
+    /// Returns the state of each file, and sends nothing.
+    async fn look_up(&self, chosen: Vec<Chosen>) -> Result<Vec<Outcome>, CliError> {
+        let files = chosen.iter().map(Chosen::to_look_up).collect();
+        let answered = self.ask(files).await?;
+        let outcomes = chosen.into_iter().zip(answered).map(|(file, answered)| {
+            let RequestedFile { key, state } = answered;
+            let fate = final_state(state).map_or(Fate::Wanted, Fate::There);
+            Outcome { file, key, fate }
+        });
+        Ok(outcomes.collect())
+    }
+
+    /// Sends the files that the service does not have. Waits until they are applied or ignored, at
+    /// most for this time.
+    pub(crate) async fn upload(
+        &self,
+        chosen: Vec<Chosen>,
+        wait: Option<Duration>,
+    ) -> Result<Vec<Outcome>, CliError> {
+        let mut outcomes = self.look_up(chosen).await?;
+        let wanted = outcomes.iter_mut();
+        let mut wanted: Vec<&mut Outcome> = wanted
+            .filter(|outcome| matches!(outcome.fate, Fate::Wanted))
+            .collect();
+        let bar = bar_of(wanted.len(), "sent");
+        for group in wanted.chunks_mut(GROUP) {
+            self.send_group(group, &bar).await?;
+        }
+        bar.finish_and_clear();
+        if let Some(wait) = wait {
+            self.wait_for(&mut outcomes, wait).await?;
+        }
+        Ok(outcomes)
+    }
+
+    /// Compresses and sends some files.
+    async fn send_group(
+        &self,
+        group: &mut [&mut Outcome],
+        bar: &ProgressBar,
+    ) -> Result<(), CliError> {
+        let paths = group.iter().map(|outcome| outcome.file.path.clone());
+        let packed = pack::all(paths.collect()).await?;
+        let describe = |packed: &[Packed], group: &[&mut Outcome]| -> Vec<FileToUpload> {
+            let files = group.iter().zip(packed);
+            let files = files.map(|(outcome, packed)| FileToUpload {
+                size: Some(packed.bytes),
+                parts: packed.parts.clone(),
+                ..outcome.file.to_look_up()
+            });
+            files.collect()
+        };
+        let answered = self.ask(describe(&packed, group)).await?;
+        let transfers = packed.iter().zip(&answered).enumerate();
+        let sent = self.sender.send_all(transfers, bar).await?;
+        // Parts are joined when the service is asked again. A file whose event has not arrived yet
+        // looks like one that was not sent.
+        let mut states: Vec<Option<FinalState>> = Vec::new();
+        for file in self.ask(describe(&packed, group)).await? {
+            states.push(final_state(file.state));
+        }
+        for ((outcome, packed), (state, was_sent)) in group
+            .iter_mut()
+            .zip(&packed)
+            .zip(states.into_iter().zip(sent))
+        {
+            let state = state.unwrap_or(FinalState::Pending);
+            outcome.fate = match was_sent {
+                true => Fate::Sent(packed.bytes, state),
+                false => Fate::There(state),
+            };
+        }
+        Ok(())
+    }
+
+    async fn wait_for(&self, outcomes: &mut [Outcome], wait: Duration) -> Result<(), CliError> {
+        let began = Instant::now();
+        loop {
+            let pending = outcomes.iter_mut();
+            let mut pending: Vec<&mut Outcome> =
+                pending.filter(|outcome| outcome.is_pending()).collect();
+            if pending.is_empty() || began.elapsed() > wait {
+                return Ok(());
+            }
+            tokio::time::sleep(PAUSE).await;
+            let files = pending.iter().map(|outcome| outcome.file.to_look_up());
+            let answered = self.ask(files.collect()).await?;
+            for (outcome, answered) in pending.iter_mut().zip(answered) {
+                if let Some(state) = final_state(answered.state) {
+                    outcome.set_state(state);
+                }
+            }
+        }
+    }
+}
+
+/// Returns the state of a file that the service has.
+fn final_state(state: RequestedFileState) -> Option<FinalState> {
+    match state {
+        RequestedFileState::Absent | RequestedFileState::Upload(_) => None,
+        RequestedFileState::Pending => Some(FinalState::Pending),
+        RequestedFileState::Applied => Some(FinalState::Applied),
+        RequestedFileState::Ignored { reason } => Some(FinalState::Ignored(reason)),
+    }
+}
+
+impl Outcome {
+    fn state(&self) -> Option<&FinalState> {
+        match &self.fate {
+            Fate::Wanted => None,
+            Fate::Sent(_, state) | Fate::There(state) => Some(state),
+        }
+    }
+
+    fn set_state(&mut self, new: FinalState) {
+        match &mut self.fate {
+            Fate::Wanted => {}
+            Fate::Sent(_, state) | Fate::There(state) => *state = new,
+        }
+    }
+
+    fn is_pending(&self) -> bool {
+        self.state() == Some(&FinalState::Pending)
+    }
+
+    /// Returns what became of the file, in one word.
+    fn verb(&self) -> &'static str {
+        match (&self.fate, self.state()) {
+            (_, Some(FinalState::Ignored(_))) => "ignored",
+            (Fate::Wanted, _) => "would send",
+            (Fate::Sent(..), _) => "sent",
+            (Fate::There(_), _) => "there",
+        }
+    }
+}
+
+/// What an upload did.
+struct Report {
+    outcomes: Vec<Outcome>,
+    /// Files that no request could use, with the reason.
+    skipped: Vec<(PathBuf, String)>,
+    /// The number of other files in folders.
+    others: usize,
+    lists_skipped: bool,
+}
+
+impl Report {
+    fn exit(&self, waited: bool) -> Exit {
+        let is_ignored = |outcome: &Outcome| outcome.verb() == "ignored";
+        if self.outcomes.iter().any(is_ignored)
+            || !self.skipped.is_empty()
+            || self.outcomes.is_empty()
+        {
+            Exit::Incomplete
+        } else if waited && self.outcomes.iter().any(Outcome::is_pending) {
+            Exit::Pending
+        } else {
+            Exit::Done
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for outcome in &self.outcomes {
+            let path = view::visible(&outcome.file.path.display().to_string());
+            let _ = write!(text, "{:10} {path}", outcome.verb());
+            if let Fate::Sent(bytes, _) = outcome.fate {
+                let (whole, sent) = (BinaryBytes(outcome.file.bytes), BinaryBytes(bytes));
+                let _ = write!(text, "  {whole}, sent as {sent}");
+            }
+            match outcome.state() {
+                Some(FinalState::Ignored(reason)) => {
+                    let _ = write!(text, ": {}", view::visible(reason));
+                }
+                Some(FinalState::Pending) => text.push_str("  is being processed"),
+                Some(FinalState::Applied) => text.push_str("  in use"),
+                None => {}
+            }
+            let _ = writeln!(text, "  {}", view::visible(&outcome.key));
+        }
+        for (path, reason) in self.skipped.iter().filter(|_| self.lists_skipped) {
+            let path = view::visible(&path.display().to_string());
+            let _ = writeln!(text, "{:10} {path}: {}", "skipped", view::visible(reason));
+        }
+        let count = |verb: &str| {
+            self.outcomes
+                .iter()
+                .filter(|outcome| outcome.verb() == verb)
+                .count()
+        };
+        let total: u64 = self
+            .outcomes
+            .iter()
+            .map(|outcome| match outcome.fate {
+                Fate::Sent(bytes, _) => bytes,
+                Fate::Wanted | Fate::There(_) => 0,
+            })
+            .sum();
+        let wanted = match count("would send") {
+            0 => String::new(),
+            wanted => format!("would send {wanted}, "),
+        };
+        let _ = writeln!(
+            text,
+            "{wanted}sent {} ({}), there {}, ignored {}, skipped {}, {} other files passed over",
+            count("sent"),
+            BinaryBytes(total),
+            count("there"),
+            count("ignored"),
+            self.skipped.len(),
+            self.others
+        );
+        if !self.skipped.is_empty() && !self.lists_skipped {
+            text.push_str("--verbose lists the skipped files with the reasons\n");
+        }
+        text
+    }
+
+    fn json(&self) -> String {
+        let file = |outcome: &Outcome| -> Value {
+            let (state, reason) = match outcome.state() {
+                None => ("absent", None),
+                Some(FinalState::Pending) => ("pending", None),
+                Some(FinalState::Applied) => ("applied", None),
+                Some(FinalState::Ignored(reason)) => ("ignored", Some(reason)),
+            };
+            let sent_bytes = match outcome.fate {
+                Fate::Sent(bytes, _) => Some(bytes),
+                Fate::Wanted | Fate::There(_) => None,
+            };
+            json!({
+                "path": outcome.file.path, "key": outcome.key, "ids": outcome.file.ids,
+                "bytes": outcome.file.bytes, "sent_bytes": sent_bytes, "state": state, "reason": reason,
+            })
+        };
+        let skipped = |(path, reason): &(PathBuf, String)| json!({"path": path, "reason": reason});
+        view::json(&json!({
+            "schema": view::SCHEMA,
+            "files": self.outcomes.iter().map(file).collect::<Vec<_>>(),
+            "skipped": self.skipped.iter().map(skipped).collect::<Vec<_>>(),
+            "passed_over": self.others,
+        }))
+    }
+}

@@ -1,0 +1,152 @@
+//! The keys that the service gives to uploaded files: `{scope}/{name}/{id}/{digest}`.
+//!
+//! The same file always gets the same key, so that it is sent once. A listing by prefix finds the
+//! files of a scope, of a name, or of a build. A SymCache of Microsoft's protocol keeps its path,
+//! which says what it is: `{scope}/{path}`.
+
+use thiserror::Error;
+
+use super::{Location, MsSymCacheName, Scope};
+
+/// The number of digits of a file's SHA-256 in its key.
+const DIGEST_DIGITS: usize = 16;
+
+/// The maximum length of a file's name, in bytes.
+const NAME_BYTES: usize = 512;
+
+/// The maximum length of an id, in bytes. A code id has at most twice 64 digits.
+const ID_BYTES: usize = 128;
+
+/// Why a file cannot have a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum InvalidUploadKey {
+    /// The name is not the name of a file.
+    #[error(
+        "the name must be that of a file: 1 to {NAME_BYTES} bytes without slashes or control characters"
+    )]
+    Name,
+    /// The path of a SymCache does not say what it is.
+    #[error(
+        "a SymCache needs the path where Microsoft's tools store it: app.pdb/<GUID><age>/app.pdb-v3.1.0.symcache"
+    )]
+    SymCachePath,
+    /// The id is not an id.
+    #[error("an id has 1 to {ID_BYTES} hexadecimal digits and dashes")]
+    Id,
+    /// The digest is not a SHA-256.
+    #[error("the SHA-256 must have 64 hexadecimal digits")]
+    Digest,
+}
+
+/// Returns the key of a file with this name that has an object with this id. `digest` is the SHA-256
+/// of the file in hex, before compression.
+///
+/// # Errors
+///
+/// [`InvalidUploadKey`] if a part of the key would be invalid.
+pub fn upload_key(
+    scope: &Scope,
+    name: &str,
+    id: &str,
+    digest: &str,
+) -> Result<Location, InvalidUploadKey> {
+    let of_path = Location::new(format!("{scope}/{name}"));
+    if MsSymCacheName::is_suggested_by(&of_path) {
+        let is_named = name.split('/').count() == 3 && MsSymCacheName::of(&of_path).is_some();
+        return match is_named && name.len() <= NAME_BYTES && !name.contains(char::is_control) {
+            true => Ok(of_path),
+            false => Err(InvalidUploadKey::SymCachePath),
+        };
+    }
+    let is_odd = |c: char| c == '/' || c.is_control();
+    if name.len() > NAME_BYTES || matches!(name, "" | "." | "..") || name.contains(is_odd) {
+        return Err(InvalidUploadKey::Name);
+    }
+    if !is_id(id) {
+        return Err(InvalidUploadKey::Id);
+    }
+    let is_digest = digest.len() == 64 && digest.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let digits = digest.get(..DIGEST_DIGITS).filter(|_| is_digest);
+    let digits = digits.ok_or(InvalidUploadKey::Digest)?.to_ascii_lowercase();
+    Ok(Location::new(format!("{scope}/{name}/{id}/{digits}")))
+}
+
+/// Returns the name in a key of [`upload_key`]; `None` for keys that users chose themselves.
+pub(super) fn name_in_key(key: &str) -> Option<&str> {
+    let mut segments = key.rsplit('/');
+    let (digest, id, name) = (segments.next()?, segments.next()?, segments.next()?);
+    let is_hex = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+    let has_digest = digest.len() == DIGEST_DIGITS && digest.bytes().all(is_hex);
+    let has_scope = segments.next().is_some_and(|scope| !scope.is_empty());
+    let is_key = has_digest && is_id(id) && has_scope && segments.next().is_none();
+    is_key.then_some(name)
+}
+
+fn is_id(text: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
+    (1..=ID_BYTES).contains(&text.len()) && text.bytes().all(is_digit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIGEST: &str = "0123456789ABCDEF0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    #[test]
+    fn a_key_has_the_scope_the_name_the_id_and_the_digest() {
+        let acme: Scope = "acme".parse().unwrap();
+        let key = upload_key(&acme, "my app.pdb", "c7d4c24f-1fb8-1", DIGEST).unwrap();
+        assert_eq!(
+            key.as_str(),
+            "acme/my app.pdb/c7d4c24f-1fb8-1/0123456789abcdef"
+        );
+        assert_eq!(key.file_name(), "my app.pdb");
+    }
+
+    #[test]
+    fn the_path_of_a_symcache_is_kept_if_it_names_it() {
+        let path = "app.pdb/0123456789abcdef0123456789abcdef1/app.pdb-v3.1.0.symcache";
+        let key = |name| upload_key(&Scope::Global, name, "", "");
+        assert_eq!(key(path).unwrap().as_str(), format!("global/{path}"));
+        for name in ["app.symcache", &format!("../{path}"), &path[8..]] {
+            assert_eq!(key(name), Err(InvalidUploadKey::SymCachePath), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_part_that_would_make_another_key_is_refused() {
+        use InvalidUploadKey::{Digest, Id, Name};
+        let long = "a".repeat(NAME_BYTES + 1);
+        for (name, id, digest, reason) in [
+            ("", "ab", DIGEST, Name),
+            ("..", "ab", DIGEST, Name),
+            ("a/b", "ab", DIGEST, Name),
+            ("a\nb", "ab", DIGEST, Name),
+            (&*long, "ab", DIGEST, Name),
+            ("a", "", DIGEST, Id),
+            ("a", "a/b", DIGEST, Id),
+            ("a", "xy", DIGEST, Id),
+            ("a", "ab", "", Digest),
+            ("a", "ab", &DIGEST[1..], Digest),
+            ("a", "ab", &"g".repeat(64), Digest),
+        ] {
+            let key = upload_key(&Scope::Global, name, id, digest);
+            assert_eq!(key, Err(reason), "{name:?} {id:?} {digest:?}");
+        }
+    }
+
+    #[test]
+    fn keys_of_users_name_their_file_last() {
+        for key in [
+            "global/a/0123456789abcdef",
+            "global/ab/cdef0123456789abcdef0123456789abcdef0123/debuginfo",
+            "global/x/a/ab/0123456789abcdef",
+            "/a/ab/0123456789abcdef",
+            "global/a/ab/0123456789ABCDEF",
+        ] {
+            let last = key.rsplit('/').next().unwrap();
+            assert_eq!(Location::new(key).file_name(), last, "{key}");
+        }
+    }
+}

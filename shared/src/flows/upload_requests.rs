@@ -1,0 +1,196 @@
+//! `POST /uploads`: which of a client's files the service needs, and how the client sends them.
+//!
+//! Nothing is stored here. The state of a file is that of its upload item, which the event of the
+//! finished upload writes; the progress of a file in parts is what the bucket says. So a client that
+//! was interrupted, or another one with the same file, continues where the first one stopped.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+
+use super::symbolicator::{CALLS_IN_FLIGHT, Symbolicator};
+use super::{Error, Invocation};
+use crate::api::uploads::{
+    BYTES_IN_PARTS, FileToUpload, PART_BYTES, PartToSend, RequestedFile, RequestedFileState,
+    SIGNED_PARTS, Transfer, UploadsAnswer, UploadsRequest,
+};
+use crate::cache::{Item, ItemKey, Stored, UploadState};
+use crate::domain::{InvalidUploadKey, Location, upload_key};
+use crate::ports::{Consistency, Created, Fault, UploadPart};
+
+/// For how long a signature is valid.
+const SIGNATURE_LIFETIME: Duration = Duration::from_secs(15 * 60);
+
+/// A file of a request, checked.
+struct CheckedFile {
+    key: Location,
+    size: Option<u64>,
+    parts: Vec<UploadPart>,
+}
+
+impl Symbolicator {
+    /// Returns the state of each file of a request, and how to send those that the service does not
+    /// have.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if a file cannot have a key or its parts are wrong, or if a store fails.
+    pub async fn request_uploads(
+        &self,
+        invocation: &Invocation,
+        request: &UploadsRequest,
+    ) -> Result<UploadsAnswer, Error> {
+        let files = request.files.iter().enumerate();
+        let files = files.map(|(at, file)| {
+            checked(invocation, request, file).map_err(|detail| Error::Invalid {
+                detail: format!("files[{at}]: {detail}"),
+            })
+        });
+        let files: Vec<CheckedFile> = files.collect::<Result<_, _>>()?;
+        let keys: Vec<Location> = files.iter().map(|file| file.key.clone()).collect();
+        // A request may name a file twice.
+        let files = files.into_iter().map(|file| (file.key.clone(), file));
+        let files: BTreeMap<Location, CheckedFile> = files.collect();
+        let items: Vec<ItemKey> = files.keys().map(ItemKey::upload).collect();
+        let items = self.records.load(&items, Consistency::Strong).await?;
+        let mut signatures_left = SIGNED_PARTS;
+        let states = files.into_iter().zip(items).map(|((key, file), item)| {
+            // A client sends large files one after the other.
+            let signatures = signatures_left.min(file.parts.len());
+            signatures_left -= signatures;
+            async move {
+                let state = match state_of(item.as_ref()) {
+                    Some(state) => state,
+                    None => self.how_to_send(&file, signatures).await?,
+                };
+                Ok::<_, Fault>((key, state))
+            }
+        });
+        let states: Vec<_> = states.collect();
+        let states = stream::iter(states).buffer_unordered(CALLS_IN_FLIGHT);
+        let states: BTreeMap<Location, RequestedFileState> = states.try_collect().await?;
+        let file = |key: Location| {
+            let state = states.get(&key)?.clone();
+            let key = key.as_str().to_owned();
+            Some(RequestedFile { key, state })
+        };
+        Ok(UploadsAnswer {
+            files: keys.into_iter().filter_map(file).collect(),
+        })
+    }
+
+    /// Returns how a client sends a file, and signs at most this many parts of a large one. Joins
+    /// the parts of a large file if all of them are stored.
+    async fn how_to_send(
+        &self,
+        file: &CheckedFile,
+        signatures: usize,
+    ) -> Result<RequestedFileState, Fault> {
+        let CheckedFile { key, size, parts } = file;
+        let Some(size) = *size else {
+            return Ok(RequestedFileState::Absent);
+        };
+        let limit = self.settings.dif_max_bytes;
+        if size == 0 || size > limit {
+            let reason =
+                format!("it has {size} bytes, and files have 1 to {limit} bytes (DIF_MAX_BYTES)");
+            return Ok(RequestedFileState::Ignored { reason });
+        }
+        if parts.is_empty() {
+            let signed = self.uploads.sign_create(key, size, SIGNATURE_LIFETIME);
+            return Ok(RequestedFileState::Upload(Transfer::Put(signed.await?)));
+        }
+        let upload = self.uploads.begin_parts(key).await?;
+        let is_lacking = |part: &&UploadPart| !upload.stored.contains_key(*part);
+        let lacking: Vec<&UploadPart> = parts.iter().filter(is_lacking).collect();
+        if lacking.is_empty() {
+            return match self.uploads.join_parts(&upload, parts).await? {
+                // Its event is on its way.
+                Created::New | Created::AlreadyThere => Ok(RequestedFileState::Pending),
+            };
+        }
+        let mut signed = Vec::new();
+        for part in lacking.into_iter().take(signatures) {
+            let put = self.uploads.sign_part(&upload, part, SIGNATURE_LIFETIME);
+            signed.push(PartToSend {
+                number: part.number,
+                put: put.await?,
+            });
+        }
+        Ok(RequestedFileState::Upload(Transfer::Parts {
+            part_bytes: PART_BYTES,
+            parts: signed,
+        }))
+    }
+}
+
+/// Returns a file with its key and its parts; fails with what is wrong with it.
+fn checked(
+    invocation: &Invocation,
+    request: &UploadsRequest,
+    file: &FileToUpload,
+) -> Result<CheckedFile, String> {
+    let drawn = || {
+        let digest = [invocation.uuid(), invocation.uuid()];
+        digest.map(|half| half.simple().to_string()).concat()
+    };
+    let digest = file.sha256.clone().unwrap_or_else(drawn);
+    let id = file.ids.first().map_or("", String::as_str);
+    let key = upload_key(&request.scope, &file.name, id, &digest);
+    Ok(CheckedFile {
+        key: key.map_err(|error| error.to_string())?,
+        size: file.size,
+        parts: parts_of(file)?,
+    })
+}
+
+/// Returns the parts of a large file; none for another one.
+fn parts_of(file: &FileToUpload) -> Result<Vec<UploadPart>, String> {
+    let Some(size) = file.size.filter(|size| *size >= BYTES_IN_PARTS) else {
+        return match file.parts.is_empty() {
+            true => Ok(Vec::new()),
+            false => Err(format!(
+                "only files of {BYTES_IN_PARTS} bytes or more have parts"
+            )),
+        };
+    };
+    let wanted = size.div_ceil(PART_BYTES);
+    if file.parts.len() as u64 != wanted {
+        return Err(format!(
+            "a file of {BYTES_IN_PARTS} bytes or more is sent in parts of {PART_BYTES} bytes: give the SHA-256 of each of its {wanted} parts"
+        ));
+    }
+    let parts = (1..).zip(&file.parts).map(|(number, digest)| {
+        let start = u64::from(number - 1) * PART_BYTES;
+        let sha256 = digest_of(digest);
+        Ok(UploadPart {
+            number,
+            bytes: PART_BYTES.min(size - start),
+            sha256: sha256.ok_or_else(|| InvalidUploadKey::Digest.to_string())?,
+        })
+    });
+    parts.collect()
+}
+
+fn digest_of(hex: &str) -> Option<[u8; 32]> {
+    let mut digest = [0; 32];
+    hex::decode_to_slice(hex, &mut digest).ok()?;
+    Some(digest)
+}
+
+/// Returns the state of a file whose event was received; `None` if it must be sent.
+fn state_of(item: Option<&Stored>) -> Option<RequestedFileState> {
+    match &item?.item {
+        Item::Upload(upload) => match &upload.state {
+            UploadState::Pending => Some(RequestedFileState::Pending),
+            UploadState::Applied => Some(RequestedFileState::Applied),
+            UploadState::Ignored { reason } => Some(RequestedFileState::Ignored {
+                reason: reason.clone(),
+            }),
+            UploadState::Gone => None,
+        },
+        // A newer build wrote it, so it knows the file.
+        _ => Some(RequestedFileState::Pending),
+    }
+}

@@ -43,4 +43,4 @@ pub use signed_request::SignedPut;
 pub use source::{DifRef, Location, SourceKey};
 pub use symbolic::common::{Arch, CodeId, DebugId, Language};
 pub use time::Timestamp;
-pub use upload_key::{InvalidUploadKey, upload_key};
+pub use upload_key::{InvalidUploadKey, original_name, upload_key};

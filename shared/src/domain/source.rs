@@ -5,8 +5,6 @@ use std::fmt;
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 
-use super::upload_key::name_in_key;
-
 /// The key of a source, in keys of items and in messages. Its text form is what `Display` writes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
@@ -118,15 +116,8 @@ impl Location {
         &self.0
     }
 
-    /// Returns the name of the file: in a key that the service made ([`upload_key`]), the name that
-    /// it had where it was uploaded, and otherwise the last segment. That of a URL is decoded, and
-    /// has no query.
-    ///
-    /// [`upload_key`]: super::upload_key()
+    /// Returns the last segment; that of a URL is decoded, and has no query.
     pub fn file_name(&self) -> String {
-        if let Some(name) = name_in_key(&self.0) {
-            return name.to_owned();
-        }
         let url = url::Url::parse(&self.0).ok();
         let path = url.as_ref().map_or(self.0.as_str(), url::Url::path);
         let last = path.rsplit('/').next().unwrap_or_default();

@@ -38,8 +38,8 @@ pub enum InvalidUploadKey {
     Digest,
 }
 
-/// Returns the key of a file with this name that has an object with this id. `digest` is the SHA-256
-/// of the file in hex, before compression.
+/// Returns the key of a file with this name that has an object with this id. `digest` is the
+/// SHA-256 of the file in hex, before compression.
 ///
 /// # Errors
 ///
@@ -71,8 +71,14 @@ pub fn upload_key(
     Ok(Location::new(format!("{scope}/{name}/{id}/{digits}")))
 }
 
-/// Returns the name in a key of [`upload_key`]; `None` for keys that users chose themselves.
-pub(super) fn name_in_key(key: &str) -> Option<&str> {
+/// Returns the name that a file had before it was uploaded: that in a key of [`upload_key`], and
+/// otherwise the last segment of its location.
+pub fn original_name(location: &Location) -> String {
+    let name = name_in_key(location.as_str());
+    name.map_or_else(|| location.file_name(), str::to_owned)
+}
+
+fn name_in_key(key: &str) -> Option<&str> {
     let mut segments = key.rsplit('/');
     let (digest, id, name) = (segments.next()?, segments.next()?, segments.next()?);
     let is_hex = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
@@ -101,7 +107,7 @@ mod tests {
             key.as_str(),
             "acme/my app.pdb/c7d4c24f-1fb8-1/0123456789abcdef"
         );
-        assert_eq!(key.file_name(), "my app.pdb");
+        assert_eq!(original_name(&key), "my app.pdb");
     }
 
     #[test]
@@ -146,7 +152,7 @@ mod tests {
             "global/a/ab/0123456789ABCDEF",
         ] {
             let last = key.rsplit('/').next().unwrap();
-            assert_eq!(Location::new(key).file_name(), last, "{key}");
+            assert_eq!(original_name(&Location::new(key)), last, "{key}");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! `POST /uploads`: which of a client's files the service needs, and how the client sends them.
 //!
 //! Nothing is stored here. The state of a file is that of its upload item, which the event of the
-//! finished upload writes; the progress of a file in parts is what the bucket says. So a client that
-//! was interrupted, or another one with the same file, continues where the first one stopped.
+//! finished upload writes; the progress of a file in parts is what the bucket says. So a client
+//! that was interrupted, or another one with the same file, continues where the first one stopped.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -26,7 +26,8 @@ fn file(name: &str, size: u64) -> FileToUpload {
     }
 }
 
-/// Returns a large file, and its parts. Each part is full of one byte, but the last, which has five.
+/// Returns a large file, and its parts. Each part is full of one byte, but the last, which has
+/// five.
 fn large_file(name: &str, whole_parts: u8) -> (FileToUpload, Vec<Vec<u8>>) {
     let part = usize::try_from(PART_BYTES).unwrap();
     let whole = (1..=whole_parts).map(|byte| vec![byte; part]);

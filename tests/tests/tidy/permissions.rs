@@ -1,5 +1,5 @@
-//! Permissions: no function can write to a bucket whose events invoke it. Only `symbolicate` creates
-//! uploads for clients, and nothing but the API invokes it.
+//! Permissions: no function can write to a bucket whose events invoke it. Only `symbolicate`
+//! creates uploads for clients, and nothing but the API invokes it.
 
 use crate::project::read;
 

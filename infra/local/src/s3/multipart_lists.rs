@@ -1,5 +1,5 @@
-//! Listings of uploads in parts and of their parts. Uploads are in the order of their keys, and those
-//! of one key in the order in which they began.
+//! Listings of uploads in parts and of their parts. Uploads are in the order of their keys, and
+//! those of one key in the order in which they began.
 
 use rusqlite::params;
 use s3s::dto::{

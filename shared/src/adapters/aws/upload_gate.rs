@@ -85,7 +85,8 @@ impl S3Difs {
     }
 }
 
-/// Returns a part with its etag; `None` if it was stored without a checksum, by somebody else.
+/// Returns a part with its etag; `None` if it was stored without a checksum, which no
+/// request that was signed here does.
 fn stored_part(part: &Part) -> Option<(UploadPart, String)> {
     let sha256 = STANDARD.decode(part.checksum_sha256()?).ok()?;
     let stored = UploadPart {

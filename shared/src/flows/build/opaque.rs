@@ -8,7 +8,7 @@ use super::made::Origin;
 use super::work::Target;
 use crate::cache::{Derived, Dif, Kind, ModuleKey, Ready, Transcoding};
 use crate::debuginfo;
-use crate::domain::{DifRef, FormatVersion, Missing, ObjectMeta, Rank};
+use crate::domain::{DifRef, FormatVersion, Missing, ObjectMeta, Rank, original_name};
 use crate::ports::DifError;
 
 /// The maximum size of a file that is stored as it was uploaded, in bytes. The file is held in
@@ -76,7 +76,7 @@ pub(super) fn transcoding(
     let first = sought.as_ref().and_then(|sought| sought.locations.first());
     let location = first.map_or(&dif.file.location, |(_, location)| location);
     Transcoding {
-        pdb: pdb_name(&location.file_name()),
+        pdb: pdb_name(&original_name(location)),
         debug_id: object.debug_id.unwrap_or_default(),
         version: FormatVersion::from_u32(version),
     }

@@ -3,8 +3,6 @@
 //! A file that cannot be read is the client's fault, and still a status of 200: the response is
 //! `failed`, with a message. Everything else that is wrong with a form is an error response.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use axum::Json;
 use axum::body::Body;
 use axum::extract::multipart::{Field, MultipartError, MultipartRejection};
@@ -17,13 +15,12 @@ use symdepot::api::crash::form::{CrashFields, PART_BYTES, PARTS_BYTES, decompres
 use symdepot::api::limits;
 use symdepot::api::symbolicator::{self as api, Query, RequestError};
 use symdepot::flows::minidump::{DUMP_BYTES, KeptDump, MinidumpRequest, WalkOutcome, WalkStats};
-use symdepot::flows::requests::{RequestStage, RequestToKeep};
-use symdepot::flows::symbolicate::Kept;
+use symdepot::flows::parsing::parsed;
 use uuid::Uuid;
 
 use crate::extract::{Call, RequestQuery};
 use crate::failure::Failure;
-use crate::handler::pending;
+use crate::handler::{Asked, pending};
 
 /// The part of a form that has the file.
 struct FilePart {
@@ -62,22 +59,16 @@ pub(crate) async fn apple_crash_report(
     request: Request,
 ) -> Result<Response, Failure> {
     let CrashForm { file, fields } = CrashForm::read(request, &APPLE_REPORT).await?;
-    let report = match read(|| parse_report(&file)) {
+    let report = match parsed("report", || parse_report(&file)) {
         Ok(report) => report.asked_for(fields),
         Err(message) => return Ok(failed(message)),
     };
-    let id = call.invocation.uuid();
-    let body = serde_json::to_vec(&report).map_err(Failure::internal)?;
-    let kept = Kept {
+    let asked = Asked {
+        id: call.invocation.uuid(),
+        scope: &query.scope,
         wait: call.symbolicator.wait(&call.invocation, query.timeout),
-        id: &id.to_string(),
-        body: Some(RequestToKeep {
-            stage: RequestStage::CrashFile,
-            body: &body,
-        }),
     };
-    let answer = call.answer(&query.scope, report, kept).await?;
-    Ok(answer.unwrap_or_else(|| pending(id)))
+    call.answer_file(asked, report).await
 }
 
 /// Serves `POST /minidump`.
@@ -129,17 +120,12 @@ pub(crate) async fn walk(
         WalkOutcome::Failed(message) => return Ok(failed(message)),
     };
     log_walked(&stats);
-    let body = serde_json::to_vec(&report).map_err(Failure::internal)?;
-    let kept = Kept {
+    let asked = Asked {
+        id,
+        scope: &query.scope,
         wait: wait.saturating_sub(invocation.elapsed() - began),
-        id: &id_text,
-        body: Some(RequestToKeep {
-            stage: RequestStage::CrashFile,
-            body: &body,
-        }),
     };
-    let answer = call.answer(&query.scope, report, kept).await?;
-    Ok(answer.unwrap_or_else(|| pending(id)))
+    call.answer_file(asked, report).await
 }
 
 fn log_walked(stats: &WalkStats) {
@@ -157,20 +143,6 @@ fn log_walked(stats: &WalkStats) {
 /// Returns the crash in a stored request.
 pub(crate) fn stored(body: &[u8]) -> Result<CrashFile, Failure> {
     serde_json::from_slice(body).map_err(Failure::internal)
-}
-
-/// Reads a file. The message of an error says what is wrong with the file; a panic of a parser is
-/// one, too.
-fn read<E: std::error::Error>(
-    parse: impl FnOnce() -> Result<CrashFile, E>,
-) -> Result<CrashFile, String> {
-    match catch_unwind(AssertUnwindSafe(parse)) {
-        Ok(parsed) => parsed.map_err(|error| error.to_string()),
-        Err(_) => {
-            tracing::error!("the parser of a crash file panicked");
-            Err("the parser cannot read this file".to_owned())
-        }
-    }
 }
 
 /// The response for a file that cannot be read.

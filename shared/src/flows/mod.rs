@@ -29,6 +29,7 @@ pub mod memory;
 pub mod minidump;
 pub mod ms_symcache;
 mod opening;
+pub mod parsing;
 mod permits;
 pub mod plain;
 mod presence;

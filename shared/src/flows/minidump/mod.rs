@@ -28,6 +28,7 @@ use self::modules::WalkModules;
 pub use self::walks::WalkStats;
 use self::walks::Walks;
 use super::lookup::CacheFinder;
+use super::parsing::parsed;
 use super::requests::{RequestStage, RequestToKeep};
 use super::symbolicate::Symbolicator;
 use super::waiting::Waiting;
@@ -35,11 +36,10 @@ use super::{Error, Invocation};
 use crate::api::crash::CrashFile;
 use crate::api::crash::form::CrashFields;
 use crate::api::symbolicator::{Module, Request};
-use crate::debuginfo::caught;
 use crate::domain::Scope;
 use crate::unwind::StackWalker;
 pub use crate::unwind::dump::DUMP_BYTES;
-use crate::unwind::dump::{Dump, DumpError, DumpFile};
+use crate::unwind::dump::{Dump, DumpFile};
 
 /// A minidump to walk.
 #[derive(Debug)]
@@ -80,11 +80,11 @@ impl Symbolicator {
         invocation: &Invocation,
         request: MinidumpRequest<'_>,
     ) -> Result<WalkOutcome, Error> {
-        let file = match parsed(|| DumpFile::open(request.file.clone())) {
+        let file = match parsed("minidump", || DumpFile::open(request.file.clone())) {
             Ok(file) => file,
             Err(message) => return Ok(WalkOutcome::Failed(message)),
         };
-        let dump = match parsed(|| Dump::read(&file)) {
+        let dump = match parsed("minidump", || Dump::read(&file)) {
             Ok(dump) => dump,
             Err(message) => return Ok(WalkOutcome::Failed(message)),
         };
@@ -96,7 +96,6 @@ impl Symbolicator {
             dump: &dump,
             modules: WalkModules::new(finder, sources, request.scope, listed, reads_all),
             walks: Walks::new(&dump),
-            is_kept: request.is_kept,
             request,
         };
         Ok(match rounds.run().await? {
@@ -109,24 +108,12 @@ impl Symbolicator {
     }
 }
 
-/// Runs a parser of a file. The message of an error says what is wrong with the file.
-fn parsed<T>(parse: impl FnOnce() -> Result<T, DumpError>) -> Result<T, String> {
-    match caught(parse) {
-        Ok(parsed) => parsed.map_err(|error| error.to_string()),
-        Err(panic) => {
-            tracing::error!(panic, "the parser of minidumps panicked");
-            Err("the parser cannot read this minidump".to_owned())
-        }
-    }
-}
-
 /// A minidump, and its state across the rounds.
 struct WalkRounds<'a> {
     request: MinidumpRequest<'a>,
     dump: &'a Dump<'a>,
     modules: WalkModules<'a>,
     walks: Walks<'a>,
-    is_kept: bool,
 }
 
 impl WalkRounds<'_> {
@@ -191,7 +178,7 @@ impl WalkRounds<'_> {
 
     /// Stores the minidump, unless it is already stored.
     async fn keep(&mut self) -> Result<(), Error> {
-        if self.is_kept {
+        if self.request.is_kept {
             return Ok(());
         }
         let MinidumpRequest {
@@ -212,7 +199,7 @@ impl WalkRounds<'_> {
             ..
         } = self.modules.finder;
         service.keep_request(invocation, id, scope, to_keep).await?;
-        self.is_kept = true;
+        self.request.is_kept = true;
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use crate::flows::invocation::Invocation;
 use crate::flows::memory::Memory;
 use crate::flows::settings::Settings;
 use crate::flows::update::Update;
-use crate::ports::{BlobStore, Demangler, Queues, RecordStore};
+use crate::ports::{Attachments, BlobStore, Demangler, Queues, RecordStore, RemoteFiles};
 
 /// Serves the requests of the HTTP API. Each module that handles a kind of request adds methods.
 #[derive(Clone, Debug)]
@@ -15,6 +15,10 @@ pub struct Symbolicator {
     pub records: Arc<dyn RecordStore>,
     /// The bucket of derived caches.
     pub caches: Arc<dyn BlobStore>,
+    /// The bucket of attachments.
+    pub attachments: Arc<dyn Attachments>,
+    /// The hosts of other attachments.
+    pub remote_files: Arc<dyn RemoteFiles>,
     /// The queues of builds.
     pub queues: Arc<dyn Queues>,
     /// Demangles names that must be demangled in isolation.

@@ -41,7 +41,7 @@ fn no_function_writes_to_the_bucket_that_sends_events() {
         }
     }
     assert_eq!(
-        writing, 3,
+        writing, 4,
         "{TEMPLATE}: number of statements that permit writing to a bucket"
     );
 }

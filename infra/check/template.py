@@ -280,7 +280,9 @@ def check_buckets(checks, stack):
         rules = bucket.get("LifecycleConfiguration", {}).get("Rules", [])
         checks.that("buckets", f"{name} removes abandoned multipart uploads", any("AbortIncompleteMultipartUpload" in rule for rule in rules))
         expiring = [str(rule.get("Prefix")) for rule in rules if "ExpirationInDays" in rule or "Expiration" in rule]
-        checks.that("buckets", f"{name} expires only request bodies", set(expiring) <= {"requests/"}, ", ".join(expiring) or "nothing")
+        # Attachments are removed when they were used; the rule is for the others.
+        expected = {"None"} if name == "AttachmentsBucket" else {"requests/"}
+        checks.that("buckets", f"{name} expires only request bodies and attachments", set(expiring) <= expected, ", ".join(expiring) or "nothing")
     kept = stack.resources.get("UploadsBucket", {}).get("DeletionPolicy")
     checks.that("buckets", "uploads are kept when the stack is deleted", kept == "Retain", kept)
 
@@ -451,7 +453,7 @@ def check_grants(checks, stack):
         expected = ["AWSLambdaBasicExecutionRole"] + ["AWSLambdaSQSQueueExecutionRole"] * (name == "DeriveFunction")
         checks.that("grants", f"{name} has only the managed policies of its triggers", managed == expected, ", ".join(managed))
 
-    checks.all("grants", "symbolicate deletes nothing", problems("SymbolicateFunction", lambda a, _: "Delete" in a))
+    checks.all("grants", "symbolicate deletes only attachments", problems("SymbolicateFunction", lambda a, r: "Delete" in a and r != "AttachmentsBucket/*"))
     checks.all("grants", "symbolicate creates uploads and changes them in no other way", problems("SymbolicateFunction", lambda a, r: r.startswith("UploadsBucket") and a in WRITES - {"s3:PutObject"}))
     writes_outside = lambda *folders: lambda a, r: a in WRITES and r.startswith("CachesBucket") and r not in {f"CachesBucket/{folder}/*" for folder in folders}
     checks.all("grants", "symbolicate writes blobs only under requests/ and plain/", problems("SymbolicateFunction", writes_outside("requests", "plain")))

@@ -3,27 +3,31 @@
 //! A file that cannot be read is the client's fault, and still a status of 200: the response is
 //! `failed`, with a message. Everything else that is wrong with a form is an error response.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use axum::Json;
 use axum::body::Body;
 use axum::extract::multipart::{Field, MultipartError, MultipartRejection};
 use axum::extract::{DefaultBodyLimit, FromRequest, Multipart, Request};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use symdepot::api::crash::CrashFile;
+use symdepot::api::crash::any::{AnyRequest, CrashKind, StoredFile};
 use symdepot::api::crash::apple::{self, parse_report};
+use symdepot::api::crash::attachment::{AttachmentRequest, STORAGE_URL_BYTES, StorageUrl};
 use symdepot::api::crash::form::{CrashFields, PART_BYTES, PARTS_BYTES, decompressed};
 use symdepot::api::limits;
 use symdepot::api::symbolicator::{self as api, Query, RequestError};
-use symdepot::flows::minidump::{DUMP_BYTES, KeptDump, MinidumpRequest, WalkOutcome, WalkStats};
-use symdepot::flows::requests::{RequestStage, RequestToKeep};
-use symdepot::flows::symbolicate::Kept;
+use symdepot::domain::Scope;
+use symdepot::flows::attachments::Attachment;
+use symdepot::flows::minidump::{
+    DUMP_BYTES, DumpBytes, KeptDump, MinidumpRequest, WalkOutcome, WalkStats,
+};
+use symdepot::flows::parsing::parsed;
 use uuid::Uuid;
 
 use crate::extract::{Call, RequestQuery};
 use crate::failure::Failure;
-use crate::handler::pending;
+use crate::handler::{Asked, pending};
 
 /// The part of a form that has the file.
 struct FilePart {
@@ -49,10 +53,22 @@ const MINIDUMP: FilePart = FilePart {
 /// What a minidump never begins with, but a form in which a client wrapped it once more.
 const FORM_BOUNDARY: &[u8] = b"--";
 
-/// A form: a file, decompressed, and how it is symbolicated.
+/// The part of a form that refers to a file in another place, and the part with its token.
+const STORAGE_URL: &str = "storage_url";
+const STORAGE_TOKEN: &str = "storage_token";
+
+/// A form: a file, and how it is symbolicated.
 struct CrashForm {
-    file: Vec<u8>,
+    file: SentFile,
     fields: CrashFields,
+}
+
+/// A file, as a request has it.
+pub(crate) enum SentFile {
+    /// In the request; decompressed.
+    Sent(Bytes),
+    /// In another place.
+    Stored(StoredFile),
 }
 
 /// Serves `POST /applecrashreport`.
@@ -62,22 +78,7 @@ pub(crate) async fn apple_crash_report(
     request: Request,
 ) -> Result<Response, Failure> {
     let CrashForm { file, fields } = CrashForm::read(request, &APPLE_REPORT).await?;
-    let report = match read(|| parse_report(&file)) {
-        Ok(report) => report.asked_for(fields),
-        Err(message) => return Ok(failed(message)),
-    };
-    let id = call.invocation.uuid();
-    let body = serde_json::to_vec(&report).map_err(Failure::internal)?;
-    let kept = Kept {
-        wait: call.symbolicator.wait(&call.invocation, query.timeout),
-        id: &id.to_string(),
-        body: Some(RequestToKeep {
-            stage: RequestStage::CrashFile,
-            body: &body,
-        }),
-    };
-    let answer = call.answer(&query.scope, report, kept).await?;
-    Ok(answer.unwrap_or_else(|| pending(id)))
+    answer_apple_report(&call, &query, file, fields).await
 }
 
 /// Serves `POST /minidump`.
@@ -87,16 +88,84 @@ pub(crate) async fn minidump(
     request: Request,
 ) -> Result<Response, Failure> {
     let CrashForm { file, fields } = CrashForm::read(request, &MINIDUMP).await?;
-    if file.starts_with(FORM_BOUNDARY) {
-        let detail = "minidump contains multipart form data";
-        return Err(Failure::new(StatusCode::BAD_REQUEST, detail));
+    answer_minidump(&call, &query, file, fields).await
+}
+
+/// Serves `POST /symbolicate-any`.
+pub(crate) async fn symbolicate_any(
+    call: Call,
+    RequestQuery(query): RequestQuery,
+    body: Body,
+) -> Result<Response, Failure> {
+    let body = read_body(body).await?;
+    let (kind, file, fields) = AnyRequest::parse(&body)?;
+    let file = SentFile::Stored(file);
+    match kind {
+        CrashKind::Minidump => answer_minidump(&call, &query, file, fields).await,
+        CrashKind::AppleReport => answer_apple_report(&call, &query, file, fields).await,
     }
-    let dump = KeptDump {
-        file: file.into(),
-        fields,
+}
+
+async fn answer_apple_report(
+    call: &Call,
+    query: &Query,
+    file: SentFile,
+    fields: CrashFields,
+) -> Result<Response, Failure> {
+    let (file, attachment) = match file {
+        SentFile::Sent(file) => (file, None),
+        SentFile::Stored(stored) => {
+            let attachment = call.attachment(&query.scope, stored)?;
+            let file = attachment.whole("the report", apple::REPORT_BYTES).await?;
+            (file, Some(attachment))
+        }
     };
-    let id = call.invocation.uuid();
-    walk(&call, &query, id, dump, false).await
+    let response = match parsed("report", || parse_report(&file)) {
+        Ok(report) => {
+            let asked = Asked {
+                id: call.invocation.uuid(),
+                scope: &query.scope,
+                wait: call.symbolicator.wait(&call.invocation, query.timeout),
+            };
+            call.answer_file(asked, report.asked_for(fields)).await?
+        }
+        Err(message) => failed(message),
+    };
+    // Whatever the response refers to is stored by now.
+    if let Some(attachment) = attachment {
+        attachment.remove().await;
+    }
+    Ok(response)
+}
+
+async fn answer_minidump(
+    call: &Call,
+    query: &Query,
+    file: SentFile,
+    fields: CrashFields,
+) -> Result<Response, Failure> {
+    let (file, attachment) = match file {
+        SentFile::Sent(file) => (Ok(DumpBytes::from(file)), None),
+        SentFile::Stored(stored) => {
+            let attachment = call.attachment(&query.scope, stored)?;
+            (attachment.minidump().await?, Some(attachment))
+        }
+    };
+    let response = match file {
+        Ok(file) => {
+            if file.starts_with(FORM_BOUNDARY) {
+                let detail = "minidump contains multipart form data";
+                return Err(Failure::new(StatusCode::BAD_REQUEST, detail));
+            }
+            let id = call.invocation.uuid();
+            walk(call, query, id, KeptDump { file, fields }, false).await?
+        }
+        Err(message) => failed(message),
+    };
+    if let Some(attachment) = attachment {
+        attachment.remove().await;
+    }
+    Ok(response)
 }
 
 /// Walks the stacks of a minidump, and answers the crash. `query` has the scope and the timeout of
@@ -129,17 +198,12 @@ pub(crate) async fn walk(
         WalkOutcome::Failed(message) => return Ok(failed(message)),
     };
     log_walked(&stats);
-    let body = serde_json::to_vec(&report).map_err(Failure::internal)?;
-    let kept = Kept {
+    let asked = Asked {
+        id,
+        scope: &query.scope,
         wait: wait.saturating_sub(invocation.elapsed() - began),
-        id: &id_text,
-        body: Some(RequestToKeep {
-            stage: RequestStage::CrashFile,
-            body: &body,
-        }),
     };
-    let answer = call.answer(&query.scope, report, kept).await?;
-    Ok(answer.unwrap_or_else(|| pending(id)))
+    call.answer_file(asked, report).await
 }
 
 fn log_walked(stats: &WalkStats) {
@@ -157,20 +221,6 @@ fn log_walked(stats: &WalkStats) {
 /// Returns the crash in a stored request.
 pub(crate) fn stored(body: &[u8]) -> Result<CrashFile, Failure> {
     serde_json::from_slice(body).map_err(Failure::internal)
-}
-
-/// Reads a file. The message of an error says what is wrong with the file; a panic of a parser is
-/// one, too.
-fn read<E: std::error::Error>(
-    parse: impl FnOnce() -> Result<CrashFile, E>,
-) -> Result<CrashFile, String> {
-    match catch_unwind(AssertUnwindSafe(parse)) {
-        Ok(parsed) => parsed.map_err(|error| error.to_string()),
-        Err(_) => {
-            tracing::error!("the parser of a crash file panicked");
-            Err("the parser cannot read this file".to_owned())
-        }
-    }
 }
 
 /// The response for a file that cannot be read.
@@ -201,26 +251,72 @@ impl CrashForm {
         let mut form = Multipart::from_request(request, &())
             .await
             .map_err(bad_form)?;
-        let (mut file, mut fields) = (None, CrashFields::default());
+        let (mut file, mut url, mut token) = (None, None, None);
+        let mut fields = CrashFields::default();
         while let Some(field) = form.next_field().await.map_err(bad_part)? {
             let name = field.name().unwrap_or_default().to_owned();
-            if name == part.name {
+            let is_repeated = if name == part.name {
                 let sent = content(field, part.name, limits::BODY_BYTES + part.limit).await?;
                 let content = decompressed(part.name, &sent, part.limit)?;
-                if file.replace(content.into_owned()).is_some() {
-                    return Err(twice(&name));
+                file.replace(content.into_owned()).is_some()
+            } else if name == STORAGE_URL {
+                url.replace(text(field, STORAGE_URL).await?).is_some()
+            } else if name == STORAGE_TOKEN {
+                token.replace(text(field, STORAGE_TOKEN).await?).is_some()
+            } else {
+                if let Some(known) = CrashFields::NAMES.iter().find(|known| **known == name) {
+                    fields.set(known, &content(field, known, PART_BYTES).await?)?;
                 }
-            } else if let Some(known) = CrashFields::NAMES.iter().find(|known| **known == name) {
-                fields.set(known, &content(field, known, PART_BYTES).await?)?;
+                false
+            };
+            if is_repeated {
+                let detail = format!("the part {name} is given more than once");
+                return Err(Failure::new(StatusCode::BAD_REQUEST, detail));
             }
         }
-        let missing = || Failure::new(StatusCode::BAD_REQUEST, part.missing);
         let file = file.filter(|file| !file.is_empty());
-        Ok(Self {
-            file: file.ok_or_else(missing)?,
-            fields,
-        })
+        let file = match (file, url) {
+            (Some(file), None) => SentFile::Sent(file.into()),
+            (None, Some(storage_url)) => SentFile::Stored(StoredFile {
+                storage_url,
+                storage_token: token,
+            }),
+            (Some(_), Some(_)) => {
+                let detail = format!("send either {} or {STORAGE_URL}", part.name);
+                return Err(Failure::new(StatusCode::BAD_REQUEST, detail));
+            }
+            (None, None) => return Err(Failure::new(StatusCode::BAD_REQUEST, part.missing)),
+        };
+        Ok(Self { file, fields })
     }
+}
+
+impl Call {
+    /// Returns the file that a request refers to.
+    fn attachment(&self, scope: &Scope, file: StoredFile) -> Result<Attachment<'_>, Failure> {
+        let StoredFile {
+            storage_url,
+            storage_token,
+        } = file;
+        let hosts = &self.symbolicator.settings.attachment_hosts;
+        let url = StorageUrl::parse(&storage_url, hosts)?;
+        Ok(self.symbolicator.attachment(scope, url, storage_token))
+    }
+}
+
+/// Serves `POST /attachments`: returns how a client stores a crash file.
+pub(crate) async fn attachments(
+    call: Call,
+    RequestQuery(query): RequestQuery,
+    body: Body,
+) -> Result<Response, Failure> {
+    let request = AttachmentRequest::parse(&read_body(body).await?)?;
+    let Call {
+        symbolicator,
+        invocation,
+    } = &call;
+    let offer = symbolicator.offer_attachment(invocation, &query.scope, request.bytes);
+    Ok(Json(offer.await?).into_response())
 }
 
 /// Reads the body of a request, within the limit of all requests.
@@ -249,9 +345,14 @@ async fn content(
     Ok(content)
 }
 
-fn twice(name: &str) -> Failure {
-    let detail = format!("the part {name} is given more than once");
-    Failure::new(StatusCode::BAD_REQUEST, detail)
+/// Reads a short part of a form that is plain text.
+async fn text(field: Field<'_>, what: &'static str) -> Result<String, Failure> {
+    let content = content(field, what, STORAGE_URL_BYTES).await?;
+    let text = String::from_utf8(content).map_err(|_| RequestError::Part {
+        name: what.to_owned(),
+        cause: "it is not UTF-8".to_owned(),
+    })?;
+    Ok(text.trim().to_owned())
 }
 
 fn bad_form(rejection: MultipartRejection) -> Failure {

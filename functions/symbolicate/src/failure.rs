@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use symdepot::api::explain::ExplainError;
 use symdepot::api::symbolicator::{ErrorBody, RequestError};
 use symdepot::flows;
+use symdepot::flows::attachments::AttachmentError;
 
 /// An error response: a status, and a JSON body with the reason.
 #[derive(Debug)]
@@ -45,6 +46,19 @@ impl From<ExplainError> for Failure {
         Self {
             status: StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST),
             body: error.body(),
+        }
+    }
+}
+
+impl From<AttachmentError> for Failure {
+    fn from(error: AttachmentError) -> Self {
+        match error {
+            AttachmentError::Absent(detail) => Self::new(StatusCode::NOT_FOUND, detail),
+            AttachmentError::Unreachable(detail) => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+            }
+            AttachmentError::Request(error) => error.into(),
+            AttachmentError::Store(error) => error.into(),
         }
     }
 }

@@ -65,14 +65,13 @@ pub(crate) async fn symbolicate(
         .await
         .map_err(|_| too_large)?;
     let report = received(&body)?;
-    let id = call.invocation.uuid();
-    let kept = Kept {
+    let asked = Asked {
+        id: call.invocation.uuid(),
+        scope: &query.scope,
         wait: call.symbolicator.wait(&call.invocation, query.timeout),
-        id: &id.to_string(),
-        body: Some(RequestToKeep::received(&body)),
     };
-    let answer = call.answer(&query.scope, report, kept).await?;
-    Ok(answer.unwrap_or_else(|| pending(id)))
+    let body = Some(RequestToKeep::received(&body));
+    call.answer(asked, report, body).await
 }
 
 pub(crate) async fn continue_request(
@@ -92,11 +91,6 @@ pub(crate) async fn continue_request(
         .kept_request(&call.invocation, &id.to_string())
         .await?
         .ok_or_else(unknown)?;
-    let kept = Kept {
-        wait: call.symbolicator.wait(&call.invocation, query.timeout),
-        id: &id.to_string(),
-        body: None,
-    };
     let report = match stage {
         RequestStage::Symbolicate => received(&body)?,
         RequestStage::CrashFile => crash_files::stored(&body)?,
@@ -105,8 +99,12 @@ pub(crate) async fn continue_request(
             return crash_files::walk(&call, &query, id, kept_dump(&body)?, true).await;
         }
     };
-    let answer = call.answer(&scope, report, kept).await?;
-    Ok(answer.unwrap_or_else(|| pending(id)))
+    let asked = Asked {
+        id,
+        scope: &scope,
+        wait: call.symbolicator.wait(&call.invocation, query.timeout),
+    };
+    call.answer(asked, report, None).await
 }
 
 /// Returns the crash in the body of `/symbolicate`.
@@ -121,18 +119,32 @@ pub(crate) fn pending(id: Uuid) -> Response {
     Json(api::Response::pending(id)).into_response()
 }
 
+/// A crash to symbolicate: the id that its client receives, whose caches it reads, and how long it
+/// waits for builds.
+pub(crate) struct Asked<'a> {
+    pub(crate) id: Uuid,
+    pub(crate) scope: &'a Scope,
+    pub(crate) wait: Duration,
+}
+
 impl Call {
-    /// Returns the response for a crash; `None` while it is pending.
+    /// Returns the response for a crash. `body` is stored while it is pending; `None` if it is
+    /// stored already.
     pub(crate) async fn answer(
         &self,
-        scope: &Scope,
+        Asked { id, scope, wait }: Asked<'_>,
         report: CrashFile,
-        kept: Kept<'_>,
-    ) -> Result<Option<Response>, Failure> {
+        body: Option<RequestToKeep<'_>>,
+    ) -> Result<Response, Failure> {
         let Self {
             symbolicator,
             invocation,
         } = self;
+        let kept = Kept {
+            wait,
+            id: &id.to_string(),
+            body,
+        };
         let answer = symbolicator.answer_crash(invocation, &report, scope, kept);
         match answer.await? {
             SymbolicateOutcome::Pending => {
@@ -140,7 +152,7 @@ impl Call {
                     waited_ms = u64::try_from(invocation.elapsed().as_millis()).unwrap_or(u64::MAX),
                     "pending"
                 );
-                Ok(None)
+                Ok(pending(id))
             }
             SymbolicateOutcome::Completed(completed, stats) => {
                 let body = serde_json::to_vec(&api::Response::Completed(*completed))
@@ -149,11 +161,24 @@ impl Call {
                     return Err(flows::Error::TooLarge { bytes: body.len() }.into());
                 }
                 log_completed(&stats, invocation.elapsed());
-                Ok(Some(
-                    ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
-                ))
+                Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
             }
         }
+    }
+
+    /// Returns the response for a crash that was read from a file. It is stored while it is
+    /// pending.
+    pub(crate) async fn answer_file(
+        &self,
+        asked: Asked<'_>,
+        report: CrashFile,
+    ) -> Result<Response, Failure> {
+        let body = serde_json::to_vec(&report).map_err(Failure::internal)?;
+        let body = RequestToKeep {
+            stage: RequestStage::CrashFile,
+            body: &body,
+        };
+        self.answer(asked, report, Some(body)).await
     }
 }
 

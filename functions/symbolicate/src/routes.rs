@@ -18,7 +18,7 @@ struct Route {
     method: fn() -> MethodRouter<Arc<Symbolicator>>,
 }
 
-const ROUTES: [Route; 11] = [
+const ROUTES: [Route; 13] = [
     Route {
         path: "/symbolicate",
         examples: &["POST /symbolicate"],
@@ -33,6 +33,16 @@ const ROUTES: [Route; 11] = [
         path: "/applecrashreport",
         examples: &["POST /applecrashreport"],
         method: || post(crash_files::apple_crash_report),
+    },
+    Route {
+        path: "/symbolicate-any",
+        examples: &["POST /symbolicate-any"],
+        method: || post(crash_files::symbolicate_any),
+    },
+    Route {
+        path: "/attachments",
+        examples: &["POST /attachments"],
+        method: || post(crash_files::attachments),
     },
     Route {
         path: "/requests/{id}",

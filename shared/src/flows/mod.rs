@@ -5,6 +5,7 @@
 //!   the DIFs ([`find`]), fetch them ([`fetch`]), derive, publish.
 //! - *A request becomes a response.* [`symbolicate`] answers requests through the instance's cache
 //!   ([`memory`]). [`mod@minidump`] walks the stacks of a minidump, which then are a request.
+//!   [`attachments`] are crash files that requests refer to.
 //!   [`requests`] stores a request whose response was `pending`, so that any instance can continue
 //!   it.
 //! - *A schedule removes what is no longer used.* [`prune`] also counts the entries for
@@ -14,6 +15,7 @@
 //! randomness; `runtime` creates it.
 
 pub mod about;
+pub mod attachments;
 pub mod build;
 mod build_requests;
 mod copies;
@@ -29,6 +31,7 @@ pub mod memory;
 pub mod minidump;
 pub mod ms_symcache;
 mod opening;
+pub mod parsing;
 mod permits;
 pub mod plain;
 mod presence;

@@ -28,6 +28,8 @@ pub struct Settings {
     /// The headers and parameters of the query in definitions of requests that change with each
     /// event. They are dropped.
     pub source_event_parameters: Vec<String>,
+    /// The hosts, each possibly with a port, that requests may refer to for crash files.
+    pub attachment_hosts: Vec<String>,
     /// How long a miss of a public source is cached.
     pub retry_public_misses_after: Duration,
     /// The read capacity that the pruner may use in a second, in DynamoDB's read units; 0: no
@@ -69,6 +71,7 @@ impl Default for Settings {
             source_event_parameters: ["x-sentry-event-id", "x-sentry-project-id", "_last_upload"]
                 .map(str::to_owned)
                 .into(),
+            attachment_hosts: Vec::new(),
             retry_public_misses_after: 24 * HOUR,
             sweep_read_units: 500,
             reconcile_after: HOUR,

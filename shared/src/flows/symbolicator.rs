@@ -6,7 +6,9 @@ use crate::flows::invocation::Invocation;
 use crate::flows::memory::Memory;
 use crate::flows::settings::Settings;
 use crate::flows::update::Update;
-use crate::ports::{BlobStore, Demangler, Queues, RecordStore, UploadGate};
+use crate::ports::{
+    Attachments, BlobStore, Demangler, Queues, RecordStore, RemoteFiles, UploadGate,
+};
 
 /// Serves the requests of the HTTP API. Each module that handles a kind of request adds methods.
 #[derive(Clone, Debug)]
@@ -17,6 +19,10 @@ pub struct Symbolicator {
     pub caches: Arc<dyn BlobStore>,
     /// Lets clients write to the uploads bucket.
     pub uploads: Arc<dyn UploadGate>,
+    /// The bucket of attachments.
+    pub attachments: Arc<dyn Attachments>,
+    /// The hosts of other attachments.
+    pub remote_files: Arc<dyn RemoteFiles>,
     /// The queues of builds.
     pub queues: Arc<dyn Queues>,
     /// Demangles names that must be demangled in isolation.

@@ -3,6 +3,7 @@
 //! Each port is a trait because it has two real implementations, and because tests inject failures.
 //! Conflicts are outcomes in the `Ok` type; errors say what the caller does next.
 
+mod attachments;
 mod blobs;
 mod demangler;
 mod deriver;
@@ -14,6 +15,9 @@ mod secrets;
 mod servers;
 mod uploads;
 
+pub use attachments::{
+    Attachments, RemoteFailure, RemoteFile, RemoteFiles, RemotePart, SignedUpload,
+};
 pub use blobs::{BlobPage, BlobStore, BlobSummary, Created, MAX_DELETES, NotDeleted};
 pub use demangler::Demangler;
 pub use deriver::{Deriver, ParseError, Parser, Scratch};

@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::run::since_epoch;
 use super::{Config, ConfigError, RawEnv, SourceUse, sandbox, telemetry};
 use crate::adapters::aws::{
-    AwsClients, AwsSecrets, DynamoRecords, QueueUrls, S3Blobs, S3Difs, SqsQueues,
+    AwsClients, AwsSecrets, DynamoRecords, QueueUrls, S3Attachments, S3Blobs, S3Difs, SqsQueues,
 };
 use crate::adapters::demangler::ProcessDemangler;
-use crate::adapters::http::HttpServers;
+use crate::adapters::http::{HttpRemoteFiles, HttpServers};
 use crate::adapters::parser::transcoder::Transcoders;
 use crate::adapters::parser::{ParserLimits, ProcessDeriver};
 use crate::adapters::scratch::ScratchSpace;
@@ -72,6 +72,11 @@ impl App {
             records: Arc::new(self.records()),
             caches: Arc::new(self.caches()),
             uploads: Arc::new(self.uploads()),
+            attachments: Arc::new(S3Attachments::new(
+                self.clients.s3.clone(),
+                self.config.attachments_bucket.clone(),
+            )),
+            remote_files: Arc::new(HttpRemoteFiles::new(self.config.allow_private_sources)),
             queues: Arc::new(self.queues()),
             demangler: Arc::new(ProcessDemangler::new(executable)),
             memory: Arc::new(Memory::new(

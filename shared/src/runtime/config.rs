@@ -157,6 +157,8 @@ pub struct Config {
     pub caches_bucket: String,
     /// The bucket that users upload to.
     pub uploads_bucket: String,
+    /// The bucket that clients write attachments to.
+    pub attachments_bucket: String,
     /// The URL of the eager queue: builds that a request waits for.
     pub eager_queue: String,
     /// The URL of the uploads queue: events of the uploads bucket.
@@ -227,6 +229,7 @@ impl Config {
                 (servers, secret)
             }
         };
+        let attachment_hosts = env.list("ATTACHMENT_HOSTS");
         let source_event_parameters = env.list("SOURCE_EVENT_PARAMETERS");
         let request_lifetime = env.seconds("REQUEST_LIFETIME");
         let orphan_min_age = env.seconds("ORPHAN_MIN_AGE");
@@ -238,6 +241,7 @@ impl Config {
             cache_table: env.text("CACHE_TABLE"),
             caches_bucket: env.text("CACHES_BUCKET"),
             uploads_bucket: env.text("UPLOADS_BUCKET"),
+            attachments_bucket: env.text("ATTACHMENTS_BUCKET"),
             eager_queue: env.text("EAGER_QUEUE_URL"),
             uploads_queue: env.text("UPLOADS_QUEUE_URL"),
             refresh_queue: env.text("REFRESH_QUEUE_URL"),
@@ -270,6 +274,7 @@ impl Config {
                 transcoded: transcoders.iter().map(|tool| tool.version).collect(),
                 request_sources,
                 source_event_parameters,
+                attachment_hosts,
                 retry_public_misses_after: env.seconds("RETRY_PUBLIC_MISSES_AFTER"),
                 sweep_read_units: env.number("SWEEP_READ_UNITS", "a number of read units a second"),
                 reconcile_after: env.seconds("RECONCILE_AFTER"),

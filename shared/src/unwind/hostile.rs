@@ -28,7 +28,7 @@ impl UnwindInfo for NoUnwindInfo {
 
 /// Takes bytes as a minidump, and walks its stacks without unwind information.
 pub fn dump(bytes: &[u8]) {
-    let Ok(file) = DumpFile::open(Bytes::copy_from_slice(bytes)) else {
+    let Ok(file) = DumpFile::open(&Bytes::copy_from_slice(bytes).into()) else {
         return;
     };
     let Ok(dump) = Dump::read(&file) else {

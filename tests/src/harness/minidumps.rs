@@ -12,6 +12,7 @@ const RIP: usize = 0xf8;
 /// The types of the streams.
 const THREAD_LIST: u32 = 3;
 const MODULE_LIST: u32 = 4;
+const MEMORY64_LIST: u32 = 9;
 const EXCEPTION: u32 = 6;
 const SYSTEM_INFO: u32 = 7;
 const THREAD_NAMES: u32 = 24;
@@ -236,4 +237,67 @@ impl MadeUpDump {
 fn count(elements: usize) -> Vec<u8> {
     let count = u32::try_from(elements).unwrap_or_else(|error| panic!("{error}"));
     count.to_le_bytes().to_vec()
+}
+
+/// The address of the heap in full minidumps. No module or stack of a fixture is there.
+const HEAP: u64 = 0x10_0000_0000;
+
+/// The sizes of elements of the directory, and of the list of threads.
+const DIRECTORY: usize = 12;
+const LISTED_THREAD: usize = 48;
+
+fn number(file: &[u8], at: usize) -> usize {
+    let bytes: [u8; 4] = file[at..][..4]
+        .try_into()
+        .unwrap_or_else(|error| panic!("{error}"));
+    u32::from_le_bytes(bytes) as usize
+}
+
+/// Returns a minidump as a tool writes it that saves all memory: the stacks of a small one are in a
+/// list of memory regions at the end of the file, after a heap of this size, of zeros.
+pub fn full_dump(small: &[u8], heap: u64) -> Vec<u8> {
+    let mut head = small.to_vec();
+    let streams: Vec<Vec<u8>> = small[number(small, 12)..]
+        .chunks_exact(DIRECTORY)
+        .take(number(small, 8))
+        .map(<[u8]>::to_vec)
+        .collect();
+    let threads = streams
+        .iter()
+        .find(|stream| number(stream, 0) == THREAD_LIST as usize);
+    let threads = threads.map_or(0, |stream| number(stream, 8));
+    let mut regions = vec![(HEAP, heap, &[][..])];
+    for thread in 0..number(small, threads) {
+        let at = threads + 4 + thread * LISTED_THREAD;
+        let address = u64::try_from(number(small, at + 24)).unwrap_or(0)
+            | (number(small, at + 28) as u64) << 32;
+        let stack = &small[number(small, at + 36)..][..number(small, at + 32)];
+        regions.push((address, stack.len() as u64, stack));
+        // The region in the other list is the only place of the stack.
+        head[at + 32..at + 40].fill(0);
+    }
+    let directory = head.len();
+    let list = directory + (streams.len() + 1) * DIRECTORY;
+    let list_bytes = 16 + 16 * regions.len();
+    let memory = (list + list_bytes) as u64;
+    head[8..12].copy_from_slice(&count(streams.len() + 1));
+    head[12..16].copy_from_slice(&count(directory));
+    streams.iter().for_each(|stream| head.extend(stream));
+    head.extend(MEMORY64_LIST.to_le_bytes());
+    head.extend([count(list_bytes), count(list)].concat());
+    head.extend((regions.len() as u64).to_le_bytes());
+    head.extend(memory.to_le_bytes());
+    for (address, bytes, _) in &regions {
+        head.extend([address.to_le_bytes(), bytes.to_le_bytes()].concat());
+    }
+    let total: u64 = memory + regions.iter().map(|(_, bytes, _)| bytes).sum::<u64>();
+    // Zeros take no memory until they are written.
+    let mut file = vec![0; usize::try_from(total).unwrap_or_else(|error| panic!("{error}"))];
+    file[..head.len()].copy_from_slice(&head);
+    let mut end = file.len();
+    for (_, _, stack) in regions.iter().rev() {
+        file[end - stack.len()..end].copy_from_slice(stack);
+        end -= stack.len();
+    }
+    file
 }

@@ -21,6 +21,6 @@ pub use distant::travel;
 pub use fixtures::{
     Fixture, Oracle, OracleFrame, fixture, fixture_text, hostile_files, manifest, oracle,
 };
-pub use minidumps::{MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread};
+pub use minidumps::{MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread, full_dump};
 pub use requests::{Crash, function_names, in_module, of_fixture, sample_crash};
 pub use world::{Delivery, World, test_settings};

@@ -12,7 +12,8 @@ use symdepot::adapters::faulty::{
     Faults, FaultyBlobs, FaultyDifs, FaultyListing, FaultyQueues, FaultyRecords,
 };
 use symdepot::adapters::memory::{
-    MemoryBlobs, MemoryDifs, MemoryQueues, MemoryRecords, MemoryServers, SentMessage, SentReconcile,
+    MemoryAttachments, MemoryBlobs, MemoryDifs, MemoryQueues, MemoryRecords, MemoryRemoteFiles,
+    MemoryServers, SentMessage, SentReconcile,
 };
 use symdepot::adapters::parser::InProcessDeriver;
 use symdepot::api::symbolicator::Completed;
@@ -55,6 +56,8 @@ pub struct World {
     pub caches: Arc<MemoryBlobs>,
     /// The bucket that users upload to, without injected faults.
     pub uploads: Arc<MemoryDifs>,
+    /// The bucket that clients write attachments to.
+    pub attachments: Arc<MemoryAttachments>,
     /// The symbol servers.
     pub servers: Arc<MemoryServers>,
     /// The queues, without injected faults.
@@ -123,6 +126,7 @@ impl World {
         change(&mut settings);
         let (records, caches) = (Arc::new(MemoryRecords::new()), Arc::new(MemoryBlobs::new()));
         let servers = Arc::new(MemoryServers::new());
+        let attachments = Arc::new(MemoryAttachments::default());
         let (uploads, queues) = (Arc::new(MemoryDifs::new()), Arc::new(MemoryQueues::new()));
         let world = Self {
             builder: Builder {
@@ -141,6 +145,8 @@ impl World {
                 records: records.clone(),
                 caches: caches.clone(),
                 uploads: uploads.clone(),
+                attachments: attachments.clone(),
+                remote_files: Arc::new(MemoryRemoteFiles::default()),
                 queues: queues.clone(),
                 demangler: Arc::new(InProcessDemangler),
                 memory: Arc::new(memory(&settings)),
@@ -149,6 +155,7 @@ impl World {
             records,
             caches,
             uploads,
+            attachments,
             servers,
             queues,
             faults: Arc::new(Faults::new()),
@@ -189,6 +196,8 @@ impl World {
             records,
             caches,
             uploads: self.uploads.clone(),
+            attachments: self.attachments.clone(),
+            remote_files: self.symbolicator.remote_files.clone(),
             queues,
             demangler: Arc::new(InProcessDemangler),
             memory: Arc::new(memory(&settings)),

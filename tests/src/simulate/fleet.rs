@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use symdepot::adapters::demangler::InProcessDemangler;
-use symdepot::adapters::memory::{MemoryDifs, MemoryServers, SentMessage, SentReconcile};
+use symdepot::adapters::memory::{
+    MemoryAttachments, MemoryDifs, MemoryRemoteFiles, MemoryServers, SentMessage, SentReconcile,
+};
 use symdepot::cache::{Entry, Item, UploadState};
 use symdepot::domain::{Cause, DifRef, Location, Sequencer};
 use symdepot::flows::build::Builder;
@@ -262,6 +264,8 @@ impl Fleet {
                 // Clients of this workload write to the bucket themselves.
                 uploads: Arc::new(MemoryDifs::new()),
                 queues: each,
+                attachments: Arc::new(MemoryAttachments::default()),
+                remote_files: Arc::new(MemoryRemoteFiles::default()),
                 demangler: Arc::new(InProcessDemangler),
                 memory: Arc::new(Memory::new(
                     settings.memory_cache_bytes,

@@ -11,7 +11,7 @@ use crate::{Running, bytes_of};
 const BOUNDARY: &str = "a-boundary-that-no-file-has";
 
 /// A report of the sample's crash, as a system of Apple would write it.
-fn apple_report() -> Vec<u8> {
+pub(crate) fn apple_report() -> Vec<u8> {
     let header = json!({"bug_type": "309", "os_version": "macOS 14.1 (23B74)"});
     let report = json!({
         "captureTime": "2023-11-05 10:00:00.00 +0000", "cpuType": "ARM-64", "modelCode": "Mac14,2",
@@ -27,7 +27,7 @@ fn apple_report() -> Vec<u8> {
 }
 
 /// Returns the body of a form with these parts.
-fn form(parts: &[(&str, &[u8])]) -> Vec<u8> {
+pub(crate) fn form(parts: &[(&str, &[u8])]) -> Vec<u8> {
     let mut form = Vec::new();
     for (name, content) in parts {
         let head =
@@ -40,7 +40,7 @@ fn form(parts: &[(&str, &[u8])]) -> Vec<u8> {
     form
 }
 
-async fn send(running: &Running, path: &str, body: Vec<u8>) -> Reply {
+pub(crate) async fn send(running: &Running, path: &str, body: Vec<u8>) -> Reply {
     let content_type = format!("multipart/form-data; boundary={BOUNDARY}");
     let client = running.client();
     let request = client.request(Method::POST, path);
@@ -54,7 +54,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-fn functions(body: &Value) -> Vec<&str> {
+pub(crate) fn functions(body: &Value) -> Vec<&str> {
     let frames = body["stacktraces"][0]["frames"].as_array().unwrap();
     let names = frames.iter().filter_map(|frame| frame["function"].as_str());
     names.collect()

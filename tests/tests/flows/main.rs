@@ -6,6 +6,7 @@
     reason = "a test fails if a required value is absent"
 )]
 
+mod attachments;
 mod companions;
 mod copies;
 mod counts;

@@ -68,7 +68,7 @@ async fn walk(world: &World, dump: &KeptDump, wait: Duration) -> Result<WalkOutc
 /// Walks a minidump; panics unless the walks are complete.
 async fn walked(world: &World, file: impl Into<Bytes>) -> (CrashFile, WalkStats) {
     let dump = KeptDump {
-        file: file.into(),
+        file: Into::<Bytes>::into(file).into(),
         fields: with_candidates(),
     };
     match walk(world, &dump, Duration::ZERO).await.unwrap() {
@@ -196,7 +196,7 @@ async fn a_walk_waits_for_builds_and_any_instance_continues_it() {
     world.prune().await.unwrap();
     let cold = world.another_instance();
     let dump = KeptDump {
-        file: file.clone(),
+        file: file.clone().into(),
         fields: with_candidates(),
     };
     let outcome = walk(&cold, &dump, Duration::ZERO).await.unwrap();
@@ -216,7 +216,9 @@ async fn a_walk_waits_for_builds_and_any_instance_continues_it() {
     let kept = kept.unwrap().unwrap();
     assert_eq!(kept.stage, RequestStage::Minidump);
     let dump = kept_dump(&kept.body).unwrap();
-    assert_eq!((&dump.file, &dump.fields), (&file, &with_candidates()));
+    let parts: Vec<_> = dump.file.parts().collect();
+    assert_eq!(parts, [(0..file.len(), &*file)]);
+    assert_eq!(dump.fields, with_candidates());
     let outcome = walk(&other, &dump, Duration::ZERO).await.unwrap();
     let WalkOutcome::Walked(report, _) = outcome else {
         panic!("{outcome:?}");
@@ -231,7 +233,7 @@ async fn a_walk_that_waits_long_enough_needs_one_call() {
     world.pass(8 * DAY).await;
     world.prune().await.unwrap();
     let dump = KeptDump {
-        file: fixture("minidump/crash.dmp"),
+        file: fixture("minidump/crash.dmp").into(),
         fields: CrashFields::default(),
     };
     let walk = walk(&world, &dump, Duration::from_secs(25));
@@ -271,7 +273,10 @@ async fn frames_are_put_into_the_order_of_the_options() {
     let mut expected = function_names(&answered(&world, &report).await);
     let mut fields = CrashFields::default();
     fields.options.frame_order = FrameOrder::CallerFirst;
-    let dump = KeptDump { file, fields };
+    let dump = KeptDump {
+        file: file.into(),
+        fields,
+    };
     let WalkOutcome::Walked(report, _) = walk(&world, &dump, Duration::ZERO).await.unwrap() else {
         panic!("not walked");
     };
@@ -281,7 +286,7 @@ async fn frames_are_put_into_the_order_of_the_options() {
 
 async fn failure(file: impl Into<Bytes>) -> String {
     let dump = KeptDump {
-        file: file.into(),
+        file: Into::<Bytes>::into(file).into(),
         fields: CrashFields::default(),
     };
     match walk(&World::new(), &dump, Duration::ZERO).await.unwrap() {

@@ -61,6 +61,7 @@ fn no_function_writes_to_a_bucket_whose_events_invoke_it() {
         [
             "SymbolicateFunction",
             "SymbolicateFunction",
+            "SymbolicateFunction",
             "DeriveFunction",
             "PruneFunction"
         ],

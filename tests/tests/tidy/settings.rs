@@ -156,6 +156,7 @@ fn documents_template_and_code_have_the_same_defaults() {
         sources: _,
         request_sources: _,
         source_event_parameters,
+        attachment_hosts: _,
         retry_public_misses_after,
         sweep_read_units,
         reconcile_after,

@@ -1,5 +1,5 @@
-//! Implementations of the ports on AWS: records in DynamoDB, blobs and uploads in S3, queues in
-//! SQS, secrets in Secrets Manager and SSM.
+//! Implementations of the ports on AWS: records in DynamoDB, blobs, uploads and attachments in
+//! S3, queues in SQS, secrets in Secrets Manager and SSM.
 //!
 //! - A lost race is detected from the response to the conditional write, without a second call.
 //! - The SDK retries requests. The adapters retry only what the SDK cannot: truncated responses,
@@ -9,6 +9,7 @@
 //!   `s3:ListBucket`.
 //! - Etags are handled without quotes, as they are in S3's events.
 
+mod attachments;
 mod blobs;
 mod clients;
 mod difs;
@@ -20,6 +21,7 @@ mod records;
 mod secrets;
 mod upload_gate;
 
+pub use attachments::S3Attachments;
 pub use blobs::S3Blobs;
 pub use clients::AwsClients;
 pub use difs::S3Difs;

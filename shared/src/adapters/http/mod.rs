@@ -1,4 +1,4 @@
-//! Symbol servers over HTTP.
+//! Symbol servers, and files that requests refer to (`remote_files`), over HTTP.
 //!
 //! - The status of a response decides: 401 and 403 are refusals; 404 and the other client errors,
 //!   except 408 and 429, mean that the file is absent; everything else is a temporary failure of
@@ -21,6 +21,7 @@
 
 mod address;
 mod addresses;
+mod remote_files;
 mod sentry;
 mod status;
 mod symsrv;
@@ -41,6 +42,7 @@ use reqwest::{Response, Url, redirect};
 
 use self::address::Reach;
 use self::addresses::FileAddress;
+pub use self::remote_files::HttpRemoteFiles;
 use self::status::{Refusal, Retry};
 use self::symsrv::Tiers;
 use crate::adapters::backoff::pause;

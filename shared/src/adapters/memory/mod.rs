@@ -4,6 +4,7 @@
 //! They print their whole state as readable text, so that a snapshot of a store *is* the assertion.
 //! Revisions are not printed, because flows draw them at random.
 
+mod attachments;
 mod blobs;
 mod calls;
 mod difs;
@@ -12,6 +13,7 @@ mod records;
 mod servers;
 mod text;
 
+pub use attachments::{MemoryAttachments, MemoryRemoteFiles};
 pub use blobs::MemoryBlobs;
 pub use calls::Calls;
 pub use difs::MemoryDifs;

@@ -6,6 +6,7 @@ use std::io::Read;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::rewrite::RewriteRules;
 use crate::api::symbolicator::{Options, RequestError, Sources};
 
 /// The maximum size of each part besides the file, in bytes.
@@ -26,11 +27,26 @@ pub struct CrashFields {
     pub sources: Sources,
     /// The options of the response.
     pub options: Options,
+    /// Names under which the first module is looked up.
+    #[serde(default, skip_serializing_if = "RewriteRules::is_empty")]
+    pub rewrite_first_module: RewriteRules,
 }
 
 impl CrashFields {
     /// The names of the parts.
-    pub const NAMES: &'static [&'static str] = &["platform", "sources", "options"];
+    pub const NAMES: &'static [&'static str] =
+        &["platform", "sources", "options", "rewrite_first_module"];
+
+    /// Checks the limits of all parts.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError::Sources`] and [`RequestError::Part`].
+    pub fn checked(self) -> Result<Self, RequestError> {
+        self.sources.check_limits()?;
+        self.rewrite_first_module.check()?;
+        Ok(self)
+    }
 
     /// Sets a part.
     ///
@@ -48,6 +64,11 @@ impl CrashFields {
             "sources" => {
                 self.sources = parsed(name, json)?;
                 self.sources.check_limits()?;
+            }
+            "rewrite_first_module" => {
+                let rules: Option<RewriteRules> = parsed(name, json)?;
+                self.rewrite_first_module = rules.unwrap_or_default();
+                self.rewrite_first_module.check()?;
             }
             // Other parts are ignored, as unknown fields of requests are.
             _ => {}
@@ -70,6 +91,11 @@ fn parsed<T: DeserializeOwned>(name: &str, json: &[u8]) -> Result<T, RequestErro
     let end = deserializer.end();
     end.map_err(|cause| error("", cause.to_string()))?;
     Ok(value)
+}
+
+/// Returns whether bytes begin like a gzip or zstd stream.
+pub fn is_compressed(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x1f, 0x8b, ..] | [0x28, 0xb5, 0x2f, 0xfd, ..])
 }
 
 /// Returns bytes decompressed, if they begin like a gzip or zstd stream, and otherwise as they are.

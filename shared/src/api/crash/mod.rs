@@ -3,11 +3,15 @@
 //! A file has two parts for the service. Its stack traces and modules become a [`Request`], which
 //! is answered like any other one. Everything else ([`CrashFacts`]) is repeated in the response.
 //!
-//! [`apple`] reads the crash reports of Apple's systems.
+//! [`apple`] reads the crash reports of Apple's systems. [`attachment`] names files that are not
+//! sent with a request.
 
+pub mod any;
 pub mod apple;
+pub mod attachment;
 mod facts;
 pub mod form;
+pub mod rewrite;
 mod unwinding;
 
 pub use facts::CrashFacts;
@@ -16,7 +20,7 @@ pub use unwinding::ModuleUnwinding;
 use serde::{Deserialize, Serialize};
 
 use self::form::CrashFields;
-use super::symbolicator::{FrameOrder, Request};
+use super::symbolicator::{FrameOrder, Module, Request};
 
 /// A crash that was read from a file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -30,11 +34,32 @@ pub struct CrashFile {
     /// already.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unwinding: Vec<Option<ModuleUnwinding>>,
+    /// The module that is looked up under another name than that of its debug file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renamed: Option<RenamedModule>,
+}
+
+/// A module that is looked up under another name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenamedModule {
+    /// Its index in the request.
+    pub index: usize,
+    /// The name of its debug file, which the response repeats.
+    pub debug_file: Option<String>,
+}
+
+/// Returns the module with the lowest address, with its index.
+pub fn first_module<'a>(modules: impl Iterator<Item = &'a Module>) -> Option<(usize, &'a Module)> {
+    modules
+        .enumerate()
+        .min_by_key(|(_, module)| module.image_addr)
 }
 
 impl CrashFile {
     /// Sets what the file does not contain: the platform, the sources to search, and the options
     /// of the response.
+    ///
+    /// The first module is renamed for lookups, if a rule says so.
     ///
     /// The frames of a file begin with the callee. They are put into the order of the options.
     #[must_use]
@@ -43,11 +68,20 @@ impl CrashFile {
             platform,
             sources,
             options,
+            rewrite_first_module,
         } = fields;
         let request = &mut self.request;
         request.platform = platform;
         request.sources = sources;
         request.options = options;
+        let first = first_module(request.modules.iter());
+        if let Some((index, debug_file)) = rewrite_first_module.renamed(first) {
+            let module = &mut request.modules[index];
+            self.renamed = Some(RenamedModule {
+                index,
+                debug_file: module.debug_file.replace(debug_file),
+            });
+        }
         if options.frame_order == FrameOrder::CallerFirst {
             for stacktrace in &mut request.stacktraces {
                 stacktrace.frames.reverse();

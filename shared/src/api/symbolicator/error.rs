@@ -42,6 +42,12 @@ pub enum RequestError {
         /// The problem.
         cause: String,
     },
+    /// A request refers to a file in a place that is not allowed.
+    #[error("the storage_url is invalid: {cause}")]
+    StorageUrl {
+        /// The problem.
+        cause: String,
+    },
     /// The body or a part of a form exceeds its limit.
     #[error("{what} has more than {limit} bytes")]
     TooLong {
@@ -91,6 +97,7 @@ impl RequestError {
             RequestError::Syntax { .. }
             | RequestError::Query { .. }
             | RequestError::Part { .. }
+            | RequestError::StorageUrl { .. }
             | RequestError::Sources { .. } => 400,
             RequestError::TooLarge { .. } | RequestError::TooLong { .. } => 413,
             RequestError::Schema { .. } => 422,
@@ -107,6 +114,7 @@ impl RequestError {
             }
             RequestError::TooLarge { .. }
             | RequestError::TooLong { .. }
+            | RequestError::StorageUrl { .. }
             | RequestError::Part { .. } => Vec::new(),
         };
         ErrorBody {

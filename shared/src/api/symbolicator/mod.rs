@@ -45,6 +45,7 @@ pub use error::{ErrorBody, RequestError};
 pub use frame::{AddrMode, CompletedFrame, Frame, FrameStatus, FrameTrust};
 pub use hex::Hex;
 pub use module::{CompletedModule, Module, ModuleStatus};
+pub(in crate::api) use parse::is_object;
 pub use parse::parse_request;
 pub use query::Query;
 pub(in crate::api) use query::{pasted_pairs, query_pairs};

@@ -18,12 +18,16 @@ use crate::api::limits;
 /// another shape, [`RequestError::TooLarge`] if it exceeds [`limits`], and
 /// [`RequestError::Sources`] if its sources do.
 pub fn parse_request(body: &[u8]) -> Result<Request, RequestError> {
-    // Serde would also accept a list of the struct's values, which no client means.
-    let is_object = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
     match serde_json::from_slice::<Request>(body) {
-        Ok(request) if is_object => check_limits(&request).map(|()| request),
+        Ok(request) if is_object(body) => check_limits(&request).map(|()| request),
         _ => Err(explain(body)),
     }
+}
+
+/// Returns whether JSON is an object. Serde also accepts a list of a struct's values, which no
+/// client means.
+pub(in crate::api) fn is_object(json: &[u8]) -> bool {
+    json.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{')
 }
 
 /// Returns what is wrong with a body. This may take several passes, because it happens rarely.

@@ -1,12 +1,16 @@
 //! The stored form of a minidump whose walks wait for builds: one line of JSON with the other parts
-//! of its form, then the file, compressed.
+//! of its form and the places of what was read of the file, then these parts, compressed.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use crate::api::crash::form::{CrashFields, decompressed};
 use crate::flows::Error;
 use crate::ports::{Fault, FaultKind};
-use crate::unwind::dump::DUMP_BYTES;
+use crate::unwind::dump::{DUMP_BYTES, DumpBytes};
 
 /// The level of the compression. The file is read once, if at all.
 const ZSTD_LEVEL: i32 = 1;
@@ -15,20 +19,57 @@ const ZSTD_LEVEL: i32 = 1;
 #[derive(Debug)]
 pub struct KeptDump {
     /// The file.
-    pub file: Bytes,
+    pub file: DumpBytes,
     /// How it is symbolicated.
     pub fields: CrashFields,
 }
 
+/// The first line.
+#[derive(Serialize, Deserialize)]
+struct KeptHead {
+    #[serde(flatten)]
+    fields: CrashFields,
+    /// What was read of a larger file; the whole file if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    parts: Option<KeptParts>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct KeptParts {
+    /// The length of the file.
+    length: u64,
+    /// The places of the parts in it.
+    places: Vec<Range<u64>>,
+    stacks_unread: usize,
+}
+
 /// Returns the stored form of a minidump.
-pub(super) fn encode(file: &[u8], fields: &CrashFields) -> Result<Vec<u8>, Error> {
+pub(super) fn encode(file: &DumpBytes, fields: &CrashFields) -> Result<Vec<u8>, Error> {
     let failed = |error| Fault::new(FaultKind::Bug, "cannot encode a minidump").caused_by(error);
-    let mut body = serde_json::to_vec(fields)
+    let places: Vec<Range<u64>> = file
+        .parts()
+        .map(|(place, _)| place.start as u64..place.end as u64)
+        .collect();
+    let length = file.length() as u64;
+    let is_whole = places == [0..length];
+    let head = KeptHead {
+        fields: fields.clone(),
+        parts: (!is_whole).then_some(KeptParts {
+            length,
+            places,
+            stacks_unread: file.stacks_unread,
+        }),
+    };
+    let mut body = serde_json::to_vec(&head)
         .map_err(std::io::Error::other)
         .map_err(failed)?;
     body.push(b'\n');
-    let compressed = zstd::bulk::compress(file, ZSTD_LEVEL).map_err(failed)?;
-    body.extend_from_slice(&compressed);
+    let parts: Vec<&[u8]> = file.parts().map(|(_, part)| part).collect();
+    let compressed = match *parts {
+        [whole] => zstd::bulk::compress(whole, ZSTD_LEVEL),
+        _ => zstd::bulk::compress(&parts.concat(), ZSTD_LEVEL),
+    };
+    body.extend_from_slice(&compressed.map_err(failed)?);
     Ok(body)
 }
 
@@ -40,12 +81,36 @@ pub(super) fn encode(file: &[u8], fields: &CrashFields) -> Result<Vec<u8>, Error
 pub fn kept_dump(body: &[u8]) -> Result<KeptDump, Error> {
     let damaged = || Fault::new(FaultKind::Corrupt, "a stored minidump is damaged");
     let mut parts = body.splitn(2, |byte| *byte == b'\n');
-    let (fields, file) = (parts.next().unwrap_or_default(), parts.next());
-    let fields = serde_json::from_slice(fields).map_err(|error| damaged().caused_by(error))?;
+    let (head, file) = (parts.next().unwrap_or_default(), parts.next());
+    let head = serde_json::from_slice(head).map_err(|error| damaged().caused_by(error))?;
+    let KeptHead { fields, parts } = head;
     let file = decompressed("the file", file.ok_or_else(damaged)?, DUMP_BYTES);
-    let file = file.map_err(|error| damaged().caused_by(error))?;
-    Ok(KeptDump {
-        file: file.into_owned().into(),
-        fields,
-    })
+    let file = Bytes::from(
+        file.map_err(|error| damaged().caused_by(error))?
+            .into_owned(),
+    );
+    let file = match parts {
+        None => file.into(),
+        Some(parts) => in_parts(file, &parts)
+            .ok_or_else(damaged)?
+            .map_err(|error| damaged().caused_by(error))?,
+    };
+    Ok(KeptDump { file, fields })
+}
+
+/// Returns a file of which parts are stored, one after the other; `None` if they are not these.
+fn in_parts(mut stored: Bytes, parts: &KeptParts) -> Option<std::io::Result<DumpBytes>> {
+    let mut read = BTreeMap::new();
+    for place in &parts.places {
+        let length = usize::try_from(place.end.checked_sub(place.start)?).ok()?;
+        if length > stored.len() {
+            return None;
+        }
+        read.insert(place.start, stored.split_to(length));
+    }
+    let file = DumpBytes::of_parts(parts.length, &read);
+    Some(file.map(|mut file| {
+        file.stacks_unread = parts.stacks_unread;
+        file
+    }))
 }

@@ -15,37 +15,37 @@
 //! The result is a request like any other one, and is answered and stored like one.
 
 mod kept;
+mod large;
 mod modules;
 mod walks;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-
-use bytes::Bytes;
 
 pub use self::kept::{KeptDump, kept_dump};
 use self::modules::WalkModules;
 pub use self::walks::WalkStats;
 use self::walks::Walks;
 use super::lookup::CacheFinder;
+use super::parsing::parsed;
 use super::requests::{RequestStage, RequestToKeep};
 use super::symbolicate::Symbolicator;
 use super::waiting::Waiting;
 use super::{Error, Invocation};
-use crate::api::crash::CrashFile;
 use crate::api::crash::form::CrashFields;
+use crate::api::crash::rewrite::RewriteRules;
+use crate::api::crash::{CrashFile, first_module};
 use crate::api::symbolicator::{Module, Request};
-use crate::debuginfo::caught;
 use crate::domain::Scope;
 use crate::unwind::StackWalker;
-pub use crate::unwind::dump::DUMP_BYTES;
-use crate::unwind::dump::{Dump, DumpError, DumpFile};
+pub use crate::unwind::dump::{DUMP_BYTES, DumpBytes};
+use crate::unwind::dump::{Dump, DumpFile};
 
 /// A minidump to walk.
 #[derive(Debug)]
 pub struct MinidumpRequest<'a> {
     /// The file.
-    pub file: Bytes,
+    pub file: DumpBytes,
     /// How it is symbolicated.
     pub fields: &'a CrashFields,
     /// The scope whose caches are read.
@@ -80,23 +80,22 @@ impl Symbolicator {
         invocation: &Invocation,
         request: MinidumpRequest<'_>,
     ) -> Result<WalkOutcome, Error> {
-        let file = match parsed(|| DumpFile::open(request.file.clone())) {
+        let file = match parsed("minidump", || DumpFile::open(&request.file)) {
             Ok(file) => file,
             Err(message) => return Ok(WalkOutcome::Failed(message)),
         };
-        let dump = match parsed(|| Dump::read(&file)) {
+        let dump = match parsed("minidump", || Dump::read(&file)) {
             Ok(dump) => dump,
             Err(message) => return Ok(WalkOutcome::Failed(message)),
         };
         let finder = CacheFinder::new(self, invocation);
         let sources = finder.sources_of(&request.fields.sources).await?;
         let reads_all = request.fields.options.dif_candidates;
-        let listed = dump.request_modules().into_iter().collect();
+        let listed = renamed(dump.request_modules(), &request.fields.rewrite_first_module);
         let mut rounds = WalkRounds {
             dump: &dump,
             modules: WalkModules::new(finder, sources, request.scope, listed, reads_all),
-            walks: Walks::new(&dump),
-            is_kept: request.is_kept,
+            walks: Walks::new(&dump, request.file.stacks_unread),
             request,
         };
         Ok(match rounds.run().await? {
@@ -109,15 +108,19 @@ impl Symbolicator {
     }
 }
 
-/// Runs a parser of a file. The message of an error says what is wrong with the file.
-fn parsed<T>(parse: impl FnOnce() -> Result<T, DumpError>) -> Result<T, String> {
-    match caught(parse) {
-        Ok(parsed) => parsed.map_err(|error| error.to_string()),
-        Err(panic) => {
-            tracing::error!(panic, "the parser of minidumps panicked");
-            Err("the parser cannot read this minidump".to_owned())
+/// Returns modules by their indices, with the names under which they are looked up: the first one,
+/// and all others with its debug id, are renamed if a rule says so.
+fn renamed(mut modules: Vec<(usize, Module)>, rules: &RewriteRules) -> BTreeMap<usize, Module> {
+    let first = first_module(modules.iter().map(|(_, module)| module));
+    if let Some((first, debug_file)) = rules.renamed(first) {
+        let debug_id = modules[first].1.debug_id;
+        for (at, (_, module)) in modules.iter_mut().enumerate() {
+            if at == first || (debug_id.is_some() && module.debug_id == debug_id) {
+                module.debug_file = Some(debug_file.clone());
+            }
         }
     }
+    modules.into_iter().collect()
 }
 
 /// A minidump, and its state across the rounds.
@@ -126,7 +129,6 @@ struct WalkRounds<'a> {
     dump: &'a Dump<'a>,
     modules: WalkModules<'a>,
     walks: Walks<'a>,
-    is_kept: bool,
 }
 
 impl WalkRounds<'_> {
@@ -198,7 +200,7 @@ impl WalkRounds<'_> {
 
     /// Stores the minidump, unless it is already stored.
     async fn keep(&mut self) -> Result<(), Error> {
-        if self.is_kept {
+        if self.request.is_kept {
             return Ok(());
         }
         let MinidumpRequest {
@@ -219,7 +221,7 @@ impl WalkRounds<'_> {
             ..
         } = self.modules.finder;
         service.keep_request(invocation, id, scope, to_keep).await?;
-        self.is_kept = true;
+        self.request.is_kept = true;
         Ok(())
     }
 
@@ -254,6 +256,7 @@ impl WalkRounds<'_> {
                 ..Request::default()
             },
             unwinding,
+            renamed: None,
         };
         (report.asked_for(request.fields.clone()), stats)
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use minidump::{MinidumpMemory, Module as _, UnifiedMemory};
 
 use crate::api::limits;
-use crate::api::symbolicator::{Frame, Hex, Stacktrace};
-use crate::unwind::dump::{Dump, DumpThread, STACKS_BYTES, registers};
+use crate::api::symbolicator::{Frame, FrameTrust, Hex, Stacktrace};
+use crate::unwind::dump::{ClientFrame, Dump, DumpThread, STACKS_BYTES, registers};
 use crate::unwind::{Stack, StackWalker, WalkEnd, WalkedFrame, pointed_at};
 
 /// The walks of a minidump.
@@ -48,10 +48,11 @@ pub struct WalkStats {
 }
 
 impl<'a> Walks<'a> {
-    pub(super) fn new(dump: &'a Dump<'a>) -> Self {
+    pub(super) fn new(dump: &'a Dump<'a>, stacks_unread: usize) -> Self {
         let mut stats = WalkStats {
             threads: dump.threads.len(),
             threads_cut: dump.threads_cut,
+            stacks_cut: stacks_unread,
             ..WalkStats::default()
         };
         let mut left = STACKS_BYTES;
@@ -69,16 +70,23 @@ impl<'a> Walks<'a> {
             .map(|thread| ThreadWalk {
                 thread,
                 memory: None,
-                frames: None,
+                frames: thread.client_frames.as_ref().map(|_| Vec::new()),
             })
             .collect();
         // The most important stack is within the limit.
         let (first, others): (Vec<_>, Vec<_>) =
             walks.iter_mut().partition(|walk| walk.thread.is_requesting);
-        for walk in first.into_iter().chain(others) {
+        let walks_left = first.into_iter().chain(others);
+        for walk in walks_left.filter(|walk| walk.frames.is_none()) {
             walk.memory = memory(walk.thread);
         }
-        let stacks: Vec<Stack<'_>> = walks.iter().filter_map(ThreadWalk::stack).collect();
+        let unwalked = walks.iter().filter(|walk| walk.frames.is_none());
+        let stacks: Vec<Stack<'_>> = unwalked.filter_map(ThreadWalk::stack).collect();
+        stats.frames = dump
+            .threads
+            .iter()
+            .filter_map(|thread| Some(thread.client_frames.as_ref()?.len()))
+            .sum();
         Self {
             pointed_at: pointed_at(&stacks, &dump.modules, &dump.system),
             dump,
@@ -133,7 +141,14 @@ impl<'a> Walks<'a> {
     /// Returns the start addresses of the modules that frames lie in.
     pub(super) fn frames_in(&self) -> BTreeSet<u64> {
         let frames = self.walks.iter().filter_map(|walk| walk.frames.as_ref());
-        frames.flatten().filter_map(|frame| frame.module).collect()
+        let walked = frames.flatten().filter_map(|frame| frame.module);
+        let frames = self.dump.threads.iter();
+        let frames = frames.filter_map(|thread| thread.client_frames.as_ref());
+        let prewalked = frames.flatten().filter_map(|frame| {
+            let module = self.dump.modules.module_at_address(frame.address)?;
+            Some(module.base_address())
+        });
+        walked.chain(prewalked).collect()
     }
 
     /// Returns the stack traces, in the order of the threads.
@@ -141,8 +156,27 @@ impl<'a> Walks<'a> {
         let modules = self.dump.modules.iter();
         let names = modules.map(|module| (module.base_address(), Arc::from(&*module.code_file())));
         let names: HashMap<u64, Arc<str>> = names.collect();
+        let modules = &self.dump.modules;
+        let prewalked = |frame: &ClientFrame| Frame {
+            instruction_addr: Hex(frame.address),
+            package: modules
+                .module_at_address(frame.address)
+                .and_then(|module| names.get(&module.base_address()).cloned()),
+            symbol: frame.symbol.as_deref().map(Into::into),
+            trust: FrameTrust::PreWalked,
+            ..Frame::default()
+        };
         let walks = self.walks.into_iter();
-        let stacktraces = walks.map(|walk| walk.into_stacktrace(&names)).collect();
+        let stacktraces = walks.map(|walk| {
+            let frames = walk.thread.client_frames.as_ref();
+            let frames = frames.map(|frames| frames.iter().map(prewalked).collect());
+            let stacktrace = walk.into_stacktrace(&names);
+            Stacktrace {
+                frames: frames.unwrap_or(stacktrace.frames),
+                ..stacktrace
+            }
+        });
+        let stacktraces = stacktraces.collect();
         (stacktraces, self.stats)
     }
 }

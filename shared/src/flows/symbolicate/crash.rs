@@ -19,12 +19,19 @@ impl Symbolicator {
             facts,
             request,
             unwinding,
+            renamed,
         } = report;
         let mut outcome = self.answer(invocation, request, scope, kept).await?;
         if let SymbolicateOutcome::Completed(completed, _) = &mut outcome {
             facts.clone().add_to(completed);
             let with_candidates = request.options.dif_candidates;
             add_unwinding(&mut completed.modules, unwinding, with_candidates);
+            let renamed = renamed.as_ref();
+            let shown = renamed
+                .and_then(|renamed| Some((completed.modules.get_mut(renamed.index)?, renamed)));
+            if let Some((shown, renamed)) = shown {
+                shown.module.debug_file.clone_from(&renamed.debug_file);
+            }
         }
         Ok(outcome)
     }

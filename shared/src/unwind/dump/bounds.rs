@@ -15,29 +15,30 @@ use crate::api::limits;
 const STREAMS: usize = 1_024;
 
 /// The maximum number of threads in a file. More than [`THREADS`](super::THREADS) are cut.
-const LISTED_THREADS: usize = 65_536;
+pub(super) const LISTED_THREADS: usize = 65_536;
+
+/// The maximum number of modules.
+pub(super) const LISTED_MODULES: usize = limits::MODULES;
 
 /// The maximum number of memory regions.
-const REGIONS: usize = 262_144;
+pub(super) const REGIONS: usize = 262_144;
 
 /// The maximum size of a name, and of a module's debug record, in bytes. Paths in Windows have at
 /// most 32,767 characters.
-const TEXT_BYTES: usize = 64 * 1024;
+pub(super) const TEXT_BYTES: usize = 64 * 1024;
 
 /// The size of an element of each list, and of the header.
 const HEADER: usize = 32;
-const THREAD: usize = 48;
-const MODULE: usize = 108;
-const THREAD_NAME: usize = 12;
-const REGION: usize = 16;
+pub(super) const THREAD: usize = 48;
+pub(super) const MODULE: usize = 108;
+pub(super) const THREAD_NAME: usize = 12;
+pub(super) const REGION: usize = 16;
 
 /// Checks the header, before the directory is parsed.
 pub(super) fn check_header(file: &[u8]) -> Result<(), DumpError> {
-    let endian = match file.get(..4) {
-        Some(b"MDMP") => Endian::Little,
-        Some(b"PMDM") => Endian::Big,
+    let Some(endian) = endian(file) else {
         // The parser says what is wrong.
-        _ => return Ok(()),
+        return Ok(());
     };
     match number(file, 8, endian) {
         Some(streams) if streams > STREAMS => Err(DumpError::too_many("streams", STREAMS)),
@@ -46,8 +47,17 @@ pub(super) fn check_header(file: &[u8]) -> Result<(), DumpError> {
     }
 }
 
-/// Checks the lists that are parsed.
-pub(super) fn check_lists(dump: &Minidump<'_, Bytes>, file: &[u8]) -> Result<(), DumpError> {
+/// Returns the byte order of a minidump, by its signature.
+pub(super) fn endian(file: &[u8]) -> Option<Endian> {
+    match file.get(..4)? {
+        b"MDMP" => Some(Endian::Little),
+        b"PMDM" => Some(Endian::Big),
+        _ => None,
+    }
+}
+
+/// Checks the numbers of elements of the lists that are parsed.
+pub(super) fn check_counts(dump: &Minidump<'_, Bytes>) -> Result<(), DumpError> {
     let list = |stream: Stream, size: usize| -> List<'_> {
         let bytes = dump.get_raw_stream(stream as u32).unwrap_or_default();
         List::of(bytes, size, dump.endian)
@@ -64,7 +74,7 @@ pub(super) fn check_lists(dump: &Minidump<'_, Bytes>, file: &[u8]) -> Result<(),
         (
             "modules",
             list(Stream::ModuleListStream, MODULE).count,
-            limits::MODULES,
+            LISTED_MODULES,
         ),
         (
             "names of threads",
@@ -81,6 +91,15 @@ pub(super) fn check_lists(dump: &Minidump<'_, Bytes>, file: &[u8]) -> Result<(),
             return Err(DumpError::too_many(what, limit));
         }
     }
+    Ok(())
+}
+
+/// Checks the lengths of the texts and records that the lists refer to.
+pub(super) fn check_texts(dump: &Minidump<'_, Bytes>, file: &[u8]) -> Result<(), DumpError> {
+    let list = |stream: Stream, size: usize| -> List<'_> {
+        let bytes = dump.get_raw_stream(stream as u32).unwrap_or_default();
+        List::of(bytes, size, dump.endian)
+    };
     let text = |at: usize| number(file, at, dump.endian).unwrap_or(0);
     let system = dump.get_raw_stream(Stream::SystemInfoStream as u32);
     let version = system.ok().and_then(|info| number(info, 24, dump.endian));
@@ -105,14 +124,14 @@ pub(super) fn check_lists(dump: &Minidump<'_, Bytes>, file: &[u8]) -> Result<(),
 }
 
 /// The elements of a list, after their number and possibly four bytes of padding.
-struct List<'a> {
+pub(super) struct List<'a> {
     count: usize,
     bytes: &'a [u8],
     size: usize,
 }
 
 impl<'a> List<'a> {
-    fn of(stream: &'a [u8], size: usize, endian: Endian) -> Self {
+    pub(super) fn of(stream: &'a [u8], size: usize, endian: Endian) -> Self {
         let count = number(stream, 0, endian).unwrap_or(0);
         let length = count.saturating_mul(size);
         let start = stream.len().saturating_sub(length);
@@ -123,13 +142,13 @@ impl<'a> List<'a> {
         }
     }
 
-    fn elements(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    pub(super) fn elements(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.bytes.chunks_exact(self.size)
     }
 }
 
 /// Returns the 32-bit number at an offset.
-fn number(bytes: &[u8], at: usize, endian: Endian) -> Option<usize> {
+pub(super) fn number(bytes: &[u8], at: usize, endian: Endian) -> Option<usize> {
     let bytes = bytes.get(at..at.checked_add(4)?)?.try_into().ok()?;
     let number = match endian {
         Endian::Little => u32::from_le_bytes(bytes),

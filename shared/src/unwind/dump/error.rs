@@ -20,6 +20,13 @@ pub enum DumpError {
         /// The limit.
         limit: usize,
     },
+    /// What is read of a large file is spread over too much of it.
+    #[error(
+        "the parts of the minidump that are read have more than {} bytes, or are in more than {} places",
+        super::READ_BYTES,
+        super::READ_PARTS
+    )]
+    Scattered,
 }
 
 impl DumpError {

@@ -3,10 +3,13 @@
 //! Of the memory in a dump, only stacks are read. Nothing of it is logged.
 
 mod bounds;
+mod client_stacks;
 mod error;
 mod modules;
+mod parts;
+mod ranges;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -18,11 +21,15 @@ use minidump::{
 };
 use minidump_unwind::SystemInfo as WalkedSystem;
 
+pub use self::client_stacks::ClientFrame;
 pub use self::error::DumpError;
+pub use self::parts::{DumpBytes, DumpParts};
+pub use self::ranges::{NeededRanges, READ_BYTES, READ_PARTS, WHOLE_BYTES, needed};
 use crate::api::crash::CrashFacts;
 use crate::api::symbolicator::{Hex, Module, SystemInfo};
 
-/// The maximum size of a minidump, in bytes after decompression.
+/// The maximum size of a minidump that is read as a whole, in bytes after decompression. A larger
+/// one is read in parts, which needs a file that is not compressed.
 pub const DUMP_BYTES: usize = 64 * 1024 * 1024;
 
 /// The maximum number of threads in a response. The thread that crashed is among them.
@@ -48,10 +55,11 @@ impl DumpFile {
     /// # Errors
     ///
     /// [`DumpError`] if the file is not a minidump, or exceeds a limit.
-    pub fn open(file: Bytes) -> Result<Self, DumpError> {
-        bounds::check_header(&file)?;
+    pub fn open(DumpBytes { file, .. }: &DumpBytes) -> Result<Self, DumpError> {
+        bounds::check_header(file)?;
         let dump = Minidump::read(file.clone())?;
-        bounds::check_lists(&dump, &file)?;
+        bounds::check_counts(&dump)?;
+        bounds::check_texts(&dump, file)?;
         Ok(Self(dump))
     }
 }
@@ -85,6 +93,8 @@ pub struct DumpThread {
     pub is_requesting: bool,
     /// Its registers; `None` if they cannot be read.
     pub context: Option<MinidumpContext>,
+    /// The frames that the client found itself, if there are any. They replace those of a walk.
+    pub client_frames: Option<Vec<ClientFrame>>,
     /// The index in the list of the file.
     listed: usize,
 }
@@ -138,6 +148,7 @@ impl<'a> Dump<'a> {
     ) -> Vec<DumpThread> {
         let misc: Option<MinidumpMiscInfo> = dump.get_stream().ok();
         let names: MinidumpThreadNames = dump.get_stream().unwrap_or_default();
+        let mut client_stacks: HashMap<u32, Vec<ClientFrame>> = client_stacks::read(dump);
         let breakpad: Option<MinidumpBreakpadInfo> = dump.get_stream().ok();
         let writer = breakpad.as_ref().and_then(|info| info.dump_thread_id);
         let requesting = exception
@@ -167,6 +178,7 @@ impl<'a> Dump<'a> {
                 name: name.map(|name| name.into_owned()),
                 is_requesting,
                 context,
+                client_frames: client_stacks.remove(&thread.raw.thread_id),
                 listed,
             }
         };

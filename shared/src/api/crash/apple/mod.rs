@@ -60,7 +60,7 @@ pub fn parse_report(file: &[u8]) -> Result<CrashFile, AppleReportError> {
             modules,
             ..Request::default()
         },
-        unwinding: Vec::new(),
+        ..CrashFile::default()
     })
 }
 

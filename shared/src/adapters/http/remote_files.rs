@@ -1,0 +1,233 @@
+//! Files that requests refer to, on hosts that the operator allows.
+//!
+//! The hosts may be in private networks, because the operator names them; a name that leads to this
+//! machine or its metadata service is refused all the same. Nothing is ever requested from another
+//! host: a redirect is an error. Errors name the host only, because paths and queries may be
+//! secret.
+
+use std::ops::Range;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_RANGE, HeaderValue, RANGE};
+use reqwest::{Response, StatusCode, Url};
+
+use super::address::Reach;
+use super::status::Refusal;
+use super::{AGENT, HttpClients, MAX_ATTEMPTS, check, failed};
+use crate::adapters::backoff::pause;
+use crate::domain::Cause;
+use crate::ports::{RemoteFailure, RemoteFile, RemoteFiles, RemotePart};
+
+/// Reads files from other hosts.
+#[derive(Debug)]
+pub struct HttpRemoteFiles {
+    clients: HttpClients,
+    allow_private: bool,
+}
+
+impl HttpRemoteFiles {
+    /// Returns a reader without connections. `allow_private` lets files be at any address, also
+    /// over http: for the local stack, where tests serve files on loopback.
+    pub fn new(allow_private: bool) -> Self {
+        Self {
+            clients: HttpClients::default(),
+            allow_private,
+        }
+    }
+
+    async fn ask(&self, file: &RemoteFile, range: &Range<u64>) -> Result<Response, RemoteFailure> {
+        let RemoteFile { url, token } = file;
+        let reach = match self.allow_private {
+            true => Reach::Everything,
+            false => Reach::Private,
+        };
+        if url.scheme() != "https" && !self.allow_private {
+            let detail = format!("{} must be requested over https", host(url));
+            return Err(RemoteFailure::Absent(detail));
+        }
+        check(url, reach).map_err(refused)?;
+        let client = self.clients.get(reach, true).map_err(refused)?;
+        let last = range.end.saturating_sub(1);
+        let mut request = client
+            .get(url.clone())
+            .header(reqwest::header::USER_AGENT, AGENT)
+            .header(ACCEPT_ENCODING, "identity")
+            .header(RANGE, format!("bytes={}-{last}", range.start));
+        if let Some(token) = token {
+            let bearer = HeaderValue::try_from(format!("Bearer {token}"));
+            let mut bearer = bearer.map_err(|_| {
+                RemoteFailure::Absent("the storage_token is not a valid header".to_owned())
+            })?;
+            bearer.set_sensitive(true);
+            request = request.header(AUTHORIZATION, bearer);
+        }
+        let response = request.send().await;
+        let response = response.map_err(|error| refused(failed(url, true, &error)))?;
+        judged(response, url)
+    }
+
+    async fn read_once(
+        &self,
+        file: &RemoteFile,
+        range: &Range<u64>,
+        most: u64,
+    ) -> Result<RemotePart, RemoteFailure> {
+        let response = self.ask(file, range).await?;
+        let url = &file.url;
+        if response.status() == StatusCode::PARTIAL_CONTENT {
+            let (start, length) = content_range(&response).ok_or_else(|| {
+                let detail = format!("{} answered without a valid Content-Range", host(url));
+                RemoteFailure::Unreachable(detail)
+            })?;
+            let most = range.end - range.start;
+            let bytes = body(response, url, most).await?;
+            return Ok(RemotePart {
+                start,
+                bytes,
+                length,
+            });
+        }
+        let bytes = body(response, url, most).await?;
+        Ok(RemotePart {
+            start: 0,
+            length: bytes.len() as u64,
+            bytes,
+        })
+    }
+}
+
+#[async_trait]
+impl RemoteFiles for HttpRemoteFiles {
+    async fn read(
+        &self,
+        file: &RemoteFile,
+        range: Range<u64>,
+        most: u64,
+    ) -> Result<RemotePart, RemoteFailure> {
+        let mut attempts = 0;
+        loop {
+            match self.read_once(file, &range, most).await {
+                Err(RemoteFailure::Unreachable(_)) if attempts + 1 < MAX_ATTEMPTS => {
+                    attempts += 1;
+                    pause(attempts).await;
+                }
+                read => return read,
+            }
+        }
+    }
+}
+
+fn host(url: &Url) -> &str {
+    url.host_str().unwrap_or_default()
+}
+
+fn refused(refusal: Refusal) -> RemoteFailure {
+    match refusal.missing.cause {
+        Cause::PermissionDenied | Cause::NotFound => RemoteFailure::Absent(refusal.missing.detail),
+        _ => RemoteFailure::Unreachable(refusal.missing.detail),
+    }
+}
+
+/// Returns a response that has a file, or the failure that its status stands for.
+fn judged(response: Response, url: &Url) -> Result<Response, RemoteFailure> {
+    let (status, host) = (response.status(), host(url));
+    match status {
+        StatusCode::OK | StatusCode::PARTIAL_CONTENT => Ok(response),
+        _ if status.is_redirection() => {
+            let detail = format!("{host} redirects, and redirects of attachments are not followed");
+            Err(RemoteFailure::Absent(detail))
+        }
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => Err(
+            RemoteFailure::Unreachable(format!("{host} answered {status}")),
+        ),
+        _ if status.is_client_error() => {
+            Err(RemoteFailure::Absent(format!("{host} answered {status}")))
+        }
+        _ => Err(RemoteFailure::Unreachable(format!(
+            "{host} answered {status}"
+        ))),
+    }
+}
+
+/// Parses `Content-Range` (RFC 9110, section 14.4): where the part begins, and the length of the
+/// file.
+fn content_range(response: &Response) -> Option<(u64, u64)> {
+    parse_content_range(response.headers().get(CONTENT_RANGE)?.to_str().ok()?)
+}
+
+fn parse_content_range(value: &str) -> Option<(u64, u64)> {
+    let (range, length) = value.strip_prefix("bytes ")?.split_once('/')?;
+    let (start, _) = range.split_once('-')?;
+    Some((start.parse().ok()?, length.parse().ok()?))
+}
+
+/// Reads a body of at most this many bytes.
+async fn body(mut response: Response, url: &Url, most: u64) -> Result<Bytes, RemoteFailure> {
+    let too_long = || {
+        let detail = format!(
+            "{} sent more than {most} bytes: it must support range requests for larger files",
+            host(url)
+        );
+        RemoteFailure::Absent(detail)
+    };
+    if response
+        .content_length()
+        .is_some_and(|length| length > most)
+    {
+        return Err(too_long());
+    }
+    let mut bytes = BytesMut::new();
+    loop {
+        let chunk = response.chunk().await;
+        let chunk = chunk.map_err(|error| refused(failed(url, false, &error)))?;
+        let Some(chunk) = chunk else {
+            return Ok(bytes.freeze());
+        };
+        if (bytes.len() + chunk.len()) as u64 > most {
+            return Err(too_long());
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_content_range_has_its_start_and_the_length_of_the_file() {
+        assert_eq!(parse_content_range("bytes 5-9/100"), Some((5, 100)));
+        for invalid in [
+            "",
+            "bytes */100",
+            "bytes 5-9/*",
+            "items 5-9/100",
+            "bytes 5/100",
+        ] {
+            assert_eq!(parse_content_range(invalid), None, "{invalid}");
+        }
+    }
+
+    #[tokio::test]
+    async fn only_https_addresses_outside_of_this_machine_are_requested() {
+        for address in [
+            "http://files.example.com/a",
+            "https://127.0.0.1/a",
+            "https://[::1]/a",
+            "https://169.254.169.254/latest/meta-data/",
+            "https://[fd00:ec2::254]/latest/meta-data/",
+            "https://0.0.0.0/a",
+        ] {
+            let file = RemoteFile {
+                url: address.parse().unwrap(),
+                token: None,
+            };
+            let read = HttpRemoteFiles::new(false).read(&file, 0..10, 10).await;
+            assert!(
+                matches!(read, Err(RemoteFailure::Absent(_))),
+                "{address} {read:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The body of `POST /symbolicate-any`: a crash file in object storage, of any kind.
+
+use serde::Deserialize;
+
+use super::form::CrashFields;
+use super::rewrite::RewriteRules;
+use crate::api::symbolicator::{Options, RequestError, Sources};
+
+/// A crash file to symbolicate.
+#[derive(Clone, Debug, Deserialize)]
+pub struct AnyRequest {
+    #[serde(default)]
+    platform: Option<String>,
+    #[serde(default)]
+    sources: Sources,
+    #[serde(default)]
+    options: Option<Options>,
+    symbolicate: AnyFile,
+}
+
+/// The file, and its kind.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum AnyFile {
+    Minidump {
+        #[serde(flatten)]
+        file: StoredFile,
+        #[serde(default)]
+        rewrite_first_module: Option<RewriteRules>,
+    },
+    AppleCrashReport {
+        #[serde(flatten)]
+        file: StoredFile,
+        #[serde(default)]
+        rewrite_first_module: Option<RewriteRules>,
+    },
+}
+
+/// A file in object storage.
+#[derive(Clone, Deserialize)]
+pub struct StoredFile {
+    /// Its address.
+    pub storage_url: String,
+    /// The bearer token for its host.
+    #[serde(default)]
+    pub storage_token: Option<String>,
+}
+
+/// Addresses and tokens may be secret.
+impl std::fmt::Debug for StoredFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoredFile").finish_non_exhaustive()
+    }
+}
+
+/// The kinds of crash files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrashKind {
+    /// A minidump.
+    Minidump,
+    /// A crash report of Apple's systems, in text or JSON.
+    AppleReport,
+}
+
+impl AnyRequest {
+    /// Parses a body.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError::Schema`] if it is not such JSON, and the errors of
+    /// [`CrashFields::checked`].
+    pub fn parse(body: &[u8]) -> Result<(CrashKind, StoredFile, CrashFields), RequestError> {
+        let mut deserializer = serde_json::Deserializer::from_slice(body);
+        let parsed: Result<Self, _> = serde_path_to_error::deserialize(&mut deserializer);
+        let request = match parsed {
+            Ok(request) => deserializer.end().map(|()| request).map_err(|error| {
+                let cause = error.to_string();
+                RequestError::Syntax { cause }
+            }),
+            Err(error) if error.inner().is_data() => Err(RequestError::Schema {
+                path: match error.path().to_string() {
+                    path if path == "." => String::new(),
+                    path => path,
+                },
+                cause: error.inner().to_string(),
+            }),
+            Err(error) => Err(RequestError::Syntax {
+                cause: error.inner().to_string(),
+            }),
+        }?;
+        let (kind, file, rules) = match request.symbolicate {
+            AnyFile::Minidump {
+                file,
+                rewrite_first_module,
+            } => (CrashKind::Minidump, file, rewrite_first_module),
+            AnyFile::AppleCrashReport {
+                file,
+                rewrite_first_module,
+            } => (CrashKind::AppleReport, file, rewrite_first_module),
+        };
+        let fields = CrashFields {
+            platform: request.platform,
+            sources: request.sources,
+            options: request.options.unwrap_or_default(),
+            rewrite_first_module: rules.unwrap_or_default(),
+        };
+        Ok((kind, file, fields.checked()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(body: &str) -> u16 {
+        AnyRequest::parse(body.as_bytes()).unwrap_err().status()
+    }
+
+    #[test]
+    fn a_body_has_the_kind_the_place_and_the_options_of_a_file() {
+        let body = br#"{
+            "platform": "native", "sources": [], "scraping": {}, "other": 1,
+            "options": {"dif_candidates": true},
+            "symbolicate": {
+                "type": "minidump", "storage_url": "https://x/", "storage_token": "t",
+                "rewrite_first_module": [{"from": "a", "to": "b"}], "other": 1
+            }
+        }"#;
+        let (kind, file, fields) = AnyRequest::parse(body).unwrap();
+        assert_eq!(kind, CrashKind::Minidump);
+        assert_eq!(
+            (&*file.storage_url, file.storage_token.as_deref()),
+            ("https://x/", Some("t"))
+        );
+        assert!(fields.options.dif_candidates);
+        assert!(matches!(fields.sources, Sources::Listed(_)), "{fields:?}");
+        assert_eq!(fields.rewrite_first_module.0.len(), 1);
+
+        let body = br#"{"symbolicate": {"type": "applecrashreport", "storage_url": "u"}}"#;
+        let (kind, file, fields) = AnyRequest::parse(body).unwrap();
+        assert_eq!(kind, CrashKind::AppleReport);
+        assert_eq!((file.storage_token, fields), (None, CrashFields::default()));
+    }
+
+    #[test]
+    fn another_body_is_refused() {
+        assert_eq!(status("{"), 400);
+        assert_eq!(
+            status(r#"{"symbolicate": {"type": "minidump", "storage_url": "u"}} 1"#),
+            400
+        );
+        for body in [
+            "{}",
+            "[]",
+            r#"{"symbolicate": {"type": "javascript", "storage_url": "u"}}"#,
+            r#"{"symbolicate": {"type": "minidump"}}"#,
+            r#"{"symbolicate": {"type": "minidump", "storage_url": 7}}"#,
+        ] {
+            assert_eq!(status(body), 422, "{body}");
+        }
+        let rules = r#"{"symbolicate": {"type": "minidump", "storage_url": "u", "rewrite_first_module": [{"from": "(", "to": ""}]}}"#;
+        assert_eq!(status(rules), 400);
+    }
+}

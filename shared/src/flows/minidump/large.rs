@@ -1,0 +1,79 @@
+//! Reads a minidump that a request refers to: a small or compressed one as a whole, a large one in
+//! parts.
+//!
+//! Each round reads what the parts so far refer to (`crate::unwind::dump::needed`), in parallel.
+//! The rounds are those of the format: the header, the streams, the records and names, the stacks.
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+
+use super::DUMP_BYTES;
+use crate::api::crash::form::is_compressed;
+use crate::flows::attachments::{Attachment, AttachmentError};
+use crate::flows::parsing::parsed;
+use crate::ports::{Fault, FaultKind};
+use crate::unwind::dump::{
+    DumpBytes, DumpError, DumpParts, NeededRanges, READ_BYTES, READ_PARTS, WHOLE_BYTES, needed,
+};
+
+/// The maximum number of parts that are read at a time.
+const READS_IN_FLIGHT: usize = 32;
+
+/// What a request calls the file.
+const WHAT: &str = "the minidump";
+
+/// The first read of a file whose length is not known: enough for the directory.
+const FIRST_BYTES: u64 = 64 * 1024;
+
+impl Attachment<'_> {
+    /// Reads a minidump. The inner error says what is wrong with the file.
+    pub async fn minidump(&self) -> Result<Result<DumpBytes, String>, AttachmentError> {
+        let begin = self.begin(FIRST_BYTES, DUMP_BYTES as u64).await?;
+        let is_whole = begin.bytes.len() as u64 == begin.length;
+        if is_whole || begin.length <= WHOLE_BYTES || is_compressed(&begin.bytes) {
+            return Ok(Ok(self.rest(begin, WHAT, DUMP_BYTES).await?.into()));
+        }
+        let mut parts = DumpParts::of(begin.length);
+        parts.add(begin.start, begin.bytes);
+        loop {
+            let mut mapped = parts.mapped().map_err(|error| {
+                let context = "cannot map a minidump into memory";
+                Fault::new(FaultKind::Transient, context).caused_by(error)
+            })?;
+            let NeededRanges {
+                ranges,
+                stacks_unread,
+            } = match parsed("minidump", || needed(&mapped)) {
+                Ok(needed) => needed,
+                Err(message) => return Ok(Err(message)),
+            };
+            let missing = parts.missing(ranges);
+            if missing.is_empty() {
+                mapped.stacks_unread = stacks_unread;
+                tracing::info!(
+                    bytes = mapped.length(),
+                    read = parts.bytes_read(),
+                    parts = parts.count(),
+                    "minidump read in parts"
+                );
+                return Ok(Ok(mapped));
+            }
+            let bytes: u64 = missing.iter().map(|range| range.end - range.start).sum();
+            let is_within = parts.bytes_read() + bytes <= READ_BYTES
+                && parts.count() + missing.len() <= READ_PARTS;
+            if !is_within {
+                return Ok(Err(DumpError::Scattered.to_string()));
+            }
+            let reads = stream::iter(missing).map(|range| async move {
+                let bytes = self.read(range.start, range.end).await?;
+                Ok::<_, AttachmentError>((range.start, bytes))
+            });
+            let read: Vec<_> = reads
+                .buffer_unordered(READS_IN_FLIGHT)
+                .try_collect()
+                .await?;
+            for (start, bytes) in read {
+                parts.add(start, bytes);
+            }
+        }
+    }
+}

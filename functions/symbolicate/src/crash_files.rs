@@ -61,7 +61,9 @@ pub(crate) async fn apple_crash_report(
     RequestQuery(query): RequestQuery,
     request: Request,
 ) -> Result<Response, Failure> {
-    let CrashForm { file, fields } = CrashForm::read(request, &APPLE_REPORT).await?;
+    let CrashForm { file, mut fields } = CrashForm::read(request, &APPLE_REPORT).await?;
+    call.symbolicator
+        .drop_unusable_headers(&mut fields.scraping);
     let report = match read(|| parse_report(&file)) {
         Ok(report) => report.asked_for(fields),
         Err(message) => return Ok(failed(message)),
@@ -86,7 +88,9 @@ pub(crate) async fn minidump(
     RequestQuery(query): RequestQuery,
     request: Request,
 ) -> Result<Response, Failure> {
-    let CrashForm { file, fields } = CrashForm::read(request, &MINIDUMP).await?;
+    let CrashForm { file, mut fields } = CrashForm::read(request, &MINIDUMP).await?;
+    call.symbolicator
+        .drop_unusable_headers(&mut fields.scraping);
     if file.starts_with(FORM_BOUNDARY) {
         let detail = "minidump contains multipart form data";
         return Err(Failure::new(StatusCode::BAD_REQUEST, detail));

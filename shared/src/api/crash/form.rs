@@ -6,7 +6,7 @@ use std::io::Read;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::api::symbolicator::{Options, RequestError, Sources};
+use crate::api::symbolicator::{Options, RequestError, Scraping, Sources};
 
 /// The maximum size of each part besides the file, in bytes.
 pub const PART_BYTES: usize = 1024 * 1024;
@@ -26,11 +26,14 @@ pub struct CrashFields {
     pub sources: Sources,
     /// The options of the response.
     pub options: Options,
+    /// Whether links to source files may be followed.
+    #[serde(default)]
+    pub scraping: Scraping,
 }
 
 impl CrashFields {
     /// The names of the parts.
-    pub const NAMES: &'static [&'static str] = &["platform", "sources", "options"];
+    pub const NAMES: &'static [&'static str] = &["platform", "sources", "options", "scraping"];
 
     /// Sets a part.
     ///
@@ -44,6 +47,11 @@ impl CrashFields {
             "options" => {
                 let options: Option<Options> = parsed(name, json)?;
                 self.options = options.unwrap_or_default();
+            }
+            "scraping" => {
+                let scraping: Option<Scraping> = parsed(name, json)?;
+                self.scraping = scraping.unwrap_or_default();
+                self.scraping.check_limits()?;
             }
             "sources" => {
                 self.sources = parsed(name, json)?;

@@ -43,11 +43,13 @@ impl CrashFile {
             platform,
             sources,
             options,
+            scraping,
         } = fields;
         let request = &mut self.request;
         request.platform = platform;
         request.sources = sources;
         request.options = options;
+        request.scraping = scraping;
         if options.frame_order == FrameOrder::CallerFirst {
             for stacktrace in &mut request.stacktraces {
                 stacktrace.frames.reverse();

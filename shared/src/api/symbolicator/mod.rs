@@ -38,6 +38,7 @@ mod parse;
 mod query;
 mod request;
 mod response;
+mod scraping;
 mod sources;
 
 pub use candidate::{CandidateReport, Derivation, DownloadStatus};
@@ -50,4 +51,5 @@ pub use query::Query;
 pub(in crate::api) use query::{pasted_pairs, query_pairs};
 pub use request::{FrameOrder, Options, Request, Stacktrace};
 pub use response::{Completed, CompletedStacktrace, RETRY_AFTER_SECONDS, Response, SystemInfo};
+pub use scraping::Scraping;
 pub use sources::{Selected, SourceRef, Sources};

@@ -108,7 +108,8 @@ fn check_limits(request: &Request) -> Result<(), RequestError> {
             return Err(RequestError::TooLarge { what, limit });
         }
     }
-    request.sources.check_limits()
+    request.sources.check_limits()?;
+    request.scraping.check_limits()
 }
 
 #[cfg(test)]
@@ -137,7 +138,7 @@ mod tests {
     #[test]
     fn a_request_survives_the_round_trip_without_its_unknown_fields() {
         let sent = json!({
-            "platform": "native", "signal": 11, "unknown": [{}], "scraping": {"enabled": false}, "sources": ["uploads"],
+            "platform": "native", "signal": 11, "unknown": [{}], "scraping": {"enabled": false, "allowed_origins": ["a.test"], "headers": {"x": "y"}}, "sources": ["uploads"],
             "stacktraces": [{
                 "thread_id": 7, "thread_name": "main", "is_requesting": true, "registers": {"rip": 4096},
                 "frames": [{
@@ -168,7 +169,7 @@ mod tests {
         module["image_addr"] = json!("0x1000");
         want.as_object_mut()
             .unwrap()
-            .retain(|field, _| field != "unknown" && field != "scraping");
+            .retain(|field, _| field != "unknown");
         assert_eq!(serde_json::to_value(&request).unwrap(), want);
         assert_eq!(parse_request(want.to_string().as_bytes()).unwrap(), request);
     }

@@ -17,6 +17,7 @@ use self::cfi::Cfi;
 use self::kind::{Beside, Derive, EncodedCache};
 use self::ppdb::Ppdb;
 use self::sources::SourceText;
+pub use self::sources::encode_source_file;
 use self::symcache::Sym;
 use super::blob::Contents;
 use super::failure::{Failure, chain, malformed, unsupported};

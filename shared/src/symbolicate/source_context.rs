@@ -14,7 +14,10 @@ use super::candidates::add_candidate;
 use super::text::escaped_bytes;
 use super::{Plan, Stats};
 use crate::api::limits;
-use crate::api::symbolicator::{CandidateReport, Completed, DownloadStatus, Frame, FrameOrder};
+use crate::api::symbolicator::{
+    CandidateReport, Completed, CompletedFrame, DownloadStatus, Frame, FrameOrder, FrameStatus,
+};
+use crate::cache::Kind;
 use crate::debuginfo::FoundLines;
 use crate::domain::{Candidate, Features};
 
@@ -77,6 +80,21 @@ pub fn wanted_lines(completed: &Completed, plan: &Plan) -> BTreeSet<WantedLine> 
     frames
         .filter_map(|frame| WantedLine::of(&frame.frame, plan))
         .collect()
+}
+
+/// Returns the links to source files that SymCaches have, by module and path. Links that a client
+/// sent are left out.
+pub fn links_of_names(completed: &Completed, plan: &Plan) -> HashMap<(usize, Arc<str>), String> {
+    let frames = completed.stacktraces.iter();
+    let frames = frames.flat_map(|stacktrace| &stacktrace.frames);
+    let link = |frame: &CompletedFrame| {
+        let WantedLine { place, path, .. } = WantedLine::of(&frame.frame, plan)?;
+        let is_found = frame.status == FrameStatus::Symbolicated
+            && plan.wanted().get(place)?.kind == Kind::SymCache;
+        let link = frame.frame.source_link.clone().filter(|_| is_found)?;
+        Some(((place, path), link))
+    };
+    frames.filter_map(link).collect()
 }
 
 /// Returns the files that the frames of a response refer to, each once, with their modules: first

@@ -29,7 +29,8 @@ use crate::flows::lookup::{CachePlace, Lookup, NamedSource};
 use crate::flows::opening::{LoadedCache, ReadError};
 use crate::ports::Fault;
 use crate::symbolicate::{
-    SourcesOutcome, Stats, WantedLine, add_source_context, add_sources, wanted_files, wanted_lines,
+    SourcesOutcome, Stats, WantedLine, add_source_context, add_sources, links_of_names,
+    wanted_files, wanted_lines,
 };
 
 /// The maximum number of blobs whose lines are read at a time.
@@ -83,7 +84,7 @@ impl Rounds<'_> {
         let Some(bundles) = self.resolve(lookups).await? else {
             return Ok(None);
         };
-        let mut found = FoundSources::default();
+        let mut found = FoundSources::with_links(links_of_names(&completed, plan), names);
         self.read_lines(&bundles, &wanted, &mut found).await?;
         let files = wanted_files(&completed, plan, self.request.options.frame_order);
         let files = files.into_iter().filter(|file| found.lacks(file, &wanted));
@@ -202,6 +203,19 @@ impl<'a> LinesToRead<'a> {
 }
 
 impl FoundSources {
+    /// Returns the links that the caches of these names have.
+    fn with_links(links: HashMap<FileOfModule, String>, names: &[ModuleLookup]) -> Self {
+        let link = |(file, link): (FileOfModule, String)| {
+            let entry = names.get(file.0).and_then(ModuleLookup::entry)?;
+            let scope = entry.module().scope.clone();
+            Some((file, FoundLink { link, scope }))
+        };
+        Self {
+            links: links.into_iter().filter_map(link).collect(),
+            ..Self::default()
+        }
+    }
+
     /// Returns whether a line of a file is wanted whose text is not known.
     fn lacks(&self, (planned, path): &FileOfModule, wanted: &LinesByModule) -> bool {
         let mut lines = wanted.get(planned).into_iter().flatten();

@@ -33,7 +33,7 @@ LINT_IGNORED = {}
 QUEUES = ["EagerQueue", "UploadsQueue", "RefreshQueue"]
 FUNCTIONS = ["SymbolicateFunction", "DeriveFunction", "PruneFunction"]
 # Settings that may be secrets: the parameter with the name of the secret, and the value if it is empty.
-SECRETS = {"SOURCES": ("SourcesSecret", "[]"), "REQUEST_SOURCES_SECRET": ("RequestSourcesSecret", "unset")}
+SECRETS = {"SOURCES": ("SourcesSecret", "[]"), "SOURCE_LINKS": ("SourceLinksSecret", "[]"), "REQUEST_SOURCES_SECRET": ("RequestSourcesSecret", "unset")}
 READS_SECRETS = ["secretsmanager:GetSecretValue", "ssm:GetParameter"]
 # Actions that change a bucket.
 WRITES = {"s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"}

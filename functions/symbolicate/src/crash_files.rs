@@ -110,8 +110,10 @@ async fn answer_apple_report(
     call: &Call,
     query: &Query,
     file: SentFile,
-    fields: CrashFields,
+    mut fields: CrashFields,
 ) -> Result<Response, Failure> {
+    call.symbolicator
+        .drop_unusable_headers(&mut fields.scraping);
     let (file, attachment) = match file {
         SentFile::Sent(file) => (file, None),
         SentFile::Stored(stored) => {
@@ -142,8 +144,10 @@ async fn answer_minidump(
     call: &Call,
     query: &Query,
     file: SentFile,
-    fields: CrashFields,
+    mut fields: CrashFields,
 ) -> Result<Response, Failure> {
+    call.symbolicator
+        .drop_unusable_headers(&mut fields.scraping);
     let (file, attachment) = match file {
         SentFile::Sent(file) => (Ok(DumpBytes::from(file)), None),
         SentFile::Stored(stored) => {

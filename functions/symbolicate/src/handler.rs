@@ -64,7 +64,14 @@ pub(crate) async fn symbolicate(
     let body = axum::body::to_bytes(body, limits::BODY_BYTES)
         .await
         .map_err(|_| too_large)?;
-    let report = received(&body)?;
+    let mut report = received(&body)?;
+    let scraping = &mut report.request.scraping;
+    let body = match call.symbolicator.drop_unusable_headers(scraping) {
+        true => serde_json::to_vec(&report.request)
+            .map_err(Failure::internal)?
+            .into(),
+        false => body,
+    };
     let asked = Asked {
         id: call.invocation.uuid(),
         scope: &query.scope,

@@ -29,6 +29,14 @@ pub const REGISTERS: usize = 1_024;
 /// The maximum number of sources in a request. Each is searched for each module.
 pub const SOURCES: usize = 32;
 
+/// The maximum number of origins that a request allows for its headers. Each is compared with each
+/// link.
+pub const ORIGINS: usize = 1_024;
+
+/// The maximum number of source files of a request that are looked up one by one, on servers or
+/// behind links. Each may cost a download.
+pub const SOURCE_FILES: usize = 64;
+
 /// The maximum size of a source that a request defines, in bytes of JSON. The definition is
 /// encrypted and stored.
 pub const SOURCE_BYTES: usize = 8 * 1024;

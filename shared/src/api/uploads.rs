@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::symbolicator::RequestError;
+use super::symbolicator::{RequestError, parse_body};
 use crate::domain::{Scope, SignedPut};
 
 /// The maximum number of files in a request.
@@ -123,20 +123,7 @@ pub struct PartToSend {
 ///
 /// [`RequestError`] if it is not JSON, if it has another shape, or if it names too many files.
 pub fn parse_uploads(body: &[u8]) -> Result<UploadsRequest, RequestError> {
-    let mut deserializer = serde_json::Deserializer::from_slice(body);
-    let parsed = serde_path_to_error::deserialize::<_, UploadsRequest>(&mut deserializer);
-    let request = parsed.map_err(|error| {
-        let (path, cause) = (error.path().to_string(), error.into_inner());
-        match cause.is_data() {
-            true => RequestError::Schema {
-                path: path.trim_start_matches('.').to_owned(),
-                cause: cause.to_string(),
-            },
-            false => RequestError::Syntax {
-                cause: cause.to_string(),
-            },
-        }
-    })?;
+    let request: UploadsRequest = parse_body(body)?;
     if request.files.len() > FILES {
         return Err(RequestError::TooLarge {
             what: "files",

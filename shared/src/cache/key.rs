@@ -63,6 +63,9 @@ pub struct Sought {
     /// Whether the DIF is only fetched to be transcoded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub to_transcode: bool,
+    /// Whether the location is that of one source file, and not of a DIF.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_source_file: bool,
 }
 
 impl Sought {
@@ -76,6 +79,19 @@ impl Sought {
             locations,
             is_listed: false,
             to_transcode: false,
+            is_source_file: false,
+        }
+    }
+
+    /// Returns the query for the source file at a location. Whichever module the file belongs to,
+    /// the query is the same.
+    pub fn source_file(location: Location) -> Self {
+        Self {
+            is_source_file: true,
+            ..Self::new(
+                &ObjectId::default(),
+                vec![(FileType::SourceBundle, location)],
+            )
         }
     }
 

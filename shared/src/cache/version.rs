@@ -49,11 +49,12 @@ const _: () = assert!(
 /// - 3: CFI caches in slices, with overlaps resolved.
 /// - 4: SymCaches directly from DWARF: lines of functions without entries, parts of functions under
 ///   their own names, no names outside of code.
+/// - 5: links to source files in the SymCaches of PDBs. Source files are entries of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Converter(pub u32);
 
 impl Converter {
     /// The converter in this build.
-    pub const CURRENT: Self = Self(4);
+    pub const CURRENT: Self = Self(5);
 }

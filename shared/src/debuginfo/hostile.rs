@@ -8,6 +8,7 @@ use symbolic::debuginfo::elf::ElfObject;
 use symbolic::symcache::SymCache;
 
 use super::blob::{self, AlignedBytes, FOOTER_BYTES};
+use super::derive::pdb_links::{LinkStreams, PdbLinks};
 use super::slices::{
     self, CfiRecords, CfiSource, FoundLines, SliceIndex, SourceChunks, source_addresses,
 };
@@ -101,6 +102,26 @@ pub fn slice(bytes: &[u8]) {
     ) {
         let index = SliceIndex::of_blob(&blob).expect("a blob that was encoded has an index");
         let _ = black_box(index.join(&blob));
+    }
+}
+
+/// Reads the bytes before and after the first zero as the two streams of a PDB that link to source
+/// files, and looks up the files that they name.
+pub fn source_links(bytes: &[u8]) {
+    let mut parts = bytes.splitn(2, |byte| *byte == 0);
+    let (srcsrv, source_link) = (parts.next(), parts.next());
+    let streams = LinkStreams::with(srcsrv.unwrap_or_default(), source_link.unwrap_or_default());
+    let mut links = PdbLinks::parse(&streams);
+    let text = String::from_utf8_lossy(bytes);
+    for path in text
+        .split(['\n', '*', '"'])
+        .take(256)
+        .chain(["", "C:\\src\\a.c"])
+    {
+        if let Some((folder, name)) = links.link_of(path) {
+            let link = format!("{folder}/{name}");
+            assert!(link.starts_with("http://") || link.starts_with("https://"));
+        }
     }
 }
 

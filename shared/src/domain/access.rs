@@ -1,9 +1,11 @@
-//! Access to sources that are not plain HTTP servers: buckets in S3 and Google Cloud Storage, and
-//! Sentry.
+//! Access to sources that are not plain HTTP servers: buckets in S3 and Google Cloud Storage,
+//! Sentry, and links to source files.
 
 use std::fmt;
 
 use url::Url;
+
+use super::OriginPattern;
 
 /// How the files of a source are requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +20,11 @@ pub enum Access {
     Sentry {
         /// The address of the API.
         api: Url,
+    },
+    /// Source files that debug information links to. Their locations may have a query.
+    Links {
+        /// The addresses that belong to the source, among those with its scheme, host and port.
+        below: OriginPattern,
     },
 }
 
@@ -80,7 +87,7 @@ impl Access {
     /// Returns whether requests contain credentials.
     pub fn has_credentials(&self) -> bool {
         match self {
-            Self::Http | Self::Sentry { .. } => false,
+            Self::Http | Self::Sentry { .. } | Self::Links { .. } => false,
             Self::S3(access) => access.credentials != S3Credentials::Anonymous,
             Self::Gcs(_) => true,
         }
@@ -95,7 +102,7 @@ impl Access {
                 ..access
             }),
             Self::Gcs(_) => Self::Gcs(GcsCredentials::Token(String::new())),
-            Self::Http | Self::Sentry { .. } => self,
+            Self::Http | Self::Sentry { .. } | Self::Links { .. } => self,
         }
     }
 
@@ -116,9 +123,10 @@ impl Access {
                 Some(passing)
             }
             Self::Gcs(GcsCredentials::Token(token)) => Some(std::mem::take(token)),
-            Self::Gcs(GcsCredentials::ServiceAccount { .. }) | Self::Http | Self::Sentry { .. } => {
-                None
-            }
+            Self::Gcs(GcsCredentials::ServiceAccount { .. })
+            | Self::Http
+            | Self::Sentry { .. }
+            | Self::Links { .. } => None,
         }
     }
 }

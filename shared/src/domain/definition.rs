@@ -17,6 +17,7 @@ use super::access::{Access, GcsCredentials, S3Access, S3Credentials};
 use super::layout::SourceLayout;
 use super::public_servers;
 use super::server::{Filters, HttpSource, InvalidSource, WithoutEffect, shapes_the_connection};
+use super::{OriginPattern, SOURCE_LINK_ID};
 
 /// The fields that a definition has, and this version of the code does not know.
 type Unknown = BTreeMap<String, IgnoredAny>;
@@ -29,6 +30,8 @@ enum Definition {
     S3(S3Definition),
     Gcs(GcsDefinition),
     Sentry(SentryDefinition),
+    /// Only stored: neither requests nor the operator's list may have it.
+    SourceLink(LinkDefinition),
 }
 
 /// The fields that all types but `sentry` have.
@@ -121,6 +124,13 @@ struct SentryDefinition {
     unknown: Unknown,
 }
 
+#[derive(Serialize, Deserialize)]
+struct LinkDefinition {
+    url: String,
+    below: OriginPattern,
+    headers: BTreeMap<String, String>,
+}
+
 fn is_static(provider: &str) -> bool {
     matches!(provider, "" | "static")
 }
@@ -194,6 +204,7 @@ impl TryFrom<Definition> for ConfiguredSource {
             Definition::S3(s3) => (&s3.id, &s3.unknown, Some(&s3.common)),
             Definition::Gcs(gcs) => (&gcs.id, &gcs.unknown, Some(&gcs.common)),
             Definition::Sentry(sentry) => (&sentry.id, &sentry.unknown, None),
+            Definition::SourceLink(_) => return Err(only_stored()),
         };
         let nested = common.into_iter().flat_map(|common| {
             let filters = common.filters.unknown.keys();
@@ -235,6 +246,7 @@ impl TryFrom<Definition> for HttpSource {
             Definition::S3(definition) => definition.source(),
             Definition::Gcs(definition) => definition.source(),
             Definition::Sentry(definition) => definition.source(),
+            Definition::SourceLink(definition) => definition.source(),
         }
     }
 }
@@ -386,6 +398,27 @@ impl SentryDefinition {
     }
 }
 
+impl LinkDefinition {
+    fn source(self) -> Result<HttpSource, InvalidSource> {
+        let id = SOURCE_LINK_ID.to_owned();
+        let url = base_url(&id, &self.url)?;
+        check_headers(&id, &self.headers)?;
+        let access = Access::Links { below: self.below };
+        Ok(HttpSource {
+            headers: self.headers,
+            ..CommonDefinition::default().source(id, without_query(url), access)
+        })
+    }
+}
+
+/// The error for the definition of a link in a place where only sources of DIFs may be defined.
+fn only_stored() -> InvalidSource {
+    InvalidSource::Address {
+        id: SOURCE_LINK_ID.to_owned(),
+        problem: "links are not sources of debug information files".to_owned(),
+    }
+}
+
 /// Returns the base of the locations in a bucket.
 fn bucket_url(scheme: &str, id: &str, bucket: &str, prefix: &str) -> Result<Url, InvalidSource> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
@@ -408,7 +441,7 @@ fn check_id(id: &str) -> Result<(), InvalidSource> {
     let is_sound = !id.is_empty()
         && id.len() <= HttpSource::MAX_ID_BYTES
         && !id.chars().any(char::is_control)
-        && id != "uploads";
+        && !matches!(id, "uploads" | SOURCE_LINK_ID);
     match is_sound {
         true => Ok(()),
         false => {
@@ -442,7 +475,13 @@ fn without_query(mut url: Url) -> Url {
     url
 }
 
-fn check_headers(id: &str, headers: &BTreeMap<String, String>) -> Result<(), InvalidSource> {
+/// Checks the headers of a source with this id.
+///
+/// # Errors
+///
+/// [`InvalidSource::Header`] or [`InvalidSource::ConnectionHeader`] names the first header that
+/// cannot be sent. No error contains a value.
+pub fn check_headers(id: &str, headers: &BTreeMap<String, String>) -> Result<(), InvalidSource> {
     let is_unsound = |(name, value): &(&String, &String)| {
         let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
         let is_sound = !name.is_empty()
@@ -528,6 +567,11 @@ impl From<HttpSource> for Definition {
                     unknown,
                 })
             }
+            Access::Links { below } => Self::SourceLink(LinkDefinition {
+                url: source.url.into(),
+                below: below.clone(),
+                headers: source.headers,
+            }),
             Access::Sentry { api } => {
                 let header = |name: &str| source.headers.get(name);
                 let token = header("authorization").and_then(|value| value.strip_prefix("Bearer "));

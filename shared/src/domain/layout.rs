@@ -64,6 +64,9 @@ const POINTER: &str = "file.ptr";
 /// The extension of source bundles.
 const SOURCE_BUNDLE: &str = ".src.zip";
 
+/// The maximum length of the path of a source file, in bytes.
+const MAX_SOURCE_PATH_BYTES: usize = 4096;
+
 /// The maximum length of a file name in a path, in bytes.
 const MAX_NAME_BYTES: usize = 255;
 
@@ -126,6 +129,32 @@ impl SourceLayout {
             paths.extend((self.formulae == Formulae::Symsrv).then_some(pointer));
         }
         paths
+    }
+
+    /// Returns the path of a source file of a module; `None` if the layout has no source files, or
+    /// `source` is not an absolute path. Dots and repeated slashes in it are resolved, as debuginfod
+    /// resolves them, so that one file has one path.
+    pub fn source_file(&self, module: &ObjectId, source: &str) -> Option<String> {
+        let has_sources = self.formulae == Formulae::Debuginfod
+            && matches!(module.object_type, ObjectType::Elf | ObjectType::Unknown);
+        let is_sound = source.starts_with('/')
+            && source.len() <= MAX_SOURCE_PATH_BYTES
+            && !source.contains(char::is_control);
+        if !has_sources || !is_sound {
+            return None;
+        }
+        let mut segments = Vec::new();
+        for segment in source.split('/') {
+            match segment {
+                "" | "." => {}
+                ".." => {
+                    segments.pop();
+                }
+                segment => segments.push(segment),
+            }
+        }
+        let code_id = module.code_id.as_ref()?;
+        self.cased(format!("{code_id}/source/{}", segments.join("/")))
     }
 
     /// Returns the paths with the code id in upper case and in lower case. They do not depend on

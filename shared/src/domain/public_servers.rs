@@ -24,7 +24,12 @@ struct PublicServer {
 }
 
 const WINDOWS: &[FileType] = &[FileType::Pe, FileType::Pdb];
-const ELF: &[FileType] = &[FileType::ElfCode, FileType::ElfDebug];
+/// The files of debuginfod servers. They also have single source files.
+const ELF: &[FileType] = &[
+    FileType::ElfCode,
+    FileType::ElfDebug,
+    FileType::SourceBundle,
+];
 
 const fn symstore(name: &'static str, url: &'static str) -> PublicServer {
     PublicServer {
@@ -173,6 +178,11 @@ mod tests {
                 "https://debuginfod.ubuntu.com/buildid/aabbcc/executable",
                 "https://debuginfod.ubuntu.com/buildid/aabbcc/debuginfo"
             ]
+        );
+        let file = source("ubuntu").source_file(&elf, "/src/a.c").unwrap();
+        assert_eq!(
+            file.as_str(),
+            "https://debuginfod.ubuntu.com/buildid/aabbcc/source/src/a.c"
         );
         assert_eq!(located("microsoft", &elf), [""; 0]);
         let firefox = ObjectId {

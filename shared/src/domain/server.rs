@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use url::Url;
@@ -73,6 +74,14 @@ pub struct PathPatterns {
     matchers: Vec<WildMatch>,
 }
 
+/// The characters of a path that are encoded for debuginfod: all but those that RFC 3986, section
+/// 2.3 calls unreserved (debuginfod(8), "WEBAPI").
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
 /// Headers that control the connection or the meaning of a response, which only the HTTP client may
 /// set. They are defined in RFC 9110 and RFC 9112; further ones begin with `if-` and `proxy-`.
 const CONNECTION_HEADERS: [&str; 13] = [
@@ -96,7 +105,9 @@ const CONNECTION_HEADERS_BEGIN: [&str; 2] = ["if-", "proxy-"];
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSource {
     /// The id is invalid or reserved.
-    #[error("invalid source id {0:?}: use 1 to 256 printable characters; `uploads` is reserved")]
+    #[error(
+        "invalid source id {0:?}: use 1 to 256 printable characters; `uploads` and `sourcelink` are reserved"
+    )]
     Id(String),
     /// The URL is invalid.
     #[error("invalid url of source {id}: {problem}")]
@@ -277,13 +288,17 @@ impl HttpSource {
     }
 
     /// Returns whether a URL can be a location of the source: below the base URL, and without a
-    /// query, a fragment or credentials.
+    /// fragment or credentials. Only links may have a query.
     pub fn is_above(&self, url: &Url) -> bool {
         let base = self.url.path().trim_end_matches('/');
         let below = url.path().strip_prefix(base);
+        let is_its_own = match &self.access {
+            Access::Links { below } => below.matches(url),
+            _ => url.query().is_none(),
+        };
         is_same_origin(url, &self.url)
             && below.is_some_and(|below| below.starts_with('/'))
-            && url.query().is_none()
+            && is_its_own
             && url.fragment().is_none()
             && url.username().is_empty()
             && url.password().is_none()
@@ -321,6 +336,26 @@ impl HttpSource {
             }
         }
         locations
+    }
+
+    /// Returns the location of a source file of a module, by the path in its debug information;
+    /// `None` if the source has no such files. A filter of file types that omits source bundles
+    /// leaves source files out, too.
+    pub fn source_file(&self, module: &ObjectId, path: &str) -> Option<Location> {
+        let filetypes = &self.filters.filetypes;
+        let is_wanted =
+            filetypes.is_empty() || filetypes.contains(&FilteredType::Dif(FileType::SourceBundle));
+        if !is_wanted || self.access != Access::Http || !self.filters.let_through(module) {
+            return None;
+        }
+        let path = self.layout.source_file(module, path)?;
+        let segments = path.split('/');
+        let encoded = segments.map(|segment| utf8_percent_encode(segment, RESERVED).to_string());
+        let encoded: Vec<String> = encoded.collect();
+        let mut url = self.url.clone();
+        let base = url.path().trim_end_matches('/').to_owned();
+        url.set_path(&format!("{base}/{}", encoded.join("/")));
+        Some(Location::new(url))
     }
 
     /// Returns the URL of a path.
@@ -435,6 +470,7 @@ impl HttpSource {
                 format!("{url} {region} {endpoint}")
             }
             Access::Sentry { api } => api.to_string(),
+            Access::Links { below } => format!("{url} {below}"),
         };
         // Add a fifth value only if it is set, so that the keys of other sources do not change.
         let text = match is_private {
@@ -537,7 +573,7 @@ mod tests {
         check(r#"{"type": "http", "id": "a"}"#, "missing field `url`");
         check(
             r#"{"type": "http", "id": "uploads", "url": "http://x"}"#,
-            "`uploads` is reserved",
+            "`uploads` and `sourcelink` are reserved",
         );
         check(
             r#"{"type": "http", "id": "a\u0007b", "url": "http://x"}"#,

@@ -32,6 +32,10 @@ pub enum SourceKey {
 /// The text of [`SourceKey::Uploads`], which is also the id of the uploads.
 const UPLOADS: &str = "uploads";
 
+/// The id of sources that consist of links to source files. Their files are shown as candidates
+/// under it, as in Symbolicator.
+pub const SOURCE_LINK_ID: &str = "sourcelink";
+
 impl SourceKey {
     /// Returns whether a request defines the source.
     pub fn is_defined(&self) -> bool {

@@ -226,6 +226,56 @@ impl SymbolServer<'_> {
     }
 }
 
+impl SymbolServer<'_> {
+    /// Downloads a small file into memory. Also returns its etag.
+    ///
+    /// # Errors
+    ///
+    /// The failure of the server; [`Cause::Unsupported`] if the file has more than `max_bytes`, of
+    /// which no more are read; [`Cause::Timeout`] if it does not arrive within `time`.
+    pub async fn read(
+        &self,
+        location: &Location,
+        max_bytes: usize,
+        time: Duration,
+    ) -> Result<(String, Vec<u8>), ServerFailure> {
+        let query = FileQuery {
+            key: self.key,
+            source: self.source,
+            location,
+            checksum: self.checksum,
+        };
+        let too_large = || {
+            let detail = format!("it has more than {max_bytes} bytes");
+            of_the_file(Missing::new(Cause::Unsupported, detail))
+        };
+        let read = async {
+            let IncomingDif {
+                etag,
+                size,
+                mut body,
+            } = self.servers.get(query).await?;
+            if size.is_some_and(|size| size > max_bytes as u64) {
+                return Err(too_large());
+            }
+            let mut bytes = Vec::new();
+            while let Some(next) = body.try_next().await? {
+                if bytes.len() + next.len() > max_bytes {
+                    return Err(too_large());
+                }
+                bytes.extend_from_slice(&next);
+            }
+            Ok((etag, bytes))
+        };
+        tokio::time::timeout(time, read).await.unwrap_or_else(|_| {
+            let seconds = time.as_secs();
+            Err(too_slow(&format!(
+                "the file did not arrive within {seconds} seconds"
+            )))
+        })
+    }
+}
+
 /// The limits of a download.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -302,8 +352,14 @@ impl Patience {
 }
 
 fn too_slow(how: &str) -> ServerFailure {
+    let detail = format!("the server is too slow: {how}");
+    of_the_file(Missing::new(Cause::Timeout, detail))
+}
+
+/// Returns a failure that concerns one file, and not its server.
+pub(super) fn of_the_file(missing: Missing) -> ServerFailure {
     ServerFailure {
-        missing: Missing::new(Cause::Timeout, format!("the server is too slow: {how}")),
+        missing,
         retry_after: None,
         concerns: Concerns::Location,
     }

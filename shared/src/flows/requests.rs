@@ -10,6 +10,7 @@ use futures::future::try_join;
 use super::symbolicate::Symbolicator;
 use super::update::KnownItem;
 use super::{Error, Invocation};
+use crate::api::symbolicator::Scraping;
 pub use crate::cache::RequestStage;
 use crate::cache::{Item, ItemKey, PendingRequest, RequestBody};
 use crate::domain::Scope;
@@ -62,6 +63,16 @@ impl Symbolicator {
             .unwrap_or(MAX_WAIT)
             .min(MAX_WAIT)
             .min(invocation.time_left().saturating_sub(RESERVE))
+    }
+
+    /// Removes the headers for links from a request if this deployment has no secret: it can
+    /// neither use nor encrypt them. Returns whether there were any.
+    pub fn drop_unusable_headers(&self, scraping: &mut Scraping) -> bool {
+        let is_unusable = self.settings.request_sources.is_none() && !scraping.headers.is_empty();
+        if is_unusable {
+            scraping.headers.clear();
+        }
+        is_unusable
     }
 
     /// Stores a request under the id that its client receives. The body is encrypted if requests

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::SourceSecret;
-use crate::cache::{Capabilities, Converter, Policy};
-use crate::domain::{FormatVersion, HttpSource, SourceKey};
+use crate::cache::{Capabilities, Converter, ModuleKey, Policy};
+use crate::domain::{FormatVersion, HttpSource, SourceKey, SourceLinks, link_target};
 
 /// The settings of the flows; `docs/settings.md` lists the variables that they come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub struct Settings {
     pub sources: Vec<Server>,
     /// The secret for sources that requests define; `None` if requests may not define sources.
     pub request_sources: Option<SourceSecret>,
+    /// The links to source files that may be followed.
+    pub source_links: SourceLinks,
     /// The headers and parameters of the query in definitions of requests that change with each
     /// event. They are dropped.
     pub source_event_parameters: Vec<String>,
@@ -68,6 +70,7 @@ impl Default for Settings {
             orphan_min_age: HOUR,
             sources: Vec::new(),
             request_sources: None,
+            source_links: SourceLinks::default(),
             source_event_parameters: ["x-sentry-event-id", "x-sentry-project-id", "_last_upload"]
                 .map(str::to_owned)
                 .into(),
@@ -152,6 +155,15 @@ impl Settings {
             .iter()
             .find(|server| server.key == *key)
             .map(|server| &server.source)
+    }
+
+    /// Returns the source of a linked file, which is sought as this module; `None` if the link may
+    /// not be followed.
+    pub fn link_source(&self, module: &ModuleKey) -> Option<HttpSource> {
+        let sought = module.sought().filter(|sought| sought.is_source_file)?;
+        let (_, location) = sought.locations.first()?;
+        let target = link_target(location.as_str())?;
+        Some(self.source_links.allowed(&target)?.source)
     }
 
     /// Returns the key of the configured source that a definition in a request describes.

@@ -13,7 +13,7 @@ use url::Url;
 
 use crate::adapters::parser::transcoder::Transcoder;
 use crate::cache::Policy;
-use crate::domain::{ConfiguredSource, FormatVersion, HttpSource};
+use crate::domain::{ConfiguredSource, FormatVersion, HttpSource, SourceLinks};
 use crate::flows::prune::UNNAMED_MIN_AGE;
 use crate::flows::{Server, Settings, SourceSecret};
 use crate::ports::{SecretName, Secrets};
@@ -85,9 +85,9 @@ impl RawEnv {
         let may_define = may_define.is_some_and(|flag| flag.trim() == "1");
         let needed: &[&'static str] = match (sources, may_define) {
             (SourceUse::Nothing, _) => &[],
-            (SourceUse::Locations | SourceUse::Contents, false) => &["SOURCES"],
+            (SourceUse::Locations | SourceUse::Contents, false) => &["SOURCES", "SOURCE_LINKS"],
             (SourceUse::Locations | SourceUse::Contents, true) => {
-                &["SOURCES", "REQUEST_SOURCES_SECRET"]
+                &["SOURCES", "SOURCE_LINKS", "REQUEST_SOURCES_SECRET"]
             }
         };
         let mut problems = Vec::new();
@@ -215,18 +215,20 @@ impl Config {
         let allows_definitions = env.flag("ALLOW_REQUEST_SOURCES");
         let symbol_server = env.text("SYMBOL_SERVER");
         let allow_private_sources = env.private_sources();
-        let (sources, request_sources) = match source_use {
-            SourceUse::Nothing => (Vec::new(), None),
+        let (sources, source_links, request_sources) = match source_use {
+            SourceUse::Nothing => (Vec::new(), SourceLinks::default(), None),
             SourceUse::Locations | SourceUse::Contents => {
                 let secret = env.text("REQUEST_SOURCES_SECRET");
+                let mut links = env.links("SOURCE_LINKS");
                 let sources = env.sources("SOURCES", &symbol_server);
                 let mut servers: Vec<Server> = sources.into_iter().map(Server::from).collect();
                 if source_use == SourceUse::Locations {
                     let located = servers.into_iter().map(Server::without_credentials);
                     servers = located.collect();
+                    links = links.without_credentials();
                 }
                 let secret = env.source_secret(allows_definitions, &secret);
-                (servers, secret)
+                (servers, links, secret)
             }
         };
         let attachment_hosts = env.list("ATTACHMENT_HOSTS");
@@ -273,6 +275,7 @@ impl Config {
                 sources,
                 transcoded: transcoders.iter().map(|tool| tool.version).collect(),
                 request_sources,
+                source_links,
                 source_event_parameters,
                 attachment_hosts,
                 retry_public_misses_after: env.seconds("RETRY_PUBLIC_MISSES_AFTER"),
@@ -466,6 +469,22 @@ impl Environment<'_> {
             }
         }
         sources
+    }
+
+    /// Parses the rules for links to source files.
+    fn links(&mut self, name: &'static str) -> SourceLinks {
+        let text = self.text(name);
+        let mut json = serde_json::Deserializer::from_str(&text);
+        match serde_path_to_error::deserialize(&mut json) {
+            Ok(links) => links,
+            Err(_) if text.is_empty() => SourceLinks::default(),
+            Err(error) => {
+                let problem = without_texts(&error.to_string());
+                let problem = format!("is not a list of origins: {problem}");
+                self.problems.push((name, problem));
+                SourceLinks::default()
+            }
+        }
     }
 
     fn seconds(&mut self, name: &'static str) -> Duration {
@@ -703,6 +722,28 @@ mod tests {
         let problem = format!("{problem} {problem:?}");
         assert!(problem.contains("[0]: invalid type: string,"), "{problem}");
         assert!(!problem.contains("sesame"), "{problem}");
+    }
+
+    #[test]
+    fn links_are_followed_where_the_setting_says_so() {
+        let read = |links: &str| {
+            let env = RawEnv::from([("SOURCE_LINKS", links)]);
+            let mut reader = Environment {
+                env: &env,
+                problems: Vec::new(),
+            };
+            (reader.links("SOURCE_LINKS"), reader.problems)
+        };
+        let target = Url::parse("https://a.test/x.c").unwrap();
+        let allows = |links: &SourceLinks| links.allowed(&target).is_some();
+        let (links, problems) = read("[]");
+        assert!(!allows(&links) && problems.is_empty(), "{problems:?}");
+        let (links, problems) =
+            read(r#"[{"origin": "a.test", "headers": {"authorization": "sesame"}}]"#);
+        assert!(allows(&links) && problems.is_empty(), "{problems:?}");
+        let (_, problems) = read(r#"["a.test", {"origin": "b.test", "headers": "sesame"}]"#);
+        let text = format!("{problems:?}");
+        assert!(text.contains("[1]") && !text.contains("sesame"), "{text}");
     }
 
     /// F12.

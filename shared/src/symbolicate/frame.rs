@@ -9,13 +9,13 @@ use std::sync::Arc;
 use foldhash::HashMap;
 use symbolic::common::split_path;
 use symbolic::ppdb::PortablePdbCache;
-use symbolic::symcache::SourceLocation;
+use symbolic::symcache::{File, SourceLocation};
 
 use super::demangle::{KnownNames, Names};
 use super::{LookupCache, ModuleOutcome, Plan, Stats, outcome};
 use crate::api::symbolicator::{CompletedFrame, Frame, FrameStatus, Module, Request};
 use crate::debuginfo::SymCaches;
-use crate::domain::Language;
+use crate::domain::{Language, link_target};
 use crate::symbolicate::address::{Address, Position, situation};
 use crate::symbolicate::text::{escaped_bytes, shown};
 
@@ -201,13 +201,11 @@ impl<'a> FrameLookup<'a> {
     /// does not determine are those that were sent.
     fn at(&mut self, location: &SourceLocation<'a, '_>, frame: &Frame) -> (Frame, usize) {
         let function = location.function();
-        let path = location
-            .file()
-            .map(|file| file.full_path())
-            .filter(|path| !path.is_empty());
-        let file = match path {
-            Some(path) => self.paths.shared(&path),
-            None => FileName::new(frame.filename.clone(), frame.abs_path.clone()),
+        let file = location.file();
+        let path = file.as_ref().map(File::full_path);
+        let file = match (file, path.filter(|path| !path.is_empty())) {
+            (Some(file), Some(path)) => self.paths.shared(&path, &file),
+            _ => FileName::new(frame.filename.clone(), frame.abs_path.clone()),
         };
         // If the debug information has no name, a name that was sent belongs to another function.
         let is_named = !function.name().is_empty();
@@ -223,6 +221,7 @@ impl<'a> FrameLookup<'a> {
             filename: file.filename,
             abs_path: file.abs_path,
             lineno: Some(location.line()),
+            source_link: file.link.as_deref().map(str::to_owned),
             trust: frame.trust,
             ..Frame::default()
         };
@@ -235,7 +234,9 @@ impl<'a> FrameLookup<'a> {
 struct FileName {
     filename: Option<Arc<str>>,
     abs_path: Option<Arc<str>>,
-    /// The bytes of both as JSON in a response.
+    /// Where the file can be downloaded, if the debug information says so.
+    link: Option<Arc<str>>,
+    /// The bytes of all as JSON in a response.
     answer_bytes: usize,
 }
 
@@ -246,7 +247,17 @@ impl FileName {
             answer_bytes: texts.map(|text| escaped_bytes(text)).sum(),
             filename,
             abs_path,
+            link: None,
         }
+    }
+
+    /// Adds the path of the file on its source server, if it is an address.
+    fn linked_to(mut self, on_server: Option<String>) -> Self {
+        if let Some(link) = on_server.filter(|link| link_target(link).is_some()) {
+            self.answer_bytes += escaped_bytes(&link);
+            self.link = Some(link.into());
+        }
+        self
     }
 }
 
@@ -255,14 +266,15 @@ impl FileName {
 struct Paths(HashMap<Arc<str>, FileName>);
 
 impl Paths {
-    /// Returns the name of a file.
-    fn shared(&mut self, path: &str) -> FileName {
+    /// Returns the name of a file with this path.
+    fn shared(&mut self, path: &str, file: &File<'_>) -> FileName {
         if let Some(known) = self.0.get(path) {
             return known.clone();
         }
         let abs_path: Arc<str> = shown(path).into();
         let filename = shown(split_path(path).1).into();
         let name = FileName::new(Some(filename), Some(Arc::clone(&abs_path)));
+        let name = name.linked_to(file.full_srcsrv_path());
         self.0.insert(abs_path, name.clone());
         name
     }

@@ -4,10 +4,11 @@
 use std::hint::black_box;
 
 use serde_json::json;
+use url::Url;
 
 use super::{KnownNames, plan, symbolicate_with};
 use crate::api::symbolicator::parse_request;
-use crate::domain::{HttpSource, ObjectId, ObjectType};
+use crate::domain::{HttpSource, ObjectId, ObjectType, SourceLinks, link_target};
 
 /// Languages of names in requests; the first byte of an input selects one.
 const LANGUAGES: [&str; 8] = ["", "c", "cpp", "rust", "swift", "objc", "objcpp", "csharp"];
@@ -57,5 +58,32 @@ pub fn source(bytes: &[u8]) {
             object_type,
         };
         black_box(source.locations(&module));
+        let path = String::from_utf8_lossy(bytes);
+        for path in ["/src/../a.c", &format!("/{path}")] {
+            let Some(location) = source.source_file(&module, path) else {
+                continue;
+            };
+            let url = Url::parse(location.as_str()).expect("a location is an address");
+            assert!(source.is_above(&url), "{url} is not below {}", source.url);
+        }
+    }
+}
+
+/// Takes the bytes before and after the first line break as rules for links, or as the pattern of
+/// one, and as a link, and follows it.
+pub fn link(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let (rules, link) = text.split_once('\n').unwrap_or((&text, ""));
+    let links = serde_json::from_str(rules);
+    let links: SourceLinks = links
+        .or_else(|_| serde_json::from_value(json!([rules])))
+        .unwrap_or_default();
+    let Some(target) = link_target(link) else {
+        return;
+    };
+    if let Some(allowed) = links.allowed(&target) {
+        assert!(allowed.source.is_above(&target), "{target} of {links:?}");
+        let without = links.clone().without_credentials();
+        assert!(without.allowed(&target).is_some());
     }
 }

@@ -33,7 +33,8 @@ pub use demangle::{KnownNames, NameMemory};
 pub use outcome::{Considered, LookupCache, ModuleOutcome};
 pub use plan::{Plan, PlannedCache, plan};
 pub use source_context::{
-    CONTEXT_LINES, SourcesOutcome, WantedLine, add_source_context, add_sources, wanted_lines,
+    CONTEXT_LINES, SourcesOutcome, WantedLine, add_source_context, add_sources, links_of_names,
+    wanted_files, wanted_lines,
 };
 pub use stats::{FrameCounts, ModuleCounts, ReadCounts, Stats};
 pub use unwinding::add_unwinding;

@@ -6,7 +6,7 @@
 //!
 //! Context is an addition: when the response would exceed its limit, the remaining frames get none.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -14,7 +14,10 @@ use super::candidates::add_candidate;
 use super::text::escaped_bytes;
 use super::{Plan, Stats};
 use crate::api::limits;
-use crate::api::symbolicator::{CandidateReport, Completed, DownloadStatus, Frame};
+use crate::api::symbolicator::{
+    CandidateReport, Completed, CompletedFrame, DownloadStatus, Frame, FrameOrder, FrameStatus,
+};
+use crate::cache::Kind;
 use crate::debuginfo::FoundLines;
 use crate::domain::{Candidate, Features};
 
@@ -77,6 +80,50 @@ pub fn wanted_lines(completed: &Completed, plan: &Plan) -> BTreeSet<WantedLine> 
     frames
         .filter_map(|frame| WantedLine::of(&frame.frame, plan))
         .collect()
+}
+
+/// Returns the links to source files that SymCaches have, by module and path. Links that a client
+/// sent are left out.
+pub fn links_of_names(completed: &Completed, plan: &Plan) -> HashMap<(usize, Arc<str>), String> {
+    let frames = completed.stacktraces.iter();
+    let frames = frames.flat_map(|stacktrace| &stacktrace.frames);
+    let link = |frame: &CompletedFrame| {
+        let WantedLine { place, path, .. } = WantedLine::of(&frame.frame, plan)?;
+        let is_found = frame.status == FrameStatus::Symbolicated
+            && plan.wanted().get(place)?.kind == Kind::SymCache;
+        let link = frame.frame.source_link.clone().filter(|_| is_found)?;
+        Some(((place, path), link))
+    };
+    frames.filter_map(link).collect()
+}
+
+/// Returns the files that the frames of a response refer to, each once, with their modules: first
+/// those of the threads that crashed, and of the topmost frames. `order` is the order of the frames.
+pub fn wanted_files(
+    completed: &Completed,
+    plan: &Plan,
+    order: FrameOrder,
+) -> Vec<(usize, Arc<str>)> {
+    let mut importance: BTreeMap<(usize, Arc<str>), (bool, usize)> = BTreeMap::new();
+    for stacktrace in &completed.stacktraces {
+        let is_other = stacktrace.is_requesting != Some(true);
+        let count = stacktrace.frames.len();
+        for (at, frame) in stacktrace.frames.iter().enumerate() {
+            let Some(WantedLine { place, path, .. }) = WantedLine::of(&frame.frame, plan) else {
+                continue;
+            };
+            let depth = match order {
+                FrameOrder::CalleeFirst => at,
+                FrameOrder::CallerFirst => count - at,
+            };
+            let known = importance.entry((place, path));
+            let known = known.or_insert((is_other, depth));
+            *known = (is_other, depth).min(*known);
+        }
+    }
+    let mut files: Vec<_> = importance.into_iter().collect();
+    files.sort_by_key(|(_, importance)| *importance);
+    files.into_iter().map(|(file, _)| file).collect()
 }
 
 /// Adds the source lines that were found to the frames of a response.

@@ -9,6 +9,7 @@ mod bundle;
 mod deriver;
 mod distant;
 mod fixtures;
+mod linked;
 mod minidumps;
 mod requests;
 mod summary;
@@ -21,6 +22,7 @@ pub use distant::travel;
 pub use fixtures::{
     Fixture, Oracle, OracleFrame, fixture, fixture_text, hostile_files, manifest, oracle,
 };
+pub use linked::{linked_pdb, linked_to, pdb_with_stream};
 pub use minidumps::{MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread, full_dump};
 pub use requests::{Crash, function_names, in_module, of_fixture, sample_crash};
 pub use world::{Delivery, World, test_settings};

@@ -80,12 +80,13 @@ type FuzzTarget = (&'static str, fn(&[u8]));
 
 #[test]
 fn the_seeds_of_the_fuzz_targets_cause_no_panic() {
-    let targets: [FuzzTarget; 14] = [
+    let targets: [FuzzTarget; 16] = [
         ("footer", debuginfo::hostile::footer),
         ("index", debuginfo::hostile::index),
         ("slice", debuginfo::hostile::slice),
         ("cfi_slice", debuginfo::hostile::cfi_slice),
         ("source_slice", debuginfo::hostile::source_slice),
+        ("source_links", debuginfo::hostile::source_links),
         ("dwarf", debuginfo::hostile::dwarf),
         ("archive", debuginfo::hostile::dif),
         ("breakpad", debuginfo::hostile::dif),
@@ -93,6 +94,7 @@ fn the_seeds_of_the_fuzz_targets_cause_no_panic() {
         ("request", symbolicate::hostile::request),
         ("report", report::hostile::report),
         ("source", symbolicate::hostile::source),
+        ("link", symbolicate::hostile::link),
         ("apple_report", |bytes| drop(parse_report(bytes))),
         ("minidump", unwind::hostile::dump),
     ];

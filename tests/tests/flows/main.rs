@@ -25,6 +25,7 @@ mod requests;
 mod sections;
 mod servers;
 mod slices;
+mod source_files;
 mod source_lines;
 mod sweeping;
 mod tables;

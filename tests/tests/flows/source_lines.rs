@@ -19,16 +19,16 @@ use crate::{CRASH, INVENTORY};
 const BUNDLE: &str = "http://symbols.test/ac/456ebc7f4825f4367208b89f51ad481774aae7.src.zip";
 
 /// The line, the lines before it and the lines after it.
-type Context = (Option<String>, Vec<String>, Vec<String>);
+pub(crate) type Context = (Option<String>, Vec<String>, Vec<String>);
 
-fn frames(completed: &Completed) -> impl Iterator<Item = &CompletedFrame> {
+pub(crate) fn frames(completed: &Completed) -> impl Iterator<Item = &CompletedFrame> {
     completed
         .stacktraces
         .iter()
         .flat_map(|stacktrace| &stacktrace.frames)
 }
 
-fn context(frame: &CompletedFrame) -> Context {
+pub(crate) fn context(frame: &CompletedFrame) -> Context {
     let frame = &frame.frame;
     (
         frame.context_line.clone(),
@@ -37,7 +37,7 @@ fn context(frame: &CompletedFrame) -> Context {
     )
 }
 
-fn lines_shown(completed: &Completed) -> usize {
+pub(crate) fn lines_shown(completed: &Completed) -> usize {
     frames(completed)
         .filter(|frame| frame.frame.context_line.is_some())
         .count()
@@ -48,7 +48,7 @@ fn scope(name: &str) -> Scope {
 }
 
 /// Returns the context of a frame, read from the sources that the fixture was built from.
-fn in_the_sources(frame: &CompletedFrame) -> Context {
+pub(crate) fn in_the_sources(frame: &CompletedFrame) -> Context {
     let path = frame.frame.abs_path.as_deref().unwrap_or_default();
     let Some(name) = path.strip_prefix("/build/app/game/") else {
         return Context::default();
@@ -151,7 +151,7 @@ async fn a_warm_request_with_source_lines_makes_no_call() {
 }
 
 /// Puts a bundle with these files, and processes the event.
-async fn put_bundle(world: &World, key: &str, files: &[(&str, &str)]) {
+pub(crate) async fn put_bundle(world: &World, key: &str, files: &[(&str, &str)]) {
     let event = world.put(key, source_bundle(CRASH, files));
     world.deliver(&event).await.unwrap();
     world.settle().await;

@@ -21,6 +21,7 @@ fn read_by_the_code() -> BTreeSet<String> {
         "env.seconds(\"",
         "env.flag(\"",
         "env.sources(\"",
+        "env.links(\"",
         "env.list(\"",
         "self.flag(\"",
     ] {
@@ -37,7 +38,7 @@ fn read_by_the_code() -> BTreeSet<String> {
 }
 
 /// Variables that may contain secrets, which only the functions that use symbol servers have.
-const SECRETS: [&str; 2] = ["REQUEST_SOURCES_SECRET", "SOURCES"];
+const SECRETS: [&str; 3] = ["REQUEST_SOURCES_SECRET", "SOURCES", "SOURCE_LINKS"];
 
 /// Returns the variables that the template sets for every function.
 fn set_by_the_template() -> BTreeSet<String> {
@@ -155,6 +156,7 @@ fn documents_template_and_code_have_the_same_defaults() {
         orphan_min_age,
         sources: _,
         request_sources: _,
+        source_links: _,
         source_event_parameters,
         attachment_hosts: _,
         retry_public_misses_after,

@@ -1,4 +1,4 @@
-//! The addresses at which files of buckets and of Sentry are requested.
+//! The addresses at which files of buckets, of Sentry, and behind links are requested.
 //!
 //! Only the address is computed or signed here. Every byte is fetched by the one HTTP client, with
 //! its checks of addresses.
@@ -53,7 +53,7 @@ pub(super) struct FileAddress {
 /// Returns the scheme, host and port that requests to a source are sent to.
 pub(super) fn own(source: &HttpSource) -> Url {
     match &source.access {
-        Access::Http => source.url.clone(),
+        Access::Http | Access::Links { .. } => source.url.clone(),
         Access::S3(access) => bucket_address(access, &source.url),
         Access::Gcs(_) => Url::parse(GCS).expect("it is a URL"),
         Access::Sentry { api } => api.clone(),
@@ -69,6 +69,11 @@ pub(super) fn of(
 ) -> Result<FileAddress, String> {
     let (shown, sent) = match &source.access {
         Access::Http => (location.clone(), source.with_query(location)),
+        Access::Links { .. } => {
+            let mut shown = location.clone();
+            shown.set_query(None);
+            (shown, location.clone())
+        }
         Access::S3(access) => {
             let shown = with_key(bucket_address(access, &source.url), location);
             let sent = sign_for_s3(access, &shown, now)?;

@@ -125,9 +125,13 @@ struct ServerQuery<'a> {
 }
 
 impl ServerQuery<'_> {
-    /// Returns whether an address has the source's own origin.
+    /// Returns whether an address has the source's own origin. Of a host that is linked to, a part
+    /// may have credentials of its own.
     fn owns(self, url: &Url) -> bool {
-        url.origin() == addresses::own(self.source).origin()
+        match &self.source.access {
+            Access::Links { .. } => self.source.is_above(url),
+            _ => url.origin() == addresses::own(self.source).origin(),
+        }
     }
 
     /// Returns the networks that a connection to this address may reach.
@@ -307,6 +311,13 @@ impl HttpServers {
                 }
             };
             stays_secure(&url, &next)?;
+            if is_login_page(&url, &next) {
+                return Err(Refusal::denied(format!(
+                    "{} redirects to {}, which is probably a page to log in",
+                    place(&url),
+                    place(&next)
+                )));
+            }
             sent = next.clone();
             url = next;
         }
@@ -381,6 +392,21 @@ fn stays_secure(from: &Url, to: &Url) -> Result<(), Refusal> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// Returns whether a redirect probably leads to a page to log in: it ends in a path of that name
+/// although the requested file does not. Servers of source code answer so in place of a refusal.
+fn is_login_page(from: &Url, to: &Url) -> bool {
+    const PAGES: [&str; 7] = [
+        "login", "log_in", "log-in", "signin", "_signin", "sign_in", "sign-in",
+    ];
+    let name = |url: &Url| {
+        let segments = url.path_segments()?;
+        let last = segments.rev().find(|segment| !segment.is_empty())?;
+        Some(last.to_ascii_lowercase())
+    };
+    let to = name(to);
+    to != name(from) && to.is_some_and(|to| PAGES.contains(&to.as_str()))
 }
 
 /// Returns the form of an address for details: its host and its path.
@@ -475,11 +501,7 @@ fn private(url: &Url) -> Refusal {
         "{host} is in a private network; only a source that the operator lists in SOURCES with \
          \"is_private\": true may be there, at its own address"
     );
-    Refusal {
-        missing: Missing::new(Cause::PermissionDenied, detail),
-        retry: Retry::Never,
-        concerns: Concerns::Location,
-    }
+    Refusal::denied(detail)
 }
 
 /// Reads a response that is at most `limit` bytes long.

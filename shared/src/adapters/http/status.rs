@@ -54,6 +54,8 @@ fn refusal(status: StatusCode, retry_after: Option<Duration>, url: &Url, is_own:
         (StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE, Some(after)) => {
             (Cause::DownloadFailed, Retry::After(after))
         }
+        // Azure DevOps answers 203 with a page to log in.
+        (StatusCode::NON_AUTHORITATIVE_INFORMATION, _) => (Cause::PermissionDenied, Retry::Never),
         _ if status.is_client_error() && status != StatusCode::REQUEST_TIMEOUT => {
             (Cause::NotFound, Retry::Never)
         }
@@ -99,6 +101,15 @@ impl Refusal {
         }
     }
 
+    /// The server, or a rule of this client, does not permit the request.
+    pub(super) fn denied(detail: String) -> Self {
+        Self {
+            missing: Missing::new(Cause::PermissionDenied, detail),
+            retry: Retry::Never,
+            concerns: Concerns::Location,
+        }
+    }
+
     pub(super) fn forever(detail: String) -> Self {
         Self {
             missing: Missing::new(Cause::DownloadFailed, detail),
@@ -135,6 +146,7 @@ mod tests {
         assert_eq!(judged(410, None), is(Cause::NotFound, "never"));
         assert_eq!(judged(401, None), is(Cause::PermissionDenied, "never"));
         assert_eq!(judged(403, None), is(Cause::PermissionDenied, "never"));
+        assert_eq!(judged(203, None), is(Cause::PermissionDenied, "never"));
         assert_eq!(judged(408, Some("5")), is(Cause::DownloadFailed, "soon"));
         assert_eq!(judged(429, None), is(Cause::DownloadFailed, "soon"));
         assert_eq!(

@@ -1,6 +1,6 @@
 //! Symbol servers in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,7 +27,11 @@ struct ServerState {
     listing: Option<Result<Vec<(FileType, Location)>, ServerFailure>>,
     answers: BTreeMap<Location, Result<Bytes, ServerFailure>>,
     pauses: BTreeMap<Location, Duration>,
+    /// The files whose size is not stated.
+    unsaid: BTreeSet<Location>,
     asked: Vec<Location>,
+    /// The headers that the sources of these requests send.
+    headers: Vec<BTreeMap<String, String>>,
 }
 
 impl MemoryServers {
@@ -58,6 +62,11 @@ impl MemoryServers {
         self.lock().pauses.insert(location.clone(), pause);
     }
 
+    /// Makes a file pretend that its size is unknown from now on.
+    pub fn hide_size(&self, location: &Location) {
+        self.lock().unsaid.insert(location.clone());
+    }
+
     /// Removes a file or failure.
     pub fn remove(&self, location: &Location) {
         self.lock().answers.remove(location);
@@ -66,6 +75,11 @@ impl MemoryServers {
     /// Returns the locations that were requested since the last call, in order.
     pub fn take_asked(&self) -> Vec<Location> {
         std::mem::take(&mut self.lock().asked)
+    }
+
+    /// Returns the headers of all requests since the last call, in order.
+    pub fn take_headers(&self) -> Vec<BTreeMap<String, String>> {
+        std::mem::take(&mut self.lock().headers)
     }
 
     fn lock(&self) -> MutexGuard<'_, ServerState> {
@@ -85,6 +99,7 @@ impl SymbolServers for MemoryServers {
         let location = query.location;
         let mut state = self.lock();
         state.asked.push(location.clone());
+        state.headers.push(query.source.headers.clone());
         let nothing = || {
             Err(ServerFailure {
                 missing: Missing::not_found(),
@@ -98,13 +113,14 @@ impl SymbolServers for MemoryServers {
             .cloned()
             .unwrap_or_else(nothing)?;
         let pause = state.pauses.get(location).copied().unwrap_or_default();
+        let is_said = !state.unsaid.contains(location);
         let pieces: Vec<Bytes> = body
             .chunks(PIECE_BYTES)
             .map(Bytes::copy_from_slice)
             .collect();
         Ok(IncomingDif {
             etag: etag(&body),
-            size: Some(body.len() as u64),
+            size: is_said.then_some(body.len() as u64),
             body: stream::iter(pieces)
                 .then(move |piece| async move {
                     tokio::time::sleep(pause).await;

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::form::CrashFields;
 use super::rewrite::RewriteRules;
-use crate::api::symbolicator::{Options, RequestError, Sources};
+use crate::api::symbolicator::{Options, RequestError, Scraping, Sources, parse_body};
 
 /// A crash file to symbolicate.
 #[derive(Clone, Debug, Deserialize)]
@@ -15,6 +15,8 @@ pub struct AnyRequest {
     sources: Sources,
     #[serde(default)]
     options: Option<Options>,
+    #[serde(default)]
+    scraping: Option<Scraping>,
     symbolicate: AnyFile,
 }
 
@@ -70,24 +72,7 @@ impl AnyRequest {
     /// [`RequestError::Schema`] if it is not such JSON, and the errors of
     /// [`CrashFields::checked`].
     pub fn parse(body: &[u8]) -> Result<(CrashKind, StoredFile, CrashFields), RequestError> {
-        let mut deserializer = serde_json::Deserializer::from_slice(body);
-        let parsed: Result<Self, _> = serde_path_to_error::deserialize(&mut deserializer);
-        let request = match parsed {
-            Ok(request) => deserializer.end().map(|()| request).map_err(|error| {
-                let cause = error.to_string();
-                RequestError::Syntax { cause }
-            }),
-            Err(error) if error.inner().is_data() => Err(RequestError::Schema {
-                path: match error.path().to_string() {
-                    path if path == "." => String::new(),
-                    path => path,
-                },
-                cause: error.inner().to_string(),
-            }),
-            Err(error) => Err(RequestError::Syntax {
-                cause: error.inner().to_string(),
-            }),
-        }?;
+        let request: Self = parse_body(body)?;
         let (kind, file, rules) = match request.symbolicate {
             AnyFile::Minidump {
                 file,
@@ -102,6 +87,7 @@ impl AnyRequest {
             platform: request.platform,
             sources: request.sources,
             options: request.options.unwrap_or_default(),
+            scraping: request.scraping.unwrap_or_default(),
             rewrite_first_module: rules.unwrap_or_default(),
         };
         Ok((kind, file, fields.checked()?))

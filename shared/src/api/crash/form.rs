@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::rewrite::RewriteRules;
-use crate::api::symbolicator::{Options, RequestError, Sources};
+use crate::api::symbolicator::{Options, RequestError, Scraping, Sources};
 
 /// The maximum size of each part besides the file, in bytes.
 pub const PART_BYTES: usize = 1024 * 1024;
@@ -30,12 +30,20 @@ pub struct CrashFields {
     /// Names under which the first module is looked up.
     #[serde(default, skip_serializing_if = "RewriteRules::is_empty")]
     pub rewrite_first_module: RewriteRules,
+    /// Whether links to source files may be followed.
+    #[serde(default)]
+    pub scraping: Scraping,
 }
 
 impl CrashFields {
     /// The names of the parts.
-    pub const NAMES: &'static [&'static str] =
-        &["platform", "sources", "options", "rewrite_first_module"];
+    pub const NAMES: &'static [&'static str] = &[
+        "platform",
+        "sources",
+        "options",
+        "rewrite_first_module",
+        "scraping",
+    ];
 
     /// Checks the limits of all parts.
     ///
@@ -45,6 +53,7 @@ impl CrashFields {
     pub fn checked(self) -> Result<Self, RequestError> {
         self.sources.check_limits()?;
         self.rewrite_first_module.check()?;
+        self.scraping.check_limits()?;
         Ok(self)
     }
 
@@ -60,6 +69,11 @@ impl CrashFields {
             "options" => {
                 let options: Option<Options> = parsed(name, json)?;
                 self.options = options.unwrap_or_default();
+            }
+            "scraping" => {
+                let scraping: Option<Scraping> = parsed(name, json)?;
+                self.scraping = scraping.unwrap_or_default();
+                self.scraping.check_limits()?;
             }
             "sources" => {
                 self.sources = parsed(name, json)?;

@@ -69,11 +69,13 @@ impl CrashFile {
             sources,
             options,
             rewrite_first_module,
+            scraping,
         } = fields;
         let request = &mut self.request;
         request.platform = platform;
         request.sources = sources;
         request.options = options;
+        request.scraping = scraping;
         let first = first_module(request.modules.iter());
         if let Some((index, debug_file)) = rewrite_first_module.renamed(first) {
             let module = &mut request.modules[index];

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use serde::de::IgnoredAny;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::error::Category;
 
 use super::{Request, RequestError};
@@ -28,6 +28,31 @@ pub fn parse_request(body: &[u8]) -> Result<Request, RequestError> {
 /// client means.
 pub(in crate::api) fn is_object(json: &[u8]) -> bool {
     json.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{')
+}
+
+/// Parses the body of another route.
+///
+/// # Errors
+///
+/// [`RequestError::Syntax`] if it is not JSON, and [`RequestError::Schema`] if it is JSON of another
+/// shape.
+pub(in crate::api) fn parse_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, RequestError> {
+    let syntax = |error: &serde_json::Error| RequestError::Syntax {
+        cause: error.to_string(),
+    };
+    let mut deserializer = serde_json::Deserializer::from_slice(body);
+    let parsed = serde_path_to_error::deserialize::<_, T>(&mut deserializer).map_err(|error| {
+        let (path, cause) = (error.path().to_string(), error.inner());
+        match cause.is_data() {
+            true => RequestError::Schema {
+                path: if path == "." { String::new() } else { path },
+                cause: cause.to_string(),
+            },
+            false => syntax(cause),
+        }
+    })?;
+    deserializer.end().map_err(|error| syntax(&error))?;
+    Ok(parsed)
 }
 
 /// Returns what is wrong with a body. This may take several passes, because it happens rarely.
@@ -112,7 +137,8 @@ fn check_limits(request: &Request) -> Result<(), RequestError> {
             return Err(RequestError::TooLarge { what, limit });
         }
     }
-    request.sources.check_limits()
+    request.sources.check_limits()?;
+    request.scraping.check_limits()
 }
 
 #[cfg(test)]
@@ -141,7 +167,7 @@ mod tests {
     #[test]
     fn a_request_survives_the_round_trip_without_its_unknown_fields() {
         let sent = json!({
-            "platform": "native", "signal": 11, "unknown": [{}], "scraping": {"enabled": false}, "sources": ["uploads"],
+            "platform": "native", "signal": 11, "unknown": [{}], "scraping": {"enabled": false, "allowed_origins": ["a.test"], "headers": {"x": "y"}}, "sources": ["uploads"],
             "stacktraces": [{
                 "thread_id": 7, "thread_name": "main", "is_requesting": true, "registers": {"rip": 4096},
                 "frames": [{
@@ -172,7 +198,7 @@ mod tests {
         module["image_addr"] = json!("0x1000");
         want.as_object_mut()
             .unwrap()
-            .retain(|field, _| field != "unknown" && field != "scraping");
+            .retain(|field, _| field != "unknown");
         assert_eq!(serde_json::to_value(&request).unwrap(), want);
         assert_eq!(parse_request(want.to_string().as_bytes()).unwrap(), request);
     }

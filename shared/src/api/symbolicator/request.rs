@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Frame, Hex, Module, Sources};
+use super::{Frame, Hex, Module, Scraping, Sources};
 
 /// A crash to symbolicate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -27,6 +27,9 @@ pub struct Request {
     /// The options of the response.
     #[serde(default)]
     pub options: Options,
+    /// Whether links to source files may be followed.
+    #[serde(default, skip_serializing_if = "Scraping::is_default")]
+    pub scraping: Scraping,
 }
 
 /// The stack trace of a thread.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::RequestError;
 use crate::api::limits;
-use crate::domain::{HttpSource, SourceKey};
+use crate::domain::{Access, HttpSource, SourceKey};
 
 /// The sources that a request wants to search.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -171,6 +171,10 @@ impl<'de> Deserialize<'de> for SourceRef {
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<SourceRef, A::Error> {
                 let source = HttpSource::deserialize(MapAccessDeserializer::new(map))?;
+                if matches!(source.access, Access::Links { .. }) {
+                    let what = "links are not sources of debug information files";
+                    return Err(de::Error::custom(what));
+                }
                 Ok(SourceRef::Defined(Box::new(source)))
             }
         }
@@ -281,6 +285,17 @@ mod tests {
             assert_eq!(error.status(), 400);
             assert_eq!(error.body().causes, [says]);
         }
+    }
+
+    #[test]
+    fn a_request_defines_no_links() {
+        let json =
+            r#"[{"type": "sourcelink", "url": "http://x.test/", "below": "*", "headers": {}}]"#;
+        let error = serde_json::from_str::<Sources>(json).unwrap_err();
+        assert!(
+            error.to_string().contains("links are not sources"),
+            "{error}"
+        );
     }
 
     #[test]

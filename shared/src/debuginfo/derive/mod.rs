@@ -1,11 +1,12 @@
 //! Derives one cache from one object, encodes it as a blob and loads the blob as a reader would.
 //!
 //! `kind` has the trait that each kind implements: `symcache`, `cfi`, `ppdb` and `sources`. `dwarf`
-//! derives SymCaches from files with DWARF.
+//! derives SymCaches from files with DWARF, and `pdb_links` finds the links to source files in PDBs.
 
 mod cfi;
 pub(super) mod dwarf;
 pub(super) mod kind;
+pub(super) mod pdb_links;
 mod ppdb;
 mod sources;
 mod symcache;
@@ -17,6 +18,7 @@ use self::cfi::Cfi;
 use self::kind::{Beside, Derive, EncodedCache};
 use self::ppdb::Ppdb;
 use self::sources::SourceText;
+pub use self::sources::encode_source_file;
 use self::symcache::Sym;
 use super::blob::Contents;
 use super::failure::{Failure, chain, malformed, unsupported};

@@ -10,12 +10,13 @@ use std::collections::HashSet;
 use symbolic::debuginfo::{Object, ObjectDebugSession, ParseObjectOptions};
 
 use super::kind::{Beside, Derive, EncodedCache};
-use crate::cache::Kind;
+use crate::cache::{Converter, Derived, Kind, current_version};
 use crate::debuginfo::blob::Contents;
 use crate::debuginfo::failure::{Failure, chain, malformed, unsupported};
 use crate::debuginfo::limits::MAX_RAW_BYTES;
 use crate::debuginfo::slices;
 use crate::debuginfo::slices::{SourceCutter, SourceFile, address_of, compared};
+use crate::domain::{Arch, Features, FileType, Purpose, Rank};
 
 /// The largest source file, in bytes. Larger ones are left out.
 pub(in crate::debuginfo) const MAX_FILE_BYTES: usize = 64 << 20;
@@ -88,6 +89,40 @@ fn encode<'d>(
     Ok(EncodedCache {
         blob,
         lacks: left_out.describe(),
+    })
+}
+
+/// Encodes a source file that was not in any object. Its lines are found under this path.
+///
+/// # Errors
+///
+/// [`Failure`] if the lines cannot be encoded.
+pub fn encode_source_file(path: &str, text: &str) -> Result<Derived, Failure> {
+    let features = Features {
+        has_sources: true,
+        ..Features::default()
+    };
+    let contents = Contents {
+        kind: Kind::Sources,
+        version: current_version(Kind::Sources),
+        converter: Converter::CURRENT,
+        arch: Arch::Unknown,
+        debug_id: None,
+        rank: Rank::of(&features, Purpose::Sources).as_u8(),
+        file_type: FileType::SourceBundle,
+        features,
+    };
+    let file = SourceFile {
+        path: path.to_owned(),
+        text: text.to_owned(),
+        link: None,
+    };
+    let blob = slices::encode_cuts(SourceCutter::new(std::iter::once(file)), &contents)?;
+    Ok(Derived {
+        kind: Kind::Sources,
+        checksum: slices::checksum(&blob),
+        blob: blob.into(),
+        lacks: None,
     })
 }
 

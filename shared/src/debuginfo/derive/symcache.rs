@@ -24,6 +24,7 @@ use symbolic::symcache::transform::{self, Transformer};
 
 use super::dwarf::{self, Program};
 use super::kind::{Beside, Derive, EncodedCache};
+use super::pdb_links::{LinkStreams, PdbLinks};
 use crate::cache::Kind;
 use crate::debuginfo::blob::Contents;
 use crate::debuginfo::failure::{Failure, chain, malformed, unsupported};
@@ -58,7 +59,11 @@ impl Sym {
             ))),
             // Only this call strips the decoration from the names of PE and PDB.
             Object::Pe(_) | Object::Pdb(_) => {
+                let links = LinkStreams::of(object);
                 let mut converter = SymCacheConverter::new();
+                if let Some(links) = &links {
+                    converter.add_transformer(PdbLinks::parse(links));
+                }
                 converter
                     .process_object(object)
                     .map_err(|error| malformed(chain(&error)))?;
@@ -116,18 +121,21 @@ enum Batch<'f, 's> {
 
 /// The properties of an object that a converter needs.
 #[derive(Clone, Copy)]
-struct About {
+struct About<'l> {
     arch: Arch,
     debug_id: DebugId,
     is_windows: bool,
+    /// The links to source files.
+    links: Option<&'l LinkStreams>,
 }
 
-impl About {
-    fn of(object: &Object<'_>) -> Self {
+impl<'l> About<'l> {
+    fn of(object: &Object<'_>, links: Option<&'l LinkStreams>) -> Self {
         Self {
             arch: object.arch(),
             debug_id: object.debug_id(),
             is_windows: matches!(object, Object::Pe(_) | Object::Pdb(_)),
+            links,
         }
     }
 }
@@ -147,7 +155,7 @@ fn convert<'f, E: Error + 'static>(
     object: &Object<'_>,
     functions: impl Iterator<Item = Result<Function<'f>, E>>,
 ) -> Result<SymCacheConverter<'static>, Failure> {
-    let mut converter = converter_of(About::of(object));
+    let mut converter = converter_of(About::of(object, None));
     for function in functions {
         converter.process_symbolic_function(&function.map_err(|error| bad_file(&error))?);
     }
@@ -172,7 +180,8 @@ fn convert_beside<'f, 'd>(
     out: &mut (impl Write + Send),
     read: impl FnOnce(&SyncSender<Batch<'f, 'd>>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let about = About::of(object);
+    let links = LinkStreams::of(object);
+    let about = About::of(object, links.as_ref());
     thread::scope(|scope| {
         let (sender, receiver) = sync_channel(waiting);
         let converting = move || panics::caught(|| convert_batches(about, &receiver, out));
@@ -224,18 +233,22 @@ fn lines(function: &Function<'_>) -> usize {
 }
 
 /// Returns a converter for the functions and symbols of an object.
-fn converter_of(
+fn converter_of<'l>(
     About {
         arch,
         debug_id,
         is_windows,
-    }: About,
-) -> SymCacheConverter<'static> {
+        links,
+    }: About<'l>,
+) -> SymCacheConverter<'l> {
     let mut converter = SymCacheConverter::new();
     converter.set_arch(arch);
     converter.set_debug_id(debug_id);
     if is_windows {
         converter.add_transformer(Undecorate);
+    }
+    if let Some(links) = links {
+        converter.add_transformer(PdbLinks::parse(links));
     }
     converter
 }
@@ -284,7 +297,7 @@ fn undecorated(name: &str) -> &str {
 
 /// Converts all batches, then writes the cache.
 fn convert_batches(
-    about: About,
+    about: About<'_>,
     batches: &Receiver<Batch<'_, '_>>,
     out: &mut (impl Write + Send),
 ) -> Result<(), Failure> {

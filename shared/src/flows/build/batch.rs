@@ -8,7 +8,8 @@
 //!    is written at once: that is the commit point of such a build.
 //! 4. If the server has a module, its leases are handed over, its build request stays pending, and
 //!    it is built on its own, by this builder or another one. That build fetches the file again:
-//!    the probe reads only the beginning of the response.
+//!    the probe reads only the beginning of the response. Source files are small: they are
+//!    downloaded and published at once.
 //!
 //! As in any build, leases are extended meanwhile, and modules that cannot be probed now are sent
 //! again.
@@ -58,7 +59,7 @@ impl Builder {
         message: &QueueMessage,
     ) -> Result<Vec<QueueMessage>, Error> {
         let source_key = &message.module.source;
-        let Some(source) = self.source_of(invocation, source_key).await? else {
+        let Some(source) = self.source_of(invocation, &message.module).await? else {
             // The build of each module records that its source is unknown.
             return Ok(message.each().map(hop).collect());
         };
@@ -268,10 +269,16 @@ impl Builder {
         source: &HttpSource,
         member: &mut BatchMember,
     ) -> Result<Answered, Fault> {
-        let kinds: Vec<Kind> = member.held.iter().map(|held| held.kind).collect();
         let module = member.message.module.clone();
-        let left = invocation.time_left().saturating_sub(RESERVE * 2);
         let build = self.of(invocation, &module);
+        if member.sought.is_source_file {
+            let outcome = build
+                .settle_source_file(source, &member.sought, &member.held)
+                .await?;
+            return Ok(Answered::of(outcome));
+        }
+        let kinds: Vec<Kind> = member.held.iter().map(|held| held.kind).collect();
+        let left = invocation.time_left().saturating_sub(RESERVE * 2);
         let probed = build.probe(source, &member.sought, &kinds);
         let said = match tokio::time::timeout(left, probed).await {
             Ok(said) => said,
@@ -284,10 +291,7 @@ impl Builder {
         };
         let answered = match &said {
             ServerAnswer::Has => Answered::Found(hop(member.message.clone())),
-            ServerAnswer::Nothing(search) => match search.outcome() {
-                CallOutcome::Answered => Answered::Settled,
-                failed @ CallOutcome::Failed { .. } => Answered::Silent(failed),
-            },
+            ServerAnswer::Nothing(search) => Answered::of(search.outcome()),
         };
         for Held {
             kind,
@@ -397,6 +401,16 @@ enum Answered {
     Settled,
     /// The server did not respond.
     Silent(CallOutcome),
+}
+
+impl Answered {
+    /// Returns the result for a module that is settled, after calls with this outcome.
+    fn of(outcome: CallOutcome) -> Self {
+        match outcome {
+            CallOutcome::Answered => Self::Settled,
+            failed @ CallOutcome::Failed { .. } => Self::Silent(failed),
+        }
+    }
 }
 
 /// Returns the keys of all possible copies of the files of a module.

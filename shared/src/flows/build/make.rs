@@ -64,6 +64,11 @@ impl Making<'_> {
     pub(super) async fn make(mut self, held: &[Held]) -> Result<Vec<Made>, NotMade> {
         let mut partition = self.build.read_partition().await?;
         let given_up = self.build.judge_suspects(held, &mut partition).await?;
+        let file = self.build.module.sought();
+        if let Some(file) = file.filter(|sought| sought.is_source_file && given_up.is_empty()) {
+            self.is_fetching.store(true, Ordering::Relaxed);
+            return self.build.make_source_file(&file, held).await;
+        }
         let search = self.search(held, &mut partition).await?;
         let difs = &partition.difs;
         let companions = self.build.companions(difs).await?;

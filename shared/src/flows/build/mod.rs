@@ -12,6 +12,9 @@
 //! The leases are extended during steps 2 and 3. An internal error releases them. A failure of the
 //! DIF is stored as a placeholder.
 //!
+//! A source file that is looked up on its own is not parsed: `source_file` downloads and encodes it
+//! under the lease.
+//!
 //! If a message requests many modules of a symbol server, `batch` first checks which of them the
 //! server has.
 
@@ -25,6 +28,7 @@ mod make;
 mod opaque;
 mod partition;
 mod search;
+mod source_file;
 mod work;
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -10,14 +10,14 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::super::copies::{self, Destination, StoredChunks};
-use super::super::fetch::{self, FetchError, SymbolServer};
+use super::super::fetch::{self, FetchError, SymbolServer, of_the_file};
 use super::super::{Invocation, Settings, definitions, permits};
 use super::builder::{Build, Builder, OpenDif, RESERVE};
 use super::made::NotMade;
 use crate::cache::{CallOutcome, Dif, DifCopy, Kind, ModuleKey, Sought};
 use crate::domain::{
     Candidate, Cause, DifRef, Download, Features, FileType, HttpSource, Location, Missing,
-    ObjectMeta, Quality, Rank, Sequencer, SourceKey, Written,
+    ObjectMeta, Quality, Rank, SOURCE_LINK_ID, Sequencer, SourceKey, Written,
 };
 use crate::ports::{
     Concerns, DifError, DifStat, Fault, ListQuery, ParseError, Parser, ServerFailure,
@@ -69,14 +69,8 @@ impl Build<'_> {
             return Ok(search);
         }
         let key = &self.module.source;
-        let Some(source) = self.builder.source_of(self.invocation, key).await? else {
-            // After a deployment, this instance may not know the source yet. The reason is retried
-            // soon.
-            let detail = format!(
-                "the configuration of the derive function has no source {}",
-                key.id()
-            );
-            search.failure = Some(Missing::new(Cause::DownloadFailed, detail));
+        let Some(source) = self.builder.source_of(self.invocation, self.module).await? else {
+            search.failure = Some(unknown_source(key));
             return Ok(search);
         };
         let most = self.builder.settings.source_max_permits;
@@ -110,10 +104,7 @@ impl Build<'_> {
             open.push(opened);
             return Ok(());
         }
-        let source = self
-            .builder
-            .source_of(self.invocation, &self.module.source)
-            .await?;
+        let source = self.builder.source_of(self.invocation, self.module).await?;
         let Some(source) = source else {
             return Err(DifError::Missing(Missing::not_found()));
         };
@@ -240,20 +231,32 @@ impl Build<'_> {
 }
 
 impl Builder {
-    /// Returns the definition of a symbol server; `None` for the uploads, and for a source that no
-    /// longer exists.
+    /// Returns the definition of the source of a module; `None` for the uploads, for a source that
+    /// no longer exists, and for a link that may no longer be followed.
     pub(super) async fn source_of(
         &self,
         invocation: &Invocation,
-        key: &SourceKey,
+        module: &ModuleKey,
     ) -> Result<Option<HttpSource>, Fault> {
-        match &self.settings.request_sources {
-            Some(secret) if key.is_defined() => {
-                Ok(definitions::kept(&*self.records, invocation, secret, key).await?)
+        let (key, settings) = (&module.source, &self.settings);
+        let link = (key.id() == SOURCE_LINK_ID).then(|| settings.link_source(module));
+        Ok(match (&settings.request_sources, link) {
+            (_, Some(None)) => None,
+            (Some(secret), _) if key.is_defined() => {
+                definitions::kept(&*self.records, invocation, secret, key).await?
             }
-            _ => Ok(self.settings.source(key).cloned()),
-        }
+            (_, Some(link)) => link.filter(|source| source.configured_key() == *key),
+            (_, None) => settings.source(key).cloned(),
+        })
     }
+}
+
+/// Returns why nothing can be found in a source that this instance does not know. After a
+/// deployment, it may not know the source yet, so the reason is retried soon.
+pub(super) fn unknown_source(key: &SourceKey) -> Missing {
+    let id = key.id();
+    let detail = format!("the configuration of the derive function has no source {id}");
+    Missing::new(Cause::DownloadFailed, detail)
 }
 
 /// Downloads from the symbol server of a module.
@@ -502,12 +505,4 @@ pub(super) fn is_sought(object: &ObjectMeta, sought: &Sought) -> bool {
     let code_ids = object.code_id.as_ref().zip(sought.code_id.as_ref());
     debug_ids.is_some_and(|(a, b)| !a.is_nil() && a.uuid() == b.uuid())
         || code_ids.is_some_and(|(a, b)| a == b)
-}
-
-fn of_the_file(missing: Missing) -> ServerFailure {
-    ServerFailure {
-        missing,
-        retry_after: None,
-        concerns: Concerns::Location,
-    }
 }

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use super::health::Health;
 use super::items::ItemQuery;
-use crate::cache::{Entry, Item, ItemKey, Kind, ModuleKey, PlaceRecord, PlaceState, Stored};
-use crate::domain::{Candidate, ModuleId, ObjectId, Timestamp};
+use crate::cache::{
+    Entry, Item, ItemKey, Kind, ModuleKey, PlaceRecord, PlaceState, Sought, Stored,
+};
+use crate::domain::{Candidate, Location, ModuleId, ObjectId, Scope, SourceKey, Timestamp};
 
 /// For how long an instance may answer without the sources of a new upload. A warm request whose
 /// modules are ready makes no call within this time.
@@ -83,6 +85,16 @@ impl CachePlace {
             alias: None,
             ..self.clone()
         }
+    }
+
+    /// Returns the place of one source file, at its location in a source.
+    pub(in crate::flows) fn of_source_file(
+        scope: Scope,
+        source: SourceKey,
+        location: Location,
+    ) -> Self {
+        let sought = Sought::source_file(location);
+        Self::new(ModuleKey::server(scope, source, &sought), Kind::Sources)
     }
 
     /// Returns whether this is a symbol server that may have sources of the module.

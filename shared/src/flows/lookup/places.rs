@@ -106,6 +106,24 @@ impl CacheFinder<'_> {
             .collect()
     }
 
+    /// Returns the places of a source file of a module: the servers among the sources that have
+    /// such files.
+    pub(in crate::flows) fn source_file_places(
+        &self,
+        (module, path): (&ObjectId, &str),
+        scope: &Scope,
+        sources: &[NamedSource],
+    ) -> Vec<CachePlace> {
+        let place = |(key, defined): &NamedSource| {
+            let settings = &self.service.settings;
+            let source = defined.as_ref().or_else(|| settings.source(key))?;
+            let location = source.source_file(module, path)?;
+            let scope = scope_of_entries(source, defined.is_some(), scope);
+            Some(CachePlace::of_source_file(scope, key.clone(), location))
+        };
+        sources.iter().filter_map(place).collect()
+    }
+
     /// Returns the places where a module may be found, in the order of precedence. `seek` returns
     /// what is sought on a symbol server, given the module and its locations there.
     pub(in crate::flows) fn places(
@@ -128,11 +146,7 @@ impl CacheFinder<'_> {
                         is_listed: source.lists_files(),
                         ..seek(&module, locations)
                     };
-                    let is_everybodys = source.is_public && defined.is_none();
-                    let scope = match is_everybodys {
-                        true => Scope::Global,
-                        false => scope.clone(),
-                    };
+                    let scope = scope_of_entries(source, defined.is_some(), scope);
                     let is_sought = match sought.is_listed {
                         true => id.is_some(),
                         false => !sought.locations.is_empty(),
@@ -151,6 +165,14 @@ impl CacheFinder<'_> {
             }
         }
         places
+    }
+}
+
+/// Returns the scope of the entries that come of a server, for a request in a scope.
+fn scope_of_entries(source: &HttpSource, is_defined: bool, scope: &Scope) -> Scope {
+    match source.is_public && !is_defined {
+        true => Scope::Global,
+        false => scope.clone(),
     }
 }
 

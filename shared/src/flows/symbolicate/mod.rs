@@ -11,11 +11,13 @@
 //! 6. Repeat from step 2 until every module has an outcome or the time is up. If the time is up,
 //!    the response is `pending`. Steps 2 to 6 are in `rounds.rs`.
 //! 7. *Symbolicate* (pure), and touch the entries that were used.
-//! 8. *Add source lines* to the frames that have a path and a line (`source_lines.rs`).
+//! 8. *Add source lines* to the frames that have a path and a line (`source_lines.rs`,
+//!    `source_files.rs`).
 
 mod crash;
 mod module;
 mod rounds;
+mod source_files;
 mod source_lines;
 
 use std::sync::Arc;
@@ -82,7 +84,7 @@ impl Symbolicator {
         let used = lookups.iter().filter_map(ModuleLookup::entry);
         finder.touch_all(used.collect()).await;
         let completed = match request.options.apply_source_context {
-            true => rounds.add_source_lines(named, &plan, &lookups).await?,
+            true => rounds.add_source_lines(named, &sources, &lookups).await?,
             false => Some(named),
         };
         let Some((completed, mut stats)) = completed else {

@@ -18,6 +18,8 @@ pub(super) struct ModuleLookup {
     pub(super) planned: usize,
     kind: Kind,
     pub(super) lookup: Lookup,
+    /// The path of the source file, if this is the lookup of one.
+    pub(super) file: Option<Arc<str>>,
     /// The sources that are listed even if they have no file for the module.
     sources: Arc<[SourceKey]>,
     /// The candidates of all places, if the response lists them.
@@ -67,9 +69,18 @@ impl ModuleLookup {
             planned,
             kind,
             lookup,
+            file: None,
             sources: Arc::default(),
             candidates: Vec::new(),
             outcome: None,
+        }
+    }
+
+    /// Returns the lookup of a source file of a module, by the path in its debug information.
+    pub(super) fn of_file(planned: usize, path: Arc<str>, lookup: Lookup) -> Self {
+        Self {
+            file: Some(path),
+            ..Self::new(planned, Kind::Sources, lookup)
         }
     }
 

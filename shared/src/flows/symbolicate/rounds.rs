@@ -38,8 +38,8 @@ pub struct Kept<'a> {
 pub(super) struct Rounds<'a> {
     pub(super) finder: CacheFinder<'a>,
     pub(super) request: &'a Request,
-    plan: &'a Plan,
-    scope: &'a Scope,
+    pub(super) plan: &'a Plan,
+    pub(super) scope: &'a Scope,
     kept: Kept<'a>,
     /// When the request began to wait, as the elapsed time of the invocation.
     began: Duration,

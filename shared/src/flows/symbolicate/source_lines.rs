@@ -11,8 +11,10 @@
 //! - *Symbol servers* are searched unless the names come of the uploads: who uploads the files of a
 //!   module also uploads its sources, and other servers need not know about the module. Their
 //!   entries are read together with those of the names, too.
+//! - *Source files* that none of these has are looked up one by one: see `source_files`.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use futures::stream::{self, StreamExt};
 
@@ -21,12 +23,14 @@ use super::rounds::Rounds;
 use crate::api::symbolicator::Completed;
 use crate::cache::Kind;
 use crate::debuginfo::{FoundLines, source_addresses};
+use crate::domain::Scope;
 use crate::flows::Error;
-use crate::flows::lookup::{CachePlace, Lookup};
+use crate::flows::lookup::{CachePlace, Lookup, NamedSource};
 use crate::flows::opening::{LoadedCache, ReadError};
 use crate::ports::Fault;
 use crate::symbolicate::{
-    Plan, SourcesOutcome, Stats, WantedLine, add_source_context, add_sources, wanted_lines,
+    SourcesOutcome, Stats, WantedLine, add_source_context, add_sources, links_of_names,
+    wanted_files, wanted_lines,
 };
 
 /// The maximum number of blobs whose lines are read at a time.
@@ -35,30 +39,68 @@ const READS_IN_FLIGHT: usize = 16;
 /// The lines that are wanted of each module, by its index in the plan.
 type LinesByModule = BTreeMap<usize, Vec<WantedLine>>;
 
+/// A source file: its module, as an index in the plan, and its path.
+pub(super) type FileOfModule = (usize, Arc<str>);
+
+/// What was found so far.
+#[derive(Default)]
+pub(super) struct FoundSources {
+    pub(super) lines: HashMap<WantedLine, FoundLines>,
+    /// Where debug information says that files are.
+    pub(super) links: HashMap<FileOfModule, FoundLink>,
+}
+
+/// A link in debug information.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FoundLink {
+    pub(super) link: String,
+    /// The scope of the entry that has the link.
+    pub(super) scope: Scope,
+}
+
+/// A read of lines: from a state, under these paths.
+struct LinesToRead<'a> {
+    chosen: &'a Chosen,
+    /// The lines, each with the path that it has in the cache.
+    lines: Vec<(&'a WantedLine, Arc<str>)>,
+}
+
 impl Rounds<'_> {
     /// Adds source lines to the frames of a response, and what is known about the sources to its
-    /// modules. `names` are the lookups of the names. Returns `None` if the request has to wait for
-    /// builds of sources, and stores it.
+    /// modules. `sources` are those of the request, and `names` the lookups of the names. Returns
+    /// `None` if the request has to wait for builds of sources, and stores it.
     pub(super) async fn add_source_lines(
         &mut self,
         (mut completed, mut stats): (Completed, Stats),
-        plan: &Plan,
+        sources: &[NamedSource],
         names: &[ModuleLookup],
     ) -> Result<Option<(Completed, Stats)>, Error> {
+        let plan = self.plan;
         let mut wanted = LinesByModule::new();
         for line in wanted_lines(&completed, plan) {
             wanted.entry(line.place).or_default().push(line);
         }
         let lookups = self.lookups(names, &wanted).await?;
-        let Some(sources) = self.resolve(lookups).await? else {
+        let Some(bundles) = self.resolve(lookups).await? else {
             return Ok(None);
         };
+        let mut found = FoundSources::with_links(links_of_names(&completed, plan), names);
+        self.read_lines(&bundles, &wanted, &mut found).await?;
+        let files = wanted_files(&completed, plan, self.request.options.frame_order);
+        let files = files.into_iter().filter(|file| found.lacks(file, &wanted));
+        let files = self
+            .file_lookups(files.collect(), (sources, names), &found)
+            .await?;
+        let Some(files) = self.resolve(files).await? else {
+            return Ok(None);
+        };
+        self.read_lines(&files, &wanted, &mut found).await?;
+        let lookups = || bundles.iter().chain(&files);
         let outcomes: Vec<SourcesOutcome<'_>> =
-            sources.iter().map(ModuleLookup::sources_outcome).collect();
+            lookups().map(ModuleLookup::sources_outcome).collect();
         add_sources(&mut completed, plan, &outcomes);
-        let found = self.read_lines(&sources, &wanted).await?;
-        add_source_context(&mut completed, plan, &found, &mut stats);
-        let used = sources.iter().filter_map(ModuleLookup::entry);
+        add_source_context(&mut completed, plan, &found.lines, &mut stats);
+        let used = lookups().filter_map(ModuleLookup::entry);
         self.finder.touch_all(used.collect()).await;
         Ok(Some((completed, stats)))
     }
@@ -102,60 +144,109 @@ impl Rounds<'_> {
         &self,
         sources: &[ModuleLookup],
         wanted: &LinesByModule,
-    ) -> Result<HashMap<WantedLine, FoundLines>, Fault> {
+        found: &mut FoundSources,
+    ) -> Result<(), Fault> {
         let reads = sources.iter().filter_map(|source| {
-            let chosen = source.chosen()?;
-            let lines = wanted.get(&source.planned)?;
-            Some(async move { (chosen, lines, self.read_slices(chosen, lines).await) })
+            let read = LinesToRead::of(source, wanted)?;
+            Some(async move {
+                let slices = self.read_slices(&read).await;
+                (read, slices)
+            })
         });
         let reads: Vec<_> = reads.collect();
         let mut reads = stream::iter(reads).buffered(READS_IN_FLIGHT);
-        let mut found = HashMap::new();
-        while let Some((chosen, lines, read)) = reads.next().await {
-            match read {
-                Ok(cache) => collect(&cache, lines, &mut found),
+        while let Some((read, slices)) = reads.next().await {
+            match slices {
+                Ok(cache) => found.collect(&cache, &read),
                 Err(ReadError::Store(error)) => {
-                    let blob = &chosen.ready.blob.path;
+                    let blob = &read.chosen.ready.blob.path;
                     tracing::warn!(blob, %error, "cannot read source lines");
                 }
-                Err(fault) => self.report(chosen, &fault).await?,
+                Err(fault) => self.report(read.chosen, &fault).await?,
             }
         }
-        Ok(found)
+        Ok(())
     }
 
     /// Reads the slices that have the lines.
-    async fn read_slices(
-        &self,
-        chosen: &Chosen,
-        lines: &[WantedLine],
-    ) -> Result<LoadedCache, ReadError> {
+    async fn read_slices(&self, read: &LinesToRead<'_>) -> Result<LoadedCache, ReadError> {
         let addresses = |_| {
-            let addresses = lines.iter();
+            let addresses = read.lines.iter();
             addresses
-                .flat_map(|line| source_addresses(&line.path, line.context()))
+                .flat_map(|(line, path)| source_addresses(path, line.context()))
                 .collect()
         };
         self.opening
-            .open(Kind::Sources, &chosen.ready, addresses)
+            .open(Kind::Sources, &read.chosen.ready, addresses)
             .await
     }
 }
 
-/// Adds the lines that a cache has, and no other one had before.
-fn collect(cache: &LoadedCache, lines: &[WantedLine], found: &mut HashMap<WantedLine, FoundLines>) {
-    let Some(cache) = cache.sliced() else {
-        return;
-    };
-    for line in lines {
-        let lines = cache.source_lines(&line.path, line.context());
-        if lines.lines.is_empty() && lines.link.is_none() {
-            continue;
+impl<'a> LinesToRead<'a> {
+    /// Returns the lines to read from a source that was found. A source file that was looked up on
+    /// its own has its lines under its location.
+    fn of(source: &'a ModuleLookup, wanted: &'a LinesByModule) -> Option<Self> {
+        let chosen = source.chosen()?;
+        let wanted = wanted.get(&source.planned)?.iter();
+        let lines = match &source.file {
+            None => wanted.map(|line| (line, line.path.clone())).collect(),
+            Some(path) => {
+                let sought = chosen.entry.module().sought()?;
+                let (_, location) = sought.locations.first()?;
+                let location: Arc<str> = location.as_str().into();
+                let of_file = wanted.filter(|line| line.path == *path);
+                of_file.map(|line| (line, location.clone())).collect()
+            }
+        };
+        Some(Self { chosen, lines })
+    }
+}
+
+impl FoundSources {
+    /// Returns the links that the caches of these names have.
+    fn with_links(links: HashMap<FileOfModule, String>, names: &[ModuleLookup]) -> Self {
+        let link = |(file, link): (FileOfModule, String)| {
+            let entry = names.get(file.0).and_then(ModuleLookup::entry)?;
+            let scope = entry.module().scope.clone();
+            Some((file, FoundLink { link, scope }))
+        };
+        Self {
+            links: links.into_iter().filter_map(link).collect(),
+            ..Self::default()
         }
-        let known = found.entry(line.clone()).or_default();
-        if known.lines.is_empty() {
-            known.lines = lines.lines;
+    }
+
+    /// Returns whether a line of a file is wanted whose text is not known.
+    fn lacks(&self, (planned, path): &FileOfModule, wanted: &LinesByModule) -> bool {
+        let mut lines = wanted.get(planned).into_iter().flatten();
+        let is_known = |line| {
+            let found = self.lines.get(line);
+            found.is_some_and(|found| !found.lines.is_empty())
+        };
+        lines.any(|line| line.path == *path && !is_known(line))
+    }
+
+    /// Adds the lines that a cache has, and no other one had before.
+    fn collect(&mut self, cache: &LoadedCache, read: &LinesToRead<'_>) {
+        let Some(cache) = cache.sliced() else {
+            return;
+        };
+        for (line, path) in &read.lines {
+            let FoundLines { lines, link } = cache.source_lines(path, line.context());
+            if lines.is_empty() && link.is_none() {
+                continue;
+            }
+            let known = self.lines.entry((*line).clone()).or_default();
+            if known.lines.is_empty() {
+                known.lines = lines;
+            }
+            let Some(link) = link else { continue };
+            let file = (line.place, line.path.clone());
+            self.links.entry(file).or_insert_with(|| FoundLink {
+                link: link.clone(),
+                scope: read.chosen.entry.module().scope.clone(),
+            });
+            known.link.get_or_insert(link);
         }
-        known.link = known.link.take().or(lines.link);
     }
 }

@@ -1,0 +1,239 @@
+//! Source files that are looked up one by one: on servers of the debuginfod layout, and behind the
+//! links in debug information. Each is an entry of its own.
+//!
+//! A file is downloaded into memory, within limits of its size and of the time. It must be text in
+//! UTF-8. Nothing in it is interpreted, so no parser is started for it. No copy of it is kept: the
+//! entry has all of its lines.
+
+use std::time::Duration;
+
+use super::builder::{Build, RESERVE};
+use super::lease::Held;
+use super::made::{Made, MadeOf, NotMade, Origin};
+use super::search::{Search, unknown_source};
+use super::work::Target;
+use crate::cache::{CallOutcome, Derived, Seen, Sought, current_version};
+use crate::debuginfo::{Failure, encode_source_file};
+use crate::domain::{
+    Candidate, Cause, DifRef, Download, Features, FileType, HttpSource, Location, Missing, Purpose,
+    Rank,
+};
+use crate::flows::fetch::{SymbolServer, of_the_file};
+use crate::flows::permits;
+use crate::ports::{Fault, ServerFailure};
+
+/// The maximum size of a source file, in bytes. Few files of any program are larger.
+const MAX_FILE_BYTES: usize = 16 << 20;
+
+/// The time limit for the download of a source file. A request waits for it.
+const FILE_TIME: Duration = Duration::from_secs(30);
+
+/// A source file that was downloaded and encoded.
+struct EncodedFile {
+    file: DifRef,
+    bytes: u64,
+    took: Duration,
+    derived: Derived,
+}
+
+impl Build<'_> {
+    /// Makes the entry of a source file. Returns one result per lease.
+    pub(super) async fn make_source_file(
+        &self,
+        sought: &Sought,
+        held: &[Held],
+    ) -> Result<Vec<Made>, NotMade> {
+        let key = &self.module.source;
+        let Some(source) = self.builder.source_of(self.invocation, self.module).await? else {
+            let mut search = Search::default();
+            search.fail(unknown_source(key));
+            return Ok(held.iter().map(|_| missing(&search, None)).collect());
+        };
+        let most = self.builder.settings.source_max_permits;
+        let Ok(permit) = permits::acquire(self.update(), key, most).await? else {
+            return Err(NotMade::Later);
+        };
+        let making = self.download_source_file(&source, sought, held);
+        let made = permit.during(Box::pin(making)).await;
+        let outcome = match &made {
+            Ok((_, outcome)) => outcome.clone(),
+            Err(_) => CallOutcome::Answered,
+        };
+        permit.release(&outcome).await;
+        Ok(made?.0)
+    }
+
+    /// Makes the entry of a source file under these leases, and ends them. Returns the outcome of
+    /// the call for the health of the source.
+    pub(super) async fn settle_source_file(
+        &self,
+        source: &HttpSource,
+        sought: &Sought,
+        held: &[Held],
+    ) -> Result<CallOutcome, Fault> {
+        let (made, outcome) = self.download_source_file(source, sought, held).await?;
+        for (lease, made) in held.iter().zip(made) {
+            self.finish(lease, made).await?;
+        }
+        Ok(outcome)
+    }
+
+    /// Downloads a source file, and stores its lines. Returns one result per lease, and the outcome
+    /// of the call.
+    async fn download_source_file(
+        &self,
+        source: &HttpSource,
+        sought: &Sought,
+        held: &[Held],
+    ) -> Result<(Vec<Made>, CallOutcome), Fault> {
+        let mut search = Search::default();
+        let mut encoded = None;
+        if let Some((_, location)) = sought.locations.first() {
+            let began = self.invocation.elapsed();
+            let downloaded = self.download_text(source, location).await;
+            let took = self.invocation.elapsed() - began;
+            match downloaded.and_then(|text| text.encoded(location, took)) {
+                Ok(file) => encoded = Some(file),
+                Err(mut failure) => {
+                    source.explain_settings(&mut failure.missing);
+                    search.note(self.module, location, failure, took);
+                }
+            }
+        }
+        let mut made = Vec::with_capacity(held.len());
+        for lease in held {
+            made.push(match &encoded {
+                Some(file) => self.store_source_file(lease, file).await?,
+                None => {
+                    let retry_after = search.retry_after(source, &self.builder.settings);
+                    missing(&search, retry_after)
+                }
+            });
+        }
+        Ok((made, search.outcome()))
+    }
+
+    async fn download_text(
+        &self,
+        source: &HttpSource,
+        location: &Location,
+    ) -> Result<DownloadedText, ServerFailure> {
+        let server = SymbolServer {
+            servers: &*self.builder.servers,
+            key: &self.module.source,
+            source,
+            checksum: None,
+        };
+        let left = self.invocation.time_left().saturating_sub(RESERVE * 2);
+        let read = server.read(location, MAX_FILE_BYTES, FILE_TIME.min(left));
+        let (etag, bytes) = read.await?;
+        Ok(DownloadedText { etag, bytes })
+    }
+
+    /// Stores the lines of a file, and returns the entry's state.
+    async fn store_source_file(&self, lease: &Held, encoded: &EncodedFile) -> Result<Made, Fault> {
+        let features = Features {
+            has_sources: true,
+            ..Features::default()
+        };
+        let target = Target {
+            lease,
+            version: current_version(lease.kind),
+        };
+        let origin = Origin {
+            made_from: vec![encoded.file.clone()],
+            rank: Rank::of(&features, Purpose::Sources),
+            features: features.clone(),
+            arch: String::new(),
+            file_type: FileType::SourceBundle,
+        };
+        let ready = self.store(target, origin, encoded.derived.clone()).await?;
+        let candidate = Candidate {
+            source: self.module.source.clone(),
+            location: encoded.file.location.clone(),
+            download: Download::Ok { features },
+            size: Some(encoded.bytes),
+            duration_ms: u64::try_from(encoded.took.as_millis()).ok(),
+            fault: None,
+        };
+        Ok(Made {
+            outcome: MadeOf::Ready(Box::new(ready)),
+            seen: Seen {
+                considered: vec![encoded.file.clone()],
+                candidates: vec![candidate],
+                ..Seen::default()
+            },
+        })
+    }
+}
+
+/// Returns the result for a file that was not found.
+fn missing(search: &Search, retry_after: Option<Duration>) -> Made {
+    let failure = search.failure.clone();
+    Made {
+        outcome: MadeOf::Missing(failure.unwrap_or_else(Missing::not_found)),
+        seen: Seen {
+            candidates: search.tried.clone(),
+            retry_after,
+            ..Seen::default()
+        },
+    }
+}
+
+/// A downloaded file.
+struct DownloadedText {
+    etag: String,
+    bytes: Vec<u8>,
+}
+
+impl DownloadedText {
+    /// Encodes the lines of the file. `took` is how long its download took.
+    fn encoded(self, location: &Location, took: Duration) -> Result<EncodedFile, ServerFailure> {
+        let Self { etag, bytes } = self;
+        let text = std::str::from_utf8(&bytes).ok();
+        let Some(text) = text.filter(|text| !text.contains('\0')) else {
+            let detail = "it is not text in UTF-8";
+            return Err(of_the_file(Missing::malformed(detail)));
+        };
+        if is_page(text) && !is_page_name(&location.file_name()) {
+            let detail = "the server sent a web page instead of the file, probably one to log in";
+            let missing = Missing::new(Cause::PermissionDenied, detail);
+            return Err(of_the_file(missing));
+        }
+        let derived = encode_source_file(location.as_str(), text);
+        let derived = derived.map_err(|failure| {
+            of_the_file(match failure {
+                Failure::Missing(missing) => missing,
+                Failure::OutOfMemory => Missing::malformed("there is too little memory for it"),
+            })
+        })?;
+        Ok(EncodedFile {
+            file: DifRef {
+                location: location.clone(),
+                etag,
+            },
+            bytes: bytes.len() as u64,
+            took,
+            derived,
+        })
+    }
+}
+
+/// Returns whether a text is a web page.
+fn is_page(text: &str) -> bool {
+    let begin = text.trim_start_matches('\u{feff}').trim_start();
+    let begins = |with: &str| {
+        let head = begin.get(..with.len());
+        head.is_some_and(|head| head.eq_ignore_ascii_case(with))
+    };
+    begins("<!doctype html") || begins("<html")
+}
+
+/// Returns whether a file of this name may contain a web page.
+fn is_page_name(name: &str) -> bool {
+    let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
+    let pages = ["html", "htm", "xhtml", "cshtml", "vbhtml", "aspx", "php"];
+    pages
+        .iter()
+        .any(|page| page.eq_ignore_ascii_case(extension))
+}

@@ -1,0 +1,7 @@
+//! Hostile links in PDBs: see `symdepot::debuginfo::hostile`.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| symdepot::debuginfo::hostile::source_links(bytes));

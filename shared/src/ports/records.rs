@@ -55,7 +55,7 @@ impl dyn RecordStore + '_ {
 }
 
 /// The consistency of a read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Consistency {
     /// The read sees every write that was acknowledged before.
     Strong,

@@ -7,8 +7,11 @@
 //! ([`measure`]). A row has the median of the times, and the maximum of the calls, messages,
 //! invocations and rounds.
 //!
+//! Before, a large file is downloaded from a symbol server ([`downloads`]).
+//!
 //! Each number is printed when it is known, and all numbers as one table at the end.
 
+pub mod downloads;
 pub mod measure;
 pub mod requests;
 pub mod server;
@@ -49,6 +52,7 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
     report.environment = report::environment();
     let latency = format!("latency in ms: {}", arguments.latency);
     report.environment.push(latency);
+    downloads::measure(&mut report).await?;
     let modules = Modules::default();
 
     for servers in [0, 1, 4] {

@@ -12,6 +12,7 @@ mod aws_only;
 mod backends;
 mod deviations;
 mod newer;
+mod ranges;
 mod remote_files;
 mod script;
 mod scripted;

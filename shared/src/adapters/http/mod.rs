@@ -14,6 +14,7 @@
 //!   each other: each of their requests opens its own connection.
 //! - Only failures of a server as a whole count against it ([`Concerns`]): its own address cannot
 //!   be reached, or the server itself asks for a back-off.
+//! - Large files are received in several ranges at a time, see `ranges`.
 //! - Details name hosts and paths. Queries, headers and bodies may contain secrets and are left
 //!   out.
 //!
@@ -21,12 +22,13 @@
 
 mod address;
 mod addresses;
+mod attempts;
+mod ranges;
 mod remote_files;
 mod sentry;
 mod status;
 mod symsrv;
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -38,14 +40,15 @@ use reqwest::header::{
     ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, ETAG, HeaderMap, HeaderName, HeaderValue,
     LAST_MODIFIED, LOCATION, USER_AGENT,
 };
-use reqwest::{Response, Url, redirect};
+use reqwest::{Method, Request, Response, Url, redirect};
 
 use self::address::Reach;
 use self::addresses::FileAddress;
+use self::attempts::{Answer, Attempts, OnlyPrivate, failed, place, private};
+use self::ranges::{FileBytes, RangedFile};
 pub use self::remote_files::HttpRemoteFiles;
 use self::status::{Refusal, Retry};
 use self::symsrv::Tiers;
-use crate::adapters::backoff::pause;
 use crate::domain::{
     Access, Cause, FileType, GcsCredentials, HttpSource, Location, Missing, SourceKey,
 };
@@ -59,9 +62,6 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The most redirects to follow.
 const MAX_REDIRECTS: usize = 5;
-
-/// Attempts per request to a server that fails.
-const MAX_ATTEMPTS: u32 = 3;
 
 /// The header with the checksum of the requested file. NuGet's symbol server requires it: "Symbol
 /// server", <https://github.com/dotnet/symstore>, "SSQP Key Conventions".
@@ -178,7 +178,7 @@ impl HttpServers {
     }
 
     /// Requests a file once, by the protocol of the source.
-    async fn find(&self, query: FileQuery<'_>) -> Result<Response, Refusal> {
+    async fn find(&self, query: FileQuery<'_>) -> Result<Answer, Refusal> {
         let FileQuery {
             key,
             source,
@@ -218,7 +218,7 @@ impl HttpServers {
         if !symsrv::is_pointer(location) {
             return Ok(found);
         }
-        let text = short_text(found, symsrv::MAX_POINTER_BYTES).await?;
+        let text = short_text(found.response, symsrv::MAX_POINTER_BYTES).await?;
         match symsrv::lead(&text, &url) {
             Ok(to) => {
                 stays_secure(&url, &to)?;
@@ -242,14 +242,14 @@ impl HttpServers {
             source: query.source,
             checksum: None,
         };
-        let response = self.follow(asked, sentry::listing(api, query)).await?;
-        let text = short_text(response, sentry::MAX_LISTING_BYTES).await?;
+        let answer = self.follow(asked, sentry::listing(api, query)).await?;
+        let text = short_text(answer.response, sentry::MAX_LISTING_BYTES).await?;
         sentry::files(&query.source.url, &text).map_err(Refusal::forever)
     }
 
     /// Sends a request once and follows redirects. The headers and the query of the source are sent
     /// to the source only.
-    async fn ask(&self, asked: ServerQuery<'_>, begin: &Url) -> Result<Response, Refusal> {
+    async fn ask(&self, asked: ServerQuery<'_>, begin: &Url) -> Result<Answer, Refusal> {
         let source = asked.source;
         let address = match source.is_above(begin) {
             true => addresses::of(source, begin, (self.now)()).map_err(Refusal::forever)?,
@@ -268,7 +268,7 @@ impl HttpServers {
         &self,
         asked: ServerQuery<'_>,
         address: FileAddress,
-    ) -> Result<Response, Refusal> {
+    ) -> Result<Answer, Refusal> {
         let source = asked.source;
         let begin = address.shown.clone();
         let FileAddress {
@@ -283,16 +283,23 @@ impl HttpServers {
             check(&url, reach)?;
             let is_own = asked.owns(&url);
             let client = self.clients.get(reach, asked.key.is_defined())?;
-            let request = client.get(sent).headers(headers(asked, is_own));
-            let response = request
-                .send()
+            let mut request = Request::new(Method::GET, sent);
+            *request.headers_mut() = headers(asked, is_own);
+            let again = request.try_clone().expect("it has no body");
+            let response = client
+                .execute(request)
                 .await
                 .map_err(|error| failed(&url, is_own, &error))?;
             if !response.status().is_redirection() {
                 let judged = status::judge(response, &url, is_own);
-                return judged.map_err(|refusal| match source.access {
+                let response = judged.map_err(|refusal| match source.access {
                     Access::S3(_) if is_own => with_hint(refusal),
                     _ => refusal,
+                })?;
+                return Ok(Answer {
+                    response,
+                    client: client.clone(),
+                    request: again,
                 });
             }
             let next = response
@@ -409,20 +416,13 @@ fn is_login_page(from: &Url, to: &Url) -> bool {
     to != name(from) && to.is_some_and(|to| PAGES.contains(&to.as_str()))
 }
 
-/// Returns the form of an address for details: its host and its path.
-fn place(url: &Url) -> String {
-    let host = url.host_str().unwrap_or_default();
-    let port = url.port().map(|port| format!(":{port}"));
-    format!("{host}{}{}", port.unwrap_or_default(), url.path())
-}
-
 #[async_trait]
 impl SymbolServers for HttpServers {
     async fn get(&self, query: FileQuery<'_>) -> Result<IncomingDif, ServerFailure> {
         let mut attempts = Attempts::default();
         loop {
             match self.find(query).await {
-                Ok(response) => return Ok(download(response, query.location)),
+                Ok(answer) => return Ok(download(answer, query.location)),
                 Err(refusal) => attempts.pause_after(refusal).await?,
             }
         }
@@ -437,71 +437,6 @@ impl SymbolServers for HttpServers {
             }
         }
     }
-}
-
-/// The attempts of a request so far.
-#[derive(Default)]
-struct Attempts(u32);
-
-impl Attempts {
-    /// Waits before the next attempt; fails if there is none.
-    async fn pause_after(&mut self, refusal: Refusal) -> Result<(), ServerFailure> {
-        self.0 += 1;
-        if self.0 == MAX_ATTEMPTS || !matches!(refusal.retry, Retry::Soon) {
-            let retry_after = match refusal.retry {
-                Retry::After(retry_after) => Some(retry_after),
-                Retry::Soon | Retry::Never => None,
-            };
-            return Err(ServerFailure {
-                missing: refusal.missing,
-                retry_after,
-                concerns: refusal.concerns,
-            });
-        }
-        pause(self.0).await;
-        Ok(())
-    }
-}
-
-/// Returns the refusal for a failed request. `is_own` says whether the source itself was requested.
-fn failed(url: &Url, is_own: bool, error: &reqwest::Error) -> Refusal {
-    let host = url.host_str().unwrap_or_default();
-    let mut causes = String::new();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        if error.downcast_ref::<OnlyPrivate>().is_some() {
-            return private(url);
-        }
-        causes = format!("{causes}: {error}");
-        cause = error.source();
-    }
-    // Name resolution, connection or TLS failed or timed out.
-    let concerns = match is_own && error.is_connect() {
-        true => Concerns::Server,
-        false => Concerns::Location,
-    };
-    if error.is_timeout() {
-        // No retry: each attempt would take as long.
-        return Refusal {
-            missing: Missing::new(Cause::Timeout, format!("{host} did not respond in time")),
-            retry: Retry::Never,
-            concerns,
-        };
-    }
-    let detail = format!("{host} cannot be reached{causes}");
-    Refusal {
-        concerns,
-        ..Refusal::now(Cause::DownloadFailed, detail)
-    }
-}
-
-fn private(url: &Url) -> Refusal {
-    let host = url.host_str().unwrap_or_default();
-    let detail = format!(
-        "{host} is in a private network; only a source that the operator lists in SOURCES with \
-         \"is_private\": true may be there, at its own address"
-    );
-    Refusal::denied(detail)
 }
 
 /// Reads a response that is at most `limit` bytes long.
@@ -527,16 +462,15 @@ async fn short_text(mut answer: Response, limit: usize) -> Result<String, Refusa
 }
 
 /// Converts a successful response into a download.
-fn download(response: Response, location: &Location) -> IncomingDif {
+fn download(answer: Answer, location: &Location) -> IncomingDif {
+    let ranged = RangedFile::of(&answer);
+    let response = answer.response;
     let header = |name| {
         let value: Option<&HeaderValue> = response.headers().get(name);
         value
             .and_then(|value| value.to_str().ok())
             .map(str::to_owned)
     };
-    // The client removes the length and the encoding of a response that it decodes.
-    let size = response.content_length();
-    let is_encoded = size.is_none();
     let etag = match header(ETAG) {
         Some(etag) => etag,
         None => format!(
@@ -545,7 +479,17 @@ fn download(response: Response, location: &Location) -> IncomingDif {
             header(CONTENT_LENGTH).unwrap_or_default()
         ),
     };
-    let location = location.clone();
+    IncomingDif {
+        etag,
+        size: response.content_length(),
+        body: ranges::body(ranged, whole(response, location.clone())),
+    }
+}
+
+/// Returns the body of a response.
+fn whole(response: Response, location: Location) -> FileBytes {
+    // The client removes the length and the encoding of a response that it decodes.
+    let is_encoded = response.content_length().is_none();
     let body = response.bytes_stream().map(move |bytes| {
         bytes.map_err(|error| {
             let (cause, what) = match () {
@@ -563,11 +507,7 @@ fn download(response: Response, location: &Location) -> IncomingDif {
             }
         })
     });
-    IncomingDif {
-        etag,
-        size,
-        body: body.boxed(),
-    }
+    body.boxed()
 }
 
 /// Resolves names, and drops the addresses that may not be connected to.
@@ -575,18 +515,6 @@ fn download(response: Response, location: &Location) -> IncomingDif {
 struct CheckedNames {
     reach: Reach,
 }
-
-/// All addresses of a name are outside of the reach.
-#[derive(Debug)]
-struct OnlyPrivate;
-
-impl fmt::Display for OnlyPrivate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("all of its addresses are in private networks")
-    }
-}
-
-impl std::error::Error for OnlyPrivate {}
 
 impl Resolve for CheckedNames {
     fn resolve(&self, name: Name) -> Resolving {

@@ -13,8 +13,9 @@ use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_RANGE, HeaderValue
 use reqwest::{Response, StatusCode, Url};
 
 use super::address::Reach;
+use super::attempts::{MAX_ATTEMPTS, failed};
 use super::status::Refusal;
-use super::{AGENT, HttpClients, MAX_ATTEMPTS, check, failed};
+use super::{AGENT, HttpClients, check};
 use crate::adapters::backoff::pause;
 use crate::domain::Cause;
 use crate::ports::{RemoteFailure, RemoteFile, RemoteFiles, RemotePart};

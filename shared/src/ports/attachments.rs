@@ -1,7 +1,6 @@
 //! Files that requests refer to instead of sending them: in a bucket of the service, and on hosts
 //! that the operator allows.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use bytes::Bytes;
 use url::Url;
 
 use super::Fault;
+use crate::domain::SignedPut;
 
 /// The bucket that clients write attachments to. Each is written once, by a request that the
 /// service has signed.
@@ -22,7 +22,7 @@ pub trait Attachments: fmt::Debug + Send + Sync {
         path: &str,
         bytes: u64,
         lifetime: Duration,
-    ) -> Result<SignedUpload, Fault>;
+    ) -> Result<SignedPut, Fault>;
 
     /// Reads a range of a file, which is truncated at the end of the file; `None` if the file does
     /// not exist.
@@ -30,22 +30,6 @@ pub trait Attachments: fmt::Debug + Send + Sync {
 
     /// Removes a file, if it exists.
     async fn remove(&self, path: &str) -> Result<(), Fault>;
-}
-
-/// A signed request that writes a file: a `PUT` with these headers.
-#[derive(Clone, PartialEq, Eq)]
-pub struct SignedUpload {
-    /// The URL, with the signature.
-    pub url: String,
-    /// The headers that are part of the signature, except for `Host`.
-    pub headers: BTreeMap<String, String>,
-}
-
-/// The signature is not shown.
-impl fmt::Debug for SignedUpload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SignedUpload").finish_non_exhaustive()
-    }
 }
 
 /// Reads files from other hosts. Redirects are not followed.

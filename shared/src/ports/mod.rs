@@ -15,9 +15,7 @@ mod secrets;
 mod servers;
 mod uploads;
 
-pub use attachments::{
-    Attachments, RemoteFailure, RemoteFile, RemoteFiles, RemotePart, SignedUpload,
-};
+pub use attachments::{Attachments, RemoteFailure, RemoteFile, RemoteFiles, RemotePart};
 pub use blobs::{BlobPage, BlobStore, BlobSummary, Created, MAX_DELETES, NotDeleted};
 pub use demangler::Demangler;
 pub use deriver::{Deriver, ParseError, Parser, Scratch};

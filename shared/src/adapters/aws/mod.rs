@@ -19,6 +19,7 @@ mod queues;
 mod record_item;
 mod records;
 mod secrets;
+mod signing;
 mod upload_gate;
 
 pub use attachments::S3Attachments;

@@ -1,8 +1,8 @@
 //! Signs the requests by which clients write to the uploads bucket, and joins the parts of large
 //! files.
 //!
-//! The size, and the condition that the key does not exist or the SHA-256 of a part, are in each
-//! signature. Which upload in parts was begun, and which parts are stored, is read from S3.
+//! The SHA-256 of a part is in its signature, so S3 refuses other bytes. Which upload in parts was
+//! begun, and which parts are stored, is read from S3.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use async_trait::async_trait;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
 use aws_sdk_s3::error::ProvideErrorMetadata;
 use aws_sdk_s3::operation::list_parts::ListPartsOutput;
-use aws_sdk_s3::presigning::{PresignedRequest, PresigningConfig};
 use aws_sdk_s3::types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPart, Part};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::difs::S3Difs;
 use super::error::{status, store_error};
+use super::signing::{length, sign_create, signed_put, valid_for};
 use crate::domain::{Location, SignedPut};
 use crate::ports::{Created, Fault, FaultKind, UploadGate, UploadInParts, UploadPart};
 
@@ -28,17 +28,6 @@ const MAX_PARTS: usize = 10_000;
 const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl S3Difs {
-    fn signature_of(
-        &self,
-        operation: &str,
-        location: &Location,
-        lifetime: Duration,
-    ) -> Result<PresigningConfig, Fault> {
-        PresigningConfig::expires_in(lifetime).map_err(|error| {
-            Fault::new(FaultKind::Bug, self.context(operation, location)).caused_by(error)
-        })
-    }
-
     /// Returns the id of the upload in parts that was begun first at a location.
     async fn begun(&self, location: &Location) -> Result<Option<String>, Fault> {
         let listed = self
@@ -111,16 +100,6 @@ fn next_page(page: &ListPartsOutput) -> Option<String> {
     next.filter(|_| page.is_truncated == Some(true))
 }
 
-fn signed(request: &PresignedRequest) -> SignedPut {
-    let headers = request.headers();
-    SignedPut {
-        url: request.uri().to_owned(),
-        headers: headers
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect(),
-    }
-}
-
 #[async_trait]
 impl UploadGate for S3Difs {
     async fn sign_create(
@@ -129,19 +108,14 @@ impl UploadGate for S3Difs {
         bytes: u64,
         lifetime: Duration,
     ) -> Result<SignedPut, Fault> {
-        const OPERATION: &str = "presigned PutObject";
-        let request = self
-            .client
-            .put_object()
-            .bucket(&self.bucket)
-            .key(location.as_str())
-            .content_length(i64::try_from(bytes).unwrap_or(i64::MAX))
-            .if_none_match("*")
-            .presigned(self.signature_of(OPERATION, location, lifetime)?)
-            .await;
-        let request =
-            request.map_err(|error| store_error(self.context(OPERATION, location), &error))?;
-        Ok(signed(&request))
+        sign_create(
+            &self.client,
+            &self.bucket,
+            location.as_str(),
+            bytes,
+            lifetime,
+        )
+        .await
     }
 
     async fn begin_parts(&self, location: &Location) -> Result<UploadInParts, Fault> {
@@ -180,8 +154,8 @@ impl UploadGate for S3Difs {
         part: &UploadPart,
         lifetime: Duration,
     ) -> Result<SignedPut, Fault> {
-        const OPERATION: &str = "presigned UploadPart";
         let location = &upload.location;
+        let context = || self.context("presigned UploadPart", location);
         let request = self
             .client
             .upload_part()
@@ -189,13 +163,12 @@ impl UploadGate for S3Difs {
             .key(location.as_str())
             .upload_id(&upload.id)
             .part_number(number(part))
-            .content_length(i64::try_from(part.bytes).unwrap_or(i64::MAX))
+            .content_length(length(part.bytes, context)?)
             .checksum_sha256(STANDARD.encode(part.sha256))
-            .presigned(self.signature_of(OPERATION, location, lifetime)?)
+            .presigned(valid_for(lifetime, context)?)
             .await;
-        let request =
-            request.map_err(|error| store_error(self.context(OPERATION, location), &error))?;
-        Ok(signed(&request))
+        let request = request.map_err(|error| store_error(context(), &error))?;
+        Ok(signed_put(&request))
     }
 
     async fn join_parts(

@@ -9,8 +9,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::MemoryBlobs;
+use crate::domain::SignedPut;
 use crate::ports::{
-    Attachments, BlobStore, Fault, RemoteFailure, RemoteFile, RemoteFiles, RemotePart, SignedUpload,
+    Attachments, BlobStore, Fault, RemoteFailure, RemoteFile, RemoteFiles, RemotePart,
 };
 
 /// A bucket of attachments in memory.
@@ -27,9 +28,9 @@ impl Attachments for MemoryAttachments {
         path: &str,
         bytes: u64,
         lifetime: Duration,
-    ) -> Result<SignedUpload, Fault> {
+    ) -> Result<SignedPut, Fault> {
         let lifetime = lifetime.as_secs();
-        Ok(SignedUpload {
+        Ok(SignedPut {
             url: format!("memory://attachments/{path}?seconds={lifetime}"),
             headers: BTreeMap::from([("content-length".to_owned(), bytes.to_string())]),
         })

@@ -80,12 +80,13 @@ type FuzzTarget = (&'static str, fn(&[u8]));
 
 #[test]
 fn the_seeds_of_the_fuzz_targets_cause_no_panic() {
-    let targets: [FuzzTarget; 14] = [
+    let targets: [FuzzTarget; 15] = [
         ("footer", debuginfo::hostile::footer),
         ("index", debuginfo::hostile::index),
         ("slice", debuginfo::hostile::slice),
         ("cfi_slice", debuginfo::hostile::cfi_slice),
         ("source_slice", debuginfo::hostile::source_slice),
+        ("map", debuginfo::hostile::map),
         ("dwarf", debuginfo::hostile::dwarf),
         ("archive", debuginfo::hostile::dif),
         ("breakpad", debuginfo::hostile::dif),

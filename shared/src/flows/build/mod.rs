@@ -25,6 +25,7 @@ mod make;
 mod opaque;
 mod partition;
 mod search;
+mod search_maps;
 mod work;
 
 use std::sync::atomic::{AtomicBool, Ordering};

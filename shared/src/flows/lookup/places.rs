@@ -126,6 +126,7 @@ impl CacheFinder<'_> {
                     let (module, locations) = located(source, module);
                     let sought = Sought {
                         is_listed: source.lists_files(),
+                        may_have_line_map: source.may_have_line_map(&module),
                         ..seek(&module, locations)
                     };
                     let is_everybodys = source.is_public && defined.is_none();

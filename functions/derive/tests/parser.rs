@@ -10,7 +10,7 @@ use symdepot::adapters::parser::{ParserLimits, ProcessDeriver};
 use symdepot::adapters::scratch::ScratchSpace;
 use symdepot::cache::{DeriveJob, Derived, Kind};
 use symdepot::debuginfo::checksum;
-use symdepot::domain::{Cause, Inspection, Missing, Rank, Written};
+use symdepot::domain::{Cause, Inspection, Missing, Rank, Written, WrittenFile};
 use symdepot::ports::{Deriver, FaultKind, ParseError, Parser};
 
 const LIMITS: ParserLimits = ParserLimits {
@@ -419,7 +419,11 @@ async fn files_that_are_written_together_complete_each_other() {
     let (mut written, mut files) = (Vec::new(), Vec::new());
     for file in ["zoo/split-alone", "zoo/split-packaged-4.zip"] {
         let bytes = fixture(file);
-        files.push((written.len() as u64, bytes.len() as u64));
+        files.push(WrittenFile {
+            offset: written.len() as u64,
+            length: bytes.len() as u64,
+            id: None,
+        });
         written.extend(bytes);
         written.resize(written.len().next_multiple_of(16), 0);
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use symdepot::api::advice::Advice;
-use symdepot::domain::{CompanionId, Features, Inspection, ObjectMeta};
+use symdepot::domain::{CompanionId, Features, FileType, Inspection, ObjectMeta};
 
 use crate::arguments::{CheckArguments, Requirement};
 use crate::error::CliError;
@@ -57,7 +57,7 @@ fn check(path: &Path, require: &[Requirement]) -> Checked {
     match inspection::inspect(path) {
         Ok(inspection) => Checked {
             path: shown,
-            problems: problems_of(&inspection, require),
+            problems: problems_of(path, &inspection, require),
             objects: inspection.objects,
         },
         Err(text) => Checked {
@@ -72,7 +72,7 @@ fn check(path: &Path, require: &[Requirement]) -> Checked {
     }
 }
 
-fn problems_of(inspection: &Inspection, require: &[Requirement]) -> Vec<Problem> {
+fn problems_of(path: &Path, inspection: &Inspection, require: &[Requirement]) -> Vec<Problem> {
     let mut problems = Vec::new();
     for object in &inspection.objects {
         let mut add = |cause, text: String| {
@@ -96,6 +96,16 @@ fn problems_of(inspection: &Inspection, require: &[Requirement]) -> Vec<Problem>
         if let Some(text) = companions(&object.needs) {
             add("companions", text);
         }
+        let has_symbol_map = inspection
+            .auxiliary
+            .iter()
+            .any(|file| file.file_type == FileType::BcSymbolMap);
+        if object.hides_names && !has_symbol_map {
+            add(
+                "hidden",
+                "its names are hidden: upload its UUID map (<UUID>.plist) and its symbol map (<UUID>.bcsymbolmap), too".to_owned(),
+            );
+        }
         for (requirement, name, has) in requirements(features) {
             if require.contains(&requirement) && !has {
                 add(
@@ -111,7 +121,17 @@ fn problems_of(inspection: &Inspection, require: &[Requirement]) -> Vec<Problem>
         text: text.clone(),
     });
     problems.extend(ignored);
-    if inspection.objects.is_empty() && problems.is_empty() && inspection.completes.is_empty() {
+    let path = path.to_string_lossy();
+    let unnamed = inspection.auxiliary.iter().filter_map(|file| {
+        Some(Problem {
+            object: None,
+            cause: "ignored",
+            text: file.id_at(&path).err()?,
+        })
+    });
+    problems.extend(unnamed);
+    let completes = !inspection.completes.is_empty() || !inspection.auxiliary.is_empty();
+    if inspection.objects.is_empty() && problems.is_empty() && !completes {
         problems.push(Problem {
             object: None,
             cause: "empty",

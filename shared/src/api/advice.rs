@@ -220,6 +220,7 @@ impl Advice {
         }
         match file_type {
             FileType::SourceBundle => None,
+            _ if file_type.is_auxiliary() => None,
             _ => Self::of_features(features),
         }
     }

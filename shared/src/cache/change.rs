@@ -190,7 +190,7 @@ pub fn apply(
             let unmet = unmet.or_else(|| is_refused.then(nothing_as_good));
             next.missing = unmet
                 .map(|missing| placeholder(entry, &missing, seen.retry_after, token, now, policy));
-            note_probe(entry, &mut next, now);
+            note_probe(entry, &mut next, seen, now);
             settle_request(&mut next, &lease);
         }
         Change::Fail {

@@ -78,6 +78,8 @@ mod tests {
                 features: Features::default(),
                 is_accompanied: false,
                 needs: Vec::new(),
+                hides_names: false,
+                auxiliary_id: None,
                 needed_by: Vec::new(),
                 refused: None,
                 fault: None,

@@ -6,7 +6,8 @@ use crate::cache::decide::Capabilities;
 use crate::cache::key::ModuleKey;
 use crate::cache::kind::Kind;
 use crate::domain::{
-    CompanionId, DifRef, Features, FileType, FormatVersion, Missing, MsSymCacheName, Sequencer,
+    CompanionId, DebugId, DifRef, Features, FileType, FormatVersion, Missing, MsSymCacheName,
+    Sequencer,
 };
 
 /// An uploaded DIF that has a module's id.
@@ -32,6 +33,12 @@ pub struct Dif {
     /// The ids of the companions that it needs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<CompanionId>,
+    /// Whether names of the object are hidden: a symbol map has them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hides_names: bool,
+    /// The id of an auxiliary file, which may not be part of its bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auxiliary_id: Option<DebugId>,
     /// If the DIF is filed under a companion's id: the modules that need it, as in
     /// [`ModuleKey::id`]. Empty for the companion itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -52,6 +59,38 @@ impl Dif {
             Kind::Sources => self.features.has_sources,
             _ => kind.comes_of(self.file_type),
         }
+    }
+
+    /// Returns whether it can be used, as far as that is known without fetching it.
+    pub fn is_sound(&self) -> bool {
+        self.refused.is_none() && self.fault.is_none()
+    }
+
+    /// Returns whether companions from other DIFs complete the SymCache that is made from it.
+    pub fn is_incomplete(&self) -> bool {
+        let completes = |id: &CompanionId| match id {
+            CompanionId::Unit(_) | CompanionId::Shared(_) => true,
+            CompanionId::SymbolMap(_) => self.hides_names,
+        };
+        self.needs.iter().any(completes)
+    }
+
+    /// Returns whether an auxiliary file of this type may complete the SymCache that is made from
+    /// it.
+    pub fn is_completed_by(&self, auxiliary: FileType) -> bool {
+        match auxiliary {
+            FileType::UuidMap => self.hides_names,
+            FileType::Il2Cpp => self.serves(Kind::SymCache) && self.features.has_debug_info,
+            _ => false,
+        }
+    }
+
+    /// Returns the id of the symbol map that it needs, if it is a UUID map, or contains one.
+    pub fn symbol_map(&self) -> Option<DebugId> {
+        self.needs.iter().find_map(|id| match id {
+            CompanionId::SymbolMap(id) => Some(*id),
+            _ => None,
+        })
     }
 
     /// Returns the version of a cache of this kind that is made from this DIF; `None` if none can

@@ -13,7 +13,7 @@ use crate::cache::{
     Generation, ObjectChunk, Overflow, PendingRequest, Presence, RequestStage, Rollout,
     SourceDefinition, SweepCursor, Upload, UploadedObject, Wanted,
 };
-use crate::domain::{Location, ModuleId, Timestamp};
+use crate::domain::{CompanionId, Location, ModuleId, Timestamp};
 
 /// An item, and the revision that its next write must name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +81,9 @@ pub enum Item {
 /// - 3: an [`Upload`], an [`ObjectChunk`] or a [`Dif`] that is filed under a
 ///   [`ModuleId::Companion`] or needs a companion.
 /// - 4: a [`PendingRequest`] that came from a crash file.
-pub const SCHEMA: u32 = 4;
+/// - 5: an [`Upload`], an [`ObjectChunk`], a [`Dif`] or a [`DifCopy`] of an auxiliary file, or of a
+///   file with hidden names.
+pub const SCHEMA: u32 = 5;
 
 /// Refers from the second id of an object (its code id) to the module that it is filed under. It
 /// has no lease and no blob.
@@ -125,6 +127,10 @@ impl Item {
     /// Builds with a lower schema do not touch the item.
     pub fn schema(&self) -> u32 {
         match self {
+            Item::Upload(upload) if have_maps(&upload.objects) => 5,
+            Item::Objects(chunk) if have_maps(&chunk.objects) => 5,
+            Item::Dif(dif) if has_map(dif) => 5,
+            Item::Copy(copy) if has_map(&copy.dif) => 5,
             Item::Upload(upload) if have_companions(&upload.objects) => 3,
             Item::Objects(chunk) if have_companions(&chunk.objects) => 3,
             Item::Dif(dif) if !dif.needs.is_empty() || dif.module.is_of_companions() => 3,
@@ -226,10 +232,22 @@ fn have_companions(objects: &[UploadedObject]) -> bool {
         .any(|object| !object.needs.is_empty() || is_of_companions(object))
 }
 
+/// Returns whether a DIF is an auxiliary file or needs one.
+fn has_map(dif: &Dif) -> bool {
+    let is_of_map = |id: &CompanionId| matches!(id, CompanionId::SymbolMap(_));
+    dif.hides_names || dif.file_type.is_auxiliary() || dif.needs.iter().any(is_of_map)
+}
+
+fn have_maps(objects: &[UploadedObject]) -> bool {
+    objects
+        .iter()
+        .any(|object| object.hides_names || object.file_type.is_auxiliary())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{CodeId, CompanionId, FileType};
+    use crate::domain::{CodeId, FileType};
 
     #[test]
     fn builds_that_do_not_know_companions_do_not_touch_uploads_with_them() {
@@ -246,7 +264,16 @@ mod tests {
         };
         assert_eq!(schema(vec![plain.clone()]), 1);
         assert_eq!(schema(vec![plain.clone(), needing]), 3);
-        assert_eq!(schema(vec![plain, companion]), 3);
+        assert_eq!(schema(vec![plain.clone(), companion]), 3);
+        let hidden = UploadedObject {
+            hides_names: true,
+            ..plain.clone()
+        };
+        let map = UploadedObject {
+            file_type: FileType::Il2Cpp,
+            ..plain
+        };
+        assert_eq!((schema(vec![hidden]), schema(vec![map])), (5, 5));
     }
 
     #[test]

@@ -60,6 +60,9 @@ pub struct Sought {
     /// Whether the source lists the locations, so that they are not known here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_listed: bool,
+    /// Whether the source may have a line map of the module: the module may be of Unity.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_have_line_map: bool,
     /// Whether the DIF is only fetched to be transcoded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub to_transcode: bool,
@@ -78,6 +81,7 @@ impl Sought {
             checksum: module.debug_checksum.clone(),
             locations,
             is_listed: false,
+            may_have_line_map: false,
             to_transcode: false,
             is_source_file: false,
         }

@@ -62,6 +62,11 @@ impl Kind {
         matches!(self, Kind::SymCache)
     }
 
+    /// Returns whether files of this type complete it, although it is not made from them alone.
+    pub const fn is_completed_by(self, file_type: FileType) -> bool {
+        matches!(self, Kind::SymCache) && matches!(file_type, FileType::UuidMap | FileType::Il2Cpp)
+    }
+
     /// Returns whether a symbol server is searched for it only if a request needs it. The other
     /// kinds come of files that are fetched anyway.
     pub const fn is_sought_on_request(self) -> bool {
@@ -81,7 +86,9 @@ impl Kind {
         match file_type {
             FileType::PortablePdb => &[Kind::PpdbCache, Kind::Sources],
             FileType::SourceBundle => &[Kind::Sources],
-            FileType::MsSymCache => &[],
+            FileType::MsSymCache | FileType::UuidMap | FileType::BcSymbolMap | FileType::Il2Cpp => {
+                &[]
+            }
             _ => &[Kind::CfiCache, Kind::SymCache],
         }
     }

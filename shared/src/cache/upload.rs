@@ -228,6 +228,9 @@ pub struct UploadedObject {
     /// The ids of the companions that it needs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<CompanionId>,
+    /// Whether names are hidden: a symbol map has them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hides_names: bool,
     /// Under a [`ModuleId::Companion`], the module that needs the companion; `None` for the
     /// companion itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -249,6 +252,7 @@ impl UploadedObject {
             features: Features::default(),
             is_accompanied: false,
             needs: Vec::new(),
+            hides_names: false,
             needed_by: None,
             fault: None,
         }

@@ -482,7 +482,7 @@ const fn file_type_code(file_type: FileType) -> u8 {
         FileType::Breakpad => 10,
         FileType::SourceBundle => 11,
         // Unused: nothing is derived from such a file.
-        FileType::MsSymCache => 0,
+        FileType::MsSymCache | FileType::UuidMap | FileType::BcSymbolMap | FileType::Il2Cpp => 0,
     }
 }
 

@@ -7,14 +7,15 @@ use std::hint::black_box;
 use symbolic::debuginfo::elf::ElfObject;
 use symbolic::symcache::SymCache;
 
+use super::auxiliary::{self, LineMap};
 use super::blob::{self, AlignedBytes, FOOTER_BYTES};
 use super::derive::pdb_links::{LinkStreams, PdbLinks};
 use super::slices::{
     self, CfiRecords, CfiSource, FoundLines, SliceIndex, SourceChunks, source_addresses,
 };
-use super::{DifBytes, RoomLimit, caught, derive, inspect, unpack};
+use super::{DifBytes, Member, MemberPlace, RoomLimit, caught, derive, inspect, unpack};
 use crate::cache::{DeriveJob, Kind};
-use crate::domain::{CompanionId, DebugId, Rank, Written};
+use crate::domain::{CompanionId, DebugId, FileType, Rank, Written};
 
 /// The maximum number of inlined calls that are followed at an address.
 const CALLS: usize = 1000;
@@ -139,6 +140,40 @@ pub fn source_slice(bytes: &[u8]) {
             chunks.find(path, &lines, &mut found);
             assert!(found.lines.iter().all(|(number, _)| lines.contains(number)));
             assert!(source_addresses(path, lines).count() <= 3);
+        }
+    }
+}
+
+/// Reads bytes as auxiliary files of each type, and looks up names and lines in them.
+pub fn map(bytes: &[u8]) {
+    let member = Member {
+        name: String::new(),
+        place: MemberPlace::Whole,
+        id: None,
+        fault: None,
+    };
+    if let Some(Ok(file)) = auxiliary::read(&member, bytes) {
+        assert_eq!(
+            file.symbol_map.is_some(),
+            file.file_type == FileType::UuidMap
+        );
+        assert!(is_written(file.symbol_map));
+    }
+    if let Ok(names) = auxiliary::names(bytes) {
+        for name in [
+            "__hidden#0_",
+            "__hidden#18446744073709551615_",
+            "__hidden#_",
+        ] {
+            black_box(names.resolve(name));
+        }
+    }
+    if let Ok(lines) = LineMap::read(bytes) {
+        let text = String::from_utf8_lossy(bytes);
+        for path in text.split('"').take(64) {
+            for line in [0, 1, 50, 1000, u32::MAX] {
+                black_box(lines.find(path, line).map(|found| lines.file(found.file)));
+            }
         }
     }
 }

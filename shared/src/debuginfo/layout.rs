@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::{Missing, ModuleId, ObjectMeta};
+use crate::domain::{DebugId, FileType, Missing, ModuleId, ObjectMeta};
 
 /// The most objects of a module whose source files are in one cache.
 pub const MAX_SOURCES: usize = 8;
@@ -19,6 +19,9 @@ pub struct Layout {
     pub objects: Vec<FoundObject>,
     /// Indices of members with split units, which belong to the other objects.
     pub split: Vec<usize>,
+    /// The auxiliary files.
+    #[serde(default)]
+    pub auxiliary: Vec<FoundAuxiliary>,
     /// The ignored files, each with the reason. Text for a user.
     pub ignored: Vec<String>,
     /// The number of bytes of the room that are used.
@@ -36,6 +39,8 @@ pub struct Member {
     pub name: String,
     /// Where its bytes are.
     pub place: MemberPlace,
+    /// The id of an auxiliary file, which is not part of its bytes or of its name here.
+    pub id: Option<DebugId>,
     /// The reason why it is not complete.
     pub fault: Option<Missing>,
 }
@@ -73,6 +78,19 @@ pub struct FoundObject {
     pub meta: ObjectMeta,
     /// The reason why nothing can be derived from it.
     pub fault: Option<Missing>,
+}
+
+/// One auxiliary file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundAuxiliary {
+    /// The index of its member, from zero.
+    pub member: usize,
+    /// Its type.
+    pub file_type: FileType,
+    /// Its id, if it is known.
+    pub id: Option<DebugId>,
+    /// The id of the symbol map that a UUID map refers to.
+    pub symbol_map: Option<DebugId>,
 }
 
 /// The bytes of a DIF and of the members that were unpacked from it.

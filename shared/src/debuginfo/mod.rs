@@ -12,6 +12,9 @@
 //!    decompresses it for lookups. [`SliceIndex::open`] does the same for the index of a sliced
 //!    blob, whose slices are then opened one by one.
 //!
+//! Beside the objects, a container may have auxiliary files (`auxiliary/`), which complete
+//! SymCaches.
+//!
 //! The first two stages produce a [`Layout`], which says where each member and object is.
 //!
 //! There are two formats of blobs: `blob.rs` has the whole blob, and `slices/` has the sliced blob,
@@ -21,6 +24,7 @@
 //! produces an error value. A parser can also fail in ways that no error value covers: an endless
 //! loop, a stack overflow or memory exhaustion. The process that runs it must limit those.
 
+mod auxiliary;
 mod blob;
 mod chunk;
 mod derive;

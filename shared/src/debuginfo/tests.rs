@@ -13,7 +13,9 @@ use super::derive::kind::Beside;
 use super::*;
 use crate::cache::{BlobRef, Converter, DeriveJob, Derived, Kind, Ready, current_version};
 use crate::debuginfo::derive::dwarf;
-use crate::domain::{Cause, FileType, Inspection, Missing, Rank, Timestamp, Written};
+use crate::domain::{
+    Cause, DebugId, FileType, Inspection, Missing, Rank, Timestamp, Written, WrittenFile,
+};
 
 const ROOM: RoomLimit = RoomLimit {
     bytes: 4 << 20,
@@ -36,21 +38,41 @@ pub(super) fn text<'a>(entry: &'a Value, field: &str) -> Option<&'a str> {
 }
 
 /// A DIF that was opened.
-struct Opened {
+pub(super) struct Opened {
     dif: Vec<u8>,
     unpacked: Vec<u8>,
     layout: Layout,
-    inspection: Inspection,
+    pub(super) inspection: Inspection,
 }
 
 impl Opened {
     fn new(dif: Vec<u8>, partial: bool, room: RoomLimit) -> Self {
-        let mut unpacked = Vec::new();
         let written = match partial {
             true => Written::InPart,
             false => Written::Whole,
         };
-        let mut layout = unpack(&dif, &written, &mut unpacked, room).unwrap();
+        Self::written(dif, &written, room)
+    }
+
+    /// Opens files that complete each other. An auxiliary file has an id.
+    pub(super) fn together(files: &[(&[u8], Option<DebugId>)]) -> Self {
+        let (mut all, mut places) = (Vec::new(), Vec::new());
+        for (bytes, id) in files {
+            places.push(WrittenFile {
+                offset: all.len() as u64,
+                length: bytes.len() as u64,
+                id: *id,
+            });
+            all.extend_from_slice(bytes);
+            let alignment = MemberPlace::ALIGNMENT as usize;
+            all.resize(all.len().next_multiple_of(alignment), 0);
+        }
+        Self::written(all, &Written::Together(places), ROOM)
+    }
+
+    fn written(dif: Vec<u8>, written: &Written, room: RoomLimit) -> Self {
+        let mut unpacked = Vec::new();
+        let mut layout = unpack(&dif, written, &mut unpacked, room).unwrap();
         let inspection = inspect(
             &mut layout,
             DifBytes {
@@ -70,7 +92,7 @@ impl Opened {
         Self::new(fixture(name), false, ROOM)
     }
 
-    fn derive(&self, object: usize, kind: Kind) -> Result<Derived, Failure> {
+    pub(super) fn derive(&self, object: usize, kind: Kind) -> Result<Derived, Failure> {
         let features = &self.inspection.objects[object].features;
         let job = DeriveJob {
             kind,
@@ -96,7 +118,7 @@ impl Opened {
     }
 
     /// Derives a cache and opens all of its slices.
-    fn sliced(&self, object: usize, kind: Kind) -> SlicedCache {
+    pub(super) fn sliced(&self, object: usize, kind: Kind) -> SlicedCache {
         let derived = self.derive(object, kind).unwrap();
         let ready = self.ready(object, &derived);
         let offset = ready.blob.index.unwrap().offset as usize;

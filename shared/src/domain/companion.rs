@@ -1,11 +1,11 @@
 //! Companions: files with debug information that a program leaves out or that several programs
-//! share.
+//! share, and files with the names that a program hides.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::CodeId;
+use super::{CodeId, DebugId};
 
 /// The id that a file and its companion both contain, by which they find each other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -17,6 +17,9 @@ pub enum CompanionId {
     /// The build id of a file into which `dwz` moved the debug information that several programs
     /// share.
     Shared(CodeId),
+    /// The id of a symbol map. The UUID map of a Mach-O file contains it; the symbol map has it in
+    /// its name.
+    SymbolMap(DebugId),
 }
 
 impl CompanionId {
@@ -36,6 +39,7 @@ impl CompanionId {
         match text.split_once(':')? {
             ("unit", id) => Some(Self::Unit(id.to_owned())),
             ("shared", id) => Some(Self::Shared(CodeId::new(id.to_owned()))),
+            ("symbol_map", id) => id.parse().ok().map(Self::SymbolMap),
             _ => None,
         }
     }
@@ -46,6 +50,7 @@ impl fmt::Display for CompanionId {
         match self {
             Self::Unit(id) => write!(f, "unit:{id}"),
             Self::Shared(id) => write!(f, "shared:{id}"),
+            Self::SymbolMap(id) => write!(f, "symbol_map:{id}"),
         }
     }
 }

@@ -36,6 +36,15 @@ pub enum FileType {
     /// Microsoft's SymCache of a PDB.
     #[serde(rename = "ms_symcache")]
     MsSymCache,
+    /// A property list that names the symbol map of a Mach-O file.
+    #[serde(rename = "uuidmap")]
+    UuidMap,
+    /// A symbol map: the names that a Mach-O file hides.
+    #[serde(rename = "bcsymbolmap")]
+    BcSymbolMap,
+    /// A line map: the lines of C# from which Unity generated C++.
+    #[serde(rename = "il2cpp")]
+    Il2Cpp,
 }
 
 impl FileType {
@@ -43,18 +52,23 @@ impl FileType {
     pub fn is_elf(self) -> bool {
         matches!(self, Self::ElfCode | Self::ElfDebug)
     }
+
+    /// Returns whether files of this type are Mach-O files.
+    pub fn is_mach(self) -> bool {
+        matches!(self, Self::MachCode | Self::MachDebug)
+    }
+
+    /// Returns whether files of this type are auxiliary: they complete the SymCache of another
+    /// file, and nothing is derived from them alone.
+    pub fn is_auxiliary(self) -> bool {
+        matches!(self, Self::UuidMap | Self::BcSymbolMap | Self::Il2Cpp)
+    }
 }
 
-/// A type of files that are not DIFs, which Symbolicator's clients may filter by.
+/// A type of files that are never requested, and that Symbolicator's clients may filter by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum AuxiliaryType {
-    /// A property list that maps the UUID of a Mach-O file to that of its original.
-    UuidMap,
-    /// A map of the obfuscated symbols in a Mach-O file.
-    BcSymbolMap,
-    /// A map from generated C++ code to C# code.
-    Il2Cpp,
+pub enum UnusedType {
     /// A mapping of obfuscated Java names.
     ProGuard,
 }
@@ -66,7 +80,7 @@ pub enum FilteredType {
     /// A type of DIFs.
     Dif(FileType),
     /// Another type, of which no file is searched.
-    Auxiliary(AuxiliaryType),
+    Unused(UnusedType),
 }
 
 /// The type of a module in a crash.

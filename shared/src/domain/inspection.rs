@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CodeId, CompanionId, DebugId, Features, FileType, Missing};
+use super::{AuxiliaryFile, CodeId, CompanionId, DebugId, Features, FileType, Missing};
 
 /// The contents of a DIF.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +14,9 @@ pub struct Inspection {
     /// The companion ids under which this DIF completes objects of other DIFs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub completes: Vec<CompanionId>,
+    /// The auxiliary files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub auxiliary: Vec<AuxiliaryFile>,
 }
 
 /// How the bytes of a DIF are laid out in scratch space.
@@ -24,8 +27,19 @@ pub enum Written {
     Whole,
     /// Ranges of one file. The rest reads as zeros. At best, this is enough to read the ids.
     InPart,
-    /// Several files, each with its offset and length in bytes.
-    Together(Vec<(u64, u64)>),
+    /// Several files.
+    Together(Vec<WrittenFile>),
+}
+
+/// One of several files in scratch space.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrittenFile {
+    /// The offset of its first byte.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub length: u64,
+    /// The id of an auxiliary file, which is not part of its bytes.
+    pub id: Option<DebugId>,
 }
 
 /// One object in a DIF.
@@ -50,6 +64,9 @@ pub struct ObjectMeta {
     /// The ids of the companions that it needs from other DIFs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<CompanionId>,
+    /// Whether names are hidden: a symbol map has them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hides_names: bool,
     /// Why nothing can be derived from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Missing>,

@@ -99,6 +99,11 @@ impl ObjectType {
 }
 
 impl SourceLayout {
+    /// Returns whether the layout has files of this type.
+    pub fn has(&self, file_type: FileType) -> bool {
+        self.formulae == Formulae::Unified || !file_type.is_auxiliary()
+    }
+
     /// Returns the possible paths of a module's DIF of this type, likeliest first; none if the
     /// module lacks an input of the formula. No path has an empty segment or one that leads
     /// upwards.
@@ -289,7 +294,11 @@ fn native(file_type: FileType, module: &ObjectId) -> Option<String> {
         FileType::Pdb | FileType::PortablePdb | FileType::Pe => {
             windows(file_type, module, Spelling::AsGiven)
         }
-        FileType::SourceBundle | FileType::MsSymCache => None,
+        FileType::SourceBundle
+        | FileType::MsSymCache
+        | FileType::UuidMap
+        | FileType::BcSymbolMap
+        | FileType::Il2Cpp => None,
     }
 }
 
@@ -323,7 +332,10 @@ fn symstore(file_type: FileType, module: &ObjectId, spelling: Spelling) -> Optio
         | FileType::WasmDebug
         | FileType::Breakpad
         | FileType::SourceBundle
-        | FileType::MsSymCache => None,
+        | FileType::MsSymCache
+        | FileType::UuidMap
+        | FileType::BcSymbolMap
+        | FileType::Il2Cpp => None,
     }
 }
 
@@ -347,6 +359,9 @@ fn unified(file_type: FileType, module: &ObjectId) -> Option<String> {
         | FileType::WasmDebug => (file_type, "debuginfo"),
         FileType::Breakpad => (code_file_type(module.object_type)?, "breakpad"),
         FileType::SourceBundle => (code_file_type(module.object_type)?, "sourcebundle"),
+        FileType::UuidMap => (file_type, "uuidmap"),
+        FileType::BcSymbolMap => (file_type, "bcsymbolmap"),
+        FileType::Il2Cpp => (code_file_type(module.object_type)?, "il2cpp"),
         FileType::MsSymCache => return None,
     };
     let id = match id_of {
@@ -577,6 +592,25 @@ mod tests {
             macho(Unified, MachCode),
             ["36/deb0b87e4a4ea98c6f4d5f3e6a7b8c/executable"]
         );
+        for (file_type, what) in [
+            (UuidMap, "uuidmap"),
+            (BcSymbolMap, "bcsymbolmap"),
+            (Il2Cpp, "il2cpp"),
+        ] {
+            let path = format!("36/deb0b87e4a4ea98c6f4d5f3e6a7b8c/{what}");
+            assert_eq!(macho(Unified, file_type), [path]);
+            for formulae in [Native, Symstore, SymstoreIndex2, Symsrv, Ssqp, Debuginfod] {
+                assert_eq!(macho(formulae, file_type), [""; 0]);
+            }
+            let has = |formulae| {
+                let layout = SourceLayout {
+                    formulae,
+                    ..SourceLayout::default()
+                };
+                layout.has(file_type)
+            };
+            assert!(has(Unified) && !has(SlashSymbols) && !has(Native));
+        }
 
         let pe = |formulae, file_type| paths(formulae, file_type, ObjectType::Pe);
         assert_eq!(

@@ -4,6 +4,7 @@
 //! Nothing here depends on a wire format, a store, or the clock.
 
 mod access;
+mod auxiliary;
 mod candidate;
 mod companion;
 mod definition;
@@ -27,12 +28,13 @@ mod time;
 mod upload_key;
 
 pub use access::{Access, GcsCredentials, S3Access, S3Credentials};
+pub use auxiliary::{AuxiliaryFile, AuxiliaryId};
 pub use candidate::{Candidate, Download};
 pub use companion::CompanionId;
 pub use definition::{ConfiguredSource, check_headers};
 pub use features::{Features, Purpose, Quality, Rank};
-pub use file_type::{AuxiliaryType, FileType, FilteredType, ObjectType};
-pub use inspection::{Inspection, ObjectMeta, Written};
+pub use file_type::{FileType, FilteredType, ObjectType, UnusedType};
+pub use inspection::{Inspection, ObjectMeta, Written, WrittenFile};
 pub use isolated_name::{IsolatedName, READABLE};
 pub use layout::{Casing, Formulae, SourceLayout, two_tiers};
 pub use missing::{Cause, Missing};

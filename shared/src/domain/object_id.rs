@@ -24,6 +24,22 @@ pub struct ObjectId {
     pub object_type: ObjectType,
 }
 
+impl ObjectId {
+    /// Returns whether its names are those of the binaries into which Unity compiles C#.
+    ///
+    /// Source: Unity, "IL2CPP Overview" and the manual of each platform: `GameAssembly` (desktop),
+    /// `libil2cpp` (Android), `UnityFramework` (iOS), `Il2CppUserAssembly` (consoles).
+    pub fn may_be_of_unity(&self) -> bool {
+        const NAMES: [&str; 3] = ["gameassembly", "il2cpp", "unityframework"];
+        let names = self.code_file.iter().chain(&self.debug_file);
+        let mut names = names.filter_map(|path| path.rsplit(['/', '\\']).next());
+        names.any(|name| {
+            let name = name.to_ascii_lowercase();
+            NAMES.iter().any(|known| name.contains(known))
+        })
+    }
+}
+
 /// The id that a module's entries are filed under: its debug id, or else its code id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -87,12 +103,35 @@ mod tests {
             ModuleId::Code(code.clone()),
             ModuleId::Companion(CompanionId::unit(7)),
             ModuleId::Companion(CompanionId::Shared(code)),
+            ModuleId::Companion(CompanionId::SymbolMap(
+                "502fc0a5-1ec1-3e47-9998-684fa139dca7".parse().unwrap(),
+            )),
         ] {
             assert_eq!(ModuleId::of_text(&id.to_string()), Some(id));
         }
         for text in ["", "debug_id:x", "companion:x", "module:1", "{}"] {
             assert_eq!(ModuleId::of_text(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_binary_of_unity_is_known_by_its_name() {
+        let named = |code_file: &str, debug_file: &str| {
+            let module = ObjectId {
+                code_file: Some(code_file.to_owned()),
+                debug_file: Some(debug_file.to_owned()),
+                ..ObjectId::default()
+            };
+            module.may_be_of_unity()
+        };
+        assert!(named(r"C:\Game\GameAssembly.dll", "GameAssembly.pdb"));
+        assert!(named("/data/app/lib/arm64/libil2cpp.so", "libil2cpp.so"));
+        assert!(named(
+            "/App/Frameworks/UnityFramework.framework/UnityFramework",
+            ""
+        ));
+        assert!(!named("/usr/lib/libc.so.6", "libc.so.6.debug"));
+        assert!(!named("/il2cpp/app", r"C:\UnityFramework\a.pdb"));
     }
 
     #[test]

@@ -316,20 +316,9 @@ impl HttpSource {
         if self.lists_files() || !self.filters.let_through(module) {
             return Vec::new();
         }
-        let wanted = |file_type: &FileType| {
-            let filetypes = &self.filters.filetypes;
-            filetypes.is_empty() || filetypes.contains(&FilteredType::Dif(*file_type))
-        };
         let mut locations: Vec<(FileType, Location)> = Vec::new();
-        for file_type in module
-            .object_type
-            .file_types()
-            .iter()
-            .copied()
-            .filter(wanted)
-        {
-            for path in self.layout.paths(file_type, module) {
-                let location = Location::new(self.at(&path));
+        for file_type in module.object_type.file_types().iter().copied() {
+            for location in self.locations_of(file_type, module) {
                 if !locations.iter().any(|(_, known)| *known == location) {
                     locations.push((file_type, location));
                 }
@@ -356,6 +345,24 @@ impl HttpSource {
         let base = url.path().trim_end_matches('/').to_owned();
         url.set_path(&format!("{base}/{}", encoded.join("/")));
         Some(Location::new(url))
+    }
+
+    /// Returns whether the source may have a line map of a module.
+    pub fn may_have_line_map(&self, module: &ObjectId) -> bool {
+        let has_location = || !self.locations_of(FileType::Il2Cpp, module).is_empty();
+        module.may_be_of_unity() && (self.lists_files() || has_location())
+    }
+
+    /// Returns the possible locations of a module's file of one type; none if the source does not
+    /// offer the type. The filter of paths is not applied.
+    pub fn locations_of(&self, file_type: FileType, module: &ObjectId) -> Vec<Location> {
+        let filetypes = &self.filters.filetypes;
+        let is_wanted = filetypes.is_empty() || filetypes.contains(&FilteredType::Dif(file_type));
+        if self.lists_files() || !is_wanted || !self.layout.has(file_type) {
+            return Vec::new();
+        }
+        let paths = self.layout.paths(file_type, module).into_iter();
+        paths.map(|path| Location::new(self.at(&path))).collect()
     }
 
     /// Returns the URL of a path.

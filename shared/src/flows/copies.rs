@@ -106,7 +106,7 @@ pub(super) async fn keep(update: Update<'_>, dif: &Dif, chunks: StoredChunks) {
     }
 }
 
-/// Reads a copy into scratch space, and records its use. A copy that cannot be read is removed:
+/// Reads a copy into new scratch space, and records its use. A copy that cannot be read is removed:
 /// then returns `None`.
 ///
 /// # Errors
@@ -119,26 +119,38 @@ pub(super) async fn read(
     copy: &DifCopy,
 ) -> Result<Option<Box<dyn Scratch>>, ParseError> {
     let mut scratch = deriver.reserve(copy.dif.size)?;
+    let is_read = read_into(update, caches, copy, (&mut *scratch, 0)).await;
+    Ok(is_read.then_some(scratch))
+}
+
+/// Reads a copy into scratch space from an offset on, and records its use. A copy that cannot be
+/// read is removed: then returns `false`.
+pub(super) async fn read_into(
+    update: Update<'_>,
+    caches: &dyn BlobStore,
+    copy: &DifCopy,
+    place: (&mut dyn Scratch, u64),
+) -> bool {
     let location = &copy.dif.file.location;
-    if let Err(error) = read_chunks(caches, copy, &mut *scratch).await {
+    if let Err(error) = read_chunks(caches, copy, place).await {
         tracing::warn!(%location, %error, "cannot read copy; fetching the file again");
         let is_it =
             |item: &Item| matches!(item, Item::Copy(present) if present.token == copy.token);
         if let Err(error) = update.remove(&copy.key(), is_it).await {
             tracing::warn!(%location, %error, "cannot remove copy");
         }
-        return Ok(None);
+        return false;
     }
     if let Err(error) = note_use(update, copy).await {
         tracing::warn!(%location, %error, "cannot record the use of a copy");
     }
-    Ok(Some(scratch))
+    true
 }
 
 async fn read_chunks(
     caches: &dyn BlobStore,
     copy: &DifCopy,
-    scratch: &mut dyn Scratch,
+    (scratch, begin): (&mut dyn Scratch, u64),
 ) -> Result<(), Fault> {
     let mut chunks = stream::iter(copy.chunks())
         .map(|(offset, length, path)| async move {
@@ -150,7 +162,7 @@ async fn read_chunks(
         })
         .buffer_unordered(PARTS_IN_FLIGHT);
     while let Some((offset, chunk)) = chunks.try_next().await? {
-        scratch.write_at(offset, chunk.into()).await?;
+        scratch.write_at(begin + offset, chunk.into()).await?;
     }
     Ok(())
 }

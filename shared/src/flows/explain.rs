@@ -83,9 +83,12 @@ pub struct ExplainedObject {
     /// The features.
     pub features: Features,
     /// The ids of the companions that it needs: ids of split units, one of which identifies a
-    /// package, and the build id of a shared file.
+    /// package, the build id of a shared file, and the id of a symbol map.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<CompanionId>,
+    /// Whether its names are hidden: a symbol map has them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub hides_names: bool,
     /// What it lacks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<Advice>,
@@ -108,6 +111,7 @@ impl From<UploadedObject> for ExplainedObject {
             is_accompanied: _,
             needs,
             needed_by: _,
+            hides_names,
             fault,
         } = object;
         Self {
@@ -118,6 +122,7 @@ impl From<UploadedObject> for ExplainedObject {
             arch,
             features,
             needs,
+            hides_names,
         }
     }
 }

@@ -12,7 +12,9 @@ use tokio::time::Instant;
 
 use crate::cache::Dif;
 use crate::debuginfo::{FileEnds, MemberPlace, needless_ranges};
-use crate::domain::{Cause, DifRef, HttpSource, Location, Missing, SourceKey, Written};
+use crate::domain::{
+    Cause, DifRef, HttpSource, Location, Missing, SourceKey, Written, WrittenFile,
+};
 use crate::ports::{
     Concerns, Deriver, DifError, DifReader, DifStat, FileQuery, IncomingDif, ParseError, Parser,
     Scratch, ServerFailure, SymbolServers,
@@ -123,24 +125,39 @@ pub async fn fetch_together(
     difs: &[&Dif],
     max_bytes: u64,
 ) -> Result<Box<dyn Parser>, DifError> {
+    let (files, mut scratch) = room_for(deriver, difs, max_bytes)?;
+    for (dif, file) in difs.iter().zip(&files) {
+        let DifRef { location, etag } = &dif.file;
+        let whole = ranges(0, file.length);
+        read_into(reader, location, etag, (&mut *scratch, file.offset), whole).await?;
+    }
+    let written = Written::Together(files);
+    deriver.open(scratch, written).await.map_err(from_parse)
+}
+
+/// Reserves scratch space for DIFs that complete each other. Returns where each belongs.
+///
+/// DIFs whose total size exceeds `max_bytes`, or the scratch space, are [`Cause::TooLarge`].
+pub(super) fn room_for(
+    deriver: &dyn Deriver,
+    difs: &[&Dif],
+    max_bytes: u64,
+) -> Result<(Vec<WrittenFile>, Box<dyn Scratch>), DifError> {
     let mut end = 0;
     let files = difs.iter().map(|dif| {
         let offset = end;
         end = (offset + dif.size).next_multiple_of(MemberPlace::ALIGNMENT);
-        (offset, dif.size)
+        WrittenFile {
+            offset,
+            length: dif.size,
+            id: dif.auxiliary_id,
+        }
     });
     let files: Vec<_> = files.collect();
     if end > max_bytes {
         return Err(DifError::Missing(too_large(end, max_bytes)));
     }
-    let mut scratch = deriver.reserve(end).map_err(from_parse)?;
-    for (dif, (offset, size)) in difs.iter().zip(&files) {
-        let DifRef { location, etag } = &dif.file;
-        let whole = ranges(0, *size);
-        read_into(reader, location, etag, (&mut *scratch, *offset), whole).await?;
-    }
-    let written = Written::Together(files);
-    deriver.open(scratch, written).await.map_err(from_parse)
+    Ok((files, deriver.reserve(end).map_err(from_parse)?))
 }
 
 /// A symbol server.
@@ -174,55 +191,83 @@ impl SymbolServer<'_> {
         let Limits {
             max_bytes,
             unsaid_bytes,
-            time,
+            ..
         } = limits;
-        let query = FileQuery {
+        let incoming = self.servers.get(self.query(location)).await?;
+        let room = incoming.size.unwrap_or(unsaid_bytes.min(max_bytes));
+        if room > max_bytes {
+            return Err(ParseError::Missing(too_large(room, max_bytes)).into());
+        }
+        let mut scratch = deriver.reserve(room)?;
+        let place = WrittenFile {
+            offset: 0,
+            length: room,
+            id: None,
+        };
+        let stat = receive(incoming, (&mut *scratch, &place), limits, Some(copy)).await?;
+        Ok((stat, deriver.open(scratch, Written::Whole).await?))
+    }
+
+    /// Fetches a DIF of known size again, into scratch space. The limits are those of
+    /// [`SymbolServer::fetch`].
+    pub(super) async fn fetch_again(
+        &self,
+        location: &Location,
+        (scratch, place): (&mut dyn Scratch, &WrittenFile),
+        limits: Limits,
+    ) -> Result<DifStat, FetchError> {
+        let incoming = self.servers.get(self.query(location)).await?;
+        receive(incoming, (scratch, place), limits, None).await
+    }
+
+    fn query<'q>(&'q self, location: &'q Location) -> FileQuery<'q> {
+        FileQuery {
             key: self.key,
             source: self.source,
             location,
             checksum: self.checksum,
-        };
-        let IncomingDif {
-            etag,
-            size,
-            mut body,
-        } = self.servers.get(query).await?;
-        let too_large = |size| ParseError::Missing(too_large(size, max_bytes));
-        let room = size.unwrap_or(unsaid_bytes.min(max_bytes));
-        if room > max_bytes {
-            return Err(too_large(room).into());
         }
-        let mut scratch = deriver.reserve(room)?;
-        let mut written = 0;
-        let mut chunk = BytesMut::with_capacity(CHUNK_BYTES);
-        let mut patience = Patience::new(room, time);
-        loop {
-            let next = patience.wait_for(body.try_next()).await??;
-            let is_last = next.is_none();
-            chunk.extend_from_slice(&next.unwrap_or_default());
-            if written + chunk.len() as u64 > room {
-                return Err(too_large(written + chunk.len() as u64).into());
-            }
-            if is_last || chunk.len() >= CHUNK_BYTES {
-                let bytes = chunk.split().freeze();
-                let length = bytes.len() as u64;
+    }
+}
+
+/// Writes a download to its place in scratch space, and sends the bytes to `copy`, too.
+async fn receive(
+    IncomingDif { etag, mut body, .. }: IncomingDif,
+    (scratch, place): (&mut dyn Scratch, &WrittenFile),
+    Limits {
+        max_bytes, time, ..
+    }: Limits,
+    copy: Option<Sender<Bytes>>,
+) -> Result<DifStat, FetchError> {
+    let WrittenFile { offset, length, .. } = *place;
+    let mut written = 0;
+    let mut chunk = BytesMut::with_capacity(CHUNK_BYTES);
+    let mut patience = Patience::new(length, time);
+    loop {
+        let next = patience.wait_for(body.try_next()).await??;
+        let is_last = next.is_none();
+        chunk.extend_from_slice(&next.unwrap_or_default());
+        let arrived = written + chunk.len() as u64;
+        if arrived > length {
+            return Err(ParseError::Missing(too_large(arrived, max_bytes)).into());
+        }
+        if is_last || chunk.len() >= CHUNK_BYTES {
+            let bytes = chunk.split().freeze();
+            if let Some(copy) = &copy {
                 // Fails if no copy is made, or if it could not be stored.
                 let _ = copy.send(bytes.clone()).await;
-                scratch
-                    .write_at(written, bytes)
-                    .await
-                    .map_err(ParseError::from)?;
-                written += length;
             }
-            if is_last {
-                break;
-            }
+            let begin = offset + written;
+            written = arrived;
+            scratch
+                .write_at(begin, bytes)
+                .await
+                .map_err(ParseError::from)?;
         }
-        let stat = DifStat {
-            etag,
-            size: written,
-        };
-        Ok((stat, deriver.open(scratch, Written::Whole).await?))
+        if is_last {
+            let size = written;
+            return Ok(DifStat { etag, size });
+        }
     }
 }
 

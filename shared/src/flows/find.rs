@@ -134,6 +134,8 @@ mod tests {
             },
             is_accompanied: false,
             needs: Vec::new(),
+            hides_names: false,
+            auxiliary_id: None,
             needed_by: Vec::new(),
             refused: None,
             fault: None,

@@ -80,13 +80,14 @@ type FuzzTarget = (&'static str, fn(&[u8]));
 
 #[test]
 fn the_seeds_of_the_fuzz_targets_cause_no_panic() {
-    let targets: [FuzzTarget; 16] = [
+    let targets: [FuzzTarget; 17] = [
         ("footer", debuginfo::hostile::footer),
         ("index", debuginfo::hostile::index),
         ("slice", debuginfo::hostile::slice),
         ("cfi_slice", debuginfo::hostile::cfi_slice),
         ("source_slice", debuginfo::hostile::source_slice),
         ("source_links", debuginfo::hostile::source_links),
+        ("map", debuginfo::hostile::map),
         ("dwarf", debuginfo::hostile::dwarf),
         ("archive", debuginfo::hostile::dif),
         ("breakpad", debuginfo::hostile::dif),

@@ -14,6 +14,7 @@ mod faults;
 mod first_hour;
 mod health;
 mod hostile;
+mod maps;
 mod minidump;
 mod ms_symcache;
 mod oracles;

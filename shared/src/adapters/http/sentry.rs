@@ -88,6 +88,9 @@ fn file_type(name: &str) -> Option<FileType> {
         "portablepdb" => FileType::PortablePdb,
         "wasm" => FileType::WasmDebug,
         "breakpad" => FileType::Breakpad,
+        "uuidmap" => FileType::UuidMap,
+        "bcsymbolmap" => FileType::BcSymbolMap,
+        "il2cpp" => FileType::Il2Cpp,
         _ => return None,
     })
 }
@@ -104,6 +107,9 @@ mod tests {
             {"id": 8, "symbolType": "breakpad"},
             {"id": "9", "symbolType": "proguard"},
             {"id": "../a?b", "symbolType": "pdb"},
+            {"id": "1", "symbolType": "uuidmap"},
+            {"id": "2", "symbolType": "bcsymbolmap"},
+            {"id": "3", "symbolType": "il2cpp"},
             {"id": "10"}
         ]"#;
         let files = files(&base, text).unwrap();
@@ -114,6 +120,9 @@ mod tests {
                 (FileType::ElfDebug, at("7")),
                 (FileType::Breakpad, at("8")),
                 (FileType::Pdb, at("%2E%2E%2Fa%3Fb")),
+                (FileType::UuidMap, at("1")),
+                (FileType::BcSymbolMap, at("2")),
+                (FileType::Il2Cpp, at("3")),
             ]
         );
     }

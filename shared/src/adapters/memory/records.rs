@@ -261,7 +261,7 @@ mod tests {
           scope: global
           type: request
         ffffffff x
-          schema: 5
+          schema: 6
         "#);
         assert_eq!(
             (records.calls().of("replace"), records.calls().total()),

@@ -60,10 +60,12 @@ pub(super) fn has_considered(entry: &Entry, dif: &DifRef) -> bool {
     is_answered && entry.considered.contains(dif)
 }
 
-/// Updates when to probe for a better DIF. The interval grows each time a probe finds nothing.
-pub(super) fn note_probe(before: &Entry, next: &mut Entry, now: Timestamp) {
+/// Updates when to probe for a better DIF, or for a missing auxiliary file. The interval grows each
+/// time a probe finds nothing.
+pub(super) fn note_probe(before: &Entry, next: &mut Entry, seen: &Seen, now: Timestamp) {
     let announces = next.module.source.is_uploads();
-    let may_improve = |ready: &&Ready| ready.quality == Quality::Fallback && !announces;
+    let is_improvable = |ready: &Ready| ready.quality == Quality::Fallback || seen.lacks_map;
+    let may_improve = |ready: &&Ready| is_improvable(ready) && !announces;
     next.probes = next.ready.as_ref().filter(may_improve).map(|ready| {
         let is_the_same = |former: &Ready| former.made_from == ready.made_from;
         let in_vain = before.ready.as_ref().is_some_and(is_the_same);
@@ -116,6 +118,8 @@ pub struct Seen {
     /// The delay before the next attempt, if the source sets it: its `Retry-After`, or the longer
     /// delay for misses of public servers. Otherwise the cause determines the delay.
     pub retry_after: Option<Duration>,
+    /// Whether the source does not have a file that would complete what was published.
+    pub lacks_map: bool,
     /// Why nothing better was published: the failure of a better DIF or of a newer version.
     pub better_failed: Option<Missing>,
 }

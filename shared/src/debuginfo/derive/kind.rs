@@ -3,6 +3,7 @@
 use symbolic::debuginfo::Object;
 
 use crate::cache::Kind;
+use crate::debuginfo::auxiliary::Maps;
 use crate::debuginfo::blob::Contents;
 use crate::debuginfo::failure::Failure;
 
@@ -29,6 +30,8 @@ pub(in crate::debuginfo) struct Beside<'f, 'd> {
     pub(in crate::debuginfo) symbols: Option<&'d [u8]>,
     /// The other objects of the module that have source files.
     pub(in crate::debuginfo) sources: Vec<&'d [u8]>,
+    /// The maps of names and lines.
+    pub(in crate::debuginfo) maps: Maps<'d>,
     /// Returns the ELF file that has a build id.
     pub(in crate::debuginfo) with_build_id: &'f dyn Fn(&str) -> Option<&'d [u8]>,
 }
@@ -39,6 +42,7 @@ impl Default for Beside<'_, '_> {
             split: Vec::new(),
             symbols: None,
             sources: Vec::new(),
+            maps: Maps::default(),
             with_build_id: &|_| None,
         }
     }

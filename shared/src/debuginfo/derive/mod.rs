@@ -20,6 +20,7 @@ use self::ppdb::Ppdb;
 use self::sources::SourceText;
 pub use self::sources::encode_source_file;
 use self::symcache::Sym;
+use super::auxiliary::{MapMembers, Maps};
 use super::blob::Contents;
 use super::failure::{Failure, chain, malformed, unsupported};
 use super::layout::{DifBytes, FoundObject, Layout};
@@ -96,7 +97,14 @@ fn derive_as<D: Derive>(
         },
     };
     let split = layout.split.iter();
+    let is_completed = D::KIND.is_completed();
+    let maps = match is_completed {
+        true => MapMembers::of(layout, found),
+        false => MapMembers::default(),
+    };
+    let bytes_of = |number: Option<usize>| member(layout, bytes, number?);
     let beside = Beside {
+        maps: Maps::read(bytes_of(maps.symbol_map), bytes_of(maps.line_map)),
         split: split
             .filter_map(|number| member(layout, bytes, *number))
             .collect(),
@@ -113,13 +121,15 @@ fn derive_as<D: Derive>(
         },
     };
     let EncodedCache { blob, lacks } = D::encode(&object, &beside, cores, &contents)?;
+    let hidden = is_completed.then(|| maps.lack(found)).flatten();
+    let lacks: Vec<String> = lacks.into_iter().chain(hidden).collect();
     open::try_out(D::KIND, &blob)
         .map_err(|fault| malformed(format!("the derived cache cannot be loaded: {fault}")))?;
     Ok(Derived {
         kind: D::KIND,
         checksum: slices::checksum(&blob),
         blob: Bytes::from(blob),
-        lacks,
+        lacks: (!lacks.is_empty()).then(|| lacks.join("; ")),
     })
 }
 

@@ -26,6 +26,7 @@ use super::dwarf::{self, Program};
 use super::kind::{Beside, Derive, EncodedCache};
 use super::pdb_links::{LinkStreams, PdbLinks};
 use crate::cache::Kind;
+use crate::debuginfo::auxiliary::{LineMap, MapLines};
 use crate::debuginfo::blob::Contents;
 use crate::debuginfo::failure::{Failure, chain, malformed, unsupported};
 use crate::debuginfo::limits::{MAX_RAW_BYTES, too_large};
@@ -51,7 +52,11 @@ pub(super) struct Sym;
 
 impl Sym {
     /// Writes the SymCache of an object, as `symbolic` does.
-    pub(super) fn write(object: &Object<'_>, out: &mut (impl Write + Send)) -> Result<(), Failure> {
+    pub(super) fn write(
+        object: &Object<'_>,
+        lines: Option<&LineMap>,
+        out: &mut (impl Write + Send),
+    ) -> Result<(), Failure> {
         match object {
             _ if !can_have_functions(object) => Err(unsupported(format!(
                 "a SymCache cannot be derived from a file of type {}",
@@ -64,6 +69,7 @@ impl Sym {
                 if let Some(links) = &links {
                     converter.add_transformer(PdbLinks::parse(links));
                 }
+                map_lines(&mut converter, lines);
                 converter
                     .process_object(object)
                     .map_err(|error| malformed(chain(&error)))?;
@@ -71,7 +77,7 @@ impl Sym {
             }
             _ => {
                 let session = debug_session(object)?;
-                let converter = convert(object, session.functions())?;
+                let converter = convert(object, lines, session.functions())?;
                 drop(session); // frees its memory before serializing needs more
                 Ok(converter.serialize(out)?)
             }
@@ -92,10 +98,11 @@ impl Derive for Sym {
             return dwarf::encode(program, cores, contents);
         }
         let mut raw = RawCache::default();
+        let lines = beside.maps.lines.as_ref();
         let is_large = object.data().len() >= LARGE_FILE;
         match is_large && cores > 1 && can_have_functions(object) {
-            true => write_side_by_side(object, &mut raw)?,
-            false => Self::write(object, &mut raw)?,
+            true => write_side_by_side(object, lines, &mut raw)?,
+            false => Self::write(object, lines, &mut raw)?,
         }
         let blob = slices::encode(raw.as_slice(), contents, Bounds::CURRENT)?;
         Ok(EncodedCache::whole(blob))
@@ -151,11 +158,12 @@ fn debug_session<'d>(object: &Object<'d>) -> Result<ObjectDebugSession<'d>, Fail
 }
 
 /// Converts the functions and symbols of an object, as `process_object` does.
-fn convert<'f, E: Error + 'static>(
+fn convert<'f, 'm, E: Error + 'static>(
     object: &Object<'_>,
+    lines: Option<&'m LineMap>,
     functions: impl Iterator<Item = Result<Function<'f>, E>>,
-) -> Result<SymCacheConverter<'static>, Failure> {
-    let mut converter = converter_of(About::of(object, None));
+) -> Result<SymCacheConverter<'m>, Failure> {
+    let mut converter = converter_of(About::of(object, None), lines);
     for function in functions {
         converter.process_symbolic_function(&function.map_err(|error| bad_file(&error))?);
     }
@@ -166,25 +174,29 @@ fn convert<'f, E: Error + 'static>(
 }
 
 /// Writes the SymCache of an object with two threads.
-fn write_side_by_side(object: &Object<'_>, out: &mut (impl Write + Send)) -> Result<(), Failure> {
+fn write_side_by_side(
+    object: &Object<'_>,
+    lines: Option<&LineMap>,
+    out: &mut (impl Write + Send),
+) -> Result<(), Failure> {
     let session = debug_session(object)?;
-    convert_beside(object, WAITING_BATCHES, out, |batches| {
-        pass(session.functions(), lines, batches, Batch::Functions)
+    convert_beside(object, lines, out, |batches| {
+        pass(session.functions(), line_count, batches, Batch::Functions)
     })
 }
 
-/// Converts in another thread what `read` sends. At most `waiting` batches wait.
+/// Converts in another thread what `read` sends.
 fn convert_beside<'f, 'd>(
     object: &Object<'d>,
-    waiting: usize,
+    lines: Option<&LineMap>,
     out: &mut (impl Write + Send),
     read: impl FnOnce(&SyncSender<Batch<'f, 'd>>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let links = LinkStreams::of(object);
     let about = About::of(object, links.as_ref());
     thread::scope(|scope| {
-        let (sender, receiver) = sync_channel(waiting);
-        let converting = move || panics::caught(|| convert_batches(about, &receiver, out));
+        let (sender, receiver) = sync_channel(WAITING_BATCHES);
+        let converting = move || panics::caught(|| convert_batches(about, lines, &receiver, out));
         let converting = thread::Builder::new()
             .stack_size(STACK_BYTES)
             .spawn_scoped(scope, converting)?;
@@ -228,8 +240,8 @@ fn pass<'f, 's, T, E: Error + 'static>(
 
 /// Returns the number of lines of a function, including those inlined into it, plus one for each
 /// function.
-fn lines(function: &Function<'_>) -> usize {
-    1 + function.lines.len() + function.inlinees.iter().map(lines).sum::<usize>()
+fn line_count(function: &Function<'_>) -> usize {
+    1 + function.lines.len() + function.inlinees.iter().map(line_count).sum::<usize>()
 }
 
 /// Returns a converter for the functions and symbols of an object.
@@ -240,6 +252,7 @@ fn converter_of<'l>(
         is_windows,
         links,
     }: About<'l>,
+    lines: Option<&'l LineMap>,
 ) -> SymCacheConverter<'l> {
     let mut converter = SymCacheConverter::new();
     converter.set_arch(arch);
@@ -250,7 +263,15 @@ fn converter_of<'l>(
     if let Some(links) = links {
         converter.add_transformer(PdbLinks::parse(links));
     }
+    map_lines(&mut converter, lines);
     converter
+}
+
+/// Lets a converter replace the lines that a line map has.
+fn map_lines<'m>(converter: &mut SymCacheConverter<'m>, lines: Option<&'m LineMap>) {
+    if let Some(lines) = lines {
+        converter.add_transformer(MapLines(lines));
+    }
 }
 
 /// Strips the decoration from the names of C functions, as `process_object` does for PE and PDB.
@@ -298,10 +319,11 @@ fn undecorated(name: &str) -> &str {
 /// Converts all batches, then writes the cache.
 fn convert_batches(
     about: About<'_>,
+    lines: Option<&LineMap>,
     batches: &Receiver<Batch<'_, '_>>,
     out: &mut (impl Write + Send),
 ) -> Result<(), Failure> {
-    let mut converter = converter_of(about);
+    let mut converter = converter_of(about, lines);
     // If the channel closes without [`Batch::End`], the reading thread failed and reports its
     // error.
     while let Ok(batch) = batches.recv() {
@@ -385,8 +407,8 @@ mod tests {
                     continue;
                 }
                 let (mut expected, mut written) = (Vec::new(), Vec::new());
-                Sym::write(&object, &mut expected).unwrap();
-                write_side_by_side(&object, &mut written).unwrap();
+                Sym::write(&object, None, &mut expected).unwrap();
+                write_side_by_side(&object, None, &mut written).unwrap();
                 assert_eq!(written, expected, "{file}");
                 compared += 1;
             }

@@ -16,10 +16,13 @@ use self::cut_short::cut_short;
 use self::headers::Headers;
 pub use self::needless::{FileEnds, needless_ranges};
 use super::derive::dwarf;
-use super::layout::{DifBytes, FoundObject, Layout, Member};
-use super::{kernel_module, panics, quirks, unpack};
+use super::layout::{DifBytes, FoundAuxiliary, FoundObject, Layout, Member};
+use super::{auxiliary, kernel_module, panics, quirks, unpack};
 use crate::debuginfo::failure::chain;
-use crate::domain::{CompanionId, Features, FileType, Inspection, Missing, ModuleId, ObjectMeta};
+use crate::domain::{
+    AuxiliaryFile, AuxiliaryId, CompanionId, Features, FileType, Inspection, Missing, ModuleId,
+    ObjectMeta,
+};
 
 /// The ELF machine number of LoongArch.
 const EM_LOONGARCH: u16 = 258;
@@ -45,7 +48,8 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
     for (number, member) in layout.members.clone().iter().enumerate() {
         let data = bytes.member(member.place).unwrap_or_default();
         if Archive::peek(data) == FileFormat::Unknown {
-            layout.ignore(&member.name, &unpack::describe(data));
+            let completes = find_auxiliary(layout, number, data);
+            all_completes.extend(completes);
             continue;
         }
         // Related objects cannot be linked if the DIF has holes.
@@ -112,12 +116,57 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
             .map(|found| found.meta.clone())
             .collect(),
         ignored: layout.ignored.clone(),
+        auxiliary: layout.auxiliary.iter().map(AuxiliaryFile::from).collect(),
+    }
+}
+
+/// Lists a member that is not an object: as an auxiliary file, or as ignored. Returns the id under
+/// which programs in other files find it.
+fn find_auxiliary(layout: &mut Layout, number: usize, data: &[u8]) -> Option<CompanionId> {
+    let member = layout.members.get(number)?.clone();
+    let read = match (&member.fault, layout.partial) {
+        (Some(fault), _) => Some(Err(fault.detail.clone())),
+        // Nothing is read of an auxiliary file that is too large.
+        (None, true) => None,
+        (None, false) => auxiliary::read(&member, data),
+    };
+    match read.unwrap_or_else(|| Err(unpack::describe(data))) {
+        Ok(file) => {
+            let found = FoundAuxiliary {
+                member: number,
+                file_type: file.file_type,
+                id: match file.id {
+                    AuxiliaryId::Known(id) => Some(id),
+                    AuxiliaryId::InName => None,
+                },
+                symbol_map: file.symbol_map,
+            };
+            let id = found
+                .id
+                .filter(|_| found.file_type == FileType::BcSymbolMap);
+            layout.auxiliary.push(found);
+            id.map(CompanionId::SymbolMap)
+        }
+        Err(reason) => {
+            layout.ignore(&member.name, &reason);
+            None
+        }
+    }
+}
+
+impl From<&FoundAuxiliary> for AuxiliaryFile {
+    fn from(found: &FoundAuxiliary) -> Self {
+        Self {
+            file_type: found.file_type,
+            id: found.id.map_or(AuxiliaryId::InName, AuxiliaryId::Known),
+            symbol_map: found.symbol_map,
+        }
     }
 }
 
 /// Removes the companion ids that objects of a DIF find in the same DIF, so that these companions
 /// are not searched for elsewhere. Split units belong to one program; the output of `dwz` is shared
-/// by several. Returns the ids that programs in other files may need.
+/// by several, and a symbol map may be. Returns the ids that programs in other files may need.
 fn bring_together(layout: &mut Layout, mut completes: Vec<CompanionId>) -> Vec<CompanionId> {
     completes.sort_unstable();
     completes.dedup();
@@ -134,8 +183,8 @@ fn bring_together(layout: &mut Layout, mut completes: Vec<CompanionId>) -> Vec<C
         needed += meta.needs.len();
     }
     if has_program {
-        let is_shared = |id: &CompanionId| matches!(id, CompanionId::Shared(_));
-        completes.retain(is_shared);
+        let is_of_one = |id: &CompanionId| matches!(id, CompanionId::Unit(_));
+        completes.retain(|id| !is_of_one(id));
     }
     completes.truncate(MOST_COMPLETED);
     let is_useless = layout.objects.is_empty() && completes.is_empty();
@@ -229,6 +278,7 @@ impl ObjectReader<'_> {
             },
             is_accompanied: false,
             needs,
+            hides_names: fault.is_none() && hides_names(object),
             fault: None,
         };
         Ok(ReadObject {
@@ -256,6 +306,7 @@ impl ObjectReader<'_> {
                     features,
                     is_accompanied: false,
                     needs: Vec::new(),
+                    hides_names: false,
                     fault: None,
                 };
                 Ok(ReadObject {
@@ -286,6 +337,11 @@ impl ObjectReader<'_> {
             chain(error)
         )
     }
+}
+
+/// Returns whether a symbol map is needed to read the names of an object.
+fn hides_names(object: &Object<'_>) -> bool {
+    matches!(object, Object::MachO(mach) if mach.requires_symbolmap())
 }
 
 fn features(object: &Object<'_>) -> Features {

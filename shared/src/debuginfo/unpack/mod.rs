@@ -10,8 +10,9 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 
 use symbolic::debuginfo::{Archive, FileFormat};
 
+use super::auxiliary;
 use super::layout::{DifBytes, Layout, Member, MemberPlace};
-use crate::domain::{Cause, Missing, Written};
+use crate::domain::{Cause, DebugId, Missing, Written, WrittenFile};
 
 /// A place for unpacked bytes.
 pub trait Room {
@@ -78,13 +79,16 @@ pub fn unpack(
         },
     };
     let Written::Together(files) = written else {
-        unpacker.open(dif, MemberPlace::Whole)?;
+        unpacker.open(dif, MemberPlace::Whole, None)?;
         return Ok(unpacker.layout);
     };
-    for (offset, length) in files.iter().copied() {
-        let place = MemberPlace::Within { offset, length };
+    for WrittenFile { offset, length, id } in files {
+        let place = MemberPlace::Within {
+            offset: *offset,
+            length: *length,
+        };
         let written = DifBytes { dif, unpacked: &[] };
-        unpacker.open(written.member(place).unwrap_or_default(), place)?;
+        unpacker.open(written.member(place).unwrap_or_default(), place, *id)?;
     }
     Ok(unpacker.layout)
 }
@@ -237,15 +241,21 @@ struct Unpacker<'a> {
 }
 
 impl Unpacker<'_> {
-    /// Finds the files in one stored file.
-    fn open(&mut self, dif: &[u8], place: MemberPlace) -> io::Result<()> {
+    /// Finds the files in one stored file. `id` is that of an auxiliary file.
+    fn open(&mut self, dif: &[u8], place: MemberPlace, id: Option<DebugId>) -> io::Result<()> {
         match Container::of(dif) {
             None => self.layout.members.push(Member {
                 name: String::new(),
                 place,
+                id,
                 fault: None,
             }),
-            Some(Container::Stream(stream)) => self.stream("", stream, dif)?,
+            Some(Container::Stream(stream)) => {
+                let known = self.layout.members.len();
+                self.stream("", stream, dif)?;
+                let unpacked = self.layout.members.get_mut(known..).unwrap_or_default();
+                unpacked.iter_mut().for_each(|member| member.id = id);
+            }
             Some(Container::Zip | Container::Cabinet) if self.layout.partial => {
                 self.ignore("", "an archive of which only parts were read");
             }
@@ -357,7 +367,8 @@ impl Unpacker<'_> {
         if let (Some(Container::Stream(stream)), true) = (Container::of(&head), may_be_compressed) {
             return self.stream(name, stream, Cursor::new(head).chain(reader));
         }
-        if Archive::peek(&head) == FileFormat::Unknown {
+        let is_auxiliary = auxiliary::is_suggested_by(name, &head);
+        if Archive::peek(&head) == FileFormat::Unknown && !is_auxiliary {
             match read {
                 Err(error) => self.ignore(name, &format!("the {container} is broken: {error}")),
                 Ok(_) => self.ignore(name, &describe(&head)),
@@ -413,6 +424,7 @@ impl Unpacker<'_> {
         self.layout.members.push(Member {
             name: name.to_owned(),
             place: MemberPlace::Unpacked { offset, length },
+            id: None,
             fault,
         });
         Ok(())

@@ -5,7 +5,7 @@ use futures::future::try_join_all;
 use super::builder::{Build, OpenDif};
 use crate::cache::{Dif, Item, Kind, ModuleKey};
 use crate::debuginfo;
-use crate::domain::{CompanionId, DifRef, ModuleId};
+use crate::domain::{CompanionId, DifRef, FileType, ModuleId};
 use crate::ports::Fault;
 
 /// The companions of the DIFs that need some, as they are filed now.
@@ -47,25 +47,43 @@ fn completing(companions: &[Companion], kind: Kind) -> impl Iterator<Item = &Dif
         .map(|companion| &companion.dif)
 }
 
+impl Companion {
+    fn of_symcache(dif: Dif) -> Self {
+        Self {
+            dif,
+            completes: Kind::SymCache,
+        }
+    }
+}
+
+/// Returns the auxiliary files of the same module that complete a DIF: one of each type.
+fn maps<'d>(dif: &'d Dif, difs: &'d [Dif]) -> impl Iterator<Item = &'d Dif> {
+    let types = [FileType::UuidMap, FileType::Il2Cpp].into_iter();
+    types.filter_map(move |file_type| {
+        let is_map = |other: &&Dif| {
+            other.file_type == file_type && other.is_sound() && other.file != dif.file
+        };
+        let mut maps = difs.iter().filter(is_map);
+        maps.next().filter(|_| dif.is_completed_by(file_type))
+    })
+}
+
 /// Returns a file of the same module whose symbols complete a DIF that has only debug information.
 fn with_symbols<'d>(dif: &Dif, difs: &'d [Dif]) -> Option<&'d Dif> {
     if !dif.features.lack_symbols(dif.file_type) {
         return None;
     }
-    difs.iter().find(|other| {
-        let is_sound = other.refused.is_none() && other.fault.is_none();
-        is_sound && other.file_type.is_elf() && other.features.has_symbols
-    })
+    difs.iter()
+        .find(|other| other.is_sound() && other.file_type.is_elf() && other.features.has_symbols)
 }
 
 /// Returns the other files of the same module that have source files, if this DIF has some. Frames
 /// may refer to a file in any of them.
 fn with_sources<'d>(dif: &'d Dif, difs: &'d [Dif]) -> impl Iterator<Item = &'d Dif> {
     let is_other = move |other: &&Dif| {
-        let is_sound = other.refused.is_none() && other.fault.is_none();
         dif.serves(Kind::Sources)
             && other.serves(Kind::Sources)
-            && is_sound
+            && other.is_sound()
             && other.file != dif.file
     };
     let others = difs.iter().filter(is_other);
@@ -82,22 +100,39 @@ impl OpenDif {
     }
 }
 
+/// Returns the companions of the DIFs that a search found on a symbol server: auxiliary files.
+fn found_companions(difs: &[Dif]) -> FiledCompanions {
+    let symbol_map = |map: &Dif| {
+        let id = map.symbol_map()?;
+        difs.iter()
+            .find(|dif| dif.file_type == FileType::BcSymbolMap && dif.auxiliary_id == Some(id))
+    };
+    let found = difs.iter().map(|dif| {
+        let maps = maps(dif, difs).flat_map(|map| std::iter::once(map).chain(symbol_map(map)));
+        let companions = maps.map(|map| Companion::of_symcache(map.clone()));
+        (dif.file.clone(), companions.collect())
+    });
+    FiledCompanions(found.collect())
+}
+
 impl Build<'_> {
     /// Finds the companions of the module's DIFs that need some.
     pub(super) async fn companions(&self, difs: &[Dif]) -> Result<FiledCompanions, Fault> {
         if !self.module.source.is_uploads() {
-            return Ok(FiledCompanions::default());
+            return Ok(found_companions(difs));
         }
         let found = difs.iter().map(|dif| async move {
             let mut completing: Vec<Dif> = Vec::new();
-            if !dif.needs.is_empty() {
+            if dif.is_incomplete() {
                 completing = self.companions_of(dif).await?;
             }
             completing.extend(with_symbols(dif, difs).cloned());
-            let completing = completing.into_iter().map(|dif| Companion {
-                dif,
-                completes: Kind::SymCache,
-            });
+            let maps: Vec<&Dif> = maps(dif, difs).collect();
+            for map in maps {
+                completing.push(map.clone());
+                completing.extend(self.companions_of(map).await?);
+            }
+            let completing = completing.into_iter().map(Companion::of_symcache);
             let with_sources = with_sources(dif, difs).map(|other| Companion {
                 dif: other.clone(),
                 completes: Kind::Sources,
@@ -124,7 +159,8 @@ impl Build<'_> {
                     _ => None,
                 });
             let serves = |file: &Dif| {
-                file.needed_by.is_empty()
+                file.fault.is_none()
+                    && file.needed_by.is_empty()
                     && file.refused.is_none()
                     && file.file.location != dif.file.location
             };

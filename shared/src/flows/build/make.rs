@@ -274,7 +274,7 @@ impl Build<'_> {
             if self.module.source.is_uploads() {
                 open.push(self.open_upload(dif, companions).await?);
             } else {
-                self.open_again(dif, open).await?;
+                self.open_found(dif, companions, open).await?;
             }
         }
         open.iter_mut()

@@ -28,6 +28,7 @@ mod make;
 mod opaque;
 mod partition;
 mod search;
+mod search_maps;
 mod source_file;
 mod work;
 

@@ -16,7 +16,7 @@ use super::builder::{Build, Builder, OpenDif, RESERVE};
 use super::made::NotMade;
 use crate::cache::{CallOutcome, Dif, DifCopy, Kind, ModuleKey, Sought};
 use crate::domain::{
-    Candidate, Cause, DifRef, Download, Features, FileType, HttpSource, Location, Missing,
+    Candidate, Cause, DebugId, DifRef, Download, Features, FileType, HttpSource, Location, Missing,
     ObjectMeta, Quality, Rank, SOURCE_LINK_ID, Sequencer, SourceKey, Written,
 };
 use crate::ports::{
@@ -30,11 +30,18 @@ const RETRY_LISTED_MISSES_AFTER: Duration = Duration::from_secs(60);
 const WAITING_BUFFERS: usize = 4;
 
 /// A file that was downloaded from a server.
-struct Fetched {
-    dif: DifRef,
-    size: u64,
+pub(super) struct Fetched {
+    pub(super) dif: DifRef,
+    pub(super) size: u64,
     /// The chunks of the copy, if one is made.
-    chunks: Option<StoredChunks>,
+    pub(super) chunks: Option<StoredChunks>,
+}
+
+/// An auxiliary file that a module needs, and its id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NeededMap {
+    pub(super) file_type: FileType,
+    pub(super) id: DebugId,
 }
 
 /// The result of a search.
@@ -48,8 +55,10 @@ pub(super) struct Search {
     pub(super) failure: Option<Missing>,
     /// The `Retry-After` of the source.
     pub(super) retry_after: Option<Duration>,
+    /// The auxiliary files that DIFs need and that the source does not have.
+    pub(super) missed: Vec<NeededMap>,
     /// The outcome of the calls for the health of the source.
-    unanswered: CallOutcome,
+    pub(super) unanswered: CallOutcome,
 }
 
 impl Build<'_> {
@@ -65,7 +74,8 @@ impl Build<'_> {
             difs: copies.iter().map(|copy| copy.dif.clone()).collect(),
             ..Search::default()
         };
-        if kinds.iter().all(|kind| search.serves_well(*kind)) {
+        let needs_no_map = search.next_map(sought, kinds, &[]).is_none();
+        if needs_no_map && kinds.iter().all(|kind| search.serves_well(*kind)) {
             return Ok(search);
         }
         let key = &self.module.source;
@@ -94,7 +104,7 @@ impl Build<'_> {
     }
 
     /// Opens a DIF that a search found and that is no longer open: from its copy, or else by
-    /// fetching it again.
+    /// fetching it again. Its companions are left out.
     pub(super) async fn open_again(
         &self,
         dif: &Dif,
@@ -188,8 +198,9 @@ impl Build<'_> {
         tokio::join!(fetch, copy)
     }
 
-    /// Returns the files of the module that a source lists, in the order in which they are tried. A
-    /// failure, or an empty listing, is recorded as a candidate at the address of all files.
+    /// Returns the files of the module that a source lists, in the order in which they are tried,
+    /// with auxiliary files last. A failure, or an empty listing, is recorded as a candidate at the
+    /// address of all files.
     pub(super) async fn list(
         &self,
         source: &HttpSource,
@@ -206,11 +217,15 @@ impl Build<'_> {
         let types = sought.object_type.file_types();
         let place = |file_type: &FileType| types.iter().position(|known| known == file_type);
         let failure = match self.builder.servers.list(query).await {
-            Ok(files) => {
-                let mut files = files;
-                files.retain(|(file_type, _)| place(file_type).is_some());
-                files.sort_by_key(|(file_type, _)| place(file_type));
-                if !files.is_empty() {
+            Ok(mut files) => {
+                let is_found = files
+                    .iter()
+                    .any(|(file_type, _)| place(file_type).is_some());
+                files.retain(|(file_type, _)| {
+                    place(file_type).is_some() || file_type.is_auxiliary()
+                });
+                files.sort_by_key(|(file_type, _)| place(file_type).unwrap_or(types.len()));
+                if is_found {
                     return files;
                 }
                 of_the_file(Missing::not_found())
@@ -223,7 +238,7 @@ impl Build<'_> {
         Vec::new()
     }
 
-    async fn copy_of(&self, dif: &Dif) -> Result<Option<DifCopy>, Fault> {
+    pub(super) async fn copy_of(&self, dif: &Dif) -> Result<Option<DifCopy>, Fault> {
         let key = dif.module.copy(&dif.file.location);
         let copy: Option<DifCopy> = self.builder.records.one(key).await?;
         Ok(copy.filter(|copy| copy.dif.file == dif.file))
@@ -260,13 +275,13 @@ pub(super) fn unknown_source(key: &SourceKey) -> Missing {
 }
 
 /// Downloads from the symbol server of a module.
-struct Downloads<'a> {
-    build: Build<'a>,
-    source: &'a HttpSource,
+pub(super) struct Downloads<'a> {
+    pub(super) build: Build<'a>,
+    pub(super) source: &'a HttpSource,
     /// The checksum of the file, as the crash names it.
     checksum: Option<String>,
     /// The downloaded files stay open here.
-    open: &'a mut Vec<OpenDif>,
+    pub(super) open: &'a mut Vec<OpenDif>,
 }
 
 impl Downloads<'_> {
@@ -308,12 +323,12 @@ impl Downloads<'_> {
                     self.source.explain_settings(&mut failure.missing);
                     let is_over = search.note(module, location, failure, took);
                     if is_over {
-                        break;
+                        return Ok(());
                     }
                 }
             }
         }
-        Ok(())
+        self.search_maps((sought, kinds), &listed, search).await
     }
 
     fn server(&self) -> SymbolServer<'_> {
@@ -329,7 +344,7 @@ impl Downloads<'_> {
     /// them and fetches again.
     ///
     /// A file that cannot be parsed is a failure of the server.
-    async fn fetch(&mut self, location: &Location) -> Result<Fetched, FetchError> {
+    pub(super) async fn fetch(&mut self, location: &Location) -> Result<Fetched, FetchError> {
         let began = self.build.invocation.elapsed();
         loop {
             let (fetched, chunks) = self.build.download(self.server(), location).await;
@@ -389,6 +404,7 @@ impl Search {
     /// determines the time.
     pub(super) fn retry_after(&self, source: &HttpSource, settings: &Settings) -> Option<Duration> {
         let is_absent = self.difs.is_empty() && self.failure.is_none();
+        let is_absent = is_absent || !self.missed.is_empty();
         let miss = match source.lists_files() {
             // A new upload to such a source is expected to be found soon.
             true => Some(RETRY_LISTED_MISSES_AFTER),
@@ -481,7 +497,11 @@ fn filed(
         ))));
     };
     let mut features: Features = first.features.clone();
-    ours.for_each(|object| features.merge(&object.features));
+    let mut hides_names = first.hides_names;
+    ours.for_each(|object| {
+        features.merge(&object.features);
+        hides_names |= object.hides_names;
+    });
     let filed = Dif {
         module: module.clone(),
         file: dif,
@@ -491,6 +511,8 @@ fn filed(
         features,
         is_accompanied: first.is_accompanied,
         needs: Vec::new(),
+        hides_names,
+        auxiliary_id: None,
         needed_by: Vec::new(),
         refused: None,
         fault: first.fault.clone(),

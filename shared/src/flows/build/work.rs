@@ -188,6 +188,7 @@ impl<'a> Work<'a> {
                 considered,
                 candidates: self.candidates,
                 retry_after: search.retry_after,
+                lacks_map: !search.missed.is_empty() && self.lease.kind.is_completed(),
             },
         }
     }

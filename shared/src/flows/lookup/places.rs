@@ -144,6 +144,7 @@ impl CacheFinder<'_> {
                     let (module, locations) = located(source, module);
                     let sought = Sought {
                         is_listed: source.lists_files(),
+                        may_have_line_map: source.may_have_line_map(&module),
                         ..seek(&module, locations)
                     };
                     let scope = scope_of_entries(source, defined.is_some(), scope);

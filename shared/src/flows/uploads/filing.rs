@@ -7,10 +7,12 @@ use super::super::presence::{self, FiledAs};
 use super::super::update::{Entries, KnownItem, Present};
 use super::changes::UploadChanges;
 use super::room::{MAX_DIFS, has_room};
-use crate::cache::{Dif, Entry, Item, ItemKey, Kind, ModuleKey, Stored, Upload, UploadedObject};
+use crate::cache::{
+    Dif, Entry, Item, ItemKey, Kind, ModuleKey, ModuleRef, Stored, Upload, UploadedObject,
+};
 use crate::domain::{
-    CodeId, CompanionId, DifRef, Features, FileType, Location, Missing, ModuleId, MsSymCacheName,
-    Purpose, Rank, Scope,
+    CodeId, CompanionId, DebugId, DifRef, Features, FileType, Location, Missing, ModuleId,
+    MsSymCacheName, Purpose, Rank, Scope,
 };
 use crate::ports::Fault;
 
@@ -21,7 +23,7 @@ pub(super) struct FiledModule {
     pub(super) key: ModuleKey,
     /// The code ids that refer to it.
     pub(super) code_ids: Vec<CodeId>,
-    /// The kinds that can be derived for it.
+    /// The kinds that can be derived for it, and those that its auxiliary files complete.
     pub(super) kinds: Vec<Kind>,
     /// Whether one of its objects is a PDB.
     pub(super) has_pdb: bool,
@@ -33,6 +35,8 @@ pub(super) struct FiledModule {
     pub(super) is_accompanied: bool,
     /// The ids of the companions that its objects need.
     pub(super) needs: Vec<CompanionId>,
+    /// Whether names of one of its objects are hidden.
+    pub(super) hides_names: bool,
     /// Under a companion's id: the modules in the file that need the companion. Empty for the
     /// companion itself.
     pub(super) needed_by: Vec<String>,
@@ -67,6 +71,7 @@ pub(super) fn modules(
             }
         }
         module.is_accompanied |= object.is_accompanied;
+        module.hides_names |= object.hides_names;
         if Rank::of(&object.features, Purpose::Debug) < Rank::of(&module.features, Purpose::Debug) {
             module.file_type = object.file_type;
         }
@@ -80,6 +85,10 @@ pub(super) fn modules(
             module
                 .kinds
                 .extend(kinds.filter(|kind| **kind != Kind::Sources || has_sources));
+            let completed = Kind::DERIVED.into_iter();
+            module
+                .kinds
+                .extend(completed.filter(|kind| kind.is_completed_by(object.file_type)));
         }
         if object.file_type == FileType::MsSymCache {
             let name = MsSymCacheName::of(location);
@@ -114,9 +123,20 @@ impl FiledModule {
             features: Features::default(),
             is_accompanied: false,
             needs: Vec::new(),
+            hides_names: false,
             needed_by: Vec::new(),
             fault: None,
             entries: Entries::Unknown,
+        }
+    }
+
+    /// Returns the id of the auxiliary file, if the file is one.
+    fn auxiliary_id(&self) -> Option<DebugId> {
+        match self.key.reference() {
+            _ if !self.file_type.is_auxiliary() => None,
+            Some(ModuleRef::Filed(ModuleId::Debug(id))) => Some(id),
+            Some(ModuleRef::Filed(ModuleId::Companion(CompanionId::SymbolMap(id)))) => Some(id),
+            _ => None,
         }
     }
 
@@ -163,6 +183,8 @@ impl UploadChanges<'_> {
             features: module.features.clone(),
             is_accompanied: module.is_accompanied,
             needs: module.needs.clone(),
+            hides_names: module.hides_names,
+            auxiliary_id: module.auxiliary_id(),
             needed_by: module.needed_by.clone(),
             refused,
             fault: module.fault.clone(),

@@ -5,8 +5,8 @@ use super::super::{Error, fetch};
 use super::changes::UploadChanges;
 use crate::cache::UploadedObject;
 use crate::domain::{
-    Cause, DifRef, Features, FileType, FormatVersion, Inspection, Location, Missing, ModuleId,
-    MsSymCacheName,
+    Cause, CompanionId, DifRef, Features, FileType, FormatVersion, Inspection, Location, Missing,
+    ModuleId, MsSymCacheName,
 };
 use crate::ports::{DifError, DifStat};
 
@@ -77,7 +77,7 @@ impl UploadChanges<'_> {
             }
             Err(DifError::Changed) => return Ok(Reading::Overtaken),
         };
-        let mut objects = filed_objects(&inspection);
+        let (mut objects, without_id) = filed_objects(&inspection, &dif.location);
         if too_large.is_some() {
             // The faults only reflect that parts of the file were not read.
             objects.iter_mut().for_each(|object| object.fault = None);
@@ -85,11 +85,11 @@ impl UploadChanges<'_> {
         if objects.is_empty() {
             let reason = match too_large {
                 Some(missing) => missing.detail,
-                None => reason_for_nothing(&inspection),
+                None => reason_for_nothing(&inspection, without_id),
             };
             return Ok(Reading::Ignored(reason));
         }
-        let passed_over = passed_over(&inspection);
+        let passed_over = passed_over(&inspection, without_id);
         let open = too_large.is_none().then(|| OpenDif {
             dif: dif.clone(),
             beside: Vec::new(),
@@ -158,8 +158,11 @@ fn read_name(location: &Location, size: u64) -> Reading {
 }
 
 /// Returns the objects that have an id. For companions, also returns the ids under which programs
-/// and companions are filed.
-fn filed_objects(inspection: &Inspection) -> Vec<UploadedObject> {
+/// and companions are filed. Also returns the reasons why auxiliary files are ignored.
+fn filed_objects(
+    inspection: &Inspection,
+    location: &Location,
+) -> (Vec<UploadedObject>, Vec<String>) {
     let mut filed = Vec::new();
     for object in &inspection.objects {
         let Some(module) = ModuleId::of(object.debug_id, object.code_id.as_ref()) else {
@@ -179,20 +182,66 @@ fn filed_objects(inspection: &Inspection) -> Vec<UploadedObject> {
             features: object.features.clone(),
             is_accompanied: object.is_accompanied,
             needs: object.needs.clone(),
+            hides_names: object.hides_names,
             needed_by: None,
             fault: object.fault.clone(),
         });
     }
     let completes = inspection.completes.iter();
-    filed.extend(
-        completes
-            .map(|id| UploadedObject::filed(ModuleId::Companion(id.clone()), FileType::ElfDebug)),
-    );
-    filed
+    filed.extend(completes.map(completing));
+    let (auxiliary, without_id) = filed_auxiliary(inspection, location);
+    filed.extend(auxiliary);
+    (filed, without_id)
+}
+
+/// Returns a companion, filed under this id.
+fn completing(id: &CompanionId) -> UploadedObject {
+    let file_type = match id {
+        CompanionId::Unit(_) | CompanionId::Shared(_) => FileType::ElfDebug,
+        CompanionId::SymbolMap(_) => FileType::BcSymbolMap,
+    };
+    UploadedObject::filed(ModuleId::Companion(id.clone()), file_type)
+}
+
+/// Returns the auxiliary files, as objects, and the reasons why others are ignored. A map is filed
+/// under the id of the module that it completes. A UUID map and the symbol map to which it refers
+/// are also filed under the id of the latter.
+fn filed_auxiliary(
+    inspection: &Inspection,
+    location: &Location,
+) -> (Vec<UploadedObject>, Vec<String>) {
+    let (mut filed, mut without_id) = (Vec::new(), Vec::new());
+    for file in &inspection.auxiliary {
+        let id = match file.id_at(location.as_str()) {
+            Ok(id) => id,
+            Err(reason) => {
+                without_id.push(reason);
+                continue;
+            }
+        };
+        if file.file_type == FileType::BcSymbolMap {
+            let id = CompanionId::SymbolMap(id);
+            filed.extend((!inspection.completes.contains(&id)).then(|| completing(&id)));
+            continue;
+        }
+        let module = ModuleId::Debug(id);
+        let symbol_map = file.symbol_map.map(CompanionId::SymbolMap);
+        let needs = symbol_map.filter(|id| !inspection.completes.contains(id));
+        filed.extend(needs.iter().map(|id| UploadedObject {
+            needed_by: Some(module.clone()),
+            ..UploadedObject::filed(ModuleId::Companion(id.clone()), file.file_type)
+        }));
+        filed.push(UploadedObject {
+            debug_id: Some(id),
+            needs: needs.into_iter().collect(),
+            ..UploadedObject::filed(module, file.file_type)
+        });
+    }
+    (filed, without_id)
 }
 
 /// Returns what was skipped, and why: some hundred lines of at most [`MAX_LINE_BYTES`].
-fn passed_over(inspection: &Inspection) -> Vec<String> {
+fn passed_over(inspection: &Inspection, without_id: Vec<String>) -> Vec<String> {
     let cut = |line: &String| match line.len() {
         ..=MAX_LINE_BYTES => line.clone(),
         _ => {
@@ -201,11 +250,16 @@ fn passed_over(inspection: &Inspection) -> Vec<String> {
             format!("…{}", line.get(tail..).unwrap_or_default())
         }
     };
-    inspection.ignored.iter().map(cut).collect()
+    inspection
+        .ignored
+        .iter()
+        .chain(&without_id)
+        .map(cut)
+        .collect()
 }
 
-fn reason_for_nothing(inspection: &Inspection) -> String {
-    match passed_over(inspection).as_slice() {
+fn reason_for_nothing(inspection: &Inspection, without_id: Vec<String>) -> String {
+    match passed_over(inspection, without_id).as_slice() {
         [] => "it contains no debug information file".to_owned(),
         reasons => reasons.join("; "),
     }

@@ -5,6 +5,7 @@ use foldhash::{HashMap, HashMapExt};
 use super::merge::{Merged, MergedRange, SymbolLine, What};
 use super::symbols::Symbols;
 use super::tables::{NOTHING, TextRef, Texts, UnitTables};
+use crate::debuginfo::auxiliary::{self, Maps, SourceLine};
 use crate::debuginfo::slices::{self, Bounds, Cut, NOWHERE, RawFile, RawFunction, RawLocation};
 
 /// Encodes the slices of an object.
@@ -14,6 +15,7 @@ pub(super) struct SymCacheEncoder<'a> {
     pub(super) texts: Texts<'a>,
     pub(super) symbols: &'a Symbols<'a>,
     pub(super) merged: &'a Merged,
+    pub(super) maps: &'a Maps<'a>,
     pub(super) bounds: Bounds,
 }
 
@@ -68,6 +70,7 @@ struct SliceTables<'t> {
     texts: &'t Texts<'t>,
     symbols: &'t Symbols<'t>,
     lines: &'t [SymbolLine],
+    maps: &'t Maps<'t>,
     files: Vec<RawFile>,
     functions: Vec<RawFunction>,
     calls: Vec<RawLocation>,
@@ -79,6 +82,10 @@ struct SliceTables<'t> {
     known_symbols: HashMap<u32, u32>,
     known_calls: HashMap<(u32, u32), u32>,
     known_texts: HashMap<TextRef, u32>,
+    /// Files of a line map, by their numbers in the map.
+    known_sources: HashMap<u32, u32>,
+    /// The paths by which a line map knows files.
+    paths: HashMap<(u32, u32), String>,
 }
 
 impl<'t> SliceTables<'t> {
@@ -87,6 +94,7 @@ impl<'t> SliceTables<'t> {
             texts: &encoder.texts,
             symbols: encoder.symbols,
             lines: &encoder.merged.lines,
+            maps: encoder.maps,
             files: Vec::new(),
             functions: Vec::new(),
             calls: Vec::new(),
@@ -98,6 +106,8 @@ impl<'t> SliceTables<'t> {
             known_symbols: HashMap::new(),
             known_calls: HashMap::new(),
             known_texts: HashMap::new(),
+            known_sources: HashMap::new(),
+            paths: HashMap::new(),
         }
     }
 
@@ -113,6 +123,8 @@ impl<'t> SliceTables<'t> {
         self.known_symbols.clear();
         self.known_calls.clear();
         self.known_texts.clear();
+        self.known_sources.clear();
+        self.paths.clear();
     }
 
     fn is_empty(&self) -> bool {
@@ -159,12 +171,44 @@ impl<'t> SliceTables<'t> {
         tables: &UnitTables,
         [file, line, function, call]: RawLocation,
     ) -> RawLocation {
-        [
-            self.file(tables, file),
-            line,
-            self.function(tables, function),
-            call,
-        ]
+        let [file, line] = self.place(tables, [file, line]);
+        [file, line, self.function(tables, function), call]
+    }
+
+    /// Returns a place, whose file has its number in the slice: that of the line map, if the map
+    /// has one for it.
+    fn place(&mut self, tables: &UnitTables, [file, line]: [u32; 2]) -> [u32; 2] {
+        match self.mapped(tables, [file, line]) {
+            Some(SourceLine { file, line }) => [self.source(file), line],
+            None => [self.file(tables, file), line],
+        }
+    }
+
+    /// Looks up a place in the line map.
+    fn mapped(&mut self, tables: &UnitTables, [file, line]: [u32; 2]) -> Option<SourceLine> {
+        let map = self.maps.lines.as_ref()?;
+        let parts = tables.files.get(file as usize)?;
+        let (texts, maps) = (self.texts, self.maps);
+        let path = self.paths.entry((tables.run, file)).or_insert_with(|| {
+            let parts = parts.map(|text| maps.name(texts.get(text)));
+            auxiliary::path_of(parts.each_ref().map(AsRef::as_ref))
+        });
+        map.find(path, line)
+    }
+
+    /// Adds a file of the line map. Returns its number in the slice.
+    fn source(&mut self, number: u32) -> u32 {
+        if let Some(known) = self.known_sources.get(&number) {
+            return *known;
+        }
+        let maps = self.maps;
+        let name = maps.lines.as_ref().map_or("", |map| map.file(number));
+        let name = self.string(name);
+        let known = count(&self.files);
+        self.files
+            .push([NOWHERE, NOWHERE, name, NOWHERE, NOWHERE, NOWHERE]);
+        self.known_sources.insert(number, known);
+        known
     }
 
     /// Adds a call and the calls around it, outermost first. Returns its number in the slice.
@@ -229,10 +273,11 @@ impl<'t> SliceTables<'t> {
         let Some(line) = self.lines.get(number as usize) else {
             return NOTHING;
         };
-        let [file, number] = line.place;
-        let tables = self.texts.runs.get(line.run as usize);
-        let file = tables.map_or(NOWHERE, |tables| self.file(tables, file));
-        [file, number, self.symbol(line.symbol), NOWHERE]
+        let place = match self.texts.runs.get(line.run as usize) {
+            Some(tables) => self.place(tables, line.place),
+            None => [NOWHERE, line.place[1]],
+        };
+        [place[0], place[1], self.symbol(line.symbol), NOWHERE]
     }
 
     fn symbol(&mut self, number: u32) -> u32 {
@@ -254,10 +299,16 @@ impl<'t> SliceTables<'t> {
         if let Some(known) = self.known_texts.get(&text) {
             return *known;
         }
-        let known = u32::try_from(self.strings.len()).unwrap_or(NOWHERE);
-        slices::write_string(self.texts.get(text).as_bytes(), &mut self.strings);
+        let (texts, maps) = (self.texts, self.maps);
+        let known = self.string(&maps.name(texts.get(text)));
         self.known_texts.insert(text, known);
         known
+    }
+
+    fn string(&mut self, text: &str) -> u32 {
+        let offset = u32::try_from(self.strings.len()).unwrap_or(NOWHERE);
+        slices::write_string(text.as_bytes(), &mut self.strings);
+        offset
     }
 
     fn written(&self, head: &[u8]) -> Vec<u8> {

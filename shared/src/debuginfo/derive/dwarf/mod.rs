@@ -29,6 +29,7 @@
 
 use self::input::endian;
 use super::kind::{Beside, EncodedCache};
+use crate::debuginfo::auxiliary::Maps;
 use crate::debuginfo::blob::Contents;
 use crate::debuginfo::failure::{Failure, chain, malformed};
 use crate::debuginfo::image::ObjectImage;
@@ -114,13 +115,14 @@ pub(in crate::debuginfo) struct Program<'o, 'd> {
     companions: CompanionSections<'d>,
     /// The name and build id of a shared file that was not found.
     lacks_shared: Option<(String, String)>,
+    maps: &'o Maps<'d>,
 }
 
 impl<'o, 'd> Program<'o, 'd> {
     /// Opens an object and its companions. Returns `None` if its format cannot contain DWARF.
     pub(in crate::debuginfo) fn of(
         object: &'o Object<'d>,
-        beside: &Beside<'_, 'd>,
+        beside: &'o Beside<'_, 'd>,
     ) -> Option<Self> {
         let (sections, load_address): (&(dyn Dwarf<'d> + Sync), _) = match object {
             Object::Elf(elf) => (elf, elf.load_address()),
@@ -149,6 +151,7 @@ impl<'o, 'd> Program<'o, 'd> {
                 shared,
             },
             lacks_shared,
+            maps: &beside.maps,
             sections,
             load_address,
             arch: object.arch(),
@@ -237,6 +240,7 @@ fn encode_runs(
         },
         symbols: &symbols,
         merged: &merged,
+        maps: program.maps,
         bounds,
     };
     let blob =

@@ -139,11 +139,12 @@ fn every_address_of_every_fixture_has_the_same_answer_as_in_symbolic() {
         let dif = fixture(file);
         for object in Archive::parse(&dif).unwrap().objects() {
             let object = object.unwrap();
-            let Some(Program { image, .. }) = Program::of(&object, &Beside::default()) else {
+            let beside = Beside::default();
+            let Some(Program { image, .. }) = Program::of(&object, &beside) else {
                 continue;
             };
             let mut plain = Vec::new();
-            Sym::write(&object, &mut plain).unwrap();
+            Sym::write(&object, None, &mut plain).unwrap();
             let plain = AlignedBytes::copied(&plain).unwrap();
             let expected = SymCache::parse(plain.as_slice()).unwrap();
             let debug_id = Some(object.debug_id()).filter(|id| !id.is_nil());
@@ -155,7 +156,7 @@ fn every_address_of_every_fixture_has_the_same_answer_as_in_symbolic() {
                 (usize::MAX, 2, SHORT),
                 (usize::MAX, 1, Bounds::CURRENT),
             ] {
-                let program = Program::of(&object, &Beside::default()).unwrap();
+                let program = Program::of(&object, &beside).unwrap();
                 let blob = encode_runs(program, run_bytes, workers, &contents, bounds)
                     .unwrap()
                     .blob;
@@ -212,7 +213,8 @@ fn encoded(dif: &[u8], run_bytes: usize) -> Result<EncodedCache, Failure> {
     let object = Object::parse(dif).unwrap();
     let debug_id = Some(object.debug_id());
     let contents = blob::unfiled(Kind::SymCache, object.arch(), debug_id);
-    let program = Program::of(&object, &Beside::default()).unwrap();
+    let beside = Beside::default();
+    let program = Program::of(&object, &beside).unwrap();
     encode_runs(program, run_bytes, 2, &contents, Bounds::CURRENT)
 }
 

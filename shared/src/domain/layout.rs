@@ -132,7 +132,7 @@ impl SourceLayout {
     }
 
     /// Returns the path of a source file of a module; `None` if the layout has no source files, or
-    /// `source` is not an absolute path. Dots and repeated slashes in it are resolved, as debuginfod
+    /// `source` is not an absolute path. Dots and repeated slashes in it are resolved as debuginfod
     /// resolves them, so that one file has one path.
     pub fn source_file(&self, module: &ObjectId, source: &str) -> Option<String> {
         let has_sources = self.formulae == Formulae::Debuginfod

@@ -1,9 +1,9 @@
 //! Links to source files: which of them the operator allows to be followed, and with which
 //! credentials.
 //!
-//! Debug information may say where on the web its source files are. Whoever makes or uploads a
-//! debug file chooses these addresses. Therefore links are followed only where the operator says
-//! so, and credentials of the operator are sent only to the addresses that they belong to.
+//! Debug information may say where on the web its source files are. The uploader of a debug file
+//! chooses these addresses. Therefore links are followed only where the operator says so, and
+//! credentials of the operator are sent only to the addresses that they belong to.
 
 use std::collections::BTreeMap;
 use std::fmt;

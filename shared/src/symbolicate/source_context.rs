@@ -98,7 +98,7 @@ pub fn links_of_names(completed: &Completed, plan: &Plan) -> HashMap<(usize, Arc
 }
 
 /// Returns the files that the frames of a response refer to, each once, with their modules: first
-/// those of the threads that crashed, and of the topmost frames. `order` is the order of the frames.
+/// those of the threads that crashed, and of the topmost frames. `order` is that of the frames.
 pub fn wanted_files(
     completed: &Completed,
     plan: &Plan,

@@ -43,7 +43,7 @@ pub fn linked_to(begin: &str, path: &str) -> String {
 /// Returns a PDB with one more named stream.
 ///
 /// Source of the format: LLVM, "The MSF File Format" and "The PDB Info Stream". Everything that
-/// changes is written anew behind the file, and the superblock refers to it.
+/// changes is written again behind the file, and the superblock refers to it.
 ///
 /// # Panics
 ///

@@ -11,6 +11,7 @@
 mod aws_only;
 mod backends;
 mod deviations;
+mod links;
 mod newer;
 mod ranges;
 mod remote_files;

@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex};
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use symdepot_tests::harness::linked_pdb;
 use symdepot_tests::stack::Options;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use crate::source_files::ledger;
 use crate::symbol_server::DEBUG_FILE;
 use crate::{Running, bytes_of, crash};
 
@@ -69,6 +71,13 @@ impl Vault {
         })
     }
 
+    /// Returns whether a request contained a secret that ends so.
+    fn was_sent(&self, secret: &str) -> bool {
+        let heads = self.heads.lock().unwrap();
+        let secret = format!("{MARKER}{secret}");
+        heads.iter().any(|head| head.contains(&secret))
+    }
+
     /// Returns whether a request for this source contained all of its secrets.
     fn was_asked_as(&self, id: &str) -> bool {
         let heads = self.heads.lock().unwrap();
@@ -97,6 +106,8 @@ async fn answer(mut connection: TcpStream, heads: Arc<Mutex<Vec<String>>>, file:
         let length = file.len();
         let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n");
         [head.as_bytes(), b"connection: close\r\n\r\n", &file].concat()
+    } else if place.ends_with("Ledger.cs") {
+        b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\nconnection: close\r\n\r\nlines".to_vec()
     } else if place.ends_with("index2.txt") || place.contains("-native/") {
         b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_vec()
     } else if place.ends_with("/signed") {
@@ -154,6 +165,10 @@ async fn secrets_in_any_field_of_a_source_reach_only_its_server() {
             .variable("LOG", "trace")
             .variable("SOURCES", json!(configured))
             .variable(
+                "SOURCE_LINKS",
+                json!([{"origin": format!("{}/own/", vault.url), "headers": {"x-key": format!("{MARKER}-of-the-operator")}}, "*"]),
+            )
+            .variable(
                 "SYMBOL_SERVER",
                 format!("{}/alone/?sig={MARKER}-query-of-alone", vault.url),
             )
@@ -166,6 +181,11 @@ async fn secrets_in_any_field_of_a_source_reach_only_its_server() {
     };
     let running = Running::start_with(with_secrets).await;
     let client = running.client();
+    // Two files with links: to a place with headers of the operator, and to another one.
+    for (key, place) in [("global/Ledger.pdb", "/"), ("acme/Ledger.pdb", "/own/")] {
+        let pdb = linked_pdb(&format!("{}{place}", vault.url));
+        running.upload(key, pdb.to_vec()).await;
+    }
     let mut answers = Vec::new();
     let defined: Vec<Value> = LAYOUTS
         .iter()
@@ -187,6 +207,25 @@ async fn secrets_in_any_field_of_a_source_reach_only_its_server() {
         assert!(completed.contains("candidates"), "{completed}");
         answers.push(("a completed response", completed));
     }
+    for scope in ["global", "acme"] {
+        let (module, frame) = ledger();
+        let request = json!({
+            "modules": [module],
+            "stacktraces": [{"frames": [frame]}],
+            "options": {"dif_candidates": true},
+            "scraping": {"enabled": true, "allowed_origins": ["*"], "headers": {"x-token": format!("{MARKER}-of-a-request")}},
+        });
+        let query = format!("timeout=0&scope={scope}");
+        let pending = client.symbolicate(&query, &request).await.unwrap();
+        assert_eq!(pending.body["status"], "pending", "{}", pending.text);
+        let id = pending.body["request_id"].as_str().unwrap().to_owned();
+        running.idle().await;
+        let completed = response_to(&running, &format!("/requests/{id}?timeout=20")).await;
+        assert!(completed.contains("sourcelink"), "{completed}");
+        answers.push(("a pending response with links", pending.text));
+        answers.push(("a completed response with links", completed));
+    }
+    assert!(vault.was_sent("-of-a-request") && vault.was_sent("-of-the-operator"));
     let module = crash::sample_module();
     let names = ["debug_id", "code_id", "type", "code_file", "debug_file"];
     let pairs = names.map(|name| format!("{name}={}", module[name].as_str().unwrap()));

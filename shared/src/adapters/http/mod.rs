@@ -318,7 +318,7 @@ impl HttpServers {
                 }
             };
             stays_secure(&url, &next)?;
-            if is_login_page(&url, &next) {
+            if status::is_login_page(&url, &next) {
                 return Err(Refusal::denied(format!(
                     "{} redirects to {}, which is probably a page to log in",
                     place(&url),
@@ -399,21 +399,6 @@ fn stays_secure(from: &Url, to: &Url) -> Result<(), Refusal> {
         ))),
         _ => Ok(()),
     }
-}
-
-/// Returns whether a redirect probably leads to a page to log in: it ends in a path of that name
-/// although the requested file does not. Servers of source code answer so in place of a refusal.
-fn is_login_page(from: &Url, to: &Url) -> bool {
-    const PAGES: [&str; 7] = [
-        "login", "log_in", "log-in", "signin", "_signin", "sign_in", "sign-in",
-    ];
-    let name = |url: &Url| {
-        let segments = url.path_segments()?;
-        let last = segments.rev().find(|segment| !segment.is_empty())?;
-        Some(last.to_ascii_lowercase())
-    };
-    let to = name(to);
-    to != name(from) && to.is_some_and(|to| PAGES.contains(&to.as_str()))
 }
 
 #[async_trait]

@@ -73,6 +73,21 @@ fn refusal(status: StatusCode, retry_after: Option<Duration>, url: &Url, is_own:
     }
 }
 
+/// Returns whether a redirect probably leads to a page to log in: it ends in a path of that name
+/// although the requested file does not. Servers of source code answer so in place of a refusal.
+pub(super) fn is_login_page(from: &Url, to: &Url) -> bool {
+    const PAGES: [&str; 7] = [
+        "login", "log_in", "log-in", "signin", "_signin", "sign_in", "sign-in",
+    ];
+    let name = |url: &Url| {
+        let segments = url.path_segments()?;
+        let last = segments.rev().find(|segment| !segment.is_empty())?;
+        Some(last.to_ascii_lowercase())
+    };
+    let to = name(to);
+    to != name(from) && to.is_some_and(|to| PAGES.contains(&to.as_str()))
+}
+
 /// Why a request did not return a file.
 #[derive(Debug)]
 pub(super) struct Refusal {

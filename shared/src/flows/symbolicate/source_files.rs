@@ -6,9 +6,9 @@
 //! entries of all files and one for their blobs, and misses are cached like those of DIFs.
 //!
 //! A link is followed only where the operator and the request allow it. Its entry belongs to the
-//! scope of the entry that has the link, because whoever may read the link may follow it. The
-//! headers of a request make the link a source that the request defines: only requests with the same
-//! headers see what was found with them. Credentials of the operator take their place.
+//! scope of the entry that has the link, because a client that may read the link may follow it. The
+//! headers of a request make the link a source that the request defines: only requests with the
+//! same headers see what was found with them. Credentials of the operator take their place.
 
 use url::Url;
 

@@ -26,6 +26,7 @@ mod reconcile;
 mod requests;
 mod sample;
 mod secrets;
+mod serve;
 mod sources;
 mod stack;
 mod symbol_server;

@@ -1,40 +1,7 @@
-//! `derive`: builds derived caches from uploads and from the files of symbol servers.
-//!
-//! The same program also runs as two kinds of child processes: the parser of DIFs, see
-//! [`symdepot::runtime::parser`], and the supervisor of third-party transcoders.
-
-mod events;
-mod handler;
+//! The program of the function.
 
 use std::process::ExitCode;
 
-use symdepot::runtime::{self, App, SourceUse};
-
 fn main() -> ExitCode {
-    let mut arguments = std::env::args_os().skip(1);
-    match arguments.next() {
-        Some(first) if first == runtime::parser::COMMAND => {
-            return runtime::parser::main(arguments);
-        }
-        Some(first) if first == runtime::transcoder::COMMAND => {
-            return runtime::transcoder::main(arguments);
-        }
-        _ => {}
-    }
-    match serve() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-#[tokio::main(flavor = "current_thread")]
-async fn serve() -> Result<(), lambda_runtime::Error> {
-    runtime::sandbox::hide()?;
-    let app = App::from_env(SourceUse::Contents).await?;
-    app.check_sandbox()?;
-    let builder = app.builder(std::env::current_exe()?);
-    runtime::run(|invocation, event| handler::handle(&builder, invocation, event)).await
+    derive::main()
 }

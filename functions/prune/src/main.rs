@@ -1,12 +1,7 @@
-//! `prune`: removes unused data on a schedule.
+//! The program of the function.
 
-mod handler;
+use std::process::ExitCode;
 
-use symdepot::runtime::{self, App, SourceUse};
-
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), lambda_runtime::Error> {
-    runtime::sandbox::hide()?;
-    let pruner = App::from_env(SourceUse::Nothing).await?.pruner();
-    runtime::run(|invocation, event| handler::handle(&pruner, invocation, event)).await
+fn main() -> ExitCode {
+    prune::main()
 }

@@ -35,7 +35,13 @@ pub(crate) struct ServiceArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Symbolicates a crash report: its format is recognised
+    /// Runs the whole service on this machine, until Ctrl-C
+    #[cfg(feature = "serve")]
+    Serve(ServeArguments),
+    /// Symbolicates a first crash, of a sample program, with the service that runs in this folder
+    #[cfg(feature = "serve")]
+    Demo(DemoArguments),
+    /// Symbolicates a crash report or a minidump: its format is recognised
     Symbolicate(SymbolicateArguments),
     /// Sends debug files that the service does not have
     Upload(UploadArguments),
@@ -49,6 +55,8 @@ pub(crate) enum Command {
     Rollout(ListFormat),
     /// Lists the PDBs that clients wanted and the service cannot convert
     Wanted(ListFormat),
+    /// Shows the messages that failed too often, and moves them back to their queues
+    Redrive(RedriveArguments),
     /// Checks the settings, the connection, the clock and the permissions
     Doctor,
     /// Prints the completions for a shell
@@ -63,13 +71,33 @@ pub(crate) enum Command {
     InspectFile(InspectFileArguments),
 }
 
+#[cfg(feature = "serve")]
+#[derive(Debug, Args)]
+pub(crate) struct ServeArguments {
+    /// The port of the service; those of its stores are the three after it; 0 takes any free ports
+    #[arg(long, default_value_t = 3021)]
+    pub(crate) port: u16,
+    /// The folder with all its data, accessible only to this user
+    #[arg(long, default_value = ".data")]
+    pub(crate) data: PathBuf,
+}
+
+#[cfg(feature = "serve")]
+#[derive(Debug, Args)]
+pub(crate) struct DemoArguments {
+    /// The data folder of the service
+    #[arg(long, default_value = ".data")]
+    pub(crate) data: PathBuf,
+}
+
 /// How to print the result of `symbolicate`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For people
     #[default]
     Human,
-    /// The report with names in its frames; everything else byte for byte
+    /// The report with names in its frames; everything else byte for byte. Of files that are not
+    /// text, the same as human, without colours
     Text,
     /// Tables in Markdown
     Markdown,
@@ -79,7 +107,7 @@ pub(crate) enum Format {
 
 #[derive(Debug, Args)]
 pub(crate) struct SymbolicateArguments {
-    /// The report; `-` for standard input
+    /// The report or minidump; `-` for standard input
     pub(crate) file: PathBuf,
     /// How to print the result
     #[arg(long, value_enum, default_value_t)]
@@ -163,6 +191,23 @@ pub(crate) struct ExplainArguments {
     /// A debug id, a code id, or the key of an upload (which contains a slash)
     #[arg(value_name = "ID|KEY")]
     pub(crate) subject: String,
+    #[command(flatten)]
+    pub(crate) format: ListFormat,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RedriveArguments {
+    /// Show the messages, and move none
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// The address of the queue: the output DeadLetters of the stack
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "SYMDEPOT_DEAD_LETTERS",
+        hide_env_values = true
+    )]
+    pub(crate) queue: Option<String>,
     #[command(flatten)]
     pub(crate) format: ListFormat,
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use reqwest::{ClientBuilder, Method, StatusCode, redirect};
 use serde::de::DeserializeOwned;
+use symdepot::api::about::ServiceInfo;
 use symdepot::api::symbolicator::ErrorBody;
 use url::Url;
 
@@ -44,6 +45,27 @@ pub(crate) struct Client {
     signer: Option<Signer>,
 }
 
+/// What a request sends.
+#[derive(Debug)]
+pub(crate) struct Body {
+    /// The headers that describe it. They are signed with the request.
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Body {
+    pub(crate) fn json(bytes: Vec<u8>) -> Self {
+        Self::of_type("application/json".to_owned(), bytes)
+    }
+
+    pub(crate) fn of_type(content_type: String, bytes: Vec<u8>) -> Self {
+        Self {
+            headers: vec![("content-type", content_type)],
+            bytes,
+        }
+    }
+}
+
 /// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -56,13 +78,36 @@ pub(crate) struct Answer {
 impl Client {
     /// Returns a client; fails if requests have to be signed and there are no credentials.
     pub(crate) async fn new(settings: &Settings) -> Result<Self, CliError> {
-        let url = settings.url.clone();
-        let http = http_client(|builder| builder.timeout(REQUEST_TIMEOUT))?;
+        Self::at(settings.url.clone()).await
+    }
+
+    /// Returns a client of the service at this address.
+    pub(crate) async fn at(url: Url) -> Result<Self, CliError> {
         let signer = Signer::of(&url).await?;
+        Self::with(url, signer)
+    }
+
+    /// Returns a client whose requests are signed.
+    #[cfg(feature = "serve")]
+    pub(crate) fn signed(url: Url, signer: Signer) -> Result<Self, CliError> {
+        Self::with(url, Some(signer))
+    }
+
+    fn with(url: Url, signer: Option<Signer>) -> Result<Self, CliError> {
+        let http = http_client(|builder| builder.timeout(REQUEST_TIMEOUT))?;
         Ok(Self { http, url, signer })
     }
 
-    fn shown(&self) -> String {
+    /// Returns what the service is; `None` if it does not say so, as Symbolicator does not.
+    pub(crate) async fn about(&self) -> Result<Option<ServiceInfo>, CliError> {
+        match self.json(Method::GET, "/about", &[], Vec::new()).await {
+            Err(CliError::Unsupported { .. }) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// Returns the address of the service, for people.
+    pub(crate) fn shown(&self) -> String {
         self.url.as_str().trim_end_matches('/').to_owned()
     }
 
@@ -85,7 +130,34 @@ impl Client {
         query: &[(&str, &str)],
         body: Vec<u8>,
     ) -> Result<Answer, CliError> {
-        let url = self.address(path, query);
+        self.send_body(method, path, query, Body::json(body)).await
+    }
+
+    async fn send_body(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, &str)],
+        body: Body,
+    ) -> Result<Answer, CliError> {
+        self.send_to(method, self.address(path, query), body).await
+    }
+
+    /// Posts a body to the root of the host, whatever the path of the address is, and returns the
+    /// response, whatever its status is.
+    pub(crate) async fn post_to_root(&self, body: Body) -> Result<Answer, CliError> {
+        let mut url = self.url.clone();
+        url.set_path("/");
+        self.send_to(Method::POST, url, body).await
+    }
+
+    /// Puts a body to the address itself, and returns the response, whatever its status is.
+    #[cfg(feature = "serve")]
+    pub(crate) async fn put(&self, body: Body) -> Result<Answer, CliError> {
+        self.send_to(Method::PUT, self.url.clone(), body).await
+    }
+
+    async fn send_to(&self, method: Method, url: Url, body: Body) -> Result<Answer, CliError> {
         let failed = |error: &reqwest::Error| {
             let (url, cause) = (self.shown(), chain(error));
             match error.is_connect() {
@@ -104,10 +176,11 @@ impl Client {
                 request = request.header(name, value);
             }
         }
-        if !body.is_empty() {
-            request = request
-                .header("content-type", "application/json")
-                .body(body);
+        if !body.bytes.is_empty() {
+            for (name, value) in &body.headers {
+                request = request.header(*name, value);
+            }
+            request = request.body(body.bytes);
         }
         let mut response = request.send().await.map_err(|error| failed(&error))?;
         let status = response.status();
@@ -142,8 +215,23 @@ impl Client {
         body: Vec<u8>,
     ) -> Result<T, CliError> {
         let answer = self.send(method, path, query, body).await?;
+        self.parsed(path, &answer)
+    }
+
+    /// Posts a body and returns the JSON of a successful response.
+    pub(crate) async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+        body: Body,
+    ) -> Result<T, CliError> {
+        let answer = self.send_body(Method::POST, path, query, body).await?;
+        self.parsed(path, &answer)
+    }
+
+    fn parsed<T: DeserializeOwned>(&self, path: &str, answer: &Answer) -> Result<T, CliError> {
         if !answer.status.is_success() {
-            return Err(self.refused(path, &answer));
+            return Err(self.refused(path, answer));
         }
         serde_json::from_slice(&answer.body).map_err(|error| CliError::Answer {
             url: self.shown(),

@@ -1,26 +1,34 @@
 //! Credentials for signing requests, and the signature (AWS Signature Version 4).
 //!
-//! Only addresses of API Gateway need one. The credentials come from the environment, or from the
+//! Only addresses of API Gateway and of SQS need one. The credentials come from the environment, or from the
 //! AWS command line, which knows profiles, single sign-on and roles.
 
 use std::time::SystemTime;
 
 use aws_credential_types::Credentials;
+#[cfg(feature = "serve")]
+use aws_sigv4::http_request::{PayloadChecksumKind, PercentEncodingMode, UriPathNormalizationMode};
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
 use aws_sigv4::sign::v4;
 use serde::Deserialize;
 use url::Url;
 
+use crate::client::Body;
 use crate::error::{CliError, chain};
 
-/// The service that requests to API Gateway are signed for.
-const SERVICE: &str = "execute-api";
+/// The services that requests are signed for.
+const API_GATEWAY: &str = "execute-api";
+const SQS: &str = "sqs";
+#[cfg(feature = "serve")]
+const S3: &str = "s3";
 
 /// Signs requests to one host.
 #[derive(Debug)]
 pub(crate) struct Signer {
     credentials: Credentials,
+    service: &'static str,
     region: String,
+    settings: SigningSettings,
 }
 
 /// What `aws configure export-credentials --format process` prints.
@@ -32,22 +40,25 @@ struct Exported {
     session_token: Option<String>,
 }
 
-/// Returns the region of an address of API Gateway; `None` for other addresses.
-pub(crate) fn region_of(url: &Url) -> Option<&str> {
-    let mut labels = url.host_str()?.split('.').skip(1);
-    let (service, region) = (labels.next()?, labels.next()?);
-    let rest: Vec<&str> = labels.collect();
-    let is_aws = matches!(
-        rest.as_slice(),
-        ["amazonaws", "com"] | ["amazonaws", "com", "cn"]
-    );
-    (service == SERVICE && is_aws).then_some(region)
+/// Returns the service and the region that requests to an address are signed for; `None` if they are
+/// not signed.
+pub(crate) fn signed_for(url: &Url) -> Option<(&'static str, &str)> {
+    let host = url.host_str()?;
+    let domain = host
+        .strip_suffix(".amazonaws.com")
+        .or_else(|| host.strip_suffix(".amazonaws.com.cn"))?;
+    let labels: Vec<&str> = domain.split('.').collect();
+    match labels.as_slice() {
+        [_, "execute-api", region] => Some((API_GATEWAY, region)),
+        ["sqs", region] => Some((SQS, region)),
+        _ => None,
+    }
 }
 
 impl Signer {
     /// Returns a signer for an address; `None` if requests to it are not signed.
     pub(crate) async fn of(url: &Url) -> Result<Option<Self>, CliError> {
-        let Some(region) = region_of(url) else {
+        let Some((service, region)) = signed_for(url) else {
             return Ok(None);
         };
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -64,8 +75,26 @@ impl Signer {
         };
         Ok(Some(Self {
             credentials,
+            service,
             region: region.to_owned(),
+            settings: SigningSettings::default(),
         }))
+    }
+
+    /// Returns a signer for S3, whose signatures differ from those of other services: they have the
+    /// checksum of the body, and the path as it is.
+    #[cfg(feature = "serve")]
+    pub(crate) fn of_s3(id: &str, secret: &str, region: &str) -> Self {
+        let mut settings = SigningSettings::default();
+        settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
+        settings.percent_encoding_mode = PercentEncodingMode::Single;
+        settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
+        Self {
+            credentials: Credentials::new(id, secret, None, None, "stack"),
+            service: S3,
+            region: region.to_owned(),
+            settings,
+        }
     }
 
     /// Returns the headers that sign a request. `now` is the time of the signature.
@@ -73,21 +102,24 @@ impl Signer {
         &self,
         method: &str,
         url: &Url,
-        body: &[u8],
+        body: &Body,
         now: SystemTime,
     ) -> Result<Vec<(String, String)>, String> {
         let identity = self.credentials.clone().into();
         let parameters = v4::SigningParams::builder()
             .identity(&identity)
             .region(&self.region)
-            .name(SERVICE)
+            .name(self.service)
             .time(now)
-            .settings(SigningSettings::default())
+            .settings(self.settings.clone())
             .build()
             .map_err(|error| chain(&error))?
             .into();
-        let body = SignableBody::Bytes(body);
-        let signed = SignableRequest::new(method, url.as_str(), std::iter::empty(), body)
+        let headers = body.headers.iter();
+        let headers = headers.map(|(name, value)| (*name, value.as_str()));
+        let headers = headers.filter(|_| !body.bytes.is_empty());
+        let body = SignableBody::Bytes(&body.bytes);
+        let signed = SignableRequest::new(method, url.as_str(), headers, body)
             .and_then(|request| sign(request, &parameters))
             .map_err(|error| chain(&error))?;
         let (instructions, _) = signed.into_parts();
@@ -144,24 +176,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_addresses_of_api_gateway_are_signed() {
-        let region = |url: &str| region_of(&url.parse().unwrap()).map(str::to_owned);
-        let expected = Some("eu-west-1".to_owned());
-        assert_eq!(
-            region("https://a1b2.execute-api.eu-west-1.amazonaws.com/prod"),
-            expected
-        );
-        assert_eq!(
-            region("https://a1b2.execute-api.cn-north-1.amazonaws.com.cn"),
-            Some("cn-north-1".to_owned())
-        );
+    fn only_addresses_of_api_gateway_and_sqs_are_signed() {
+        let of = |url: &str| {
+            let url: Url = url.parse().unwrap();
+            signed_for(&url).map(|(service, region)| format!("{service} {region}"))
+        };
+        for (url, expected) in [
+            (
+                "https://a1b2.execute-api.eu-west-1.amazonaws.com/prod",
+                "execute-api eu-west-1",
+            ),
+            (
+                "https://a1b2.execute-api.cn-north-1.amazonaws.com.cn",
+                "execute-api cn-north-1",
+            ),
+            (
+                "https://sqs.eu-west-1.amazonaws.com/123456789012/dead",
+                "sqs eu-west-1",
+            ),
+        ] {
+            assert_eq!(of(url).as_deref(), Some(expected), "{url}");
+        }
         for other in [
             "http://127.0.0.1:3021",
             "https://symbols.example.com",
             "https://a1b2.execute-api.eu-west-1.amazonaws.com.evil.example",
             "https://execute-api.eu-west-1.amazonaws.com",
+            "https://sqs.eu-west-1.example.com",
         ] {
-            assert_eq!(region(other), None, "{other}");
+            assert_eq!(of(other), None, "{other}");
         }
     }
 
@@ -169,12 +212,18 @@ mod tests {
     fn a_signature_has_the_time_the_scope_and_the_session() {
         let signer = Signer {
             credentials: Credentials::new("AKID", "secret", Some("token".to_owned()), None, "test"),
+            service: API_GATEWAY,
             region: "eu-west-1".to_owned(),
+            settings: SigningSettings::default(),
         };
         let url = "https://a1b2.execute-api.eu-west-1.amazonaws.com/symbolicate?scope=acme";
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let body = Body {
+            headers: vec![("x-amz-target", "Service.Operation".to_owned())],
+            bytes: b"{}".to_vec(),
+        };
         let headers = signer
-            .headers("POST", &url.parse().unwrap(), b"{}", now)
+            .headers("POST", &url.parse().unwrap(), &body, now)
             .unwrap();
         let header = |name: &str| {
             let found = headers.iter().find(|(of, _)| of.eq_ignore_ascii_case(name));
@@ -185,5 +234,6 @@ mod tests {
         let authorization = header("authorization");
         let scope = "Credential=AKID/20231114/eu-west-1/execute-api/aws4_request";
         assert!(authorization.contains(scope), "{authorization}");
+        assert!(authorization.contains("x-amz-target"), "{authorization}");
     }
 }

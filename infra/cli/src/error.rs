@@ -27,12 +27,16 @@ pub(crate) enum CliError {
     },
     #[error("{path}: {error}", path = shown(path))]
     Report { path: PathBuf, error: ReportError },
+    #[error("{path}: {cause}", path = shown(path))]
+    Unreadable { path: PathBuf, cause: String },
     #[error("{path} is {what}, which this command does not read: {instead}", path = shown(path))]
     OtherReport {
         path: PathBuf,
         what: &'static str,
         instead: &'static str,
     },
+    #[error("{0}")]
+    Serve(String),
     #[error("{0}")]
     Settings(String),
     #[error("{0}")]
@@ -43,6 +47,21 @@ pub(crate) enum CliError {
     Connection { url: String, cause: String },
     #[error("{url} refused the request (403): {cause}")]
     Forbidden { url: String, cause: String },
+    #[error("{url} does not read {what}: it is symdepot {version}, and newer versions do")]
+    OlderService {
+        url: String,
+        version: String,
+        what: &'static str,
+    },
+    #[error("{path}: the request with it has {bytes} bytes, compressed, and {url} accepts {limit}", path = shown(path))]
+    TooLargeToSend {
+        path: PathBuf,
+        bytes: usize,
+        url: String,
+        limit: usize,
+    },
+    #[error("{url} cannot symbolicate it: {cause}")]
+    Failed { url: String, cause: String },
     #[error("{url} does not support {path}: it is another service, or an older version")]
     Unsupported { url: String, path: String },
     #[error("{url} answered {status}: {cause}")]

@@ -2,11 +2,13 @@
 //!
 //! Data goes to standard output, everything else to standard error. The exit codes are those of
 //! [`Exit`]. The program is a client: of the crate, it uses the vocabulary, the wire formats and the
-//! parsers of debug files, and nothing of the service.
+//! parsers of debug files, and nothing of the service. With the feature `serve`, it also contains the
+//! local stack and the functions, which it runs as processes of their own.
 
 mod arguments;
 mod check;
 mod client;
+mod crash_file;
 mod credentials;
 mod doctor;
 mod error;
@@ -17,17 +19,21 @@ mod generate;
 mod given;
 mod inspection;
 mod lists;
+mod redrive;
+#[cfg(feature = "serve")]
+mod serve;
 mod settings;
 mod symbolicate;
 mod upload;
 mod view;
+mod waiting;
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::arguments::{Arguments, Command};
+use crate::arguments::{Arguments, Command, ServiceArguments};
 use crate::client::Client;
 use crate::error::CliError;
 use crate::settings::Settings;
@@ -73,6 +79,10 @@ impl Output {
 
 /// Runs the program with the arguments of the process.
 pub fn main() -> ExitCode {
+    #[cfg(feature = "serve")]
+    if let Some(role) = serve::roles::Role::of_process() {
+        return role.run();
+    }
     let arguments = Arguments::parse();
     let exit = match run(arguments) {
         Ok(output) => match write(&output) {
@@ -106,28 +116,39 @@ fn run(arguments: Arguments) -> Result<Output, CliError> {
         Command::Check(check) => return check::run(&check),
         Command::InspectFile(inspect) => return inspection::run(&inspect.file),
         Command::Find(find) => return find::run(&find),
+        #[cfg(feature = "serve")]
+        Command::Serve(serve) => return serve::run(&serve),
         Command::Completions { shell } => return Ok(generate::completions(shell)),
         Command::Man => return generate::man(),
         _ => {}
     }
-    let settings = Settings::of_process(&service)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(CliError::Runtime)?;
-    runtime.block_on(async {
-        match command {
-            Command::Symbolicate(command) => symbolicate::run(&settings, &command).await,
-            Command::Upload(command) => upload::run(&settings, &command).await,
-            Command::Explain(command) => explain::run(&settings, &command).await,
-            Command::Rollout(format) => {
-                lists::rollout(&Client::new(&settings).await?, format).await
-            }
-            Command::Wanted(format) => {
-                lists::wanted(&Client::new(&settings).await?, &settings, format).await
-            }
-            Command::Doctor => doctor::run(&settings).await,
-            _ => Ok(Output::done("")),
+    runtime.block_on(ask(&service, command))
+}
+
+/// Runs a command that asks a service.
+async fn ask(service: &ServiceArguments, command: Command) -> Result<Output, CliError> {
+    if let Command::Redrive(command) = &command {
+        let queue = settings::dead_letters_of_process(service, command.queue.as_deref())?;
+        return redrive::run(queue, command).await;
+    }
+    #[cfg(feature = "serve")]
+    if let Command::Demo(command) = &command {
+        return serve::demo(command).await;
+    }
+    let settings = Settings::of_process(service)?;
+    match command {
+        Command::Symbolicate(command) => symbolicate::run(&settings, &command).await,
+        Command::Upload(command) => upload::run(&settings, &command).await,
+        Command::Explain(command) => explain::run(&settings, &command).await,
+        Command::Rollout(format) => lists::rollout(&Client::new(&settings).await?, format).await,
+        Command::Wanted(format) => {
+            lists::wanted(&Client::new(&settings).await?, &settings, format).await
         }
-    })
+        Command::Doctor => doctor::run(&settings).await,
+        _ => Ok(Output::done("")),
+    }
 }

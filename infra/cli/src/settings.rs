@@ -11,7 +11,7 @@ use url::Url;
 use crate::arguments::ServiceArguments;
 use crate::error::CliError;
 
-/// Where a stack that was started with `make run` writes its addresses.
+/// Where a stack that was started with `symdepot serve` or `make run` writes its addresses.
 const STACK_FILE: &str = ".data/stack.json";
 
 /// The settings of a command.
@@ -31,6 +31,7 @@ pub(crate) struct Settings {
 struct Config {
     url: Option<String>,
     scope: Option<String>,
+    dead_letters: Option<String>,
     #[serde(default)]
     profile: BTreeMap<String, Profile>,
 }
@@ -40,22 +41,28 @@ struct Config {
 struct Profile {
     url: Option<String>,
     scope: Option<String>,
+    dead_letters: Option<String>,
 }
 
 /// The part of the address file that this program needs.
 #[derive(Deserialize)]
 struct Stack {
     gateway: String,
+    #[serde(default)]
+    queues: BTreeMap<String, String>,
 }
+
+/// The name of the queue with the dead letters in the template.
+const DEAD_LETTERS: &str = "DeadLetters";
 
 impl Settings {
     /// Returns the settings, with the folders of this process.
     pub(crate) fn of_process(service: &ServiceArguments) -> Result<Self, CliError> {
-        let config = config_path(
-            std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from),
-            std::env::var_os("HOME").map(PathBuf::from),
-        );
-        Self::of(service, config.as_deref(), Path::new(STACK_FILE))
+        Self::of(
+            service,
+            config_of_process().as_deref(),
+            Path::new(STACK_FILE),
+        )
     }
 
     /// Returns the settings: the arguments precede `config.toml`, which precedes the address file.
@@ -64,48 +71,23 @@ impl Settings {
         config_path: Option<&Path>,
         stack_file: &Path,
     ) -> Result<Self, CliError> {
-        let config = config_path
-            .map(read_config)
-            .transpose()?
-            .unwrap_or_default();
-        let profile = match &service.profile {
-            Some(name) => config.profile.get(name).ok_or_else(|| {
-                let place = config_path.map(|it| it.display().to_string());
-                let place = place.unwrap_or_else(|| "config.toml".to_owned());
-                CliError::Settings(format!(
-                    "no profile {name:?}: {place} has no [profile.{name}]"
-                ))
-            })?,
-            None => &Profile {
-                url: config.url.clone(),
-                scope: config.scope.clone(),
-            },
-        };
+        let profile = profile(service, config_path)?;
         let scope = service.scope.as_ref().or(profile.scope.as_ref());
         let scope = scope.map(|scope| scope.parse::<Scope>()).transpose();
         let scope = scope.map_err(|error| CliError::Settings(format!("the scope: {error}")))?;
         let (url, from) = if let Some(url) = &service.url {
             (url.clone(), "--url or SYMDEPOT_URL".to_owned())
         } else if let Some(url) = &profile.url {
-            let place = config_path.map(|it| it.display().to_string());
-            (url.clone(), place.unwrap_or_default())
+            (url.clone(), place_of(config_path))
         } else if let Some(stack) = read_stack(stack_file)? {
             (stack.gateway, stack_file.display().to_string())
         } else {
-            let config =
-                config_path.map_or("config.toml".to_owned(), |it| it.display().to_string());
+            let config = place_of(config_path);
             return Err(CliError::Settings(format!(
-                "no service to ask: use --url, set SYMDEPOT_URL, write `url = \"…\"` to {config}, or start a stack in this folder with `make run`"
+                "no service to ask: use --url, set SYMDEPOT_URL, write `url = \"…\"` to {config}, or start a stack in this folder with `symdepot serve`"
             )));
         };
-        let invalid =
-            |reason: String| CliError::Settings(format!("the address {url:?} ({from}): {reason}"));
-        let expected = "expected http://… or https://…";
-        let parsed = url.parse::<Url>();
-        let parsed = parsed.map_err(|error| invalid(format!("{error}; {expected}")))?;
-        if !matches!(parsed.scheme(), "http" | "https") || parsed.host_str().is_none() {
-            return Err(invalid(expected.to_owned()));
-        }
+        let parsed = parsed(&url, &from)?;
         Ok(Self {
             url: parsed,
             from,
@@ -113,10 +95,107 @@ impl Settings {
         })
     }
 
+    /// Returns the settings for a service at this address, without a scope.
+    pub(crate) fn at(url: &str) -> Result<Self, CliError> {
+        let from = "the address file".to_owned();
+        Ok(Self {
+            url: parsed(url, &from)?,
+            from,
+            scope: None,
+        })
+    }
+
     /// Returns the address without a slash at its end.
     pub(crate) fn address(&self) -> &str {
         self.url.as_str().trim_end_matches('/')
     }
+}
+
+/// Returns the address of the queue with the dead letters, which has the same order of places as that
+/// of the service. `queue` is the argument.
+pub(crate) fn dead_letters_of_process(
+    service: &ServiceArguments,
+    queue: Option<&str>,
+) -> Result<Url, CliError> {
+    let config = config_of_process();
+    dead_letters(service, queue, config.as_deref(), Path::new(STACK_FILE))
+}
+
+fn dead_letters(
+    service: &ServiceArguments,
+    queue: Option<&str>,
+    config_path: Option<&Path>,
+    stack_file: &Path,
+) -> Result<Url, CliError> {
+    let profile = profile(service, config_path)?;
+    let of_stack = |stack: Stack| stack.queues.get(DEAD_LETTERS).cloned();
+    let (url, from) = if let Some(queue) = queue {
+        (
+            queue.to_owned(),
+            "--queue or SYMDEPOT_DEAD_LETTERS".to_owned(),
+        )
+    } else if let Some(queue) = profile.dead_letters {
+        (queue, place_of(config_path))
+    } else if let Some(queue) = read_stack(stack_file)?.and_then(of_stack) {
+        (queue, stack_file.display().to_string())
+    } else {
+        let config = place_of(config_path);
+        return Err(CliError::Settings(format!(
+            "no queue of dead letters: use --queue, set SYMDEPOT_DEAD_LETTERS, or write `dead_letters = \"…\"` to {config}; it is the output {DEAD_LETTERS} of the stack"
+        )));
+    };
+    parsed(&url, &from)
+}
+
+/// Returns the profile that the arguments name, or what the configuration has outside of profiles.
+fn profile(service: &ServiceArguments, config_path: Option<&Path>) -> Result<Profile, CliError> {
+    let config = config_path
+        .map(read_config)
+        .transpose()?
+        .unwrap_or_default();
+    let Config {
+        url,
+        scope,
+        dead_letters,
+        profile: mut profiles,
+    } = config;
+    match &service.profile {
+        None => Ok(Profile {
+            url,
+            scope,
+            dead_letters,
+        }),
+        Some(name) => profiles.remove(name).ok_or_else(|| {
+            let place = place_of(config_path);
+            CliError::Settings(format!(
+                "no profile {name:?}: {place} has no [profile.{name}]"
+            ))
+        }),
+    }
+}
+
+/// Returns the path of the configuration, for people.
+fn place_of(config_path: Option<&Path>) -> String {
+    config_path.map_or_else(|| "config.toml".to_owned(), |it| it.display().to_string())
+}
+
+fn parsed(url: &str, from: &str) -> Result<Url, CliError> {
+    let invalid =
+        |reason: String| CliError::Settings(format!("the address {url:?} ({from}): {reason}"));
+    let expected = "expected http://… or https://…";
+    let parsed = url.parse::<Url>();
+    let parsed = parsed.map_err(|error| invalid(format!("{error}; {expected}")))?;
+    match matches!(parsed.scheme(), "http" | "https") && parsed.host_str().is_some() {
+        true => Ok(parsed),
+        false => Err(invalid(expected.to_owned())),
+    }
+}
+
+fn config_of_process() -> Option<PathBuf> {
+    config_path(
+        std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from),
+        std::env::var_os("HOME").map(PathBuf::from),
+    )
 }
 
 /// Returns the path of the configuration: in `XDG_CONFIG_HOME`, or else in `~/.config`.
@@ -209,6 +288,34 @@ mod tests {
         assert_eq!(
             of(&arguments(Some("http://c"), Some("other"), None)).unwrap(),
             ("http://c".to_owned(), Some("other".to_owned()))
+        );
+    }
+
+    #[test]
+    fn the_dead_letters_are_in_the_same_places() {
+        let folder = tempfile::tempdir().unwrap();
+        let (config, stack) = (
+            folder.path().join("config.toml"),
+            folder.path().join("stack.json"),
+        );
+        let of = |profile: Option<&str>, queue: Option<&str>| {
+            let arguments = arguments(None, None, profile);
+            let queue = dead_letters(&arguments, queue, Some(&config), &stack);
+            queue.map(|url| url.to_string())
+        };
+        let error = of(None, None).unwrap_err().to_string();
+        assert!(error.contains("SYMDEPOT_DEAD_LETTERS"), "{error}");
+        std::fs::write(
+            &stack,
+            r#"{"gateway": "http://127.0.0.1:1", "queues": {"DeadLetters": "http://127.0.0.1:4/0/DeadLetters"}}"#,
+        )
+        .unwrap();
+        assert_eq!(of(None, None).unwrap(), "http://127.0.0.1:4/0/DeadLetters");
+        std::fs::write(&config, "[profile.prod]\ndead_letters = 'https://q/1/dead'").unwrap();
+        assert_eq!(of(Some("prod"), None).unwrap(), "https://q/1/dead");
+        assert_eq!(
+            of(Some("prod"), Some("https://r/d")).unwrap(),
+            "https://r/d"
         );
     }
 

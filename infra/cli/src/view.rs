@@ -57,8 +57,7 @@ impl<'a> View<'a> {
         let frames = self.report.stacks.iter().flat_map(|stack| &stack.frames);
         let pairs = frames.zip(self.names.iter().flatten());
         let is_nameless = |(frame, names): &(&ReportFrame, &Vec<FrameName>)| {
-            let has_name_and_line = frame.function.is_some() && frame.place.is_none();
-            names.is_empty() && !has_name_and_line
+            names.is_empty() && !self.report.is_named(frame)
         };
         pairs.filter(is_nameless).count()
     }
@@ -89,6 +88,25 @@ impl<'a> View<'a> {
             counted(modules, "module"),
             self.modules_without_names(),
         )
+    }
+
+    /// Returns the heading of a stack trace: the number and the name of its thread.
+    fn thread(&self, stack: usize) -> Option<String> {
+        let id = self.report.stacks.get(stack)?.thread_id;
+        let completed = self.completed.stacktraces.get(stack);
+        let name = completed.and_then(|stack| stack.thread_name.as_deref());
+        let name = name.filter(|name| !name.is_empty());
+        let mut heading = match (id, name) {
+            (Some(id), Some(name)) => format!("thread {id} ({name})"),
+            (Some(id), None) => format!("thread {id}"),
+            (None, Some(name)) => name.to_owned(),
+            (None, None) => return None,
+        };
+        let crashed = completed.is_some_and(|stack| stack.is_requesting == Some(true));
+        if crashed && self.completed.crashed == Some(true) {
+            heading.push_str(" crashed");
+        }
+        Some(heading)
     }
 
     /// Returns the status of a frame in the response; `None` if the response does not have it.
@@ -124,10 +142,13 @@ impl<'a> View<'a> {
     /// Returns the text for people, with colours.
     pub(crate) fn human(&self) -> String {
         let mut text = format!("{BOLD}{}{BOLD:#}\n", self.heading());
+        for fact in facts(self.completed) {
+            let _ = writeln!(text, "{}", visible(&fact));
+        }
         for (number, stack) in self.report.stacks.iter().enumerate() {
             text.push('\n');
-            if let Some(thread) = stack.thread_id {
-                let _ = writeln!(text, "thread {thread}");
+            if let Some(thread) = self.thread(number) {
+                let _ = writeln!(text, "{}", visible(&thread));
             }
             for (index, frame) in stack.frames.iter().enumerate() {
                 self.human_frame(&mut text, (number, index), frame);
@@ -192,9 +213,12 @@ impl<'a> View<'a> {
     /// Returns tables in Markdown.
     pub(crate) fn markdown(&self) -> String {
         let mut text = format!("**{}**\n", self.heading());
+        for fact in facts(self.completed) {
+            let _ = write!(text, "\n{}\n", cell(&fact));
+        }
         for (number, stack) in self.report.stacks.iter().enumerate() {
-            if let Some(thread) = stack.thread_id {
-                let _ = write!(text, "\nthread {thread}\n");
+            if let Some(thread) = self.thread(number) {
+                let _ = write!(text, "\n{}\n", cell(&thread));
             }
             text.push_str("\n| # | Address | Function | Source |\n|---|---|---|---|\n");
             for (index, frame) in stack.frames.iter().enumerate() {
@@ -211,8 +235,11 @@ impl<'a> View<'a> {
                 }
             }
         }
-        text.push_str("\n| Module | Status | Detail |\n|---|---|---|\n");
-        for module in self.used_modules() {
+        let mut modules = self.used_modules().peekable();
+        if modules.peek().is_some() {
+            text.push_str("\n| Module | Status | Detail |\n|---|---|---|\n");
+        }
+        for module in modules {
             let name = cell(module.module.code_file.as_deref().unwrap_or("?"));
             let detail = cell(module.debug_detail.as_deref().unwrap_or_default());
             let _ = writeln!(text, "| {name} | {} | {detail} |", status_of(module));
@@ -235,7 +262,13 @@ impl<'a> View<'a> {
                 let frames: Vec<Value> = frames
                     .map(|(index, frame)| self.json_frame(number, index, frame))
                     .collect();
-                json!({"thread_id": stack.thread_id, "frames": frames})
+                let completed = self.completed.stacktraces.get(number);
+                json!({
+                    "thread_id": stack.thread_id,
+                    "thread_name": completed.and_then(|stack| stack.thread_name.as_ref()),
+                    "is_requesting": completed.and_then(|stack| stack.is_requesting),
+                    "frames": frames,
+                })
             });
         let modules = self.completed.modules.iter().map(|module| {
             json!({
@@ -247,6 +280,10 @@ impl<'a> View<'a> {
         json(&json!({
             "schema": SCHEMA,
             "format": self.report.format.name(),
+            "crash_reason": self.completed.crash_reason,
+            "crash_details": self.completed.crash_details,
+            "system_info": self.completed.system_info,
+            "timestamp": self.completed.timestamp,
             "frames": self.frames(),
             "frames_without_names": self.nameless(),
             "stacktraces": stacks.collect::<Vec<_>>(),
@@ -270,6 +307,30 @@ impl<'a> View<'a> {
             "names": names.collect::<Vec<_>>(),
         })
     }
+}
+
+/// Returns what a crash file says about the crash, line by line.
+fn facts(completed: &Completed) -> Vec<String> {
+    let reasons = [
+        &completed.crash_reason,
+        &completed.crash_details,
+        &completed.assertion,
+    ];
+    let lines = reasons.into_iter().flatten().flat_map(|text| text.lines());
+    let mut facts: Vec<String> = lines.map(str::to_owned).collect();
+    if let Some(system) = &completed.system_info {
+        let parts = [
+            &system.os_name,
+            &system.os_version,
+            &system.os_build,
+            &system.cpu_arch,
+            &system.device_model,
+        ];
+        let known = parts.into_iter().filter(|part| !part.is_empty());
+        facts.push(known.map(String::as_str).collect::<Vec<_>>().join(" "));
+    }
+    facts.retain(|fact| !fact.trim().is_empty());
+    facts
 }
 
 /// Returns the status of each frame of a report.

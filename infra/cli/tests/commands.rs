@@ -11,9 +11,10 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::json;
 use service::Service;
 
 /// What a command printed, and how it ended.
@@ -58,6 +59,45 @@ fn fixture(name: &str) -> String {
     path.canonicalize().unwrap().display().to_string()
 }
 
+/// A service of a version that reads no crash files.
+fn older_service() -> Service {
+    let about = || async {
+        let mut about = symdepot::api::about::ServiceInfo::of(1);
+        about.version = "0.0.1".to_owned();
+        about.features.clear();
+        Json(json!(about))
+    };
+    Service::with(Router::new().route("/about", get(about)))
+}
+
+/// Returns bytes that cannot be compressed: a linear congruential sequence (Knuth, MMIX).
+fn noise(length: usize) -> Vec<u8> {
+    let mut state = 1_u64;
+    let bytes = std::iter::repeat_with(|| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        state.to_be_bytes()[0]
+    });
+    bytes.take(length).collect()
+}
+
+/// A report of macOS 11, in which one function has no name.
+const APPLE: &str = "\
+Process:               Ledger [812]
+OS Version:            macOS 11.6.1 (20G224)
+Crashed Thread:        0
+
+Exception Type:        EXC_CRASH (SIGABRT)
+
+Thread 0 Crashed:
+0   libsystem_kernel.dylib        \t0x0000000191000010 mach_msg_trap + 8
+1   Ledger                        \t0x0000000100003f00 0x100000000 + 16128
+
+Binary Images:
+       0x100000000 -        0x100007fff +Ledger (3.2 - 77) <8A1F4E8C-52F0-3D0B-9C6A-0B4E29D1C1AA> /Applications/Ledger
+";
+
 /// A report with two frames in one module.
 const REPORT: &str = "before\n    #0 0x5555000027ca  (/srv/app+0x27ca) (BuildId: 60a0285889bf05c4)\n    #1 0x5555000027d8  (/srv/app+0x27d8) (BuildId: 60a0285889bf05c4)\nafter\n";
 
@@ -72,12 +112,15 @@ fn incomplete() -> String {
 #[test]
 fn the_help_of_every_command_is_known() {
     let commands = [
+        "serve",
+        "demo",
         "symbolicate",
         "check",
         "find",
         "explain",
         "rollout",
         "wanted",
+        "redrive",
         "doctor",
         "completions",
         "man",
@@ -155,12 +198,16 @@ fn a_report_is_printed_in_every_format() {
 #[test]
 fn every_exit_code_has_its_reason() {
     let service = Service::new();
-    let url = service.url();
+    let (older, other) = (older_service(), Service::with(Router::new()));
+    let (url, older_url, other_url) = (service.url(), older.url(), other.url());
     let report = REPORT.as_bytes();
     let mut table = String::new();
     let mut ended = |what: &str, input: &[u8], arguments: &[&str]| {
         let ended = run_with(input, arguments);
-        let said = ended.err.replace(&url, "URL");
+        let mut said = ended.err;
+        for url in [&url, &older_url, &other_url] {
+            said = said.replace(url, "URL");
+        }
         table.push_str(&format!("{what}: {}\n{said}\n", ended.code));
     };
     ended(
@@ -175,6 +222,42 @@ fn every_exit_code_has_its_reason() {
     );
     ended("no report", b"hello", &["symbolicate", "-", "--url", &url]);
     ended("a minidump", b"MDMP", &["symbolicate", "-", "--url", &url]);
+    ended(
+        "a minidump, pending, then complete",
+        b"MDMP",
+        &["symbolicate", "-", "--url", &url, "--scope", "soon"],
+    );
+    ended(
+        "a minidump that the service cannot read",
+        b"MDMP",
+        &["symbolicate", "-", "--url", &url, "--scope", "broken"],
+    );
+    ended(
+        "a minidump, and an older service",
+        b"MDMP",
+        &["symbolicate", "-", "--url", &older_url],
+    );
+    ended(
+        "an Apple report, and an older service",
+        APPLE.as_bytes(),
+        &["symbolicate", "-", "--url", &older_url],
+    );
+    ended(
+        "a minidump, and another service",
+        b"MDMP",
+        &["symbolicate", "-", "--url", &other_url],
+    );
+    let noise: Vec<u8> = [b"MDMP".to_vec(), noise(7 << 20)].concat();
+    ended(
+        "a minidump that is too large",
+        &noise,
+        &["symbolicate", "-", "--url", &url],
+    );
+    ended(
+        "an Apple report without threads",
+        b"Binary Images:\n",
+        &["symbolicate", "-", "--url", &url],
+    );
     ended(
         "a request that is wrong",
         b"{\"stacktraces\": 1}",
@@ -221,6 +304,46 @@ fn every_exit_code_has_its_reason() {
         &["symbolicate", "-", "--module", "app"],
     );
     insta::assert_snapshot!("exit_codes", table);
+}
+
+#[test]
+fn a_minidump_is_printed_in_every_format() {
+    let service = Service::new();
+    let mut printed = String::new();
+    for format in ["human", "text", "markdown", "json"] {
+        let arguments = [
+            "symbolicate",
+            "-",
+            "--format",
+            format,
+            "--url",
+            &service.url(),
+        ];
+        let ended = run_with(b"MDMP", &arguments);
+        assert_eq!((ended.code, ended.err.as_str()), (3, ""), "{format}");
+        printed.push_str(&format!("--- {format}\n{}\n", ended.out));
+    }
+    insta::assert_snapshot!("minidump", printed);
+}
+
+#[test]
+fn an_apple_report_is_printed_with_the_addresses_and_names_that_it_has() {
+    let service = Service::new();
+    let mut printed = String::new();
+    for format in ["human", "text", "markdown", "json"] {
+        let arguments = [
+            "symbolicate",
+            "-",
+            "--format",
+            format,
+            "--url",
+            &service.url(),
+        ];
+        let ended = run_with(APPLE.as_bytes(), &arguments);
+        assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{format}");
+        printed.push_str(&format!("--- {format}\n{}\n", ended.out));
+    }
+    insta::assert_snapshot!("apple", printed);
 }
 
 #[test]

@@ -17,6 +17,7 @@ pub mod guard;
 pub mod identity;
 pub mod latency;
 pub mod meter;
+pub mod program;
 pub mod queues;
 pub mod s3;
 pub mod sqs;

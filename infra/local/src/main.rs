@@ -1,7 +1,6 @@
 //! Runs the local stack until a signal stops it.
 
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,11 +11,9 @@ use local_stack::functions::ledger::watch_over;
 use local_stack::guard::HostName;
 use local_stack::identity;
 use local_stack::latency::Latency;
+use local_stack::program;
 use local_stack::stack::machine::Division;
-use local_stack::stack::{Addresses, Options, Stack};
-use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
+use local_stack::stack::{Addresses, Options};
 
 /// A local AWS stack: the services that a SAM template uses, in one process
 #[derive(Debug, Parser)]
@@ -87,23 +84,14 @@ fn main() -> ExitCode {
         watch_over(&folder, std::io::stdin().lock());
         return ExitCode::SUCCESS;
     }
-    // Files that the stack and its functions write are accessible only to this user.
-    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
-    report_events();
-    let runtime = match tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-    {
-        Ok(runtime) => runtime,
-        Err(error) => return failed(&format!("cannot start the async runtime: {error}")),
-    };
-    match runtime.block_on(run(arguments)) {
+    program::report_events("info");
+    match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&error),
     }
 }
 
-async fn run(arguments: Arguments) -> Result<(), String> {
+fn run(arguments: Arguments) -> Result<(), String> {
     let mut options = Options::new(
         arguments.template,
         arguments.functions.unwrap_or_default(),
@@ -111,12 +99,7 @@ async fn run(arguments: Arguments) -> Result<(), String> {
     );
     options.stack_name = arguments.stack_name.unwrap_or(options.stack_name);
     options.port = arguments.port;
-    // A variable of this process has the same effect here as an edit of the template.
-    let inherited = std::env::vars_os().filter_map(|(name, value)| {
-        let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
-        (!value.is_empty()).then_some((name, value))
-    });
-    options.inherited = inherited.collect();
+    options.inherited = program::variables();
     options.environment = arguments.overrides.into_iter().collect();
     options.timeouts = arguments.timeouts.into_iter().collect::<BTreeMap<_, _>>();
     options.concurrency = arguments.concurrency.unwrap_or(options.concurrency);
@@ -128,26 +111,9 @@ async fn run(arguments: Arguments) -> Result<(), String> {
         std::env::current_exe()
             .map_err(|error| format!("cannot find the path of this binary: {error}"))?,
     );
-
-    // Signal handlers are installed before the start, so that a signal during the start is not
-    // lost.
-    let cannot_listen =
-        |error: std::io::Error| format!("cannot install the signal handlers: {error}");
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot_listen)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(cannot_listen)?;
-    let mut hang_up = signal(SignalKind::hangup()).map_err(cannot_listen)?;
-
-    let running = Stack::start(options)
-        .await
-        .map_err(|error| error.to_string())?;
-    announce(running.addresses(), running.division(), latency);
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-        _ = hang_up.recv() => {}
-    }
-    running.stop().await;
-    Ok(())
+    program::run(options, |running| {
+        announce(running.addresses(), running.division(), latency);
+    })
 }
 
 /// Prints the addresses and how to use them.
@@ -189,46 +155,6 @@ fn announce(addresses: &Addresses, division: &Division, latency: Latency) {
     );
 }
 
-/// Crates that log each client error and each lost compare-and-swap, with the directive that
-/// silences them: in normal operation these events look like faults of the stack.
-const ANSWERS: [(&str, &str); 2] = [
-    ("s3s", "s3s::ops=off"),
-    ("dynoxide", "dynoxide::server=error"),
-];
-
-/// Logs events to standard error. `LOG` chooses the level (`info` unless it is set).
-fn report_events() {
-    let filter = std::env::var("LOG").map(|text| EnvFilter::try_new(directives(&text)));
-    let filter = match filter {
-        Ok(Ok(filter)) => filter,
-        _ => EnvFilter::new(directives("info")),
-    };
-    let colours = std::io::stderr().is_terminal()
-        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(colours)
-        .with_writer(std::io::stderr)
-        .init();
-}
-
-/// A level applies to the stack and its functions. Below `info`, the crates that they use log
-/// request bodies and credentials, so they do so only if they are named, as in `info,hyper=trace`.
-/// The same applies to [`ANSWERS`].
-fn directives(log: &str) -> String {
-    let quiet = ANSWERS.iter().filter(|(name, _)| !log.contains(name));
-    let quiet = quiet.map(|(_, directive)| (*directive).to_owned());
-    let directives = log
-        .split(',')
-        .map(|part| match part.trim().parse::<LevelFilter>() {
-            Ok(level) if level > LevelFilter::INFO => {
-                format!("info,local_stack={level},function={level}")
-            }
-            _ => part.trim().to_owned(),
-        });
-    directives.chain(quiet).collect::<Vec<_>>().join(",")
-}
-
 fn failed(message: &str) -> ExitCode {
     let error = AnsiColor::Red.on_default().bold();
     anstream::eprintln!("{error}local-stack:{error:#} {message}");
@@ -250,33 +176,5 @@ fn timeout(text: &str) -> Result<(String, Duration), String> {
     match Duration::try_from_secs_f64(seconds) {
         Ok(timeout) if !timeout.is_zero() => Ok((name, timeout)),
         _ => Err("a timeout must be longer than 0 seconds".to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A plain level does not reach crates that log request bodies (docs/security.md, F21).
-    #[test]
-    fn a_log_level_does_not_apply_to_crates_that_log_bodies() {
-        for (log, expected) in [
-            ("trace", "info,local_stack=trace,function=trace"),
-            (
-                "debug,hyper=trace",
-                "info,local_stack=debug,function=debug,hyper=trace",
-            ),
-            ("warn", "warn"),
-            ("info, local_stack::s3=debug", "info,local_stack::s3=debug"),
-        ] {
-            let quiet = "s3s::ops=off,dynoxide::server=error";
-            assert_eq!(directives(log), format!("{expected},{quiet}"));
-        }
-    }
-
-    #[test]
-    fn responses_to_clients_are_logged_only_if_their_crate_is_named() {
-        let directives = directives("info,s3s=debug");
-        assert_eq!(directives, "info,s3s=debug,dynoxide::server=error");
     }
 }

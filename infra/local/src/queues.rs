@@ -15,6 +15,7 @@
 
 mod clock;
 mod model;
+mod moves;
 mod turns;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ use std::time::Duration;
 
 pub use clock::Clock;
 pub use model::{Counts, MAX_MESSAGE_BYTES, NewMessage, QueueError, QueueSpec, Received, Redrive};
+pub use moves::{MOVE_TASKS, MoveTask};
 use rusqlite::params;
 use tokio::sync::watch;
 pub(crate) use turns::insert;
@@ -31,6 +33,7 @@ use uuid::Uuid;
 use crate::database::Database;
 use crate::queues::clock::millis;
 use crate::queues::model::check_visibility;
+use crate::queues::moves::MoveTasks;
 use crate::queues::turns::{claim, load};
 
 /// All queues of the stack. Clones share the same queues.
@@ -40,6 +43,7 @@ pub struct Queues {
     clock: Clock,
     changes: watch::Sender<u64>,
     sent: Arc<Mutex<BTreeMap<String, u64>>>,
+    moves: Arc<Mutex<MoveTasks>>,
 }
 
 impl Queues {
@@ -57,6 +61,7 @@ impl Queues {
             clock,
             changes: watch::Sender::new(0),
             sent: Arc::default(),
+            moves: Arc::default(),
         }
     }
 
@@ -343,6 +348,10 @@ impl Queues {
 
     fn sent_counts(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn move_tasks(&self) -> MutexGuard<'_, MoveTasks> {
+        self.moves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns when the first message that is in the queue now can be received, in epoch

@@ -9,6 +9,7 @@
 
 mod attributes;
 mod error;
+mod moves;
 mod operations;
 
 use std::future::Future;

@@ -28,6 +28,7 @@ mod reconcile;
 mod requests;
 mod sample;
 mod secrets;
+mod serve;
 mod source_files;
 mod sources;
 mod stack;

@@ -1,10 +1,14 @@
 //! The program for the terminal, against the service.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Output;
+use std::time::Duration;
 
+use local_stack::database::Database;
+use local_stack::queues::{NewMessage, QueueSpec, Queues, Redrive};
 use serde_json::Value;
-use symdepot_tests::stack::{Binaries, fixture};
+use symdepot_tests::stack::{Binaries, LocalStack, Options, fixture};
 use tokio::process::Command;
 
 use crate::{Running, bytes_of, json_of};
@@ -95,6 +99,104 @@ async fn a_log_is_returned_with_names() {
 }
 
 #[tokio::test]
+async fn a_minidump_has_names_with_the_files_of_its_modules() {
+    let running = Running::start().await;
+    let dump = path_of("minidump/crash.dmp");
+    let before = symdepot(&running, &["symbolicate", &dump]).await;
+    assert_eq!(before.status.code(), Some(3), "{before:?}");
+    assert!(text(&before).starts_with("minidump · "), "{before:?}");
+    for name in ["crash.debug", "crash"] {
+        let bytes = bytes_of(&format!("elf/{name}"));
+        running.upload(&format!("global/{name}"), bytes).await;
+    }
+    running.client().end_functions().await.unwrap();
+    let after = symdepot(&running, &["symbolicate", &dump, "--json"]).await;
+    // The C library was not uploaded.
+    assert_eq!(after.status.code(), Some(3), "{after:?}");
+    let json: Value = serde_json::from_slice(&after.stdout).unwrap();
+    assert_eq!(json["format"], "minidump", "{json:#}");
+    let thread = &json["stacktraces"][0];
+    assert_eq!(thread["thread_id"], 1, "{json:#}");
+    let names = thread["frames"].as_array().unwrap().iter();
+    let names = names.flat_map(|frame| frame["names"].as_array().unwrap());
+    let functions: Vec<&str> = names.filter_map(|name| name["function"].as_str()).collect();
+    assert!(functions.contains(&"main"), "{functions:?}");
+}
+
+/// The debug file of an app for Apple's systems, and what llvm-symbolizer says of it.
+const DSYM: &str = "macho/arm64/crash.dSYM/Contents/Resources/DWARF/crash";
+const DSYM_FRAMES: &str = "expected/macho-arm64-crash.dSYM.llvm-symbolizer.json";
+const DSYM_ID: &str = "4C4C445C-5555-3144-A106-EFEF076DFA3C";
+
+/// Where the app is loaded.
+const APP: u64 = 0x1_04a6_8000;
+
+/// A report of macOS 11 with a frame for each of these offsets in the app.
+fn apple_report(offsets: &[u64]) -> String {
+    let frames = offsets.iter().enumerate().map(|(number, offset)| {
+        // A return address is that of the next instruction, which has four bytes.
+        let address = APP + offset + if number == 0 { 0 } else { 4 };
+        let offset = address - APP;
+        format!("{number:<4}crash                         \t{address:#018x} {APP:#x} + {offset}\n")
+    });
+    let frames: String = frames.collect();
+    let end = APP + 0xffff;
+    format!(
+        "Process:               crash [812]\nOS Version:            macOS 11.6.1 (20G224)\n\
+         Code Type:             ARM-64 (Native)\nCrashed Thread:        0\n\n\
+         Exception Type:        EXC_CRASH (SIGABRT)\n\nThread 0 Crashed:\n{frames}\nBinary Images:\n\
+         \x20      {APP:#x} -        {end:#x} +crash arm64  (1.0) <{DSYM_ID}> /Applications/crash\n"
+    )
+}
+
+#[tokio::test]
+async fn an_apple_report_has_the_names_of_llvm_as_soon_as_its_debug_file_is_uploaded() {
+    let running = Running::start().await;
+    let oracle = json_of(DSYM_FRAMES);
+    let expected = oracle["frames"].as_array().unwrap();
+    // The demanglers write templates differently.
+    let is_comparable = |frame: &&Value| {
+        let functions = frame["frames"].as_array().unwrap();
+        let is_plain = |name: &Value| !name.as_str().unwrap().contains('<');
+        let mut functions = functions.iter();
+        functions.all(|function| function["line"] != 0 && is_plain(&function["function"]))
+    };
+    let expected: Vec<&Value> = expected.iter().filter(is_comparable).collect();
+    let offset = |frame: &&Value| {
+        let digits = frame["address"].as_str().unwrap().trim_start_matches("0x");
+        u64::from_str_radix(digits, 16).unwrap()
+    };
+    let offsets: Vec<u64> = expected.iter().map(offset).collect();
+    let sent = apple_report(&offsets);
+    let path = running.folder.path().join("report.crash");
+    std::fs::write(&path, &sent).unwrap();
+    let path = path.display().to_string();
+    let before = symdepot(&running, &["symbolicate", &path, "--format", "text"]).await;
+    assert_eq!(before.status.code(), Some(3), "{before:?}");
+    assert_eq!(text(&before), sent);
+    running.upload("global/crash.dSYM", bytes_of(DSYM)).await;
+    running.client().end_functions().await.unwrap();
+    let after = symdepot(&running, &["symbolicate", &path, "--format", "text"]).await;
+    assert_eq!(after.status.code(), Some(0), "{after:?}");
+    let mut lines = sent.lines().map(str::to_owned).collect::<Vec<_>>();
+    for (number, frame) in expected.iter().enumerate() {
+        let start = format!("{number:<4}crash ");
+        let at = lines.iter().position(|line| line.starts_with(&start));
+        let (line, at) = (lines[at.unwrap()].clone(), at.unwrap());
+        let named = frame["frames"].as_array().unwrap().iter().map(|function| {
+            let rest = line.find(&format!("{APP:#x} + ")).unwrap();
+            let (name, file) = (&function["function"], &function["file"]);
+            let (name, file) = (name.as_str().unwrap(), file.as_str().unwrap());
+            format!("{}{name} at {file}:{}", &line[..rest], function["line"])
+        });
+        lines.splice(at..=at, named);
+    }
+    let expected = lines.join("\n") + "\n";
+    assert_eq!(text(&after), expected);
+    assert!(offsets.len() > 20, "{}", offsets.len());
+}
+
+#[tokio::test]
 async fn the_doctor_and_the_lists_are_of_this_service() {
     let running = Running::start().await;
     let doctor = symdepot(&running, &["doctor"]).await;
@@ -119,6 +221,70 @@ async fn the_doctor_and_the_lists_are_of_this_service() {
     assert!(
         text(&module).contains("symcache, global in uploads: ready"),
         "{module:?}"
+    );
+}
+
+/// Writes a dead letter to a data folder: a message that the uploads queue delivered too often.
+async fn bury(folder: &Path, body: &str) {
+    let queues = Queues::new(Database::open(folder).unwrap());
+    queues
+        .create(QueueSpec::named("DeadLetters"))
+        .await
+        .unwrap();
+    let mut spec = QueueSpec::named("UploadsQueue");
+    spec.redrive = Some(Redrive {
+        dead_letter: "DeadLetters".to_owned(),
+        max_receive_count: 1,
+    });
+    queues.create(spec).await.unwrap();
+    let message = NewMessage::text(body);
+    queues.send("UploadsQueue", message).await.unwrap();
+    for _ in 0..2 {
+        let visible = Some(Duration::ZERO);
+        queues.receive("UploadsQueue", 1, visible).await.unwrap();
+    }
+    assert_eq!(queues.counts("DeadLetters").await.unwrap().visible, 1);
+}
+
+#[tokio::test]
+async fn dead_letters_are_shown_and_move_back_to_their_queue() {
+    const LETTER: &str = "a message that symdepot did not send";
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options::new(Binaries::from_env().unwrap(), folder.path());
+    std::fs::create_dir(options.data()).unwrap();
+    bury(&options.data(), LETTER).await;
+    let stack = LocalStack::start(options).await.unwrap();
+    let running = Running { stack, folder };
+    let queue = running.client().addresses().queues["DeadLetters"].clone();
+    let redrive = |arguments: &'static [&'static str]| {
+        let arguments = [&["redrive", "--queue", &queue], arguments].concat();
+        let running = &running;
+        async move { symdepot(running, &arguments).await }
+    };
+    let dead = async || {
+        let stats = running.client().stats().await.unwrap();
+        stats.queue("UploadsQueue").dead
+    };
+    // What is only shown is still there.
+    for _ in 0..2 {
+        let shown = redrive(&["--dry-run"]).await;
+        assert_eq!(shown.status.code(), Some(0), "{shown:?}");
+        assert!(
+            text(&shown).starts_with("from UploadsQueue: 1\n"),
+            "{shown:?}"
+        );
+        assert!(text(&shown).contains(LETTER), "{shown:?}");
+    }
+    assert_eq!(dead().await, 1);
+    let moved = redrive(&[]).await;
+    assert_eq!(moved.status.code(), Some(0), "{moved:?}");
+    assert!(text(&moved).ends_with("1 moved back\n"), "{moved:?}");
+    assert_eq!(dead().await, 0);
+    let none = redrive(&["--json"]).await;
+    let json: Value = serde_json::from_slice(&none.stdout).unwrap();
+    assert_eq!(
+        json,
+        serde_json::json!({"schema": 1, "messages": [], "move": null})
     );
 }
 

@@ -80,6 +80,7 @@ fn ids_of(inspection: &Inspection) -> Result<Vec<String>, String> {
     let companions = inspection.completes.iter().map(|id| match id {
         CompanionId::Unit(id) => id.clone(),
         CompanionId::Shared(id) => id.to_string(),
+        CompanionId::SymbolMap(id) => id.to_string(),
     });
     let mut ids: Vec<String> = Vec::new();
     for id in debug_ids.chain(code_ids).chain(companions) {

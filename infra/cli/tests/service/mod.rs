@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Mutex;
 
+use axum::body::Bytes;
 use axum::extract::{Path, RawQuery};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -50,6 +51,8 @@ impl Service {
 fn routes() -> Router {
     Router::new()
         .route("/symbolicate", post(symbolicate))
+        .route("/minidump", post(minidump))
+        .route("/applecrashreport", post(apple_crash_report))
         .route("/requests/{id}", get(continued))
         .route("/explain", get(explain))
         .route(
@@ -90,6 +93,87 @@ async fn symbolicate(RawQuery(query): RawQuery, body: String) -> Response {
     }
 }
 
+/// Asserts that a body is a form with a file, compressed, and options.
+fn assert_form(headers: &HeaderMap, body: &[u8], part: &str) {
+    let content_type = headers["content-type"].to_str().unwrap();
+    let boundary = content_type.strip_prefix("multipart/form-data; boundary=");
+    let text = String::from_utf8_lossy(body);
+    assert!(text.starts_with(&format!("--{}\r\n", boundary.unwrap())));
+    for expected in [part, "options"] {
+        assert!(text.contains(&format!("form-data; name=\"{expected}\"\r\n")));
+    }
+    assert!(text.contains(r#""apply_source_context":false"#), "{text}");
+    let zstd = [0x28, 0xb5, 0x2f, 0xfd];
+    assert!(body.windows(zstd.len()).any(|bytes| bytes == zstd));
+}
+
+/// A crash with two threads, the second of which has a frame without a name. A minidump of the scope
+/// `broken` cannot be read, one of the scope `soon` is pending until it is continued.
+async fn minidump(headers: HeaderMap, RawQuery(query): RawQuery, body: Bytes) -> Response {
+    assert_form(&headers, &body, "upload_file_minidump");
+    let query = query.unwrap_or_default();
+    if query.contains("scope=broken") {
+        return Json(json!({"status": "failed", "message": "the header is damaged"}))
+            .into_response();
+    }
+    let frame = |index: usize, address: u64| {
+        json!({
+            "status": "missing", "original_index": index, "trust": "cfi",
+            "instruction_addr": format!("{address:#x}"),
+        })
+    };
+    let named = |address: u64, function: &str, line: u32| {
+        let mut frame = frame(0, address);
+        frame["status"] = "symbolicated".into();
+        frame["function"] = function.into();
+        frame["abs_path"] = "/src/app.c".into();
+        frame["lineno"] = line.into();
+        frame
+    };
+    let module = |name: &str, base: u64, status: &str| {
+        json!({
+            "type": "elf", "code_file": name, "image_addr": format!("{base:#x}"),
+            "image_size": 4096, "debug_status": status, "unwind_status": status, "arch": "x86_64",
+            "features": {"has_debug_info": true, "has_unwind_info": true, "has_symbols": true, "has_sources": false},
+        })
+    };
+    let completed = json!({
+        "status": "completed", "crashed": true, "crash_reason": "SIGSEGV / 0x45",
+        "system_info": {"os_name": "Linux", "os_version": "6.1", "os_build": "", "cpu_arch": "amd64", "device_model": ""},
+        "stacktraces": [
+            {"thread_id": 7, "thread_name": "main", "is_requesting": true, "frames": [
+                named(0x1010, "inner", 7), named(0x1010, "outer", 9),
+            ]},
+            {"thread_id": 8, "is_requesting": false, "frames": [frame(0, 0x2020)]},
+        ],
+        "modules": [module("/srv/app", 0x1000, "found"), module("/lib/libc.so.6", 0x2000, "missing")],
+    });
+    if query.contains("scope=soon") {
+        *KEPT_CRASH.lock().unwrap() = completed;
+        return Json(json!({"status": "pending", "retry_after": 2, "request_id": CRASH_ID}))
+            .into_response();
+    }
+    Json(completed).into_response()
+}
+
+/// The name of the second frame of the first thread.
+async fn apple_crash_report(headers: HeaderMap, body: Bytes) -> Json<Value> {
+    assert_form(&headers, &body, "apple_crash_report");
+    let frame = json!({
+        "status": "symbolicated", "original_index": 1, "instruction_addr": "0x100003eff",
+        "function": "withdraw", "abs_path": "/src/ledger.swift", "lineno": 12,
+    });
+    let threads = [json!({"thread_id": 0, "is_requesting": true, "frames": [frame]})];
+    Json(
+        json!({"status": "completed", "crashed": true, "crash_reason": "EXC_CRASH (SIGABRT)", "stacktraces": threads, "modules": []}),
+    )
+}
+
+/// The minidump that is pending.
+static KEPT_CRASH: Mutex<Value> = Mutex::new(Value::Null);
+
+const CRASH_ID: &str = "00000000-0000-0000-0000-000000000003";
+
 /// The request that is pending.
 static KEPT: Mutex<Value> = Mutex::new(Value::Null);
 
@@ -101,6 +185,9 @@ fn id_of(scope: &str) -> &'static str {
 }
 
 async fn continued(Path(id): Path<String>) -> Json<Value> {
+    if id == CRASH_ID {
+        return Json(KEPT_CRASH.lock().unwrap().clone());
+    }
     match id == id_of("slow") {
         true => Json(json!({"status": "pending", "retry_after": 2, "request_id": id})),
         false => Json(completed(&KEPT.lock().unwrap())),

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::attributes::{self, Attributes};
 use super::error::{Closed, SqsError};
+use super::moves;
 use crate::identity::{ACCOUNT, REGION};
 use crate::queues::{MAX_MESSAGE_BYTES, NewMessage, Queues, Received};
 
@@ -60,6 +61,9 @@ pub(super) async fn perform(
                 .collect();
             Ok(json!({ "QueueUrls": urls }))
         }
+        "StartMessageMoveTask" => moves::start(queues, input).await,
+        "ListMessageMoveTasks" => moves::list(queues, input).await,
+        "CancelMessageMoveTask" => moves::cancel(queues, input),
         "PurgeQueue" => {
             queues.purge(&queue(input)?).await?;
             Ok(json!({}))
@@ -353,7 +357,7 @@ fn queue(input: &Value) -> Result<String, SqsError> {
         .to_owned())
 }
 
-fn text<'a>(input: &'a Value, name: &str) -> Result<&'a str, SqsError> {
+pub(super) fn text<'a>(input: &'a Value, name: &str) -> Result<&'a str, SqsError> {
     input[name].as_str().ok_or_else(|| {
         SqsError::new(
             "MissingParameter",
@@ -387,6 +391,6 @@ fn url(host: &str, name: &str) -> String {
     format!("http://{host}/{ACCOUNT}/{name}")
 }
 
-fn arn(name: &str) -> String {
+pub(super) fn arn(name: &str) -> String {
     format!("arn:aws:sqs:{REGION}:{ACCOUNT}:{name}")
 }

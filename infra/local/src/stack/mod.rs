@@ -10,6 +10,7 @@ pub mod machine;
 mod options;
 mod private;
 mod processes;
+mod programs;
 mod running;
 mod services;
 mod stores;
@@ -37,7 +38,7 @@ impl Stack {
     ///
     /// # Errors
     /// See [`StackError`]. No task or process is left running.
-    pub async fn start(options: Options) -> Result<Running, StackError> {
+    pub async fn start(mut options: Options) -> Result<Running, StackError> {
         // 1. Two stacks on one data folder would deliver messages twice and kill each other's
         // processes.
         let folder = DataFolder::take(&options.data).await?;
@@ -50,8 +51,15 @@ impl Stack {
             stack_name: &options.stack_name,
             sqs_endpoint: &endpoints.sqs,
         };
-        let template =
-            Template::load(&options.template, &deployment).map_err(StackError::Template)?;
+        let template = match options.template_text {
+            Some(text) => Template::read(text, &deployment)
+                .map_err(|error| format!("{}: {error}", options.template.display())),
+            None => Template::load(&options.template, &deployment),
+        };
+        let template = template.map_err(StackError::Template)?;
+        if let Some(program) = &options.program {
+            options.functions = programs::link(program, &template, data)?;
+        }
 
         // 3. Messages that were in flight in an earlier run become visible again.
         let stores = Stores::open(&template, data).await?;

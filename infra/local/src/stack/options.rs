@@ -14,11 +14,17 @@ use crate::latency::Latency;
 pub struct Options {
     /// The SAM template.
     pub template: PathBuf,
+    /// The text of the template, if a program contains it: the file is then not read, and its path
+    /// only names it.
+    pub template_text: Option<&'static str>,
     /// The value of `AWS::StackName`, from which a template may make the names of its buckets. The
     /// default is the name of the template's file, without its extension.
     pub stack_name: String,
     /// The folder with the functions' binaries.
     pub functions: PathBuf,
+    /// A program that contains all functions, and obeys the name under which it is started: links
+    /// to it in the data folder replace the folder with the binaries.
+    pub program: Option<PathBuf>,
     /// The gateway's port; S3, DynamoDB and SQS are on the three after it. 0 takes any four.
     pub port: u16,
     /// The data folder.
@@ -45,7 +51,9 @@ pub struct Options {
     pub integration_timeout: Duration,
     /// The latency of the services towards the functions.
     pub latency: Latency,
-    /// A `local-stack` binary, which ends the function processes if this process is killed.
+    /// A program that, started with `watchdog FOLDER`, watches over the function processes
+    /// ([`ledger::watch_over`](crate::functions::ledger::watch_over)): it ends them if this process
+    /// is killed.
     pub watchdog: Option<PathBuf>,
 }
 
@@ -61,6 +69,8 @@ impl Options {
         Self {
             stack_name: stack_name.to_string_lossy().into_owned(),
             template,
+            template_text: None,
+            program: None,
             functions: functions.into(),
             port: 0,
             data: data.into(),

@@ -10,14 +10,14 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use super::files::{ADDRESSES_FILE, LOCK_FILE};
+use super::files::{ADDRESSES_FILE, LOCK_FILE, PROGRAMS};
 use crate::{database, dynamodb};
 
 /// The permission bits of everyone but the owner.
 const OTHERS: u32 = 0o077;
 
 /// The stack's folders in the data folder.
-const FOLDERS: [&str; 3] = ["s3", "tmp", "logs"];
+const FOLDERS: [&str; 4] = ["s3", "tmp", "logs", PROGRAMS];
 
 /// Creates the data folder, accessible only to its owner, unless it exists.
 pub(super) fn create(folder: &Path) -> io::Result<()> {

@@ -74,6 +74,11 @@ impl<'a> LineCursor<'a> {
         self.rest.len() < before
     }
 
+    /// Passes over what is not a space or tab.
+    pub(super) fn word(&mut self) {
+        self.rest = self.rest.trim_start_matches(|c| c != ' ' && c != '\t');
+    }
+
     /// Passes over the text before `end`, and over `end`.
     pub(super) fn until(&mut self, end: &str) -> Option<&'a str> {
         let (before, rest) = self.rest.split_once(end)?;

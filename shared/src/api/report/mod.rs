@@ -7,6 +7,8 @@
 //! What a report does not say is never guessed: a module without an id, or without a load address,
 //! is in [`CrashReport::lacks`], and [`CrashReport::complete`] adds what the caller knows about it.
 //!
+//! Minidumps and Apple's crash reports are read by the service ([`CrashFileKind`]).
+//!
 //! The formats differ in what an address means, which decides the line that is shown for it:
 //!
 //! | Format | Ids | Addresses |
@@ -33,6 +35,7 @@
 
 mod android;
 mod collector;
+mod crash_file;
 mod cursor;
 mod gdb;
 mod glibc;
@@ -47,6 +50,7 @@ mod rust;
 mod sanitizer;
 mod systemd;
 
+pub use crash_file::CrashFileKind;
 pub use model::{
     CrashReport, GivenModule, Lack, Place, ReportError, ReportFormat, ReportFrame, ReportModule,
     ReportStack,

@@ -38,6 +38,10 @@ pub enum ReportFormat {
     HsErr,
     /// The symbolizer markup of LLVM.
     Markup,
+    /// A minidump.
+    Minidump,
+    /// A crash report of one of Apple's systems.
+    Apple,
 }
 
 impl ReportFormat {
@@ -54,6 +58,8 @@ impl ReportFormat {
             Self::Gdb => "gdb backtrace",
             Self::HsErr => "JVM error log",
             Self::Markup => "symbolizer markup",
+            Self::Minidump => "minidump",
+            Self::Apple => "Apple crash report",
         }
     }
 }
@@ -63,7 +69,7 @@ impl ReportFormat {
 pub enum ReportError {
     /// No format has frames in the text.
     #[error(
-        "no stack trace of a known format was found: expected the JSON of /symbolicate, or the text of a sanitizer, Android tombstone, systemd-coredump, glibc backtrace_symbols, Rust panic (RUST_BACKTRACE=full), gdb bt, JVM hs_err or symbolizer markup"
+        "no stack trace of a known format was found: expected a minidump, a crash report of Apple's systems, the JSON of /symbolicate, or the text of a sanitizer, Android tombstone, systemd-coredump, glibc backtrace_symbols, Rust panic (RUST_BACKTRACE=full), gdb bt, JVM hs_err or symbolizer markup"
     )]
     Unknown,
     /// A JSON object that is not a request.
@@ -204,6 +210,18 @@ pub(super) fn file_name(path: &str) -> &str {
 }
 
 impl ReportModule {
+    /// Returns a module of a request.
+    pub(super) fn of(module: &Module) -> Self {
+        Self {
+            name: module.code_file.as_deref().unwrap_or_default().to_owned(),
+            code_id: module.code_id.clone(),
+            debug_id: module.debug_id,
+            object_type: module.object_type,
+            base: Some(module.image_addr.0),
+            size: module.image_size,
+        }
+    }
+
     /// Returns the name without its path.
     pub fn file_name(&self) -> &str {
         file_name(&self.name)
@@ -231,14 +249,6 @@ impl ReportModule {
 impl CrashReport {
     /// Returns a report that is a request.
     pub(super) fn of_request(request: Request) -> Self {
-        let module = |module: &Module| ReportModule {
-            name: module.code_file.as_deref().unwrap_or_default().to_owned(),
-            code_id: module.code_id.clone(),
-            debug_id: module.debug_id,
-            object_type: module.object_type,
-            base: Some(module.image_addr.0),
-            size: module.image_size,
-        };
         let frame = |frame: &Frame| ReportFrame {
             address: matches!(frame.addr_mode, AddrMode::Abs).then_some(frame.instruction_addr.0),
             offset: matches!(frame.addr_mode, AddrMode::Rel(_)).then_some(frame.instruction_addr.0),
@@ -255,7 +265,7 @@ impl CrashReport {
         };
         Self {
             format: ReportFormat::Json,
-            modules: request.modules.iter().map(module).collect(),
+            modules: request.modules.iter().map(ReportModule::of).collect(),
             stacks: request.stacktraces.iter().map(stack).collect(),
             request: Some(request),
         }
@@ -305,6 +315,24 @@ impl CrashReport {
         }
     }
 
+    /// Returns whether nothing can be added to the report: its modules are those of a request, or
+    /// of a response.
+    fn says_everything(&self) -> bool {
+        self.request.is_some() || self.format == ReportFormat::Minidump
+    }
+
+    /// Returns whether the report is a text into which names can be written.
+    pub fn has_places(&self) -> bool {
+        let mut frames = self.stacks.iter().flat_map(|stack| &stack.frames);
+        frames.any(|frame| frame.place.is_some())
+    }
+
+    /// Returns whether the report itself names a frame as well as it can be named: what the response
+    /// lacks is then no lack of the report. Apple's systems name the functions of their libraries.
+    pub fn is_named(&self, frame: &ReportFrame) -> bool {
+        frame.function.is_some() && (frame.place.is_none() || self.format == ReportFormat::Apple)
+    }
+
     /// Returns the module of a frame and the address relative to its start; `None` if one of them
     /// is not known.
     pub fn located(&self, frame: &ReportFrame) -> Option<(usize, u64)> {
@@ -322,9 +350,9 @@ impl CrashReport {
 
     /// Adds what a caller knows about a module and the report does not say. Returns whether this
     /// changed the report. A module that the report does not name is added if its load address is
-    /// given. A report that is a request is never changed.
+    /// given. A report that is a request, or a crash file, is never changed.
     pub fn complete(&mut self, given: &GivenModule) -> bool {
-        if self.request.is_some() {
+        if self.says_everything() {
             return false;
         }
         let mut changed = false;
@@ -370,7 +398,7 @@ impl CrashReport {
 
     /// Returns what is missing to look up the frames, module by module.
     pub fn lacks(&self) -> Vec<Lack> {
-        if self.request.is_some() {
+        if self.says_everything() {
             return Vec::new();
         }
         let frames = || self.stacks.iter().flat_map(|stack| &stack.frames);

@@ -1,0 +1,26 @@
+//! `prune`: removes unused data on a schedule. The library is for a program that contains several
+//! functions.
+
+mod handler;
+
+use std::process::ExitCode;
+
+use symdepot::runtime::{self, App, SourceUse};
+
+/// Runs the function.
+pub fn main() -> ExitCode {
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn serve() -> Result<(), lambda_runtime::Error> {
+    runtime::sandbox::hide()?;
+    let pruner = App::from_env(SourceUse::Nothing).await?.pruner();
+    runtime::run(|invocation, event| handler::handle(&pruner, invocation, event)).await
+}

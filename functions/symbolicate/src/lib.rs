@@ -1,0 +1,50 @@
+//! `symbolicate`: serves requests over HTTP.
+//!
+//! The same program also runs as a child process that demangles names which could crash it, see
+//! [`symdepot::runtime::demangler`]. The library is for a program that contains several functions.
+
+mod crash_files;
+mod extract;
+mod failure;
+mod handler;
+mod ms_symcache;
+mod routes;
+mod uploads;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use lambda_http::lambda_runtime::Diagnostic;
+use lambda_http::service_fn;
+use symdepot::runtime::{self, App, SourceUse};
+
+/// The first argument of the program's child processes.
+pub const CHILDREN: [&str; 1] = [runtime::demangler::COMMAND];
+
+/// Runs the function, or a child process of it, with the arguments of this process.
+pub fn main() -> ExitCode {
+    if std::env::args_os().nth(1).as_deref() == Some(runtime::demangler::COMMAND.as_ref()) {
+        return runtime::demangler::main();
+    }
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn serve() -> Result<(), lambda_http::Error> {
+    runtime::sandbox::hide()?;
+    let app = App::from_env(SourceUse::Locations).await?;
+    let symbolicator = app.symbolicator(std::env::current_exe()?);
+    let router = routes::router(Arc::new(symbolicator));
+    lambda_http::run(service_fn(|request: lambda_http::Request| {
+        let invocation = runtime::invocation(&lambda_http::RequestExt::lambda_context(&request));
+        let router = router.clone();
+        async { Ok::<_, Diagnostic>(handler::handle(router, invocation?, request).await) }
+    }))
+    .await
+}

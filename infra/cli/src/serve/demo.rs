@@ -1,0 +1,114 @@
+//! `demo`: the first crash. The debug file of a sample program is uploaded, and a crash of the
+//! program is symbolicated.
+
+use std::path::Path;
+use std::time::Duration;
+
+use local_stack::identity::{LOCAL, REGION};
+use reqwest::{Method, StatusCode};
+use serde::Deserialize;
+use serde_json::Value;
+use symdepot::api::report::CrashReport;
+use tokio::time::Instant;
+
+use crate::arguments::{DemoArguments, Format};
+use crate::client::{Body, Client};
+use crate::credentials::Signer;
+use crate::error::CliError;
+use crate::settings::Settings;
+use crate::symbolicate::{self, shown};
+use crate::waiting::Waiting;
+use crate::{Exit, Output};
+
+/// The debug file of the sample program, and a crash of it.
+const DEBUG_FILE: &[u8] = include_bytes!("../../../../tests/fixtures/elf/crash.debug");
+const CRASH: &[u8] = include_bytes!("../../../../tests/fixtures/crash.json");
+
+/// The key that the debug file is uploaded under.
+const KEY: &str = "global/sample/crash.debug";
+
+/// The logical id of the bucket for uploads.
+const UPLOADS: &str = "UploadsBucket";
+
+/// How often the state of the upload is read, and for how long.
+const POLL: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The part of the address file that the demo needs.
+#[derive(Deserialize)]
+struct Stack {
+    gateway: String,
+    s3: String,
+    buckets: std::collections::BTreeMap<String, String>,
+}
+
+pub(crate) async fn run(arguments: &DemoArguments) -> Result<Output, CliError> {
+    let stack = read(&arguments.data.join("stack.json"))?;
+    let settings = Settings::at(&stack.gateway)?;
+    let client = Client::new(&settings).await?;
+    upload(&stack).await?;
+    wait(&client).await?;
+    let report = CrashReport::read(CRASH);
+    let report = report.map_err(|error| CliError::Serve(error.to_string()))?;
+    let waiting = Waiting::new(&client, &settings, PATIENCE);
+    let body = symbolicate::body(&report)?;
+    let completed = waiting.completed("/symbolicate", body).await?;
+    Ok(match completed {
+        Some(completed) => shown(Format::Human, CRASH, &report, &completed),
+        None => Output::ended("", Exit::Pending),
+    })
+}
+
+fn read(path: &Path) -> Result<Stack, CliError> {
+    let absent = |cause: String| {
+        CliError::Serve(format!(
+            "no stack runs in this folder: {}: {cause}; start one with `symdepot serve`",
+            path.display()
+        ))
+    };
+    let bytes = std::fs::read(path).map_err(|error| absent(error.to_string()))?;
+    serde_json::from_slice(&bytes).map_err(|error| absent(error.to_string()))
+}
+
+/// Uploads the debug file to the stack.
+async fn upload(stack: &Stack) -> Result<(), CliError> {
+    let failed = |cause: String| CliError::Connection {
+        url: stack.s3.clone(),
+        cause,
+    };
+    let bucket = stack.buckets.get(UPLOADS);
+    let bucket = bucket.ok_or_else(|| failed("it has no bucket for uploads".to_owned()))?;
+    let url = format!("{}/{bucket}/{KEY}", stack.s3);
+    let url = url.parse::<url::Url>();
+    let url = url.map_err(|error| failed(error.to_string()))?;
+    let signer = Signer::of_s3(LOCAL.access_key_id, LOCAL.secret_access_key, REGION);
+    let client = Client::signed(url, signer)?;
+    let body = Body::of_type("application/octet-stream".to_owned(), DEBUG_FILE.to_vec());
+    let answer = client.put(body).await?;
+    match answer.status {
+        StatusCode::OK => Ok(()),
+        _ => Err(client.refused(KEY, &answer)),
+    }
+}
+
+/// Waits until the upload is used.
+async fn wait(client: &Client) -> Result<(), CliError> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let query = [("key", KEY)];
+        let answer = client
+            .send(Method::GET, "/explain", &query, Vec::new())
+            .await?;
+        let explained: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let is_applied = explained.get("state").is_some_and(|it| it == "applied");
+        if answer.status == StatusCode::OK && is_applied {
+            return Ok(());
+        }
+        if Instant::now() >= end {
+            return Err(CliError::Serve(format!(
+                "{KEY} was uploaded but not read: {explained}"
+            )));
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}

@@ -1,0 +1,90 @@
+//! Sends a request to symbolicate, and waits until it is complete.
+
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+use reqwest::Method;
+use symdepot::api::symbolicator::{Completed, Response};
+use tokio::time::Instant;
+
+use crate::client::{Body, Client};
+use crate::error::CliError;
+use crate::settings::Settings;
+
+/// The longest time for which one request waits; the service waits no longer.
+const ROUND: Duration = Duration::from_secs(25);
+
+/// Sends requests for as long as the user waits.
+#[derive(Debug)]
+pub(crate) struct Waiting<'a> {
+    client: &'a Client,
+    scope: Option<&'a str>,
+    end: Instant,
+}
+
+impl<'a> Waiting<'a> {
+    pub(crate) fn new(client: &'a Client, settings: &'a Settings, wait: Duration) -> Self {
+        Self {
+            client,
+            scope: settings.scope.as_ref().map(|scope| scope.as_str()),
+            end: Instant::now() + wait,
+        }
+    }
+
+    /// Posts a body to a path, and returns the response; `None` if it is still pending after the
+    /// time to wait.
+    pub(crate) async fn completed(
+        &self,
+        path: &str,
+        body: Body,
+    ) -> Result<Option<Completed>, CliError> {
+        let bar = ProgressBar::new_spinner();
+        bar.enable_steady_tick(Duration::from_millis(100));
+        bar.set_message("symbolicating");
+        let timeout = self.round();
+        let mut query = vec![("timeout", timeout.as_str())];
+        query.extend(self.scope.map(|scope| ("scope", scope)));
+        let mut answer = self.client.post(path, &query, body).await?;
+        loop {
+            answer = match answer {
+                Response::Completed(completed) => {
+                    bar.finish_and_clear();
+                    return Ok(Some(completed));
+                }
+                Response::Pending { .. } if Instant::now() >= self.end => {
+                    bar.finish_and_clear();
+                    anstream::eprintln!(
+                        "the service is still preparing modules: run the same command again, or wait longer with --wait"
+                    );
+                    return Ok(None);
+                }
+                Response::Pending { request_id, .. } => {
+                    bar.set_message("the service prepares modules");
+                    let path = format!("/requests/{request_id}");
+                    let timeout = self.round();
+                    let query = [("timeout", timeout.as_str())];
+                    let client = self.client;
+                    client.json(Method::GET, &path, &query, Vec::new()).await?
+                }
+                Response::Failed { message } => return Err(self.failed(message)),
+                Response::Timeout => return Err(self.failed("it took too long".to_owned())),
+                Response::InternalError => {
+                    return Err(self.failed("an internal error".to_owned()));
+                }
+            };
+        }
+    }
+
+    /// Returns the seconds for which the next request waits.
+    fn round(&self) -> String {
+        let left = self.end.saturating_duration_since(Instant::now());
+        left.min(ROUND).as_secs().to_string()
+    }
+
+    fn failed(&self, cause: String) -> CliError {
+        CliError::Failed {
+            url: self.client.shown(),
+            cause,
+        }
+    }
+}

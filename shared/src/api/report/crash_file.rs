@@ -1,0 +1,260 @@
+//! Crash files: minidumps and Apple's crash reports. The service reads them itself; here they are
+//! recognised, and become reports whose frames are shown like those of any other format.
+
+use std::ops::Range;
+
+use super::cursor::{LineCursor, TextLine, lines};
+use super::model::{CrashReport, Place, ReportFormat, ReportFrame, ReportModule, ReportStack};
+use crate::api::crash::apple::{AppleReportError, parse_report};
+use crate::api::symbolicator::{Completed, CompletedStacktrace};
+
+/// The first bytes of a minidump: `MINIDUMP_SIGNATURE` of `minidumpapiset.h`, in both byte orders.
+const MINIDUMP_MAGICS: [&[u8]; 2] = [b"MDMP", b"PMDM"];
+
+/// The header of the list of modules in Apple's text format.
+const APPLE_MODULES: &[u8] = b"Binary Images:";
+
+/// The field that the header of each of Apple's reports in JSON has: its first line.
+const APPLE_TYPE: &str = "bug_type";
+
+/// The header of the stack trace that has no number.
+const LAST_EXCEPTION: &str = "Last Exception Backtrace:";
+
+/// A kind of crash file, each with a route of its own in the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CrashFileKind {
+    /// A minidump.
+    Minidump,
+    /// A crash report of one of Apple's systems, as text or JSON.
+    Apple,
+}
+
+impl CrashFileKind {
+    /// Recognises a crash file by its contents; `None` if the bytes are none.
+    pub fn of(bytes: &[u8]) -> Option<Self> {
+        if MINIDUMP_MAGICS.iter().any(|magic| bytes.starts_with(magic)) {
+            return Some(Self::Minidump);
+        }
+        let first_line = bytes.split(|byte| *byte == b'\n').next()?;
+        let header: Option<serde_json::Value> = serde_json::from_slice(first_line).ok();
+        let is_json = header.is_some_and(|header| header.get(APPLE_TYPE).is_some());
+        let mut lines = bytes.split(|byte| *byte == b'\n');
+        let is_apple = is_json || lines.any(|line| line.trim_ascii_end() == APPLE_MODULES);
+        is_apple.then_some(Self::Apple)
+    }
+}
+
+impl CrashReport {
+    /// Returns the report in a minidump, whose stack traces are known from the response alone. The
+    /// addresses are those of the response.
+    pub fn of_minidump(completed: &Completed) -> Self {
+        Self {
+            format: ReportFormat::Minidump,
+            modules: completed
+                .modules
+                .iter()
+                .map(|it| ReportModule::of(&it.module))
+                .collect(),
+            stacks: completed.stacktraces.iter().map(stack).collect(),
+            request: None,
+        }
+    }
+
+    /// Reads one of Apple's reports. Names are written only into those in text.
+    ///
+    /// # Errors
+    ///
+    /// [`AppleReportError`] if it is not a crash report, or exceeds a limit.
+    pub fn of_apple(bytes: &[u8]) -> Result<Self, AppleReportError> {
+        let mut report = Self::of_request(parse_report(bytes)?.request);
+        report.format = ReportFormat::Apple;
+        report.find_places(bytes);
+        Ok(report)
+    }
+
+    /// Finds the frames in the text of a report, by the numbers of threads and frames and by the
+    /// addresses. The place of a frame that is not found exactly stays unknown.
+    fn find_places(&mut self, bytes: &[u8]) {
+        let mut stack = None;
+        for line in lines(bytes) {
+            if let Some(thread) = line.text.strip_prefix("Thread ") {
+                let digits = thread.split(|c: char| !c.is_ascii_digit()).next();
+                let thread: Option<u64> = digits.and_then(|digits| digits.parse().ok());
+                let is_of = |stack: &ReportStack| thread.is_some() && stack.thread_id == thread;
+                stack = self.stacks.iter().position(is_of);
+            } else if line.text.trim_end() == LAST_EXCEPTION {
+                stack = self.stacks.iter().position(|it| it.thread_id.is_none());
+            } else if let Some((number, address, name)) = frame_line(line) {
+                let stack = stack.and_then(|stack| self.stacks.get_mut(stack));
+                let frame = stack.and_then(|stack| stack.frames.get_mut(number));
+                if let Some(frame) = frame.filter(|frame| frame.address == Some(address)) {
+                    frame.place = Some(Place::in_text(name, line.range()));
+                }
+            }
+        }
+    }
+}
+
+/// Returns the number and the address of a frame in Apple's text format, and the place of its name:
+/// `1   Ledger   0x0000000100003f00 0x100000000 + 16128`.
+fn frame_line(line: TextLine<'_>) -> Option<(usize, u64, Range<usize>)> {
+    let mut cursor = LineCursor::new(line);
+    let number = usize::try_from(cursor.number()?).ok()?;
+    // The name of the module may contain spaces.
+    while cursor.spaces() {
+        if let Some(address) = cursor.hex() {
+            let end = line.start + line.text.trim_end().len();
+            return (cursor.spaces() && cursor.at() < end)
+                .then(|| (number, address, cursor.at()..end));
+        }
+        cursor.word();
+    }
+    None
+}
+
+/// Returns the frames as they were before those of inlined functions were added.
+fn stack(completed: &CompletedStacktrace) -> ReportStack {
+    let mut frames: Vec<ReportFrame> = Vec::new();
+    let mut last = None;
+    for frame in &completed.frames {
+        if frame.original_index.is_none() || frame.original_index != last {
+            frames.push(ReportFrame {
+                address: Some(frame.frame.instruction_addr.0),
+                ..ReportFrame::default()
+            });
+        }
+        last = frame.original_index;
+    }
+    ReportStack {
+        thread_id: completed.thread_id,
+        frames,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::report::FrameName;
+
+    /// A report with two frames, the second of which has no name, and a module with a space in its
+    /// name.
+    const APPLE: &str = "\
+Process:               My Ledger [812]
+OS Version:            macOS 11.6.1 (20G224)
+Crashed Thread:        0
+
+Exception Type:        EXC_CRASH (SIGABRT)
+
+Last Exception Backtrace:
+0   CoreFoundation                \t0x0000000190001000 __exceptionPreprocess + 240
+
+Thread 0 Crashed:
+0   libsystem_kernel.dylib        \t0x0000000191000010 mach_msg_trap + 8
+1   My Ledger                     \t0x0000000100003f00 0x100000000 + 16128
+
+Binary Images:
+       0x100000000 -        0x100007fff +My Ledger (3.2 - 77) <8A1F4E8C-52F0-3D0B-9C6A-0B4E29D1C1AA> /Applications/My Ledger
+";
+
+    fn completed(frames: serde_json::Value) -> Completed {
+        let threads = [
+            json!({"thread_id": 0, "frames": frames}),
+            json!({"frames": []}),
+        ];
+        serde_json::from_value(json!({"stacktraces": threads, "modules": []})).unwrap()
+    }
+
+    #[test]
+    fn crash_files_are_recognised_by_their_contents() {
+        let of = |bytes: &[u8]| CrashFileKind::of(bytes);
+        assert_eq!(of(b"MDMP\x93\xa7"), Some(CrashFileKind::Minidump));
+        assert_eq!(of(b"PMDM\xa7\x93"), Some(CrashFileKind::Minidump));
+        assert_eq!(of(APPLE.as_bytes()), Some(CrashFileKind::Apple));
+        let windows = APPLE.replace('\n', "\r\n");
+        assert_eq!(of(windows.as_bytes()), Some(CrashFileKind::Apple));
+        let json = b"{\"app_name\":\"a\",\"bug_type\":\"309\"}\n{\n}";
+        assert_eq!(of(json), Some(CrashFileKind::Apple));
+        for other in [
+            &b""[..],
+            b"{\"stacktraces\": [], \"modules\": []}",
+            b"#0 0x1234 in main",
+            b"the words Binary Images: in a line",
+        ] {
+            assert_eq!(of(other), None, "{}", String::from_utf8_lossy(other));
+        }
+    }
+
+    #[test]
+    fn names_replace_those_of_an_apple_report_and_nothing_else_changes() {
+        let report = CrashReport::of_apple(APPLE.as_bytes()).unwrap();
+        let named = |function: &str, line: u32| {
+            json!({
+                "status": "symbolicated", "original_index": 1, "instruction_addr": "0x100003eff",
+                "function": function, "abs_path": "/src/ledger.swift", "lineno": line,
+            })
+        };
+        let completed = completed(json!([named("check", 7), named("main", 12)]));
+        let text = report.text(APPLE.as_bytes(), &completed);
+        let line =
+            |name: &str| format!("1   My Ledger                     \t0x0000000100003f00 {name}");
+        let expected = APPLE.replace(
+            &line("0x100000000 + 16128"),
+            &[
+                line("check at /src/ledger.swift:7"),
+                line("main at /src/ledger.swift:12"),
+            ]
+            .join("\n"),
+        );
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
+        let unchanged = report.text(APPLE.as_bytes(), &Completed::default());
+        assert_eq!(unchanged, APPLE.as_bytes());
+    }
+
+    #[test]
+    fn every_frame_of_an_apple_report_is_found_in_its_text() {
+        let report = CrashReport::of_apple(APPLE.as_bytes()).unwrap();
+        let mut names = Vec::new();
+        for frame in report.stacks.iter().flat_map(|stack| &stack.frames) {
+            let place = frame.place.as_ref().unwrap();
+            names.push((frame.address.unwrap(), &APPLE[place.name.clone()]));
+        }
+        let expected = [
+            (0x1_9100_0010, "mach_msg_trap + 8"),
+            (0x1_0000_3f00, "0x100000000 + 16128"),
+            (0x1_9000_1000, "__exceptionPreprocess + 240"),
+        ];
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn a_minidump_has_the_frames_of_the_response_without_those_of_inlined_functions() {
+        let frame = |index: usize, address: &str, function: &str| {
+            json!({
+                "status": "symbolicated", "original_index": index, "instruction_addr": address,
+                "function": function,
+            })
+        };
+        let frames = json!([
+            frame(0, "0x10", "inner"),
+            frame(0, "0x10", "outer"),
+            frame(1, "0x20", "main"),
+        ]);
+        let completed = completed(frames);
+        let report = CrashReport::of_minidump(&completed);
+        let addresses: Vec<_> = report.stacks[0]
+            .frames
+            .iter()
+            .map(|it| it.address)
+            .collect();
+        assert_eq!(addresses, [Some(0x10), Some(0x20)]);
+        let functions = |names: &[FrameName]| -> Vec<String> {
+            names.iter().map(|name| name.function.clone()).collect()
+        };
+        let names = report.names(&completed);
+        let names: Vec<_> = names[0].iter().map(|names| functions(names)).collect();
+        assert_eq!(names, [vec!["inner", "outer"], vec!["main"]]);
+        assert!(report.lacks().is_empty());
+    }
+}

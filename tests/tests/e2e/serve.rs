@@ -1,0 +1,238 @@
+//! `symdepot serve`: the whole service from one file.
+
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use symdepot_tests::stack::{Addresses, Binaries, Client, Process, until};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::{PATIENCE, json_of};
+
+/// How long the service may take to end after Ctrl-C.
+const END: Duration = Duration::from_secs(10);
+
+/// A folder that has nothing but the program.
+struct OneFile {
+    folder: TempDir,
+    name: &'static str,
+}
+
+impl OneFile {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let program = Binaries::from_env().unwrap().get("symdepot");
+        std::fs::copy(program, folder.path().join("symdepot")).unwrap();
+        Self {
+            folder,
+            name: "symdepot",
+        }
+    }
+
+    fn program(&self) -> PathBuf {
+        self.folder.path().join(self.name)
+    }
+
+    /// Renames the program.
+    fn moved(self) -> Self {
+        let moved = Self {
+            name: "sd",
+            folder: self.folder,
+        };
+        let before = moved.folder.path().join("symdepot");
+        std::fs::rename(before, moved.program()).unwrap();
+        moved
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.program());
+        command
+            .args(arguments)
+            .env_clear()
+            .current_dir(self.folder.path())
+            .kill_on_drop(true);
+        command
+    }
+
+    /// Starts the service, and returns it when it is ready.
+    async fn serve(&self) -> Child {
+        let mut command = self.command(&["serve", "--port", "0"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let first = tokio::time::timeout(PATIENCE, lines.next_line()).await;
+        let first = first.unwrap().unwrap().unwrap_or_default();
+        assert!(
+            first.starts_with("symdepot serves at http://127.0.0.1:"),
+            "{first}"
+        );
+        child
+    }
+
+    async fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().await.unwrap()
+    }
+
+    fn addresses(&self) -> Addresses {
+        Addresses::read(&self.folder.path().join(".data/stack.json")).unwrap()
+    }
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
+    kill_process(Pid::from_raw(pid.unwrap()).unwrap(), signal).unwrap();
+}
+
+async fn all_end(processes: &[Process]) {
+    until("the end of all processes", END, async || {
+        (!processes.iter().any(Process::is_alive)).then_some(())
+    })
+    .await
+    .unwrap();
+}
+
+/// Asserts that the report of the sample has the names that llvm-symbolizer gives.
+fn assert_names(ended: &Output) {
+    let text = String::from_utf8(ended.stdout.clone()).unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    let expected = json_of("crash.expected.json");
+    for frame in expected["frames"].as_array().unwrap() {
+        let place = format!("{}:{}", frame["file"].as_str().unwrap(), frame["line"]);
+        assert!(text.contains(&place), "{place} is not in:\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn one_file_in_an_empty_folder_serves_symbolicates_ends_and_serves_again() {
+    let one = OneFile::new();
+    let mut service = one.serve().await;
+    assert_names(&one.run(&["demo"]).await);
+    // Without any setting, the service in this folder is asked.
+    let report = symdepot_tests::stack::fixture("crash.json");
+    let report = report.display().to_string();
+    assert_names(&one.run(&["symbolicate", &report]).await);
+    let doctor = one.run(&["doctor"]).await;
+    assert_eq!(doctor.status.code(), Some(0), "{doctor:?}");
+
+    // The functions are processes of the one file, and end with it.
+    let processes = Process::tree(service.id().unwrap());
+    let functions = processes.iter().map(Process::program);
+    assert!(
+        functions.clone().any(|name| name == "symbolicate"),
+        "{processes:?}"
+    );
+    assert!(
+        functions.clone().any(|name| name == "derive"),
+        "{processes:?}"
+    );
+    signal(&service, Signal::INT);
+    let ended = tokio::time::timeout(END, service.wait()).await.unwrap();
+    assert_eq!(ended.unwrap().code(), Some(0));
+    all_end(&processes).await;
+
+    // The program may have been moved meanwhile; the data is still there.
+    let one = one.moved();
+    let mut again = one.serve().await;
+    assert_names(&one.run(&["symbolicate", &report]).await);
+    signal(&again, Signal::TERM);
+    tokio::time::timeout(END, again.wait())
+        .await
+        .unwrap()
+        .unwrap();
+}
+
+/// Returns the lines of the picture in the README, without those of the prompt.
+fn picture() -> Vec<String> {
+    let path = symdepot_tests::stack::checkout().join("docs/plots/terminal.svg");
+    let svg = std::fs::read_to_string(path).unwrap();
+    let line = |drawn: &str| {
+        let parts = drawn.split('<').filter_map(|part| part.split_once('>'));
+        let text: String = parts.map(|(_, text)| text).collect();
+        [
+            ("&lt;", "<"),
+            ("&gt;", ">"),
+            ("&quot;", "\""),
+            ("&#x27;", "'"),
+            ("&amp;", "&"),
+        ]
+        .into_iter()
+        .fold(text, |text, (escape, plain)| text.replace(escape, plain))
+    };
+    let drawn = svg.lines().filter(|line| line.starts_with("<text"));
+    drawn.map(line).skip(1).collect()
+}
+
+#[tokio::test]
+async fn the_picture_in_the_readme_is_what_the_demo_prints() {
+    let one = OneFile::new();
+    let mut service = one.serve().await;
+    let demo = one.run(&["demo"]).await;
+    let printed = String::from_utf8(demo.stdout).unwrap();
+    let printed: Vec<&str> = printed.lines().filter(|line| !line.is_empty()).collect();
+    assert_eq!(picture(), printed, "run docs/plots/terminal.py again");
+    signal(&service, Signal::INT);
+    tokio::time::timeout(END, service.wait())
+        .await
+        .unwrap()
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_service_that_is_killed_leaves_no_process_behind() {
+    let one = OneFile::new();
+    let mut service = one.serve().await;
+    assert_names(&one.run(&["demo"]).await);
+    let processes = Process::tree(service.id().unwrap());
+    assert!(processes.len() > 3, "{processes:?}");
+    service.kill().await.unwrap();
+    all_end(&processes).await;
+    // The address file of the killed service does not mislead the next one.
+    let mut service = one.serve().await;
+    assert_names(&one.run(&["demo"]).await);
+    signal(&service, Signal::INT);
+    tokio::time::timeout(END, service.wait())
+        .await
+        .unwrap()
+        .unwrap();
+}
+
+#[tokio::test]
+async fn the_service_is_for_this_user_and_this_machine_alone() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let one = OneFile::new();
+    let mut service = one.serve().await;
+    let data = one.folder.path().join(".data");
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&data), 0o700);
+    let addresses = one.addresses();
+    let client = Client::new(addresses.clone()).unwrap();
+    for (header, value, status) in [
+        ("Host", "evil.example", 421),
+        ("Sec-Fetch-Site", "cross-site", 403),
+    ] {
+        let request = client.request(reqwest::Method::POST, "/symbolicate");
+        let reply = client
+            .send("a web page", request.header(header, value))
+            .await;
+        assert_eq!(reply.unwrap().status, status, "{header}: {value}");
+    }
+    let about = client.request(reqwest::Method::GET, "/about");
+    let about = client.send("about", about).await.unwrap();
+    let about: Value = about.expect(200, "about").unwrap().body;
+    assert_eq!(about["version"], env!("CARGO_PKG_VERSION"));
+    // Another stack on the same data is refused, and says which process has it.
+    let second = one.run(&["serve", "--port", "0"]).await;
+    assert_eq!(second.status.code(), Some(1), "{second:?}");
+    let said = String::from_utf8(second.stderr).unwrap();
+    assert!(said.contains(&addresses.pid.to_string()), "{said}");
+    signal(&service, Signal::INT);
+    tokio::time::timeout(END, service.wait())
+        .await
+        .unwrap()
+        .unwrap();
+}

@@ -10,7 +10,9 @@ use symdepot::adapters::parser::{ParserLimits, ProcessDeriver};
 use symdepot::adapters::scratch::ScratchSpace;
 use symdepot::cache::{DeriveJob, Derived, Kind};
 use symdepot::debuginfo::checksum;
-use symdepot::domain::{Cause, Inspection, Missing, Rank, Written, WrittenFile};
+use symdepot::domain::{
+    AuxiliaryFile, Cause, DebugId, Inspection, Missing, Rank, Written, WrittenFile,
+};
 use symdepot::ports::{Deriver, FaultKind, ParseError, Parser};
 
 const LIMITS: ParserLimits = ParserLimits {
@@ -27,6 +29,24 @@ struct Bench {
 }
 
 impl Bench {
+    /// Opens files that were written together. An auxiliary file has an id.
+    async fn open_together(&self, files: &[(Vec<u8>, Option<DebugId>)]) -> Box<dyn Parser> {
+        let (mut written, mut places) = (Vec::new(), Vec::new());
+        for (bytes, id) in files {
+            places.push(WrittenFile {
+                offset: written.len() as u64,
+                length: bytes.len() as u64,
+                id: *id,
+            });
+            written.extend_from_slice(bytes);
+            written.resize(written.len().next_multiple_of(16), 0);
+        }
+        let mut scratch = self.deriver.reserve(written.len() as u64).unwrap();
+        scratch.write_at(0, written.into()).await.unwrap();
+        let opened = self.deriver.open(scratch, Written::Together(places)).await;
+        opened.unwrap()
+    }
+
     fn new(limits: ParserLimits, scratch_bytes: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let scratch = ScratchSpace::new(folder.path(), scratch_bytes);
@@ -407,6 +427,56 @@ async fn a_file_of_which_only_the_ends_are_written_has_its_ids() {
 }
 
 #[tokio::test]
+async fn maps_complete_the_object_with_their_id_and_hostile_ones_end_no_parser() {
+    let bench = bench();
+    let named = |path: &str| {
+        (
+            fixture(path),
+            AuxiliaryFile::named(path).and_then(|(_, id)| id),
+        )
+    };
+    let hidden = named("maps/crash.dSYM/Contents/Resources/DWARF/crash");
+    let uuid_map =
+        named("maps/crash.dSYM/Contents/Resources/F9D1D247-0CA9-55DF-AB9D-50D65C32A93D.plist");
+    let symbol_map = named("maps/4C4C445C-5555-3144-A106-EFEF076DFA3C.bcsymbolmap");
+    let all = [hidden.clone(), uuid_map.clone(), symbol_map.clone()];
+    let mut together = bench.open_together(&all).await;
+    let whole = together.derive(0, &both()).await.unwrap();
+    assert!(
+        whole
+            .iter()
+            .all(|derived| derived.as_ref().unwrap().lacks.is_none())
+    );
+
+    let plist = |body: String| format!("<?xml version=\"1.0\"?><plist version=\"1.0\">{body}");
+    let names = format!("BCSymbolMap Version: 2.0{}", "\n".repeat((8 << 20) + 1));
+    for (hostile, id) in [
+        (plist("<dict>".repeat(500)), uuid_map.1),
+        (plist("<dict>".repeat(1 << 20)), uuid_map.1),
+        (names, symbol_map.1),
+        ("{\"a\":".repeat(1 << 20), uuid_map.1),
+        (
+            format!("{{\"a\":{{\"b\":{}", "[".repeat(1 << 20)),
+            uuid_map.1,
+        ),
+    ] {
+        let files = [hidden.clone(), (hostile.into_bytes(), id)];
+        let mut together = bench.open_together(&files).await;
+        let inspection = together.inspect().await.unwrap();
+        assert_eq!((inspection.objects.len(), inspection.ignored.len()), (1, 1));
+        let derived = together.derive(0, &both()).await.unwrap();
+        let lacks = derived
+            .iter()
+            .filter_map(|derived| derived.as_ref().unwrap().lacks.as_ref());
+        assert!(
+            lacks
+                .into_iter()
+                .any(|lacks| lacks.contains("its names are hidden"))
+        );
+    }
+}
+
+#[tokio::test]
 async fn files_that_are_written_together_complete_each_other() {
     let bench = bench();
     let alone = bench.derive(fixture("zoo/split-alone")).await;
@@ -416,21 +486,9 @@ async fn files_that_are_written_together_complete_each_other() {
     };
     assert!(lacks(&alone));
     let in_one_archive = bench.derive(fixture("zoo/split-packaged-4.zip")).await;
-    let (mut written, mut files) = (Vec::new(), Vec::new());
-    for file in ["zoo/split-alone", "zoo/split-packaged-4.zip"] {
-        let bytes = fixture(file);
-        files.push(WrittenFile {
-            offset: written.len() as u64,
-            length: bytes.len() as u64,
-            id: None,
-        });
-        written.extend(bytes);
-        written.resize(written.len().next_multiple_of(16), 0);
-    }
-    let mut scratch = bench.deriver.reserve(written.len() as u64).unwrap();
-    scratch.write_at(0, written.into()).await.unwrap();
-    let together = bench.deriver.open(scratch, Written::Together(files)).await;
-    let mut together = together.unwrap();
+    let files = ["zoo/split-alone", "zoo/split-packaged-4.zip"];
+    let files = files.map(|file| (fixture(file), None));
+    let mut together = bench.open_together(&files).await;
     assert_eq!(together.inspect().await.unwrap().objects.len(), 2);
     let completed = together.derive(0, &both()).await.unwrap();
     assert_eq!(completed, in_one_archive);

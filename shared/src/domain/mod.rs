@@ -22,7 +22,7 @@ mod server;
 mod source;
 mod time;
 
-pub use access::{Access, GcsCredentials, S3Access, S3Credentials};
+pub use access::{Access, AwsRole, GcsCredentials, S3Access, S3Credentials, S3Keys};
 pub use candidate::{Candidate, Download};
 pub use companion::CompanionId;
 pub use definition::ConfiguredSource;

@@ -10,8 +10,10 @@ mod difs;
 mod error;
 mod queues;
 mod records;
+mod roles;
 mod secrets;
 mod servers;
+mod settings;
 
 pub use blobs::{BlobPage, BlobStore, BlobSummary, Created, MAX_DELETES, NotDeleted};
 pub use demangler::Demangler;
@@ -20,5 +22,7 @@ pub use difs::{DifError, DifListing, DifPage, DifReader, DifStat, ListedDif};
 pub use error::{Fault, FaultKind};
 pub use queues::{Needs, QueueMessage, Queues, Received, ReconcileMessage, RequestedModule};
 pub use records::{Consistency, Cursor, Page, RecordStore, Removed, Replaced, Segment};
+pub use roles::{AwsRoles, RoleError};
 pub use secrets::{SecretError, SecretName, SecretService, Secrets};
 pub use servers::{Concerns, FileQuery, IncomingDif, ListQuery, ServerFailure, SymbolServers};
+pub use settings::{MAX_SETTING_BYTES, SettingAddress, SettingError, StoredSettings};

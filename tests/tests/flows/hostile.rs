@@ -80,7 +80,7 @@ type FuzzTarget = (&'static str, fn(&[u8]));
 
 #[test]
 fn the_seeds_of_the_fuzz_targets_cause_no_panic() {
-    let targets: [FuzzTarget; 14] = [
+    let targets: [FuzzTarget; 15] = [
         ("footer", debuginfo::hostile::footer),
         ("index", debuginfo::hostile::index),
         ("slice", debuginfo::hostile::slice),
@@ -93,6 +93,7 @@ fn the_seeds_of_the_fuzz_targets_cause_no_panic() {
         ("request", symbolicate::hostile::request),
         ("report", report::hostile::report),
         ("source", symbolicate::hostile::source),
+        ("listing", symdepot::adapters::http::hostile::listing),
         ("apple_report", |bytes| drop(parse_report(bytes))),
         ("minidump", unwind::hostile::dump),
     ];

@@ -69,6 +69,39 @@ impl Vault {
         })
     }
 
+    /// Returns sources of the other kinds, with a secret in every field that may contain one. The
+    /// private key is malformed, so that no request leaves this machine.
+    fn other_sources(&self, prefix: &str) -> Vec<Value> {
+        let id = |kind: &str| format!("{prefix}-{kind}");
+        let secret = |kind: &str, what: &str| format!("{MARKER}-{what}-of-{}", id(kind));
+        vec![
+            json!({
+                "id": id("s3"), "type": "s3", "bucket": "symbols", "prefix": id("s3"),
+                "region": ["us-east-1", self.url], "access_key": secret("s3", "key"),
+                "secret_key": secret("s3", "hidden"), "session_token": secret("s3", "header"),
+            }),
+            json!({
+                "id": id("gcs"), "type": "gcs", "bucket": "symbols", "client_email": secret("gcs", "email"),
+                "private_key": secret("gcs", "key"),
+            }),
+            json!({
+                "id": id("sentry"), "type": "sentry", "token": secret("sentry", "header"),
+                "url": format!("{}/{}/files/?a={}", self.url, id("sentry"), secret("sentry", "query")),
+            }),
+            json!({
+                "id": id("cookies"), "type": "sentry", "cookies": secret("cookies", "header"),
+                "url": format!("{}/{}/files/", self.url, id("cookies")),
+            }),
+        ]
+    }
+
+    /// Returns whether a request contained this secret.
+    fn was_sent(&self, what: &str, id: &str) -> bool {
+        let secret = format!("{MARKER}-{what}-of-{id}");
+        let heads = self.heads.lock().unwrap();
+        heads.iter().any(|head| head.contains(&secret))
+    }
+
     /// Returns whether a request for this source contained all of its secrets.
     fn was_asked_as(&self, id: &str) -> bool {
         let heads = self.heads.lock().unwrap();
@@ -145,10 +178,11 @@ async fn response_to(running: &Running, path: &str) -> String {
 #[tokio::test]
 async fn secrets_in_any_field_of_a_source_reach_only_its_server() {
     let vault = Vault::open().await;
-    let configured: Vec<Value> = LAYOUTS
+    let mut configured: Vec<Value> = LAYOUTS
         .iter()
         .map(|layout| vault.source(&format!("configured-{layout}"), layout))
         .collect();
+    configured.extend(vault.other_sources("configured"));
     let with_secrets = |options: Options| {
         options
             .variable("LOG", "trace")
@@ -167,10 +201,11 @@ async fn secrets_in_any_field_of_a_source_reach_only_its_server() {
     let running = Running::start_with(with_secrets).await;
     let client = running.client();
     let mut answers = Vec::new();
-    let defined: Vec<Value> = LAYOUTS
+    let mut defined: Vec<Value> = LAYOUTS
         .iter()
         .map(|layout| vault.source(&format!("defined-{layout}"), layout))
         .collect();
+    defined.extend(vault.other_sources("defined"));
     for sources in [Value::Null, json!(defined)] {
         let mut request = crash::sample();
         request["sources"] = sources;
@@ -200,6 +235,22 @@ async fn secrets_in_any_field_of_a_source_reach_only_its_server() {
     // The secrets were sent to their server.
     for id in ["configured-native", "configured-symsrv", "defined-native"] {
         assert!(vault.was_asked_as(id), "{id}");
+    }
+    for prefix in ["configured", "defined"] {
+        for (what, kind) in [
+            ("key", "s3"),
+            ("header", "s3"),
+            ("query", "sentry"),
+            ("header", "sentry"),
+            ("header", "cookies"),
+        ] {
+            assert!(
+                vault.was_sent(what, &format!("{prefix}-{kind}")),
+                "{what} {prefix}-{kind}"
+            );
+        }
+        // A secret key signs, and is not sent.
+        assert!(!vault.was_sent("hidden", &format!("{prefix}-s3")));
     }
     for (what, answer) in &answers {
         assert_nowhere(answer, what);

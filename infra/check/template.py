@@ -391,6 +391,7 @@ def check_secrets(checks, stack, variables):
             checks.that("secrets", "prune receives none and reads none", not told and not read, (told, read))
             continue
         wanted = {variable: {"Fn::If": [f"Has{parameter}", {"Ref": parameter}, default]} for variable, (parameter, default) in SECRETS.items()}
+        wanted["SOURCES"]["Fn::If"][2] = {"Fn::If": ["HasSourcesObject", {"Fn::Sub": "s3://${SourcesObject}"}, "[]"]}
         checks.that("secrets", f"{name} receives their names", told == wanted, ", ".join(told))
         allowed = sorted((action, parameter) for parameter, _ in SECRETS.values() for action in READS_SECRETS)
         checks.that("secrets", f"{name} may read these secrets, and no others", read == allowed, read)
@@ -446,8 +447,11 @@ def check_grants(checks, stack):
             checks.all("grants", f"{name} never changes an upload", problems(name, lambda a, r: r.startswith("UploadsBucket") and a in WRITES))
         listed = {resource for action, resource in granted[name] if action == "s3:ListBucket"}
         # Without ListBucket, S3 responds with 403 for an absent key, as for a missing permission.
-        unlisted = [r for a, r in granted[name] if a == "s3:GetObject" and r.split("/")[0] not in listed]
+        # The list of sources is one key, which exists; the error of the function explains a 403.
+        unlisted = [r for a, r in granted[name] if a == "s3:GetObject" and r.split("/")[0] not in listed and not r.endswith("SourcesObject")]
         checks.all("grants", f"{name} lists what it reads", unlisted)
+        lent = problems(name, lambda a, r: a.startswith("sts:") or "SourceBuckets" in r)
+        checks.that("grants", f"{name} has the roles and buckets of sources only if it is derive", bool(lent) == (name == "DeriveFunction"), lent)
         role = stack.properties(target(stack.properties(name).get("Role", "")))
         managed = [target(arn).rsplit("/", 1)[-1] for arn in role.get("ManagedPolicyArns", [])]
         expected = ["AWSLambdaBasicExecutionRole"] + ["AWSLambdaSQSQueueExecutionRole"] * (name == "DeriveFunction")
@@ -531,6 +535,7 @@ def mistakes():
         ("a secret for every function", lambda t: t["Globals"]["Function"]["Environment"]["Variables"].update(SOURCES="[]"), "prune receives none"),
         ("derive that reads every secret", lambda t: statements(t, "DeriveFunction").append({"Effect": "Allow", "Action": ["secretsmanager:GetSecretValue"], "Resource": "arn:aws:secretsmanager:eu-central-1:1:secret:x"}), "may read these secrets, and no others"),
         ("symbolicate that may not read its secret", lambda t: statements(t, "SymbolicateFunction").pop(), "may read these secrets, and no others"),
+        ("symbolicate that assumes the roles of sources", lambda t: statements(t, "SymbolicateFunction").insert(0, {"Effect": "Allow", "Action": ["sts:AssumeRole"], "Resource": {"Ref": "SourceRoles"}}), "only if it is derive"),
         ("a bucket policy for the other bucket", lambda t: resource(t, "CachesBucketPolicy").update(Bucket={"Ref": "UploadsBucket"}), "CachesBucket refuses"),
         ("scratch larger than /tmp", lambda t: t["Globals"]["Function"]["Environment"]["Variables"].update(SCRATCH_BYTES="21474836480"), "SCRATCH_BYTES"),
         ("a function built at the workspace's root", lambda t: resource(t, "DeriveFunction").update(CodeUri=".."), "has no binary derive"),

@@ -12,6 +12,8 @@ pub mod contract;
 pub mod harness;
 #[cfg(feature = "bench")]
 pub mod hostile;
+#[cfg(feature = "harness")]
+pub mod hostile_server;
 #[cfg(feature = "bench")]
 pub mod made_up;
 #[cfg(feature = "harness")]

@@ -45,13 +45,33 @@ pub enum S3Credentials {
     /// None: the bucket is public.
     Anonymous,
     /// An access key.
-    Keys {
-        /// Its id.
-        access_key: String,
-        /// The secret.
-        secret_key: String,
-        /// The token of a session, which ends soon.
-        session_token: Option<String>,
+    Keys(S3Keys),
+    /// Those of a role. Only the operator's sources have them.
+    Role(AwsRole),
+}
+
+/// An access key of AWS.
+#[derive(Clone, PartialEq, Eq)]
+pub struct S3Keys {
+    /// Its id.
+    pub access_key: String,
+    /// The secret.
+    pub secret_key: String,
+    /// The token of a session, which ends soon.
+    pub session_token: Option<String>,
+}
+
+/// A role of AWS.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub enum AwsRole {
+    /// The execution role of the function.
+    Execution,
+    /// A role that the execution role assumes.
+    Assumed {
+        /// The ARN of the role.
+        arn: String,
+        /// The id that the owner of the role agreed on with the operator.
+        external_id: Option<String>,
     },
 }
 
@@ -73,6 +93,23 @@ pub enum GcsCredentials {
 impl fmt::Debug for S3Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("S3Credentials")
+    }
+}
+
+/// Credentials are not shown.
+impl fmt::Debug for S3Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("S3Keys")
+    }
+}
+
+/// The external id is not shown.
+impl fmt::Debug for AwsRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Execution => f.write_str("Execution"),
+            Self::Assumed { arn, .. } => write!(f, "Assumed({arn})"),
+        }
     }
 }
 
@@ -110,11 +147,11 @@ impl Access {
     pub fn take_passing_credentials(&mut self) -> Option<String> {
         match self {
             Self::S3(access) => {
-                let S3Credentials::Keys {
+                let S3Credentials::Keys(S3Keys {
                     access_key,
                     secret_key,
                     session_token: Some(token),
-                } = &access.credentials
+                }) = &access.credentials
                 else {
                     return None;
                 };

@@ -13,7 +13,7 @@ use serde::de::{self, IgnoredAny, Visitor};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::access::{Access, GcsCredentials, S3Access, S3Credentials};
+use super::access::{Access, AwsRole, GcsCredentials, S3Access, S3Credentials, S3Keys};
 use super::layout::SourceLayout;
 use super::public_servers;
 use super::server::{Filters, HttpSource, InvalidSource, WithoutEffect, shapes_the_connection};
@@ -70,8 +70,12 @@ struct S3Definition {
     #[serde(default)]
     prefix: String,
     region: RegionDefinition,
-    #[serde(default, skip_serializing_if = "is_static")]
-    aws_credentials_provider: String,
+    #[serde(default, skip_serializing_if = "CredentialsProvider::is_static")]
+    aws_credentials_provider: CredentialsProvider,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    role_arn: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    external_id: Option<String>,
     #[serde(default)]
     access_key: String,
     #[serde(default)]
@@ -131,8 +135,30 @@ struct LinkDefinition {
     headers: BTreeMap<String, String>,
 }
 
-fn is_static(provider: &str) -> bool {
-    matches!(provider, "" | "static")
+/// Where the credentials of a bucket come from.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum CredentialsProvider {
+    /// The definition.
+    #[default]
+    Static,
+    /// The environment of the process: the role of the function.
+    Container,
+}
+
+impl CredentialsProvider {
+    fn is_static(&self) -> bool {
+        *self == Self::Static
+    }
+}
+
+/// Whether a definition may use the roles of the functions.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Roles {
+    /// It is the operator's.
+    Allowed,
+    /// It is that of a request, whose sender would read what only the operator may read.
+    Refused,
 }
 
 /// An object, and the fields in it that are unknown.
@@ -219,7 +245,7 @@ impl TryFrom<Definition> for ConfiguredSource {
                 id: id.chars().take(HttpSource::MAX_ID_BYTES).collect(),
                 field,
             }),
-            None => HttpSource::try_from(definition).map(Self),
+            None => definition.source(Roles::Allowed).map(Self),
         }
     }
 }
@@ -241,12 +267,18 @@ impl TryFrom<Definition> for HttpSource {
     type Error = InvalidSource;
 
     fn try_from(definition: Definition) -> Result<Self, InvalidSource> {
-        match definition {
-            Definition::Http(definition) => definition.source(),
-            Definition::S3(definition) => definition.source(),
-            Definition::Gcs(definition) => definition.source(),
-            Definition::Sentry(definition) => definition.source(),
-            Definition::SourceLink(definition) => definition.source(),
+        definition.source(Roles::Refused)
+    }
+}
+
+impl Definition {
+    fn source(self, roles: Roles) -> Result<HttpSource, InvalidSource> {
+        match self {
+            Self::Http(definition) => definition.source(),
+            Self::S3(definition) => definition.source(roles),
+            Self::Gcs(definition) => definition.source(),
+            Self::Sentry(definition) => definition.source(),
+            Self::SourceLink(definition) => definition.source(),
         }
     }
 }
@@ -305,18 +337,10 @@ impl HttpDefinition {
 }
 
 impl S3Definition {
-    fn source(self) -> Result<HttpSource, InvalidSource> {
+    fn source(self, roles: Roles) -> Result<HttpSource, InvalidSource> {
         check_id(&self.id)?;
         let url = bucket_url("s3", &self.id, &self.bucket, &self.prefix)?;
-        let invalid = |problem: &str| InvalidSource::Bucket {
-            id: self.id.clone(),
-            problem: problem.to_owned(),
-        };
-        if !is_static(&self.aws_credentials_provider) {
-            return Err(invalid(
-                "`aws_credentials_provider` must be `static`: the roles of the functions are not lent to sources",
-            ));
-        }
+        let credentials = self.credentials(roles)?;
         let (region, endpoint) = match self.region {
             RegionDefinition::Name(region) => (region, None),
             RegionDefinition::Custom(region, address) => {
@@ -325,18 +349,11 @@ impl S3Definition {
         };
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-';
         if region.is_empty() || !region.chars().all(is_name) {
-            return Err(invalid("its region must be the name of a region"));
+            return Err(InvalidSource::Bucket {
+                id: self.id,
+                problem: "its region must be the name of a region".to_owned(),
+            });
         }
-        let credentials = match (self.access_key, self.secret_key) {
-            (access_key, secret_key) if access_key.is_empty() && secret_key.is_empty() => {
-                S3Credentials::Anonymous
-            }
-            (access_key, secret_key) => S3Credentials::Keys {
-                access_key,
-                secret_key,
-                session_token: self.session_token,
-            },
-        };
         let access = Access::S3(S3Access {
             region,
             endpoint,
@@ -344,6 +361,69 @@ impl S3Definition {
         });
         Ok(self.common.source(self.id, url, access))
     }
+
+    fn credentials(&self, roles: Roles) -> Result<S3Credentials, InvalidSource> {
+        let invalid = |problem: &str| {
+            Err(InvalidSource::Bucket {
+                id: self.id.clone(),
+                problem: problem.to_owned(),
+            })
+        };
+        let is_assumed = self.role_arn.is_some() || self.external_id.is_some();
+        let has_role =
+            is_assumed || self.aws_credentials_provider == CredentialsProvider::Container;
+        let has_keys = !self.access_key.is_empty() || !self.secret_key.is_empty();
+        match (&self.role_arn, &self.external_id) {
+            _ if !has_role && !has_keys => Ok(S3Credentials::Anonymous),
+            _ if !has_role => Ok(S3Credentials::Keys(S3Keys {
+                access_key: self.access_key.clone(),
+                secret_key: self.secret_key.clone(),
+                session_token: self.session_token.clone(),
+            })),
+            _ if roles == Roles::Refused => invalid(
+                "`aws_credentials_provider` must be `static`, without `role_arn` and `external_id`: the roles of the \
+                 functions are not lent to sources of requests",
+            ),
+            _ if has_keys => invalid("it has both a role and an access key"),
+            (None, None) => Ok(S3Credentials::Role(AwsRole::Execution)),
+            (None, Some(_)) => invalid("it has an `external_id`, and no `role_arn`"),
+            (Some(arn), _) if !is_role_arn(arn) => invalid(
+                "its `role_arn` is not the ARN of a role (arn:aws:iam::123456789012:role/name)",
+            ),
+            (_, Some(external_id)) if !is_external_id(external_id) => invalid(
+                "its `external_id` must have 2 to 1224 letters, digits and characters of _+=,.@:/-",
+            ),
+            (Some(arn), external_id) => Ok(S3Credentials::Role(AwsRole::Assumed {
+                arn: arn.clone(),
+                external_id: external_id.clone(),
+            })),
+        }
+    }
+}
+
+/// Source: IAM User Guide, "IAM identifiers"; AWS STS API Reference, "AssumeRole".
+fn is_role_arn(arn: &str) -> bool {
+    let mut parts = arn.splitn(6, ':');
+    let mut next = || parts.next().unwrap_or_default();
+    let (prefix, partition, service) = (next(), next(), next());
+    let (region, account, role) = (next(), next(), next());
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let is_printable = |c: char| c.is_ascii_graphic();
+    (prefix, service, region) == ("arn", "iam", "")
+        && !partition.is_empty()
+        && partition.chars().all(is_plain)
+        && account.len() == 12
+        && account.bytes().all(|byte| byte.is_ascii_digit())
+        && role
+            .strip_prefix("role/")
+            .is_some_and(|name| !name.is_empty())
+        && role.chars().all(is_printable)
+        && arn.len() <= 2048
+}
+
+fn is_external_id(text: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "_+=,.@:/-".contains(c);
+    (2..=1224).contains(&text.len()) && text.chars().all(is_allowed)
 }
 
 impl GcsDefinition {
@@ -521,17 +601,20 @@ impl From<HttpSource> for Definition {
             }),
             Access::S3(access) => {
                 let region = access.region.clone();
-                let (access_key, secret_key, session_token) = match &access.credentials {
-                    S3Credentials::Anonymous => Default::default(),
-                    S3Credentials::Keys {
-                        access_key,
-                        secret_key,
-                        session_token,
-                    } => (
-                        access_key.clone(),
-                        secret_key.clone(),
-                        session_token.clone(),
-                    ),
+                let (keys, role) = match access.credentials.clone() {
+                    S3Credentials::Anonymous => (None, None),
+                    S3Credentials::Keys(keys) => (Some(keys), None),
+                    S3Credentials::Role(role) => (None, Some(role)),
+                };
+                let (access_key, secret_key, session_token) = match keys {
+                    None => Default::default(),
+                    Some(keys) => (keys.access_key, keys.secret_key, keys.session_token),
+                };
+                let (role_arn, external_id) = match &role {
+                    Some(AwsRole::Assumed { arn, external_id }) => {
+                        (Some(arn.clone()), external_id.clone())
+                    }
+                    Some(AwsRole::Execution) | None => (None, None),
                 };
                 Self::S3(S3Definition {
                     id: source.id,
@@ -541,7 +624,12 @@ impl From<HttpSource> for Definition {
                         None => RegionDefinition::Name(region),
                         Some(endpoint) => RegionDefinition::Custom(region, endpoint.to_string()),
                     },
-                    aws_credentials_provider: String::new(),
+                    aws_credentials_provider: match role {
+                        Some(AwsRole::Execution) => CredentialsProvider::Container,
+                        Some(AwsRole::Assumed { .. }) | None => CredentialsProvider::Static,
+                    },
+                    role_arn,
+                    external_id,
                     access_key,
                     secret_key,
                     session_token,
@@ -685,7 +773,7 @@ mod tests {
             ),
             (
                 json!({"type": "s3", "id": "a", "bucket": "b", "region": "r", "aws_credentials_provider": "container"}),
-                "the roles of the functions are not lent",
+                "are not lent to sources of requests",
             ),
             (
                 json!({"type": "gcs", "id": "a", "bucket": "b", "client_email": "e"}),
@@ -702,6 +790,92 @@ mod tests {
         ] {
             let error = source(json.clone()).unwrap_err();
             assert!(error.contains(says), "{json}: {error}");
+        }
+    }
+
+    #[test]
+    fn only_the_operator_may_name_the_role_of_a_bucket() {
+        let bucket = |more: Value| {
+            let mut json = json!({"type": "s3", "id": "a", "bucket": "b", "region": "r"});
+            let more = more.as_object().unwrap().clone();
+            json.as_object_mut().unwrap().extend(more);
+            json
+        };
+        let configured = |json: Value| {
+            let parsed = serde_json::from_value::<ConfiguredSource>(json);
+            parsed
+                .map(|source| source.0)
+                .map_err(|error| error.to_string())
+        };
+        let arn = "arn:aws-cn:iam::123456789012:role/path/symbols";
+        let assumed = |external_id: Option<&str>| AwsRole::Assumed {
+            arn: arn.to_owned(),
+            external_id: external_id.map(str::to_owned),
+        };
+        for (more, role) in [
+            (
+                json!({"aws_credentials_provider": "container"}),
+                AwsRole::Execution,
+            ),
+            (json!({"role_arn": arn}), assumed(None)),
+            (
+                json!({"role_arn": arn, "external_id": "0pen:sesame"}),
+                assumed(Some("0pen:sesame")),
+            ),
+        ] {
+            let parsed = configured(bucket(more.clone())).unwrap();
+            let Access::S3(access) = &parsed.access else {
+                panic!("{parsed:?}");
+            };
+            assert!(access.credentials == S3Credentials::Role(role), "{more}");
+            // It is not a source that a request can describe, and shows no secret.
+            assert!(parsed.has_credentials());
+            assert!(!format!("{parsed:?} {:?}", parsed.access).contains("0pen"));
+            assert_eq!(
+                parsed.configured_key(),
+                source(bucket(json!({}))).unwrap().configured_key()
+            );
+            let again = serde_json::to_value(&parsed).unwrap();
+            assert_eq!(configured(again).unwrap(), parsed);
+            let refused = source(bucket(more)).unwrap_err();
+            assert!(
+                refused.contains("are not lent to sources of requests"),
+                "{refused}"
+            );
+        }
+        for (more, says) in [
+            (
+                json!({"role_arn": arn, "access_key": "k"}),
+                "both a role and an access key",
+            ),
+            (json!({"external_id": "abc"}), "no `role_arn`"),
+            (
+                json!({"role_arn": "arn:aws:iam::1:role/x"}),
+                "not the ARN of a role",
+            ),
+            (
+                json!({"role_arn": "arn:aws:iam::123456789012:user/x"}),
+                "not the ARN of a role",
+            ),
+            (
+                json!({"role_arn": "arn:aws:s3:::b"}),
+                "not the ARN of a role",
+            ),
+            (
+                json!({"role_arn": arn, "external_id": "a"}),
+                "2 to 1224 letters",
+            ),
+            (
+                json!({"role_arn": arn, "external_id": "a b"}),
+                "2 to 1224 letters",
+            ),
+            (
+                json!({"aws_credentials_provider": "imds"}),
+                "unknown variant `imds`",
+            ),
+        ] {
+            let error = configured(bucket(more.clone())).unwrap_err();
+            assert!(error.contains(says), "{more}: {error}");
         }
     }
 

@@ -680,6 +680,27 @@ mod tests {
         }
     }
 
+    /// A vector for each layout, type of module and type of file. Each line has these three, and
+    /// the paths. The lines were made by another implementation of the documented formulas, not by
+    /// this code.
+    #[test]
+    fn each_layout_names_each_type_of_file_as_another_implementation_does() {
+        let mut known = std::collections::BTreeSet::new();
+        for line in include_str!("layout_vectors.txt").lines() {
+            let mut words = line.split(' ');
+            let mut word = || serde_json::Value::from(words.next().unwrap());
+            let (layout, object_type, file_type) = (word(), word(), word());
+            let formulae: Formulae = serde_json::from_value(layout).unwrap();
+            let object_type: ObjectType = serde_json::from_value(object_type).unwrap();
+            let file_type: FileType = serde_json::from_value(file_type).unwrap();
+            let expected: Vec<&str> = words.collect();
+            assert_eq!(paths(formulae, file_type, object_type), expected, "{line}");
+            known.insert(format!("{formulae:?} {file_type:?}"));
+        }
+        // All layouts, and all types of files that a module of their own type may have.
+        assert_eq!(known.len(), 8 * 11, "{known:?}");
+    }
+
     /// By hand from the paths that Sentry's tools write, which append `.src.zip`.
     #[test]
     fn source_bundles_are_beside_the_debug_file_in_each_layout() {

@@ -27,7 +27,7 @@ mod source_links;
 mod time;
 mod upload_key;
 
-pub use access::{Access, GcsCredentials, S3Access, S3Credentials};
+pub use access::{Access, AwsRole, GcsCredentials, S3Access, S3Credentials, S3Keys};
 pub use auxiliary::{AuxiliaryFile, AuxiliaryId};
 pub use candidate::{Candidate, Download};
 pub use companion::CompanionId;

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use aws_config::SdkConfig;
+
 use super::run::since_epoch;
 use super::{Config, ConfigError, RawEnv, SourceUse, sandbox, telemetry};
 use crate::adapters::aws::{
-    AwsClients, AwsSecrets, DynamoRecords, QueueUrls, S3Attachments, S3Blobs, S3Difs, SqsQueues,
+    AwsClients, AwsSecrets, DynamoRecords, QueueUrls, S3Attachments, S3Blobs, S3Difs, S3Settings,
+    SqsQueues, StsRoles,
 };
 use crate::adapters::demangler::ProcessDemangler;
 use crate::adapters::http::{HttpRemoteFiles, HttpServers};
@@ -23,20 +26,25 @@ use crate::flows::symbolicate::Symbolicator;
 pub struct App {
     config: Config,
     clients: AwsClients,
+    sdk_config: SdkConfig,
 }
 
 impl App {
     /// Reads the settings, starts logging and builds the clients. The only network requests are
-    /// those for the secrets that settings of this use name.
+    /// those for the secrets and the stored settings that settings of this use refer to.
     pub async fn from_env(sources: SourceUse) -> Result<Self, ConfigError> {
         let sdk_config = AwsClients::sdk_config().await;
+        let clients = AwsClients::from_sdk_config(&sdk_config);
         let secrets = AwsSecrets::new(sdk_config.clone(), since_epoch);
-        let env = RawEnv::read().with_secrets(sources, &secrets).await?;
+        let settings = S3Settings::new(clients.s3.clone());
+        let env = RawEnv::read();
+        let env = env.with_stored_values(sources, &secrets, &settings).await?;
         let config = Config::from_env(&env, sources)?;
         telemetry::init(&config.log);
         Ok(Self {
-            clients: AwsClients::from_sdk_config(&sdk_config),
+            clients,
             config,
+            sdk_config,
         })
     }
 
@@ -104,7 +112,12 @@ impl App {
             caches: Arc::new(self.caches()),
             uploads: Arc::new(self.uploads()),
             servers: Arc::new(
-                HttpServers::new(self.config.allow_private_sources).with_wall_clock(since_epoch),
+                HttpServers::new(self.config.allow_private_sources)
+                    .with_wall_clock(since_epoch)
+                    .with_roles(Arc::new(StsRoles::new(
+                        self.sdk_config.clone(),
+                        since_epoch,
+                    ))),
             ),
             queues: Arc::new(self.queues()),
             deriver: Arc::new(

@@ -16,7 +16,7 @@ use crate::cache::Policy;
 use crate::domain::{ConfiguredSource, FormatVersion, HttpSource, SourceLinks};
 use crate::flows::prune::UNNAMED_MIN_AGE;
 use crate::flows::{Server, Settings, SourceSecret};
-use crate::ports::{SecretName, Secrets};
+use crate::ports::{SecretName, Secrets, SettingAddress, StoredSettings};
 
 /// The bodies of pending requests expire a day after they were written, by a lifecycle rule of the
 /// bucket in the template.
@@ -44,12 +44,16 @@ pub enum SourceUse {
 
 /// The variables of the environment, unparsed.
 #[derive(Clone, Default)]
-pub struct RawEnv(BTreeMap<String, String>);
+pub struct RawEnv {
+    values: BTreeMap<String, String>,
+    /// Where values were read that the environment only refers to, by variable.
+    stored_at: BTreeMap<&'static str, String>,
+}
 
 /// Values are not shown, because some are secrets.
 impl fmt::Debug for RawEnv {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
+        f.debug_set().entries(self.values.keys()).finish()
     }
 }
 
@@ -60,28 +64,30 @@ impl RawEnv {
         reason = "this is the one place that reads the environment"
     )]
     pub fn read() -> Self {
-        Self(
-            std::env::vars_os()
-                .filter_map(|(name, value)| {
-                    Some((name.into_string().ok()?, value.into_string().ok()?))
-                })
-                .collect(),
-        )
+        let values = std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
+        Self {
+            values: values.collect(),
+            stored_at: BTreeMap::new(),
+        }
     }
 
-    /// Replaces the names of secrets in variables by their values, for a function with this use of
-    /// sources. Secrets that the function does not need are not read.
+    /// Replaces references in variables by what they refer to, for a function with this use of
+    /// sources: the names of secrets, and the addresses of settings in S3. What the function does
+    /// not need is not read.
     ///
     /// # Errors
     ///
-    /// A name is invalid, or its secret cannot be read. The error contains the variable, the name
+    /// A reference is invalid, or cannot be read. The error contains the variable, the reference
     /// and the reason.
-    pub async fn with_secrets(
+    pub async fn with_stored_values(
         mut self,
         sources: SourceUse,
         secrets: &dyn Secrets,
+        settings: &dyn StoredSettings,
     ) -> Result<Self, ConfigError> {
-        let may_define = self.0.get("ALLOW_REQUEST_SOURCES");
+        let may_define = self.values.get("ALLOW_REQUEST_SOURCES");
         let may_define = may_define.is_some_and(|flag| flag.trim() == "1");
         let needed: &[&'static str] = match (sources, may_define) {
             (SourceUse::Nothing, _) => &[],
@@ -92,29 +98,23 @@ impl RawEnv {
         };
         let mut problems = Vec::new();
         for name in needed {
-            let Some(value) = self.0.get_mut(*name) else {
+            let Some(value) = self.values.get_mut(*name) else {
                 continue;
             };
-            if !value.trim().starts_with(SecretName::PREFIX) {
-                continue;
-            }
-            let Some(secret) = SecretName::parse(value.trim()) else {
-                let problem = format!(
-                    "{} is neither the ARN of a secret of Secrets Manager nor of a parameter of SSM",
-                    value.trim()
-                );
-                problems.push((*name, problem));
+            let reference = value.trim().to_owned();
+            let read = if reference.starts_with(SecretName::PREFIX) {
+                read_secret(&reference, secrets).await
+            } else if reference.starts_with(SettingAddress::PREFIX) {
+                read_setting(name, &reference, settings).await
+            } else {
                 continue;
             };
-            match secrets.read(&secret).await {
-                Ok(read) => *value = read,
-                Err(error) => {
-                    let problem = format!(
-                        "names the secret {}, which cannot be read: {error}",
-                        secret.arn
-                    );
-                    problems.push((*name, problem));
+            match read {
+                Ok(read) => {
+                    *value = read;
+                    self.stored_at.insert(name, reference);
                 }
+                Err(problem) => problems.push((*name, problem)),
             }
         }
         match problems.is_empty() {
@@ -126,7 +126,7 @@ impl RawEnv {
     /// Returns whether this function runs on the local stack, where the records are on the same
     /// machine.
     fn is_of_the_local_stack(&self) -> bool {
-        let endpoint = self.0.get(RECORDS_ENDPOINT);
+        let endpoint = self.values.get(RECORDS_ENDPOINT);
         let endpoint = endpoint.and_then(|url| Url::parse(url).ok());
         match endpoint.as_ref().and_then(Url::host) {
             Some(url::Host::Domain(name)) => name == "localhost",
@@ -137,14 +137,42 @@ impl RawEnv {
     }
 }
 
+async fn read_secret(reference: &str, secrets: &dyn Secrets) -> Result<String, String> {
+    let secret = SecretName::parse(reference).ok_or_else(|| {
+        format!(
+            "{reference} is neither the ARN of a secret of Secrets Manager nor of a parameter of SSM"
+        )
+    })?;
+    let read = secrets.read(&secret).await;
+    read.map_err(|error| format!("names the secret {reference}, which cannot be read: {error}"))
+}
+
+/// Only the list of sources may be large enough to be stored in S3. Secrets belong in a service for
+/// secrets.
+async fn read_setting(
+    name: &str,
+    reference: &str,
+    settings: &dyn StoredSettings,
+) -> Result<String, String> {
+    if name != "SOURCES" {
+        return Err(format!(
+            "{reference} is an address in S3, where only SOURCES may be stored"
+        ));
+    }
+    let address = SettingAddress::parse(reference)
+        .ok_or_else(|| format!("{reference} is no address in S3: write s3://bucket/key"))?;
+    let read = settings.read(&address).await;
+    read.map_err(|error| format!("is stored at {reference}, which cannot be read: {error}"))
+}
+
 impl<const N: usize> From<[(&str, &str); N]> for RawEnv {
     fn from(variables: [(&str, &str); N]) -> Self {
-        Self(
-            variables
-                .into_iter()
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .collect(),
-        )
+        let values = variables.into_iter();
+        let values = values.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Self {
+            values: values.collect(),
+            stored_at: BTreeMap::new(),
+        }
     }
 }
 
@@ -253,7 +281,7 @@ impl Config {
             // Set by Lambda's rules, not by the template: the only writable folder.
             scratch_folder: env
                 .env
-                .0
+                .values
                 .get("TMPDIR")
                 .map_or_else(|| PathBuf::from("/tmp"), PathBuf::from),
             allow_private_sources,
@@ -306,7 +334,7 @@ struct Environment<'a> {
 
 impl Environment<'_> {
     fn text(&mut self, name: &'static str) -> String {
-        match self.env.0.get(name).map(|value| value.trim()) {
+        match self.env.values.get(name).map(|value| value.trim()) {
             None | Some("") => {
                 self.problems
                     .push((name, format!("is not set ({TEMPLATE})")));
@@ -440,7 +468,10 @@ impl Environment<'_> {
             Err(_) if text.is_empty() => Vec::new(),
             Err(error) => {
                 let problem = without_texts(&error.to_string());
-                let problem = format!("is not a list of sources: {problem}");
+                let problem = match self.env.stored_at.get(name) {
+                    Some(place) => format!("{place} is not a list of sources: {problem}"),
+                    None => format!("is not a list of sources: {problem}"),
+                };
                 self.problems.push((name, problem));
                 Vec::new()
             }
@@ -506,7 +537,7 @@ fn without_texts(problem: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::SecretError;
+    use crate::ports::{SecretError, SettingError};
 
     #[test]
     fn every_problem_is_reported_with_its_variable() {
@@ -651,6 +682,16 @@ mod tests {
         }
     }
 
+    /// Settings in S3, by address.
+    #[async_trait::async_trait]
+    impl StoredSettings for Kept {
+        async fn read(&self, address: &SettingAddress) -> Result<String, SettingError> {
+            let absent = || SettingError("NoSuchKey".to_owned());
+            let value = self.0.get(address.to_string().as_str());
+            value.map(|value| (*value).to_owned()).ok_or_else(absent)
+        }
+    }
+
     const SOURCES_ARN: &str = "arn:aws:secretsmanager:eu-central-1:1:secret:sources-AbCdEf";
     const SECRET_ARN: &str = "arn:aws:ssm:eu-central-1:1:parameter/symdepot/secret";
 
@@ -667,10 +708,13 @@ mod tests {
     async fn a_setting_may_name_a_secret_that_only_its_functions_read() {
         let kept = Kept(BTreeMap::from([(SOURCES_ARN, "[]"), (SECRET_ARN, "s")]));
         let read = async |source_use| {
-            let env = named().with_secrets(source_use, &kept).await.unwrap();
+            let env = named()
+                .with_stored_values(source_use, &kept, &kept)
+                .await
+                .unwrap();
             (
-                env.0["SOURCES"].clone(),
-                env.0["REQUEST_SOURCES_SECRET"].clone(),
+                env.values["SOURCES"].clone(),
+                env.values["REQUEST_SOURCES_SECRET"].clone(),
             )
         };
         let values = ("[]".to_owned(), "s".to_owned());
@@ -680,17 +724,22 @@ mod tests {
         assert_eq!(read(SourceUse::Nothing).await, names);
         // Sources cannot be defined, so there is nothing to encrypt.
         let mut env = named();
-        env.0
+        env.values
             .insert("ALLOW_REQUEST_SOURCES".to_owned(), "0".to_owned());
-        let env = env.with_secrets(SourceUse::Contents, &kept).await.unwrap();
-        assert_eq!(env.0["REQUEST_SOURCES_SECRET"], SECRET_ARN);
+        let env = env
+            .with_stored_values(SourceUse::Contents, &kept, &kept)
+            .await
+            .unwrap();
+        assert_eq!(env.values["REQUEST_SOURCES_SECRET"], SECRET_ARN);
     }
 
     /// F12.
     #[tokio::test]
     async fn a_function_does_not_start_without_its_secret_and_names_it() {
         let nothing = Kept(BTreeMap::new());
-        let refused = named().with_secrets(SourceUse::Contents, &nothing).await;
+        let refused = named()
+            .with_stored_values(SourceUse::Contents, &nothing, &nothing)
+            .await;
         let text = refused.unwrap_err().to_string();
         for said in [
             "SOURCES",
@@ -702,9 +751,64 @@ mod tests {
             assert!(text.contains(said), "{text}");
         }
         let odd = RawEnv::from([("SOURCES", "arn:aws:s3:::bucket")]);
-        let refused = odd.with_secrets(SourceUse::Contents, &nothing).await;
+        let refused = odd
+            .with_stored_values(SourceUse::Contents, &nothing, &nothing)
+            .await;
         let text = refused.unwrap_err().to_string();
         assert!(text.contains("neither the ARN of a secret"), "{text}");
+    }
+
+    const ADDRESS: &str = "s3://settings/symdepot/sources.json";
+
+    #[tokio::test]
+    async fn the_list_of_sources_may_be_stored_in_s3() {
+        let env = || RawEnv::from([("SOURCES", ADDRESS)]);
+        let read =
+            async |kept: &Kept, source_use| env().with_stored_values(source_use, kept, kept).await;
+        let list = r#"[{"type": "http", "id": "a", "url": "http://x"}]"#;
+        let kept = Kept(BTreeMap::from([(ADDRESS, list)]));
+        for source_use in [SourceUse::Contents, SourceUse::Locations] {
+            assert_eq!(
+                read(&kept, source_use).await.unwrap().values["SOURCES"],
+                list
+            );
+        }
+        let unread = read(&kept, SourceUse::Nothing).await.unwrap();
+        assert_eq!(unread.values["SOURCES"], ADDRESS);
+
+        let missing = read(&Kept(BTreeMap::new()), SourceUse::Contents).await;
+        let text = missing.unwrap_err().to_string();
+        let expected = format!("SOURCES  is stored at {ADDRESS}, which cannot be read: NoSuchKey");
+        assert!(text.contains(&expected), "{text}");
+
+        // The list is parsed as strictly as one in the environment, and the error says where it is.
+        let misspelled = r#"[{"type": "http", "id": "a", "url": "http://x", "filter": {}}]"#;
+        let kept = Kept(BTreeMap::from([(ADDRESS, misspelled)]));
+        let env = read(&kept, SourceUse::Contents).await.unwrap();
+        let text = Config::from_env(&env, SourceUse::Contents)
+            .unwrap_err()
+            .to_string();
+        let expected = format!("{ADDRESS} is not a list of sources: ");
+        assert!(
+            text.contains(&expected) && text.contains("`filter`"),
+            "{text}"
+        );
+    }
+
+    #[tokio::test]
+    async fn an_invalid_address_and_a_secret_in_s3_are_refused() {
+        let kept = Kept(BTreeMap::new());
+        let env = RawEnv::from([
+            ("SOURCES", "s3://settings"),
+            ("REQUEST_SOURCES_SECRET", ADDRESS),
+            ("ALLOW_REQUEST_SOURCES", "1"),
+        ]);
+        let refused = env
+            .with_stored_values(SourceUse::Contents, &kept, &kept)
+            .await;
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains("write s3://bucket/key"), "{text}");
+        assert!(text.contains("where only SOURCES may be stored"), "{text}");
     }
 
     /// F12.
@@ -774,7 +878,7 @@ mod tests {
         let problem = |endpoint: Option<&str>| {
             let mut env = RawEnv::from([("ALLOW_PRIVATE_SOURCES", "1")]);
             if let Some(endpoint) = endpoint {
-                env.0
+                env.values
                     .insert(RECORDS_ENDPOINT.to_owned(), endpoint.to_owned());
             }
             let error = Config::from_env(&env, SourceUse::Contents).unwrap_err();

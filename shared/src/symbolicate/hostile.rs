@@ -1,14 +1,12 @@
 //! Entry points for fuzzing. Each takes arbitrary bytes as the input of a caller, and panics if
 //! they could do harm. The fuzz targets are in `tests/fuzz`.
 
-use std::hint::black_box;
-
 use serde_json::json;
 use url::Url;
 
 use super::{KnownNames, plan, symbolicate_with};
 use crate::api::symbolicator::parse_request;
-use crate::domain::{HttpSource, ObjectId, ObjectType, SourceLinks, link_target};
+use crate::domain::{ConfiguredSource, HttpSource, ObjectId, ObjectType, SourceLinks, link_target};
 
 /// Languages of names in requests; the first byte of an input selects one.
 const LANGUAGES: [&str; 8] = ["", "c", "cpp", "rust", "swift", "objc", "objcpp", "csharp"];
@@ -43,11 +41,24 @@ pub fn request(bytes: &[u8]) {
     }
 }
 
-/// Takes bytes as the definition of a symbol server, and computes the locations of modules.
+/// Takes bytes as the definition of a source, in a request and in the operator's list, and computes
+/// the locations of modules.
+///
+/// # Panics
+///
+/// A definition is written differently than it was read, a request may do more than the operator,
+/// or a location is outside of the source.
 pub fn source(bytes: &[u8]) {
+    let configured = serde_json::from_slice::<ConfiguredSource>(bytes);
     let Ok(source) = serde_json::from_slice::<HttpSource>(bytes) else {
         return;
     };
+    if let Ok(ConfiguredSource(configured)) = configured {
+        assert!(configured == source, "{source:?}");
+    }
+    let written = serde_json::to_vec(&source).expect("its only map has texts as keys");
+    let again: HttpSource = serde_json::from_slice(&written).expect("it was a source");
+    assert!(again == source, "{source:?} {again:?}");
     for object_type in [ObjectType::Elf, ObjectType::Pe, ObjectType::Macho] {
         let module = ObjectId {
             debug_id: "502fc0a5-1ec1-3e47-9998-684fa139dca7-1".parse().ok(),
@@ -57,7 +68,10 @@ pub fn source(bytes: &[u8]) {
             debug_checksum: None,
             object_type,
         };
-        black_box(source.locations(&module));
+        for (_, location) in source.locations(&module) {
+            let url = location.as_str().parse().expect("a location is an address");
+            assert!(source.is_above(&url), "{location}");
+        }
         let path = String::from_utf8_lossy(bytes);
         for path in ["/src/../a.c", &format!("/{path}")] {
             let Some(location) = source.source_file(&module, path) else {

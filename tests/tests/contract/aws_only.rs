@@ -19,28 +19,6 @@ use symdepot_tests::stack::http_client;
 
 use crate::backends::Aws;
 
-/// Generates a test on the local stack and one on the endpoint for each function.
-macro_rules! on_aws {
-    ($($promise:ident),+ $(,)?) => {
-        mod on_the_local_stack {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $promise() {
-                super::$promise(super::Aws::on_the_local_stack().await).await;
-            })+
-        }
-        mod on_the_endpoint {
-            use crate::deviations;
-
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $promise() {
-                if let Some(aws) = super::Aws::on_the_endpoint().await {
-                    deviations::check(stringify!($promise), super::$promise(aws)).await;
-                }
-            })+
-        }
-    };
-}
-
 on_aws!(
     a_presigned_url_is_readable_without_credentials,
     a_signed_request_creates_an_upload_of_its_size_once,

@@ -85,7 +85,8 @@ pub(crate) async fn difs(place: Place) -> Option<(AnyUploads, Keep)> {
 /// AWS, or an implementation of its protocols.
 pub(crate) struct Aws {
     pub(crate) clients: AwsClients,
-    s3: String,
+    /// The address of S3.
+    pub(crate) s3: String,
     local: Option<Local>,
 }
 

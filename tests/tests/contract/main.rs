@@ -8,13 +8,38 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
+/// Generates a test on the local stack and one on the endpoint for each function.
+macro_rules! on_aws {
+    ($($promise:ident),+ $(,)?) => {
+        mod on_the_local_stack {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $promise() {
+                super::$promise(crate::backends::Aws::on_the_local_stack().await).await;
+            })+
+        }
+        mod on_the_endpoint {
+            use crate::deviations;
+
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $promise() {
+                if let Some(aws) = crate::backends::Aws::on_the_endpoint().await {
+                    deviations::check(stringify!($promise), super::$promise(aws)).await;
+                }
+            })+
+        }
+    };
+}
+
 mod aws_only;
 mod backends;
+mod buckets;
 mod deviations;
+mod hostile_servers;
 mod links;
 mod newer;
 mod ranges;
 mod remote_files;
+mod roles;
 mod script;
 mod scripted;
 mod secrets;

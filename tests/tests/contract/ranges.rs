@@ -4,9 +4,10 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::TryStreamExt;
-use symdepot::adapters::http::HttpServers;
+use symdepot::adapters::http::{HttpServers, TimeLimits};
 use symdepot::domain::{Cause, HttpSource, Location};
 use symdepot::ports::{FileQuery, ServerFailure, SymbolServers};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -31,6 +32,8 @@ struct Reply {
     version: u8,
     /// The bytes after which the connection is closed, if that is before the end.
     cut: Option<u64>,
+    /// Whether the server answers at all.
+    is_silent: bool,
 }
 
 /// A received request.
@@ -101,7 +104,11 @@ impl Origin {
             location: &location,
             checksum: None,
         };
-        let mut download = HttpServers::new(true).get(query).await?;
+        let servers = HttpServers::new(true).with_time_limits(TimeLimits {
+            silence: Duration::from_secs(2),
+            ..TimeLimits::default()
+        });
+        let mut download = servers.get(query).await?;
         let mut received = 0;
         while let Some(bytes) = download.body.try_next().await? {
             let expected = content(received..received + bytes.len() as u64, 1);
@@ -147,7 +154,11 @@ async fn serve(mut connection: TcpStream, log: Arc<Mutex<Vec<Asked>>>, answering
             body,
             version,
             cut,
+            is_silent,
         } = reply;
+        if is_silent {
+            std::future::pending::<()>().await;
+        }
         let length = body.end - body.start;
         let head = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n{headers}\r\n");
         if connection.write_all(head.as_bytes()).await.is_err() {
@@ -177,6 +188,7 @@ fn whole(more: &str) -> Reply {
         body: 0..SIZE,
         version: 1,
         cut: None,
+        is_silent: false,
     }
 }
 
@@ -231,7 +243,11 @@ async fn a_large_file_is_received_in_ranges_of_the_same_bytes() {
 
 #[tokio::test]
 async fn a_server_without_usable_ranges_sends_the_file_in_one_stream() {
-    let answers: [(&str, Answering); 7] = [
+    let answers: [(&str, Answering); 8] = [
+        ("does not answer", |asked, _| Reply {
+            is_silent: asked.range.is_some(),
+            ..whole("")
+        }),
         ("ignores ranges", |_, _| whole("")),
         ("refuses ranges", |asked, _| match asked.range {
             None => whole(""),

@@ -19,6 +19,7 @@ mod crash_files;
 mod explain;
 mod first_hour;
 mod hostile;
+mod hostile_servers;
 mod kills;
 mod memory;
 mod ms_symcache;

@@ -71,8 +71,39 @@ impl Vault {
         })
     }
 
+    /// Returns sources of the other kinds, with a secret in every field that may contain one. The
+    /// private key is malformed, so that no request leaves this machine.
+    fn other_sources(&self, prefix: &str) -> Vec<Value> {
+        let id = |kind: &str| format!("{prefix}-{kind}");
+        let secret = |kind: &str, what: &str| format!("{MARKER}-{what}-of-{}", id(kind));
+        vec![
+            json!({
+                "id": id("s3"), "type": "s3", "bucket": "symbols", "prefix": id("s3"),
+                "region": ["us-east-1", self.url], "access_key": secret("s3", "key"),
+                "secret_key": secret("s3", "hidden"), "session_token": secret("s3", "header"),
+            }),
+            json!({
+                "id": id("gcs"), "type": "gcs", "bucket": "symbols", "client_email": secret("gcs", "email"),
+                "private_key": secret("gcs", "key"),
+            }),
+            json!({
+                "id": id("sentry"), "type": "sentry", "token": secret("sentry", "header"),
+                "url": format!("{}/{}/files/?a={}", self.url, id("sentry"), secret("sentry", "query")),
+            }),
+            json!({
+                "id": id("cookies"), "type": "sentry", "cookies": secret("cookies", "header"),
+                "url": format!("{}/{}/files/", self.url, id("cookies")),
+            }),
+        ]
+    }
+
+    /// Returns whether a request contained this secret of a source.
+    fn was_sent(&self, what: &str, id: &str) -> bool {
+        self.has_seen(&format!("-{what}-of-{id}"))
+    }
+
     /// Returns whether a request contained a secret that ends so.
-    fn was_sent(&self, secret: &str) -> bool {
+    fn has_seen(&self, secret: &str) -> bool {
         let heads = self.heads.lock().unwrap();
         let secret = format!("{MARKER}{secret}");
         heads.iter().any(|head| head.contains(&secret))
@@ -156,10 +187,11 @@ async fn response_to(running: &Running, path: &str) -> String {
 #[tokio::test]
 async fn secrets_in_any_field_of_a_source_reach_only_its_server() {
     let vault = Vault::open().await;
-    let configured: Vec<Value> = LAYOUTS
+    let mut configured: Vec<Value> = LAYOUTS
         .iter()
         .map(|layout| vault.source(&format!("configured-{layout}"), layout))
         .collect();
+    configured.extend(vault.other_sources("configured"));
     let with_secrets = |options: Options| {
         options
             .variable("LOG", "trace")
@@ -187,10 +219,11 @@ async fn secrets_in_any_field_of_a_source_reach_only_its_server() {
         running.upload(key, pdb.to_vec()).await;
     }
     let mut answers = Vec::new();
-    let defined: Vec<Value> = LAYOUTS
+    let mut defined: Vec<Value> = LAYOUTS
         .iter()
         .map(|layout| vault.source(&format!("defined-{layout}"), layout))
         .collect();
+    defined.extend(vault.other_sources("defined"));
     for sources in [Value::Null, json!(defined)] {
         let mut request = crash::sample();
         request["sources"] = sources;
@@ -225,7 +258,7 @@ async fn secrets_in_any_field_of_a_source_reach_only_its_server() {
         answers.push(("a pending response with links", pending.text));
         answers.push(("a completed response with links", completed));
     }
-    assert!(vault.was_sent("-of-a-request") && vault.was_sent("-of-the-operator"));
+    assert!(vault.has_seen("-of-a-request") && vault.has_seen("-of-the-operator"));
     let module = crash::sample_module();
     let names = ["debug_id", "code_id", "type", "code_file", "debug_file"];
     let pairs = names.map(|name| format!("{name}={}", module[name].as_str().unwrap()));
@@ -239,6 +272,22 @@ async fn secrets_in_any_field_of_a_source_reach_only_its_server() {
     // The secrets were sent to their server.
     for id in ["configured-native", "configured-symsrv", "defined-native"] {
         assert!(vault.was_asked_as(id), "{id}");
+    }
+    for prefix in ["configured", "defined"] {
+        for (what, kind) in [
+            ("key", "s3"),
+            ("header", "s3"),
+            ("query", "sentry"),
+            ("header", "sentry"),
+            ("header", "cookies"),
+        ] {
+            assert!(
+                vault.was_sent(what, &format!("{prefix}-{kind}")),
+                "{what} {prefix}-{kind}"
+            );
+        }
+        // A secret key signs, and is not sent.
+        assert!(!vault.was_sent("hidden", &format!("{prefix}-s3")));
     }
     for (what, answer) in &answers {
         assert_nowhere(answer, what);

@@ -1,7 +1,7 @@
 //! Sources that requests define: buckets of S3, and Sentry.
 
 use serde_json::{Value, json};
-use symdepot_tests::stack::Options;
+use symdepot_tests::stack::{Addresses, Options};
 
 use crate::symbol_server::{DEBUG_FILE, SymbolServer};
 use crate::{Running, bytes_of, crash};
@@ -56,6 +56,79 @@ async fn a_bucket_of_s3_is_searched_with_the_keys_of_the_request() {
     let details = download["details"].as_str().unwrap();
     assert!(details.contains("s3:ListBucket"), "{details}");
     assert!(!details.contains("X-Amz"), "{details}");
+}
+
+/// The uploads bucket, which the role of the functions may read, as a source. The operator may use
+/// the role for it; a request may not, whatever it defines.
+#[tokio::test]
+async fn the_role_of_the_functions_serves_configured_sources_and_no_request() {
+    let folder = "of-the-operator";
+    let source = |addresses: &Addresses, more: Value| {
+        let mut source = json!({
+            "type": "s3", "id": "bucket", "bucket": addresses.uploads(), "prefix": folder,
+            "region": ["us-east-1", addresses.s3],
+        });
+        let more = more.as_object().unwrap().clone();
+        source.as_object_mut().unwrap().extend(more);
+        source
+    };
+    let first = Running::start_with(that_allows_definitions).await;
+    let key = format!("{folder}{DEBUG_FILE}");
+    let upload = async |running: &Running| {
+        let uploaded = running.client().upload(&key, bytes_of("elf/crash.debug"));
+        uploaded.await.unwrap();
+    };
+    upload(&first).await;
+    let addresses = first.client().addresses();
+    // Without keys, the request is not signed.
+    let (refused, candidates) = symbolicated(&first, source(addresses, json!({}))).await;
+    assert_ne!(refused["modules"][0]["debug_status"], "found");
+    assert_eq!(
+        candidates[0]["download"]["status"], "noperm",
+        "{candidates:#?}"
+    );
+    let role = "arn:aws:iam::123456789012:role/symbols";
+    for more in [
+        json!({"aws_credentials_provider": "container"}),
+        json!({"role_arn": role}),
+        json!({"role_arn": role, "external_id": "guessed"}),
+    ] {
+        let mut request = crash::sample();
+        request["sources"] = json!([source(addresses, more)]);
+        let reply = first.client().symbolicate("", &request).await.unwrap();
+        let reply = reply.expect(422, "a role in a request").unwrap();
+        assert!(reply.text.contains("are not lent"), "{}", reply.text);
+    }
+
+    // Another stack, whose functions have the same role, has the bucket in its operator's list. The
+    // list is stored in S3, too.
+    let sources = json!([source(
+        addresses,
+        json!({"aws_credentials_provider": "container"})
+    )]);
+    let second = Running::start_with(|options| {
+        let at = format!("s3://{}/settings/sources.json", addresses.uploads());
+        options
+            .variable("ALLOW_PRIVATE_SOURCES", 1)
+            .variable("SOURCES", at)
+    })
+    .await;
+    let stored = sources.to_string().into_bytes();
+    second.upload("settings/sources.json", stored).await;
+    let mut request = crash::sample();
+    request["options"] = json!({"dif_candidates": true});
+    let completed = second.client().completed_at_last(&request).await.unwrap();
+    crash::assert_symbolicated(&completed);
+    let location = format!("s3://{}/{key}", addresses.uploads());
+    let candidates = completed["modules"][0]["candidates"].as_array().unwrap();
+    let found = candidates
+        .iter()
+        .find(|candidate| candidate["location"] == location);
+    assert_eq!(
+        found.unwrap()["download"]["status"],
+        "ok",
+        "{candidates:#?}"
+    );
 }
 
 #[tokio::test]

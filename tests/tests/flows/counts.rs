@@ -221,3 +221,75 @@ async fn an_upload_makes_fifteen_sequential_rounds_of_calls_to_the_records() {
     let answer = instance.symbolicate(&crash_in(&[module])).await;
     assert_eq!(function_names(&answer), [module.function()]);
 }
+
+/// One source of each kind, none of which has a file.
+fn source_of_each_kind() -> [HttpSource; 4] {
+    [
+        json!({"type": "http", "id": "http", "url": url("http")}),
+        json!({"type": "s3", "id": "s3", "bucket": "symbols", "region": "eu-central-1"}),
+        json!({"type": "gcs", "id": "gcs", "bucket": "symbols", "bearer_token": "t"}),
+        json!({"type": "sentry", "id": "sentry", "url": url("sentry"), "token": "t"}),
+    ]
+    .map(|definition| serde_json::from_value(definition).unwrap())
+}
+
+fn of_these(sources: impl IntoIterator<Item = HttpSource>) -> World {
+    let sources: Vec<_> = sources.into_iter().map(Into::into).collect();
+    World::with(|settings| settings.sources = sources)
+}
+
+/// Two scopes: the uploads of both, the five sources in the caller's scope.
+#[tokio::test(start_paused = true)]
+async fn ten_unknown_modules_of_five_sources_cost_two_reads_before_their_build_requests() {
+    let world = of_these(source_of_each_kind().into_iter().chain([source("fifth")]));
+    upload(&world, MadeUp(11)).await;
+    let modules: Vec<MadeUp> = (1..=10).map(MadeUp).collect();
+    let crash = crash_in(&modules);
+    let scope = "acme".parse::<Scope>().unwrap();
+    let cold = world.distant_instance(LATENCY);
+    let (before, began) = (world.records.calls(), Instant::now());
+    let answer = cold.answer(&crash, &scope, Duration::ZERO).await;
+    let rounds = began.elapsed().div_duration_f64(LATENCY);
+    assert!(
+        matches!(answer, Ok(SymbolicateOutcome::Pending)),
+        "{answer:?}"
+    );
+    let loads = world.records.calls().of("load") - before.of("load");
+    // Ten modules in five sources, at most ten modules in a message.
+    assert_eq!(world.queues.sent().len(), 5);
+    assert!(loads <= 2, "{loads} reads");
+    assert!(rounds <= 4.0, "{rounds} rounds");
+}
+
+#[tokio::test(start_paused = true)]
+async fn sixty_modules_of_a_source_of_each_kind_take_24_invocations_and_then_none() {
+    let world = of_these(source_of_each_kind());
+    let modules: Vec<MadeUp> = (1..=60).map(MadeUp).collect();
+    let crash = crash_in(&modules);
+    let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
+    assert!(
+        matches!(answer, Ok(SymbolicateOutcome::Pending)),
+        "{answer:?}"
+    );
+    world.settle().await;
+    // `derive` runs once for each message, and sent no further one.
+    let messages = world.queues.sent().len();
+    assert!(messages <= 24, "{messages} messages");
+    let asked = world.servers.take_asked();
+    for scheme in ["http://", "s3://", "gs://", "sentry://"] {
+        let of_kind = asked
+            .iter()
+            .filter(|location| location.as_str().starts_with(scheme));
+        assert!(of_kind.count() >= 60, "{scheme}");
+    }
+
+    let again = world.another_instance();
+    let answer = again.answer(&crash, &Scope::Global, Duration::ZERO).await;
+    let Ok(SymbolicateOutcome::Completed(completed, _)) = answer else {
+        panic!("{answer:?}");
+    };
+    let mut statuses = completed.modules.iter().map(|module| module.debug_status);
+    assert!(statuses.all(|status| status == ModuleStatus::Missing));
+    assert_eq!(world.queues.sent().len(), messages);
+    assert_eq!(world.servers.take_asked(), []);
+}

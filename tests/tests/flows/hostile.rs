@@ -80,7 +80,7 @@ type FuzzTarget = (&'static str, fn(&[u8]));
 
 #[test]
 fn the_seeds_of_the_fuzz_targets_cause_no_panic() {
-    let targets: [FuzzTarget; 17] = [
+    let targets: [FuzzTarget; 18] = [
         ("footer", debuginfo::hostile::footer),
         ("index", debuginfo::hostile::index),
         ("slice", debuginfo::hostile::slice),
@@ -96,6 +96,7 @@ fn the_seeds_of_the_fuzz_targets_cause_no_panic() {
         ("report", report::hostile::report),
         ("source", symbolicate::hostile::source),
         ("link", symbolicate::hostile::link),
+        ("listing", symdepot::adapters::http::hostile::listing),
         ("apple_report", |bytes| drop(parse_report(bytes))),
         ("minidump", unwind::hostile::dump),
     ];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use symdepot::api::symbolicator::{Completed, ModuleStatus};
 use symdepot::cache::{Entry, Kind};
-use symdepot::domain::{Cause, HttpSource, Location, Missing, Scope};
+use symdepot::domain::{Cause, ConfiguredSource, HttpSource, Location, Missing, Scope};
 use symdepot::flows::requests::RequestToKeep;
 use symdepot::flows::{Server, SourceSecret};
 use symdepot::ports::{Concerns, ServerFailure};
@@ -405,11 +405,13 @@ async fn the_events_of_a_project_share_the_caches_of_its_source() {
     world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
     world.symbolicate(&of_event(0)).await;
     let (derived, entries) = (world.derivations.derived(), world.entries().len());
-    for event in 1..50 {
+    world.servers.take_asked();
+    for event in 1..1000 {
         assert!(is_symbolicated(&world.symbolicate(&of_event(event)).await));
     }
     assert_eq!(world.derivations.derived(), derived);
     assert_eq!(world.entries().len(), entries);
+    assert_eq!(world.servers.take_asked(), []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -502,6 +504,102 @@ async fn credentials_are_stored_encrypted_and_a_pending_request_keeps_them() {
     assert!(is_symbolicated(&world.symbolicate(&parsed(&body)).await));
     let stored = format!("{world:?} {:?}", world.records.items());
     assert!(!stored.contains("sesame"), "{stored}");
+}
+
+/// Sources of every kind, with a marker in each field for credentials.
+fn with_credentials(marker: &str) -> Vec<serde_json::Value> {
+    use serde_json::json;
+    let s3 = || json!({"type": "s3", "bucket": "symbols", "region": "eu-central-1"});
+    let gcs = || json!({"type": "gcs", "bucket": "symbols"});
+    let with = |mut source: serde_json::Value, more: serde_json::Value| {
+        let more = more.as_object().unwrap().clone();
+        source.as_object_mut().unwrap().extend(more);
+        source
+    };
+    let mut sources = vec![
+        json!({
+            "type": "http", "url": format!("http://symbols.test/?sig={marker}"), "headers": {"x-key": marker},
+        }),
+        with(s3(), json!({"access_key": marker, "secret_key": marker})),
+        with(
+            s3(),
+            json!({"access_key": marker, "secret_key": marker, "session_token": marker}),
+        ),
+        with(
+            gcs(),
+            json!({"client_email": marker, "private_key": marker}),
+        ),
+        with(gcs(), json!({"bearer_token": marker})),
+        json!({"type": "sentry", "url": format!("http://sentry.test/?a={marker}"), "token": marker}),
+        json!({"type": "sentry", "url": "http://sentry.test/", "cookies": marker}),
+    ];
+    for (at, source) in sources.iter_mut().enumerate() {
+        source["id"] = format!("source-{at}").into();
+    }
+    sources
+}
+
+/// F11. In keys, records, messages and responses, of sources in requests and of configured ones;
+/// the logs are checked where functions run (`secrets_in_any_field_of_a_source_reach_only_its_server`).
+#[tokio::test(start_paused = true)]
+async fn a_marker_in_a_credential_of_any_kind_of_source_appears_nowhere() {
+    const MARKER: &str = "0penSesame";
+    let sources = with_credentials(MARKER);
+    let with_ids = |prefix: &str| {
+        let mut sources = sources.clone();
+        for source in &mut sources {
+            source["id"] = format!("{prefix}{}", source["id"].as_str().unwrap()).into();
+        }
+        sources
+    };
+    let mut configured = with_ids("configured-");
+    configured.push(serde_json::json!({
+        "type": "s3", "id": "configured-role", "bucket": "symbols", "region": "eu-central-1",
+        "role_arn": "arn:aws:iam::123456789012:role/symbols", "external_id": MARKER,
+    }));
+    let configured: Vec<ConfiguredSource> =
+        serde_json::from_value(serde_json::Value::from(configured)).unwrap();
+    let ids: Vec<String> = configured
+        .iter()
+        .map(|source| source.0.id.clone())
+        .collect();
+    let world = that_allows_definitions().deployed_with(|settings| {
+        settings.sources = configured
+            .iter()
+            .map(|source| source.0.clone().into())
+            .collect();
+    });
+    let crash = symdepot_tests::harness::fixture_text("crash.json");
+    let mut body: serde_json::Value = serde_json::from_str(&crash).unwrap();
+    let defined = with_ids("defined-").into_iter();
+    let named = ids.iter().map(|id| serde_json::Value::from(id.as_str()));
+    body["sources"] = defined.chain(named).collect();
+    body["options"] = serde_json::json!({"dif_candidates": true});
+    let request = parsed(&body.to_string());
+    let pending = world.answer(&request, &Scope::Global, Duration::ZERO).await;
+    let sent = format!("{pending:?} {:?}", world.queues.sent());
+    world.settle().await;
+    let completed = world.symbolicate(&request).await;
+    let answer = serde_json::to_string(&completed).unwrap();
+    let kept = format!(
+        "{world:?} {:?} {:?}",
+        world.records.items(),
+        world.entries()
+    );
+    for (what, text) in [
+        ("messages", &sent),
+        ("an answer", &answer),
+        ("records", &kept),
+    ] {
+        for at in 0..sources.len() {
+            for prefix in ["configured-", "defined-"] {
+                let id = format!("{prefix}source-{at}");
+                assert!(text.contains(&id), "{what} do not mention {id}");
+            }
+        }
+        assert!(!text.contains(MARKER), "{what}: {text}");
+    }
+    assert!(kept.contains("configured-role"));
 }
 
 /// F12.

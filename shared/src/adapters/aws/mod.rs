@@ -1,5 +1,5 @@
 //! Implementations of the ports on AWS: records in DynamoDB, blobs, uploads and attachments in
-//! S3, queues in SQS, secrets in Secrets Manager and SSM.
+//! S3, queues in SQS, secrets in Secrets Manager and SSM, roles by STS.
 //!
 //! - A lost race is detected from the response to the conditional write, without a second call.
 //! - The SDK retries requests. The adapters retry only what the SDK cannot: truncated responses,
@@ -18,7 +18,9 @@ mod get_object;
 mod queues;
 mod record_item;
 mod records;
+mod roles;
 mod secrets;
+mod settings;
 mod signing;
 mod upload_gate;
 
@@ -28,4 +30,6 @@ pub use clients::AwsClients;
 pub use difs::S3Difs;
 pub use queues::{QueueUrls, SqsQueues};
 pub use records::DynamoRecords;
+pub use roles::StsRoles;
 pub use secrets::AwsSecrets;
+pub use settings::S3Settings;

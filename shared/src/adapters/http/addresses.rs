@@ -26,7 +26,7 @@ use sha2::{Digest, Sha256};
 use time::UtcDateTime;
 use time::macros::format_description;
 
-use crate::domain::{Access, GcsCredentials, HttpSource, S3Access, S3Credentials};
+use crate::domain::{Access, GcsCredentials, HttpSource, S3Access, S3Keys};
 
 /// How long a signed address is valid. A download that began in time may take longer.
 const VALID_FOR: Duration = Duration::from_secs(15 * 60);
@@ -60,11 +60,13 @@ pub(super) fn own(source: &HttpSource) -> Url {
     }
 }
 
-/// Returns the address at which the file at a location of a source is requested. `now` is the time
-/// since 1970. The error says why it cannot be signed.
+/// Returns the address at which the file at a location of a source is requested. Requests to a
+/// bucket of S3 are signed with `keys`, if there are any. `now` is the time since 1970. The error
+/// says why it cannot be signed.
 pub(super) fn of(
     source: &HttpSource,
     location: &Url,
+    keys: Option<&S3Keys>,
     now: Duration,
 ) -> Result<FileAddress, String> {
     let (shown, sent) = match &source.access {
@@ -76,7 +78,10 @@ pub(super) fn of(
         }
         Access::S3(access) => {
             let shown = with_key(bucket_address(access, &source.url), location);
-            let sent = sign_for_s3(access, &shown, now)?;
+            let sent = match keys {
+                Some(keys) => sign_for_s3(&access.region, keys, &shown, now)?,
+                None => shown.clone(),
+            };
             (shown, sent)
         }
         Access::Gcs(credentials) => {
@@ -132,15 +137,12 @@ fn with_key(mut bucket: Url, location: &Url) -> Url {
     bucket
 }
 
-fn sign_for_s3(access: &S3Access, address: &Url, now: Duration) -> Result<Url, String> {
-    let S3Credentials::Keys {
+fn sign_for_s3(region: &str, keys: &S3Keys, address: &Url, now: Duration) -> Result<Url, String> {
+    let S3Keys {
         access_key,
         secret_key,
         session_token,
-    } = &access.credentials
-    else {
-        return Ok(address.clone());
-    };
+    } = keys;
     let failed = |error: &dyn std::fmt::Display| format!("the request cannot be signed: {error}");
     let token = session_token.clone();
     let identity = Credentials::new(access_key, secret_key, token, None, "source").into();
@@ -151,7 +153,7 @@ fn sign_for_s3(access: &S3Access, address: &Url, now: Duration) -> Result<Url, S
     settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
     let parameters = v4::SigningParams::builder()
         .identity(&identity)
-        .region(&access.region)
+        .region(region)
         .name("s3")
         .time(UNIX_EPOCH + now)
         .settings(settings)
@@ -264,6 +266,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::domain::S3Credentials;
 
     /// A key that was generated for these tests: `openssl genpkey -algorithm RSA`.
     const KEY: &str = include_str!("test_key.pem");
@@ -276,7 +279,14 @@ mod tests {
     }
 
     fn address(source: &HttpSource, location: &str) -> FileAddress {
-        of(source, &Url::parse(location).unwrap(), NOW).unwrap()
+        let keys = match &source.access {
+            Access::S3(access) => match &access.credentials {
+                S3Credentials::Keys(keys) => Some(keys),
+                _ => None,
+            },
+            _ => None,
+        };
+        of(source, &Url::parse(location).unwrap(), keys, NOW).unwrap()
     }
 
     fn parameter(url: &Url, name: &str) -> Option<String> {
@@ -285,18 +295,46 @@ mod tests {
         found.map(|(_, value)| value.into_owned())
     }
 
-    /// Google's published vector "Simple GET", of `storage/v1/v4_signatures.json` in
-    /// <https://github.com/googleapis/conformance-tests>.
+    /// A published signature of Google: the object, the time, how long it is valid, and the URL.
+    #[derive(serde::Deserialize)]
+    struct Published {
+        object: String,
+        seconds_since_1970: u64,
+        valid_seconds: u64,
+        url: String,
+    }
+
+    /// Google's published URLs for reading an object, of `storage/v1/v4_signatures.json` in
+    /// <https://github.com/googleapis/conformance-tests> (Apache-2.0): those without further
+    /// headers and parameters. `google_test_key.b64` is the public key of the test account there.
     #[test]
-    fn the_text_to_sign_for_google_is_the_published_one() {
-        let address = Url::parse("https://storage.googleapis.com/test-bucket/test-object").unwrap();
+    fn what_is_signed_for_google_is_what_its_published_signatures_sign() {
         let email = "test-iam-credentials@dummy-project-id.iam.gserviceaccount.com";
-        let (_, text) = gcs_request(email, &address, NOW, Duration::from_secs(10)).unwrap();
-        let hash = "00e2fb794ea93d7adb703edaebdd509821fcc7d4f1a79ac5c8d2b394df109320";
-        let expected = format!(
-            "GOOG4-RSA-SHA256\n20190201T090000Z\n20190201/auto/storage/goog4_request\n{hash}"
-        );
-        assert_eq!(text, expected);
+        let key: String = include_str!("google_test_key.b64").lines().collect();
+        let key = STANDARD.decode(key).unwrap();
+        let key = UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, key);
+        let published: Vec<Published> =
+            serde_json::from_str(include_str!("google_signatures.json")).unwrap();
+        assert_eq!(published.len(), 3);
+        for vector in published {
+            let now = Duration::from_secs(vector.seconds_since_1970);
+            let valid = Duration::from_secs(vector.valid_seconds);
+            let object = Url::parse(&vector.object).unwrap();
+            let (mut parameters, text) = gcs_request(email, &object, now, valid).unwrap();
+            let url = Url::parse(&vector.url).unwrap();
+            let signature = parameter(&url, "X-Goog-Signature").unwrap();
+            key.verify(text.as_bytes(), &unhex(&signature)).unwrap();
+            assert!(key.verify(b"another text", &unhex(&signature)).is_err());
+            parameters.push(("X-Goog-Signature".to_owned(), signature));
+            let ours = with_parameters(&object, parameters.into_iter());
+            assert_eq!(ours.as_str(), vector.url);
+        }
+    }
+
+    fn unhex(text: &str) -> Vec<u8> {
+        let digits = (0..text.len()).step_by(2);
+        let bytes = digits.map(|at| u8::from_str_radix(&text[at..at + 2], 16));
+        bytes.collect::<Result<_, _>>().unwrap()
     }
 
     #[test]
@@ -308,10 +346,7 @@ mod tests {
         let path = "https://storage.googleapis.com/symbols/x%20y/ab/cd%2Be.debug";
         assert_eq!(shown.as_str(), path);
         let signature = parameter(&sent, "X-Goog-Signature").unwrap();
-        let signature: Vec<u8> = (0..signature.len())
-            .step_by(2)
-            .map(|at| u8::from_str_radix(&signature[at..at + 2], 16).unwrap())
-            .collect();
+        let signature = unhex(&signature);
         let (_, text) = gcs_request("me@x.test", &shown, NOW, VALID_FOR).unwrap();
         let key = rsa_key(KEY).unwrap();
         let public = UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, key.public());

@@ -23,6 +23,8 @@
 mod address;
 mod addresses;
 mod attempts;
+#[cfg(any(test, feature = "testing"))]
+pub mod hostile;
 mod ranges;
 mod remote_files;
 mod sentry;
@@ -50,15 +52,37 @@ pub use self::remote_files::HttpRemoteFiles;
 use self::status::{Refusal, Retry};
 use self::symsrv::Tiers;
 use crate::domain::{
-    Access, Cause, FileType, GcsCredentials, HttpSource, Location, Missing, SourceKey,
+    Access, Cause, FileType, GcsCredentials, HttpSource, Location, Missing, S3Credentials, S3Keys,
+    SourceKey,
 };
-use crate::ports::{Concerns, FileQuery, IncomingDif, ListQuery, ServerFailure, SymbolServers};
+use crate::ports::{
+    AwsRoles, Concerns, FileQuery, IncomingDif, ListQuery, RoleError, ServerFailure, SymbolServers,
+};
 
-/// Time limit for establishing a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time limits of requests.
+#[derive(Clone, Copy, Debug)]
+pub struct TimeLimits {
+    /// For establishing a connection.
+    pub connect: Duration,
+    /// For a server that sends nothing.
+    pub silence: Duration,
+    /// For everything that precedes the body of a file, or for a whole listing: all attempts,
+    /// redirects and further files of the protocol.
+    pub answer: Duration,
+}
 
-/// Time limit for a server that sends nothing.
-const READ_TIMEOUT: Duration = Duration::from_secs(10);
+impl Default for TimeLimits {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            silence: Duration::from_secs(10),
+            answer: Duration::from_secs(30),
+        }
+    }
+}
+
+/// How long a file is not requested again after a role could not be used.
+const RETRY_ROLE_AFTER: Duration = Duration::from_secs(60);
 
 /// The most redirects to follow.
 const MAX_REDIRECTS: usize = 5;
@@ -74,6 +98,9 @@ const AGENT: &str = concat!("symdepot/", env!("CARGO_PKG_VERSION"));
 #[derive(Debug)]
 pub struct HttpServers {
     clients: HttpClients,
+    limits: TimeLimits,
+    /// Gives the credentials of the roles of configured sources.
+    roles: Option<Arc<dyn AwsRoles>>,
     allow_private: bool,
     tiers: Tiers,
     /// Returns the time since 1970, for signatures.
@@ -91,7 +118,12 @@ struct HttpClients {
 }
 
 impl HttpClients {
-    fn get(&self, reach: Reach, is_defined: bool) -> Result<&reqwest::Client, Refusal> {
+    fn get(
+        &self,
+        reach: Reach,
+        is_defined: bool,
+        limits: TimeLimits,
+    ) -> Result<&reqwest::Client, Refusal> {
         let clients = if is_defined { &self.single } else { &self.kept };
         let client = &clients[reach as usize];
         if let Some(client) = client.get() {
@@ -100,8 +132,8 @@ impl HttpClients {
         // A process has one provider. An error means that an earlier call installed the same one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = reqwest::Client::builder()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(READ_TIMEOUT)
+            .connect_timeout(limits.connect)
+            .read_timeout(limits.silence)
             .redirect(redirect::Policy::none())
             .no_proxy()
             .dns_resolver(Arc::new(CheckedNames { reach }));
@@ -160,6 +192,8 @@ impl HttpServers {
     pub fn new(allow_private: bool) -> Self {
         Self {
             clients: HttpClients::default(),
+            limits: TimeLimits::default(),
+            roles: None,
             allow_private,
             tiers: Tiers::default(),
             now: || Duration::ZERO,
@@ -175,6 +209,71 @@ impl HttpServers {
             now: wall_clock,
             ..self
         }
+    }
+
+    /// Sets the time limits.
+    #[must_use]
+    pub fn with_time_limits(self, limits: TimeLimits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// Uses the credentials of these roles for configured sources that name one.
+    #[must_use]
+    pub fn with_roles(self, roles: Arc<dyn AwsRoles>) -> Self {
+        let roles = Some(roles);
+        Self { roles, ..self }
+    }
+
+    /// Returns the keys that requests to a bucket of S3 are signed with, if they are signed.
+    ///
+    /// A source that a request defines never uses a role: its sender would read what the operator's
+    /// role can read.
+    async fn keys(&self, asked: ServerQuery<'_>) -> Result<Option<S3Keys>, Refusal> {
+        let Access::S3(access) = &asked.source.access else {
+            return Ok(None);
+        };
+        let role = match &access.credentials {
+            S3Credentials::Anonymous => return Ok(None),
+            S3Credentials::Keys(keys) => return Ok(Some(keys.clone())),
+            S3Credentials::Role(role) => role,
+        };
+        let roles = match &self.roles {
+            Some(roles) if !asked.key.is_defined() => roles,
+            _ => {
+                return Err(Refusal::forever(
+                    "no role may be used for the source".to_owned(),
+                ));
+            }
+        };
+        let keys = roles.credentials(role).await;
+        keys.map(Some).map_err(|error| match error {
+            RoleError::Denied(detail) => Refusal {
+                missing: Missing::new(Cause::PermissionDenied, detail),
+                retry: Retry::After(RETRY_ROLE_AFTER),
+                concerns: Concerns::Location,
+            },
+            RoleError::Failed(detail) => Refusal::forever(detail),
+        })
+    }
+
+    /// Limits the time until a response begins.
+    async fn in_time<T>(
+        &self,
+        source: &HttpSource,
+        answer: impl Future<Output = Result<T, ServerFailure>>,
+    ) -> Result<T, ServerFailure> {
+        let answered = tokio::time::timeout(self.limits.answer, answer).await;
+        answered.unwrap_or_else(|_| {
+            let own = addresses::own(source);
+            let host = own.host_str().unwrap_or_default();
+            let seconds = self.limits.answer.as_secs_f64();
+            let detail = format!("{host} did not answer within {seconds} s");
+            Err(ServerFailure {
+                missing: Missing::new(Cause::Timeout, detail),
+                retry_after: None,
+                concerns: Concerns::Location,
+            })
+        })
     }
 
     /// Requests a file once, by the protocol of the source.
@@ -252,7 +351,11 @@ impl HttpServers {
     async fn ask(&self, asked: ServerQuery<'_>, begin: &Url) -> Result<Answer, Refusal> {
         let source = asked.source;
         let address = match source.is_above(begin) {
-            true => addresses::of(source, begin, (self.now)()).map_err(Refusal::forever)?,
+            true => {
+                let keys = self.keys(asked).await?;
+                addresses::of(source, begin, keys.as_ref(), (self.now)())
+                    .map_err(Refusal::forever)?
+            }
             // The target of a pointer.
             false => FileAddress {
                 sent: begin.clone(),
@@ -282,7 +385,9 @@ impl HttpServers {
             };
             check(&url, reach)?;
             let is_own = asked.owns(&url);
-            let client = self.clients.get(reach, asked.key.is_defined())?;
+            let client = self
+                .clients
+                .get(reach, asked.key.is_defined(), self.limits)?;
             let mut request = Request::new(Method::GET, sent);
             *request.headers_mut() = headers(asked, is_own);
             let again = request.try_clone().expect("it has no body");
@@ -404,23 +509,29 @@ fn stays_secure(from: &Url, to: &Url) -> Result<(), Refusal> {
 #[async_trait]
 impl SymbolServers for HttpServers {
     async fn get(&self, query: FileQuery<'_>) -> Result<IncomingDif, ServerFailure> {
-        let mut attempts = Attempts::default();
-        loop {
-            match self.find(query).await {
-                Ok(answer) => return Ok(download(answer, query.location)),
-                Err(refusal) => attempts.pause_after(refusal).await?,
+        let found = async {
+            let mut attempts = Attempts::default();
+            loop {
+                match self.find(query).await {
+                    Ok(answer) => return Ok(download(answer, query.location, self.limits.silence)),
+                    Err(refusal) => attempts.pause_after(refusal).await?,
+                }
             }
-        }
+        };
+        self.in_time(query.source, found).await
     }
 
     async fn list(&self, query: ListQuery<'_>) -> Result<Vec<(FileType, Location)>, ServerFailure> {
-        let mut attempts = Attempts::default();
-        loop {
-            match self.list_once(query).await {
-                Ok(files) => return Ok(files),
-                Err(refusal) => attempts.pause_after(refusal).await?,
+        let listed = async {
+            let mut attempts = Attempts::default();
+            loop {
+                match self.list_once(query).await {
+                    Ok(files) => return Ok(files),
+                    Err(refusal) => attempts.pause_after(refusal).await?,
+                }
             }
-        }
+        };
+        self.in_time(query.source, listed).await
     }
 }
 
@@ -447,8 +558,8 @@ async fn short_text(mut answer: Response, limit: usize) -> Result<String, Refusa
 }
 
 /// Converts a successful response into a download.
-fn download(answer: Answer, location: &Location) -> IncomingDif {
-    let ranged = RangedFile::of(&answer);
+fn download(answer: Answer, location: &Location, silence: Duration) -> IncomingDif {
+    let ranged = RangedFile::of(&answer, silence);
     let response = answer.response;
     let header = |name| {
         let value: Option<&HeaderValue> = response.headers().get(name);
@@ -473,13 +584,18 @@ fn download(answer: Answer, location: &Location) -> IncomingDif {
 
 /// Returns the body of a response.
 fn whole(response: Response, location: Location) -> FileBytes {
-    // The client removes the length and the encoding of a response that it decodes.
-    let is_encoded = response.content_length().is_none();
+    // Inside of the client's own errors, decoders have an I/O error, connections another one.
+    let is_of_the_decoder = |error: &reqwest::Error| {
+        let first = std::error::Error::source(error);
+        let mut causes = std::iter::successors(first, |cause| cause.source());
+        let cause = causes.find(|cause| !cause.is::<reqwest::Error>());
+        cause.is_some_and(|cause| cause.is::<std::io::Error>())
+    };
     let body = response.bytes_stream().map(move |bytes| {
         bytes.map_err(|error| {
             let (cause, what) = match () {
                 () if error.is_timeout() => (Cause::Timeout, "stopped sending"),
-                () if is_encoded && error.is_decode() => (
+                () if is_of_the_decoder(&error) => (
                     Cause::Malformed,
                     "sent a body that does not match its Content-Encoding, or ended it early, for",
                 ),

@@ -59,11 +59,15 @@ pub(super) struct RangedFile {
     request: Request,
     etag: HeaderValue,
     size: u64,
+    /// The time limit for the responses to the first ranges.
+    answer_limit: Duration,
 }
 
 impl RangedFile {
     /// Returns the file of a response, if it is large and the server supports ranges of it.
-    pub(super) fn of(answer: &Answer) -> Option<Self> {
+    /// `silence` is the time after which the first response ends because it is not read: the first
+    /// ranges must be answered in half of it.
+    pub(super) fn of(answer: &Answer, silence: Duration) -> Option<Self> {
         let headers = answer.response.headers();
         let units = headers.get(ACCEPT_RANGES)?.to_str().ok()?;
         let mut units = units.split(',').map(str::trim);
@@ -78,6 +82,7 @@ impl RangedFile {
             request: answer.request.try_clone().expect("it has no body"),
             etag: etag.clone(),
             size,
+            answer_limit: silence / 2,
         })
     }
 
@@ -190,10 +195,14 @@ impl Beginning {
         let next = match () {
             () if self.received < RANGE_BYTES => Phase::Begin(self),
             () if self.waited > FAST_ENOUGH => Phase::Whole(self.whole),
-            () => match Window::open(self.file, self.received).await {
-                Ok(window) => Phase::Ranges(Box::new(window)),
-                Err(_) => Phase::Whole(self.whole),
-            },
+            () => {
+                let limit = self.file.answer_limit;
+                let window = Window::open(self.file, self.received);
+                match tokio::time::timeout(limit, window).await {
+                    Ok(Ok(window)) => Phase::Ranges(Box::new(window)),
+                    Ok(Err(_)) | Err(_) => Phase::Whole(self.whole),
+                }
+            }
         };
         Ok(Some((bytes, next)))
     }
@@ -341,12 +350,14 @@ impl Part {
         let response = self.response.insert(response);
         let bytes = response.chunk().await;
         let url = self.file.url();
-        let bytes = bytes.map_err(|error| match error.is_timeout() {
-            true => failed(url, false, &error),
-            false => {
-                let detail = format!("{} closed the connection while sending", place(url));
-                Refusal::now(Cause::DownloadFailed, detail)
-            }
+        let bytes = bytes.map_err(|error| {
+            // A timeout may be due to this side: the client counts the time in which no bytes were
+            // taken, because earlier ones were being written.
+            let (cause, what) = match error.is_timeout() {
+                true => (Cause::Timeout, "stopped sending"),
+                false => (Cause::DownloadFailed, "closed the connection while sending"),
+            };
+            Refusal::now(cause, format!("{} {what}", place(url)))
         })?;
         match bytes {
             Some(bytes) if bytes.len() as u64 <= self.missing.end - self.missing.start => Ok(bytes),

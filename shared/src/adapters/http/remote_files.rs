@@ -15,7 +15,7 @@ use reqwest::{Response, StatusCode, Url};
 use super::address::Reach;
 use super::attempts::{MAX_ATTEMPTS, failed};
 use super::status::Refusal;
-use super::{AGENT, HttpClients, check};
+use super::{AGENT, HttpClients, TimeLimits, check};
 use crate::adapters::backoff::pause;
 use crate::domain::Cause;
 use crate::ports::{RemoteFailure, RemoteFile, RemoteFiles, RemotePart};
@@ -48,7 +48,8 @@ impl HttpRemoteFiles {
             return Err(RemoteFailure::Absent(detail));
         }
         check(url, reach).map_err(refused)?;
-        let client = self.clients.get(reach, true).map_err(refused)?;
+        let client = self.clients.get(reach, true, TimeLimits::default());
+        let client = client.map_err(refused)?;
         let last = range.end.saturating_sub(1);
         let mut request = client
             .get(url.clone())

@@ -15,7 +15,7 @@ use crate::ports::ListQuery;
 pub(super) const MAX_LISTING_BYTES: usize = 1 << 20;
 
 /// The maximum number of files of a listing that are considered.
-const MAX_FILES: usize = 100;
+pub(super) const MAX_FILES: usize = 100;
 
 /// A file in a listing.
 #[derive(Deserialize)]

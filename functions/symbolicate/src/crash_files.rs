@@ -128,6 +128,7 @@ async fn answer_apple_report(
                 id: call.invocation.uuid(),
                 scope: &query.scope,
                 wait: call.symbolicator.wait(&call.invocation, query.timeout),
+                is_overdue: false,
             };
             call.answer_file(asked, report.asked_for(fields)).await?
         }
@@ -161,8 +162,12 @@ async fn answer_minidump(
                 let detail = "minidump contains multipart form data";
                 return Err(Failure::new(StatusCode::BAD_REQUEST, detail));
             }
-            let id = call.invocation.uuid();
-            walk(call, query, id, KeptDump { file, fields }, false).await?
+            let state = RequestState {
+                id: call.invocation.uuid(),
+                is_kept: false,
+                is_overdue: false,
+            };
+            walk(call, query, state, KeptDump { file, fields }).await?
         }
         Err(message) => failed(message),
     };
@@ -172,14 +177,25 @@ async fn answer_minidump(
     Ok(response)
 }
 
+/// The id of a request, whether it is stored under this id, and whether it is completed without
+/// the builds that it waits for.
+pub(crate) struct RequestState {
+    pub(crate) id: Uuid,
+    pub(crate) is_kept: bool,
+    pub(crate) is_overdue: bool,
+}
+
 /// Walks the stacks of a minidump, and answers the crash. `query` has the scope and the timeout of
-/// the request; `is_kept` says whether the minidump is stored under the id.
+/// the request.
 pub(crate) async fn walk(
     call: &Call,
     query: &Query,
-    id: Uuid,
+    RequestState {
+        id,
+        is_kept,
+        is_overdue,
+    }: RequestState,
     KeptDump { file, fields }: KeptDump,
-    is_kept: bool,
 ) -> Result<Response, Failure> {
     let Call {
         symbolicator,
@@ -195,6 +211,7 @@ pub(crate) async fn walk(
         id: &id_text,
         wait,
         is_kept,
+        is_overdue,
     };
     let (report, stats) = match symbolicator.walk_minidump(invocation, request).await? {
         WalkOutcome::Walked(report, stats) => (*report, stats),
@@ -206,6 +223,7 @@ pub(crate) async fn walk(
         id,
         scope: &query.scope,
         wait: wait.saturating_sub(invocation.elapsed() - began),
+        is_overdue,
     };
     call.answer_file(asked, report).await
 }

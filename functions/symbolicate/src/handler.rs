@@ -22,7 +22,7 @@ use tower::ServiceExt;
 use tracing::Instrument;
 use uuid::Uuid;
 
-use crate::crash_files;
+use crate::crash_files::{self, RequestState};
 use crate::extract::{Call, ListQuery, RequestQuery, Subject};
 use crate::failure::Failure;
 
@@ -76,6 +76,7 @@ pub(crate) async fn symbolicate(
         id: call.invocation.uuid(),
         scope: &query.scope,
         wait: call.symbolicator.wait(&call.invocation, query.timeout),
+        is_overdue: false,
     };
     let body = Some(RequestToKeep::received(&body));
     call.answer(asked, report, body).await
@@ -93,7 +94,12 @@ pub(crate) async fn continue_request(
         )
     };
     let id = Uuid::parse_str(&id).map_err(|_| unknown())?;
-    let KeptRequest { scope, stage, body } = call
+    let KeptRequest {
+        scope,
+        stage,
+        body,
+        is_overdue,
+    } = call
         .symbolicator
         .kept_request(&call.invocation, &id.to_string())
         .await?
@@ -103,13 +109,19 @@ pub(crate) async fn continue_request(
         RequestStage::CrashFile => crash_files::stored(&body)?,
         RequestStage::Minidump => {
             let query = api::Query { scope, ..query };
-            return crash_files::walk(&call, &query, id, kept_dump(&body)?, true).await;
+            let kept = RequestState {
+                id,
+                is_kept: true,
+                is_overdue,
+            };
+            return crash_files::walk(&call, &query, kept, kept_dump(&body)?).await;
         }
     };
     let asked = Asked {
         id,
         scope: &scope,
         wait: call.symbolicator.wait(&call.invocation, query.timeout),
+        is_overdue,
     };
     call.answer(asked, report, None).await
 }
@@ -126,12 +138,13 @@ pub(crate) fn pending(id: Uuid) -> Response {
     Json(api::Response::pending(id)).into_response()
 }
 
-/// A crash to symbolicate: the id that its client receives, whose caches it reads, and how long it
-/// waits for builds.
+/// A crash to symbolicate: the id that its client receives, whose caches it reads, how long it
+/// waits for builds, and whether it is completed without them then.
 pub(crate) struct Asked<'a> {
     pub(crate) id: Uuid,
     pub(crate) scope: &'a Scope,
     pub(crate) wait: Duration,
+    pub(crate) is_overdue: bool,
 }
 
 impl Call {
@@ -139,7 +152,12 @@ impl Call {
     /// stored already.
     pub(crate) async fn answer(
         &self,
-        Asked { id, scope, wait }: Asked<'_>,
+        Asked {
+            id,
+            scope,
+            wait,
+            is_overdue,
+        }: Asked<'_>,
         report: CrashFile,
         body: Option<RequestToKeep<'_>>,
     ) -> Result<Response, Failure> {
@@ -147,10 +165,12 @@ impl Call {
             symbolicator,
             invocation,
         } = self;
+        let id_text = id.to_string();
         let kept = Kept {
             wait,
-            id: &id.to_string(),
+            id: &id_text,
             body,
+            is_overdue,
         };
         let answer = symbolicator.answer_crash(invocation, &report, scope, kept);
         match answer.await? {
@@ -164,10 +184,11 @@ impl Call {
             SymbolicateOutcome::Completed(completed, stats) => {
                 let body = serde_json::to_vec(&api::Response::Completed(*completed))
                     .map_err(Failure::internal)?;
-                if body.len() > limits::ANSWER_BYTES {
-                    return Err(flows::Error::TooLarge { bytes: body.len() }.into());
-                }
                 log_completed(&stats, invocation.elapsed());
+                if body.len() > limits::SENT_ANSWER_BYTES {
+                    let url = symbolicator.store_answer(&id_text, body).await?;
+                    return Ok((StatusCode::SEE_OTHER, [(header::LOCATION, url)]).into_response());
+                }
                 Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
             }
         }

@@ -7,9 +7,13 @@
 /// that reads the body enforces it.
 pub const BODY_BYTES: usize = 6 * 1024 * 1024;
 
-/// The maximum size of a response body, in bytes. The platform accepts 6 MB, in which the body is
-/// an escaped string.
-pub const ANSWER_BYTES: usize = 4_500 * 1024;
+/// The maximum size of a response body that is sent, in bytes. The platform accepts 6 MB, in which
+/// the body is an escaped string. A larger body is stored.
+pub const SENT_ANSWER_BYTES: usize = 4_500 * 1024;
+
+/// The maximum size of a response body, in bytes. It bounds the memory of a request. The largest
+/// crashes need about a third of it.
+pub const ANSWER_BYTES: usize = 16 * 1024 * 1024;
 
 /// The maximum number of stack traces in a request. No process has more threads in practice.
 pub const STACKTRACES: usize = 16_384;

@@ -58,6 +58,9 @@ pub struct PendingRequest {
     /// Whether the body is encrypted because it contains credentials.
     #[serde(default, rename = "sealed", skip_serializing_if = "std::ops::Not::not")]
     pub encrypted: bool,
+    /// When the client sent the request; unknown if an earlier build stored it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_at: Option<Timestamp>,
     /// When the store may delete the item.
     pub expires_at: Timestamp,
 }

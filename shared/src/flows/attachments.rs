@@ -128,6 +128,14 @@ impl Attachment<'_> {
         self.part(0, bytes, most).await
     }
 
+    /// Returns the length of the file, if it is known before it is read.
+    pub(super) fn length(&self) -> Option<u64> {
+        match &self.place {
+            AttachmentPlace::Own { bytes, .. } => Some(*bytes),
+            AttachmentPlace::Remote(_) => None,
+        }
+    }
+
     /// Reads a part of the file. The file must have it.
     pub(super) async fn read(&self, start: u64, end: u64) -> Result<Bytes, AttachmentError> {
         let read = self.part(start, end, end - start).await?;

@@ -77,11 +77,27 @@ impl Error {
         match self {
             Error::Invalid { .. } => 422,
             Error::TooLarge { .. } => 413,
-            Error::Store(_)
-            | Error::Doubtful { .. }
-            | Error::Crashed { .. }
-            | Error::Incomplete { .. } => 500,
-            Error::Deadline { .. } => 503,
+            Error::Crashed { .. } | Error::Incomplete { .. } => 500,
+            // The request is valid, and may be sent again.
+            Error::Store(_) | Error::Doubtful { .. } | Error::Deadline { .. } => 503,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ports::FaultKind;
+
+    #[test]
+    fn a_fault_of_a_store_is_not_the_fault_of_the_request() {
+        for kind in [
+            FaultKind::Transient,
+            FaultKind::Denied,
+            FaultKind::Corrupt,
+            FaultKind::Bug,
+        ] {
+            assert_eq!(Error::from(Fault::new(kind, "a call")).status(), 503);
         }
     }
 }

@@ -20,3 +20,24 @@ pub fn parsed<T, E: std::error::Error>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("it is empty")]
+    struct Empty;
+
+    #[test]
+    fn a_parser_that_panics_has_an_error_that_names_the_file_and_nothing_in_it() {
+        let panicking = || -> Result<(), Empty> { panic!("secret {}", 7) };
+        let failed = parsed("report", panicking);
+        assert_eq!(failed, Err("the parser cannot read this report".to_owned()));
+        assert_eq!(
+            parsed("report", || Err::<(), _>(Empty)),
+            Err("it is empty".to_owned())
+        );
+        assert_eq!(parsed("report", || Ok::<_, Empty>(1)), Ok(1));
+    }
+}

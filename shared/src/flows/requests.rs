@@ -1,7 +1,10 @@
 //! Stored requests: a request whose response was `pending` can be continued by any instance.
 //!
 //! Only the request itself is stored. Each continuation symbolicates it again, with the caches that
-//! are ready by then; no response is stored. Of a crash file, what was read from it is stored.
+//! are ready by then. Of a crash file, what was read from it is stored. A response is stored only
+//! if it is too large to be sent.
+//!
+//! A request that has been pending for [`MAX_PENDING`] is completed with what there is.
 
 use std::time::Duration;
 
@@ -13,7 +16,7 @@ use super::{Error, Invocation};
 use crate::api::symbolicator::Scraping;
 pub use crate::cache::RequestStage;
 use crate::cache::{Item, ItemKey, PendingRequest, RequestBody};
-use crate::domain::Scope;
+use crate::domain::{Cause, Missing, Scope};
 
 /// The maximum size of a body that is stored in the item, in bytes. DynamoDB charges writes by the
 /// kilobyte, so a blob is cheaper for larger bodies.
@@ -21,6 +24,12 @@ const MAX_INLINE_BYTES: usize = 8 * 1024;
 
 /// The longest time that a request waits for builds. API Gateway times out after 30 s.
 pub const MAX_WAIT: Duration = Duration::from_secs(25);
+
+/// The time after which a pending request is completed with what there is: as in Symbolicator.
+pub const MAX_PENDING: Duration = Duration::from_secs(15 * 60);
+
+/// How long the URL of a stored response is valid.
+const ANSWER_LIFETIME: Duration = Duration::from_secs(15 * 60);
 
 /// The time that is reserved at the end of an invocation for the response.
 const RESERVE: Duration = Duration::from_secs(2);
@@ -43,6 +52,16 @@ pub struct KeptRequest {
     pub stage: RequestStage,
     /// The body.
     pub body: Vec<u8>,
+    /// Whether the request has been pending for [`MAX_PENDING`], so that it must not wait any
+    /// longer.
+    pub is_overdue: bool,
+}
+
+/// Returns why a module of an overdue request has no cache.
+pub(super) fn overdue() -> Missing {
+    let minutes = MAX_PENDING.as_secs() / 60;
+    let detail = format!("its build was not complete {minutes} minutes after the request");
+    Missing::new(Cause::Timeout, detail)
 }
 
 impl<'a> RequestToKeep<'a> {
@@ -102,18 +121,28 @@ impl Symbolicator {
             }
             Ok(())
         };
-        let item = Item::Request(PendingRequest {
+        let request = PendingRequest {
             id: id.to_owned(),
             scope: scope.clone(),
             stage,
             body,
             encrypted: is_encrypted,
+            asked_at: Some(invocation.now()),
             expires_at: invocation.now().plus(self.settings.request_lifetime),
-        });
+        };
         // The id is new, so no item exists, except for a minidump whose stacks are walked by now.
         let known = KnownItem::Before(None);
         let (key, update) = (ItemKey::request(id), self.update(invocation));
-        let written = update.write(&key, known, |_| Some(item.clone()));
+        let written = update.write(&key, known, |present| {
+            let asked_at = match present.item {
+                Some(Item::Request(walked)) => walked.asked_at,
+                _ => request.asked_at,
+            };
+            Some(Item::Request(PendingRequest {
+                asked_at,
+                ..request.clone()
+            }))
+        });
         // The client receives the id only after both are stored.
         try_join(written, blob).await?;
         Ok(())
@@ -147,7 +176,29 @@ impl Symbolicator {
             }
             (None, true) => None,
         };
-        let PendingRequest { scope, stage, .. } = request;
-        Ok(body.map(|body| KeptRequest { scope, stage, body }))
+        let PendingRequest {
+            scope,
+            stage,
+            asked_at,
+            ..
+        } = request;
+        let is_overdue = asked_at.is_some_and(|at| at.plus(MAX_PENDING) <= invocation.now());
+        Ok(body.map(|body| KeptRequest {
+            scope,
+            stage,
+            body,
+            is_overdue,
+        }))
+    }
+
+    /// Stores a response that is too large to be sent, and returns its URL. A response that is
+    /// already stored under the id stays.
+    pub async fn store_answer(&self, id: &str, body: Vec<u8>) -> Result<String, Error> {
+        let path = format!("requests/{id}.json");
+        self.caches.create(&path, body.into()).await?;
+        let url = self
+            .caches
+            .presign(&path, ANSWER_LIFETIME, Some("application/json"));
+        Ok(url.await?)
     }
 }

@@ -42,6 +42,15 @@ pub trait BlobStore: Debug + Send + Sync {
     ) -> Result<String, Fault>;
 }
 
+impl dyn BlobStore + '_ {
+    /// Removes a blob. A blob that does not exist counts as removed.
+    pub async fn delete(&self, path: &str) -> Result<(), Fault> {
+        let failed = self.delete_many(&[path.to_owned()]).await?;
+        let failed = failed.into_iter().next();
+        failed.map_or(Ok(()), |failed| Err(failed.error))
+    }
+}
+
 /// The result of a create-only write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Created {

@@ -623,11 +623,11 @@ fn an_endless_chain_of_inlined_functions_is_truncated() {
         frames.iter().all(|frame| frame.frame.sym_addr.is_none()),
         "the outermost function is not shown"
     );
-    let many = request(1200);
+    let many = request(4000);
     let (completed, stats) = symbolicate(&many, &plan(&many), &outcomes);
     let frames = completed.stacktraces[0].frames.len();
     assert!(
-        stats.is_too_large() && frames < 1200 * 100,
+        stats.is_too_large() && frames < 4000 * 100,
         "{frames} frames were made for a response that is refused"
     );
 }

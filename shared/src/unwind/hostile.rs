@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use minidump::UnifiedMemory;
 
-use super::dump::{Dump, DumpFile, THREADS, registers};
+use super::dump::{Dump, DumpFile, DumpParts, THREADS, needed, registers};
 use super::{MAX_FRAMES, ModuleCfi, Stack, StackWalker, UnwindInfo, WalkEnd, pointed_at};
 
 /// Stacks beyond this number are not walked, so that each input is fast.
@@ -26,6 +26,34 @@ impl UnwindInfo for NoUnwindInfo {
     }
 }
 
+/// Takes bytes as a minidump that is read in parts: the rounds end, and what was read once is not
+/// read again.
+fn check_parts(bytes: &[u8]) {
+    let mut parts = DumpParts::of(bytes.len() as u64);
+    // One round more than the format has levels: a round may find names to be longer.
+    for _ in 0..8 {
+        let Ok(mapped) = parts.mapped() else {
+            return;
+        };
+        let Ok(needed) = needed(&mapped) else {
+            return;
+        };
+        let missing = parts.missing(needed.ranges);
+        if missing.is_empty() {
+            return;
+        }
+        for range in missing {
+            let part = usize::try_from(range.start)
+                .ok()
+                .zip(usize::try_from(range.end).ok());
+            let part = part.and_then(|(start, end)| bytes.get(start..end));
+            let part = part.expect("a range lies outside of the file");
+            parts.add(range.start, Bytes::copy_from_slice(part));
+        }
+    }
+    panic!("the rounds do not end");
+}
+
 /// Takes bytes as a minidump, and walks its stacks without unwind information.
 pub fn dump(bytes: &[u8]) {
     let Ok(file) = DumpFile::open(&Bytes::copy_from_slice(bytes).into()) else {
@@ -34,6 +62,7 @@ pub fn dump(bytes: &[u8]) {
     let Ok(dump) = Dump::read(&file) else {
         return;
     };
+    check_parts(bytes);
     assert!(dump.threads.len() <= THREADS, "{}", dump.threads.len());
     let _ = dump.request_modules();
     let walker = StackWalker::new(&NoUnwindInfo, &dump.modules, &dump.system);

@@ -16,6 +16,7 @@ const MEMORY64_LIST: u32 = 9;
 const EXCEPTION: u32 = 6;
 const SYSTEM_INFO: u32 = 7;
 const THREAD_NAMES: u32 = 24;
+const CLIENT_STACKS: u32 = 0x5379_0001;
 
 /// A minidump of a process of Linux on x86-64.
 #[derive(Clone, Debug, Default)]
@@ -28,8 +29,12 @@ pub struct MadeUpDump {
     pub modules: Vec<MadeUpModule>,
     /// The id of the thread that crashed.
     pub crashed: Option<u32>,
+    /// Whether the system is Windows.
+    pub is_windows: bool,
     /// Whether the stream with the system is left out.
     pub without_system: bool,
+    /// The stacks that the client walked, by the id of the thread: addresses and symbols.
+    pub client_stacks: Vec<(u32, Vec<(u64, String)>)>,
 }
 
 /// A stack.
@@ -59,7 +64,7 @@ pub struct MadeUpThread {
 }
 
 /// A module.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct MadeUpModule {
     /// Where it begins.
     pub address: u64,
@@ -67,8 +72,10 @@ pub struct MadeUpModule {
     pub size: u32,
     /// The path of its file.
     pub name: String,
-    /// Its debug id.
+    /// Its debug id; nil if there is no debug record.
     pub debug_id: DebugId,
+    /// When it was built, as a part of its code id in Windows.
+    pub timestamp: u32,
 }
 
 /// Bytes that grow, and where pieces of them are.
@@ -108,7 +115,7 @@ impl MadeUpDump {
     /// Returns the bytes of the file.
     pub fn file(&self) -> Vec<u8> {
         // The directory is written last, at the place that is reserved for it.
-        let mut pieces = Pieces(vec![0; 32 + 5 * 12]);
+        let mut pieces = Pieces(vec![0; 32 + 6 * 12]);
         let mut streams = vec![
             (THREAD_LIST, self.thread_list(&mut pieces)),
             (MODULE_LIST, self.module_list(&mut pieces)),
@@ -119,6 +126,9 @@ impl MadeUpDump {
         }
         if let Some(crashed) = self.crashed {
             streams.push((EXCEPTION, self.exception(crashed, &mut pieces)));
+        }
+        if !self.client_stacks.is_empty() {
+            streams.push((CLIENT_STACKS, self.client_stacks()));
         }
         let mut start = Vec::new();
         start.extend(b"MDMP");
@@ -175,9 +185,12 @@ impl MadeUpDump {
             // The build id of an ELF file.
             let mut record = b"LEpB".to_vec();
             record.extend(module.debug_id.uuid().to_bytes_le());
+            if module.debug_id.is_nil() {
+                record.clear();
+            }
             let at = pieces.add(&record);
             list.extend(module.address.to_le_bytes());
-            for number in [module.size, 0, 0, name] {
+            for number in [module.size, 0, module.timestamp, name] {
                 list.extend(number.to_le_bytes());
             }
             list.extend([0; 52]);
@@ -207,12 +220,35 @@ impl MadeUpDump {
         for number in [9_u16, 0, 0, 1] {
             info.extend(number.to_le_bytes());
         }
-        // Linux 5.4.0.
-        for number in [5_u32, 4, 0, 0x8201, 0, 0] {
+        // Linux 5.4.0, or a Windows of this version.
+        let platform = if self.is_windows { 2 } else { 0x8201 };
+        for number in [5_u32, 4, 0, platform, 0, 0] {
             info.extend(number.to_le_bytes());
         }
         info.extend([0; 24]);
         info
+    }
+
+    fn client_stacks(&self) -> Vec<u8> {
+        let (mut threads, mut frames) = (Vec::new(), Vec::new());
+        let mut symbols: Vec<u8> = Vec::new();
+        for (id, stack) in &self.client_stacks {
+            threads.extend(id.to_le_bytes());
+            threads.extend([count(frames.len() / 16), count(stack.len())].concat());
+            for (address, symbol) in stack {
+                frames.extend(address.to_le_bytes());
+                frames.extend([count(symbols.len()), count(symbol.len())].concat());
+                symbols.extend(symbol.as_bytes());
+            }
+        }
+        let counts = [self.client_stacks.len(), frames.len() / 16, symbols.len()];
+        let mut stream = count(1);
+        stream.extend(counts.map(count).concat());
+        stream.extend(threads);
+        stream.resize(stream.len().next_multiple_of(8), 0);
+        stream.extend(frames);
+        stream.extend(symbols);
+        stream
     }
 
     fn exception(&self, crashed: u32, pieces: &mut Pieces) -> Vec<u8> {

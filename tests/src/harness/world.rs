@@ -411,6 +411,7 @@ impl World {
             wait,
             id: "a request",
             body: None,
+            is_overdue: false,
         };
         Box::pin(self.symbolicator.answer(&invocation, request, scope, kept)).await
     }

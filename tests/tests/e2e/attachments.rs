@@ -8,6 +8,7 @@ use symdepot_tests::harness::full_dump;
 use symdepot_tests::stack::{Reply, checkout, http_client};
 
 use crate::crash_files::{form, functions, send};
+use crate::symbol_server::SymbolServer;
 use crate::{Running, bytes_of};
 
 const MIB: u64 = 1 << 20;
@@ -103,6 +104,31 @@ async fn a_file_of_any_kind_is_symbolicated_by_its_place() {
 }
 
 #[tokio::test]
+async fn a_minidump_on_a_host_that_the_operator_allows_is_symbolicated() {
+    let host = SymbolServer::start([("/a/crash.dmp", bytes_of("minidump/crash.dmp"))]).await;
+    let url: Url = host.url().parse().unwrap();
+    let authority = format!("127.0.0.1:{}", url.port().unwrap());
+    let running = Running::start_with(|options| {
+        options
+            .variable("ATTACHMENT_HOSTS", format!("files.example.com,{authority}"))
+            .variable("ALLOW_PRIVATE_SOURCES", 1)
+    })
+    .await;
+    let parts = |path: &str| {
+        let url = url.join(path).unwrap();
+        form(&[
+            ("storage_url", url.as_str().as_bytes()),
+            ("storage_token", b"sesame"),
+        ])
+    };
+    let reply = send(&running, "/minidump", parts("/a/crash.dmp")).await;
+    let answer = reply.expect(200, "a minidump").unwrap().body;
+    assert_eq!(answer["stacktraces"][0]["frames"][0]["trust"], "context");
+    let reply = send(&running, "/minidump", parts("/a/other.dmp")).await;
+    assert_eq!(reply.status, 404, "{}", reply.text);
+}
+
+#[tokio::test]
 async fn an_attachment_is_written_once_and_with_its_length() {
     let running = Running::start().await;
     let offer = offer(&running, "", 1000).await;
@@ -191,4 +217,30 @@ async fn the_documented_script_sends_a_large_minidump_and_prints_its_names() {
     assert!(output.status.success(), "{said}");
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(functions(&answer).contains(&"main"), "{answer:#}");
+}
+
+#[tokio::test]
+async fn a_response_that_is_too_large_to_be_sent_is_at_another_address() {
+    const FRAMES: usize = 100_000;
+    let running = Running::start().await;
+    let frames = vec![json!({"instruction_addr": 9}); FRAMES];
+    let request = json!({"stacktraces": [{"frames": frames}]});
+    let client = reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .build()
+        .unwrap();
+    let url = format!("{}/symbolicate", running.client().addresses().gateway);
+    let reply = client.post(url).json(&request).send().await.unwrap();
+    assert_eq!(reply.status().as_u16(), 303);
+    let location = reply.headers()["location"].to_str().unwrap();
+    let stored = client.get(location).send().await.unwrap();
+    assert_eq!(stored.status().as_u16(), 200);
+    assert_eq!(stored.headers()["content-type"], "application/json");
+    let bytes = stored.bytes().await.unwrap();
+    assert!(bytes.len() > 4_608_000, "{}", bytes.len());
+    let completed: Value = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!(completed["status"], "completed");
+    let frames = completed["stacktraces"][0]["frames"].as_array().unwrap();
+    assert_eq!(frames.len(), FRAMES);
 }

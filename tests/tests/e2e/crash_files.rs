@@ -4,6 +4,7 @@ use std::io::Write;
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use symdepot_tests::harness::{MadeUpDump, MadeUpStack, MadeUpThread};
 use symdepot_tests::stack::Reply;
 
 use crate::{Running, bytes_of};
@@ -239,4 +240,37 @@ async fn a_file_that_cannot_be_read_is_failed_and_an_invalid_form_is_an_error() 
     let request = client.request(Method::POST, "/minidump").body("MDMP");
     let reply = client.send("a minidump", request).await.unwrap();
     assert_eq!(reply.status, 415, "{}", reply.text);
+}
+
+/// The stack of a minidump has what a user typed.
+#[tokio::test]
+async fn nothing_of_the_memory_in_a_minidump_is_in_a_log() {
+    const SECRET: &str = "open-sesame-open-sesame-open-sesame";
+    let running = Running::start_with(|options| options.variable("LOG", "trace")).await;
+    let stack = 0x7fff_0000_0000;
+    let dump = MadeUpDump {
+        stacks: vec![MadeUpStack {
+            address: stack,
+            bytes: SECRET.repeat(100).into_bytes(),
+        }],
+        threads: vec![MadeUpThread {
+            id: 1,
+            rsp: stack,
+            ..MadeUpThread::default()
+        }],
+        ..MadeUpDump::default()
+    };
+    let body = form(&[("upload_file_minidump", &dump.file())]);
+    let reply = send(&running, "/minidump", body).await;
+    let answer = reply.expect(200, "a minidump").unwrap();
+    assert_eq!(answer.body["status"], "completed", "{}", answer.text);
+    assert!(!answer.text.contains("sesame"), "{}", answer.text);
+    let logs = running.client().addresses().data.join("logs");
+    let mut lines = 0;
+    for log in std::fs::read_dir(logs).unwrap() {
+        let text = std::fs::read_to_string(log.unwrap().path()).unwrap();
+        lines += text.lines().count();
+        assert!(!text.contains("sesame"), "{text}");
+    }
+    assert!(lines > 1, "nothing was logged");
 }

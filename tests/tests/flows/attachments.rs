@@ -64,6 +64,7 @@ async fn walk(world: &World, file: DumpBytes) -> WalkOutcome {
         id: ID,
         wait: Duration::ZERO,
         is_kept: false,
+        is_overdue: false,
     };
     let walked = world.symbolicator().walk_minidump(&invocation, request);
     Box::pin(walked).await.unwrap()
@@ -271,9 +272,10 @@ fn threads(count: u32, stack_bytes: usize) -> MadeUpDump {
             size: 0x10_0000,
             name: "/opt/app".to_owned(),
             debug_id: "502fc0a5-1ec1-3e47-9998-684fa139dca7".parse().unwrap(),
+            ..MadeUpModule::default()
         }],
         crashed: Some(count),
-        without_system: false,
+        ..MadeUpDump::default()
     }
 }
 
@@ -290,7 +292,7 @@ async fn of_more_stacks_than_are_read_that_of_the_crash_is_one_and_the_others_ar
     assert_eq!(file.stacks_unread, 44);
     // The stacks are in the order of the threads, and that of the last one was read.
     let places: Vec<_> = file.parts().map(|(place, _)| place).collect();
-    let crashed = 32 + 60 + 63 * (1 << 20) + (1 << 19);
+    let crashed = 32 + 72 + 63 * (1 << 20) + (1 << 19);
     assert!(
         places.iter().any(|place| place.contains(&crashed)),
         "{places:?}"
@@ -337,7 +339,7 @@ async fn names_that_are_spread_over_a_large_file_are_not_read() {
     let module = dump.modules[0].clone();
     dump.modules = vec![module; 2_100];
     let mut file = dump.file();
-    let directory = (0..5).map(|at| 32 + 12 * at);
+    let directory = (0..6).map(|at| 32 + 12 * at);
     let list = directory
         .map(|at| {
             (

@@ -1,6 +1,7 @@
 //! Hostile files: each gets a result, and no process crashes.
 
 use serde_json::json;
+use symdepot::api::crash;
 use symdepot::api::crash::apple::parse_report;
 use symdepot::api::report;
 use symdepot::cache::UploadState;
@@ -99,6 +100,8 @@ fn the_seeds_of_the_fuzz_targets_cause_no_panic() {
         ("listing", symdepot::adapters::http::hostile::listing),
         ("apple_report", |bytes| drop(parse_report(bytes))),
         ("minidump", unwind::hostile::dump),
+        ("form", crash::hostile::form),
+        ("rewrite", crash::hostile::rewrite),
     ];
     for (target, call) in targets {
         let folder = format!("{}/fuzz/seeds/{target}", env!("CARGO_MANIFEST_DIR"));

@@ -10,6 +10,7 @@ mod attachments;
 mod companions;
 mod copies;
 mod counts;
+mod crash_files;
 mod faults;
 mod first_hour;
 mod health;

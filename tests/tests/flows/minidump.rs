@@ -60,6 +60,7 @@ async fn walk(world: &World, dump: &KeptDump, wait: Duration) -> Result<WalkOutc
         id: ID,
         wait,
         is_kept: false,
+        is_overdue: false,
     };
     let walked = world.symbolicator().walk_minidump(&invocation, request);
     Box::pin(walked).await
@@ -87,6 +88,7 @@ async fn answered(world: &World, report: &CrashFile) -> Completed {
             stage: RequestStage::CrashFile,
             body: &body,
         }),
+        is_overdue: false,
     };
     let answer = world
         .symbolicator()
@@ -301,6 +303,7 @@ fn module(id: &str) -> MadeUpModule {
         size: 0x10_0000,
         name: "/opt/app".to_owned(),
         debug_id: id.parse().unwrap(),
+        ..MadeUpModule::default()
     }
 }
 
@@ -329,7 +332,7 @@ fn dump_of(stack: MadeUpStack) -> MadeUpDump {
         threads: vec![thread(1, STACK)],
         modules: vec![module(LARGE)],
         crashed: Some(1),
-        without_system: false,
+        ..MadeUpDump::default()
     }
 }
 

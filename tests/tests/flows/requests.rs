@@ -514,6 +514,7 @@ fn received(scope: Scope, body: Vec<u8>) -> KeptRequest {
         scope,
         stage: RequestStage::Symbolicate,
         body,
+        is_overdue: false,
     }
 }
 

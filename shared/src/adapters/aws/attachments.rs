@@ -48,10 +48,7 @@ impl Attachments for S3Attachments {
     }
 
     async fn remove(&self, path: &str) -> Result<(), Fault> {
-        let failed = self.blobs.delete_many(&[path.to_owned()]).await?;
-        failed
-            .into_iter()
-            .next()
-            .map_or(Ok(()), |failed| Err(failed.error))
+        let blobs: &dyn BlobStore = &self.blobs;
+        blobs.delete(path).await
     }
 }

@@ -41,11 +41,8 @@ impl Attachments for MemoryAttachments {
     }
 
     async fn remove(&self, path: &str) -> Result<(), Fault> {
-        let failed = self.blobs.delete_many(&[path.to_owned()]).await?;
-        failed
-            .into_iter()
-            .next()
-            .map_or(Ok(()), |failed| Err(failed.error))
+        let blobs: &dyn BlobStore = &*self.blobs;
+        blobs.delete(path).await
     }
 }
 

@@ -236,6 +236,7 @@ mod tests {
             encrypted: false,
             stage: crate::cache::RequestStage::default(),
             body: RequestBody::Inline("{}\n".to_owned()),
+            asked_at: None,
             expires_at: Timestamp::from_secs(3600),
         };
         let stored = Stored {

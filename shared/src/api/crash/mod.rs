@@ -11,6 +11,8 @@ pub mod apple;
 pub mod attachment;
 mod facts;
 pub mod form;
+#[cfg(any(test, feature = "testing"))]
+pub mod hostile;
 pub mod rewrite;
 mod unwinding;
 

@@ -51,7 +51,7 @@ pub(super) fn encode(file: &DumpBytes, fields: &CrashFields) -> Result<Vec<u8>, 
         .map(|(place, _)| place.start as u64..place.end as u64)
         .collect();
     let length = file.length() as u64;
-    let is_whole = places == [0..length];
+    let is_whole = matches!(&*places, [place] if *place == (0..length));
     let head = KeptHead {
         fields: fields.clone(),
         parts: (!is_whole).then_some(KeptParts {

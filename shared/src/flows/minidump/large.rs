@@ -21,13 +21,16 @@ const READS_IN_FLIGHT: usize = 32;
 /// What a request calls the file.
 const WHAT: &str = "the minidump";
 
-/// The first read of a file whose length is not known: enough for the directory.
+/// The first read of a file that may be large: enough for the directory, and for the lists that
+/// most writers put after it.
 const FIRST_BYTES: u64 = 64 * 1024;
 
 impl Attachment<'_> {
     /// Reads a minidump. The inner error says what is wrong with the file.
     pub async fn minidump(&self) -> Result<Result<DumpBytes, String>, AttachmentError> {
-        let begin = self.begin(FIRST_BYTES, DUMP_BYTES as u64).await?;
+        let is_small = self.length().is_some_and(|length| length <= WHOLE_BYTES);
+        let first = if is_small { WHOLE_BYTES } else { FIRST_BYTES };
+        let begin = self.begin(first, DUMP_BYTES as u64).await?;
         let is_whole = begin.bytes.len() as u64 == begin.length;
         if is_whole || begin.length <= WHOLE_BYTES || is_compressed(&begin.bytes) {
             return Ok(Ok(self.rest(begin, WHAT, DUMP_BYTES).await?.into()));

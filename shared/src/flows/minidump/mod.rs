@@ -56,6 +56,8 @@ pub struct MinidumpRequest<'a> {
     pub wait: Duration,
     /// Whether the minidump is already stored under the id.
     pub is_kept: bool,
+    /// Whether to complete the walks without the builds that they wait for when the time is up.
+    pub is_overdue: bool,
 }
 
 /// The outcome of walking a minidump.
@@ -159,11 +161,15 @@ impl WalkRounds<'_> {
                 }
             }
             self.request_builds(&wanted).await?;
-            if is_last {
+            if !is_last {
+                waiting.pause().await;
+                continue;
+            }
+            if !self.request.is_overdue {
                 self.keep().await?;
                 return Ok(false);
             }
-            waiting.pause().await;
+            self.modules.give_up();
         }
     }
 
@@ -240,6 +246,11 @@ impl WalkRounds<'_> {
         let listed = listed.filter(|(_, module)| {
             let has_id = module.code_id.is_some() || module.debug_id.is_some();
             has_id || frames_in.contains(&module.image_addr.0)
+        });
+        // A module that has only a code id is identified by the file that unwinds it.
+        let listed = listed.map(|(index, module)| {
+            let debug_id = module.debug_id.or_else(|| modules.debug_id(index));
+            (index, Module { debug_id, ..module })
         });
         let (indices, listed): (Vec<usize>, Vec<Module>) = listed.unzip();
         let unwinding = indices.iter().map(|index| {

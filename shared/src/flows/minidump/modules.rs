@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use crate::api::crash::ModuleUnwinding;
 use crate::api::symbolicator::Module;
 use crate::cache::{Capabilities, Criteria, Kind, Preference, Queue, Ready, Selection};
-use crate::domain::{Candidate, Features, Location, Missing, Scope, SourceKey};
+use crate::domain::{Candidate, DebugId, Features, Location, Missing, ModuleId, Scope, SourceKey};
 use crate::flows::build_requests::{BuildToRequest, MAX_BUILD_REQUESTS};
 use crate::flows::lookup::{CacheFinder, CachePlace, Items, Lookup, NamedSource};
+use crate::flows::requests::overdue;
 use crate::flows::unwinding::ModuleCaches;
 use crate::ports::{Consistency, Fault};
 
@@ -28,6 +29,8 @@ pub(super) struct WalkModules<'a> {
     /// Those that were looked up.
     known: BTreeMap<usize, [WalkCache; 2]>,
     requests_left: usize,
+    /// Whether builds are not waited for any longer.
+    has_given_up: bool,
 }
 
 /// A cache of a module, and the state of its lookup.
@@ -45,6 +48,8 @@ enum WalkCacheState {
     Ready {
         ready: Box<Ready>,
         source: SourceKey,
+        /// The debug id of the file, if it is filed under one.
+        debug_id: Option<DebugId>,
     },
     Missing(Missing),
 }
@@ -66,7 +71,13 @@ impl<'a> WalkModules<'a> {
             reads_all,
             known: BTreeMap::new(),
             requests_left: MAX_BUILD_REQUESTS,
+            has_given_up: false,
         }
+    }
+
+    /// Decides every cache by what there is, from the next look-up on.
+    pub(super) fn give_up(&mut self) {
+        self.has_given_up = true;
     }
 
     /// Returns whether a module was added.
@@ -132,7 +143,7 @@ impl<'a> WalkModules<'a> {
         let selections = self.finder.select(&to_select, &items, &criteria).await?;
         let mut is_news = false;
         for (cache, selection) in undecided.into_iter().zip(selections) {
-            is_news |= cache.decide(&selection, &items);
+            is_news |= cache.decide(&selection, &items, self.has_given_up);
         }
         Ok(is_news)
     }
@@ -176,12 +187,21 @@ impl<'a> WalkModules<'a> {
         to_request
     }
 
+    /// Returns the debug id of the file that a module was unwound with, if it is known.
+    pub(super) fn debug_id(&self, module: usize) -> Option<DebugId> {
+        let [cfi, _] = self.known.get(&module)?;
+        match &cfi.state {
+            WalkCacheState::Ready { debug_id, .. } => *debug_id,
+            WalkCacheState::Undecided | WalkCacheState::Missing(_) => None,
+        }
+    }
+
     /// Takes how a module was unwound.
     pub(super) fn take_unwinding(&mut self, module: usize) -> Option<ModuleUnwinding> {
         let [cfi, _] = self.known.get_mut(&module)?;
         let candidates = std::mem::take(&mut cfi.candidates);
         Some(match &cfi.state {
-            WalkCacheState::Ready { ready, source } => ModuleUnwinding {
+            WalkCacheState::Ready { ready, source, .. } => ModuleUnwinding {
                 missing: (!Serves::Unwinding.is_served_by(ready)).then(Missing::not_found),
                 features: ready.features.clone(),
                 candidates,
@@ -234,8 +254,9 @@ impl WalkCache {
         .filter(|ready| serves.is_served_by(ready))
     }
 
-    /// Applies a selection. Returns whether the cache is decided.
-    fn decide(&mut self, selection: &Selection<'_>, items: &Items) -> bool {
+    /// Applies a selection. Returns whether the cache is decided, which it always is if builds are
+    /// not waited for.
+    fn decide(&mut self, selection: &Selection<'_>, items: &Items, has_given_up: bool) -> bool {
         if self.lookup.reads_all {
             self.candidates = self.lookup.candidates(items);
         }
@@ -245,7 +266,8 @@ impl WalkCache {
             BuildToRequest::of(&self.lookup.places[awaited.at], items, Queue::Eager)
         });
         self.builds = builds.collect();
-        if !selection.waits_for.is_empty() {
+        let must_wait = !selection.waits_for.is_empty();
+        if must_wait && !has_given_up {
             self.state = WalkCacheState::Undecided;
             return false;
         }
@@ -253,7 +275,12 @@ impl WalkCache {
             Some(selected) => WalkCacheState::Ready {
                 ready: Box::new(selected.ready.clone()),
                 source: selected.entry.module().source.clone(),
+                debug_id: match ModuleId::of_text(&selected.entry.module().id) {
+                    Some(ModuleId::Debug(id)) => Some(id),
+                    _ => None,
+                },
             },
+            None if must_wait => WalkCacheState::Missing(overdue()),
             None => WalkCacheState::Missing(selection.missing.clone()),
         };
         true

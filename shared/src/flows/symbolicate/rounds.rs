@@ -14,7 +14,7 @@ use crate::domain::Scope;
 use crate::flows::build_requests::{BuildToRequest, MAX_BUILD_REQUESTS};
 use crate::flows::lookup::{CacheFinder, Items, Lookup};
 use crate::flows::opening::{LoadedCache, Opening, ReadError};
-use crate::flows::requests::RequestToKeep;
+use crate::flows::requests::{RequestToKeep, overdue};
 use crate::flows::waiting::Waiting;
 use crate::flows::{Error, Updated};
 use crate::ports::{Consistency, Fault, QueueMessage};
@@ -32,6 +32,8 @@ pub struct Kept<'a> {
     pub id: &'a str,
     /// What to store; `None` if the request is already stored.
     pub body: Option<RequestToKeep<'a>>,
+    /// Whether to complete the request without the builds that it waits for when the time is up.
+    pub is_overdue: bool,
 }
 
 /// A request, and its state across the rounds.
@@ -105,7 +107,7 @@ impl<'a> Rounds<'a> {
 
     /// Repeats rounds until every lookup has an outcome, and returns the lookups. If the time is up
     /// first, or only builds are left that this call may not request, stores the request and
-    /// returns `None`.
+    /// returns `None`. If the request is overdue, these lookups have a timeout as their outcome.
     pub(super) async fn resolve(
         &mut self,
         mut lookups: Vec<ModuleLookup>,
@@ -122,6 +124,14 @@ impl<'a> Rounds<'a> {
             match left {
                 Left::Nothing => return Ok(Some(lookups)),
                 Left::Builds if !is_last => waiting.pause().await,
+                Left::Builds | Left::Unrequested if self.kept.is_overdue => {
+                    let undecided = lookups.iter_mut();
+                    let undecided = undecided.filter(|lookup| lookup.outcome.is_none());
+                    for lookup in undecided {
+                        lookup.outcome = Some(LookupOutcome::Missing(overdue()));
+                    }
+                    return Ok(Some(lookups));
+                }
                 Left::Builds | Left::Unrequested => {
                     self.keep().await?;
                     return Ok(None);

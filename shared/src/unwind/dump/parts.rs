@@ -75,7 +75,7 @@ fn is_unsupported(error: std::io::Error) -> std::io::Result<()> {
 impl From<Bytes> for DumpBytes {
     fn from(file: Bytes) -> Self {
         Self {
-            parts: vec![0..file.len()],
+            parts: std::iter::once(0..file.len()).collect(),
             file,
             stacks_unread: 0,
         }
@@ -212,32 +212,39 @@ mod tests {
         parts
     }
 
+    /// What is missing of ranges, each as its start and its end.
+    fn missing(parts: &DumpParts, wanted: &[(u64, u64)]) -> Vec<(u64, u64)> {
+        let wanted = wanted.iter().map(|(start, end)| *start..*end);
+        let missing = parts.missing(wanted.collect());
+        missing
+            .iter()
+            .map(|range| (range.start, range.end))
+            .collect()
+    }
+
     #[test]
     fn what_was_read_is_not_read_again() {
         let parts = parts(&[0..100, 200..300]);
-        assert_eq!(parts.missing(vec![0..100, 210..220]), []);
-        assert_eq!(parts.missing(vec![50..150]), [100..150]);
-        assert_eq!(parts.missing(vec![250..400, 0..50]), [300..400]);
-        assert_eq!(parts.missing(vec![0..FAR]), [100..200, 300..FAR]);
+        assert_eq!(missing(&parts, &[(0, 100), (210, 220)]), []);
+        assert_eq!(missing(&parts, &[(50, 150)]), [(100, 150)]);
+        assert_eq!(missing(&parts, &[(250, 400), (0, 50)]), [(300, 400)]);
+        assert_eq!(missing(&parts, &[(0, FAR)]), [(100, 200), (300, FAR)]);
     }
 
     #[test]
     fn ranges_that_are_close_or_overlap_are_read_together() {
         let parts = parts(&[]);
-        assert_eq!(parts.missing(vec![500..600, 0..100, 50..80]), [0..600]);
-        assert_eq!(
-            parts.missing(vec![0..10, FAR..FAR + 10]),
-            [0..10, FAR..FAR + 10]
-        );
+        let near = [(500, 600), (0, 100), (50, 80)];
+        assert_eq!(missing(&parts, &near), [(0, 600)]);
+        let far = [(0, 10), (FAR, FAR + 10)];
+        assert_eq!(missing(&parts, &far), far);
     }
 
     #[test]
     fn nothing_is_read_beyond_the_end() {
         let parts = parts(&[]);
-        assert_eq!(
-            parts.missing(vec![9 * FAR..u64::MAX, 11 * FAR..12 * FAR]),
-            [9 * FAR..10 * FAR]
-        );
+        let beyond = [(9 * FAR, u64::MAX), (11 * FAR, 12 * FAR)];
+        assert_eq!(missing(&parts, &beyond), [(9 * FAR, 10 * FAR)]);
     }
 
     #[test]

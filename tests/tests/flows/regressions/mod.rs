@@ -28,6 +28,7 @@ const KEPT: Kept<'_> = Kept {
     wait: Duration::ZERO,
     id: "a request",
     body: None,
+    is_overdue: false,
 };
 
 /// The frames of the sample crash, including inlined calls.

@@ -1,0 +1,7 @@
+//! Hostile rules that rename modules: see `symdepot::api::crash::hostile`.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| symdepot::api::crash::hostile::rewrite(bytes));

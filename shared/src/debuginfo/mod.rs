@@ -41,6 +41,7 @@ mod slices;
 #[cfg(test)]
 mod tests;
 mod unpack;
+mod usable;
 mod workers;
 
 pub use blob::{AlignedBytes, BlobFault};
@@ -57,3 +58,4 @@ pub use slices::{
     index_of, is_sound, source_addresses,
 };
 pub use unpack::{Room, RoomLimit, unpack};
+pub use usable::{TriedCache, try_caches};

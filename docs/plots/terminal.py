@@ -16,6 +16,7 @@ import tempfile
 from html import escape
 from pathlib import Path
 
+COLUMNS = 120
 CHARACTER = 8.4
 LINE = 19
 MARGIN = 20
@@ -40,10 +41,13 @@ def printed(program: Path) -> str:
 
 
 def spans(line: str) -> str:
-    """Returns a line with its colours as elements of SVG."""
-    out, style, at = "", "", 0
+    """Returns a line with its colours as elements of SVG, cut to the width of the terminal."""
+    out, style, at, left = "", "", 0, COLUMNS
     for code in [*SGR.finditer(line), None]:
         text = line[at : code.start() if code else len(line)]
+        if len(text) > left:
+            text = text[: left - 1] + "…" if left else ""
+        left -= len(text)
         if text:
             out += f"<tspan{style}>{escape(text)}</tspan>"
         if not code:
@@ -57,8 +61,7 @@ def spans(line: str) -> str:
 
 def picture(text: str) -> str:
     lines = [f"\x1b[2m$\x1b[0m symdepot {COMMAND}", *text.rstrip("\n").split("\n")]
-    columns = max(len(SGR.sub("", line)) for line in lines)
-    width = round(columns * CHARACTER + 2 * MARGIN)
+    width = round(COLUMNS * CHARACTER + 2 * MARGIN)
     height = len(lines) * LINE + 2 * MARGIN
     drawn = "\n".join(
         f'<text x="{MARGIN}" y="{MARGIN + (number + 1) * LINE - 5}">{spans(line)}</text>'

@@ -1,8 +1,8 @@
 //! `derive`: builds derived caches from uploads and from the files of symbol servers.
 //!
 //! The same program also runs as two kinds of child processes: the parser of DIFs, see
-//! [`symdepot::runtime::parser`], and the supervisor of third-party transcoders. The library is for a
-//! program that contains several functions.
+//! [`symdepot::runtime::parser`], and the supervisor of third-party transcoders. The library is for
+//! a program that contains several functions.
 
 mod events;
 mod handler;

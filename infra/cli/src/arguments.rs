@@ -222,4 +222,7 @@ pub(crate) struct ListFormat {
 #[derive(Debug, Args)]
 pub(crate) struct InspectFileArguments {
     pub(crate) file: PathBuf,
+    /// Also derives the caches of each object
+    #[arg(long)]
+    pub(crate) derive: bool,
 }

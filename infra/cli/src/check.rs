@@ -6,16 +6,20 @@ use std::path::Path;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use symdepot::api::advice::Advice;
+use symdepot::debuginfo::TriedCache;
 use symdepot::domain::{CompanionId, Features, FileType, Inspection, ObjectMeta};
 
 use crate::arguments::{CheckArguments, Requirement};
 use crate::error::CliError;
-use crate::{Exit, Output, files, inspection, view};
+use crate::inspection::{self, Inspected};
+use crate::{Exit, Output, files, view};
 
 /// What was found out about a file.
 struct Checked {
     path: String,
     objects: Vec<ObjectMeta>,
+    /// For each object, the kinds of caches that the service can derive from it.
+    caches: Vec<Vec<String>>,
     /// What is wrong with each object, and with the file.
     problems: Vec<Problem>,
 }
@@ -54,15 +58,22 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<Output, CliError> {
 
 fn check(path: &Path, require: &[Requirement]) -> Checked {
     let shown = path.display().to_string();
-    match inspection::inspect(path) {
-        Ok(inspection) => Checked {
-            path: shown,
-            problems: problems_of(path, &inspection, require),
-            objects: inspection.objects,
-        },
+    match inspection::inspect(path, true) {
+        Ok(Inspected { inspection, caches }) => {
+            let mut problems = problems_of(path, &inspection, require);
+            problems.extend(unusable(&inspection, &caches));
+            let usable = caches.iter().map(|caches| usable(caches));
+            Checked {
+                path: shown,
+                problems,
+                caches: usable.collect(),
+                objects: inspection.objects,
+            }
+        }
         Err(text) => Checked {
             path: shown,
             objects: Vec::new(),
+            caches: Vec::new(),
             problems: vec![Problem {
                 object: None,
                 cause: "unreadable",
@@ -137,6 +148,54 @@ fn problems_of(path: &Path, inspection: &Inspection, require: &[Requirement]) ->
             cause: "empty",
             text: "it contains no debug information file".to_owned(),
         });
+    }
+    problems
+}
+
+/// Returns the kinds of the caches that can be derived.
+fn usable(caches: &Result<Vec<TriedCache>, String>) -> Vec<String> {
+    let caches = caches.iter().flatten();
+    let usable = caches.filter(|cache| cache.unusable.is_none());
+    usable.map(|cache| cache.kind.clone()).collect()
+}
+
+/// Returns why the service cannot use what objects have. The fault of an object that cannot be read
+/// at all is a problem already.
+fn unusable(inspection: &Inspection, caches: &[Result<Vec<TriedCache>, String>]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (object, caches) in inspection.objects.iter().zip(caches) {
+        let mut add = |cause, text| {
+            problems.push(Problem {
+                object: Some(object.index),
+                cause,
+                text,
+            });
+        };
+        let caches = match caches {
+            Ok(caches) => caches,
+            Err(reason) => {
+                add(
+                    "unusable",
+                    format!("nothing can be derived from it: {reason}"),
+                );
+                continue;
+            }
+        };
+        for cache in caches {
+            let kind = &cache.kind;
+            match (&cache.unusable, &cache.lacks) {
+                (Some(reason), _) if cache.is_offered && object.fault.is_none() => {
+                    add(
+                        "unusable",
+                        format!("no {kind} can be derived from it: {reason}"),
+                    );
+                }
+                (None, Some(lacks)) if cache.is_offered && object.needs.is_empty() => {
+                    add("lacks", lacks.clone())
+                }
+                _ => {}
+            }
+        }
     }
     problems
 }
@@ -229,6 +288,7 @@ fn json_of(checked: &[Checked], others: usize) -> String {
             json!({
                 "index": object.index, "debug_id": object.debug_id, "code_id": object.code_id,
                 "file_type": object.file_type, "arch": object.arch, "features": contents(&object.features),
+                "usable_as": file.caches.get(object.index),
             })
         };
         json!({

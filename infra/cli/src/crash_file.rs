@@ -7,7 +7,8 @@ use symdepot::api::report::{CrashFileKind, CrashReport};
 use symdepot::api::symbolicator::{Completed, Options};
 use symdepot::debuginfo;
 
-use crate::client::{Body, Client};
+use crate::body::Body;
+use crate::client::Client;
 use crate::error::CliError;
 use crate::waiting::Waiting;
 

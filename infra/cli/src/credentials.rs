@@ -1,7 +1,7 @@
 //! Credentials for signing requests, and the signature (AWS Signature Version 4).
 //!
-//! Only addresses of API Gateway and of SQS need one. The credentials come from the environment, or from the
-//! AWS command line, which knows profiles, single sign-on and roles.
+//! Only addresses of API Gateway and of SQS need one. The credentials come from the
+//! environment, or from the AWS command line, which knows profiles, single sign-on and roles.
 
 use std::time::SystemTime;
 
@@ -13,7 +13,7 @@ use aws_sigv4::sign::v4;
 use serde::Deserialize;
 use url::Url;
 
-use crate::client::Body;
+use crate::body::Body;
 use crate::error::{CliError, chain};
 
 /// The services that requests are signed for.
@@ -40,8 +40,8 @@ struct Exported {
     session_token: Option<String>,
 }
 
-/// Returns the service and the region that requests to an address are signed for; `None` if they are
-/// not signed.
+/// Returns the service and the region that requests to an address are signed for; `None` if they
+/// are not signed.
 pub(crate) fn signed_for(url: &Url) -> Option<(&'static str, &str)> {
     let host = url.host_str()?;
     let domain = host

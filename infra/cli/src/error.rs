@@ -35,6 +35,7 @@ pub(crate) enum CliError {
         what: &'static str,
         instead: &'static str,
     },
+    #[cfg(feature = "serve")]
     #[error("{0}")]
     Serve(String),
     #[error("{0}")]

@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &FindArguments) -> Result<Output, CliError> {
     let mut text = Vec::new();
     for path in &found.files {
         bar.inc(1);
-        let Ok(inspection) = inspection::inspect(path) else {
+        let Ok(inspection) = inspection::inspect(path, false).map(|it| it.inspection) else {
             continue;
         };
         let mut is_match = false;

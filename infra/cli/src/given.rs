@@ -96,7 +96,7 @@ pub(crate) fn complete_from_this_machine(report: &mut CrashReport) -> Vec<String
 
 /// Returns the ids of the program in a file.
 fn ids_of(path: &Path) -> Option<GivenModule> {
-    let inspection = inspection::inspect(path).ok()?;
+    let inspection = inspection::inspect(path, false).ok()?.inspection;
     let [object] = inspection.objects.as_slice() else {
         // Which of several is meant is not known.
         return None;

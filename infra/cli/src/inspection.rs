@@ -1,12 +1,15 @@
-//! Inspects a debug file as the service does, in a child process under limits: a parser may need
-//! more memory or time than any error value can say.
+//! Inspects a debug file and derives its caches as the service does, in a child process under
+//! limits: a parser may need more memory or time than any error value can say.
 
+use std::io::Write;
+use std::num::NonZeroUsize;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use symdepot::debuginfo::{self, DifBytes, RoomLimit};
+use serde::Serialize;
+use symdepot::debuginfo::{self, DifBytes, RoomLimit, STACK_BYTES, TriedCache};
 use symdepot::domain::{Inspection, Written};
 
 use crate::error::CliError;
@@ -24,27 +27,60 @@ const MEMORY_BYTES: u64 = 12 << 30;
 /// The maximum processor time of the child, in seconds.
 const SECONDS: u64 = 300;
 
-/// Inspects a file in a child process.
+/// What was found out about a file.
+#[derive(Debug)]
+pub(crate) struct Inspected {
+    pub(crate) inspection: Inspection,
+    /// For each object, the caches that the service could derive from it. A message says why those
+    /// of an object are not known.
+    pub(crate) caches: Vec<Result<Vec<TriedCache>, String>>,
+}
+
+/// Inspects a file in a child process, and derives its caches if `derives`.
 ///
 /// # Errors
 ///
-/// Fails with the reason if the file cannot be read, or if the child exceeds a limit.
-pub(crate) fn inspect(path: &Path) -> Result<Inspection, String> {
+/// Fails with the reason if the file cannot be read, or if the child exceeds a limit before it has
+/// inspected the file.
+pub(crate) fn inspect(path: &Path, derives: bool) -> Result<Inspected, String> {
     let program = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
-    let output = Command::new(program)
-        .arg("inspect-file")
+    let mut command = Command::new(program);
+    command.arg("inspect-file");
+    command.args(derives.then_some("--derive"));
+    let output = command
         .arg("--")
         .arg(path)
         .stdin(Stdio::null())
         .stderr(Stdio::piped())
         .output()
         .map_err(|error| format!("the parser cannot be started: {error}"))?;
+    let ending = ending(&output);
+    // A line for the inspection, and one for each object. The last may be cut short.
+    let mut lines = output.stdout.split_inclusive(|byte| *byte == b'\n');
+    let inspection = lines.next().filter(|line| line.ends_with(b"\n"));
+    let Some(inspection) = inspection else {
+        return Err(ending.unwrap_or_else(|| "the parser printed nothing".to_owned()));
+    };
+    let foreign = |error: serde_json::Error| format!("the parser printed something else: {error}");
+    let inspection: Inspection = serde_json::from_slice(inspection).map_err(foreign)?;
+    let mut caches = Vec::new();
+    for line in lines.filter(|line| line.ends_with(b"\n")) {
+        caches.push(Ok(serde_json::from_slice(line).map_err(foreign)?));
+    }
+    if derives {
+        let unknown = || Err(ending.clone().unwrap_or_default());
+        caches.resize_with(inspection.objects.len(), unknown);
+    }
+    Ok(Inspected { inspection, caches })
+}
+
+/// Returns why a child did not end well.
+fn ending(output: &std::process::Output) -> Option<String> {
     if output.status.success() {
-        let inspection = serde_json::from_slice(&output.stdout);
-        return inspection.map_err(|error| format!("the parser printed something else: {error}"));
+        return None;
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(match output.status.signal() {
+    Some(match output.status.signal() {
         Some(signal) => format!(
             "the parser ended with signal {signal}; its limits are {SECONDS} seconds and {MEMORY_BYTES} bytes of memory"
         ),
@@ -52,8 +88,9 @@ pub(crate) fn inspect(path: &Path) -> Result<Inspection, String> {
     })
 }
 
-/// Inspects a file in this process, and prints the inspection as JSON.
-pub(crate) fn run(path: &Path) -> Result<Output, CliError> {
+/// Inspects a file in this process, and prints the inspection as a line of JSON. Then derives the
+/// caches of one object after the other, and prints a line for each: the parser may not survive.
+pub(crate) fn run(path: &Path, derives: bool) -> Result<Output, CliError> {
     limit(Resource::As, MEMORY_BYTES);
     limit(Resource::Cpu, SECONDS);
     // A core of this process is of no use.
@@ -64,23 +101,48 @@ pub(crate) fn run(path: &Path) -> Result<Output, CliError> {
     };
     let dif = files::read(path, "debug files", FILE_BYTES)?;
     debuginfo::keep_panics_quiet();
+    // Parsers recurse; the service gives them a stack of this size, too.
+    let parsed = std::thread::scope(|scope| {
+        let parser = std::thread::Builder::new().stack_size(STACK_BYTES);
+        let parser = parser.spawn_scoped(scope, || parse(&dif, derives));
+        let parser = parser.map_err(|error| error.to_string())?;
+        let ended = parser.join();
+        ended.unwrap_or_else(|_| Err("the parser panicked".to_owned()))
+    });
+    parsed.map_err(failed)?;
+    Ok(Output::done(""))
+}
+
+fn parse(dif: &[u8], derives: bool) -> Result<(), String> {
     let mut unpacked = Vec::new();
     let room = RoomLimit {
         bytes: UNPACKED_BYTES,
         budget: UNPACKED_BYTES,
     };
-    let layout =
-        debuginfo::caught(|| debuginfo::unpack(&dif, &Written::Whole, &mut unpacked, room));
-    let mut layout = layout
-        .map_err(failed)?
-        .map_err(|error| failed(error.to_string()))?;
+    let layout = debuginfo::caught(|| debuginfo::unpack(dif, &Written::Whole, &mut unpacked, room));
+    let mut layout = layout?.map_err(|error| error.to_string())?;
     let bytes = DifBytes {
-        dif: &dif,
+        dif,
         unpacked: &unpacked,
     };
     let inspection = debuginfo::inspect(&mut layout, bytes);
-    let json = serde_json::to_vec(&inspection).map_err(|error| failed(error.to_string()))?;
-    Ok(Output::done(json))
+    print(&inspection)?;
+    if derives {
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        for object in &inspection.objects {
+            print(&debuginfo::try_caches(&layout, bytes, object, cores))?;
+        }
+    }
+    Ok(())
+}
+
+/// Prints a line of JSON at once.
+fn print(value: &impl Serialize) -> Result<(), String> {
+    let mut line = serde_json::to_vec(value).map_err(|error| error.to_string())?;
+    line.push(b'\n');
+    let mut out = std::io::stdout().lock();
+    let printed = out.write_all(&line).and_then(|()| out.flush());
+    printed.map_err(|error| error.to_string())
 }
 
 /// Lowers a limit of this process.

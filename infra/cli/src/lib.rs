@@ -1,11 +1,12 @@
 //! symdepot in the terminal: symbolicates any crash report, checks debug files, asks a service.
 //!
 //! Data goes to standard output, everything else to standard error. The exit codes are those of
-//! [`Exit`]. The program is a client: of the crate, it uses the vocabulary, the wire formats and the
-//! parsers of debug files, and nothing of the service. With the feature `serve`, it also contains the
-//! local stack and the functions, which it runs as processes of their own.
+//! [`Exit`]. The program is a client: of the crate, it uses the vocabulary, the wire formats and
+//! the parsers of debug files, and nothing of the service. With the feature `serve`, it also
+//! contains the local stack and the functions, which it runs as processes of their own.
 
 mod arguments;
+mod body;
 mod check;
 mod client;
 mod crash_file;
@@ -114,7 +115,7 @@ fn run(arguments: Arguments) -> Result<Output, CliError> {
     let Arguments { service, command } = arguments;
     match command {
         Command::Check(check) => return check::run(&check),
-        Command::InspectFile(inspect) => return inspection::run(&inspect.file),
+        Command::InspectFile(inspect) => return inspection::run(&inspect.file, inspect.derive),
         Command::Find(find) => return find::run(&find),
         #[cfg(feature = "serve")]
         Command::Serve(serve) => return serve::run(&serve),

@@ -11,7 +11,8 @@ use tokio::time::Instant;
 use url::Url;
 
 use crate::arguments::RedriveArguments;
-use crate::client::{Body, Client};
+use crate::body::Body;
+use crate::client::Client;
 use crate::error::CliError;
 use crate::{Exit, Output, view};
 

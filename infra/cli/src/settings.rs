@@ -96,6 +96,7 @@ impl Settings {
     }
 
     /// Returns the settings for a service at this address, without a scope.
+    #[cfg(feature = "serve")]
     pub(crate) fn at(url: &str) -> Result<Self, CliError> {
         let from = "the address file".to_owned();
         Ok(Self {
@@ -111,8 +112,8 @@ impl Settings {
     }
 }
 
-/// Returns the address of the queue with the dead letters, which has the same order of places as that
-/// of the service. `queue` is the argument.
+/// Returns the address of the queue with the dead letters, which has the same order of places as
+/// that of the service. `queue` is the argument.
 pub(crate) fn dead_letters_of_process(
     service: &ServiceArguments,
     queue: Option<&str>,

@@ -8,7 +8,8 @@ use symdepot::api::report::{CrashFileKind, CrashReport, REPORT_BYTES};
 use symdepot::api::symbolicator::Completed;
 
 use crate::arguments::{Format, SymbolicateArguments};
-use crate::client::{Body, Client};
+use crate::body::Body;
+use crate::client::Client;
 use crate::crash_file::FILE_BYTES;
 use crate::error::CliError;
 use crate::settings::Settings;

@@ -7,7 +7,8 @@ use reqwest::Method;
 use symdepot::api::symbolicator::{Completed, Response};
 use tokio::time::Instant;
 
-use crate::client::{Body, Client};
+use crate::body::Body;
+use crate::client::Client;
 use crate::error::CliError;
 use crate::settings::Settings;
 

@@ -33,7 +33,7 @@ use uuid::Uuid;
 use crate::database::Database;
 use crate::queues::clock::millis;
 use crate::queues::model::check_visibility;
-use crate::queues::moves::MoveTasks;
+use crate::queues::moves::{MoveTasks, move_all, remember};
 use crate::queues::turns::{claim, load};
 
 /// All queues of the stack. Clones share the same queues.
@@ -348,6 +348,53 @@ impl Queues {
 
     fn sent_counts(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Moves all messages of a dead-letter queue that are not in flight.
+    ///
+    /// # Errors
+    /// Returns an error if a queue does not exist, [`QueueError::InvalidParameter`] if the source
+    /// is no dead-letter queue, or the database's error.
+    pub async fn move_messages(
+        &self,
+        source: &str,
+        destination: Option<&str>,
+        messages_per_second: Option<u64>,
+    ) -> Result<MoveTask, QueueError> {
+        let now = self.clock.now_ms();
+        let (from, to) = (source.to_owned(), destination.map(str::to_owned));
+        let (moved, to_move) = self
+            .database
+            .write(move |transaction| move_all(transaction, &from, to.as_deref(), now))
+            .await?;
+        let task = MoveTask {
+            id: Uuid::new_v4(),
+            source: source.to_owned(),
+            destination: destination.map(str::to_owned),
+            messages_per_second,
+            moved,
+            to_move,
+            started_at_ms: now,
+        };
+        remember(&mut self.move_tasks(), task.clone());
+        self.changed();
+        Ok(task)
+    }
+
+    /// Returns the last tasks of a dead-letter queue, the newest first.
+    ///
+    /// # Errors
+    /// Returns [`QueueError::NoSuchQueue`] or the database's error.
+    pub async fn moves_of(&self, source: &str) -> Result<Vec<MoveTask>, QueueError> {
+        self.spec(source).await?;
+        let tasks = self.move_tasks();
+        let of_source = tasks.iter().filter(|task| task.source == source);
+        Ok(of_source.cloned().collect())
+    }
+
+    /// Returns whether a task with this id is remembered.
+    pub fn has_move(&self, id: Uuid) -> bool {
+        self.move_tasks().iter().any(|task| task.id == id)
     }
 
     fn move_tasks(&self) -> MutexGuard<'_, MoveTasks> {

@@ -9,6 +9,7 @@
 
 mod attributes;
 mod error;
+mod fields;
 mod moves;
 mod operations;
 

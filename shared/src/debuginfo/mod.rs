@@ -45,6 +45,7 @@ mod slices;
 #[cfg(test)]
 mod tests;
 mod unpack;
+mod usable;
 mod workers;
 
 pub use blob::{AlignedBytes, BlobFault};
@@ -61,3 +62,4 @@ pub use slices::{
     index_of, is_sound, source_addresses,
 };
 pub use unpack::{Room, RoomLimit, unpack};
+pub use usable::{TriedCache, try_caches};

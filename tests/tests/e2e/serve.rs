@@ -173,7 +173,17 @@ async fn the_picture_in_the_readme_is_what_the_demo_prints() {
     let demo = one.run(&["demo"]).await;
     let printed = String::from_utf8(demo.stdout).unwrap();
     let printed: Vec<&str> = printed.lines().filter(|line| !line.is_empty()).collect();
-    assert_eq!(picture(), printed, "run docs/plots/terminal.py again");
+    let picture = picture();
+    // The terminal of the picture cuts long lines.
+    let is_same = |(drawn, printed): (&String, &&str)| match drawn.strip_suffix('…') {
+        Some(beginning) => printed.starts_with(beginning),
+        None => drawn == printed,
+    };
+    let are_same = picture.len() == printed.len() && picture.iter().zip(&printed).all(is_same);
+    assert!(
+        are_same,
+        "run docs/plots/terminal.py again: {picture:#?}, {printed:#?}"
+    );
     signal(&service, Signal::INT);
     tokio::time::timeout(END, service.wait())
         .await

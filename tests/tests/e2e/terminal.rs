@@ -323,6 +323,55 @@ fn of_program(features: &Value) -> BTreeSet<String> {
         .collect()
 }
 
+/// Returns the ids of the objects of a checked file, with the index of each.
+fn ids(checked: &Value) -> Vec<(usize, String)> {
+    let objects = checked["objects"].as_array().cloned().unwrap_or_default();
+    let query = |object: &Value| {
+        let id = |name: &str| Some(format!("{name}={}", object[name].as_str()?));
+        id("debug_id").or_else(|| id("code_id"))
+    };
+    let objects = objects.iter().enumerate();
+    objects
+        .filter_map(|(index, object)| Some((index, query(object)?)))
+        .collect()
+}
+
+/// Returns the caches that can be made of the modules of a file, according to the program.
+fn usable(checked: &Value) -> BTreeSet<String> {
+    let mut usable = BTreeSet::new();
+    for (index, id) in ids(checked) {
+        let kinds = of_program(&checked["objects"][index]["usable_as"]);
+        usable.extend(kinds.into_iter().map(|kind| format!("{kind} of {id}")));
+    }
+    usable
+}
+
+/// Returns the caches of the modules of a file that the service has made; `None` if it refuses the
+/// file because of limits that are set for this machine, which the program does not know.
+async fn ready(running: &Running, scope: &str, checked: &Value) -> Option<BTreeSet<String>> {
+    let mut ready = BTreeSet::new();
+    for (_, id) in ids(checked) {
+        let path = format!("/explain?{id}&scope={scope}&source=uploads");
+        let request = running.client().request(reqwest::Method::GET, &path);
+        let reply = running.client().send("a module", request).await.unwrap();
+        let entries = reply.expect(200, "a module").unwrap().body;
+        let entries = entries.as_array().unwrap().iter();
+        for entry in entries.filter(|entry| entry["scope"] == scope) {
+            let record = &entry["record"];
+            if record["missing"]["cause"] == "too_large" {
+                return None;
+            }
+            let kind = entry["kind"].as_str().unwrap();
+            ready.extend(
+                record["ready"]
+                    .is_object()
+                    .then(|| format!("{kind} of {id}")),
+            );
+        }
+    }
+    Some(ready)
+}
+
 #[tokio::test]
 async fn check_finds_in_each_file_what_the_service_finds() {
     let running = Running::start().await;
@@ -344,9 +393,11 @@ async fn check_finds_in_each_file_what_the_service_finds() {
             .iter()
             .any(|folder| file.starts_with(&format!("{folder}/")))
     });
-    let mut compared = 0;
+    let (mut compared, mut too_large) = (0, Vec::new());
     for file in files {
-        let key = format!("global/{}", file.replace('/', "-"));
+        // Files with the same ids are read apart from each other.
+        let scope = format!("check-{compared}");
+        let key = format!("{scope}/{}", file.replace('/', "-"));
         running.upload(&key, bytes_of(file)).await;
         let (state, explained) = running.state_of(&key).await;
         let ended = symdepot(&running, &["check", "--json", &path_of(file)]).await;
@@ -357,6 +408,10 @@ async fn check_finds_in_each_file_what_the_service_finds() {
             objects(&explained, of_service),
             "{file}: {checked:#}, {explained:#}"
         );
+        match ready(&running, &scope, checked).await {
+            Some(ready) => assert_eq!(usable(checked), ready, "{file}: {checked:#}"),
+            None => too_large.push(file.as_str()),
+        }
         let has_problems = !checked["problems"].as_array().unwrap().is_empty();
         assert_eq!(
             ended.status.code(),
@@ -370,5 +425,12 @@ async fn check_finds_in_each_file_what_the_service_finds() {
         );
         compared += 1;
     }
+    // Only a bomb exceeds the limits of the service.
+    assert!(
+        too_large
+            .iter()
+            .all(|file| *file == "hostile/bomb-1-gib.zst"),
+        "{too_large:?}"
+    );
     assert!(compared > 40, "{compared}");
 }

@@ -12,7 +12,8 @@ use symdepot::api::report::CrashReport;
 use tokio::time::Instant;
 
 use crate::arguments::{DemoArguments, Format};
-use crate::client::{Body, Client};
+use crate::body::Body;
+use crate::client::Client;
 use crate::credentials::Signer;
 use crate::error::CliError;
 use crate::settings::Settings;
@@ -36,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The part of the address file that the demo needs.
 #[derive(Deserialize)]
-struct Stack {
+struct StackAddresses {
     gateway: String,
     s3: String,
     buckets: std::collections::BTreeMap<String, String>,
@@ -59,7 +60,7 @@ pub(crate) async fn run(arguments: &DemoArguments) -> Result<Output, CliError> {
     })
 }
 
-fn read(path: &Path) -> Result<Stack, CliError> {
+fn read(path: &Path) -> Result<StackAddresses, CliError> {
     let absent = |cause: String| {
         CliError::Serve(format!(
             "no stack runs in this folder: {}: {cause}; start one with `symdepot serve`",
@@ -71,7 +72,7 @@ fn read(path: &Path) -> Result<Stack, CliError> {
 }
 
 /// Uploads the debug file to the stack.
-async fn upload(stack: &Stack) -> Result<(), CliError> {
+async fn upload(stack: &StackAddresses) -> Result<(), CliError> {
     let failed = |cause: String| CliError::Connection {
         url: stack.s3.clone(),
         cause,

@@ -51,7 +51,10 @@ pub(crate) fn choose(path: &Path) -> Result<Chosen, String> {
         None if MsSymCacheName::is_suggested_by(&location) => {
             return Err("a SymCache is found by its path: keep it at app.pdb/<GUID><age>/app.pdb-v3.1.0.symcache".to_owned());
         }
-        None => (location.file_name(), ids_of(&inspection::inspect(path)?)?),
+        None => (
+            location.file_name(),
+            ids_of(&inspection::inspect(path, false)?.inspection)?,
+        ),
     };
     let (bytes, sha256) = digest(path).map_err(|error| error.to_string())?;
     Ok(Chosen {

@@ -107,8 +107,8 @@ fn assert_form(headers: &HeaderMap, body: &[u8], part: &str) {
     assert!(body.windows(zstd.len()).any(|bytes| bytes == zstd));
 }
 
-/// A crash with two threads, the second of which has a frame without a name. A minidump of the scope
-/// `broken` cannot be read, one of the scope `soon` is pending until it is continued.
+/// A crash with two threads, the second of which has a frame without a name. A minidump of the
+/// scope `broken` cannot be read, one of the scope `soon` is pending until it is continued.
 async fn minidump(headers: HeaderMap, RawQuery(query): RawQuery, body: Bytes) -> Response {
     assert_form(&headers, &body, "upload_file_minidump");
     let query = query.unwrap_or_default();

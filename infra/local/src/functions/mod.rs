@@ -100,7 +100,8 @@ impl Functions {
             .map_err(failed)?;
         let mut pools = BTreeMap::new();
         for mut spec in specs {
-            // Absolute for the same reason. A link stays one: its name may tell the program what to do.
+            // Absolute for the same reason. A link stays one: its name may tell the program what
+            // to do.
             spec.binary = std::path::absolute(&spec.binary).map_err(failed)?;
             let log = FunctionLog::open(&data.join("logs"), &spec.name).map_err(failed)?;
             let name = spec.name.clone();

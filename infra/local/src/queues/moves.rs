@@ -10,8 +10,8 @@ use rusqlite::{Transaction, params};
 use uuid::Uuid;
 
 use super::clock::millis;
+use super::model::QueueError;
 use super::turns::load;
-use super::{QueueError, Queues};
 
 /// The number of tasks that are remembered: those that `ListMessageMoveTasks` returns at most.
 pub const MOVE_TASKS: usize = 10;
@@ -45,68 +45,21 @@ impl MoveTask {
 /// The last tasks of all queues, the newest first.
 pub(super) type MoveTasks = VecDeque<MoveTask>;
 
-impl Queues {
-    /// Moves all messages of a dead-letter queue that are not in flight.
-    ///
-    /// # Errors
-    /// Returns an error if a queue does not exist, [`QueueError::InvalidParameter`] if the source is
-    /// no dead-letter queue, or the database's error.
-    pub async fn move_messages(
-        &self,
-        source: &str,
-        destination: Option<&str>,
-        messages_per_second: Option<u64>,
-    ) -> Result<MoveTask, QueueError> {
-        let started_at_ms = self.clock.now_ms();
-        let (from, to) = (source.to_owned(), destination.map(str::to_owned));
-        let (moved, to_move) = self
-            .database
-            .write(move |transaction| move_all(transaction, &from, to.as_deref(), started_at_ms))
-            .await?;
-        let task = MoveTask {
-            id: Uuid::new_v4(),
-            source: source.to_owned(),
-            destination: destination.map(str::to_owned),
-            messages_per_second,
-            moved,
-            to_move,
-            started_at_ms,
-        };
-        {
-            let mut tasks = self.move_tasks();
-            tasks.push_front(task.clone());
-            // Of each queue, the last tasks are listed.
-            let mut of_source = tasks
-                .iter()
-                .enumerate()
-                .filter(|(_, it)| it.source == source);
-            if let Some((oldest, _)) = of_source.nth(MOVE_TASKS) {
-                tasks.remove(oldest);
-            }
-        }
-        self.changed();
-        Ok(task)
-    }
-
-    /// Returns the last tasks of a dead-letter queue, the newest first.
-    ///
-    /// # Errors
-    /// Returns [`QueueError::NoSuchQueue`] or the database's error.
-    pub async fn moves_of(&self, source: &str) -> Result<Vec<MoveTask>, QueueError> {
-        self.spec(source).await?;
-        let tasks = self.move_tasks();
-        let of_source = tasks.iter().filter(|task| task.source == source);
-        Ok(of_source.cloned().collect())
-    }
-
-    /// Returns whether a task with this id is remembered.
-    pub fn has_move(&self, id: Uuid) -> bool {
-        self.move_tasks().iter().any(|task| task.id == id)
+/// Remembers a task. Of each queue, the last [`MOVE_TASKS`] are kept.
+pub(super) fn remember(tasks: &mut MoveTasks, task: MoveTask) {
+    let source = task.source.clone();
+    tasks.push_front(task);
+    let mut of_source = tasks
+        .iter()
+        .enumerate()
+        .filter(|(_, task)| task.source == source);
+    if let Some((oldest, _)) = of_source.nth(MOVE_TASKS) {
+        tasks.remove(oldest);
     }
 }
 
 /// Moves the messages, and returns how many were moved and how many were to be moved.
-fn move_all(
+pub(super) fn move_all(
     transaction: &Transaction<'_>,
     source: &str,
     destination: Option<&str>,

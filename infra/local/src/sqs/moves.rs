@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::error::SqsError;
-use super::operations::{arn, text};
+use super::fields::{arn, text};
 use crate::queues::{MOVE_TASKS, MoveTask, QueueError, Queues};
 
 /// `StartMessageMoveTask`.

@@ -8,8 +8,9 @@ use tokio::time::Instant;
 
 use super::attributes::{self, Attributes};
 use super::error::{Closed, SqsError};
+use super::fields::{arn, text};
 use super::moves;
-use crate::identity::{ACCOUNT, REGION};
+use crate::identity::ACCOUNT;
 use crate::queues::{MAX_MESSAGE_BYTES, NewMessage, Queues, Received};
 
 const MAX_BATCH: usize = 10;
@@ -357,15 +358,6 @@ fn queue(input: &Value) -> Result<String, SqsError> {
         .to_owned())
 }
 
-pub(super) fn text<'a>(input: &'a Value, name: &str) -> Result<&'a str, SqsError> {
-    input[name].as_str().ok_or_else(|| {
-        SqsError::new(
-            "MissingParameter",
-            format!("the request must contain the string {name}"),
-        )
-    })
-}
-
 fn names<'a>(input: &'a Value, name: &str) -> Vec<&'a str> {
     input[name]
         .as_array()
@@ -389,8 +381,4 @@ fn seconds(input: &Value, name: &str) -> Result<Option<Duration>, SqsError> {
 
 fn url(host: &str, name: &str) -> String {
     format!("http://{host}/{ACCOUNT}/{name}")
-}
-
-pub(super) fn arn(name: &str) -> String {
-    format!("arn:aws:sqs:{REGION}:{ACCOUNT}:{name}")
 }

@@ -53,7 +53,7 @@ mod tests {
             fs::write(&path, name).unwrap();
             path
         };
-        let names = || ["derive", "prune"].into_iter();
+        let names = || ["orders", "bills"].into_iter();
         for text in ["first", "second"] {
             replace(&folder, &program(text), names()).unwrap();
             for name in names() {
@@ -68,10 +68,10 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let program = data.path().join("program");
         fs::write(&program, "program").unwrap();
-        fs::write(data.path().join("derive"), "precious").unwrap();
-        let error = replace(data.path(), &program, ["derive"].into_iter()).unwrap_err();
+        fs::write(data.path().join("orders"), "precious").unwrap();
+        let error = replace(data.path(), &program, ["orders"].into_iter()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
-        let kept = fs::read_to_string(data.path().join("derive")).unwrap();
+        let kept = fs::read_to_string(data.path().join("orders")).unwrap();
         assert_eq!(kept, "precious");
     }
 }

@@ -327,8 +327,9 @@ impl CrashReport {
         frames.any(|frame| frame.place.is_some())
     }
 
-    /// Returns whether the report itself names a frame as well as it can be named: what the response
-    /// lacks is then no lack of the report. Apple's systems name the functions of their libraries.
+    /// Returns whether the report itself names a frame as well as it can be named: what the
+    /// response lacks is then no lack of the report. Apple's systems name the functions of their
+    /// libraries.
     pub fn is_named(&self, frame: &ReportFrame) -> bool {
         frame.function.is_some() && (frame.place.is_none() || self.format == ReportFormat::Apple)
     }

@@ -169,7 +169,6 @@ async fn a_large_file_continues_where_the_killed_program_stopped() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let client = running.client();
     // Four of the five parts are sent at a time. The fifth begins when one of them is stored.
     let begun = async {
         while puts(&running).await < 5 {

@@ -87,7 +87,7 @@ async fn a_file_is_sent_once_and_its_state_is_that_of_the_upload() {
     assert_eq!(put.headers["content-length"], bytes.len().to_string());
     assert_eq!(put.headers["lifetime"], "900");
     let event = world.put(&asked.key, bytes);
-    world.deliver(&event).await;
+    world.deliver(&event).await.unwrap();
     let again = requested_one(&world, sent.clone()).await;
     assert_eq!(again.state, RequestedFileState::Applied);
     let names = function_names(&world.symbolicate(&sample_crash()).await);
@@ -107,7 +107,7 @@ async fn a_file_that_no_request_can_use_is_reported_with_the_reason() {
     let sent = file("notes.txt", 4);
     let key = requested_one(&world, sent.clone()).await.key;
     let event = world.put(&key, "text");
-    world.deliver(&event).await;
+    world.deliver(&event).await.unwrap();
     let RequestedFileState::Ignored { reason } = requested_one(&world, sent).await.state else {
         panic!("not ignored");
     };

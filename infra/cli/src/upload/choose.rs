@@ -13,16 +13,16 @@ use crate::inspection;
 
 /// A file to upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Chosen {
-    pub(crate) path: PathBuf,
+pub(super) struct Chosen {
+    pub(super) path: PathBuf,
     /// Its name for the service.
     name: String,
     /// Its size in bytes.
-    pub(crate) bytes: u64,
+    pub(super) bytes: u64,
     /// Its SHA-256 in hex.
     sha256: String,
     /// The ids of its objects, debug ids first; those of a companion, by which others find it.
-    pub(crate) ids: Vec<String>,
+    pub(super) ids: Vec<String>,
 }
 
 impl Chosen {
@@ -36,15 +36,10 @@ impl Chosen {
             ids: self.ids.clone(),
         }
     }
-
-    /// Returns whether an object of the file has this id.
-    pub(crate) fn has_id(&self, id: &str) -> bool {
-        self.ids.iter().any(|own| own.eq_ignore_ascii_case(id))
-    }
 }
 
 /// Returns how a file is uploaded; fails with the reason if no request could use it.
-pub(crate) fn choose(path: &Path) -> Result<Chosen, String> {
+pub(super) fn choose(path: &Path) -> Result<Chosen, String> {
     let location = Location::new(path.to_string_lossy());
     let (name, ids) = match MsSymCacheName::of(&location) {
         Some(name) => (name.path(), vec![name.debug_id.to_string()]),

@@ -20,7 +20,7 @@ use symdepot::api::uploads::{
 };
 use symdepot::domain::Scope;
 
-pub(crate) use self::choose::{Chosen, choose};
+use self::choose::{Chosen, choose};
 use self::pack::Packed;
 use self::send::Sender;
 use crate::arguments::UploadArguments;
@@ -59,7 +59,7 @@ enum FinalState {
 }
 
 /// Uploads to one service.
-pub(crate) struct Uploader<'a> {
+struct Uploader<'a> {
     client: &'a Client,
     scope: Scope,
     sender: Sender,
@@ -114,7 +114,7 @@ fn bar_of(length: usize, verb: &'static str) -> ProgressBar {
 }
 
 impl<'a> Uploader<'a> {
-    pub(crate) fn new(client: &'a Client, settings: &Settings) -> Result<Self, CliError> {
+    fn new(client: &'a Client, settings: &Settings) -> Result<Self, CliError> {
         Ok(Self {
             client,
             scope: settings.scope.clone().unwrap_or_default(),
@@ -154,7 +154,7 @@ impl<'a> Uploader<'a> {
 
     /// Sends the files that the service does not have. Waits until they are applied or ignored, at
     /// most for this time.
-    pub(crate) async fn upload(
+    async fn upload(
         &self,
         chosen: Vec<Chosen>,
         wait: Option<Duration>,

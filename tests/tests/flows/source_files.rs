@@ -128,17 +128,20 @@ async fn files_of_a_server_cost_a_warm_request_no_call() {
     let mut without = with_lines.clone();
     without.options.apply_source_context = false;
     assert_eq!(lines_shown(&world.symbolicate(&with_lines).await), 1);
-    world.symbolicate(&with_lines).await;
     let calls = async |crash: &Crash| {
+        // What is ready is valid for less than a minute: it is read now, and not while calls are
+        // counted.
+        world.pass(Duration::from_secs(60)).await;
+        world.symbolicate(crash).await;
         let before = world.calls();
-        for _ in 0..10 {
+        for _ in 0..5 {
             world.pass(Duration::from_secs(2)).await;
             world.symbolicate(crash).await;
         }
         world.calls() - before
     };
     // The one call reads whether something was uploaded to the scope.
-    assert_eq!((calls(&without).await, calls(&with_lines).await), (10, 10));
+    assert_eq!((calls(&without).await, calls(&with_lines).await), (5, 5));
 }
 
 #[tokio::test(start_paused = true)]

@@ -539,8 +539,8 @@ fn with_credentials(marker: &str) -> Vec<serde_json::Value> {
     sources
 }
 
-/// F11. In keys, records, messages and responses, of sources in requests and of configured ones;
-/// the logs are checked where functions run (`secrets_in_any_field_of_a_source_reach_only_its_server`).
+/// F11. In keys, records, messages and responses, of sources in requests and of configured ones.
+/// The logs are checked where functions run, in e2e.
 #[tokio::test(start_paused = true)]
 async fn a_marker_in_a_credential_of_any_kind_of_source_appears_nowhere() {
     const MARKER: &str = "0penSesame";

@@ -14,6 +14,8 @@ use tokio::task::JoinSet;
 pub enum Behavior {
     /// Sends these bytes, and closes the connection.
     Bytes(Vec<u8>),
+    /// Sends these bytes after a pause, and closes the connection.
+    Late(Vec<u8>, Duration),
     /// Sends the first bytes, then the others again and again, each after a pause.
     Endless(Vec<u8>, Vec<u8>, Duration),
 }
@@ -132,6 +134,11 @@ async fn serve(
                 connection.write_all(piece).await?;
                 count.fetch_add(piece.len() as u64, Ordering::SeqCst);
             }
+            connection.shutdown().await
+        }
+        Behavior::Late(bytes, pause) => {
+            tokio::time::sleep(*pause).await;
+            connection.write_all(bytes).await?;
             connection.shutdown().await
         }
         Behavior::Endless(begin, piece, pause) => {

@@ -89,6 +89,51 @@ pub enum GcsCredentials {
     Token(String),
 }
 
+impl AwsRole {
+    /// Returns a role to assume. The error says what is invalid.
+    pub(super) fn assumed(arn: &str, external_id: Option<&str>) -> Result<Self, &'static str> {
+        if !is_role_arn(arn) {
+            return Err(
+                "its `role_arn` is not the ARN of a role (arn:aws:iam::123456789012:role/name)",
+            );
+        }
+        if !external_id.is_none_or(is_external_id) {
+            return Err(
+                "its `external_id` must have 2 to 1224 letters, digits and characters of _+=,.@:/-",
+            );
+        }
+        Ok(Self::Assumed {
+            arn: arn.to_owned(),
+            external_id: external_id.map(str::to_owned),
+        })
+    }
+}
+
+/// Source: IAM User Guide, "IAM identifiers"; AWS STS API Reference, "AssumeRole".
+fn is_role_arn(arn: &str) -> bool {
+    let mut parts = arn.splitn(6, ':');
+    let mut next = || parts.next().unwrap_or_default();
+    let (prefix, partition, service) = (next(), next(), next());
+    let (region, account, role) = (next(), next(), next());
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let is_printable = |c: char| c.is_ascii_graphic();
+    (prefix, service, region) == ("arn", "iam", "")
+        && !partition.is_empty()
+        && partition.chars().all(is_plain)
+        && account.len() == 12
+        && account.bytes().all(|byte| byte.is_ascii_digit())
+        && role
+            .strip_prefix("role/")
+            .is_some_and(|name| !name.is_empty())
+        && role.chars().all(is_printable)
+        && arn.len() <= 2048
+}
+
+fn is_external_id(text: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "_+=,.@:/-".contains(c);
+    (2..=1224).contains(&text.len()) && text.chars().all(is_allowed)
+}
+
 /// Credentials are not shown.
 impl fmt::Debug for S3Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -70,8 +70,8 @@ struct S3Definition {
     #[serde(default)]
     prefix: String,
     region: RegionDefinition,
-    #[serde(default, skip_serializing_if = "CredentialsProvider::is_static")]
-    aws_credentials_provider: CredentialsProvider,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    aws_credentials_provider: Option<CredentialsProvider>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     role_arn: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -136,20 +136,13 @@ struct LinkDefinition {
 }
 
 /// Where the credentials of a bucket come from.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum CredentialsProvider {
-    /// The definition.
-    #[default]
+    /// The definition: the default.
     Static,
     /// The environment of the process: the role of the function.
     Container,
-}
-
-impl CredentialsProvider {
-    fn is_static(&self) -> bool {
-        *self == Self::Static
-    }
 }
 
 /// Whether a definition may use the roles of the functions.
@@ -371,7 +364,7 @@ impl S3Definition {
         };
         let is_assumed = self.role_arn.is_some() || self.external_id.is_some();
         let has_role =
-            is_assumed || self.aws_credentials_provider == CredentialsProvider::Container;
+            is_assumed || self.aws_credentials_provider == Some(CredentialsProvider::Container);
         let has_keys = !self.access_key.is_empty() || !self.secret_key.is_empty();
         match (&self.role_arn, &self.external_id) {
             _ if !has_role && !has_keys => Ok(S3Credentials::Anonymous),
@@ -387,43 +380,12 @@ impl S3Definition {
             _ if has_keys => invalid("it has both a role and an access key"),
             (None, None) => Ok(S3Credentials::Role(AwsRole::Execution)),
             (None, Some(_)) => invalid("it has an `external_id`, and no `role_arn`"),
-            (Some(arn), _) if !is_role_arn(arn) => invalid(
-                "its `role_arn` is not the ARN of a role (arn:aws:iam::123456789012:role/name)",
-            ),
-            (_, Some(external_id)) if !is_external_id(external_id) => invalid(
-                "its `external_id` must have 2 to 1224 letters, digits and characters of _+=,.@:/-",
-            ),
-            (Some(arn), external_id) => Ok(S3Credentials::Role(AwsRole::Assumed {
-                arn: arn.clone(),
-                external_id: external_id.clone(),
-            })),
+            (Some(arn), external_id) => match AwsRole::assumed(arn, external_id.as_deref()) {
+                Ok(role) => Ok(S3Credentials::Role(role)),
+                Err(problem) => invalid(problem),
+            },
         }
     }
-}
-
-/// Source: IAM User Guide, "IAM identifiers"; AWS STS API Reference, "AssumeRole".
-fn is_role_arn(arn: &str) -> bool {
-    let mut parts = arn.splitn(6, ':');
-    let mut next = || parts.next().unwrap_or_default();
-    let (prefix, partition, service) = (next(), next(), next());
-    let (region, account, role) = (next(), next(), next());
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
-    let is_printable = |c: char| c.is_ascii_graphic();
-    (prefix, service, region) == ("arn", "iam", "")
-        && !partition.is_empty()
-        && partition.chars().all(is_plain)
-        && account.len() == 12
-        && account.bytes().all(|byte| byte.is_ascii_digit())
-        && role
-            .strip_prefix("role/")
-            .is_some_and(|name| !name.is_empty())
-        && role.chars().all(is_printable)
-        && arn.len() <= 2048
-}
-
-fn is_external_id(text: &str) -> bool {
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "_+=,.@:/-".contains(c);
-    (2..=1224).contains(&text.len()) && text.chars().all(is_allowed)
 }
 
 impl GcsDefinition {
@@ -625,8 +587,8 @@ impl From<HttpSource> for Definition {
                         Some(endpoint) => RegionDefinition::Custom(region, endpoint.to_string()),
                     },
                     aws_credentials_provider: match role {
-                        Some(AwsRole::Execution) => CredentialsProvider::Container,
-                        Some(AwsRole::Assumed { .. }) | None => CredentialsProvider::Static,
+                        Some(AwsRole::Execution) => Some(CredentialsProvider::Container),
+                        Some(AwsRole::Assumed { .. }) | None => None,
                     },
                     role_arn,
                     external_id,

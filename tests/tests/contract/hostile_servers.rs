@@ -9,9 +9,6 @@ use symdepot::adapters::http::{HttpServers, TimeLimits};
 use symdepot::domain::{Cause, ConfiguredSource, HttpSource, Location, Missing};
 use symdepot::ports::{FileQuery, ListQuery, ServerFailure, SymbolServers};
 use symdepot_tests::hostile_server::{Behavior, HostileServer};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 
 /// Time limits that tests can wait for.
 const SHORT: TimeLimits = TimeLimits {
@@ -92,21 +89,10 @@ async fn a_head_that_arrives_byte_by_byte_is_a_timeout() {
 /// Each redirect is answered within the limit for silence, but not all together.
 #[tokio::test]
 async fn redirects_share_one_time_limit() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let mut serving = JoinSet::new();
-    serving.spawn(async move {
-        loop {
-            let (mut connection, _) = listener.accept().await.unwrap();
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") {
-                connection.read_buf(&mut head).await.unwrap();
-            }
-            tokio::time::sleep(SHORT.silence * 3 / 5).await;
-            let answer = b"HTTP/1.1 302 Found\r\nlocation: /next\r\ncontent-length: 0\r\n\r\n";
-            connection.write_all(answer).await.unwrap();
-        }
-    });
+    let hop = b"HTTP/1.1 302 Found\r\nlocation: /next\r\ncontent-length: 0\r\n\r\n";
+    let late = Behavior::Late(hop.to_vec(), SHORT.silence * 3 / 5);
+    let server = HostileServer::start(vec![("/", late)]).await.unwrap();
+    let url = server.url();
     let servers = HttpServers::new(true).with_time_limits(SHORT);
     let source = source(json!({"type": "http", "id": "a", "url": url}));
     let missing = fetch(&servers, &source, &format!("{url}/a"))

@@ -23,6 +23,7 @@
 mod address;
 mod addresses;
 mod attempts;
+mod clients;
 #[cfg(any(test, feature = "testing"))]
 pub mod hostile;
 mod ranges;
@@ -31,22 +32,23 @@ mod sentry;
 mod status;
 mod symsrv;
 
-use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, OnceLock};
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::StreamExt;
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{
     ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, ETAG, HeaderMap, HeaderName, HeaderValue,
     LAST_MODIFIED, LOCATION, USER_AGENT,
 };
-use reqwest::{Method, Request, Response, Url, redirect};
+use reqwest::{Method, Request, Response, Url};
 
 use self::address::Reach;
 use self::addresses::FileAddress;
-use self::attempts::{Answer, Attempts, OnlyPrivate, failed, place, private};
+use self::attempts::{Answer, Attempts, failed, place, private};
+use self::clients::HttpClients;
+pub use self::clients::TimeLimits;
 use self::ranges::{FileBytes, RangedFile};
 pub use self::remote_files::HttpRemoteFiles;
 use self::status::{Refusal, Retry};
@@ -58,28 +60,6 @@ use crate::domain::{
 use crate::ports::{
     AwsRoles, Concerns, FileQuery, IncomingDif, ListQuery, RoleError, ServerFailure, SymbolServers,
 };
-
-/// The time limits of requests.
-#[derive(Clone, Copy, Debug)]
-pub struct TimeLimits {
-    /// For establishing a connection.
-    pub connect: Duration,
-    /// For a server that sends nothing.
-    pub silence: Duration,
-    /// For everything that precedes the body of a file, or for a whole listing: all attempts,
-    /// redirects and further files of the protocol.
-    pub answer: Duration,
-}
-
-impl Default for TimeLimits {
-    fn default() -> Self {
-        Self {
-            connect: Duration::from_secs(5),
-            silence: Duration::from_secs(10),
-            answer: Duration::from_secs(30),
-        }
-    }
-}
 
 /// How long a file is not requested again after a role could not be used.
 const RETRY_ROLE_AFTER: Duration = Duration::from_secs(60);
@@ -105,46 +85,6 @@ pub struct HttpServers {
     tiers: Tiers,
     /// Returns the time since 1970, for signatures.
     now: fn() -> Duration,
-}
-
-/// The HTTP clients: two for each reach. Each is built on first use, because reading the root
-/// certificates takes time, and a machine may have none.
-#[derive(Debug, Default)]
-struct HttpClients {
-    /// For configured sources: connections are reused.
-    kept: [OnceLock<reqwest::Client>; Reach::ALL.len()],
-    /// For sources that requests define: no connection is reused.
-    single: [OnceLock<reqwest::Client>; Reach::ALL.len()],
-}
-
-impl HttpClients {
-    fn get(
-        &self,
-        reach: Reach,
-        is_defined: bool,
-        limits: TimeLimits,
-    ) -> Result<&reqwest::Client, Refusal> {
-        let clients = if is_defined { &self.single } else { &self.kept };
-        let client = &clients[reach as usize];
-        if let Some(client) = client.get() {
-            return Ok(client);
-        }
-        // A process has one provider. An error means that an earlier call installed the same one.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut builder = reqwest::Client::builder()
-            .connect_timeout(limits.connect)
-            .read_timeout(limits.silence)
-            .redirect(redirect::Policy::none())
-            .no_proxy()
-            .dns_resolver(Arc::new(CheckedNames { reach }));
-        if is_defined {
-            builder = builder.pool_max_idle_per_host(0);
-        }
-        let built = builder.build().map_err(|error| {
-            Refusal::forever(format!("the HTTP client cannot be created: {error}"))
-        })?;
-        Ok(client.get_or_init(|| built))
-    }
 }
 
 /// The source of a request.
@@ -609,28 +549,6 @@ fn whole(response: Response, location: Location) -> FileBytes {
         })
     });
     body.boxed()
-}
-
-/// Resolves names, and drops the addresses that may not be connected to.
-#[derive(Debug)]
-struct CheckedNames {
-    reach: Reach,
-}
-
-impl Resolve for CheckedNames {
-    fn resolve(&self, name: Name) -> Resolving {
-        let reach = self.reach;
-        Box::pin(async move {
-            let found: Vec<SocketAddr> =
-                tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            let is_allowed = |found: &SocketAddr| reach.allows(found.ip());
-            let allowed: Vec<SocketAddr> = found.iter().copied().filter(is_allowed).collect();
-            if allowed.is_empty() && !found.is_empty() {
-                return Err(Box::new(OnlyPrivate) as Box<dyn std::error::Error + Send + Sync>);
-            }
-            Ok(Box::new(allowed.into_iter()) as Addrs)
-        })
-    }
 }
 
 #[cfg(test)]

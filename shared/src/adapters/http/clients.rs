@@ -1,0 +1,96 @@
+//! The HTTP clients, their time limits, and how they resolve names.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::redirect;
+
+use super::address::Reach;
+use super::attempts::OnlyPrivate;
+use super::status::Refusal;
+
+/// The time limits of requests.
+#[derive(Clone, Copy, Debug)]
+pub struct TimeLimits {
+    /// For establishing a connection.
+    pub connect: Duration,
+    /// For a server that sends nothing.
+    pub silence: Duration,
+    /// For everything that precedes the body of a file, or for a whole listing: all attempts,
+    /// redirects and further files of the protocol.
+    pub answer: Duration,
+}
+
+impl Default for TimeLimits {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            silence: Duration::from_secs(10),
+            answer: Duration::from_secs(30),
+        }
+    }
+}
+
+/// The HTTP clients: two for each reach. Each is built on first use, because reading the root
+/// certificates takes time, and a machine may have none.
+#[derive(Debug, Default)]
+pub(super) struct HttpClients {
+    /// For configured sources: connections are reused.
+    kept: [OnceLock<reqwest::Client>; Reach::ALL.len()],
+    /// For sources that requests define: no connection is reused.
+    single: [OnceLock<reqwest::Client>; Reach::ALL.len()],
+}
+
+impl HttpClients {
+    pub(super) fn get(
+        &self,
+        reach: Reach,
+        is_defined: bool,
+        limits: TimeLimits,
+    ) -> Result<&reqwest::Client, Refusal> {
+        let clients = if is_defined { &self.single } else { &self.kept };
+        let client = &clients[reach as usize];
+        if let Some(client) = client.get() {
+            return Ok(client);
+        }
+        // A process has one provider. An error means that an earlier call installed the same one.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut builder = reqwest::Client::builder()
+            .connect_timeout(limits.connect)
+            .read_timeout(limits.silence)
+            .redirect(redirect::Policy::none())
+            .no_proxy()
+            .dns_resolver(Arc::new(CheckedNames { reach }));
+        if is_defined {
+            builder = builder.pool_max_idle_per_host(0);
+        }
+        let built = builder.build().map_err(|error| {
+            Refusal::forever(format!("the HTTP client cannot be created: {error}"))
+        })?;
+        Ok(client.get_or_init(|| built))
+    }
+}
+
+/// Resolves names, and drops the addresses that may not be connected to.
+#[derive(Debug)]
+struct CheckedNames {
+    reach: Reach,
+}
+
+impl Resolve for CheckedNames {
+    fn resolve(&self, name: Name) -> Resolving {
+        let reach = self.reach;
+        Box::pin(async move {
+            let found: Vec<SocketAddr> =
+                tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let is_allowed = |found: &SocketAddr| reach.allows(found.ip());
+            let allowed: Vec<SocketAddr> = found.iter().copied().filter(is_allowed).collect();
+            if allowed.is_empty() && !found.is_empty() {
+                return Err(Box::new(OnlyPrivate) as Box<dyn std::error::Error + Send + Sync>);
+            }
+            Ok(Box::new(allowed.into_iter()) as Addrs)
+        })
+    }
+}

@@ -62,7 +62,7 @@ fn check(path: &Path, require: &[Requirement]) -> Checked {
         Ok(Inspected { inspection, caches }) => {
             let mut problems = problems_of(path, &inspection, require);
             problems.extend(unusable(&inspection, &caches));
-            let usable = caches.iter().map(|caches| usable(caches));
+            let usable = caches.iter().map(usable);
             Checked {
                 path: shown,
                 problems,

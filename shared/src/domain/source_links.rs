@@ -13,7 +13,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Visitor};
 use url::Url;
 
-use super::definition::check_headers;
+use super::source_checks::check_headers;
 use super::{
     Access, Filters, HttpSource, InvalidSource, OriginPattern, SOURCE_LINK_ID, SourceLayout,
 };

@@ -142,12 +142,12 @@ pub(super) fn body(file: Option<RangedFile>, whole: FileBytes) -> FileBytes {
     let Some(file) = file else {
         return whole;
     };
-    let begin = Phase::Begin(Beginning {
+    let begin = Phase::Begin(Box::new(Beginning {
         file,
         whole,
         received: 0,
         waited: Duration::ZERO,
-    });
+    }));
     let bytes = stream::try_unfold(begin, |phase| async {
         let next = match phase {
             Phase::Begin(beginning) => beginning.next().await?,
@@ -168,7 +168,7 @@ pub(super) fn body(file: Option<RangedFile>, whole: FileBytes) -> FileBytes {
 /// How the next bytes are received.
 enum Phase {
     /// From the first response, until the first range is complete.
-    Begin(Beginning),
+    Begin(Box<Beginning>),
     /// From the first response, to its end.
     Whole(FileBytes),
     /// In ranges.
@@ -185,7 +185,7 @@ struct Beginning {
 }
 
 impl Beginning {
-    async fn next(mut self) -> Result<Option<(Bytes, Phase)>, ServerFailure> {
+    async fn next(mut self: Box<Self>) -> Result<Option<(Bytes, Phase)>, ServerFailure> {
         let began = Instant::now();
         let Some(bytes) = self.whole.try_next().await? else {
             return Ok(None);

@@ -63,7 +63,8 @@ pub(crate) struct Found {
 }
 
 /// Returns the files that paths name, and the debug files in the folders among them. Symbolic links
-/// in folders are not followed.
+/// in folders are not followed, and hidden folders in them are not searched: those are the data of
+/// tools, for example of `serve`.
 pub(crate) fn search(paths: &[PathBuf]) -> Result<Found, CliError> {
     let mut found = Found::default();
     for path in paths {
@@ -91,7 +92,8 @@ fn search_folder(folder: &Path, depth: usize, found: &mut Found) -> Result<(), C
     for entry in entries {
         let path = entry.path();
         let kind = entry.file_type().map_err(failed)?;
-        if kind.is_dir() && depth < DEPTH {
+        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        if kind.is_dir() && depth < DEPTH && !is_hidden {
             search_folder(&path, depth + 1, found)?;
         } else if kind.is_file() {
             match may_be_debug_file(&path) {
@@ -122,10 +124,14 @@ mod tests {
         std::fs::write(at("b/notes.txt"), b"text").unwrap();
         std::fs::write(at("a.exe"), b"MZ").unwrap();
         std::fs::write(at("empty"), b"").unwrap();
+        std::fs::create_dir(at(".data")).unwrap();
+        std::fs::write(at(".data/lib.so"), b"\x7fELF....").unwrap();
         std::os::unix::fs::symlink(folder.path(), at("b/loop")).unwrap();
         let found = search(&[folder.path().to_owned(), at("empty")]).unwrap();
         assert_eq!(found.files, [at("a.exe"), at("b/c/lib.so"), at("empty")]);
         assert_eq!(found.others, 2);
+        let named = search(&[at(".data")]).unwrap();
+        assert_eq!(named.files, [at(".data/lib.so")]);
         let error = search(&[at("absent")]).unwrap_err();
         assert!(error.to_string().contains("absent"), "{error}");
     }

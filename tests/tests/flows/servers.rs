@@ -1,5 +1,6 @@
 //! Symbol servers: what is searched there, what is cached of the results, and for how long.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use symdepot::api::symbolicator::{Completed, ModuleStatus};
@@ -412,6 +413,50 @@ async fn the_events_of_a_project_share_the_caches_of_its_source() {
     assert_eq!(world.derivations.derived(), derived);
     assert_eq!(world.entries().len(), entries);
     assert_eq!(world.servers.take_asked(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_as_sentry_writes_it_is_answered_in_full() {
+    let world = that_allows_definitions();
+    world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+    let mut body: serde_json::Value = serde_json::from_str(&with_own_source("sesame")).unwrap();
+    let mut own = body["sources"][0].take();
+    own["id"] = "custom-1".into();
+    own["name"] = "Ours".into();
+    own["headers"]["x-sentry-event-id"] = "0f9a".into();
+    own["headers"]["x-sentry-project-id"] = "1".into();
+    (own["has_index"], own["accept_invalid_certs"]) = (false.into(), false.into());
+    // The files of the project come first, and the public servers last.
+    body["sources"] = serde_json::json!([
+        {"type": "sentry", "id": "sentry:project", "token": "sesame",
+         "url": "https://sentry.test/api/0/projects/acme/app/files/dsyms/?_last_upload=1763900000000"},
+        own,
+        {"type": "s3", "id": "custom-2", "name": "Bucket", "bucket": "symbols", "prefix": "native",
+         "region": "us-east-1", "access_key": "key", "secret_key": "sesame",
+         "layout": {"type": "unified", "casing": "lowercase"},
+         "filters": {"filetypes": ["elf_code", "elf_debug", "bcsymbolmap", "uuidmap", "il2cpp"]}},
+        {"type": "gcs", "id": "custom-3", "name": "Google", "bucket": "symbols", "bearer_token": "sesame",
+         "layout": {"type": "ssqp"}, "filters": {"filetypes": [], "path_patterns": []}},
+        {"type": "http", "id": "sentry:microsoft", "name": "Microsoft", "platforms": ["native"],
+         "url": "https://msdl.test/download/symbols/", "layout": {"type": "symstore"},
+         "filters": {"filetypes": ["pe", "pdb"], "path_patterns": ["?:/windows/**"]}, "is_public": true},
+    ]);
+    body["platform"] = "native".into();
+    body["scraping"] = serde_json::json!({"enabled": false, "verify_ssl": false});
+    body["options"] = serde_json::json!({"dif_candidates": true, "apply_source_context": true});
+    let completed = world.symbolicate(&parsed(&body.to_string())).await;
+    assert!(is_symbolicated(&completed));
+    let candidates = &completed.modules[0].candidates;
+    let sources: BTreeSet<&str> = candidates.iter().map(|it| it.source.id()).collect();
+    // Microsoft's server is not asked for a module of Linux, and says so.
+    let all = [
+        "custom-1",
+        "custom-2",
+        "custom-3",
+        "sentry:microsoft",
+        "sentry:project",
+    ];
+    assert_eq!(sources, all.into());
 }
 
 #[tokio::test(start_paused = true)]

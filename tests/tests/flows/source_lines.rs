@@ -395,6 +395,26 @@ async fn the_other_files_of_a_bundle_are_used_if_one_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_file_of_a_bundle_with_more_than_64_mebibytes_is_left_out_with_the_reason() {
+    let world = World::new();
+    let large = "a line of text\n".repeat((65 << 20) / 15);
+    let text = fixture_text("sources/game/buffer.h");
+    let files = [
+        ("/build/app/game/buffer.h", text.as_str()),
+        ("/build/app/game/table.inc", large.as_str()),
+    ];
+    put_bundle(&world, "global/a.src.zip", &files).await;
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let completed = world.symbolicate(&sample_crash()).await;
+    assert!(lines_shown(&completed) > 0);
+    let detail = completed.modules[0].debug_detail.as_deref().unwrap();
+    assert!(
+        detail.contains("/build/app/game/table.inc is left out"),
+        "{detail}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_module_that_is_in_no_bundle_requests_no_build() {
     let world = World::new();
     world.upload("global/inventory", "elf/inventory").await;

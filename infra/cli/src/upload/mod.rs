@@ -1,8 +1,8 @@
 //! `upload`: sends the debug files that the service does not have.
 //!
-//! Files are inspected as the service does ([`choose`]), compressed ([`pack`]), and sent four at a
-//! time ([`send`]). What is there already is not sent; of a large file that was interrupted, only
-//! the parts that are lacking.
+//! Files are inspected as the service does ([`mod@choose`]), compressed ([`pack`]), and sent four
+//! at a time ([`send`]). What is there already is not sent; of a large file that was interrupted,
+//! only the parts that are lacking.
 
 mod choose;
 mod pack;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::presigning::{PresignedRequest, PresigningConfig};
+use url::Url;
 
 use super::error::store_error;
 use crate::domain::SignedPut;
@@ -48,15 +49,42 @@ pub(super) fn valid_for(
     lifetime.map_err(|error| Fault::new(FaultKind::Bug, context()).caused_by(error))
 }
 
-/// Returns a signed request with the headers that its client must send.
+/// Returns a signed request with the headers that its client must send. The SDK adds others, for
+/// example the trace of the function's invocation.
 pub(super) fn signed_put(request: &PresignedRequest) -> SignedPut {
-    let headers = request
-        .headers()
-        .filter(|(name, _)| !name.eq_ignore_ascii_case("host"));
+    let signed = signed_headers(request.uri());
+    let headers = request.headers();
+    let headers = headers.filter(|(name, _)| signed.contains(&name.to_ascii_lowercase()));
     SignedPut {
         url: request.uri().to_owned(),
         headers: headers
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect(),
+    }
+}
+
+/// Returns the names of the signed headers but `Host`, which every client sends.
+fn signed_headers(uri: &str) -> Vec<String> {
+    let url = Url::parse(uri).ok();
+    let mut parameters = url.iter().flat_map(Url::query_pairs);
+    let names = parameters.find(|(name, _)| name == "X-Amz-SignedHeaders");
+    let names = names
+        .map(|(_, names)| names.into_owned())
+        .unwrap_or_default();
+    let names = names
+        .split(';')
+        .filter(|name| !matches!(*name, "" | "host"));
+    names.map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_signed_headers_are_those_in_the_address() {
+        let uri = "https://a.test/k?x-id=PutObject&X-Amz-SignedHeaders=content-length%3Bhost%3Bif-none-match&X-Amz-Signature=0";
+        assert_eq!(signed_headers(uri), ["content-length", "if-none-match"]);
+        assert_eq!(signed_headers("https://a.test/k"), Vec::<String>::new());
     }
 }

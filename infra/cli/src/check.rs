@@ -5,13 +5,12 @@ use std::path::Path;
 
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
-use symdepot::api::advice::Advice;
 use symdepot::debuginfo::TriedCache;
 use symdepot::domain::{CompanionId, Features, FileType, Inspection, ObjectMeta};
 
 use crate::arguments::{CheckArguments, Requirement};
 use crate::error::CliError;
-use crate::inspection::{self, Inspected};
+use crate::inspection::{self, Inspected, advice};
 use crate::{Exit, Output, files, view};
 
 /// What was found out about a file.
@@ -93,15 +92,7 @@ fn problems_of(path: &Path, inspection: &Inspection, require: &[Requirement]) ->
                 text,
             });
         };
-        let ObjectMeta {
-            file_type,
-            features,
-            code_id,
-            fault,
-            ..
-        } = object;
-        let advice = Advice::of_object(*file_type, features, code_id.as_ref(), fault.as_ref());
-        if let Some(advice) = advice {
+        if let Some(advice) = advice(object) {
             add(advice.cause(), advice.to_string());
         }
         if let Some(text) = companions(&object.needs) {
@@ -117,7 +108,7 @@ fn problems_of(path: &Path, inspection: &Inspection, require: &[Requirement]) ->
                 "its names are hidden: upload its UUID map (<UUID>.plist) and its symbol map (<UUID>.bcsymbolmap), too".to_owned(),
             );
         }
-        for (requirement, name, has) in requirements(features) {
+        for (requirement, name, has) in requirements(&object.features) {
             if require.contains(&requirement) && !has {
                 add(
                     "required",

@@ -9,8 +9,9 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
+use symdepot::api::advice::Advice;
 use symdepot::debuginfo::{self, DifBytes, RoomLimit, STACK_BYTES, TriedCache};
-use symdepot::domain::{Inspection, Written};
+use symdepot::domain::{Inspection, ObjectMeta, Written};
 
 use crate::error::CliError;
 use crate::{Output, files};
@@ -34,6 +35,18 @@ pub(crate) struct Inspected {
     /// For each object, the caches that the service could derive from it. A message says why those
     /// of an object are not known.
     pub(crate) caches: Vec<Result<Vec<TriedCache>, String>>,
+}
+
+/// Returns what an object lacks, if that matters.
+pub(crate) fn advice(object: &ObjectMeta) -> Option<Advice> {
+    let ObjectMeta {
+        file_type,
+        features,
+        code_id,
+        fault,
+        ..
+    } = object;
+    Advice::of_object(*file_type, features, code_id.as_ref(), fault.as_ref())
 }
 
 /// Inspects a file in a child process, and derives its caches if `derives`.

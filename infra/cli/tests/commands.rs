@@ -306,8 +306,8 @@ fn every_exit_code_has_its_reason() {
     insta::assert_snapshot!("exit_codes", table);
 }
 
-#[test]
-fn a_minidump_is_printed_in_every_format() {
+/// Symbolicates a crash file in each format, and expects this exit code.
+fn in_every_format(file: &[u8], code: i32) -> String {
     let service = Service::new();
     let mut printed = String::new();
     for format in ["human", "text", "markdown", "json"] {
@@ -319,30 +319,22 @@ fn a_minidump_is_printed_in_every_format() {
             "--url",
             &service.url(),
         ];
-        let ended = run_with(b"MDMP", &arguments);
-        assert_eq!((ended.code, ended.err.as_str()), (3, ""), "{format}");
+        let ended = run_with(file, &arguments);
+        assert_eq!((ended.code, ended.err.as_str()), (code, ""), "{format}");
         printed.push_str(&format!("--- {format}\n{}\n", ended.out));
     }
+    printed
+}
+
+#[test]
+fn a_minidump_is_printed_in_every_format() {
+    let printed = in_every_format(b"MDMP", 3);
     insta::assert_snapshot!("minidump", printed);
 }
 
 #[test]
 fn an_apple_report_is_printed_with_the_addresses_and_names_that_it_has() {
-    let service = Service::new();
-    let mut printed = String::new();
-    for format in ["human", "text", "markdown", "json"] {
-        let arguments = [
-            "symbolicate",
-            "-",
-            "--format",
-            format,
-            "--url",
-            &service.url(),
-        ];
-        let ended = run_with(APPLE.as_bytes(), &arguments);
-        assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{format}");
-        printed.push_str(&format!("--- {format}\n{}\n", ended.out));
-    }
+    let printed = in_every_format(APPLE.as_bytes(), 0);
     insta::assert_snapshot!("apple", printed);
 }
 
@@ -556,4 +548,21 @@ fn output_has_colours_only_where_they_are_wanted() {
         &["symbolicate", "-", "--url", &service.url()],
     );
     assert!(!ended.out.contains('\u{1b}'), "{}", ended.out);
+}
+
+#[test]
+fn the_parts_of_a_file_are_sent_until_the_service_wants_no_more() {
+    let (service, parts) = service::parts::start();
+    let file = fixture("elf/crash.debug");
+    let ended = run(&["upload", &file, "--json", "--url", &service.url()]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let sent = parts.lock().unwrap().concat();
+    assert_eq!(
+        zstd::decode_all(&*sent).unwrap(),
+        std::fs::read(&file).unwrap()
+    );
+    let json: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
+    let uploaded = &json["files"][0];
+    assert_eq!(uploaded["sent_bytes"], sent.len());
+    assert_eq!(uploaded["state"], "pending");
 }

@@ -93,6 +93,16 @@ pub enum RequestedFileState {
     },
 }
 
+impl RequestedFileState {
+    /// Returns how to send the file, if the service wants it.
+    pub fn transfer(&self) -> Option<&Transfer> {
+        match self {
+            Self::Upload(transfer) => Some(transfer),
+            Self::Absent | Self::Pending | Self::Applied | Self::Ignored { .. } => None,
+        }
+    }
+}
+
 /// How to send a file. The signatures are valid for fifteen minutes; ask again for new ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -5,7 +5,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
-use symdepot::api::advice::Advice;
 use symdepot::api::uploads::FileToUpload;
 use symdepot::domain::{CompanionId, Inspection, Location, MsSymCacheName, ObjectMeta};
 
@@ -94,16 +93,7 @@ fn ids_of(inspection: &Inspection) -> Result<Vec<String>, String> {
 
 /// Returns why no request could use a file.
 fn why_not(inspection: &Inspection) -> String {
-    let mut advice = inspection.objects.iter().filter_map(|object| {
-        let ObjectMeta {
-            file_type,
-            features,
-            code_id,
-            fault,
-            ..
-        } = object;
-        Advice::of_object(*file_type, features, code_id.as_ref(), fault.as_ref())
-    });
+    let mut advice = inspection.objects.iter().filter_map(inspection::advice);
     match (advice.next(), inspection.objects.is_empty()) {
         (Some(advice), _) => advice.to_string(),
         (None, false) => "it has no id by which a request could find it".to_owned(),

@@ -16,7 +16,7 @@ use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
 use reqwest::Method;
 use serde_json::{Value, json};
 use symdepot::api::uploads::{
-    FILES, FileToUpload, RequestedFile, RequestedFileState, UploadsAnswer, UploadsRequest,
+    FILES, FileToUpload, RequestedFile, RequestedFileState, Transfer, UploadsAnswer, UploadsRequest,
 };
 use symdepot::domain::Scope;
 
@@ -70,7 +70,8 @@ pub(crate) async fn run(
     arguments: &UploadArguments,
 ) -> Result<Output, CliError> {
     let found = files::search(&arguments.paths)?;
-    let bar = bar_of(found.files.len(), "inspected");
+    let bar = ProgressBar::new(found.files.len() as u64);
+    let bar = bar.with_style(style("{pos} of {len} files inspected {wide_bar}"));
     let mut chosen = Vec::new();
     let mut skipped = Vec::new();
     for path in &found.files {
@@ -106,11 +107,8 @@ fn wait_of(arguments: &UploadArguments) -> Option<Duration> {
         .then(|| Duration::from_secs(arguments.wait_seconds))
 }
 
-fn bar_of(length: usize, verb: &'static str) -> ProgressBar {
-    let style =
-        ProgressStyle::with_template(&format!("{{pos}} of {{len}} files {verb} {{wide_bar}}"));
-    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(length as u64).with_style(style)
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 impl<'a> Uploader<'a> {
@@ -164,7 +162,7 @@ impl<'a> Uploader<'a> {
         let mut wanted: Vec<&mut Outcome> = wanted
             .filter(|outcome| matches!(outcome.fate, Fate::Wanted))
             .collect();
-        let bar = bar_of(wanted.len(), "sent");
+        let bar = ProgressBar::new(0).with_style(style("{bytes} of {total_bytes} sent {wide_bar}"));
         for group in wanted.chunks_mut(GROUP) {
             self.send_group(group, &bar).await?;
         }
@@ -192,22 +190,29 @@ impl<'a> Uploader<'a> {
             });
             files.collect()
         };
-        let answered = self.ask(describe(&packed, group)).await?;
-        let transfers = packed.iter().zip(&answered).enumerate();
-        let sent = self.sender.send_all(transfers, bar).await?;
-        // Parts are joined when the service is asked again. A file whose event has not arrived yet
-        // looks like one that was not sent.
-        let mut states: Vec<Option<FinalState>> = Vec::new();
-        for file in self.ask(describe(&packed, group)).await? {
-            states.push(final_state(file.state));
+        let mut answered = self.ask(describe(&packed, group)).await?;
+        let transfers = answered.iter().map(|file| file.state.transfer());
+        let sending = self.sender.send_all(packed.iter().zip(transfers), bar);
+        let mut was_sent = sending.await?;
+        // Parts are joined when the service is asked again, which may first want further ones. A
+        // file whose event has not arrived yet looks like one that was not sent.
+        loop {
+            answered = self.ask(describe(&packed, group)).await?;
+            let parts = answered.iter().map(|file| {
+                let transfer = file.state.transfer();
+                transfer.filter(|transfer| matches!(transfer, Transfer::Parts { .. }))
+            });
+            let sent = self.sender.send_all(packed.iter().zip(parts), bar).await?;
+            if !sent.contains(&true) {
+                break;
+            }
+            for (was_sent, sent) in was_sent.iter_mut().zip(sent) {
+                *was_sent |= sent;
+            }
         }
-        for ((outcome, packed), (state, was_sent)) in group
-            .iter_mut()
-            .zip(&packed)
-            .zip(states.into_iter().zip(sent))
-        {
-            let state = state.unwrap_or(FinalState::Pending);
-            outcome.fate = match was_sent {
+        for (at, (packed, file)) in packed.iter().zip(answered).enumerate() {
+            let state = final_state(file.state).unwrap_or(FinalState::Pending);
+            group[at].fate = match was_sent[at] {
                 true => Fate::Sent(packed.bytes, state),
                 false => Fate::There(state),
             };

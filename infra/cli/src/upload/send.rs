@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use indicatif::ProgressBar;
 use reqwest::{Body, StatusCode};
-use symdepot::api::uploads::{RequestedFile, RequestedFileState, Transfer};
+use symdepot::api::uploads::Transfer;
 use symdepot::domain::SignedPut;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio_util::io::ReaderStream;
@@ -39,8 +39,6 @@ pub(super) struct Sender {
 
 /// A range of a file to send.
 struct Piece<'a> {
-    /// The index of the file.
-    file: usize,
     packed: &'a Packed,
     start: u64,
     bytes: u64,
@@ -54,6 +52,32 @@ enum Attempt {
     Refused(String),
 }
 
+impl<'a> Piece<'a> {
+    /// Returns what a transfer asks for of a file.
+    fn of(packed: &'a Packed, transfer: &'a Transfer) -> Vec<Self> {
+        match transfer {
+            Transfer::Put(put) => vec![Self {
+                packed,
+                start: 0,
+                bytes: packed.bytes,
+                put,
+            }],
+            Transfer::Parts { part_bytes, parts } => {
+                let parts = parts.iter().map(|part| {
+                    let start = u64::from(part.number.saturating_sub(1)) * part_bytes;
+                    Self {
+                        packed,
+                        start,
+                        bytes: (*part_bytes).min(packed.bytes.saturating_sub(start)),
+                        put: &part.put,
+                    }
+                });
+                parts.collect()
+            }
+        }
+    }
+}
+
 impl Sender {
     pub(super) fn new() -> Result<Self, CliError> {
         Ok(Self {
@@ -61,54 +85,28 @@ impl Sender {
         })
     }
 
-    /// Sends the files that the service wants. Returns of each file whether something was sent.
+    /// Sends what these transfers ask for of their files. Returns of each file whether something
+    /// was sent.
     pub(super) async fn send_all(
         &self,
-        files: impl Iterator<Item = (usize, (&Packed, &RequestedFile))>,
+        files: impl Iterator<Item = (&Packed, Option<&Transfer>)>,
         bar: &ProgressBar,
     ) -> Result<Vec<bool>, CliError> {
-        let (mut pieces, mut was_sent) = (Vec::new(), Vec::new());
-        for (file, (packed, answered)) in files {
-            let before = pieces.len();
-            match &answered.state {
-                RequestedFileState::Upload(Transfer::Put(put)) => pieces.push(Piece {
-                    file,
-                    packed,
-                    start: 0,
-                    bytes: packed.bytes,
-                    put,
-                }),
-                RequestedFileState::Upload(Transfer::Parts { part_bytes, parts }) => {
-                    pieces.extend(parts.iter().map(|part| {
-                        let start = u64::from(part.number.saturating_sub(1)) * part_bytes;
-                        Piece {
-                            file,
-                            packed,
-                            start,
-                            bytes: (*part_bytes).min(packed.bytes.saturating_sub(start)),
-                            put: &part.put,
-                        }
-                    }));
-                }
-                _ => {}
-            }
-            was_sent.push(pieces.len() > before);
-        }
-        let mut left = vec![0_usize; was_sent.len()];
-        pieces.iter().for_each(|piece| left[piece.file] += 1);
-        left.iter()
-            .filter(|left| **left == 0)
-            .for_each(|_| bar.inc(1));
+        let files = files.map(|(packed, transfer)| match transfer {
+            Some(transfer) => Piece::of(packed, transfer),
+            None => Vec::new(),
+        });
+        let pieces: Vec<Vec<Piece<'_>>> = files.collect();
+        let was_sent = pieces.iter().map(|pieces| !pieces.is_empty()).collect();
+        let pieces: Vec<Piece<'_>> = pieces.into_iter().flatten().collect();
+        bar.inc_length(pieces.iter().map(|piece| piece.bytes).sum());
         let sends = stream::iter(pieces).map(|piece| async move {
             self.send(&piece).await?;
-            Ok::<_, CliError>(piece.file)
+            Ok::<_, CliError>(piece.bytes)
         });
         let mut sends = sends.buffer_unordered(AT_A_TIME);
-        while let Some(file) = sends.try_next().await? {
-            left[file] -= 1;
-            if left[file] == 0 {
-                bar.inc(1);
-            }
+        while let Some(bytes) = sends.try_next().await? {
+            bar.inc(bytes);
         }
         Ok(was_sent)
     }

@@ -1,5 +1,7 @@
 //! A service for the tests: it answers as symdepot does, and names every frame of the first module.
 
+pub(crate) mod parts;
+
 use std::net::SocketAddr;
 use std::sync::Mutex;
 

@@ -26,13 +26,7 @@ pub fn main() -> ExitCode {
         }
         _ => {}
     }
-    match serve() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    runtime::exit_code(serve())
 }
 
 #[tokio::main(flavor = "current_thread")]

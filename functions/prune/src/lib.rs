@@ -9,13 +9,7 @@ use symdepot::runtime::{self, App, SourceUse};
 
 /// Runs the function.
 pub fn main() -> ExitCode {
-    match serve() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    runtime::exit_code(serve())
 }
 
 #[tokio::main(flavor = "current_thread")]

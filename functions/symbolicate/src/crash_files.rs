@@ -25,7 +25,7 @@ use symdepot::flows::minidump::{
 use symdepot::flows::parsing::parsed;
 use uuid::Uuid;
 
-use crate::extract::{Call, RequestQuery};
+use crate::extract::{Call, RequestQuery, read_body};
 use crate::failure::Failure;
 use crate::handler::{Asked, pending};
 
@@ -339,16 +339,6 @@ pub(crate) async fn attachments(
     } = &call;
     let offer = symbolicator.offer_attachment(invocation, &query.scope, request.bytes);
     Ok(Json(offer.await?).into_response())
-}
-
-/// Reads the body of a request, within the limit of all requests.
-async fn read_body(body: Body) -> Result<Vec<u8>, Failure> {
-    let too_long = RequestError::TooLong {
-        what: "the body",
-        limit: limits::BODY_BYTES,
-    };
-    let body = axum::body::to_bytes(body, limits::BODY_BYTES).await;
-    Ok(body.map_err(|_| too_long)?.to_vec())
 }
 
 /// Reads a part of a form.

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use axum::body::{Body, Bytes};
 use axum::extract::{FromRef, FromRequestParts};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use symdepot::api::explain::ExplainQuery;
-use symdepot::api::symbolicator::Query;
+use symdepot::api::limits;
+use symdepot::api::symbolicator::{Query, RequestError};
 use symdepot::flows::Invocation;
 use symdepot::flows::symbolicate::Symbolicator;
 
@@ -69,6 +71,16 @@ impl<S: Sync> FromRequestParts<S> for Subject {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
         Ok(Self(ExplainQuery::parse(text(parts))?))
     }
+}
+
+/// Reads the body of a request, within the limit of all requests.
+pub(crate) async fn read_body(body: Body) -> Result<Bytes, Failure> {
+    let too_long = RequestError::TooLong {
+        what: "the body",
+        limit: limits::BODY_BYTES,
+    };
+    let body = axum::body::to_bytes(body, limits::BODY_BYTES).await;
+    Ok(body.map_err(|_| too_long)?)
 }
 
 fn text(parts: &Parts) -> &str {

@@ -26,13 +26,7 @@ pub fn main() -> ExitCode {
     if std::env::args_os().nth(1).as_deref() == Some(runtime::demangler::COMMAND.as_ref()) {
         return runtime::demangler::main();
     }
-    match serve() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    runtime::exit_code(serve())
 }
 
 #[tokio::main(flavor = "current_thread")]

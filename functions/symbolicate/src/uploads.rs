@@ -2,11 +2,9 @@
 
 use axum::Json;
 use axum::body::Body;
-use symdepot::api::limits;
-use symdepot::api::symbolicator::RequestError;
 use symdepot::api::uploads::{UploadsAnswer, parse_uploads};
 
-use crate::extract::Call;
+use crate::extract::{Call, read_body};
 use crate::failure::Failure;
 
 /// Serves `POST /uploads`.
@@ -14,12 +12,7 @@ pub(crate) async fn request_uploads(
     call: Call,
     body: Body,
 ) -> Result<Json<UploadsAnswer>, Failure> {
-    let body = axum::body::to_bytes(body, limits::BODY_BYTES).await;
-    let body = body.map_err(|_| RequestError::TooLong {
-        what: "the body",
-        limit: limits::BODY_BYTES,
-    })?;
-    let request = parse_uploads(&body)?;
+    let request = parse_uploads(&read_body(body).await?)?;
     let answer = call
         .symbolicator
         .request_uploads(&call.invocation, &request);

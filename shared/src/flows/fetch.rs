@@ -284,12 +284,6 @@ impl SymbolServer<'_> {
         max_bytes: usize,
         time: Duration,
     ) -> Result<(String, Vec<u8>), ServerFailure> {
-        let query = FileQuery {
-            key: self.key,
-            source: self.source,
-            location,
-            checksum: self.checksum,
-        };
         let too_large = || {
             let detail = format!("it has more than {max_bytes} bytes");
             of_the_file(Missing::new(Cause::Unsupported, detail))
@@ -299,7 +293,7 @@ impl SymbolServer<'_> {
                 etag,
                 size,
                 mut body,
-            } = self.servers.get(query).await?;
+            } = self.servers.get(self.query(location)).await?;
             if size.is_some_and(|size| size > max_bytes as u64) {
                 return Err(too_large());
             }

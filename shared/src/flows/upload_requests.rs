@@ -17,7 +17,7 @@ use crate::api::uploads::{
 };
 use crate::cache::{Item, ItemKey, Stored, UploadState};
 use crate::domain::{InvalidUploadKey, Location, upload_key};
-use crate::ports::{Consistency, Created, Fault, UploadPart};
+use crate::ports::{Consistency, Fault, UploadPart};
 
 /// For how long a signature is valid.
 const SIGNATURE_LIFETIME: Duration = Duration::from_secs(15 * 60);
@@ -105,10 +105,9 @@ impl Symbolicator {
         let is_lacking = |part: &&UploadPart| !upload.stored.contains_key(*part);
         let lacking: Vec<&UploadPart> = parts.iter().filter(is_lacking).collect();
         if lacking.is_empty() {
-            return match self.uploads.join_parts(&upload, parts).await? {
-                // Its event is on its way.
-                Created::New | Created::AlreadyThere => Ok(RequestedFileState::Pending),
-            };
+            self.uploads.join_parts(&upload, parts).await?;
+            // Its event is on its way, also if another client was faster.
+            return Ok(RequestedFileState::Pending);
         }
         let mut signed = Vec::new();
         for part in lacking.into_iter().take(signatures) {

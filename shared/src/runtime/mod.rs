@@ -13,4 +13,4 @@ pub mod transcoder;
 pub use app::App;
 pub use config::{Config, ConfigError, RawEnv, SourceUse};
 pub use metrics::{emit_doubtful_loss, emit_rollout};
-pub use run::{chain, diagnostic, invocation, run};
+pub use run::{chain, diagnostic, exit_code, invocation, run};

@@ -1,6 +1,7 @@
 //! Runs invocations one after the other: the code that all functions share.
 
-use std::fmt::Debug;
+use std::fmt::{Debug, Display};
+use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lambda_runtime::{Context, Diagnostic, LambdaEvent, service_fn};
@@ -38,6 +39,17 @@ where
         .instrument(span)
     }))
     .await
+}
+
+/// Returns the exit code of a function that ended so, after writing the error.
+pub fn exit_code<E: Display>(ended: Result<(), E>) -> ExitCode {
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Returns the time since 1970. This is the only place that reads the wall clock.

@@ -4,16 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_sdk_s3::primitives::ByteStream;
-use futures::TryStreamExt;
 use serde_json::{Value, json};
 use symdepot::adapters::aws::{S3Settings, StsRoles};
 use symdepot::adapters::http::HttpServers;
-use symdepot::domain::{Cause, ConfiguredSource, HttpSource, Location, Missing};
-use symdepot::ports::{
-    FileQuery, MAX_SETTING_BYTES, SettingAddress, StoredSettings, SymbolServers,
-};
+use symdepot::domain::{Cause, ConfiguredSource, HttpSource};
+use symdepot::ports::{MAX_SETTING_BYTES, SettingAddress, StoredSettings};
 
 use crate::backends::Aws;
+use crate::fetching::fetch;
 use crate::roles;
 
 on_aws!(
@@ -40,27 +38,6 @@ fn source(aws: &Aws, bucket: &str, more: Value) -> HttpSource {
 async fn put(aws: &Aws, bucket: &str, key: &str, bytes: Vec<u8>) {
     let put = aws.clients.s3.put_object().bucket(bucket).key(key);
     put.body(ByteStream::from(bytes)).send().await.unwrap();
-}
-
-async fn fetch(
-    servers: &HttpServers,
-    source: &HttpSource,
-    location: &str,
-) -> Result<Vec<u8>, Missing> {
-    let key = source.configured_key();
-    let location = Location::new(location);
-    let query = FileQuery {
-        key: &key,
-        source,
-        location: &location,
-        checksum: None,
-    };
-    let download = servers
-        .get(query)
-        .await
-        .map_err(|failure| failure.missing)?;
-    let pieces: Vec<_> = download.body.try_collect().await.unwrap();
-    Ok(pieces.concat())
 }
 
 async fn a_file_of_a_bucket_is_fetched_by_a_signed_request(aws: Aws) {

@@ -3,12 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use futures::TryStreamExt;
 use serde_json::{Value, json};
 use symdepot::adapters::http::{HttpServers, TimeLimits};
-use symdepot::domain::{Cause, ConfiguredSource, HttpSource, Location, Missing};
-use symdepot::ports::{FileQuery, ListQuery, ServerFailure, SymbolServers};
+use symdepot::domain::{Cause, ConfiguredSource, HttpSource, Missing};
+use symdepot::ports::{ListQuery, SymbolServers};
 use symdepot_tests::hostile_server::{Behavior, HostileServer};
+
+use crate::fetching::fetch;
 
 /// Time limits that tests can wait for.
 const SHORT: TimeLimits = TimeLimits {
@@ -23,26 +24,6 @@ const PAUSE: Duration = Duration::from_millis(20);
 fn source(json: Value) -> HttpSource {
     let ConfiguredSource(source) = serde_json::from_value(json).unwrap();
     source
-}
-
-/// Fetches a whole file.
-async fn fetch(
-    servers: &HttpServers,
-    source: &HttpSource,
-    location: &str,
-) -> Result<Vec<u8>, Missing> {
-    let key = source.configured_key();
-    let location = Location::new(location);
-    let query = FileQuery {
-        key: &key,
-        source,
-        location: &location,
-        checksum: None,
-    };
-    let missing = |failure: ServerFailure| failure.missing;
-    let download = servers.get(query).await.map_err(missing)?;
-    let pieces: Vec<_> = download.body.try_collect().await.map_err(missing)?;
-    Ok(pieces.concat())
 }
 
 /// Lists the files of a module.

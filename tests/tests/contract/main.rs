@@ -34,6 +34,7 @@ mod aws_only;
 mod backends;
 mod buckets;
 mod deviations;
+mod fetching;
 mod hostile_servers;
 mod links;
 mod newer;

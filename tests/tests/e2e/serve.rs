@@ -1,7 +1,7 @@
 //! `symdepot serve`: the whole service from one file.
 
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::{ExitStatus, Output, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -82,6 +82,13 @@ impl OneFile {
     }
 }
 
+/// Interrupts a service as Ctrl-C does, and returns how it ended.
+async fn interrupt(service: &mut Child) -> ExitStatus {
+    signal(service, Signal::INT);
+    let ended = tokio::time::timeout(END, service.wait()).await;
+    ended.unwrap().unwrap()
+}
+
 fn signal(child: &Child, signal: Signal) {
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
     kill_process(Pid::from_raw(pid.unwrap()).unwrap(), signal).unwrap();
@@ -129,9 +136,7 @@ async fn one_file_in_an_empty_folder_serves_symbolicates_ends_and_serves_again()
         functions.clone().any(|name| name == "derive"),
         "{processes:?}"
     );
-    signal(&service, Signal::INT);
-    let ended = tokio::time::timeout(END, service.wait()).await.unwrap();
-    assert_eq!(ended.unwrap().code(), Some(0));
+    assert_eq!(interrupt(&mut service).await.code(), Some(0));
     all_end(&processes).await;
 
     // The program may have been moved meanwhile; the data is still there.
@@ -184,11 +189,7 @@ async fn the_picture_in_the_readme_is_what_the_demo_prints() {
         are_same,
         "run docs/plots/terminal.py again: {picture:#?}, {printed:#?}"
     );
-    signal(&service, Signal::INT);
-    tokio::time::timeout(END, service.wait())
-        .await
-        .unwrap()
-        .unwrap();
+    interrupt(&mut service).await;
 }
 
 #[tokio::test]
@@ -203,11 +204,7 @@ async fn a_service_that_is_killed_leaves_no_process_behind() {
     // The address file of the killed service does not mislead the next one.
     let mut service = one.serve().await;
     assert_names(&one.run(&["demo"]).await);
-    signal(&service, Signal::INT);
-    tokio::time::timeout(END, service.wait())
-        .await
-        .unwrap()
-        .unwrap();
+    interrupt(&mut service).await;
 }
 
 #[tokio::test]
@@ -240,9 +237,5 @@ async fn the_service_is_for_this_user_and_this_machine_alone() {
     assert_eq!(second.status.code(), Some(1), "{second:?}");
     let said = String::from_utf8(second.stderr).unwrap();
     assert!(said.contains(&addresses.pid.to_string()), "{said}");
-    signal(&service, Signal::INT);
-    tokio::time::timeout(END, service.wait())
-        .await
-        .unwrap()
-        .unwrap();
+    interrupt(&mut service).await;
 }

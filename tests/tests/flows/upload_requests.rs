@@ -1,4 +1,4 @@
-//! `POST /uploads`: which files a client is told to send, and how.
+//! `POST /uploads`: which files the service requests, and how a client sends them.
 
 use std::time::Duration;
 

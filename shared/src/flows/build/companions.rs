@@ -1,12 +1,15 @@
 //! Finds the companions of uploaded DIFs, in the partitions of the ids that both have in common.
 
+use std::time::Duration;
+
 use futures::future::try_join_all;
 
 use super::builder::{Build, OpenDif};
 use crate::cache::{Dif, Item, Kind, ModuleKey};
 use crate::debuginfo;
 use crate::domain::{CompanionId, DifRef, FileType, ModuleId};
-use crate::ports::Fault;
+use crate::flows::fetch;
+use crate::ports::{DifError, Fault, Parser};
 
 /// The companions of the DIFs that need some, as they are filed now.
 #[derive(Default)]
@@ -91,6 +94,27 @@ fn with_sources<'d>(dif: &'d Dif, difs: &'d [Dif]) -> impl Iterator<Item = &'d D
 }
 
 impl OpenDif {
+    /// Returns a DIF whose parser is open, with the companions that were opened together with it.
+    /// `took` is how long fetching them took.
+    pub(super) async fn inspected(
+        dif: &Dif,
+        companions: &[Companion],
+        mut parser: Box<dyn Parser>,
+        took: Duration,
+    ) -> Result<Self, DifError> {
+        let inspection = parser.inspect().await.map_err(fetch::from_parse)?;
+        let beside = companions
+            .iter()
+            .map(|companion| (companion.dif.file.clone(), companion.completes));
+        Ok(Self {
+            dif: dif.file.clone(),
+            beside: beside.collect(),
+            parser,
+            inspection,
+            took,
+        })
+    }
+
     /// Returns the files that a cache of a kind is made from.
     pub(super) fn made_into(&self, kind: Kind) -> Vec<DifRef> {
         let beside = self.beside.iter();

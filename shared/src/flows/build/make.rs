@@ -285,7 +285,7 @@ impl Build<'_> {
     /// Opens an uploaded DIF together with its companions, or alone if they cannot be fetched.
     async fn open_upload(&self, dif: &Dif, companions: &[Companion]) -> Result<OpenDif, DifError> {
         let began = self.invocation.elapsed();
-        let (mut parser, beside) = match self.fetch_upload(dif, companions).await {
+        let (parser, beside) = match self.fetch_upload(dif, companions).await {
             // A change to a companion has an event of its own, which leads to another build.
             Err(DifError::Missing(_) | DifError::Changed) if !companions.is_empty() => {
                 (self.fetch_upload(dif, &[]).await?, &[][..])
@@ -293,17 +293,7 @@ impl Build<'_> {
             fetched => (fetched?, companions),
         };
         let took = self.invocation.elapsed() - began;
-        let inspection = parser.inspect().await.map_err(fetch::from_parse)?;
-        let beside = beside
-            .iter()
-            .map(|companion| (companion.dif.file.clone(), companion.completes));
-        Ok(OpenDif {
-            dif: dif.file.clone(),
-            beside: beside.collect(),
-            parser,
-            inspection,
-            took,
-        })
+        OpenDif::inspected(dif, beside, parser, took).await
     }
 
     async fn fetch_upload(

@@ -268,19 +268,9 @@ impl Build<'_> {
         }
         let written = Written::Together(files);
         let parser = builder.deriver.open(scratch, written).await;
-        let mut parser = parser.map_err(fetch::from_parse)?;
+        let parser = parser.map_err(fetch::from_parse)?;
         let took = self.invocation.elapsed() - began;
-        let inspection = parser.inspect().await.map_err(fetch::from_parse)?;
-        let beside = companions
-            .iter()
-            .map(|companion| (companion.dif.file.clone(), companion.completes));
-        Ok(OpenDif {
-            dif: dif.file.clone(),
-            beside: beside.collect(),
-            parser,
-            inspection,
-            took,
-        })
+        OpenDif::inspected(dif, companions, parser, took).await
     }
 
     /// Fetches a DIF that a search found again, to its place in scratch space.

@@ -77,9 +77,10 @@ chaos: doctor ## kills functions and parsers at 200 random moments; reports the 
 	  $(CARGO) test --locked --workspace --test e2e chaos -- --nocapture
 
 .PHONY: check-template
-check-template: ## translates infra/template.yaml as AWS does and lints the translation (needs Python, and PyPI once)
+check-template: ## translates infra/template.yaml as AWS does, lints the translation, and plants mistakes in it (needs Python, and PyPI once)
 	@PYTHON="$(PYTHON)" infra/doctor python
 	$(PYTHON) infra/check/template.py
+	$(PYTHON) infra/check/template.py --self-test
 
 .PHONY: check-dependencies
 check-dependencies: ## checks licences, bans, sources and advisories of all dependencies (ADVISORIES=required fails without the database)

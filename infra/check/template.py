@@ -35,6 +35,8 @@ FUNCTIONS = ["SymbolicateFunction", "DeriveFunction", "PruneFunction"]
 # Settings that may be secrets: the parameter with the name of the secret, and the value if it is empty.
 SECRETS = {"SOURCES": ("SourcesSecret", "[]"), "SOURCE_LINKS": ("SourceLinksSecret", "[]"), "REQUEST_SOURCES_SECRET": ("RequestSourcesSecret", "unset")}
 READS_SECRETS = ["secretsmanager:GetSecretValue", "ssm:GetParameter"]
+# What Lambda needs to invoke a function with the messages of a queue.
+RECEIVES = ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"]
 # Actions that change a bucket.
 WRITES = {"s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"}
 
@@ -284,7 +286,7 @@ def check_buckets(checks, stack):
         expected = {"None"} if name == "AttachmentsBucket" else {"requests/"}
         checks.that("buckets", f"{name} expires only request bodies and attachments", set(expiring) <= expected, ", ".join(expiring) or "nothing")
     kept = stack.resources.get("UploadsBucket", {}).get("DeletionPolicy")
-    checks.that("buckets", "uploads are kept when the stack is deleted", kept == "Retain", kept)
+    checks.that("buckets", "uploads are kept when the stack is deleted", kept == "RetainExceptOnCreate", kept)
 
 
 def check_queues(checks, stack):
@@ -422,9 +424,9 @@ def grants_of(stack, name):
 def only_serves_http(stack, name):
     """Returns whether a function is invoked by the API alone: no queue and no schedule names it."""
     mappings = stack.of_type("AWS::Lambda::EventSourceMapping").values()
-    rules = stack.of_type("AWS::Events::Rule").values()
+    schedules = stack.of_type("AWS::Scheduler::Schedule").values()
     invoked = [target(mapping["FunctionName"]) for mapping in mappings]
-    invoked += [target(called["Arn"]) for rule in rules for called in rule.get("Targets", [])]
+    invoked += [target(schedule["Target"]["Arn"]) for schedule in schedules]
     return name not in invoked
 
 
@@ -454,13 +456,23 @@ def check_grants(checks, stack):
         checks.that("grants", f"{name} has the roles and buckets of sources only if it is derive", bool(lent) == (name == "DeriveFunction"), lent)
         role = stack.properties(target(stack.properties(name).get("Role", "")))
         managed = [target(arn).rsplit("/", 1)[-1] for arn in role.get("ManagedPolicyArns", [])]
-        expected = ["AWSLambdaBasicExecutionRole"] + ["AWSLambdaSQSQueueExecutionRole"] * (name == "DeriveFunction")
-        checks.that("grants", f"{name} has only the managed policies of its triggers", managed == expected, ", ".join(managed))
+        # Their grants are not in the template, so the checks above would not see them.
+        checks.that("grants", f"{name} has no managed policy", not managed, ", ".join(managed))
+        trusted = role.get("AssumeRolePolicyDocument", {}).get("Statement", [])
+        trusts = [{"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"}]
+        checks.that("grants", f"only Lambda assumes the role of {name}", trusted == trusts, trusted)
+        received = {resource for action, resource in granted[name] if action in RECEIVES}
+        checks.that("grants", f"{name} receives the messages of its own queues only", received == (set(QUEUES) if name == "DeriveFunction" else set()), ", ".join(sorted(received)))
 
     checks.all("grants", "symbolicate deletes only attachments", problems("SymbolicateFunction", lambda a, r: "Delete" in a and r != "AttachmentsBucket/*"))
     checks.all("grants", "symbolicate creates uploads and changes them in no other way", problems("SymbolicateFunction", lambda a, r: r.startswith("UploadsBucket") and a in WRITES - {"s3:PutObject"}))
     writes_outside = lambda *folders: lambda a, r: a in WRITES and r.startswith("CachesBucket") and r not in {f"CachesBucket/{folder}/*" for folder in folders}
     checks.all("grants", "symbolicate writes blobs only under requests/ and plain/", problems("SymbolicateFunction", writes_outside("requests", "plain")))
+    reads_outside = lambda *folders: lambda a, r: a == "s3:GetObject" and r.startswith("CachesBucket") and r not in {f"CachesBucket/{folder}/*" for folder in folders}
+    checks.all("grants", "symbolicate reads blobs only under derived/, plain/ and requests/", problems("SymbolicateFunction", reads_outside("derived", "plain", "requests")))
+    checks.all("grants", "derive reads blobs only under derived/ and copies/", problems("DeriveFunction", reads_outside("derived", "copies")))
+    deleted_outside = lambda a, r: a == "s3:DeleteObject" and r not in {f"CachesBucket/{folder}/*" for folder in ("derived", "copies", "plain")}
+    checks.all("grants", "prune deletes blobs only under derived/, copies/ and plain/", problems("PruneFunction", deleted_outside))
     checks.all("grants", "derive deletes no blob", problems("DeriveFunction", lambda a, _: a.startswith("s3:Delete")))
     checks.all("grants", "derive writes blobs only under derived/ and copies/", problems("DeriveFunction", writes_outside("derived", "copies")))
     # It checks whether uploads exist with `HeadObject`, which needs the permission to read them.
@@ -485,7 +497,11 @@ def mistakes():
         return template["Resources"][name]["Properties"]
 
     def statements(template, name):
-        return resource(template, name)["Policies"][0]["Statement"]
+        role = resource(template, name.replace("Function", "Role"))
+        return role["Policies"][0]["PolicyDocument"]["Statement"]
+
+    def granting(template, name, action):
+        return next(statement for statement in statements(template, name) if action in statement.get("Action", []))
 
     def event(template, name, key):
         return resource(template, name)["Events"][key]["Properties"]
@@ -494,7 +510,7 @@ def mistakes():
         return {"Effect": "Allow", "Action": [action], "Resource": {"Fn::Sub": where}}
 
     return [
-        ("a Ref to nothing", lambda t: resource(t, "PruneFunction")["Policies"][0]["Statement"][0].update(Resource={"Ref": "RecordTable"}), "RecordTable"),
+        ("a Ref to nothing", lambda t: granting(t, "PruneFunction", "dynamodb:Scan").update(Resource={"Ref": "RecordTable"}), "RecordTable"),
         ("a timeout of 1000 s", lambda t: resource(t, "DeriveFunction").update(Timeout=1000), "1000"),
         ("a runtime that does not exist", lambda t: t["Globals"]["Function"].update(Runtime="provided.al2026"), "provided.al2026"),
         ("an unknown property of an event", lambda t: event(t, "DeriveFunction", "Eager").update(BatchSizes=1), "Eager"),
@@ -524,11 +540,14 @@ def mistakes():
         ("prune that removes uploads", lambda t: statements(t, "PruneFunction").append(allow("s3:DeleteObject", "${UploadsBucket.Arn}/*")), "PruneFunction never changes an upload"),
         ("symbolicate that writes derived caches", lambda t: statements(t, "SymbolicateFunction").append(allow("s3:PutObject", "${CachesBucket.Arn}/derived/*")), "only under requests/ and plain/"),
         ("derive that writes requests", lambda t: statements(t, "DeriveFunction").append(allow("s3:PutObject", "${CachesBucket.Arn}/requests/*")), "only under derived/ and copies/"),
+        ("symbolicate that reads copies", lambda t: statements(t, "SymbolicateFunction").append(allow("s3:GetObject", "${CachesBucket.Arn}/copies/*")), "symbolicate reads blobs only"),
+        ("derive that reads requests", lambda t: statements(t, "DeriveFunction").append(allow("s3:GetObject", "${CachesBucket.Arn}/requests/*")), "derive reads blobs only"),
+        ("prune that deletes requests", lambda t: statements(t, "PruneFunction").append(allow("s3:DeleteObject", "${CachesBucket.Arn}/requests/*")), "prune deletes blobs only"),
         ("derive without a reservation", lambda t: resource(t, "DeriveFunction").pop("ReservedConcurrentExecutions"), "reserved for derive"),
         ("a queue that outgrows the reservation", lambda t: event(t, "DeriveFunction", "Eager")["ScalingConfig"].update(MaximumConcurrency=50), "reserved for derive"),
         ("chains of messages that Lambda stops", lambda t: resource(t, "DeriveFunction").pop("RecursiveLoop"), "chains of messages"),
         ("derive deployed before its readers", lambda t: t["Resources"]["DeriveFunction"].pop("DependsOn"), "after its readers"),
-        ("failed messages that wait for the queue's visibility timeout", lambda t: statements(t, "DeriveFunction")[4].update(Action=["sqs:SendMessage"]), "visibility timeout of failed messages"),
+        ("failed messages that wait for the queue's visibility timeout", lambda t: granting(t, "DeriveFunction", "sqs:ChangeMessageVisibility").update(Action=["sqs:SendMessage"]), "visibility timeout of failed messages"),
         ("derive that deletes blobs", lambda t: statements(t, "DeriveFunction").append(allow("s3:DeleteObject", "${CachesBucket.Arn}/derived/*")), "derive deletes"),
         ("prune that receives the sources", lambda t: resource(t, "PruneFunction").update(Environment={"Variables": {"SOURCES": "[]"}}), "prune receives none"),
         ("prune that reads a secret", lambda t: statements(t, "PruneFunction").append({"Effect": "Allow", "Action": ["ssm:GetParameter"], "Resource": {"Ref": "SourcesSecret"}}), "prune receives none"),
@@ -536,6 +555,10 @@ def mistakes():
         ("derive that reads every secret", lambda t: statements(t, "DeriveFunction").append({"Effect": "Allow", "Action": ["secretsmanager:GetSecretValue"], "Resource": "arn:aws:secretsmanager:eu-central-1:1:secret:x"}), "may read these secrets, and no others"),
         ("symbolicate that may not read its secret", lambda t: statements(t, "SymbolicateFunction").pop(), "may read these secrets, and no others"),
         ("symbolicate that assumes the roles of sources", lambda t: statements(t, "SymbolicateFunction").insert(0, {"Effect": "Allow", "Action": ["sts:AssumeRole"], "Resource": {"Ref": "SourceRoles"}}), "only if it is derive"),
+        ("AWS's policy for readers of queues", lambda t: resource(t, "DeriveRole").update(ManagedPolicyArns=["arn:aws:iam::aws:policy/service-role/AWSLambdaSQSQueueExecutionRole"]), "DeriveFunction has no managed policy"),
+        ("a role that other services may assume", lambda t: resource(t, "DeriveRole")["AssumeRolePolicyDocument"]["Statement"][0]["Principal"].update(Service="ec2.amazonaws.com"), "only Lambda assumes the role of DeriveFunction"),
+        ("derive that receives dead letters", lambda t: granting(t, "DeriveFunction", "sqs:ReceiveMessage")["Resource"].append({"Fn::GetAtt": "DeadLetters.Arn"}), "DeriveFunction receives the messages of its own queues"),
+        ("prune that reads the queues", lambda t: granting(t, "PruneFunction", "sqs:SendMessage").update(Action=["sqs:SendMessage", "sqs:ReceiveMessage"]), "PruneFunction receives the messages of its own queues"),
         ("a bucket policy for the other bucket", lambda t: resource(t, "CachesBucketPolicy").update(Bucket={"Ref": "UploadsBucket"}), "CachesBucket refuses"),
         ("scratch larger than /tmp", lambda t: t["Globals"]["Function"]["Environment"]["Variables"].update(SCRATCH_BYTES="21474836480"), "SCRATCH_BYTES"),
         ("a function built at the workspace's root", lambda t: resource(t, "DeriveFunction").update(CodeUri=".."), "has no binary derive"),

@@ -44,14 +44,14 @@ fn no_function_writes_to_a_bucket_whose_events_invoke_it() {
         // A statement ends at a line with less indentation.
         let indent = |line: &str| line.len() - line.trim_start().len();
         let mut own = Vec::new();
-        while let Some(of_statement) = lines.next_if(|line| indent(line) >= 14) {
+        while let Some(of_statement) = lines.next_if(|line| indent(line) >= 16) {
             own.push(of_statement);
         }
         let own = own.join("\n");
         if own.contains("s3:Put") || own.contains("s3:Delete") {
             writing.push(inside);
             assert!(
-                inside == "SymbolicateFunction" || !own.contains("UploadsBucket"),
+                inside == "SymbolicateRole" || !own.contains("UploadsBucket"),
                 "{TEMPLATE}: a function that writes to a bucket with events can cause an endless loop:\n{own}"
             );
         }
@@ -59,11 +59,11 @@ fn no_function_writes_to_a_bucket_whose_events_invoke_it() {
     assert_eq!(
         writing,
         [
-            "SymbolicateFunction",
-            "SymbolicateFunction",
-            "SymbolicateFunction",
-            "DeriveFunction",
-            "PruneFunction"
+            "SymbolicateRole",
+            "SymbolicateRole",
+            "SymbolicateRole",
+            "DeriveRole",
+            "PruneRole"
         ],
         "{TEMPLATE}: statements that permit writing to a bucket"
     );

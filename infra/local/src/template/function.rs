@@ -41,6 +41,7 @@ pub(super) fn function(
     fields.text("CodeUri")?;
     fields.text("Description")?;
     fields.take("Policies");
+    fields.text("Role")?;
     fields.choice("RecursiveLoop", &["Allow", "Terminate"])?;
 
     let mut logging = fields.map("LoggingConfig")?;

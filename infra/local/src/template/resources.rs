@@ -28,7 +28,11 @@ pub(super) enum Kind {
 }
 
 /// Resource types that have no effect here, with their allowed properties.
-const WITHOUT_EFFECT: [(&str, &[&str]); 5] = [
+const WITHOUT_EFFECT: [(&str, &[&str]); 6] = [
+    (
+        "AWS::IAM::Role",
+        &["AssumeRolePolicyDocument", "ManagedPolicyArns", "Policies"],
+    ),
     ("AWS::SQS::QueuePolicy", &["Queues", "PolicyDocument"]),
     ("AWS::S3::BucketPolicy", &["Bucket", "PolicyDocument"]),
     ("AWS::Logs::LogGroup", &["RetentionInDays"]),
@@ -81,7 +85,10 @@ pub(super) fn declare((id, node): (String, Node)) -> Result<Declared, TemplateEr
             }
         },
     };
-    fields.choice("DeletionPolicy", &["Retain", "Delete"])?;
+    fields.choice(
+        "DeletionPolicy",
+        &["Retain", "RetainExceptOnCreate", "Delete"],
+    )?;
     fields.choice("UpdateReplacePolicy", &["Retain", "Delete"])?;
     let depends_on = match fields.take("DependsOn").map(|node| node.value) {
         None => Vec::new(),
@@ -150,7 +157,10 @@ pub(super) fn identify(
             Some(binary.clone()),
             BTreeMap::from([("Arn", function_arn(binary))]),
         ),
-        Kind::WithoutEffect { .. } => (Some(format!("{stack_name}-{id}")), BTreeMap::new()),
+        Kind::WithoutEffect { .. } => {
+            let name = format!("{stack_name}-{id}");
+            (Some(name.clone()), BTreeMap::from([("Arn", name)]))
+        }
     };
     Ok(Identity {
         reference,

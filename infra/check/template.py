@@ -279,6 +279,10 @@ def check_buckets(checks, stack):
             for statement in policy["PolicyDocument"]["Statement"]
         )
         checks.that("buckets", f"{name} refuses requests without TLS", denied)
+        # Names are global: without the region, an account could have the stack only once.
+        named = json.dumps(bucket.get("BucketName"))
+        distinct = all(part in named for part in ("${AWS::StackName}", "${AWS::AccountId}", "${AWS::Region}"))
+        checks.that("buckets", f"the name of {name} has the stack, the account and the region", distinct, named)
         rules = bucket.get("LifecycleConfiguration", {}).get("Rules", [])
         checks.that("buckets", f"{name} removes abandoned multipart uploads", any("AbortIncompleteMultipartUpload" in rule for rule in rules))
         expiring = [str(rule.get("Prefix")) for rule in rules if "ExpirationInDays" in rule or "Expiration" in rule]
@@ -559,6 +563,7 @@ def mistakes():
         ("a role that other services may assume", lambda t: resource(t, "DeriveRole")["AssumeRolePolicyDocument"]["Statement"][0]["Principal"].update(Service="ec2.amazonaws.com"), "only Lambda assumes the role of DeriveFunction"),
         ("derive that receives dead letters", lambda t: granting(t, "DeriveFunction", "sqs:ReceiveMessage")["Resource"].append({"Fn::GetAtt": "DeadLetters.Arn"}), "DeriveFunction receives the messages of its own queues"),
         ("prune that reads the queues", lambda t: granting(t, "PruneFunction", "sqs:SendMessage").update(Action=["sqs:SendMessage", "sqs:ReceiveMessage"]), "PruneFunction receives the messages of its own queues"),
+        ("a bucket name that is the same in every region", lambda t: resource(t, "CachesBucket").update(BucketName={"Fn::Sub": "${AWS::StackName}-caches-${AWS::AccountId}"}), "the name of CachesBucket"),
         ("a bucket policy for the other bucket", lambda t: resource(t, "CachesBucketPolicy").update(Bucket={"Ref": "UploadsBucket"}), "CachesBucket refuses"),
         ("scratch larger than /tmp", lambda t: t["Globals"]["Function"]["Environment"]["Variables"].update(SCRATCH_BYTES="21474836480"), "SCRATCH_BYTES"),
         ("a function built at the workspace's root", lambda t: resource(t, "DeriveFunction").update(CodeUri=".."), "has no binary derive"),

@@ -44,7 +44,7 @@ fn the_template_is_parsed_as_intended() {
     assert!(!prune.environment.contains_key("SOURCES"));
     assert_eq!(
         derive.environment["UPLOADS_BUCKET"],
-        "symdepot-uploads-000000000000"
+        "symdepot-uploads-000000000000-us-east-1"
     );
     let eager = QueueSource {
         queue: "EagerQueue".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use reqwest::{ClientBuilder, Method, StatusCode, redirect};
+use reqwest::{ClientBuilder, Method, RequestBuilder, StatusCode, redirect};
 use serde::de::DeserializeOwned;
 use symdepot::api::about::ServiceInfo;
 use symdepot::api::symbolicator::ErrorBody;
@@ -52,6 +52,8 @@ pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     /// The time of the service, from the header `date`.
     pub(crate) date: Option<SystemTime>,
+    /// Where the response is instead, from the header `location`.
+    location: Option<String>,
     pub(crate) body: Vec<u8>,
 }
 
@@ -138,13 +140,6 @@ impl Client {
     }
 
     async fn send_to(&self, method: Method, url: Url, body: Body) -> Result<Answer, CliError> {
-        let failed = |error: &reqwest::Error| {
-            let (url, cause) = (self.shown(), chain(error));
-            match error.is_connect() {
-                true => CliError::NoAnswer { url, cause },
-                false => CliError::Connection { url, cause },
-            }
-        };
         let mut request = self.http.request(method.clone(), url.clone());
         if let Some(signer) = &self.signer {
             let headers = signer.headers(method.as_str(), &url, &body, SystemTime::now());
@@ -162,15 +157,29 @@ impl Client {
             }
             request = request.body(body.bytes);
         }
-        let mut response = request.send().await.map_err(|error| failed(&error))?;
+        self.receive(request).await
+    }
+
+    async fn receive(&self, request: RequestBuilder) -> Result<Answer, CliError> {
+        let failed = |error: reqwest::Error| {
+            // The URL of a stored response is a credential.
+            let (url, is_connect) = (self.shown(), error.is_connect());
+            let cause = chain(&error.without_url());
+            match is_connect {
+                true => CliError::NoAnswer { url, cause },
+                false => CliError::Connection { url, cause },
+            }
+        };
+        let mut response = request.send().await.map_err(failed)?;
         let status = response.status();
-        let date = response
-            .headers()
-            .get("date")
-            .and_then(|date| date.to_str().ok());
-        let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
+        let header = |name| {
+            let value = response.headers().get(name)?;
+            value.to_str().ok()
+        };
+        let date = header("date").and_then(|date| httpdate::parse_http_date(date).ok());
+        let location = header("location").map(str::to_owned);
         let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| failed(&error))? {
+        while let Some(chunk) = response.chunk().await.map_err(failed)? {
             if bytes.len() + chunk.len() > RESPONSE_BYTES {
                 return Err(CliError::Answer {
                     url: self.shown(),
@@ -182,6 +191,7 @@ impl Client {
         Ok(Answer {
             status,
             date,
+            location,
             body: bytes,
         })
     }
@@ -195,7 +205,7 @@ impl Client {
         body: Vec<u8>,
     ) -> Result<T, CliError> {
         let answer = self.send(method, path, query, body).await?;
-        self.parsed(path, &answer)
+        self.parsed(path, answer).await
     }
 
     /// Posts a body and returns the JSON of a successful response.
@@ -206,12 +216,23 @@ impl Client {
         body: Body,
     ) -> Result<T, CliError> {
         let answer = self.send_body(Method::POST, path, query, body).await?;
-        self.parsed(path, &answer)
+        self.parsed(path, answer).await
     }
 
-    fn parsed<T: DeserializeOwned>(&self, path: &str, answer: &Answer) -> Result<T, CliError> {
+    /// Returns the JSON of a successful response. A large response of the service is stored, and
+    /// read there without credentials.
+    async fn parsed<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        mut answer: Answer,
+    ) -> Result<T, CliError> {
+        if answer.status == StatusCode::SEE_OTHER
+            && let Some(location) = answer.location.take()
+        {
+            answer = self.receive(self.http.get(location)).await?;
+        }
         if !answer.status.is_success() {
-            return Err(self.refused(path, answer));
+            return Err(self.refused(path, &answer));
         }
         serde_json::from_slice(&answer.body).map_err(|error| CliError::Answer {
             url: self.shown(),

@@ -1,12 +1,15 @@
-//! Minidumps and Apple's crash reports, which the service reads itself: each is sent as a form.
+//! Minidumps and Apple's crash reports, which the service reads itself: each is sent as a form, with
+//! the file, or with a reference to where it was stored.
 
 use std::path::Path;
 
+use bytes::Bytes;
 use symdepot::api::limits::BODY_BYTES;
 use symdepot::api::report::{CrashFileKind, CrashReport};
 use symdepot::api::symbolicator::{Completed, Options};
 use symdepot::debuginfo;
 
+use crate::attachment;
 use crate::body::Body;
 use crate::client::Client;
 use crate::error::CliError;
@@ -15,8 +18,19 @@ use crate::waiting::Waiting;
 /// The maximum size of a crash file, in bytes. It is held in memory; the service may accept less.
 pub(crate) const FILE_BYTES: usize = 512 * 1024 * 1024;
 
+/// The maximum size of a crash file in a request, in bytes after decompression (docs/api.md, Crash
+/// files).
+const SENT_BYTES: usize = 64 * 1024 * 1024;
+
 /// How much crash files are compressed: a little, as people wait for it.
 const ZSTD_LEVEL: i32 = 3;
+
+/// The name in `GET /about` of storing files before a request.
+const ATTACHMENTS: &str = "attachments";
+
+/// The share of the limit of a body that a form may have: API Gateway passes binary bodies to
+/// functions in base64, which has four characters for three bytes.
+const BASE64: (usize, usize) = (3, 4);
 
 /// Where a kind of crash file is sent.
 struct Route {
@@ -52,13 +66,13 @@ pub(crate) async fn symbolicate(
     client: &Client,
     waiting: &Waiting<'_>,
     path: &Path,
-    (kind, file): (CrashFileKind, &[u8]),
+    (kind, file): (CrashFileKind, Bytes),
 ) -> Result<Option<(CrashReport, Completed)>, CliError> {
     let route = route(kind);
     // The addresses as the report has them, which are not those of the response.
     let report = match kind {
         CrashFileKind::Minidump => None,
-        CrashFileKind::Apple => Some(read_apple(path, file)?),
+        CrashFileKind::Apple => Some(read_apple(path, &file)?),
     };
     let about = client.about().await?;
     // Other services do not say what they can do. A 404 does.
@@ -71,15 +85,31 @@ pub(crate) async fn symbolicate(
             what: route.what,
         });
     }
+    let can_store = about.as_ref().is_some_and(|about| {
+        let mut features = about.features.iter();
+        features.any(|it| it == ATTACHMENTS)
+    });
     let limit = about.map_or(BODY_BYTES, |about| about.limits.body_bytes);
     let options = Options {
         apply_source_context: false,
         ..Options::default()
     };
     let options = serde_json::to_vec(&options).map_err(|error| unreadable(path, &error))?;
-    let file = zstd::encode_all(file, ZSTD_LEVEL).map_err(|error| unreadable(path, &error))?;
-    let body = form(&[(route.part, &file), ("options", &options)]);
-    if body.bytes.len() > limit {
+    let packed = zstd::encode_all(&*file, ZSTD_LEVEL).map_err(|error| unreadable(path, &error))?;
+    let mut body = form(&[(route.part, &packed), ("options", &options)]);
+    let is_large = body.bytes.len() > limit / BASE64.1 * BASE64.0 || file.len() > SENT_BYTES;
+    if can_store && is_large {
+        // The service reads parts of a minidump, which it cannot do if it is compressed.
+        let stored = match kind {
+            CrashFileKind::Minidump => file,
+            CrashFileKind::Apple => packed.into(),
+        };
+        let storage_url = attachment::store(client, waiting.scope(), path, stored).await?;
+        body = form(&[
+            ("storage_url", storage_url.as_bytes()),
+            ("options", &options),
+        ]);
+    } else if body.bytes.len() > limit {
         return Err(CliError::TooLargeToSend {
             path: path.to_owned(),
             bytes: body.bytes.len(),

@@ -6,6 +6,7 @@
 //! contains the local stack and the functions, which it runs as processes of their own.
 
 mod arguments;
+mod attachment;
 mod body;
 mod check;
 mod client;
@@ -20,6 +21,7 @@ mod generate;
 mod given;
 mod inspection;
 mod lists;
+mod progress;
 mod redrive;
 #[cfg(feature = "serve")]
 mod serve;

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use bytes::Bytes;
 use symdepot::api::limits::BODY_BYTES;
 use symdepot::api::report::{CrashFileKind, CrashReport, REPORT_BYTES};
 use symdepot::api::symbolicator::Completed;
@@ -22,11 +23,12 @@ pub(crate) async fn run(
     arguments: &SymbolicateArguments,
 ) -> Result<Output, CliError> {
     let bytes = files::read(&arguments.file, "crash files", FILE_BYTES as u64)?;
+    let bytes = Bytes::from(bytes);
     let symbolicated = match CrashFileKind::of(&bytes) {
         Some(kind) => {
             let client = Client::new(settings).await?;
             let waiting = Waiting::new(&client, settings, Duration::from_secs(arguments.wait));
-            let file = (kind, bytes.as_slice());
+            let file = (kind, bytes.clone());
             crash_file::symbolicate(&client, &waiting, &arguments.file, file).await?
         }
         None => symbolicate_text(settings, arguments, &bytes).await?,

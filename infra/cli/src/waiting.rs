@@ -32,6 +32,11 @@ impl<'a> Waiting<'a> {
         }
     }
 
+    /// Returns the scope of the requests.
+    pub(crate) fn scope(&self) -> Option<&'a str> {
+        self.scope
+    }
+
     /// Posts a body to a path, and returns the response; `None` if it is still pending after the
     /// time to wait.
     pub(crate) async fn completed(

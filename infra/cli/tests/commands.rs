@@ -11,8 +11,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use axum::http::StatusCode;
-use axum::routing::get;
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::json;
 use service::Service;
@@ -65,6 +65,16 @@ fn older_service() -> Service {
         let mut about = symdepot::api::about::ServiceInfo::of(1);
         about.version = "0.0.1".to_owned();
         about.features.clear();
+        Json(json!(about))
+    };
+    Service::with(Router::new().route("/about", get(about)))
+}
+
+/// A service of a version that stores no crash files.
+fn service_without_attachments() -> Service {
+    let about = || async {
+        let mut about = symdepot::api::about::ServiceInfo::of(4);
+        about.features.retain(|feature| feature != "attachments");
         Json(json!(about))
     };
     Service::with(Router::new().route("/about", get(about)))
@@ -195,17 +205,53 @@ fn a_report_is_printed_in_every_format() {
     insta::assert_snapshot!("json", ended.out);
 }
 
+/// A service that stores its responses and answers with their place.
+fn storing_service() -> Service {
+    let elsewhere = |headers: HeaderMap| async move {
+        let host = headers["host"].to_str().unwrap().to_owned();
+        (
+            StatusCode::SEE_OTHER,
+            [("location", format!("http://{host}/stored"))],
+        )
+    };
+    let stored = || async {
+        let frame = json!({"status": "symbolicated", "original_index": 0,
+            "instruction_addr": "0x1000", "function": "stored_elsewhere"});
+        Json(json!({"status": "completed", "modules": [],
+            "stacktraces": [{"frames": [frame]}]}))
+    };
+    Service::with(
+        Router::new()
+            .route("/symbolicate", post(elsewhere))
+            .route("/stored", get(stored)),
+    )
+}
+
+#[test]
+fn a_response_that_the_service_stored_is_read_there() {
+    let report =
+        br#"{"modules": [], "stacktraces": [{"frames": [{"instruction_addr": "0x1000"}]}]}"#;
+    let ended = run_with(
+        report,
+        &["symbolicate", "-", "--url", &storing_service().url()],
+    );
+    assert!(ended.out.contains("stored_elsewhere"), "{}", ended.err);
+    assert_eq!(ended.code, 0);
+}
+
 #[test]
 fn every_exit_code_has_its_reason() {
     let service = Service::new();
     let (older, other) = (older_service(), Service::with(Router::new()));
     let (url, older_url, other_url) = (service.url(), older.url(), other.url());
+    let small = service_without_attachments();
+    let small_url = small.url();
     let report = REPORT.as_bytes();
     let mut table = String::new();
     let mut ended = |what: &str, input: &[u8], arguments: &[&str]| {
         let ended = run_with(input, arguments);
         let mut said = ended.err;
-        for url in [&url, &older_url, &other_url] {
+        for url in [&url, &older_url, &other_url, &small_url] {
             said = said.replace(url, "URL");
         }
         table.push_str(&format!("{what}: {}\n{said}\n", ended.code));
@@ -249,9 +295,9 @@ fn every_exit_code_has_its_reason() {
     );
     let noise: Vec<u8> = [b"MDMP".to_vec(), noise(7 << 20)].concat();
     ended(
-        "a minidump that is too large",
+        "a minidump that is too large for a service without attachments",
         &noise,
-        &["symbolicate", "-", "--url", &url],
+        &["symbolicate", "-", "--url", &small_url],
     );
     ended(
         "an Apple report without threads",

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::limits;
+use super::{limits, uploads};
 
 /// What a service is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,12 +32,29 @@ pub struct ServiceLimits {
     pub modules: usize,
     /// The number of sources.
     pub sources: usize,
+    /// The limits of `POST /uploads`; absent in versions that do not report them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uploads: Option<UploadLimits>,
+}
+
+/// The limits of `POST /uploads`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UploadLimits {
+    /// The number of files of a request.
+    pub files: usize,
+    /// The size from which a file is sent in parts, in bytes.
+    pub bytes_in_parts: u64,
+    /// The size of each part but the last, in bytes.
+    pub part_bytes: u64,
+    /// The time for which a signed request is valid, in seconds.
+    pub signature_seconds: u64,
 }
 
 impl ServiceInfo {
     /// The names of all features.
-    pub const FEATURES: [&str; 9] = [
+    pub const FEATURES: [&str; 10] = [
         "applecrashreport",
+        "attachments",
         "explain",
         "minidump",
         "ms_symcache",
@@ -61,6 +78,12 @@ impl ServiceInfo {
                 frames: limits::FRAMES,
                 modules: limits::MODULES,
                 sources: limits::SOURCES,
+                uploads: Some(UploadLimits {
+                    files: uploads::FILES,
+                    bytes_in_parts: uploads::BYTES_IN_PARTS,
+                    part_bytes: uploads::PART_BYTES,
+                    signature_seconds: uploads::SIGNATURE_SECONDS,
+                }),
             },
         }
     }

@@ -21,6 +21,9 @@ pub const PART_BYTES: u64 = 64 * 1024 * 1024;
 /// repeatedly.
 pub const SIGNED_PARTS: usize = 256;
 
+/// The time for which a signed request is valid, in seconds.
+pub const SIGNATURE_SECONDS: u64 = 15 * 60;
+
 /// The files that a client has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -13,14 +13,14 @@ use super::symbolicator::{CALLS_IN_FLIGHT, Symbolicator};
 use super::{Error, Invocation};
 use crate::api::uploads::{
     BYTES_IN_PARTS, FileToUpload, PART_BYTES, PartToSend, RequestedFile, RequestedFileState,
-    SIGNED_PARTS, Transfer, UploadsAnswer, UploadsRequest,
+    SIGNATURE_SECONDS, SIGNED_PARTS, Transfer, UploadsAnswer, UploadsRequest,
 };
 use crate::cache::{Item, ItemKey, Stored, UploadState};
 use crate::domain::{InvalidUploadKey, Location, upload_key};
 use crate::ports::{Consistency, Fault, UploadPart};
 
 /// For how long a signature is valid.
-const SIGNATURE_LIFETIME: Duration = Duration::from_secs(15 * 60);
+const SIGNATURE_LIFETIME: Duration = Duration::from_secs(SIGNATURE_SECONDS);
 
 /// A file of a request, checked.
 struct CheckedFile {

@@ -55,6 +55,11 @@ impl Addresses {
         self.bucket("CachesBucket")
     }
 
+    /// Returns the bucket of crash files that requests refer to.
+    pub fn attachments(&self) -> &str {
+        self.bucket("AttachmentsBucket")
+    }
+
     fn bucket(&self, logical_id: &str) -> &str {
         self.buckets.get(logical_id).map_or("", String::as_str)
     }

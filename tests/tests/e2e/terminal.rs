@@ -123,6 +123,46 @@ async fn a_minidump_has_names_with_the_files_of_its_modules() {
     assert!(functions.contains(&"main"), "{functions:?}");
 }
 
+/// A dump that cannot be compressed into a request, and one that is too large after decompression.
+#[tokio::test]
+async fn a_minidump_that_is_too_large_for_a_request_is_stored_first() {
+    let running = Running::start().await;
+    for name in ["crash.debug", "crash"] {
+        let bytes = bytes_of(&format!("elf/{name}"));
+        running.upload(&format!("acme/{name}"), bytes).await;
+    }
+    let mut state = 1_u64;
+    let noise = std::iter::repeat_with(|| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        state.to_be_bytes()[0]
+    });
+    let noise: Vec<u8> = noise.take(5 << 20).collect();
+    let small = bytes_of("minidump/crash.dmp");
+    for (name, rest) in [("noise.dmp", noise), ("zeros.dmp", vec![0; 65 << 20])] {
+        let dump = running.folder.path().join(name);
+        std::fs::write(&dump, [small.as_slice(), &rest].concat()).unwrap();
+        let dump = dump.display().to_string();
+        let arguments = ["symbolicate", &dump, "--json", "--scope", "acme"];
+        running.client().clear_stats().await.unwrap();
+        let ended = symdepot(&running, &arguments).await;
+        // The C library was not uploaded.
+        assert_eq!(ended.status.code(), Some(3), "{name}: {ended:?}");
+        assert!(
+            text(&ended).contains("\"main\""),
+            "{name}: {}",
+            text(&ended)
+        );
+        let stats = running.client().stats().await.unwrap();
+        let attachments = running.client().addresses().attachments();
+        for operation in ["PutObject", "DeleteObject"] {
+            let calls = stats.of_bucket(attachments, operation).calls;
+            assert_eq!(calls, 1, "{name}: {operation}");
+        }
+    }
+}
+
 /// The debug file of an app for Apple's systems, and what llvm-symbolizer says of it.
 const DSYM: &str = "macho/arm64/crash.dSYM/Contents/Resources/DWARF/crash";
 const DSYM_FRAMES: &str = "expected/macho-arm64-crash.dSYM.llvm-symbolizer.json";

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
+use indicatif::{BinaryBytes, ProgressBar};
 use reqwest::Method;
 use serde_json::{Value, json};
 use symdepot::api::uploads::{
@@ -23,11 +23,12 @@ use symdepot::domain::Scope;
 use self::choose::{Chosen, choose};
 use self::pack::Packed;
 use self::send::Sender;
+pub(crate) use self::send::store_message;
 use crate::arguments::UploadArguments;
 use crate::client::Client;
 use crate::error::CliError;
 use crate::settings::Settings;
-use crate::{Exit, Output, files, view};
+use crate::{Exit, Output, files, progress, view};
 
 /// The number of files that are compressed and asked about together.
 const GROUP: usize = 16;
@@ -71,7 +72,7 @@ pub(crate) async fn run(
 ) -> Result<Output, CliError> {
     let found = files::search(&arguments.paths)?;
     let bar = ProgressBar::new(found.files.len() as u64);
-    let bar = bar.with_style(style("{pos} of {len} files inspected {wide_bar}"));
+    let bar = bar.with_style(progress::style("{pos} of {len} files inspected {wide_bar}"));
     let mut chosen = Vec::new();
     let mut skipped = Vec::new();
     for path in &found.files {
@@ -105,10 +106,6 @@ fn wait_of(arguments: &UploadArguments) -> Option<Duration> {
     arguments
         .wait
         .then(|| Duration::from_secs(arguments.wait_seconds))
-}
-
-fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 impl<'a> Uploader<'a> {
@@ -162,7 +159,7 @@ impl<'a> Uploader<'a> {
         let mut wanted: Vec<&mut Outcome> = wanted
             .filter(|outcome| matches!(outcome.fate, Fate::Wanted))
             .collect();
-        let bar = ProgressBar::new(0).with_style(style("{bytes} of {total_bytes} sent {wide_bar}"));
+        let bar = ProgressBar::new(0).with_style(progress::bytes_style());
         for group in wanted.chunks_mut(GROUP) {
             self.send_group(group, &bar).await?;
         }

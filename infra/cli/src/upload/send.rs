@@ -148,7 +148,7 @@ impl Sender {
             return Ok(());
         }
         let text = response.text().await.unwrap_or_default();
-        let cause = format!("the store answered {status}: {}", message_of(&text));
+        let cause = format!("the store answered {status}: {}", store_message(&text));
         let is_of_a_moment = status.is_server_error()
             || matches!(status, StatusCode::CONFLICT | StatusCode::TOO_MANY_REQUESTS);
         Err(match is_of_a_moment {
@@ -175,7 +175,7 @@ async fn reopened(packed: &Packed) -> io::Result<tokio::fs::File> {
 }
 
 /// Returns the message in an error of S3, or the beginning of the text.
-fn message_of(text: &str) -> String {
+pub(crate) fn store_message(text: &str) -> String {
     const SHOWN: usize = 300;
     let message = text.split_once("<Message>").map(|(_, rest)| rest);
     let message = message.and_then(|rest| rest.split_once("</Message>"));

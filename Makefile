@@ -61,7 +61,7 @@ test-moto: ## runs the contract tests of the stores against moto, an independent
 	@CARGO="$(CARGO)" PYTHON="$(PYTHON)" infra/check/moto
 
 .PHONY: test-readers
-test-readers: doctor ## opens plain SymCaches with the package `symbolic` from PyPI (needs Python)
+test-readers: doctor ## compares plain SymCaches and answers to crash files with readers from PyPI (needs Python)
 	@CARGO="$(CARGO)" PYTHON="$(PYTHON)" infra/check/readers
 
 # The cases are not part of the project. Without them nothing is built, and the script reports that.

@@ -53,7 +53,7 @@ pub(crate) struct Answer {
     /// The time of the service, from the header `date`.
     pub(crate) date: Option<SystemTime>,
     /// Where the response is instead, from the header `location`.
-    location: Option<String>,
+    pub(crate) location: Option<String>,
     pub(crate) body: Vec<u8>,
 }
 

@@ -99,6 +99,7 @@ mod tests {
         let at = |date: Option<SystemTime>| Answer {
             status: StatusCode::OK,
             date,
+            location: None,
             body: Vec::new(),
         };
         assert_eq!(clock(&at(None), now), None);

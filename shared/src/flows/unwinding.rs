@@ -2,12 +2,14 @@
 //! slice by slice.
 
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 
 use async_trait::async_trait;
 
-use super::opening::{LoadedCache, Opening};
+use super::opening::{LoadedCache, Opening, ReadError};
 use super::symbolicate::Symbolicator;
 use crate::cache::{Kind, Ready};
+use crate::ports::{Fault, FaultKind};
 use crate::symbolicate::ReadCounts;
 use crate::unwind::{ModuleCfi, UnwindInfo};
 
@@ -27,6 +29,8 @@ pub struct CfiReader<'a> {
     modules: Vec<ModuleCaches>,
     /// The modules whose caches may still be made.
     undecided: BTreeSet<usize>,
+    /// The first fault of the store. The walks since then have less than there is.
+    fault: OnceLock<Fault>,
 }
 
 impl Symbolicator {
@@ -36,6 +40,7 @@ impl Symbolicator {
             opening: Opening::new(&*self.caches, &self.memory),
             modules,
             undecided: BTreeSet::new(),
+            fault: OnceLock::new(),
         }
     }
 }
@@ -52,16 +57,28 @@ impl CfiReader<'_> {
         self.opening.counts()
     }
 
+    /// Returns the first fault of the store, after which no walk with this reader is to be used.
+    pub(super) fn into_fault(self) -> Option<Fault> {
+        self.fault.into_inner()
+    }
+
     /// Opens the parts of a cache that cover these addresses; `None` if it cannot be read. The walk
-    /// continues without it.
+    /// continues without a cache that is damaged or gone.
     async fn open(&self, kind: Kind, ready: &Ready, addresses: &[u64]) -> Option<LoadedCache> {
         let opened = self.opening.open(kind, ready, |_| addresses.to_vec()).await;
-        opened
-            .inspect_err(|error| {
-                let blob = &ready.blob.path;
-                tracing::warn!(blob, %error, "cannot read cache; unwinding without it");
-            })
-            .ok()
+        let error = match opened {
+            Ok(open) => return Some(open),
+            Err(error) => error,
+        };
+        let blob = &ready.blob.path;
+        tracing::warn!(blob, %error, "cannot read a cache to unwind with");
+        if let ReadError::Store(fault) = error
+            && fault.kind() != FaultKind::Corrupt
+        {
+            // Only the first one is kept.
+            let _ = self.fault.set(fault);
+        }
+        None
     }
 }
 

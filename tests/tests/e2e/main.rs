@@ -16,6 +16,7 @@ mod copies;
 mod cost;
 mod crash;
 mod crash_files;
+mod crash_readers;
 mod explain;
 mod first_hour;
 mod hostile;

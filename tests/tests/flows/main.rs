@@ -15,6 +15,7 @@ mod faults;
 mod first_hour;
 mod health;
 mod hostile;
+mod hostile_dumps;
 mod maps;
 mod minidump;
 mod ms_symcache;

@@ -149,7 +149,7 @@ impl WalkRounds<'_> {
                 looked_up => looked_up?,
             };
             if is_news || must_walk {
-                wanted = self.walk().await;
+                wanted = self.walk().await?;
                 if wanted.is_empty() {
                     self.request_better().await?;
                     return Ok(true);
@@ -174,8 +174,9 @@ impl WalkRounds<'_> {
     }
 
     /// Walks the stacks whose walks are not complete. Returns the modules that walks reached
-    /// although they are not decided.
-    async fn walk(&mut self) -> BTreeSet<usize> {
+    /// although they are not decided. If the store failed, the walks have less than there is, and
+    /// the client repeats the request.
+    async fn walk(&mut self) -> Result<BTreeSet<usize>, Error> {
         let (dump, modules) = (self.dump, &self.modules);
         let service = modules.finder.service;
         let undecided = modules.undecided(dump.modules.iter().count());
@@ -185,7 +186,12 @@ impl WalkRounds<'_> {
         let addresses = addresses.filter(|(module, _)| modules.is_decided(**module));
         let addresses = addresses.map(|(module, addresses)| (*module, addresses.clone()));
         walker.prefetch(addresses.collect()).await;
-        self.walks.run(&walker).await
+        let reached = self.walks.run(&walker).await;
+        drop(walker);
+        match reader.into_fault() {
+            Some(fault) => Err(fault.into()),
+            None => Ok(reached),
+        }
     }
 
     /// Requests the builds for these modules, after storing the minidump.

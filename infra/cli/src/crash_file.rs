@@ -1,5 +1,5 @@
-//! Minidumps and Apple's crash reports, which the service reads itself: each is sent as a form, with
-//! the file, or with a reference to where it was stored.
+//! Minidumps and Apple's crash reports, which the service reads itself: each is sent as a form,
+//! with the file, or with a reference to where it was stored.
 
 use std::path::Path;
 

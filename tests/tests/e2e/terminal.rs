@@ -156,7 +156,7 @@ async fn a_minidump_that_is_too_large_for_a_request_is_stored_first() {
         );
         let stats = running.client().stats().await.unwrap();
         let attachments = running.client().addresses().attachments();
-        for operation in ["PutObject", "DeleteObject"] {
+        for operation in ["PutObject", "DeleteObjects"] {
             let calls = stats.of_bucket(attachments, operation).calls;
             assert_eq!(calls, 1, "{name}: {operation}");
         }

@@ -119,6 +119,9 @@ pub(crate) struct SymbolicateArguments {
     /// (repeatable)
     #[arg(long = "module", value_name = "NAME=ID[@BASE]")]
     pub(crate) modules: Vec<ModuleArgument>,
+    /// Uploads the files under this folder that modules lack, and asks again
+    #[arg(long, value_name = "DIR")]
+    pub(crate) fix: Option<PathBuf>,
     /// Do not read the modules of the report on this machine for ids that the report lacks
     #[arg(long)]
     pub(crate) no_local: bool,

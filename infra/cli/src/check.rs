@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use symdepot::debuginfo::TriedCache;
 use symdepot::domain::{CompanionId, Features, FileType, Inspection, ObjectMeta};
@@ -11,7 +10,7 @@ use symdepot::domain::{CompanionId, Features, FileType, Inspection, ObjectMeta};
 use crate::arguments::{CheckArguments, Requirement};
 use crate::error::CliError;
 use crate::inspection::{self, Inspected, advice};
-use crate::{Exit, Output, files, view};
+use crate::{Exit, Output, files, progress, view};
 
 /// What was found out about a file.
 struct Checked {
@@ -32,7 +31,7 @@ struct Problem {
 
 pub(crate) fn run(arguments: &CheckArguments) -> Result<Output, CliError> {
     let found = files::search(&arguments.paths)?;
-    let bar = ProgressBar::new(found.files.len() as u64);
+    let bar = progress::inspecting(found.files.len());
     let mut checked = Vec::new();
     for path in &found.files {
         bar.inc(1);

@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use indicatif::ProgressBar;
 use symdepot::domain::{CodeId, DebugId};
 
 use crate::arguments::FindArguments;
 use crate::error::CliError;
-use crate::{Exit, Output, files, inspection};
+use crate::{Exit, Output, files, inspection, progress};
 
 /// An id that is searched for: with dashes it is a debug id, without it may be either.
 struct Sought {
@@ -33,7 +32,7 @@ pub(crate) fn run(arguments: &FindArguments) -> Result<Output, CliError> {
         paths.push(PathBuf::from("."));
     }
     let found = files::search(&paths)?;
-    let bar = ProgressBar::new(found.files.len() as u64);
+    let bar = progress::inspecting(found.files.len());
     let mut text = Vec::new();
     for path in &found.files {
         bar.inc(1);
@@ -42,10 +41,7 @@ pub(crate) fn run(arguments: &FindArguments) -> Result<Output, CliError> {
         };
         let mut is_match = false;
         for id in &mut sought {
-            let has = inspection.objects.iter().any(|object| {
-                object.code_id.as_ref() == Some(&id.code_id)
-                    || (object.debug_id.is_some() && object.debug_id == id.debug_id)
-            });
+            let has = inspection::has_id(&inspection, id.debug_id, Some(&id.code_id));
             id.is_found |= has;
             is_match |= has;
         }

@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use symdepot::api::advice::Advice;
 use symdepot::debuginfo::{self, DifBytes, RoomLimit, STACK_BYTES, TriedCache};
-use symdepot::domain::{Inspection, ObjectMeta, Written};
+use symdepot::domain::{CodeId, DebugId, Inspection, ObjectMeta, Written};
 
 use crate::error::CliError;
 use crate::{Output, files};
@@ -85,6 +85,18 @@ pub(crate) fn inspect(path: &Path, derives: bool) -> Result<Inspected, String> {
         caches.resize_with(inspection.objects.len(), unknown);
     }
     Ok(Inspected { inspection, caches })
+}
+
+/// Returns whether an object of a file has one of these ids.
+pub(crate) fn has_id(
+    inspection: &Inspection,
+    debug_id: Option<DebugId>,
+    code_id: Option<&CodeId>,
+) -> bool {
+    inspection.objects.iter().any(|object| {
+        let has_code_id = code_id.is_some() && object.code_id.as_ref() == code_id;
+        has_code_id || (debug_id.is_some() && object.debug_id == debug_id)
+    })
 }
 
 /// Returns why a child did not end well.

@@ -17,6 +17,7 @@ mod error;
 mod explain;
 mod files;
 mod find;
+mod fix;
 mod generate;
 mod given;
 mod inspection;

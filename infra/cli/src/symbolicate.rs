@@ -16,7 +16,14 @@ use crate::error::CliError;
 use crate::settings::Settings;
 use crate::view::{self, View};
 use crate::waiting::Waiting;
-use crate::{Exit, Output, crash_file, files, given};
+use crate::{Exit, Output, crash_file, files, fix, given};
+
+/// A crash report as it is sent.
+enum Input {
+    /// The service reads it.
+    File(CrashFileKind, Bytes),
+    Report(CrashReport),
+}
 
 pub(crate) async fn run(
     settings: &Settings,
@@ -24,28 +31,49 @@ pub(crate) async fn run(
 ) -> Result<Output, CliError> {
     let bytes = files::read(&arguments.file, "crash files", FILE_BYTES as u64)?;
     let bytes = Bytes::from(bytes);
-    let symbolicated = match CrashFileKind::of(&bytes) {
-        Some(kind) => {
-            let client = Client::new(settings).await?;
-            let waiting = Waiting::new(&client, settings, Duration::from_secs(arguments.wait));
-            let file = (kind, bytes.clone());
-            crash_file::symbolicate(&client, &waiting, &arguments.file, file).await?
-        }
-        None => symbolicate_text(settings, arguments, &bytes).await?,
+    let input = match CrashFileKind::of(&bytes) {
+        Some(kind) => Input::File(kind, bytes.clone()),
+        None => Input::Report(complete(arguments, &bytes)?),
     };
+    let client = Client::new(settings).await?;
+    let wait = Duration::from_secs(arguments.wait);
+    let ask = async || {
+        let waiting = Waiting::new(&client, settings, wait);
+        symbolicate(&client, &waiting, &arguments.file, &input).await
+    };
+    let mut symbolicated = ask().await?;
+    if let (Some(folder), Some((_, completed))) = (&arguments.fix, &symbolicated)
+        && fix::supply(&client, settings, folder, completed, wait).await?
+    {
+        symbolicated = ask().await?;
+    }
     Ok(match symbolicated {
         Some((report, completed)) => shown(arguments.format(), &bytes, &report, &completed),
         None => Output::ended("", Exit::Pending),
     })
 }
 
-/// Symbolicates a report that is a text; `None` if the response is still pending after the time to
-/// wait.
-async fn symbolicate_text(
-    settings: &Settings,
-    arguments: &SymbolicateArguments,
-    bytes: &[u8],
+/// Sends a report, and returns it with the response; `None` if the response is still pending after
+/// the time to wait.
+async fn symbolicate(
+    client: &Client,
+    waiting: &Waiting<'_>,
+    path: &Path,
+    input: &Input,
 ) -> Result<Option<(CrashReport, Completed)>, CliError> {
+    match input {
+        Input::File(kind, bytes) => {
+            crash_file::symbolicate(client, waiting, path, (*kind, bytes.clone())).await
+        }
+        Input::Report(report) => {
+            let completed = waiting.completed("/symbolicate", body(report)?).await?;
+            Ok(completed.map(|completed| (report.clone(), completed)))
+        }
+    }
+}
+
+/// Reads a report that is a text, and completes it from the arguments and from this machine.
+fn complete(arguments: &SymbolicateArguments, bytes: &[u8]) -> Result<CrashReport, CliError> {
     let mut report = read(&arguments.file, bytes)?;
     for module in &arguments.modules {
         if !report.complete(&module.0) {
@@ -58,10 +86,7 @@ async fn symbolicate_text(
             anstream::eprintln!("{}", view::visible(&note));
         }
     }
-    let client = Client::new(settings).await?;
-    let waiting = Waiting::new(&client, settings, Duration::from_secs(arguments.wait));
-    let completed = waiting.completed("/symbolicate", body(&report)?).await?;
-    Ok(completed.map(|completed| (report, completed)))
+    Ok(report)
 }
 
 /// Reads a report that is a text.

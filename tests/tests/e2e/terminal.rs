@@ -123,6 +123,36 @@ async fn a_minidump_has_names_with_the_files_of_its_modules() {
     assert!(functions.contains(&"main"), "{functions:?}");
 }
 
+#[tokio::test]
+async fn fixing_uploads_what_modules_lack_and_says_what_it_did_not_find() {
+    let running = Running::start().await;
+    let report = path_of("crash.json");
+    let symbolicate = async |folder: &str| {
+        let arguments = ["symbolicate", &report, "--json", "--fix", folder];
+        symdepot(&running, &arguments).await
+    };
+    let folder = running.folder.path().join("build");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("crash.pdb"), bytes_of("pe/x64/crash.pdb")).unwrap();
+    let ended = symbolicate("build").await;
+    assert_eq!(ended.status.code(), Some(3), "{ended:?}");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(said.contains("no file under build has its id"), "{said}");
+    assert!(!said.contains("sent"), "{said}");
+
+    std::fs::write(folder.join("program"), bytes_of("elf/crash.debug")).unwrap();
+    let ended = symbolicate("build").await;
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(said.contains("sent 1 ("), "{said}");
+    assert!(!said.contains("crash.pdb"), "{said}");
+    assert!(text(&ended).contains("\"main\""), "{}", text(&ended));
+
+    // Everything has a name, so nothing is looked for.
+    let ended = symbolicate("absent").await;
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+}
+
 /// A dump that cannot be compressed into a request, and one that is too large after decompression.
 #[tokio::test]
 async fn a_minidump_that_is_too_large_for_a_request_is_stored_first() {

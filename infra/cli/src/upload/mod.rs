@@ -71,18 +71,7 @@ pub(crate) async fn run(
     arguments: &UploadArguments,
 ) -> Result<Output, CliError> {
     let found = files::search(&arguments.paths)?;
-    let bar = ProgressBar::new(found.files.len() as u64);
-    let bar = bar.with_style(progress::style("{pos} of {len} files inspected {wide_bar}"));
-    let mut chosen = Vec::new();
-    let mut skipped = Vec::new();
-    for path in &found.files {
-        match choose(path) {
-            Ok(file) => chosen.push(file),
-            Err(reason) => skipped.push((path.clone(), reason)),
-        }
-        bar.inc(1);
-    }
-    bar.finish_and_clear();
+    let (chosen, skipped) = choose_all(&found.files);
     let client = Client::new(settings).await?;
     let uploader = Uploader::new(&client, settings)?;
     let outcomes = match arguments.dry_run {
@@ -100,6 +89,40 @@ pub(crate) async fn run(
         true => Output::ended(report.json(), exit),
         false => Output::ended(report.text(), exit),
     })
+}
+
+/// Uploads these files, and waits until they are applied or ignored, at most for this time. Returns
+/// what became of them, for people.
+pub(crate) async fn send(
+    client: &Client,
+    settings: &Settings,
+    paths: &[PathBuf],
+    wait: Duration,
+) -> Result<String, CliError> {
+    let (chosen, skipped) = choose_all(paths);
+    let uploader = Uploader::new(client, settings)?;
+    let report = Report {
+        outcomes: uploader.upload(chosen, Some(wait)).await?,
+        skipped,
+        others: 0,
+        lists_skipped: true,
+    };
+    Ok(report.text())
+}
+
+/// Returns the files that a request could use, and the others, with the reason.
+fn choose_all(paths: &[PathBuf]) -> (Vec<Chosen>, Vec<(PathBuf, String)>) {
+    let bar = progress::inspecting(paths.len());
+    let (mut chosen, mut skipped) = (Vec::new(), Vec::new());
+    for path in paths {
+        match choose(path) {
+            Ok(file) => chosen.push(file),
+            Err(reason) => skipped.push((path.clone(), reason)),
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    (chosen, skipped)
 }
 
 fn wait_of(arguments: &UploadArguments) -> Option<Duration> {

@@ -46,7 +46,10 @@ pub(crate) async fn supply(
     if paths.is_empty() {
         return Ok(false);
     }
-    anstream::eprint!("{}", upload::send(client, settings, &paths, wait).await?);
+    anstream::eprint!(
+        "{}",
+        upload::upload_files(client, settings, &paths, wait).await?
+    );
     tokio::time::sleep(SEEN_AFTER).await;
     Ok(true)
 }

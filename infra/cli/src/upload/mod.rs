@@ -93,7 +93,7 @@ pub(crate) async fn run(
 
 /// Uploads these files, and waits until they are applied or ignored, at most for this time. Returns
 /// what became of them, for people.
-pub(crate) async fn send(
+pub(crate) async fn upload_files(
     client: &Client,
     settings: &Settings,
     paths: &[PathBuf],

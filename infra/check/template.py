@@ -470,15 +470,14 @@ def check_grants(checks, stack):
 
     checks.all("grants", "symbolicate deletes only attachments", problems("SymbolicateFunction", lambda a, r: "Delete" in a and r != "AttachmentsBucket/*"))
     checks.all("grants", "symbolicate creates uploads and changes them in no other way", problems("SymbolicateFunction", lambda a, r: r.startswith("UploadsBucket") and a in WRITES - {"s3:PutObject"}))
-    writes_outside = lambda *folders: lambda a, r: a in WRITES and r.startswith("CachesBucket") and r not in {f"CachesBucket/{folder}/*" for folder in folders}
-    checks.all("grants", "symbolicate writes blobs only under requests/ and plain/", problems("SymbolicateFunction", writes_outside("requests", "plain")))
-    reads_outside = lambda *folders: lambda a, r: a == "s3:GetObject" and r.startswith("CachesBucket") and r not in {f"CachesBucket/{folder}/*" for folder in folders}
-    checks.all("grants", "symbolicate reads blobs only under derived/, plain/ and requests/", problems("SymbolicateFunction", reads_outside("derived", "plain", "requests")))
-    checks.all("grants", "derive reads blobs only under derived/ and copies/", problems("DeriveFunction", reads_outside("derived", "copies")))
+    outside = lambda actions, *folders: lambda a, r: a in actions and r.startswith("CachesBucket") and r not in {f"CachesBucket/{folder}/*" for folder in folders}
+    checks.all("grants", "symbolicate writes blobs only under requests/ and plain/", problems("SymbolicateFunction", outside(WRITES, "requests", "plain")))
+    checks.all("grants", "symbolicate reads blobs only under derived/, plain/ and requests/", problems("SymbolicateFunction", outside({"s3:GetObject"}, "derived", "plain", "requests")))
+    checks.all("grants", "derive reads blobs only under derived/ and copies/", problems("DeriveFunction", outside({"s3:GetObject"}, "derived", "copies")))
     deleted_outside = lambda a, r: a == "s3:DeleteObject" and r not in {f"CachesBucket/{folder}/*" for folder in ("derived", "copies", "plain")}
     checks.all("grants", "prune deletes blobs only under derived/, copies/ and plain/", problems("PruneFunction", deleted_outside))
     checks.all("grants", "derive deletes no blob", problems("DeriveFunction", lambda a, _: a.startswith("s3:Delete")))
-    checks.all("grants", "derive writes blobs only under derived/ and copies/", problems("DeriveFunction", writes_outside("derived", "copies")))
+    checks.all("grants", "derive writes blobs only under derived/ and copies/", problems("DeriveFunction", outside(WRITES, "derived", "copies")))
     # It checks whether uploads exist with `HeadObject`, which needs the permission to read them.
     checks.all("grants", "prune reads no cache", problems("PruneFunction", lambda a, r: a.startswith("s3:Get") and r != "UploadsBucket/*"))
     checks.all("grants", "prune writes no blob", problems("PruneFunction", lambda a, _: a.startswith("s3:Put")))

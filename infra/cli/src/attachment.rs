@@ -2,7 +2,6 @@
 //! it.
 
 use std::path::Path;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream;
@@ -10,13 +9,10 @@ use indicatif::ProgressBar;
 use symdepot::api::crash::attachment::AttachmentOffer;
 
 use crate::body::Body;
-use crate::client::{Client, http_client};
-use crate::error::{CliError, chain};
+use crate::client::Client;
+use crate::error::CliError;
 use crate::progress::bytes_style;
-use crate::upload::store_message;
-
-/// The time without an answer or progress after which the store has failed.
-const STALLED: Duration = Duration::from_secs(60);
+use crate::upload::{NotStored, put, store_client};
 
 /// The bytes that are sent at a time.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -33,28 +29,17 @@ pub(crate) async fn store(
     let request = serde_json::json!({"bytes": file.len()}).to_string();
     let body = Body::json(request.into_bytes());
     let offer: AttachmentOffer = client.post("/attachments", &query, body).await?;
-    let not_sent = |cause: String| CliError::NotSent {
-        path: path.to_owned(),
-        cause,
-    };
-
-    // The request is signed for the store, and has no credentials of the service.
-    let http = http_client(|builder| builder.read_timeout(STALLED))?;
-    let mut request = http.put(&offer.upload.url);
-    for (name, value) in &offer.upload.headers {
-        request = request.header(name, value);
-    }
+    let request = store_client()?.put(&offer.upload.url);
     let bar = ProgressBar::new(file.len() as u64).with_style(bytes_style());
-    let response = request.body(chunks(file, bar.clone())).send().await;
+    let stored = put(request, &offer.upload.headers, chunks(file, bar.clone())).await;
     bar.finish_and_clear();
-    let response = response.map_err(|error| not_sent(chain(&error.without_url())))?;
-    let status = response.status();
-    if !status.is_success() {
-        let text = response.text().await.unwrap_or_default();
-        let cause = format!("the store answered {status}: {}", store_message(&text));
-        return Err(not_sent(cause));
+    match stored {
+        Ok(()) => Ok(offer.storage_url),
+        Err(NotStored::Unanswered(cause) | NotStored::Status(_, cause)) => Err(CliError::NotSent {
+            path: path.to_owned(),
+            cause,
+        }),
     }
-    Ok(offer.storage_url)
 }
 
 /// Returns a body that moves a bar while it is sent.

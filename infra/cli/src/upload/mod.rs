@@ -23,7 +23,7 @@ use symdepot::domain::Scope;
 use self::choose::{Chosen, choose};
 use self::pack::Packed;
 use self::send::Sender;
-pub(crate) use self::send::store_message;
+pub(crate) use self::send::{NotStored, put, store_client};
 use crate::arguments::UploadArguments;
 use crate::client::Client;
 use crate::error::CliError;

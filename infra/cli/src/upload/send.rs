@@ -1,12 +1,13 @@
 //! Sends files to the store by requests that the service has signed.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use indicatif::ProgressBar;
-use reqwest::{Body, StatusCode};
+use reqwest::{Body, RequestBuilder, StatusCode};
 use symdepot::api::uploads::Transfer;
 use symdepot::domain::SignedPut;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
@@ -81,7 +82,7 @@ impl<'a> Piece<'a> {
 impl Sender {
     pub(super) fn new() -> Result<Self, CliError> {
         Ok(Self {
-            http: http_client(|builder| builder.read_timeout(STALLED))?,
+            http: store_client()?,
         })
     }
 
@@ -135,27 +136,53 @@ impl Sender {
     async fn attempt(&self, piece: &Piece<'_>) -> Result<(), Attempt> {
         let body = body_of(piece).await;
         let body = body.map_err(|error| Attempt::Refused(error.to_string()))?;
-        let mut request = self.http.put(&piece.put.url);
-        for (name, value) in &piece.put.headers {
-            request = request.header(name, value);
+        let SignedPut { url, headers } = piece.put;
+        let request = self.http.put(url).header("content-length", piece.bytes);
+        match put(request, headers, body).await {
+            // A client with the same file was faster.
+            Err(NotStored::Status(StatusCode::PRECONDITION_FAILED, _)) | Ok(()) => Ok(()),
+            Err(NotStored::Unanswered(cause)) => Err(Attempt::Transient(cause)),
+            Err(NotStored::Status(status, cause)) => {
+                let is_of_a_moment = status.is_server_error()
+                    || matches!(status, StatusCode::CONFLICT | StatusCode::TOO_MANY_REQUESTS);
+                Err(match is_of_a_moment {
+                    true => Attempt::Transient(cause),
+                    false => Attempt::Refused(cause),
+                })
+            }
         }
-        let request = request.header("content-length", piece.bytes);
-        let response = request.body(body).send().await;
-        let response = response.map_err(|error| Attempt::Transient(chain(&error.without_url())))?;
-        let status = response.status();
-        // A client with the same file was faster.
-        if status.is_success() || status == StatusCode::PRECONDITION_FAILED {
-            return Ok(());
-        }
-        let text = response.text().await.unwrap_or_default();
-        let cause = format!("the store answered {status}: {}", store_message(&text));
-        let is_of_a_moment = status.is_server_error()
-            || matches!(status, StatusCode::CONFLICT | StatusCode::TOO_MANY_REQUESTS);
-        Err(match is_of_a_moment {
-            true => Attempt::Transient(cause),
-            false => Attempt::Refused(cause),
-        })
     }
+}
+
+/// Returns a client of the store. It has no credentials: its requests are signed by the service.
+pub(crate) fn store_client() -> Result<reqwest::Client, CliError> {
+    http_client(|builder| builder.read_timeout(STALLED))
+}
+
+/// Why the store has not stored bytes; with the cause, for people.
+pub(crate) enum NotStored {
+    Unanswered(String),
+    Status(StatusCode, String),
+}
+
+/// Sends bytes by a signed request.
+pub(crate) async fn put(
+    mut request: RequestBuilder,
+    headers: &BTreeMap<String, String>,
+    body: Body,
+) -> Result<(), NotStored> {
+    for (name, value) in headers {
+        request = request.header(name, value);
+    }
+    let response = request.body(body).send().await;
+    let response = response.map_err(|error| NotStored::Unanswered(chain(&error.without_url())))?;
+    let status = response.status();
+    if status.is_success() {
+        return Ok(());
+    }
+    let text = response.text().await.unwrap_or_default();
+    let cause = format!("the store answered {status}: {}", message_of(&text));
+    Err(NotStored::Status(status, cause))
 }
 
 /// Returns the bytes of a piece as a stream.
@@ -175,7 +202,7 @@ async fn reopened(packed: &Packed) -> io::Result<tokio::fs::File> {
 }
 
 /// Returns the message in an error of S3, or the beginning of the text.
-pub(crate) fn store_message(text: &str) -> String {
+fn message_of(text: &str) -> String {
     const SHOWN: usize = 300;
     let message = text.split_once("<Message>").map(|(_, rest)| rest);
     let message = message.and_then(|rest| rest.split_once("</Message>"));

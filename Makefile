@@ -64,6 +64,15 @@ test-moto: ## runs the contract tests of the stores against moto, an independent
 test-readers: doctor ## compares plain SymCaches and answers to crash files with readers from PyPI (needs Python)
 	@CARGO="$(CARGO)" PYTHON="$(PYTHON)" infra/check/readers
 
+.PHONY: test-api
+test-api: doctor ## sends generated requests to the stack, and checks the responses against docs/openapi.json (needs Python; SECONDS_MAX=240 EXAMPLES=60 SEED=)
+	@CARGO="$(CARGO)" PYTHON="$(PYTHON)" infra/check/api
+
+.PHONY: openapi
+openapi: ## writes docs/openapi.json, and the examples in it, again: after a change of a route or of a type of the API
+	SYMDEPOT_WRITE_API=1 $(CARGO) test --locked --workspace --test flows documented
+	SYMDEPOT_WRITE_API=1 $(CARGO) test --locked --workspace --test tidy openapi
+
 # The cases are not part of the project. Without them nothing is built, and the script reports that.
 .PHONY: conformance
 conformance: $(if $(wildcard $(CASES)/conformance.py),release-binaries) ## compares responses with Symbolicator's and docs/conformance.md; skipped without the cases (CASES=../shared/conformance)

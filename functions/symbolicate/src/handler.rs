@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Path;
+use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
@@ -84,7 +85,7 @@ pub(crate) async fn symbolicate(
 
 pub(crate) async fn continue_request(
     call: Call,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
     RequestQuery(query): RequestQuery,
 ) -> Result<Response, Failure> {
     let unknown = || {
@@ -93,7 +94,8 @@ pub(crate) async fn continue_request(
             "no request has this id, or it has expired: send it again",
         )
     };
-    let id = Uuid::parse_str(&id).map_err(|_| unknown())?;
+    let id = id.ok().and_then(|Path(id)| Uuid::parse_str(&id).ok());
+    let id = id.ok_or_else(unknown)?;
     let KeptRequest {
         scope,
         stage,

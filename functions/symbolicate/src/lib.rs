@@ -8,6 +8,8 @@ mod extract;
 mod failure;
 mod handler;
 mod ms_symcache;
+#[cfg(feature = "openapi")]
+pub mod openapi;
 mod routes;
 mod uploads;
 

@@ -127,6 +127,7 @@ pub struct Tally {
 /// The counts of a pass for one kind. Each entry counts in one of `current`, `behind`, `dif_gone`,
 /// `failed` and `unbuilt`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct KindTally {
     /// Entries that are current.
     pub current: u64,
@@ -462,6 +463,7 @@ impl Manifest {
 
 /// The results of the build requests of the previous pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Drained {
     /// Build requests that are complete.
     pub answered: u64,
@@ -469,8 +471,8 @@ pub struct Drained {
     pub standing: u64,
     /// The time since they were sent, in seconds.
     pub seconds: u64,
-    /// The time from the requests until the last resulting cache was published, in seconds; `None`
-    /// if no cache was published.
+    /// The time from the requests until the last resulting cache was published, in seconds, if
+    /// a cache was published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy: Option<u64>,
 }
@@ -557,6 +559,7 @@ impl Drained {
 
 /// The expected end of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(tag = "estimate", rename_all = "snake_case")]
 pub enum Estimate {
     /// The rollout is complete.

@@ -54,6 +54,7 @@ pub struct Upload {
 
 /// The state of an upload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum UploadState {
     /// Its event is being processed.

@@ -51,6 +51,7 @@ const _: () = assert!(
 ///   their own names, no names outside of code.
 /// - 5: links to source files in the SymCaches of PDBs. Source files are entries of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Converter(pub u32);
 

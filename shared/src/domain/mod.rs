@@ -18,6 +18,8 @@ mod ms_symcache;
 mod object_id;
 mod origin;
 mod public_servers;
+#[cfg(feature = "openapi")]
+pub(crate) mod schema;
 mod scope;
 mod sequencer;
 mod server;

@@ -14,6 +14,7 @@ use crate::domain::Timestamp;
 
 /// The progress of the rollout of the current converter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct RolloutReport {
     /// The number of the last complete pass; absent before the first one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,6 +47,7 @@ pub struct RolloutReport {
 
 /// The progress of the rollout of a kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct KindRollout {
     /// The version of this build.
     pub version: u32,

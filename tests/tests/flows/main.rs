@@ -11,6 +11,7 @@ mod companions;
 mod copies;
 mod counts;
 mod crash_files;
+mod documented;
 mod faults;
 mod first_hour;
 mod health;

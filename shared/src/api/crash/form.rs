@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::rewrite::RewriteRules;
-use crate::api::symbolicator::{Options, RequestError, Scraping, Sources};
+use crate::api::symbolicator::{Object, Options, RequestError, Scraping, Sources};
 
 /// The maximum size of each part besides the file, in bytes.
 pub const PART_BYTES: usize = 1024 * 1024;
@@ -67,12 +67,12 @@ impl CrashFields {
         match name {
             "platform" => self.platform = parsed(name, json)?,
             "options" => {
-                let options: Option<Options> = parsed(name, json)?;
-                self.options = options.unwrap_or_default();
+                let options: Option<Object<Options>> = parsed(name, json)?;
+                self.options = options.map(|options| options.0).unwrap_or_default();
             }
             "scraping" => {
-                let scraping: Option<Scraping> = parsed(name, json)?;
-                self.scraping = scraping.unwrap_or_default();
+                let scraping: Option<Object<Scraping>> = parsed(name, json)?;
+                self.scraping = scraping.map(|scraping| scraping.0).unwrap_or_default();
                 self.scraping.check_limits()?;
             }
             "sources" => {

@@ -6,10 +6,14 @@
 mod crash_files;
 mod extract;
 mod failure;
+mod form;
 mod handler;
 mod ms_symcache;
 mod routes;
 mod uploads;
+
+#[cfg(any(test, feature = "testing"))]
+pub use form::hostile;
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rewrite::RewriteRules;
 use crate::api::symbolicator::{Options, RequestError, Scraping, Sources};
+use crate::domain::ResponseFormat;
 
 /// The maximum size of each part besides the file, in bytes.
 pub const PART_BYTES: usize = 1024 * 1024;
@@ -33,6 +34,9 @@ pub struct CrashFields {
     /// Whether links to source files may be followed.
     #[serde(default)]
     pub scraping: Scraping,
+    /// The schema of the answer. It is a parameter of the query, not a part.
+    #[serde(default, skip_serializing_if = "ResponseFormat::is_default")]
+    pub format: ResponseFormat,
 }
 
 impl CrashFields {

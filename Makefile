@@ -125,7 +125,7 @@ zoo: ## builds programs with many compilers for many machines and compares with 
 # Needs nightly Rust and cargo-fuzz. Findings are kept in target/fuzz.
 .PHONY: fuzz
 fuzz: ## fuzzes files, crash files, requests, reports, names, sources and blobs, each for FUZZ_SECONDS=60 (needs cargo-fuzz)
-	@for target in footer index slice cfi_slice source_slice source_links listing archive map breakpad dwarf name request report source link minidump apple_report form rewrite; do \
+	@for target in footer index slice cfi_slice source_slice source_links listing archive map breakpad dwarf name request report source link minidump apple_report form multipart rewrite; do \
 	  mkdir -p target/fuzz/corpus/$$target target/fuzz/found; \
 	  $(CARGO) +nightly fuzz run --fuzz-dir tests/fuzz --target-dir target/fuzz $$target \
 	    target/fuzz/corpus/$$target tests/fuzz/seeds/$$target -- \

@@ -54,6 +54,9 @@ def change_upload(file):
 
 def change_query(path, query):
     """`/explain` reports on either an upload or a module, and `/symcache` returns that of a module."""
+    if path == "/symbolicate-any":
+        # The file may be a report of Apple, whose answers have one format.
+        query.pop("format", None)
     if "source" in query:
         query["source"] = "uploads"
     if path == "/explain" and "key" in query:

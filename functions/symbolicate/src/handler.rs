@@ -184,8 +184,11 @@ impl Call {
                 Ok(pending(id))
             }
             SymbolicateOutcome::Completed(completed, stats) => {
-                let body = serde_json::to_vec(&api::Response::Completed(*completed))
-                    .map_err(Failure::internal)?;
+                let body = match report.stackwalk {
+                    Some(report) => serde_json::to_vec(&report.completed(&completed)),
+                    None => serde_json::to_vec(&api::Response::Completed(*completed)),
+                };
+                let body = body.map_err(Failure::internal)?;
                 log_completed(&stats, invocation.elapsed());
                 if body.len() > limits::SENT_ANSWER_BYTES {
                     let url = symbolicator.store_answer(&id_text, body).await?;
@@ -204,11 +207,8 @@ impl Call {
         report: CrashFile,
     ) -> Result<Response, Failure> {
         let body = serde_json::to_vec(&report).map_err(Failure::internal)?;
-        let body = RequestToKeep {
-            stage: RequestStage::CrashFile,
-            body: &body,
-        };
-        self.answer(asked, report, Some(body)).await
+        let body = Some(RequestToKeep::crash_file(&report, &body));
+        self.answer(asked, report, body).await
     }
 }
 

@@ -11,14 +11,27 @@ use super::operations::Described;
 use super::responses::{Shared, json_of};
 use super::schemas::Schemas;
 
+const SYMBOLICATED: &str = "`completed`; `pending`, with the `request_id` by which `GET /requests/{id}` continues it; or, \
+    for a crash file that cannot be read, `failed`.";
+
 /// Returns the response of the operations that symbolicate.
 fn symbolicated(schemas: &mut Schemas) -> Value {
-    json_of(
-        "`completed`; `pending`, with the `request_id` by which `GET /requests/{id}` continues it; or, for a crash file \
-         that cannot be read, `failed`.",
-        schemas.response::<Response>(),
-        examples::responses(),
-    )
+    let schema = schemas.response::<Response>();
+    json_of(SYMBOLICATED, schema, examples::responses())
+}
+
+/// Returns the response of the operations that may have a minidump.
+fn walked(schemas: &mut Schemas) -> Value {
+    let stackwalk = json!({
+        "title": "StackwalkResponse",
+        "description": "With `format=stackwalk`: the schema of rust-minidump's `minidump-stackwalk`.",
+        "externalDocs": {"url": "https://github.com/rust-minidump/rust-minidump/blob/main/minidump-processor/json-schema.md"},
+        "type": "object",
+        "properties": {"status": {"type": "string", "const": "OK"}},
+        "required": ["status"],
+    });
+    let schema = json!({"oneOf": [schemas.response::<Response>(), stackwalk]});
+    json_of(SYMBOLICATED, schema, examples::responses())
 }
 
 pub(super) fn symbolicate(schemas: &mut Schemas) -> Described {
@@ -103,7 +116,10 @@ pub(super) fn minidump(schemas: &mut Schemas) -> Described {
     let summary = "Walks and symbolicates the stacks of a minidump";
     let described = Described::new("minidump", "crashes", summary, ABOUT_FORMS);
     let about = "The minidump, of at most 64 MiB, decompressed.";
+    let response = walked(schemas);
     form(described, "upload_file_minidump", about, schemas)
+        .with_parameters(&["timeout", "scope", "format"])
+        .answers("200", response)
 }
 
 pub(super) fn apple_crash_report(schemas: &mut Schemas) -> Described {
@@ -114,21 +130,21 @@ pub(super) fn apple_crash_report(schemas: &mut Schemas) -> Described {
 }
 
 pub(super) fn symbolicate_any(schemas: &mut Schemas) -> Described {
-    let response = symbolicated(schemas);
+    let response = walked(schemas);
     Described::new(
         "symbolicateAny",
         "crashes",
         "Symbolicates a crash file that is stored elsewhere",
         "",
     )
-    .with_parameters(&["timeout", "scope"])
+    .with_parameters(&["timeout", "scope", "format"])
     .with_json::<AnyRequest>(schemas, examples::any_requests())
     .answers("200", response)
     .may_fail(&OF_FILES)
 }
 
 pub(super) fn continue_request(schemas: &mut Schemas) -> Described {
-    let response = symbolicated(schemas);
+    let response = walked(schemas);
     let id = json!({
         "name": "id",
         "in": "path",

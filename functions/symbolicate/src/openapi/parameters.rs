@@ -33,6 +33,11 @@ pub(super) fn components(schemas: &mut Schemas) -> Value {
             "The scope whose uploads are read, before those of `global`.",
             scope.clone(),
         ),
+        "format": query(
+            "format",
+            "The schema of the answer to a minidump.",
+            json!({"type": "string", "enum": ["symbolicator", "stackwalk"], "default": "symbolicator"}),
+        ),
         "page": query(
             "page",
             "The page, from 1.",

@@ -100,6 +100,7 @@ impl AnyRequest {
             options: request.options.unwrap_or_default(),
             scraping: request.scraping.unwrap_or_default(),
             rewrite_first_module: rules.unwrap_or_default(),
+            ..CrashFields::default()
         };
         Ok((kind, file, fields.checked()?))
     }

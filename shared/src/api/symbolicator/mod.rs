@@ -47,7 +47,7 @@ pub use error::{ErrorBody, RequestError};
 pub use frame::{AddrMode, CompletedFrame, Frame, FrameStatus, FrameTrust, Variables};
 pub use hex::Hex;
 pub use module::{CompletedModule, Module, ModuleStatus};
-pub(in crate::api) use object::{Object, object, objects, optional_object};
+pub(in crate::api) use object::{JsonObject, object, objects, optional_object};
 pub(in crate::api) use parse::parse_body;
 pub use parse::parse_request;
 pub use query::Query;

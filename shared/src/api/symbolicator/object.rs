@@ -14,7 +14,7 @@ where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
 {
-    Ok(Object::deserialize(json)?.0)
+    Ok(JsonObject::deserialize(json)?.0)
 }
 
 /// Reads an object or `null`.
@@ -23,7 +23,7 @@ where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
 {
-    let object = Option::<Object<T>>::deserialize(json)?;
+    let object = Option::<JsonObject<T>>::deserialize(json)?;
     Ok(object.map(|object| object.0))
 }
 
@@ -33,14 +33,14 @@ where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
 {
-    let objects = Vec::<Object<T>>::deserialize(json)?;
+    let objects = Vec::<JsonObject<T>>::deserialize(json)?;
     Ok(objects.into_iter().map(|object| object.0).collect())
 }
 
 /// A value whose JSON is an object.
-pub(in crate::api) struct Object<T>(pub(in crate::api) T);
+pub(in crate::api) struct JsonObject<T>(pub(in crate::api) T);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
     fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
         json.deserialize_map(ObjectVisitor(PhantomData))
     }
@@ -49,14 +49,14 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 struct ObjectVisitor<T>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
-    type Value = Object<T>;
+    type Value = JsonObject<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Object<T>, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<JsonObject<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(JsonObject)
     }
 }
 

@@ -8,6 +8,7 @@ mod error;
 mod modules;
 mod parts;
 mod ranges;
+mod report;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -15,9 +16,9 @@ use std::ops::Range;
 use bytes::Bytes;
 use minidump::system_info::{Cpu, Os};
 use minidump::{
-    Endian, Minidump, MinidumpBreakpadInfo, MinidumpContext, MinidumpException, MinidumpMemory,
-    MinidumpMiscInfo, MinidumpModuleList, MinidumpSystemInfo, MinidumpThread, MinidumpThreadList,
-    MinidumpThreadNames, UnifiedMemory, UnifiedMemoryList,
+    Endian, Minidump, MinidumpAssertion, MinidumpBreakpadInfo, MinidumpContext, MinidumpException,
+    MinidumpMemory, MinidumpMiscInfo, MinidumpModuleList, MinidumpSystemInfo, MinidumpThread,
+    MinidumpThreadList, MinidumpThreadNames, UnifiedMemory, UnifiedMemoryList,
 };
 use minidump_unwind::SystemInfo as WalkedSystem;
 
@@ -25,6 +26,7 @@ pub use self::client_stacks::ClientFrame;
 pub use self::error::DumpError;
 pub use self::parts::{DumpBytes, DumpParts};
 pub use self::ranges::{NeededRanges, READ_BYTES, READ_PARTS, WHOLE_BYTES, needed};
+pub use self::report::ReportHead;
 use crate::api::crash::CrashFacts;
 use crate::api::symbolicator::{Hex, Module, SystemInfo};
 
@@ -97,6 +99,13 @@ pub struct DumpThread {
     pub client_frames: Option<Vec<ClientFrame>>,
     /// The index in the list of the file.
     listed: usize,
+}
+
+impl DumpThread {
+    /// Returns the index of the thread in the file.
+    pub fn index(&self) -> usize {
+        self.listed
+    }
 }
 
 /// The part of a stack that is walked.
@@ -266,6 +275,8 @@ fn facts(
         let address = exception.get_crash_address(system.os, system.cpu);
         format!("{reason} / {address:#x}")
     };
+    let assertion: Option<MinidumpAssertion> = dump.get_stream().ok();
+    let assertion = assertion.map(|assertion| assertion_text(&assertion));
     let facts = CrashFacts {
         timestamp: Some(dump.header.time_date_stamp.into()),
         system_info: Some(SystemInfo {
@@ -278,9 +289,24 @@ fn facts(
         crashed: Some(exception.is_some()),
         crash_reason: Some(exception.map(reason).unwrap_or_default()),
         crash_details: None,
-        assertion: Some(String::new()),
+        assertion: Some(assertion.unwrap_or_default()),
     };
     facts.shortened()
+}
+
+/// Returns the assertion that failed, and where it is.
+fn assertion_text(assertion: &MinidumpAssertion) -> String {
+    let parts = [
+        assertion.expression(),
+        assertion
+            .function()
+            .map(|function| format!("in {function}")),
+        assertion
+            .file()
+            .map(|file| format!("at {file}:{}", assertion.raw.line)),
+    ];
+    let parts = parts.into_iter().flatten().filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join(" ")
 }
 
 fn os_name(os: Os) -> &'static str {

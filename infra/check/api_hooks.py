@@ -32,7 +32,11 @@ def change_file(file):
 
 
 def change_form(form):
-    """These parts are JSON."""
+    """These parts are JSON. Names of other parts, which are ignored, are plain text."""
+    for name in [name for name in form if not re.fullmatch("[A-Za-z0-9_]+", name)]:
+        del form[name]
+    if "platform" in form:
+        form["platform"] = '"native"'
     if "sources" in form:
         form["sources"] = '["uploads"]'
     if "rewrite_first_module" in form:

@@ -68,8 +68,8 @@ const ABOUT_FORMS: &str = "The body and the file may be compressed with gzip or 
 fn form(described: Described, file: &str, about: &str, schemas: &mut Schemas) -> Described {
     let response = symbolicated(schemas);
     let text = |description: &str| json!({"type": "string", "description": description});
-    // A list would be sent as several parts.
-    let list = |description: &str, schema: Value| {
+    // A list would be sent as several parts, and a text without quotes.
+    let json_text = |description: &str, schema: Value| {
         json!({
             "type": "string",
             "contentMediaType": "application/json",
@@ -83,11 +83,11 @@ fn form(described: Described, file: &str, about: &str, schemas: &mut Schemas) ->
             file: {"type": "string", "contentMediaType": "application/octet-stream", "minLength": 1, "description": about},
             "storage_url": text("In place of the file: where it is stored."),
             "storage_token": text("The bearer token for the host of `storage_url`."),
-            "platform": {"type": ["string", "null"], "description": "The platform of the process. It has no effect."},
-            "sources": list("The sources to search, as in a request.", schemas.request::<Sources>()),
+            "platform": json_text("The platform of the process. It has no effect.", json!({"type": ["string", "null"]})),
+            "sources": json_text("The sources to search, as in a request.", schemas.request::<Sources>()),
             "options": {"anyOf": [schemas.request::<Options>(), {"type": "null"}]},
             "scraping": {"anyOf": [schemas.request::<Scraping>(), {"type": "null"}]},
-            "rewrite_first_module": list(
+            "rewrite_first_module": json_text(
                 "Rules that rename the module with the lowest address for lookups.",
                 schemas.request::<RewriteRules>(),
             ),
@@ -97,7 +97,6 @@ fn form(described: Described, file: &str, about: &str, schemas: &mut Schemas) ->
     let as_json = || json!({"contentType": "application/json"});
     let encoding = json!({
         file: {"contentType": "application/octet-stream"},
-        "platform": as_json(),
         "options": as_json(),
         "scraping": as_json(),
     });

@@ -92,7 +92,7 @@ mod tests {
             file(r#"}, "scraping": []"#),
             file(r#", "rewrite_first_module": [["a", "b"]]}"#),
         ] {
-            let parsed = AnyRequest::parse(format!("{body}}}").as_bytes());
+            let parsed = AnyRequest::parse(body.as_bytes());
             let status = parsed.map_or_else(|error| error.status(), |_| 200);
             let expected = if body == file("}") { 200 } else { 422 };
             assert_eq!(status, expected, "{body}");

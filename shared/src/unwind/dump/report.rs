@@ -15,9 +15,10 @@ use futures::FutureExt;
 use minidump::format::MINIDUMP_STREAM_TYPE as Stream;
 use minidump::system_info::PointerWidth;
 use minidump::{Endian, Minidump, MinidumpUnloadedModuleList, Module};
-use minidump_processor::{ProcessorOptions, process_minidump_with_options};
+use minidump_processor::{ProcessState, ProcessorOptions, process_minidump_with_options};
 use minidump_unwind::{
-    FileError, FileKind, FillSymbolError, FrameSymbolizer, FrameWalker, SymbolProvider,
+    CallStack, CallStackInfo, FileError, FileKind, FillSymbolError, FrameSymbolizer, FrameWalker,
+    SymbolProvider,
 };
 use serde_json::{Map, Value};
 
@@ -126,7 +127,8 @@ impl ReportHead {
         let options = ProcessorOptions::stable_basic();
         // Nothing is read, so nothing is awaited.
         let state = process_minidump_with_options(&copy, &NoSymbols, options).now_or_never();
-        let state = state.and_then(Result::ok).ok_or(DumpError::Overlapping)?;
+        let mut state = state.and_then(Result::ok).ok_or(DumpError::Overlapping)?;
+        keep_threads(&mut state, dump);
         let mut json = Vec::new();
         let written = state.print_json(&mut json, false);
         let json = written.and_then(|()| serde_json::from_slice(&json));
@@ -155,6 +157,19 @@ impl ReportHead {
         }
         offsets
     }
+}
+
+/// Keeps the threads of the answer, in its order.
+fn keep_threads(state: &mut ProcessState, dump: &Dump<'_>) {
+    let mut all: Vec<Option<CallStack>> = state.threads.drain(..).map(Some).collect();
+    let kept = dump.threads.iter();
+    let kept = kept.map(|thread| all.get_mut(thread.listed).and_then(Option::take));
+    state.threads = kept
+        .map(|thread| {
+            thread.unwrap_or_else(|| CallStack::with_info(0, CallStackInfo::MissingContext))
+        })
+        .collect();
+    state.requesting_thread = dump.threads.iter().position(|thread| thread.is_requesting);
 }
 
 /// What is copied for the processor.

@@ -8,6 +8,7 @@ mod error;
 mod modules;
 mod parts;
 mod ranges;
+mod references;
 mod report;
 
 use std::collections::{BTreeMap, HashMap};

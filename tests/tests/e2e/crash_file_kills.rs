@@ -28,9 +28,16 @@ async fn polled_with_kills(running: &Running, first: Reply) -> Value {
         let id = body["request_id"].as_str().unwrap().to_owned();
         running.idle().await;
         kill_functions(running);
-        let path = format!("/requests/{id}?timeout=0");
-        let request = running.client().request(Method::GET, &path);
-        let reply = running.client().send("a request", request).await.unwrap();
+        let poll = async || {
+            let path = format!("/requests/{id}?timeout=0");
+            let request = running.client().request(Method::GET, &path);
+            running.client().send("a request", request).await.unwrap()
+        };
+        let mut reply = poll().await;
+        // The poll was given to a function that was being killed: the client polls again.
+        if reply.status == 500 {
+            reply = poll().await;
+        }
         body = reply.expect(200, "a request").unwrap().body;
         polls += 1;
         assert!(polls < 10, "{body:#}");
@@ -39,14 +46,14 @@ async fn polled_with_kills(running: &Running, first: Reply) -> Value {
     body
 }
 
-/// Starts a stack whose caches have been removed although their files were uploaded.
+/// Removes all caches, although their files were uploaded.
 async fn without_caches(running: &Running) {
     running.client().prune(false).await.unwrap();
-    kill_functions(running);
+    running.client().end_functions().await.unwrap();
 }
 
 fn stackwalk_functions(body: &Value) -> Vec<&str> {
-    let frames = body["crashing_thread"]["frames"].as_array().unwrap();
+    let frames = body["threads"][0]["frames"].as_array().unwrap();
     let names = frames.iter().filter_map(|frame| frame["function"].as_str());
     names.collect()
 }
@@ -117,6 +124,6 @@ async fn only_minidumps_are_answered_in_the_schema_of_stackwalk() {
     assert_eq!(reply.status, 400, "{}", reply.text);
     let reply = send(&running, "/minidump?format=stackwalk", dump).await;
     let answer = reply.expect(200, "a minidump").unwrap().body;
-    assert_eq!(answer["crash_info"]["type"], "SIGSEGV", "{answer:#}");
-    assert_eq!(answer["crash_info"]["crashing_thread"], 0);
+    assert_eq!(answer["status"], "OK", "{answer:#}");
+    assert_eq!(answer["threads"][0]["frames"][0]["trust"], "context");
 }

@@ -89,8 +89,8 @@ async fn the_indexes_of_large_caches_of_both_kinds_are_read_in_one_round() {
 }
 
 /// Panics if an instance without caches needs more for a crash in these modules than two reads of
-/// records and three dependent rounds of reads of blobs, or needs anything for it again. Returns the
-/// number of reads of blobs.
+/// records and three dependent rounds of reads of blobs, or needs anything for it again. Returns
+/// the number of reads of blobs.
 async fn assert_cost(modules: &[MadeUp]) -> u64 {
     let world = World::new();
     upload(&world, modules).await;

@@ -16,21 +16,12 @@ use crate::api::symbolicator::{
 /// What a minidump says, in this schema, before its frames have names.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StackwalkReport {
-    /// Everything but the frames. Its threads are those of the file, in their order.
+    /// Everything but the frames. Its threads are those of the answer, in their order.
     pub head: Map<String, Value>,
     /// Whether addresses have 32 bits.
     pub is_narrow: bool,
-    /// The threads of the answer, in its order.
-    pub threads: Vec<StackwalkThread>,
-}
-
-/// A thread of the answer.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StackwalkThread {
-    /// Its index among the threads of the file.
-    pub index: usize,
-    /// Its frames, from the callee.
-    pub frames: Vec<StackwalkFrame>,
+    /// The frames of each thread, from the callee.
+    pub threads: Vec<Vec<StackwalkFrame>>,
 }
 
 /// A frame, as a walk found it.
@@ -58,15 +49,11 @@ impl StackwalkReport {
             .collect();
         self.complete_modules(&modules);
         let threads = self.threads.iter().zip(&completed.stacktraces);
-        let frames: Vec<(usize, Vec<Value>)> = threads
-            .map(|(thread, stacktrace)| (thread.index, self.frames(thread, stacktrace, &modules)))
+        let frames: Vec<Vec<Value>> = threads
+            .map(|(walked, stacktrace)| self.frames(walked, stacktrace, &modules))
             .collect();
-        for (index, frames) in frames {
-            let thread = self
-                .head
-                .get_mut("threads")
-                .and_then(|all| all.get_mut(index));
-            if let Some(thread) = thread {
+        if let Some(Value::Array(threads)) = self.head.get_mut("threads") {
+            for (thread, frames) in threads.iter_mut().zip(frames) {
                 thread["frame_count"] = frames.len().into();
                 thread["frames"] = frames.into();
             }
@@ -110,18 +97,18 @@ impl StackwalkReport {
     /// Returns the frames of a thread that the answer has, with their names.
     fn frames(
         &self,
-        thread: &StackwalkThread,
+        walked: &[StackwalkFrame],
         stacktrace: &CompletedStacktrace,
         modules: &ModulesByStart<'_>,
     ) -> Vec<Value> {
-        let mut frames = Vec::with_capacity(thread.frames.len());
+        let mut frames = Vec::with_capacity(walked.len());
         // The functions of a frame follow one another, from the innermost one.
         for functions in stacktrace
             .frames
             .chunk_by(|a, b| a.original_index == b.original_index)
         {
             let index = functions.first().and_then(|first| first.original_index);
-            let walked = index.and_then(|index| thread.frames.get(index));
+            let walked = index.and_then(|index| walked.get(index));
             if let (Some(walked), [inlined @ .., function]) = (walked, functions) {
                 frames.push(self.frame(frames.len(), walked, inlined, function, modules));
             }
@@ -283,20 +270,23 @@ mod tests {
         let report = StackwalkReport {
             head: head.as_object().unwrap().clone(),
             is_narrow: true,
-            threads: vec![StackwalkThread {
-                index: 1,
-                frames: vec![walked(0x1020), walked(0x1030), walked(0x1040)],
-            }],
+            threads: vec![
+                Vec::new(),
+                vec![walked(0x1020), walked(0x1030), walked(0x1040)],
+            ],
         };
         let completed = Completed {
-            stacktraces: vec![CompletedStacktrace {
-                frames: vec![
-                    function(0, "inlined", FrameTrust::Context),
-                    function(0, "outer", FrameTrust::Context),
-                    function(2, "caller", FrameTrust::Fp),
-                ],
-                ..CompletedStacktrace::default()
-            }],
+            stacktraces: vec![
+                CompletedStacktrace::default(),
+                CompletedStacktrace {
+                    frames: vec![
+                        function(0, "inlined", FrameTrust::Context),
+                        function(0, "outer", FrameTrust::Context),
+                        function(2, "caller", FrameTrust::Fp),
+                    ],
+                    ..CompletedStacktrace::default()
+                },
+            ],
             modules: vec![module()],
             ..Completed::default()
         };

@@ -27,7 +27,8 @@ const WHAT: &str = "the minidump";
 const FIRST_BYTES: u64 = 64 * 1024;
 
 impl Attachment<'_> {
-    /// Reads a minidump, as far as an answer of this format needs it. The inner error says what is wrong with the file.
+    /// Reads a minidump, as far as an answer of this format needs it. The inner error says what is
+    /// wrong with the file.
     pub async fn minidump(
         &self,
         format: ResponseFormat,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use minidump::{MinidumpMemory, Module as _, UnifiedMemory};
 
-use crate::api::crash::stackwalk::{StackwalkFrame, StackwalkReport, StackwalkThread};
+use crate::api::crash::stackwalk::{StackwalkFrame, StackwalkReport};
 use crate::api::limits;
 use crate::api::symbolicator::{Frame, FrameTrust, Hex, Stacktrace};
 use crate::unwind::dump::{ClientFrame, Dump, DumpThread, ReportHead, STACKS_BYTES, registers};
@@ -182,8 +182,7 @@ impl<'a> Walks<'a> {
                     .collect(),
                 (None, None) => Vec::new(),
             };
-            let index = walk.thread.index();
-            threads.push(StackwalkThread { index, frames });
+            threads.push(frames);
         }
         StackwalkReport {
             is_narrow: head.is_narrow,

@@ -8,6 +8,7 @@ mod error;
 mod modules;
 mod parts;
 mod ranges;
+mod references;
 mod report;
 
 use std::collections::{BTreeMap, HashMap};
@@ -101,13 +102,6 @@ pub struct DumpThread {
     listed: usize,
 }
 
-impl DumpThread {
-    /// Returns the index of the thread in the file.
-    pub fn index(&self) -> usize {
-        self.listed
-    }
-}
-
 /// The part of a stack that is walked.
 #[derive(Debug)]
 pub struct StackPart<'a> {
@@ -142,19 +136,18 @@ impl<'a> Dump<'a> {
             list,
             memory: dump.get_memory().unwrap_or_default(),
         };
-        read.threads = read.threads(dump, &system, exception.as_ref());
-        read.threads_cut = read.threads.len().saturating_sub(THREADS);
-        read.threads.truncate(THREADS);
+        (read.threads, read.threads_cut) = read.threads(dump, &system, exception.as_ref());
         Ok(read)
     }
 
-    /// Returns the threads, the one that crashed first if it would be cut otherwise.
+    /// Returns the threads, the one that crashed first if it would be cut otherwise, and the number
+    /// of those that are cut.
     fn threads(
         &self,
         dump: &'a Minidump<'static, Bytes>,
         system: &MinidumpSystemInfo,
         exception: Option<&MinidumpException<'a>>,
-    ) -> Vec<DumpThread> {
+    ) -> (Vec<DumpThread>, usize) {
         let misc: Option<MinidumpMiscInfo> = dump.get_stream().ok();
         let names: MinidumpThreadNames = dump.get_stream().unwrap_or_default();
         let mut client_stacks: HashMap<u32, Vec<ClientFrame>> = client_stacks::read(dump);
@@ -172,12 +165,12 @@ impl<'a> Dump<'a> {
         if threads.len() > THREADS {
             threads.sort_by_key(|(_, thread)| !is_requesting(thread));
         }
-        let describe = |(at, (listed, thread)): (usize, (usize, &MinidumpThread<'_>))| {
+        let cut = threads.len().saturating_sub(THREADS);
+        threads.truncate(THREADS);
+        let describe = |(listed, thread): (usize, &MinidumpThread<'_>)| {
             let is_requesting = is_requesting(thread);
             let own = || Some(thread.context(system, misc.as_ref())?.into_owned());
             let context = match (&of_exception, is_requesting) {
-                // Those that are cut are only counted.
-                _ if at >= THREADS => None,
                 (Some(context), true) => Some(context.clone().into_owned()),
                 _ => own(),
             };
@@ -191,7 +184,7 @@ impl<'a> Dump<'a> {
                 listed,
             }
         };
-        threads.into_iter().enumerate().map(describe).collect()
+        (threads.into_iter().map(describe).collect(), cut)
     }
 
     /// Returns the part of a thread's stack that is walked: the region that its stack pointer is

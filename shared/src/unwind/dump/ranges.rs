@@ -13,7 +13,7 @@ use super::bounds::{self, List, MODULE, TEXT_BYTES, THREAD, THREAD_NAME, number}
 use super::client_stacks::{self, CLIENT_STACKS};
 use super::error::DumpError;
 use super::parts::DumpBytes;
-use super::report::{REPORT_STREAMS, references};
+use super::references::{REPORT_STREAMS, range, references};
 use super::{Dump, DumpFile, THREADS};
 use crate::domain::ResponseFormat;
 
@@ -148,10 +148,6 @@ fn only(ranges: Vec<Range<u64>>) -> NeededRanges {
         ranges,
         ..NeededRanges::default()
     }
-}
-
-pub(super) fn range(start: u64, length: u64) -> Range<u64> {
-    start..start.saturating_add(length)
 }
 
 fn is_inside(file: &DumpBytes, start: u32, length: u32) -> bool {

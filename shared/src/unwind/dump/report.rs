@@ -15,34 +15,20 @@ use futures::FutureExt;
 use minidump::format::MINIDUMP_STREAM_TYPE as Stream;
 use minidump::system_info::PointerWidth;
 use minidump::{Endian, Minidump, MinidumpUnloadedModuleList, Module};
-use minidump_processor::{ProcessorOptions, process_minidump_with_options};
+use minidump_processor::{ProcessState, ProcessorOptions, process_minidump_with_options};
 use minidump_unwind::{
-    FileError, FileKind, FillSymbolError, FrameSymbolizer, FrameWalker, SymbolProvider,
+    CallStack, CallStackInfo, FileError, FileKind, FillSymbolError, FrameSymbolizer, FrameWalker,
+    SymbolProvider,
 };
 use serde_json::{Map, Value};
 
-use super::bounds::{List, TEXT_BYTES, THREAD, number};
+use super::bounds::{List, THREAD, number};
 use super::error::DumpError;
 use super::parts::DumpBytes;
-use super::ranges::{is_read, range, records, texts};
+use super::ranges::{is_read, records, texts};
+use super::references::{REPORT_STREAMS, elements, range, references};
 use super::{Dump, DumpFile};
 use crate::api::symbolicator::Hex;
-
-/// The streams of the report besides those of every answer, with the maximum size of each. A larger
-/// one is left out of the report.
-pub(super) const REPORT_STREAMS: [(u32, usize); 11] = [
-    (Stream::UnloadedModuleListStream as u32, 12 + 24 * 4_096),
-    (Stream::HandleDataStream as u32, 16 + 40 * 65_536),
-    (Stream::MemoryInfoListStream as u32, 16 + 48 * 65_536),
-    (Stream::LinuxMaps as u32, 4 << 20),
-    (Stream::LinuxCpuInfo as u32, 1 << 20),
-    (Stream::LinuxLsbRelease as u32, TEXT_BYTES),
-    (Stream::LinuxProcStatus as u32, TEXT_BYTES),
-    (Stream::MozLinuxLimits as u32, TEXT_BYTES),
-    (Stream::MozMacosCrashInfoStream as u32, TEXT_BYTES),
-    (Stream::MozMacosBootargsStream as u32, TEXT_BYTES),
-    (Stream::MozSoftErrors as u32, TEXT_BYTES),
-];
 
 /// The streams of every answer that the processor reads, too.
 const PLAIN_STREAMS: [u32; 7] = [
@@ -62,9 +48,6 @@ const REFERENCES_BYTES: u64 = 4 << 20;
 /// The size of the header, and of an element of the directory.
 const HEADER: usize = 32;
 const ELEMENT: usize = 12;
-
-/// The most records of a crash in macOS: those that the format has place for.
-const MAC_RECORDS: usize = 20;
 
 /// The frames that may be in unloaded modules and are looked up. Each lookup takes a step for each
 /// unloaded module.
@@ -126,7 +109,8 @@ impl ReportHead {
         let options = ProcessorOptions::stable_basic();
         // Nothing is read, so nothing is awaited.
         let state = process_minidump_with_options(&copy, &NoSymbols, options).now_or_never();
-        let state = state.and_then(Result::ok).ok_or(DumpError::Overlapping)?;
+        let mut state = state.and_then(Result::ok).ok_or(DumpError::Overlapping)?;
+        keep_threads(&mut state, dump);
         let mut json = Vec::new();
         let written = state.print_json(&mut json, false);
         let json = written.and_then(|()| serde_json::from_slice(&json));
@@ -155,6 +139,19 @@ impl ReportHead {
         }
         offsets
     }
+}
+
+/// Keeps the threads of the answer, in its order.
+fn keep_threads(state: &mut ProcessState, dump: &Dump<'_>) {
+    let mut all: Vec<Option<CallStack>> = state.threads.drain(..).map(Some).collect();
+    let kept = dump.threads.iter();
+    let kept = kept.map(|thread| all.get_mut(thread.listed).and_then(Option::take));
+    state.threads = kept
+        .map(|thread| {
+            thread.unwrap_or_else(|| CallStack::with_info(0, CallStackInfo::MissingContext))
+        })
+        .collect();
+    state.requesting_thread = dump.threads.iter().position(|thread| thread.is_requesting);
 }
 
 /// What is copied for the processor.
@@ -253,50 +250,6 @@ fn references_within(
         .collect();
     let total: u64 = references.iter().map(|range| range.end - range.start).sum();
     (total <= REFERENCES_BYTES && is_read(bytes, &references)).then_some(references)
-}
-
-/// Returns the places that a stream of the report refers to. `text` returns that of a text that
-/// begins at an offset.
-pub(super) fn references(
-    kind: u32,
-    stream: &[u8],
-    endian: Endian,
-    text: impl Fn(usize) -> Range<u64>,
-) -> Vec<Range<u64>> {
-    let field = |at| number(stream, at, endian).unwrap_or(0);
-    let texts_at = |fields: &[usize]| {
-        let elements = elements(stream, endian);
-        let texts = elements.flat_map(|element| {
-            fields
-                .iter()
-                .filter_map(move |at| number(element, *at, endian))
-        });
-        texts.filter(|start| *start != 0).map(&text).collect()
-    };
-    const UNLOADED: u32 = Stream::UnloadedModuleListStream as u32;
-    const HANDLES: u32 = Stream::HandleDataStream as u32;
-    const MAC_BOOT: u32 = Stream::MozMacosBootargsStream as u32;
-    const MAC_CRASH: u32 = Stream::MozMacosCrashInfoStream as u32;
-    match kind {
-        UNLOADED => texts_at(&[20]),
-        HANDLES => texts_at(&[8, 12]),
-        MAC_BOOT => vec![text(field(4))],
-        MAC_CRASH => {
-            let records = (0..field(4).min(MAC_RECORDS)).map(|at| 12 + 8 * at);
-            records
-                .map(|at| range(field(at + 4) as u64, field(at) as u64))
-                .collect()
-        }
-        _ => Vec::new(),
-    }
-}
-
-/// Returns the elements of a list whose header has its own size, that of an element, and their
-/// number.
-fn elements(stream: &[u8], endian: Endian) -> impl Iterator<Item = &[u8]> {
-    let field = |at| number(stream, at, endian).unwrap_or(0);
-    let list = stream.get(field(0)..).unwrap_or_default();
-    list.chunks_exact(field(4).max(1)).take(field(8))
 }
 
 /// Returns what the processor must not see of the threads: the stacks, and the registers of those

@@ -4,8 +4,8 @@ Prints the number of equal addresses, or exits with code 1 and prints the first 
 
 One class of differences is expected, counted and printed, `beyond its section`: `symbolic` extends an ELF symbol
 without a size to the next symbol, we end it at the end of its section (shared/src/debuginfo/image.rs). An address is of
-this class only if we know nothing of it, `symbolic` knows the name of such a symbol and no line, and no section with code
-has the address.
+this class only if we know nothing of it, `symbolic` knows the name of such a symbol and no line, and the section of the
+symbol does not have the address.
 """
 
 import struct
@@ -50,10 +50,13 @@ class Sections:
 
     def is_beyond(self, address, found, expected):
         """Whether only `symbolic` knows an address: as a symbol without a size that has left its section."""
-        if found or len(expected) != 1 or any(address in section for section in self.code):
+        if found or len(expected) != 1:
             return False
         (symbol,) = expected
-        return symbol.line == 0 and symbol.sym_addr in self.without_size
+        if symbol.line != 0 or symbol.sym_addr not in self.without_size:
+            return False
+        own = (section for section in self.code if symbol.sym_addr in section)
+        return address not in next(own, range(0))
 
 
 def main(dif, path):

@@ -3,14 +3,13 @@
 use symdepot_tests::simulate::{Mistake, Plan, run};
 
 /// The most seeds that are searched for a mistake that its seed does not find any more.
-const MOST: u64 = 60;
+const MOST: u64 = 34;
 
 /// The seed that finds each mistake.
 const FOUND_BY: &[(Mistake, u64)] = &[
     (Mistake::WritesIgnoreRevisions, 3),
     (Mistake::LostRacesCountAsDone, 12),
     (Mistake::BlobsAreNotStored, 1),
-    (Mistake::DirtyMarksAreForgotten, 43),
     (Mistake::RevokedStatesStay, 1),
     (Mistake::LeasesNeverExpire, 3),
     (Mistake::LeasesAreNotReturned, 7),
@@ -33,13 +32,10 @@ const FOUND_BY: &[(Mistake, u64)] = &[
     (Mistake::TenantsAreMixedUp, 2),
     (Mistake::MemoryIgnoresTheWallClock, 28),
     (Mistake::FilesWithoutRoomAreDropped, 1),
-    (Mistake::LargeUploadsAreNotStored, 35),
     (Mistake::BadBlobsHaveNoBrake, 1),
     (Mistake::UnreadableItemsFailReads, 6),
     (Mistake::NotModifiedIsNeverSaid, 10),
-    (Mistake::RollbacksDoNotRecover, 35),
     (Mistake::UploadAttemptsAreNotCounted, 14),
-    (Mistake::UrlsOutliveRemovals, 35),
     (Mistake::AbsentFilesCountAsConsidered, 12),
     (Mistake::FailuresRemoveStates, 16),
     (Mistake::BlobsAreStoredLate, 1),
@@ -47,17 +43,21 @@ const FOUND_BY: &[(Mistake, u64)] = &[
     (Mistake::OrphansAreNotListed, 1),
     (Mistake::UploadWritesIgnoreRevisions, 3),
     (Mistake::PresencesAreRetired, 6),
-    (Mistake::NewerItemsAreOverwritten, 35),
 ];
 
-/// Mistakes that few seeds find, or none: each is a gap in the workload.
+/// Mistakes that no seed of `make test` finds: each is a gap in the workload.
 const GAPS: &[Mistake] = &[
+    Mistake::DirtyMarksAreForgotten,
+    Mistake::LargeUploadsAreNotStored,
     Mistake::PublishesClearFailures,
     Mistake::MessagesOutliveTheirRequests,
     Mistake::OutdatedReadersLoop,
+    Mistake::RollbacksDoNotRecover,
+    Mistake::UrlsOutliveRemovals,
     Mistake::LeasedEntriesAreSpared,
     Mistake::PresencesAreRemovedUnfenced,
     Mistake::ExistingPresencesAreSpared,
+    Mistake::NewerItemsAreOverwritten,
 ];
 
 fn finds(seed: u64, mistake: Mistake) -> bool {

@@ -131,6 +131,10 @@ const CANNOT: &[(&str, &str)] = &[
 /// What happens, but too rarely for so few seeds: `make simulate` prints what it reaches.
 const RARE: &[(&str, &str)] = &[
     (
+        "refusal: take the lease, leased",
+        "two builders read one entry before either writes",
+    ),
+    (
         "change: hand over",
         "a build yields its leases to another one",
     ),

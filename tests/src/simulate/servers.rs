@@ -52,7 +52,7 @@ pub(super) fn sources() -> Vec<Server> {
 pub(super) fn symbols(module: usize) -> Option<Symbols> {
     (module % 3 != 2).then_some(Symbols {
         module,
-        offer: if module % 3 == 0 {
+        offer: if module.is_multiple_of(3) {
             Offer::Debug
         } else {
             Offer::Symbols

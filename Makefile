@@ -10,8 +10,10 @@ RECORDS ?= 1000000
 FUZZ_SECONDS ?= 60
 KERNEL ?=
 SEED ?= 1
-SEEDS ?= 2000
+SEEDS ?=
 HOURS ?= 1
+DAYS ?=
+YEARS ?= 1
 CASES ?= ../shared/conformance
 PROFILE_FOLDER = target/release
 # Override these to use other programs; the scripts receive them in their environment.
@@ -112,10 +114,17 @@ ci: test check ## runs exactly what CI runs
 model: ## checks the protocol's models exhaustively within large bounds; prints their numbers of states (takes minutes)
 	SYMDEPOT_MODEL_BOUNDS=large $(CARGO) test --locked --release -p symdepot-tests --test model -- --nocapture
 
+# Without SEEDS or DAYS, it simulates YEARS: the weeks of a busy team, and seeds of trouble.
 .PHONY: simulate
-simulate: ## simulates a fleet with random faults, seed by seed; prints the story of each failure (SEED=1 SEEDS=2000 HOURS=1)
+simulate: ## simulates a year of a fleet with random faults; prints the story of each failure and what never happened (YEARS=1; SEED=1 SEEDS=2000 HOURS=1; SEED=1 SEEDS=1 DAYS=7)
 	$(CARGO) build --locked --release -p symdepot-tests --bin simulate
-	$(PROFILE_FOLDER)/simulate --seed $(SEED) --seeds $(SEEDS) --hours $(HOURS)
+	$(PROFILE_FOLDER)/simulate --seed $(SEED) $(if $(SEEDS),--seeds $(SEEDS) --hours $(HOURS) $(if $(DAYS),--days $(DAYS)),--years $(YEARS))
+
+.PHONY: keep-story
+keep-story: ## turns a seed that fails into a regression test (SEED=7 NAME=a_file_that_was_removed_stays HOURS=1 DAYS=)
+	$(CARGO) build --locked --release -p symdepot-tests --bin simulate
+	$(PROFILE_FOLDER)/simulate --seed $(SEED) --seeds 1 --hours $(HOURS) $(if $(DAYS),--days $(DAYS)) \
+	  --keep $(NAME) --into tests/tests/simulate
 
 .PHONY: zoo
 zoo: ## builds programs with many compilers for many machines and compares with llvm-symbolizer and eu-addr2line (as root it installs missing compilers, up to 1.5 GB)

@@ -18,9 +18,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::change::retires_at;
-use super::{
-    Converter, DifCopy, Entry, ItemKey, Kind, ModuleKey, Policy, Ready, Token, current_version,
-};
+use super::{BuildNumbers, DifCopy, Entry, ItemKey, Kind, ModuleKey, Policy, Ready, Token};
 use crate::domain::{Cause, Timestamp};
 
 /// The number of builds to request if the rate of the queue is unknown: an hour's work of five
@@ -58,11 +56,11 @@ pub enum Standing {
     Unbuilt,
 }
 
-/// Returns an entry's state in the rollout of the current converter.
-pub fn standing(entry: &Entry, now: Timestamp) -> Standing {
+/// Returns an entry's state in the rollout of a build of the code.
+pub fn standing(entry: &Entry, numbers: &BuildNumbers, now: Timestamp) -> Standing {
     match (&entry.ready, &entry.missing) {
-        (Some(ready), _) if is_current(ready, entry.kind) => Standing::Current,
-        (Some(_), Some(failed)) if failed.converter >= Converter::CURRENT => {
+        (Some(ready), _) if is_current(ready, entry.kind, numbers) => Standing::Current,
+        (Some(_), Some(failed)) if failed.converter >= numbers.converter => {
             let cause = failed.missing.cause;
             let is_gone = cause == Cause::NotFound;
             // For uploads, `retry_at` does not matter: a new upload removes the placeholder.
@@ -82,14 +80,14 @@ pub fn standing(entry: &Entry, now: Timestamp) -> Standing {
     }
 }
 
-fn is_current(ready: &Ready, kind: Kind) -> bool {
+fn is_current(ready: &Ready, kind: Kind, numbers: &BuildNumbers) -> bool {
     if kind.is_opaque() {
         // No converter made it. A newer transcoder is used only when a client requests the cache.
         return true;
     }
     let (made, current) = (
         (ready.version, ready.converter),
-        (current_version(kind), Converter::CURRENT),
+        (numbers.version(kind), numbers.converter),
     );
     made >= current
 }
@@ -99,7 +97,7 @@ fn is_current(ready: &Ready, kind: Kind) -> bool {
 ///
 /// Entries of sources that a request defined are not rebuilt.
 pub fn wants_refresh(entry: &Entry, now: Timestamp, policy: &Policy) -> bool {
-    standing(entry, now) == Standing::Behind
+    standing(entry, &policy.numbers, now) == Standing::Behind
         && !entry.module.source.is_defined()
         && retires_at(entry, policy) > now
         && entry.live_lease(now).is_none()
@@ -150,14 +148,14 @@ pub struct KindTally {
 
 impl Tally {
     /// Counts an entry. Of entries of sources that a request defined, only the bytes count.
-    pub fn count(&mut self, entry: &Entry, now: Timestamp) {
+    pub fn count(&mut self, entry: &Entry, numbers: &BuildNumbers, now: Timestamp) {
         let bytes = entry_bytes(entry);
         self.ages.add(now.since(entry.last_used_at), bytes);
         if entry.module.source.is_defined() {
             return;
         }
         let kind = self.kinds.entry(counted_as(entry.kind)).or_default();
-        match standing(entry, now) {
+        match standing(entry, numbers, now) {
             Standing::Current => kind.current += 1,
             Standing::Behind => kind.behind += 1,
             Standing::DifGone => kind.dif_gone += 1,
@@ -582,13 +580,16 @@ mod tests {
         BEGIN, Offer, built, dif, entry, entry_of_a_symbol_server, fail, take, then,
     };
     use super::*;
+    use crate::cache::Converter;
+
+    const NUMBERS: BuildNumbers = BuildNumbers::CURRENT;
 
     fn at(seconds: u64) -> Timestamp {
         Timestamp::from_secs(seconds)
     }
 
     fn ready(change: impl FnOnce(&mut Ready)) -> Entry {
-        let mut entry = built(current_version(Kind::SymCache), Offer::Debug, &dif("a"));
+        let mut entry = built(NUMBERS.symcache, Offer::Debug, &dif("a"));
         change(entry.ready.as_mut().unwrap());
         entry
     }
@@ -657,12 +658,16 @@ mod tests {
             ),
         ];
         for (what, entry, expected) in table {
-            assert_eq!(standing(&entry, now), expected, "{what}");
+            assert_eq!(standing(&entry, &NUMBERS, now), expected, "{what}");
         }
         // A failed build is retried after its retry time.
         let later = now.plus(Duration::from_secs(48 * 3600));
         assert_eq!(
-            standing(&failed(behind(), Cause::Malformed, current), later),
+            standing(
+                &failed(behind(), Cause::Malformed, current),
+                &NUMBERS,
+                later
+            ),
             Standing::Behind
         );
     }
@@ -851,7 +856,7 @@ mod tests {
         for major in 3..5003 {
             let mut entry = ready(|_| {});
             entry.kind = Kind::MsSymCache(major);
-            tally.count(&entry, BEGIN);
+            tally.count(&entry, &NUMBERS, BEGIN);
         }
         assert_eq!(tally.kinds["mssymcache"].current, 5000);
         let json = serde_json::to_vec(&tally).unwrap();
@@ -868,9 +873,9 @@ mod tests {
         ];
         let (mut whole, mut parts) = (Tally::default(), Tally::default());
         for entry in &entries {
-            whole.count(entry, BEGIN);
+            whole.count(entry, &NUMBERS, BEGIN);
             let mut part = Tally::default();
-            part.count(entry, BEGIN);
+            part.count(entry, &NUMBERS, BEGIN);
             parts.merge(&part);
         }
         assert_eq!(whole, parts);

@@ -93,9 +93,10 @@ fn skeletons(elf: &ElfObject<'_>) -> Vec<u64> {
     if elf.raw_section(SKELETONS).is_none() {
         return Vec::new();
     }
-    let sections = Sections::open(elf, &["debug_abbrev", units::SECTION]);
+    let sections = Sections::open(elf, &[sections::FIRST, units::SECTION]);
     let endian = endian(elf.endianity());
-    let Some(mut runs) = units::Units::of(elf, RUN_BYTES) else {
+    let abbreviations = sections.data(sections::FIRST);
+    let Some(mut runs) = units::Units::of(elf, abbreviations, RUN_BYTES) else {
         return units_of(&sections.dwarf(sections.data(units::SECTION), endian));
     };
     let mut ids = Vec::new();

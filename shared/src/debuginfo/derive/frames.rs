@@ -26,7 +26,7 @@ use symbolic::debuginfo::dwarf::{Dwarf as _, Endian};
 use crate::debuginfo::slices::{CfiLines, LineCollector};
 use crate::debuginfo::workers::side_by_side;
 
-type Section<'i> = EndianSlice<'i, RunTimeEndian>;
+type FrameBytes<'i> = EndianSlice<'i, RunTimeEndian>;
 
 /// The number of entries that a worker takes at a time.
 const RUN: usize = 2048;
@@ -114,14 +114,14 @@ fn read(object: &Object<'_>, run: usize, workers: usize) -> Option<CfiLines> {
 /// A section with unwind information.
 struct Frames<'i, S> {
     section: S,
-    bytes: Section<'i>,
+    bytes: FrameBytes<'i>,
     bases: BaseAddresses,
     machine: Machine,
     /// Whether it is a `.debug_frame`, not an `.eh_frame`.
     is_debug_frame: bool,
 }
 
-impl<'i, S: UnwindSection<Section<'i>>> Frames<'i, S> {
+impl<'i, S: UnwindSection<FrameBytes<'i>>> Frames<'i, S> {
     /// Adds the lines of all entries.
     fn read(&self, run: usize, workers: usize, all: &mut LineCollector) -> Option<()>
     where
@@ -161,7 +161,7 @@ impl<'i, S: UnwindSection<Section<'i>>> Frames<'i, S> {
     }
 
     /// Returns the first entry at or after an offset. Returns `None` at the end of the section.
-    fn entry_at(&self, at: usize) -> Result<Option<Entry>, Error> {
+    fn entry_at(&self, at: usize) -> Result<Option<FrameEntry>, Error> {
         let mut rest = self.bytes;
         rest.skip(at)?;
         loop {
@@ -181,7 +181,7 @@ impl<'i, S: UnwindSection<Section<'i>>> Frames<'i, S> {
                 (true, Format::Dwarf32) => body.read_u32()? == u32::MAX,
                 (true, Format::Dwarf64) => body.read_u64()? == u64::MAX,
             };
-            return Ok(Some(Entry {
+            return Ok(Some(FrameEntry {
                 offset,
                 end: rest.offset_from(self.bytes),
                 is_shared,
@@ -191,14 +191,14 @@ impl<'i, S: UnwindSection<Section<'i>>> Frames<'i, S> {
 }
 
 /// The place of an entry in its section.
-struct Entry {
+struct FrameEntry {
     offset: usize,
     end: usize,
     /// Whether it is what the entries of functions have in common, not the entry of a function.
     is_shared: bool,
 }
 
-type Cie<'i> = CommonInformationEntry<Section<'i>>;
+type Cie<'i> = CommonInformationEntry<FrameBytes<'i>>;
 
 /// Reads entries. Reuses its buffers from one entry to the next.
 struct FrameReader<'i> {
@@ -233,7 +233,7 @@ impl<'i> FrameReader<'i> {
     }
 
     /// Returns the lines of a run of entries.
-    fn run<S: UnwindSection<Section<'i>>>(
+    fn run<S: UnwindSection<FrameBytes<'i>>>(
         &mut self,
         frames: &Frames<'i, S>,
         run: Range<usize>,
@@ -251,7 +251,7 @@ impl<'i> FrameReader<'i> {
         Some(lines)
     }
 
-    fn shared_at<S: UnwindSection<Section<'i>>>(
+    fn shared_at<S: UnwindSection<FrameBytes<'i>>>(
         &mut self,
         frames: &Frames<'i, S>,
         offset: usize,
@@ -267,7 +267,7 @@ impl<'i> FrameReader<'i> {
     }
 
     /// Adds the lines of the entry of a function.
-    fn function<S: UnwindSection<Section<'i>>>(
+    fn function<S: UnwindSection<FrameBytes<'i>>>(
         &mut self,
         frames: &Frames<'i, S>,
         offset: usize,
@@ -303,9 +303,9 @@ impl<'i> FrameReader<'i> {
     }
 
     /// Reads the rows of a function into `self.lines`. Returns the number of bytes that they cover.
-    fn rows<S: UnwindSection<Section<'i>>>(
+    fn rows<S: UnwindSection<FrameBytes<'i>>>(
         &mut self,
-        entry: &FrameDescriptionEntry<Section<'i>>,
+        entry: &FrameDescriptionEntry<FrameBytes<'i>>,
         frames: &Frames<'i, S>,
         context: &mut UnwindContext<usize>,
         return_address: Register,

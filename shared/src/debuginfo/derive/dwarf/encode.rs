@@ -215,7 +215,7 @@ impl<'t> SliceTables<'t> {
         let mut next = call;
         let mut known = NOWHERE;
         while let Some(location) = tables.calls.get(next as usize) {
-            if let Some(number) = self.known.get(Item::Call, next) {
+            if let Some(number) = self.known.get(TableItem::Call, next) {
                 known = number;
                 break;
             }
@@ -226,13 +226,13 @@ impl<'t> SliceTables<'t> {
             let location = self.location(tables, [file, line, function, known]);
             known = count(&self.calls);
             self.calls.push(location);
-            self.known.set(Item::Call, number, known);
+            self.known.set(TableItem::Call, number, known);
         }
         known
     }
 
     fn file(&mut self, tables: &UnitTables, number: u32) -> u32 {
-        if let Some(known) = self.known.get(Item::File, number) {
+        if let Some(known) = self.known.get(TableItem::File, number) {
             return known;
         }
         let Some(file) = tables.files.get(number as usize) else {
@@ -248,12 +248,12 @@ impl<'t> SliceTables<'t> {
             NOWHERE,
             NOWHERE,
         ]);
-        self.known.set(Item::File, number, known);
+        self.known.set(TableItem::File, number, known);
         known
     }
 
     fn function(&mut self, tables: &UnitTables, number: u32) -> u32 {
-        if let Some(known) = self.known.get(Item::Function, number) {
+        if let Some(known) = self.known.get(TableItem::Function, number) {
             return known;
         }
         let Some(function) = tables.functions.get(number as usize) else {
@@ -263,7 +263,7 @@ impl<'t> SliceTables<'t> {
         let known = count(&self.functions);
         self.functions
             .push([name, NOWHERE, function.entry, function.language as u32]);
-        self.known.set(Item::Function, number, known);
+        self.known.set(TableItem::Function, number, known);
         known
     }
 
@@ -328,7 +328,7 @@ impl<'t> SliceTables<'t> {
 
 /// An item in the tables of a run.
 #[derive(Clone, Copy, Debug)]
-enum Item {
+enum TableItem {
     File,
     Function,
     Call,
@@ -349,7 +349,7 @@ struct KnownItems {
     run: Option<u32>,
 }
 
-/// For each kind of [`Item`], by its number in the run: the last slice that has it, and its number
+/// For each kind of [`TableItem`], by its number in the run: the last slice that has it, and its number
 /// in that slice.
 #[derive(Default)]
 struct RunItems([Vec<(u32, u32)>; 3]);
@@ -374,13 +374,13 @@ impl KnownItems {
         }
     }
 
-    fn get(&self, item: Item, number: u32) -> Option<u32> {
+    fn get(&self, item: TableItem, number: u32) -> Option<u32> {
         let RunItems(items) = self.runs.get(self.current)?;
         let (slice, known) = *items[item as usize].get(number as usize)?;
         (slice == self.slice).then_some(known)
     }
 
-    fn set(&mut self, item: Item, number: u32, known: u32) {
+    fn set(&mut self, item: TableItem, number: u32, known: u32) {
         let Some(RunItems(items)) = self.runs.get_mut(self.current) else {
             return;
         };

@@ -10,33 +10,33 @@ use std::thread;
 use super::units::Units;
 
 /// A run of units: its number, and its bytes.
-pub(super) type Run<'d> = (u32, Cow<'d, [u8]>);
+pub(super) type NumberedRun<'d> = (u32, Cow<'d, [u8]>);
 
 /// Runs that are ready, and the rest of the section.
 pub(super) struct RunQueue<'d> {
-    state: Mutex<State<'d>>,
+    state: Mutex<QueueState<'d>>,
     has_changed: Condvar,
     /// The number of runs that may be ready.
     most: usize,
 }
 
-struct State<'d> {
+struct QueueState<'d> {
     /// The rest of the section, unless a worker decompresses a run of it.
     units: Option<Units<'d>>,
     /// The number of runs so far.
     count: u32,
-    ready: VecDeque<Run<'d>>,
+    ready: VecDeque<NumberedRun<'d>>,
     /// Buffers of runs that were read.
     spare: Vec<Vec<u8>>,
     at_end: bool,
 }
 
 impl<'d> RunQueue<'d> {
-    /// Returns the runs of a section for a number of workers. Memory holds at most two runs for each,
-    /// one that it reads and one that is ready, and the run that is being decompressed.
+    /// Returns the runs of a section for a number of workers. Memory holds at most two runs for
+    /// each, one that it reads and one that is ready, and the run that is being decompressed.
     pub(super) fn of(units: Units<'d>, workers: usize) -> Self {
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(QueueState {
                 units: Some(units),
                 count: 0,
                 ready: VecDeque::new(),
@@ -50,7 +50,7 @@ impl<'d> RunQueue<'d> {
 
     /// Returns the next run, or `None` after the last one. If too few runs are ready and no other
     /// worker decompresses, it decompresses some.
-    pub(super) fn next(&self) -> Option<io::Result<Run<'d>>> {
+    pub(super) fn next(&self) -> Option<io::Result<NumberedRun<'d>>> {
         let mut state = self.lock();
         loop {
             if state.ready.len() < self.most
@@ -96,7 +96,7 @@ impl<'d> RunQueue<'d> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<'d>> {
+    fn lock(&self) -> MutexGuard<'_, QueueState<'d>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -30,14 +30,14 @@ pub(super) fn each_row(
     program: &IncompleteLineProgram<Section<'_>>,
     mut take: impl FnMut(ProgramRow),
 ) {
-    let mut state = State::of(program.header());
+    let mut state = LineMachine::of(program.header());
     let mut input = program.header().raw_program_buf();
     // As with `gimli`, the rows before an error count.
     while !input.is_empty() && state.step(&mut input, &mut take).is_ok() {}
 }
 
 /// The state of a program, and what its instructions do to it.
-struct State<'h, 'i> {
+struct LineMachine<'h, 'i> {
     header: &'h LineProgramHeader<Section<'i>>,
     /// By special opcode, the number of operations and lines that it advances.
     special: [(u8, i16); 256],
@@ -58,7 +58,7 @@ const FIRST_ROW: ProgramRow = ProgramRow {
     is_end: false,
 };
 
-impl<'h, 'i> State<'h, 'i> {
+impl<'h, 'i> LineMachine<'h, 'i> {
     fn of(header: &'h LineProgramHeader<Section<'i>>) -> Self {
         let encoding = header.line_encoding();
         let mut special = [(0, 0); 256];
@@ -212,5 +212,78 @@ impl<'h, 'i> State<'h, 'i> {
         let address = address.filter(|address| *address <= self.highest);
         self.row.address = address.ok_or(Error::AddressOverflow)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use gimli::{DebugLine, DebugLineOffset, EndianSlice, RunTimeEndian};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::super::line_programs::repair;
+    use super::super::line_programs::tests::{program, set_address};
+    use super::*;
+
+    const ADDRESS_BYTES: u8 = 8;
+
+    fn opened(section: &[u8]) -> IncompleteLineProgram<Section<'_>> {
+        let lines = DebugLine::from(EndianSlice::new(section, RunTimeEndian::Little));
+        lines
+            .program(DebugLineOffset(0), ADDRESS_BYTES, None, None)
+            .unwrap()
+    }
+
+    /// Returns the rows of `gimli` for the repaired program.
+    fn by_gimli(section: &[u8]) -> Vec<ProgramRow> {
+        let mut section = Cow::Borrowed(section);
+        repair(&mut section, true);
+        let mut rows = opened(&section).rows();
+        let mut read = Vec::new();
+        while let Ok(Some((_, row))) = rows.next_row() {
+            read.push(ProgramRow {
+                address: row.address(),
+                file: row.file_index(),
+                line: row.line().map_or(0, |line| line.get()),
+                is_end: row.end_sequence(),
+            });
+        }
+        read
+    }
+
+    /// One instruction. Addresses often decrease, and some are those of discarded code.
+    fn instruction() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            4 => (13_u8..=255).prop_map(|special| vec![special]),
+            2 => (0_u64..0x400).prop_map(set_address),
+            1 => (u64::MAX - 3..=u64::MAX).prop_map(set_address),
+            2 => Just(vec![0, 1, 1]),
+            1 => Just(vec![1]),
+            1 => (2_u8..6, 0_u8..0x80).prop_map(|(opcode, operand)| vec![opcode, operand]),
+            1 => prop_oneof![6_u8..9, 10_u8..12].prop_map(|opcode| vec![opcode]),
+            1 => any::<[u8; 2]>().prop_map(|[low, high]| vec![9, low, high]),
+            1 => (0_u8..0x80).prop_map(|isa| vec![12, isa]),
+            1 => (0_u8..0x80).prop_map(|discriminator| vec![0, 2, 4, discriminator]),
+            1 => vec(any::<u8>(), 1..4).prop_map(|bytes| [vec![0, bytes.len() as u8 + 1, 0x81], bytes].concat()),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn rows_are_those_that_gimli_reads_from_the_repaired_program(
+            instructions in vec(instruction(), 0..60),
+            cut in 0_usize..40,
+        ) {
+            let mut instructions = instructions.concat();
+            instructions.truncate(instructions.len().saturating_sub(cut.saturating_sub(30)));
+            let section = program(&instructions);
+            let mut rows = Vec::new();
+            each_row(&opened(&section), |row| rows.push(row));
+            prop_assert_eq!(rows, by_gimli(&section));
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! A comparison of slice sizes: SymCaches of real programs, cut with several bounds, as tables and
 //! plots.
 //!
-//! 1. [`inputs`](crate::bench_real::inputs): the programs. For a program that is not available, it prints how to get it.
+//! 1. [`inputs`](crate::bench_real::inputs): the programs. For a program that is not available, it
+//!    prints how to get it.
 //! 2. [`measure`]: cuts the plain SymCache of each program repeatedly, and measures the stored
 //!    bytes, the bytes that random stacks read, and the time.
 //! 3. [`table`] and [`plot`]: present the numbers.

@@ -1,5 +1,5 @@
-//! Companions on symbol servers: the shared file of `dwz`, by its build id, and the package with the
-//! split units of a program, by the build id of the program.
+//! Companions on symbol servers: the shared file of `dwz`, by its build id, and the package with
+//! the split units of a program, by the build id of the program.
 
 use std::time::Duration;
 

@@ -6,7 +6,6 @@ use futures::future::{BoxFuture, FutureExt as _, try_join_all};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 
 use super::builder::{Build, OpenDif};
-use super::search_companions::CompanionOfServer;
 use crate::cache::{Dif, Item, ItemKey, Kind, ModuleKey, Stored};
 use crate::debuginfo;
 use crate::domain::{CompanionId, DifRef, FileType, ModuleId};
@@ -26,6 +25,15 @@ struct CompanionsOfDif {
     companions: Vec<Companion>,
     /// The ids of companions that it needs and that were not found.
     unmet: Vec<CompanionId>,
+}
+
+/// A companion that was found on a symbol server.
+#[derive(Clone, Debug)]
+pub(super) struct CompanionOfServer {
+    /// The id under which it was sought.
+    pub(super) id: CompanionId,
+    /// The file.
+    pub(super) dif: Dif,
 }
 
 /// A companion of a DIF.

@@ -13,8 +13,8 @@ use super::super::copies::{self, Destination, StoredChunks};
 use super::super::fetch::{self, FetchError, SymbolServer, of_the_file};
 use super::super::{Invocation, Settings, definitions, permits};
 use super::builder::{Build, Builder, OpenDif, RESERVE};
+use super::companions::CompanionOfServer;
 use super::made::NotMade;
-use super::search_companions::CompanionOfServer;
 use crate::cache::{CallOutcome, Dif, DifCopy, Kind, ModuleKey, Sought};
 use crate::domain::{
     Candidate, Cause, CompanionId, DebugId, DifRef, Download, Features, FileType, HttpSource,

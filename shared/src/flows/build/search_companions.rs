@@ -10,7 +10,7 @@
 //! the sources are probed for it again at growing intervals.
 
 use super::builder::{Build, OpenDif};
-use super::companions::FoundCompanions;
+use super::companions::{CompanionOfServer, FoundCompanions};
 use super::search::{Downloads, Fetched, Search};
 use crate::cache::{CallOutcome, Dif, DifCopy, Kind, ModuleKey, ModuleRef, Sought};
 use crate::domain::{
@@ -30,15 +30,6 @@ const MAX_LOCATIONS: usize = 4;
 
 /// The maximum number of servers on which a companion is sought.
 const MAX_SERVERS: usize = 8;
-
-/// A companion that was found on a symbol server.
-#[derive(Clone, Debug)]
-pub(super) struct CompanionOfServer {
-    /// The id under which it was sought.
-    pub(super) id: CompanionId,
-    /// The file.
-    pub(super) dif: Dif,
-}
 
 /// A companion to search for.
 #[derive(Clone, Debug)]
@@ -100,7 +91,7 @@ impl Build<'_> {
             if left.is_empty() {
                 break;
             }
-            let server = Server {
+            let server = CompanionServer {
                 build: *self,
                 key: &key,
                 source: &source,
@@ -146,7 +137,7 @@ impl Build<'_> {
 
 /// A symbol server that is searched for companions of a module.
 #[derive(Clone, Copy)]
-struct Server<'a> {
+struct CompanionServer<'a> {
     build: Build<'a>,
     key: &'a SourceKey,
     source: &'a HttpSource,
@@ -160,7 +151,7 @@ struct SoughtCompanion {
     locations: Vec<Location>,
 }
 
-impl Server<'_> {
+impl CompanionServer<'_> {
     /// Searches for companions, and returns those that the server does not have. Companions with a
     /// copy need no call.
     async fn search(

@@ -68,9 +68,9 @@ pub(in crate::debuginfo) fn is_supplementary(file: &[u8], id: &str) -> bool {
 /// Returns the ids of the debug information that a file provides to programs: its split units, or
 /// itself if it is a shared file of `dwz`.
 ///
-/// At most [`CompanionId::MOST_OF_PACKAGE`] units are returned, lowest ids first. A program with too
-/// many split units searches for its lowest id only (see [`needs()`]). It can therefore find its
-/// package, but not all of its single `.dwo` files.
+/// At most [`CompanionId::MOST_OF_PACKAGE`] units are returned, lowest ids first. A program with
+/// too many split units searches for its lowest id only (see [`needs()`]). It can therefore find
+/// its package, but not all of its single `.dwo` files.
 pub(in crate::debuginfo) fn completes(elf: &ElfObject<'_>) -> Vec<CompanionId> {
     if is_split(elf) {
         let file = Sections::open(elf, &sections::SPLIT);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::Settings;
 use super::super::find::{self, Ranked};
-use super::companions::FiledCompanions;
+use super::companions::FoundCompanions;
 use super::lease::Held;
 use super::made::{Made, MadeOf};
 use super::search::Search;
@@ -48,7 +48,7 @@ impl<'a> Work<'a> {
     pub(super) fn begin(
         lease: &'a Held,
         entry: Option<&Entry>,
-        (difs, companions): (&[Dif], &FiledCompanions),
+        (difs, companions): (&[Dif], &FoundCompanions),
         settings: &Settings,
     ) -> Self {
         let ranked = find::rank(difs, lease.kind, &settings.capabilities());
@@ -139,7 +139,7 @@ impl<'a> Work<'a> {
     /// Returns the result of the kind.
     pub(super) fn end(
         mut self,
-        (difs, companions): (&[Dif], &FiledCompanions),
+        (difs, companions): (&[Dif], &FoundCompanions),
         search: &Search,
     ) -> Made {
         let left = self.left.as_slice().iter();
@@ -188,7 +188,8 @@ impl<'a> Work<'a> {
                 considered,
                 candidates: self.candidates,
                 retry_after: search.retry_after,
-                lacks_map: !search.missed.is_empty() && self.lease.kind.is_completed(),
+                lacks_companion: !(search.missed.is_empty() && search.misses.is_empty())
+                    && self.lease.kind.is_completed(),
             },
         }
     }
@@ -200,7 +201,7 @@ fn is_what_would_be_made(
     ready: &Ready,
     kind: Kind,
     best: Option<&Ranked>,
-    companions: &FiledCompanions,
+    companions: &FoundCompanions,
 ) -> bool {
     best.is_some_and(|best| {
         let companions = companions.completing(&best.dif.file, kind);

@@ -39,6 +39,8 @@ use crate::debuginfo::slices;
 use crate::debuginfo::slices::Bounds;
 use crate::debuginfo::workers::side_by_side;
 
+#[cfg(test)]
+mod bad_input_tests;
 mod companions;
 mod current_unit;
 mod encode;
@@ -74,7 +76,7 @@ use symbolic::debuginfo::dwarf::{Dwarf, DwarfDebugSession, DwarfError, DwarfSect
 use symbolic::debuginfo::elf::ElfObject;
 
 use self::companions::{CompanionSections, Split};
-pub(in crate::debuginfo) use self::companions::{completes, is_split, needs};
+pub(in crate::debuginfo) use self::companions::{completes, is_companion, is_supplementary, needs};
 use self::encode::SymCacheEncoder;
 use self::entries::EntryReader;
 use self::queue::RunQueue;
@@ -175,8 +177,7 @@ fn shared<'d>(
     elf: &ElfObject<'d>,
     beside: &Beside<'_, 'd>,
 ) -> (Option<Sections<'d>>, Option<(String, String)>) {
-    let link = elf.section(companions::LINK);
-    let Some((name, id)) = link.and_then(|link| companions::shared_file(&link.data)) else {
+    let Some((name, id)) = companions::shared_file(elf) else {
         return (None, None);
     };
     match (beside.with_build_id)(&id).and_then(|bytes| ElfObject::parse(bytes).ok()) {
@@ -301,8 +302,11 @@ fn lacks(
     }
     if absent > 0 {
         let file = all.absent_file.unwrap_or_default();
-        let what = match units > CompanionId::MOST {
-            true => "the program's .dwp, or one zip archive of the program with its .dwo files",
+        let what = match units > CompanionId::MOST_UNITS {
+            true => {
+                "the program's package, which `llvm-dwp -e PROGRAM -o PROGRAM.dwp` makes (or dwp of \
+                 binutils), or one zip archive with all its .dwo files"
+            }
             false => "the program's .dwp, or its .dwo files",
         };
         lacks.push(format!(
@@ -311,7 +315,8 @@ fn lacks(
     }
     if let Some((name, id)) = shared {
         lacks.push(format!(
-            "some names are in the shared file {name} (build id {id}): upload that file too"
+            "some names are in the shared file {name} (build id {id}): upload that file too, or \
+             configure a symbol server that has it"
         ));
     }
     Ok((!lacks.is_empty()).then(|| lacks.join("; ")))

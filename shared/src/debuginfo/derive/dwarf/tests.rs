@@ -327,7 +327,7 @@ fn missing_companions_are_reported_by_name() {
     let mut archive = zip::ZipArchive::new(io::Cursor::new(fixture("zoo/shared.zip"))).unwrap();
     let mut program = Vec::new();
     io::Read::read_to_end(&mut archive.by_index(0).unwrap(), &mut program).unwrap();
-    insta::assert_snapshot!(lacks(&program), @"some names are in the shared file shared (build id b7960ddcedd4e2e125922e00f0888450ce10f0ac): upload that file too");
+    insta::assert_snapshot!(lacks(&program), @"some names are in the shared file shared (build id b7960ddcedd4e2e125922e00f0888450ce10f0ac): upload that file too, or configure a symbol server that has it");
 }
 
 /// Returns the sections of a program of the zoo as input for [`hostile::dwarf`].

@@ -154,9 +154,13 @@ bench: ## runs the benchmarks of the core and of deriving
 release-binaries: doctor
 	$(CARGO) build --locked --release --no-default-features --bins $(BINARIES) -p symdepot-tests --features symdepot-tests/bench
 
+# Two programs are built in some minutes. The two of `bench-plots` that take longer are skipped unless
+# they were built; the benchmark prints the commands. KERNEL=1 adds Debian's kernel, a download of 1 GB.
 .PHONY: bench-real
-bench-real: release-binaries ## benchmarks Debian's libc, ceph-osd and libjvm on the local stack; compares with eu-addr2line and plain symbolic
-	SYMDEPOT_BINARIES="$(CURDIR)/$(PROFILE_FOLDER)" $(PROFILE_FOLDER)/bench_real
+bench-real: release-binaries ## benchmarks Debian's libc, ceph-osd and libjvm and programs of other compilers; compares a million answers with symbolic, and others with eu-addr2line (KERNEL=1)
+	@CARGO="$(CARGO)" tests/src/bench_real/clang-lto.sh target/bench-real/lto
+	@tests/src/bench_real/go-program.sh target/bench-real/go
+	SYMDEPOT_BINARIES="$(CURDIR)/$(PROFILE_FOLDER)" $(PROFILE_FOLDER)/bench_real $(if $(filter 1,$(KERNEL)),--kernel)
 
 .PHONY: bench-latency
 bench-latency: release-binaries ## benchmarks requests and uploads with the latencies of AWS; fails if a limit is exceeded

@@ -11,7 +11,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Kind, Token};
 use crate::domain::{
-    CodeId, DebugId, FileType, Location, ModuleId, ObjectId, ObjectType, Scope, SourceKey,
+    CodeId, CompanionId, DebugId, FileType, Location, ModuleId, ObjectId, ObjectType, Scope,
+    SourceKey,
 };
 
 /// The number of wanted PDBs that are stored per scope.
@@ -97,6 +98,24 @@ impl Sought {
                 vec![(FileType::SourceBundle, location)],
             )
         }
+    }
+
+    /// Returns the query for a companion at these locations. Only the copy of the companion is
+    /// stored under it.
+    pub fn companion(id: &CompanionId, locations: Vec<Location>) -> Self {
+        let (debug_id, code_id) = match id {
+            CompanionId::Shared(id) => (None, Some(id.clone())),
+            CompanionId::Unit(id) => (None, Some(CodeId::new(id.clone()))),
+            CompanionId::SymbolMap(id) => (Some(*id), None),
+        };
+        let companion = ObjectId {
+            debug_id,
+            code_id,
+            ..ObjectId::default()
+        };
+        let locations = locations.into_iter();
+        let locations = locations.map(|location| (FileType::ElfDebug, location));
+        Self::new(&companion, locations.collect())
     }
 
     /// Returns the query for a PDB to transcode.

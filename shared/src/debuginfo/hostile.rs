@@ -241,7 +241,10 @@ pub fn dwarf(bytes: &[u8]) {
             super::derive::dwarf::needs(&elf),
             super::derive::dwarf::completes(&elf),
         ];
-        assert!(ids.iter().all(|ids| ids.len() <= CompanionId::MOST + 1));
+        assert!(
+            ids.iter()
+                .all(|ids| ids.len() <= CompanionId::MOST_UNITS + 1)
+        );
     }
 }
 

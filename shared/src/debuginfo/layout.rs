@@ -17,7 +17,8 @@ pub struct Layout {
     pub members: Vec<Member>,
     /// The objects, in the order of their indices.
     pub objects: Vec<FoundObject>,
-    /// Indices of members with split units, which belong to the other objects.
+    /// Indices of members that complete other objects and are not objects themselves: files with
+    /// split units, and shared files without a build id.
     pub split: Vec<usize>,
     /// The auxiliary files.
     #[serde(default)]

@@ -50,7 +50,7 @@ mod workers;
 
 pub use blob::{AlignedBytes, BlobFault};
 pub use chunk::{encode_chunk, open_chunk};
-pub use derive::{derive, derive_in_turn, encode_source_file};
+pub use derive::{derive, derive_in_turn, encode_source_file, symcache_by_symbolic};
 pub use failure::Failure;
 pub use inspect::{FileEnds, inspect, needless_ranges};
 pub use layout::{DifBytes, FoundObject, Layout, MAX_SOURCES, Member, MemberPlace};

@@ -558,14 +558,17 @@ fn the_zoo_has_the_same_answers_as_llvm_symbolizer() {
       0x104c4 [("_ZN4shopL8complainEi", "?:0")], by llvm [("_ZN4shopL8complainEi", "shop.cpp:0")]
       0x104cb [("_ZN4shopL8complainEi", "?:0")], by llvm [("_ZN4shopL8complainEi", "shop.cpp:0")]
     riscv64: of 92 92 names, 92 lines, 92 chains
+    shared-5.zip: of 74 74 names, 74 lines, 74 chains
     shared.zip: of 74 74 names, 74 lines, 74 chains
     split-alone: of 116 116 names, 116 lines, 116 chains
+    split-many.zip: of 358 358 names, 358 lines, 358 chains
     split-packaged-4.zip: of 118 118 names, 118 lines, 118 chains
     split-packaged.zip: of 156 156 names, 156 lines, 156 chains
     split-single.zip: of 118 118 names, 118 lines, 118 chains
     symbols-apart.zip: of 108 108 names, 108 lines, 108 chains
     symbols-within: of 26 26 names, 26 lines, 26 chains
     thumb: of 80 80 names, 80 lines, 80 chains
+    thunks: of 40 40 names, 40 lines, 40 chains
     "#);
 }
 

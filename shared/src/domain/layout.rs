@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CodeId, DebugId, FileType, ObjectId, ObjectType};
+use super::{CodeId, CompanionId, DebugId, FileType, ObjectId, ObjectType};
 
 /// The layout of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -137,6 +137,44 @@ impl SourceLayout {
             paths.extend((self.formulae == Formulae::Symsrv).then_some(pointer));
         }
         paths
+    }
+
+    /// Returns the possible paths of a file that completes a module of ELF, likeliest first: the
+    /// shared file of `dwz`, which has a build id of its own, or the package with the module's
+    /// split units.
+    ///
+    /// No server gives a package a path of its own, except in directories of build ids. LLDB
+    /// requests the package of a program as its debug file from debuginfod.
+    pub fn companion_paths(&self, id: &CompanionId, module: &ObjectId) -> Vec<String> {
+        let of_code_id = |code_id: Option<&CodeId>| ObjectId {
+            code_id: code_id.cloned(),
+            object_type: ObjectType::Elf,
+            ..ObjectId::default()
+        };
+        match id {
+            CompanionId::Shared(id) => self.paths(FileType::ElfDebug, &of_code_id(Some(id))),
+            CompanionId::Unit(_) => {
+                let module = of_code_id(module.code_id.as_ref());
+                match self.formulae {
+                    Formulae::Debuginfod => self.paths(FileType::ElfDebug, &module),
+                    Formulae::Native => {
+                        let id = module.code_id.as_ref().and_then(split_id);
+                        let paths = id
+                            .into_iter()
+                            .flat_map(|id| [format!("{id}.dwp"), format!("{id}.debug.dwp")]);
+                        paths.filter_map(|path| self.cased(path)).collect()
+                    }
+                    _ => Vec::new(),
+                }
+            }
+            CompanionId::SymbolMap(id) => {
+                let module = ObjectId {
+                    debug_id: Some(*id),
+                    ..ObjectId::default()
+                };
+                self.paths(FileType::BcSymbolMap, &module)
+            }
+        }
     }
 
     /// Returns the path of a source file of a module; `None` if the layout has no source files, or
@@ -839,6 +877,53 @@ mod tests {
             ..module
         };
         assert_eq!(layout.paths(FileType::ElfCode, &nameless), [""; 0]);
+    }
+
+    #[test]
+    fn companions_are_at_paths_of_build_ids() {
+        let module = ObjectId {
+            code_id: Some(CodeId::new("0123456789abcdef".to_owned())),
+            ..ObjectId::default()
+        };
+        let paths = |formulae, id: &CompanionId| {
+            let layout = SourceLayout {
+                formulae,
+                casing: Casing::Default,
+            };
+            layout.companion_paths(id, &module)
+        };
+        let shared = CompanionId::Shared(CodeId::new("fedc98".to_owned()));
+        let unit = CompanionId::unit(7);
+        for (formulae, of_shared, of_package) in [
+            (
+                Formulae::Native,
+                &["fe/dc98.debug"][..],
+                &["01/23456789abcdef.dwp", "01/23456789abcdef.debug.dwp"][..],
+            ),
+            (
+                Formulae::Debuginfod,
+                &["fedc98/debuginfo"],
+                &["0123456789abcdef/debuginfo"],
+            ),
+            (Formulae::Unified, &["fe/dc98/debuginfo"], &[]),
+            (
+                Formulae::Symstore,
+                &["_.debug/elf-buildid-sym-fedc98/_.debug"],
+                &[],
+            ),
+            (
+                Formulae::Ssqp,
+                &["_.debug/elf-buildid-sym-fedc98/_.debug"],
+                &[],
+            ),
+            (Formulae::SlashSymbols, &[], &[]),
+        ] {
+            assert_eq!(paths(formulae, &shared), of_shared, "{formulae:?}");
+            assert_eq!(paths(formulae, &unit), of_package, "{formulae:?}");
+        }
+        let without_id = SourceLayout::default();
+        let paths = without_id.companion_paths(&unit, &ObjectId::default());
+        assert_eq!(paths, [""; 0]);
     }
 
     #[test]

@@ -10,7 +10,8 @@ use url::Url;
 use wildmatch::WildMatch;
 
 use super::{
-    Access, Cause, FileType, FilteredType, Location, Missing, ObjectId, S3Access, SourceLayout,
+    Access, Cause, CompanionId, FileType, FilteredType, Location, Missing, ObjectId, S3Access,
+    SourceLayout,
 };
 use crate::domain::source::SourceKey;
 
@@ -365,6 +366,25 @@ impl HttpSource {
         }
         let paths = self.layout.paths(file_type, module).into_iter();
         paths.map(|path| Location::new(self.at(&path))).collect()
+    }
+
+    /// Returns the possible locations of a companion of a module; none if the source lists its
+    /// files, or its filter of file types leaves out debug files. The filter of paths is not
+    /// applied.
+    pub fn companion_locations(&self, id: &CompanionId, module: &ObjectId) -> Vec<Location> {
+        let filetypes = &self.filters.filetypes;
+        let is_wanted =
+            filetypes.is_empty() || filetypes.contains(&FilteredType::Dif(FileType::ElfDebug));
+        if self.lists_files() || !is_wanted {
+            return Vec::new();
+        }
+        let paths = self.layout.companion_paths(id, module).into_iter();
+        paths.map(|path| Location::new(self.at(&path))).collect()
+    }
+
+    /// Returns whether the filters let a module through of which only ids are known.
+    pub fn allows_ids_alone(&self) -> bool {
+        self.filters.let_through(&ObjectId::default())
     }
 
     /// Returns the URL of a path.

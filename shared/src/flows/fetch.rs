@@ -5,16 +5,14 @@ use std::pin::pin;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use futures::future::try_join;
+use futures::future::{BoxFuture, FutureExt as _, try_join};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::sync::mpsc::Sender;
 use tokio::time::Instant;
 
 use crate::cache::Dif;
 use crate::debuginfo::{FileEnds, MemberPlace, needless_ranges};
-use crate::domain::{
-    Cause, DifRef, HttpSource, Location, Missing, SourceKey, Written, WrittenFile,
-};
+use crate::domain::{Cause, HttpSource, Location, Missing, SourceKey, Written, WrittenFile};
 use crate::ports::{
     Concerns, Deriver, DifError, DifReader, DifStat, FileQuery, IncomingDif, ParseError, Parser,
     Scratch, ServerFailure, SymbolServers,
@@ -68,7 +66,7 @@ pub async fn fetch(
     let mut scratch = deriver.reserve(stat.size).map_err(from_parse)?;
     if stat.size <= READ_WHOLE_BYTES {
         let whole = ranges(0, stat.size);
-        read_into(reader, location, &stat.etag, (&mut *scratch, 0), whole).await?;
+        read_into(reader, location, &stat.etag, &mut *scratch, whole).await?;
     } else {
         read_needed(reader, location, stat, &mut *scratch).await?;
     }
@@ -99,7 +97,7 @@ async fn read_needed(
     scratch.write_at(middle.end, tail).await?;
     let needed = outside(middle, &needless).into_iter();
     let needed = needed.flat_map(|range| ranges(range.start, range.end));
-    read_into(reader, location, etag, (scratch, 0), needed).await
+    read_into(reader, location, etag, scratch, needed).await
 }
 
 /// Returns the parts of a range that lie outside of ascending gaps. Small gaps are not left out.
@@ -117,22 +115,31 @@ fn outside(range: Range<u64>, gaps: &[Range<u64>]) -> Vec<Range<u64>> {
     parts
 }
 
-/// Fetches DIFs that complete each other, and starts one parser of all of them. The limits of
-/// [`fetch()`] apply to their total size.
-pub async fn fetch_together(
+/// Reads uploads to their places in scratch space.
+pub(super) async fn read_all(
     reader: &dyn DifReader,
-    deriver: &dyn Deriver,
-    difs: &[&Dif],
-    max_bytes: u64,
-) -> Result<Box<dyn Parser>, DifError> {
-    let (files, mut scratch) = room_for(deriver, difs, max_bytes)?;
-    for (dif, file) in difs.iter().zip(&files) {
-        let DifRef { location, etag } = &dif.file;
-        let whole = ranges(0, file.length);
-        read_into(reader, location, etag, (&mut *scratch, file.offset), whole).await?;
+    files: &[(&Dif, &WrittenFile)],
+    scratch: &mut dyn Scratch,
+) -> Result<(), DifError> {
+    let parts = files.iter().flat_map(|(dif, place)| {
+        let parts = ranges(0, place.length);
+        parts.map(|range| (&dif.file, place.offset, range))
+    });
+    // Boxed, because otherwise the compiler cannot prove that these futures are `Send`.
+    let reads = parts.map(|(dif, begin, range)| {
+        let offset = begin + range.start;
+        async move {
+            let bytes = reader.read(&dif.location, &dif.etag, range).await?;
+            Ok::<_, DifError>((offset, bytes))
+        }
+        .boxed()
+    });
+    let reads: Vec<BoxFuture<'_, _>> = reads.collect();
+    let mut reads = stream::iter(reads).buffer_unordered(RANGES_IN_FLIGHT);
+    while let Some((offset, bytes)) = reads.try_next().await? {
+        scratch.write_at(offset, bytes).await?;
     }
-    let written = Written::Together(files);
-    deriver.open(scratch, written).await.map_err(from_parse)
+    Ok(())
 }
 
 /// Reserves scratch space for DIFs that complete each other. Returns where each belongs.
@@ -430,7 +437,7 @@ pub async fn fetch_ends(
         .reserve(head + (stat.size - tail))
         .map_err(from_parse)?;
     let ends = ranges(0, head).chain(ranges(tail, stat.size));
-    read_into(reader, location, &stat.etag, (&mut *scratch, 0), ends).await?;
+    read_into(reader, location, &stat.etag, &mut *scratch, ends).await?;
     deriver
         .open(scratch, Written::InPart)
         .await
@@ -446,7 +453,7 @@ async fn read_into(
     reader: &dyn DifReader,
     location: &Location,
     etag: &str,
-    (scratch, begin): (&mut dyn Scratch, u64),
+    scratch: &mut dyn Scratch,
     ranges: impl Iterator<Item = Range<u64>>,
 ) -> Result<(), DifError> {
     let mut reads = stream::iter(ranges)
@@ -456,7 +463,7 @@ async fn read_into(
         })
         .buffer_unordered(RANGES_IN_FLIGHT);
     while let Some((offset, bytes)) = reads.try_next().await? {
-        scratch.write_at(begin + offset, bytes).await?;
+        scratch.write_at(offset, bytes).await?;
     }
     Ok(())
 }

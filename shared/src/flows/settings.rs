@@ -104,6 +104,11 @@ impl Server {
         &self.key
     }
 
+    /// Returns its definition.
+    pub fn source(&self) -> &HttpSource {
+        &self.source
+    }
+
     /// Returns the server without its credentials.
     #[must_use]
     pub fn without_credentials(self) -> Self {

@@ -1,24 +1,25 @@
 //! A comparison of slice sizes: SymCaches of real programs, cut with several bounds, as tables and
 //! plots.
 //!
-//! 1. [`inputs`]: the programs. For a program that is not available, it prints how to get it.
+//! 1. [`inputs`](crate::bench_real::inputs): the programs. For a program that is not available, it
+//!    prints how to get it.
 //! 2. [`measure`]: cuts the plain SymCache of each program repeatedly, and measures the stored
 //!    bytes, the bytes that random stacks read, and the time.
 //! 3. [`table`] and [`plot`]: present the numbers.
 
-pub mod inputs;
 pub mod measure;
 pub mod plot;
 pub mod table;
 
 use std::path::PathBuf;
 
-use inputs::{INPUTS, Input};
 use measure::{LEVELS, Measured};
 use plot::{Line, thousands};
 use symdepot::debuginfo::Bounds;
 use table::Table;
 
+use crate::bench_real::inputs::{INPUTS, Input, PLOTTED};
+use crate::bench_real::program::Program;
 use crate::bench_real::report::{self, bytes};
 use crate::bench_real::{BenchError, say};
 use crate::stack::checkout;
@@ -63,11 +64,12 @@ impl Arguments {
 pub fn run(arguments: &Arguments) -> Result<(), BenchError> {
     let mut environment = report::environment();
     let mut programs: Vec<(Input, Measured)> = Vec::new();
-    for input in INPUTS {
+    for input in INPUTS.into_iter().take(PLOTTED) {
         say(input.name, input.what);
-        let Some((program, version)) = input.open(arguments)? else {
+        let Some((debug, version)) = input.file(&arguments.cache(), arguments.kernel) else {
             continue;
         };
+        let program = Program::read(input.name, &debug)?;
         environment.push(version);
         let measured = Measured::of(&program, arguments.stacks, arguments.seed)?;
         for table in [

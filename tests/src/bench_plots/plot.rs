@@ -12,11 +12,11 @@ use plotters::prelude::{
 use super::measure::RANGES;
 use crate::bench_real::BenchError;
 
-const SIZE: (u32, u32) = (820, 480);
-const LEGEND_HEIGHT: u32 = 30;
-const GREY: RGBColor = RGBColor(125, 133, 144);
+pub(crate) const SIZE: (u32, u32) = (820, 480);
+pub(crate) const LEGEND_HEIGHT: u32 = 30;
+pub(crate) const GREY: RGBColor = RGBColor(125, 133, 144);
 /// Each has a contrast of at least three with white and black.
-const COLOURS: [RGBColor; 6] = [
+pub(crate) const COLOURS: [RGBColor; 6] = [
     RGBColor(59, 130, 246),
     RGBColor(217, 115, 13),
     RGBColor(42, 157, 92),
@@ -53,7 +53,7 @@ pub fn write(path: &Path, what: &str, lines: &[Line], current: usize) -> Result<
     std::fs::write(path, svg).map_err(BenchError::file(path))
 }
 
-type Failed = DrawingAreaErrorKind<std::io::Error>;
+pub(crate) type Failed = DrawingAreaErrorKind<std::io::Error>;
 
 fn draw(svg: &mut String, what: &str, lines: &[Line], current: usize) -> Result<(), Failed> {
     let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
@@ -111,23 +111,24 @@ fn draw(svg: &mut String, what: &str, lines: &[Line], current: usize) -> Result<
         chart.draw_series(dots)?;
     }
     drop(chart);
-    names(&legend, lines, &text(17))?;
+    let titles: Vec<String> = lines.iter().map(|line| line.name.clone()).collect();
+    names(&legend, &titles, &text(17))?;
     root.present()
 }
 
 /// Draws the legend.
-fn names(
+pub(crate) fn names(
     legend: &DrawingArea<SVGBackend<'_>, Shift>,
-    lines: &[Line],
+    lines: &[String],
     style: &TextStyle<'_>,
 ) -> Result<(), Failed> {
     let mut left = 94;
-    for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
+    for (name, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
         let stroke = [(left, 16), (left + 22, 16)];
         legend.draw(&PathElement::new(stroke, colour.stroke_width(2)))?;
         legend.draw(&Circle::new((left + 11, 16), 3, colour.filled()))?;
-        legend.draw(&Text::new(line.name.clone(), (left + 28, 9), style.clone()))?;
-        left += 28 + 9 * i32::try_from(line.name.len()).unwrap_or(0) + 22;
+        legend.draw(&Text::new(name.clone(), (left + 28, 9), style.clone()))?;
+        left += 28 + 9 * i32::try_from(name.len()).unwrap_or(0) + 22;
     }
     Ok(())
 }

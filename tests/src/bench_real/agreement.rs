@@ -277,7 +277,7 @@ fn compare_lines(ours: &Ours, theirs: &Said) -> Verdict {
 }
 
 /// Returns a demangled name without clone suffixes.
-fn normalized(name: &str) -> String {
+pub(super) fn normalized(name: &str) -> String {
     let name = without_clone_suffix(name.split('@').next().unwrap_or(name));
     let demangled = Name::new(name, NameMangling::Mangled, Language::Unknown)
         .demangle(DemangleOptions::complete().return_type(false))
@@ -325,7 +325,7 @@ fn is_unqualified(name: &str) -> bool {
 }
 
 /// Returns the last component of a demangled name, without parameters and template arguments.
-fn bare(name: &str) -> &str {
+pub(super) fn bare(name: &str) -> &str {
     let mut depth = 0_usize;
     let mut start = 0;
     let bytes = name.as_bytes();

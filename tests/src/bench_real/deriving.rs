@@ -1,144 +1,129 @@
 //! Deriving caches: time and memory of symdepot's parser process, and of the whole function,
-//! compared with a plain process.
+//! compared with a plain process and with `llvm-gsymutil`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-use rustix::process::Pid;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use symdepot::adapters::parser::{ParserLimits, ProcessDeriver};
-use symdepot::adapters::scratch::ScratchSpace;
-use symdepot::cache::{BuildNumbers, DeriveJob, Kind};
-use symdepot::domain::Written;
-use symdepot::ports::{Deriver, ParseError};
-use symdepot::runtime::parser;
+use symdepot::debuginfo::{FileEnds, needless_ranges};
 
+use super::parser_process::{self, Cores, Made};
 use super::plain::{self, Work};
 use super::program::Program;
 use super::report::{Report, Row, bytes, ratio};
-use super::{BenchError, PATIENCE, percentile};
-use crate::stack::{Binaries, LocalStack, Process};
+use super::{BenchError, PATIENCE, detail, percentile};
+use crate::stack::{Binaries, LocalStack};
 
-/// Limits that no file of this benchmark reaches.
-const LIMITS: ParserLimits = ParserLimits {
-    memory_bytes: 16 << 30,
-    cpu_seconds: 900,
-    needs_sandbox: true,
-};
+/// The names of `llvm-gsymutil` on Debian.
+const GSYMUTIL: [&str; 2] = ["llvm-gsymutil", "llvm-gsymutil-19"];
 
-/// The size of the chunks in which a file is passed to the parser.
-const CHUNK: usize = 8 << 20;
+/// The bytes at each end of an upload that are read first, and the smallest part that is left out,
+/// as in `flows/fetch.rs`.
+const END_BYTES: usize = 1 << 20;
 
-/// The measurements of symdepot's parser process.
-struct Ours {
-    took: Duration,
-    peak_bytes: u64,
-    /// The size of the SymCache's blob.
-    symcache_bytes: u64,
+/// The targets of a file, relative to the plain process.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Targets {
+    /// Of the time.
+    pub time: Option<f64>,
+    /// Of the peak memory.
+    pub memory: Option<f64>,
+    /// Of the processor time.
+    pub processor: Option<f64>,
+    /// Of the stored bytes, relative to the plain SymCache.
+    pub stored: Option<f64>,
 }
 
 /// Derives the caches of a file repeatedly, alternating between symdepot's parser process and a
-/// plain process, and compares the medians.
+/// plain process, and compares the medians. Returns the median time of the former.
 ///
 /// # Errors
 /// One of them fails.
 pub async fn against_plain(
     binaries: &Binaries,
-    name: &str,
-    path: &Path,
+    (name, path): (&str, &Path),
+    targets: Targets,
     runs: usize,
     report: &mut Report,
-) -> Result<(), BenchError> {
+) -> Result<Duration, BenchError> {
     let (mut plain_runs, mut our_runs) = (Vec::new(), Vec::new());
     for _ in 0..runs.max(1) {
         plain_runs.push(plain::in_own_process(plain::PLAIN, path)?);
-        our_runs.push(ours(binaries, path).await?);
+        our_runs.push(parser_process::run(binaries, path).await?);
     }
-    let median = |seconds: Vec<f64>| percentile(&seconds, 50);
-    let plain_time = median(
-        plain_runs
-            .iter()
-            .map(|(_, took)| took.as_secs_f64())
-            .collect(),
-    );
-    let plain_peak = median(
-        plain_runs
-            .iter()
-            .map(|(work, _)| work.peak_bytes as f64)
-            .collect(),
-    );
-    let our_time = median(our_runs.iter().map(|run| run.took.as_secs_f64()).collect());
-    let our_peak = median(our_runs.iter().map(|run| run.peak_bytes as f64).collect());
-    let work = plain_runs
-        .first()
-        .map(|(work, _)| *work)
-        .unwrap_or_default();
-
+    let of_plain = |of: fn(&(Work, Duration)) -> f64| median(plain_runs.iter().map(of));
+    let ours = |of: fn(&Made) -> f64| median(our_runs.iter().map(of));
+    let plain_time = of_plain(|(_, took)| took.as_secs_f64());
+    let our_time = ours(|made| made.took.as_secs_f64());
     let group = format!("Deriving {name}");
+    if let (Some((work, _)), Some(made)) = (plain_runs.first(), our_runs.first()) {
+        add_sizes(report, &group, work, made, targets.stored);
+    }
+    for (what, seconds) in [
+        ("plain symbolic, one process", plain_time),
+        ("symdepot's parser process", our_time),
+    ] {
+        report.add(&group, Row::new(what, format!("{seconds:.2} s")));
+    }
+    let compared = [
+        ("time", our_time / plain_time, targets.time),
+        (
+            "processor time",
+            ours(|made| made.processor.as_secs_f64())
+                / of_plain(|(work, _)| work.processor_seconds),
+            targets.processor,
+        ),
+        (
+            "peak memory",
+            ours(|made| made.peak_bytes as f64) / of_plain(|(work, _)| work.peak_bytes as f64),
+            targets.memory,
+        ),
+    ];
+    for (what, value, target) in compared {
+        add_ratio(
+            report,
+            &group,
+            &format!("{what}, relative to plain"),
+            value,
+            target,
+        );
+    }
+    let peak = ours(|made| made.peak_bytes as f64) as u64;
+    report.add(&group, Row::new("peak memory", bytes(peak)));
+    Ok(Duration::from_secs_f64(our_time))
+}
+
+/// Adds the sizes of the caches.
+fn add_sizes(report: &mut Report, group: &str, work: &Work, made: &Made, target: Option<f64>) {
     let Work {
         symcache, cficache, ..
     } = work;
     let shrinks =
-        |sizes: plain::Sizes| format!("{} → {}", bytes(sizes.raw), bytes(sizes.compressed));
-    report.add(&group, Row::new("SymCache, raw → zstd", shrinks(symcache)));
-    report.add(&group, Row::new("CFI cache, raw → zstd", shrinks(cficache)));
-    let stored = our_runs.first().map_or(0, |run| run.symcache_bytes);
+        |sizes: &plain::Sizes| format!("{} → {}", bytes(sizes.raw), bytes(sizes.compressed));
+    report.add(group, Row::new("SymCache, raw → zstd", shrinks(symcache)));
+    report.add(group, Row::new("CFI cache, raw → zstd", shrinks(cficache)));
+    let stored = made.symcache.len() as u64;
+    let what = format!(
+        "SymCache in slices: {}, relative to the plain one",
+        bytes(stored)
+    );
     let share = stored as f64 / symcache.raw.max(1) as f64;
+    add_ratio(report, group, &what, share, target);
+}
+
+fn add_ratio(report: &mut Report, group: &str, what: &str, value: f64, target: Option<f64>) {
+    let row = Row::new(what, ratio(value));
     report.add(
-        &group,
-        Row::new(
-            format!(
-                "SymCache in slices: {}, relative to the plain one",
-                bytes(stored)
-            ),
-            ratio(share),
-        )
-        .target("≤ 0.35 ×", share <= 0.35),
-    );
-    report.add(
-        &group,
-        Row::new("plain symbolic, one process", format!("{plain_time:.2} s")),
-    );
-    report.add(
-        &group,
-        Row::new("symdepot's parser process", format!("{our_time:.2} s")),
-    );
-    let time = our_time / plain_time;
-    // Only large files have the strict targets: for a small file, several threads do not pay off,
-    // and its memory does not matter. A small file with unwind information has no target, because
-    // symdepot parses that information, and plain `symbolic` leaves it to the unwinder.
-    let is_large = plain_time >= 1.0;
-    let row = Row::new("time, relative to plain", ratio(time));
-    report.add(
-        &group,
-        match (is_large, cficache.raw) {
-            (true, _) => row.target("≤ 0.40 ×", time <= 0.40),
-            (false, 0) => row.target("≤ 1.1 ×", time <= 1.1),
-            (false, _) => row,
+        group,
+        match target {
+            Some(most) => row.target(format!("≤ {most:.3} ×").replace("0 ×", " ×"), value <= most),
+            None => row,
         },
     );
-    report.add(
-        &group,
-        Row::new("peak memory, plain", bytes(plain_peak as u64)),
-    );
-    report.add(
-        &group,
-        Row::new(
-            "peak memory, symdepot's parser process",
-            bytes(our_peak as u64),
-        ),
-    );
-    let memory = our_peak / plain_peak;
-    let row = Row::new("peak memory, relative to plain", ratio(memory));
-    report.add(
-        &group,
-        match is_large {
-            true => row.target("≤ 0.70 ×", memory <= 0.70),
-            false => row,
-        },
-    );
-    Ok(())
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    percentile(&values.collect::<Vec<_>>(), 50)
 }
 
 /// Derives the caches of a file on one core in three ways: by symdepot's parser process, by a plain
@@ -146,21 +131,26 @@ pub async fn against_plain(
 /// line programs, which plain `symbolic` does not, and therefore has more to convert.
 ///
 /// # Errors
-/// One of them fails, or the process cannot be limited to one core.
+/// One of them fails.
 pub async fn on_one_core(
     binaries: &Binaries,
-    name: &str,
-    path: &Path,
+    (name, path): (&str, &Path),
+    target: Option<f64>,
     runs: usize,
     report: &mut Report,
 ) -> Result<(), BenchError> {
-    let cores = Cores::one()?;
+    let cores = Cores::first(1)?;
     let (mut plain_runs, mut turn_runs, mut our_runs) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..runs.max(1) {
         let seconds = |took: (_, Duration)| took.1.as_secs_f64();
         plain_runs.push(seconds(plain::in_own_process(plain::PLAIN, path)?));
         turn_runs.push(seconds(plain::in_own_process(plain::IN_TURN, path)?));
-        our_runs.push(ours(binaries, path).await?.took.as_secs_f64());
+        our_runs.push(
+            parser_process::run(binaries, path)
+                .await?
+                .took
+                .as_secs_f64(),
+        );
     }
     drop(cores);
     let [plain, turn, ours] = [plain_runs, turn_runs, our_runs].map(|runs| percentile(&runs, 50));
@@ -172,124 +162,133 @@ pub async fn on_one_core(
     ] {
         report.add(&group, Row::new(what, format!("{seconds:.2} s")));
     }
-    let time = ours / plain;
-    let row = Row::new("time, relative to plain", ratio(time));
-    report.add(
-        &group,
-        match plain >= 1.0 {
-            true => row.target("≤ 0.60 ×", time <= 0.60),
-            false => row,
-        },
-    );
-    let same_work = ours / turn;
-    let row = Row::new(
-        "time, relative to the same work, sequentially",
-        ratio(same_work),
-    );
+    let what = "time, relative to plain";
+    add_ratio(report, &group, what, ours / plain, target);
     // The margin is for starting a process and passing the blobs: this overhead does not shrink
     // with the work.
-    report.add(&group, row.target("≤ 1.15 ×", same_work <= 1.15));
+    let what = "time, relative to the same work, sequentially";
+    add_ratio(report, &group, what, ours / turn, Some(1.15));
     Ok(())
 }
 
-/// Limits this process and its children to fewer cores while this value lives.
-struct Cores(CpuSet);
-
-impl Cores {
-    /// Uses the first of the available cores.
-    fn one() -> Result<Self, BenchError> {
-        let all = sched_getaffinity(None).map_err(no_core)?;
-        let first = (0..CpuSet::MAX_CPU).find(|core| all.is_set(*core));
-        let mut one = CpuSet::new();
-        one.set(first.unwrap_or_default());
-        Self::set(&one)?;
-        Ok(Self(all))
-    }
-
-    /// Sets the cores of all threads, because each of them may start a process, which inherits
-    /// them.
-    fn set(cores: &CpuSet) -> Result<(), BenchError> {
-        let tasks = Path::new("/proc/self/task");
-        for task in std::fs::read_dir(tasks).map_err(BenchError::file(tasks))? {
-            let name = task.map_err(BenchError::file(tasks))?.file_name();
-            let id = name.to_str().and_then(|name| name.parse().ok());
-            sched_setaffinity(id.and_then(Pid::from_raw), cores).map_err(no_core)?;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Cores {
-    fn drop(&mut self) {
-        // This restores the earlier state, which was possible before.
-        let _ = Self::set(&self.0);
-    }
-}
-
-fn no_core(errno: Errno) -> BenchError {
-    BenchError::Tool {
-        tool: "this program on one core".to_owned(),
-        source: errno.into(),
-    }
-}
-
-/// Derives the caches of a file as the function does: a file in scratch space, a parser process,
-/// blobs through a pipe. The time is from the start of the parser until the last blob is received.
-async fn ours(binaries: &Binaries, path: &Path) -> Result<Ours, BenchError> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let data = std::fs::read(path).map_err(BenchError::file(path))?;
-    let size = data.len() as u64;
-    let deriver = ProcessDeriver::new(
-        binaries.get("derive"),
-        LIMITS,
-        ScratchSpace::new(folder, 4 * size + (1 << 30)),
-    );
-    let mut dif = deriver.reserve(size)?;
-    let data = bytes::Bytes::from(data);
-    for at in (0..data.len()).step_by(CHUNK) {
-        dif.write_at(at as u64, data.slice(at..data.len().min(at + CHUNK)))
-            .await
-            .map_err(ParseError::from)?;
-    }
-    drop(data);
-
-    let mut symcache_bytes = 0;
-    let began = Instant::now();
-    let mut session = deriver.open(dif, Written::Whole).await?;
-    let inspection = session.inspect().await?;
-    for (index, object) in inspection.objects.iter().enumerate() {
-        let job = |kind: &Kind| DeriveJob::of(*kind, &object.features, &BuildNumbers::CURRENT);
-        let jobs: Vec<DeriveJob> = Kind::derived_from(object.file_type)
-            .iter()
-            .map(job)
-            .collect();
-        for answer in session.derive(index, &jobs).await? {
-            let derived = answer.map_err(|missing| BenchError::Dif {
-                path: path.to_owned(),
-                reason: missing.detail,
-            })?;
-            if derived.kind == Kind::SymCache {
-                symcache_bytes += derived.blob.len() as u64;
-            }
-        }
-    }
-    let took = began.elapsed();
-    let is_parser = |process: &&Process| {
-        process
-            .arguments
-            .get(1)
-            .is_some_and(|argument| argument == parser::COMMAND)
+/// Compares the time of symdepot's parser process with that of `llvm-gsymutil`, which makes another
+/// lookup format of the same debug information, with as many threads as there are cores.
+///
+/// # Errors
+/// The tool fails. That it is not installed is no error.
+pub fn against_gsymutil(
+    (name, path): (&str, &Path),
+    ours: Duration,
+    runs: usize,
+    report: &mut Report,
+) -> Result<(), BenchError> {
+    let is_installed = |tool: &&&str| {
+        let mut tried = Command::new(tool);
+        tried
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        tried.status().is_ok_and(|status| status.success())
     };
-    let family = Process::tree(std::process::id());
-    let peak_bytes = family
-        .iter()
-        .find(is_parser)
-        .map_or(0, |process| process.memory().1);
-    Ok(Ours {
-        took,
-        peak_bytes,
-        symcache_bytes,
-    })
+    let Some(tool) = GSYMUTIL.iter().find(is_installed) else {
+        detail("llvm-gsymutil skipped: it is not installed; on Debian: apt-get install llvm");
+        return Ok(());
+    };
+    let failed = |source| BenchError::Tool {
+        tool: (*tool).to_owned(),
+        source,
+    };
+    let out = path.with_extension("gsym");
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut seconds = Vec::new();
+    for _ in 0..runs.max(1) {
+        let began = Instant::now();
+        let mut command = Command::new(tool);
+        command.arg(format!("--num-threads={cores}")).arg("--quiet");
+        command
+            .arg("--convert")
+            .arg(path)
+            .arg("--out-file")
+            .arg(&out);
+        let output = command.output().map_err(failed)?;
+        seconds.push(began.elapsed().as_secs_f64());
+        if !output.status.success() {
+            return Err(BenchError::ToolFailed {
+                command: format!("{command:?}"),
+                status: output.status,
+                said: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+                hint: "",
+            });
+        }
+    }
+    std::fs::remove_file(&out).map_err(BenchError::file(&out))?;
+    let group = format!("Deriving {name}");
+    let theirs = percentile(&seconds, 50);
+    report.add(&group, Row::new(*tool, format!("{theirs:.2} s")));
+    let what = format!("time, relative to {tool}");
+    add_ratio(
+        report,
+        &group,
+        &what,
+        ours.as_secs_f64() / theirs,
+        Some(0.18),
+    );
+    Ok(())
+}
+
+/// Adds the share of an uploaded file that is fetched.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn fetched(
+    (name, path): (&str, &Path),
+    target: f64,
+    report: &mut Report,
+) -> Result<(), BenchError> {
+    let file = std::fs::read(path).map_err(BenchError::file(path))?;
+    let size = file.len() as u64;
+    let end = END_BYTES.min(file.len());
+    let (head, tail) = (&file[..end], &file[file.len() - end..]);
+    let ends = FileEnds { head, tail, size };
+    let left_out = needless_ranges(ends).into_iter();
+    let left_out = left_out.map(|range| range.end - range.start);
+    let left_out: u64 = left_out.filter(|length| *length >= END_BYTES as u64).sum();
+    let group = format!("Fetching an upload of {name}");
+    let what = format!("{} of {}", bytes(size - left_out), bytes(size));
+    let share = (size - left_out) as f64 / size.max(1) as f64;
+    add_ratio(report, &group, &what, share, Some(target));
+    Ok(())
+}
+
+/// Returns a copy of a file with plain sections, which is kept beside it.
+///
+/// # Errors
+/// `objcopy` fails.
+pub fn with_plain_sections(path: &Path) -> Result<PathBuf, BenchError> {
+    let plain = path.with_extension("plain.debug");
+    if plain.is_file() {
+        return Ok(plain);
+    }
+    let part = path.with_extension("part");
+    let mut command = Command::new("objcopy");
+    command
+        .arg("--decompress-debug-sections")
+        .arg(path)
+        .arg(&part);
+    let status = command.status().map_err(|source| BenchError::Tool {
+        tool: "objcopy".to_owned(),
+        source,
+    })?;
+    if !status.success() {
+        return Err(BenchError::ToolFailed {
+            command: format!("{command:?}"),
+            status,
+            said: String::new(),
+            hint: "",
+        });
+    }
+    std::fs::rename(&part, &plain).map_err(BenchError::file(&plain))?;
+    Ok(plain)
 }
 
 /// Uploads a debug file to a stack, and measures the whole invocation.

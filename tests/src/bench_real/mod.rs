@@ -1,38 +1,49 @@
-//! Benchmarks of the service on real input: Debian's C library, its largest C++ program and its
-//! Java virtual machine, compared with an independent tool and with plain `symbolic`.
+//! Benchmarks of the service on real input: Debian's C library, its largest C++ program, its Java
+//! virtual machine and programs of other compilers, compared with independent tools and with plain
+//! `symbolic`.
 //!
 //! 1. [`packages`]: downloads the debug files from Debian with `apt-get download` into a directory
 //!    that is kept.
-//! 2. [`deriving`]: derives their caches with symdepot's parser process and with a plain process
-//!    ([`plain`]), and compares time and memory.
-//! 3. [`agreement`]: symbolicates random addresses in functions with a stack and with
+//!    [`inputs`] lists all programs; some of them are built.
+//! 2. [`deriving`]: derives their caches with symdepot's parser process ([`parser_process`]) and
+//!    with a plain process ([`plain`]), and compares time and memory. [`speed_up`]: the same with
+//!    each number of cores.
+//! 3. [`answers`]: compares the derived SymCaches with those of `symbolic` at a million addresses.
+//! 4. [`agreement`]: symbolicates random addresses in functions with a stack and with
 //!    `eu-addr2line` ([`oracle`]).
-//! 4. [`slices`], [`backtraces`], [`latency`], [`warm`] and [`startup`]: measure what cold stacks
+//! 5. [`slices`], [`backtraces`], [`latency`], [`warm`] and [`startup`]: measure what cold stacks
 //!    read, both random and real ones, and the time of requests, warm frames and starts.
 //!
 //! Each number is printed when it is known, and all numbers as one table at the end ([`report`]).
 
 pub mod agreement;
+pub mod answers;
 pub mod backtraces;
 pub mod deriving;
+pub mod inputs;
 pub mod latency;
 pub mod oracle;
 pub mod packages;
+pub mod parser_process;
 pub mod plain;
 pub mod program;
 pub mod report;
 pub mod slices;
+pub mod speed_up;
 pub mod startup;
 pub mod warm;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use anstyle::Style;
+use deriving::Targets;
+use inputs::{CEPH, INPUTS, Input, LIBC};
 use packages::JVM;
 use program::Program;
 use report::Report;
+use speed_up::SpeedUp;
 use symdepot::ports::ParseError;
 
 use crate::stack::{Binaries, LocalStack, Options, StackError, checkout};
@@ -64,9 +75,22 @@ pub struct Arguments {
     /// The number of cold requests, and of starts of each function.
     #[arg(long, default_value_t = 20)]
     pub cold: usize,
-    /// Only derives, which takes a minute.
+    /// The number of random addresses in each program at which SymCaches are compared with those of
+    /// symbolic.
+    #[arg(long, default_value_t = 130_000)]
+    pub answers: usize,
+    /// Includes Debian's kernel, which is a download of 1 GB.
+    #[arg(long)]
+    pub kernel: bool,
+    /// Where the plot of the speed-up is written (default: docs/plots in the checkout).
+    #[arg(long)]
+    pub plots: Option<PathBuf>,
+    /// Only derives, which takes some minutes.
     #[arg(long)]
     pub deriving_only: bool,
+    /// Only compares SymCaches with those of symbolic: some minutes.
+    #[arg(long, conflicts_with = "deriving_only")]
+    pub answers_only: bool,
     /// Only uploads, and measures what cold stacks read: a few minutes.
     #[arg(long, conflicts_with = "deriving_only")]
     pub stacks_only: bool,
@@ -190,9 +214,15 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
         return Ok(report);
     }
     if !arguments.stacks_only {
-        derive_all(&binaries, &programs, arguments, &mut report).await?;
+        let inputs = inputs(&cache, arguments, &mut report);
+        if !arguments.answers_only {
+            derive_all(&binaries, &programs, &inputs, arguments, &mut report).await?;
+        }
+        if !arguments.deriving_only {
+            compare_answers(&binaries, &inputs, arguments, &mut report).await?;
+        }
     }
-    if arguments.deriving_only {
+    if arguments.deriving_only || arguments.answers_only {
         return Ok(report);
     }
 
@@ -246,50 +276,91 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
     Ok(report)
 }
 
-/// Derives the caches of every program with symdepot's parser and with a plain process; for the
-/// last one also those of its stripped file.
-async fn derive_all(
+/// Returns the debug files of all programs that are available.
+fn inputs(cache: &Path, arguments: &Arguments, report: &mut Report) -> Vec<(Input, PathBuf)> {
+    let mut files = Vec::new();
+    for input in INPUTS {
+        say(input.name, input.what);
+        if let Some((path, version)) = input.file(cache, arguments.kernel) {
+            if !report.environment.contains(&version) {
+                report.environment.push(version);
+            }
+            files.push((input, path));
+        }
+    }
+    files
+}
+
+/// Compares the SymCaches of all programs with those of symbolic.
+async fn compare_answers(
     binaries: &Binaries,
-    programs: &[(Program, packages::Files)],
+    inputs: &[(Input, PathBuf)],
     arguments: &Arguments,
     report: &mut Report,
 ) -> Result<(), BenchError> {
-    say(
-        "deriving",
-        &format!(
-            "symdepot's parser process and a plain process, {} times each",
-            arguments.runs
-        ),
-    );
-    for (program, files) in programs {
-        deriving::against_plain(
-            binaries,
-            &program.name,
-            &files.debug,
-            arguments.runs,
-            report,
-        )
-        .await?;
-        deriving::on_one_core(
-            binaries,
-            &program.name,
-            &files.debug,
-            arguments.runs,
-            report,
-        )
-        .await?;
+    let mut totals = answers::Totals::default();
+    for (input, path) in inputs {
+        let program = (input.name, path.as_path());
+        let addresses = (arguments.answers, arguments.seed);
+        answers::of_program(binaries, program, addresses, &mut totals, report).await?;
+    }
+    totals.add_to(report);
+    Ok(())
+}
+
+/// Derives the caches of every program with symdepot's parser and with a plain process, those of
+/// some also on one core; for `ceph-osd` also those of its program and of its debug file with plain
+/// sections.
+async fn derive_all(
+    binaries: &Binaries,
+    programs: &[(Program, packages::Files)],
+    inputs: &[(Input, PathBuf)],
+    arguments: &Arguments,
+    report: &mut Report,
+) -> Result<(), BenchError> {
+    let runs = arguments.runs;
+    let how = format!("symdepot's parser process and a plain process, {runs} times each");
+    say("deriving", &how);
+    let mut speed_ups = Vec::new();
+    for (input, path) in inputs {
+        let (name, targets) = (input.name, input.targets());
+        let file = (name, path.as_path());
+        let took = deriving::against_plain(binaries, file, targets, runs, report).await?;
+        let target = match name {
+            CEPH => Some(0.34),
+            LIBC => None,
+            _ => continue,
+        };
+        deriving::on_one_core(binaries, file, target, runs, report).await?;
+        if name == CEPH {
+            deriving::against_gsymutil(file, took, runs, report)?;
+            deriving::fetched(file, 0.90, report)?;
+            let plain = deriving::with_plain_sections(path)?;
+            let file = ("ceph-osd, plain sections", plain.as_path());
+            let targets = Targets {
+                time: Some(0.14),
+                ..Targets::default()
+            };
+            deriving::against_plain(binaries, file, targets, runs, report).await?;
+        }
     }
     if let Some((program, files)) = programs.last() {
-        deriving::against_plain(
-            binaries,
-            &format!("{} (program)", program.name),
-            &files.program,
-            arguments.runs,
-            report,
-        )
-        .await?;
+        let name = format!("{} (program)", program.name);
+        let file = (name.as_str(), files.program.as_path());
+        let targets = Targets {
+            time: Some(0.80),
+            memory: Some(1.15),
+            ..Targets::default()
+        };
+        deriving::against_plain(binaries, file, targets, runs, report).await?;
     }
-    Ok(())
+    for (input, path) in inputs {
+        let file = (input.name, path.as_path());
+        speed_ups.push(SpeedUp::of(binaries, file, runs, report).await?);
+    }
+    let default = || checkout().join("docs/plots");
+    let folder = arguments.plots.clone().unwrap_or_else(default);
+    speed_up::write(&folder.join("speed-up.svg"), &speed_ups)
 }
 
 /// Prints a heading.

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use symbolic::cfi::CfiCache;
 use symbolic::common::ByteView;
@@ -25,6 +26,8 @@ pub const ZSTD_LEVEL: i32 = 3;
 pub struct Work {
     /// From opening the file to the last compressed byte, in seconds.
     pub seconds: f64,
+    /// The processor time of the process until then, in seconds.
+    pub processor_seconds: f64,
     /// The peak resident memory of the process, including the file.
     pub peak_bytes: u64,
     /// The SymCache.
@@ -61,6 +64,7 @@ pub fn derive(path: &Path) -> Result<Work, BenchError> {
     let seconds = began.elapsed().as_secs_f64();
     Ok(Work {
         seconds,
+        processor_seconds: own_processor_seconds(),
         peak_bytes: own_peak(),
         symcache,
         cficache,
@@ -109,6 +113,7 @@ pub fn derive_in_turn(path: &Path) -> Result<Work, BenchError> {
     });
     Ok(Work {
         seconds: began.elapsed().as_secs_f64(),
+        processor_seconds: own_processor_seconds(),
         peak_bytes: own_peak(),
         symcache: sizes[0],
         cficache: sizes[1],
@@ -145,6 +150,11 @@ fn compressed(raw: &[u8]) -> std::io::Result<Sizes> {
         raw: raw.len() as u64,
         compressed: compressed.len() as u64,
     })
+}
+
+fn own_processor_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// Source: `man 5 proc_pid_status`, VmHWM.

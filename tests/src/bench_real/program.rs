@@ -80,21 +80,19 @@ impl Program {
 
     /// Returns random addresses in functions, with a uniform distribution over their bytes.
     pub fn addresses(&self, count: usize, seed: u64) -> Vec<u64> {
-        let total: u64 = self
-            .functions
-            .iter()
-            .map(|(start, function)| function.end - start)
-            .sum();
+        // The end of each function if all of them were adjacent, and its first address.
+        let ends = self.functions.iter().scan(0, |end, (start, function)| {
+            *end += function.end - start;
+            Some((*end, *start))
+        });
+        let ends: Vec<(u64, u64)> = ends.collect();
+        let total = ends.last().map_or(0, |(end, _)| *end);
         let mut chance = StdRng::seed_from_u64(seed);
-        let at_offset = |mut offset: u64| {
-            for (start, function) in &self.functions {
-                let size = function.end - start;
-                if offset < size {
-                    return start + offset;
-                }
-                offset -= size;
-            }
-            0
+        let at_offset = |offset: u64| {
+            let at = ends.partition_point(|(end, _)| *end <= offset);
+            let before = at.checked_sub(1).map_or(0, |before| ends[before].0);
+            ends.get(at)
+                .map_or(0, |(_, start)| start + (offset - before))
         };
         (0..count)
             .map(|_| at_offset(chance.random_range(0..total)))

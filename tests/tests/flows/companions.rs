@@ -12,12 +12,12 @@ use symdepot_tests::harness::{Crash, World, fixture, function_names, in_module};
 use crate::first_hour::explained;
 
 /// A program and its companions in one archive of the fixtures; the program is the first member.
-struct Together {
+pub(crate) struct Together {
     archive: &'static str,
-    build_id: &'static str,
+    pub(crate) build_id: &'static str,
 }
 
-const PACKAGED: Together = Together {
+pub(crate) const PACKAGED: Together = Together {
     archive: "zoo/split-packaged.zip",
     build_id: "08337635558a4d593b6f488eeb56ce483829b366",
 };
@@ -32,9 +32,21 @@ const SINGLE: Together = Together {
     ..PACKAGED_4
 };
 
-const SHARED: Together = Together {
+pub(crate) const SHARED: Together = Together {
     archive: "zoo/shared.zip",
     build_id: "0a2b21dc4a70f2d3b6655c3732179c6f3f030162",
+};
+
+/// A shared file of DWARF 5, which has no build id.
+const SUPPLEMENTARY: Together = Together {
+    archive: "zoo/shared-5.zip",
+    build_id: "62b46e25cd8f5b3c327c2592c1b6b29025c05006",
+};
+
+/// More units than the ids that a package is found by.
+const MANY: Together = Together {
+    archive: "zoo/split-many.zip",
+    build_id: "6746e6f014f3f306b9beca870b9b2c8137b87b13",
 };
 
 const APART: Together = Together {
@@ -44,7 +56,7 @@ const APART: Together = Together {
 
 impl Together {
     /// Returns the program and the other files.
-    fn files(&self) -> (Vec<u8>, Vec<Vec<u8>>) {
+    pub(crate) fn files(&self) -> (Vec<u8>, Vec<Vec<u8>>) {
         let mut archive = zip::ZipArchive::new(Cursor::new(fixture(self.archive))).unwrap();
         let mut files: Vec<Vec<u8>> = (0..archive.len())
             .map(|number| {
@@ -59,7 +71,7 @@ impl Together {
     }
 
     /// Returns a crash at every address for which llvm-symbolizer was run.
-    fn crash(&self) -> Crash {
+    pub(crate) fn crash(&self) -> Crash {
         let oracle = fixture(&format!("{}.expected", self.archive));
         let oracle = std::str::from_utf8(&oracle).unwrap();
         let address = |line: &str| {
@@ -72,7 +84,7 @@ impl Together {
     }
 
     /// Returns the response if all files are in one archive.
-    async fn answer_of_one_archive(&self) -> Vec<String> {
+    pub(crate) async fn answer_of_one_archive(&self) -> Vec<String> {
         let world = World::new();
         world.upload("global/all.zip", self.archive).await;
         let answer = world.symbolicate(&self.crash()).await;
@@ -81,7 +93,7 @@ impl Together {
     }
 }
 
-async fn upload(world: &World, key: &str, bytes: Vec<u8>) {
+pub(crate) async fn upload(world: &World, key: &str, bytes: Vec<u8>) {
     let event = world.put(key, bytes);
     world.deliver(&event).await.unwrap();
     world.settle().await;
@@ -89,7 +101,7 @@ async fn upload(world: &World, key: &str, bytes: Vec<u8>) {
 }
 
 /// Returns the response of a new instance, and what it reports as missing.
-async fn answered(world: &World, crash: &Crash) -> (Vec<String>, Option<String>) {
+pub(crate) async fn answered(world: &World, crash: &Crash) -> (Vec<String>, Option<String>) {
     let answer: Completed = world.another_instance().symbolicate(crash).await;
     let detail = answer.modules[0].debug_detail.clone();
     (function_names(&answer), detail)
@@ -97,7 +109,15 @@ async fn answered(world: &World, crash: &Crash) -> (Vec<String>, Option<String>)
 
 #[tokio::test(start_paused = true)]
 async fn companions_complete_a_program_in_any_order_until_they_are_removed() {
-    for together in [PACKAGED, PACKAGED_4, SINGLE, SHARED, APART] {
+    for together in [
+        PACKAGED,
+        PACKAGED_4,
+        SINGLE,
+        SHARED,
+        SUPPLEMENTARY,
+        APART,
+        MANY,
+    ] {
         let whole = together.answer_of_one_archive().await;
         let crash = together.crash();
         let (program, companions) = together.files();
@@ -236,4 +256,112 @@ async fn a_companion_of_another_scope_is_not_used() {
     let alone = answered(&world, &crash).await;
     upload(&world, "tenant/program.dwp", companions[0].clone()).await;
     assert_eq!(answered(&world, &crash).await, alone);
+}
+
+/// Returns a file in which an id has been replaced by another one.
+fn with_id(file: &[u8], id: &str, other: &str) -> Vec<u8> {
+    let [id, other] = [id, other].map(|id| hex::decode(id).unwrap());
+    let mut file = file.to_vec();
+    let places: Vec<usize> = file
+        .windows(id.len())
+        .enumerate()
+        .filter_map(|(at, bytes)| (*bytes == id).then_some(at))
+        .collect();
+    assert_eq!(places.len(), 1);
+    file[places[0]..places[0] + id.len()].copy_from_slice(&other);
+    file
+}
+
+#[tokio::test(start_paused = true)]
+async fn links_that_lead_in_circles_end() {
+    const SHARED_ID: &str = "b7960ddcedd4e2e125922e00f0888450ce10f0ac";
+    const SECOND_ID: &str = "1111111111111111111111111111111111111111";
+    let (program, companions) = SHARED.files();
+    let crash = SHARED.crash();
+
+    // A program that names itself as its shared file.
+    let world = World::new();
+    let own = with_id(&program, SHARED_ID, SHARED.build_id);
+    upload(&world, "global/program", own).await;
+    let (names, _) = answered(&world, &crash).await;
+    assert!(!names.is_empty());
+    world.check();
+
+    // A program with the build id of the shared file that it names: it is no shared file.
+    let world = World::new();
+    let both = with_id(&program, SHARED.build_id, SHARED_ID);
+    upload(&world, "global/program", both.clone()).await;
+    upload(&world, "global/again", both).await;
+    world.check();
+
+    // A shared file that names the program, or itself, as its own shared file. The program still
+    // has all names.
+    for link in [SHARED.build_id, SHARED_ID, SECOND_ID] {
+        let world = World::new();
+        let linked = with_link(&companions[0], link);
+        upload(&world, "global/program", program.clone()).await;
+        upload(&world, "global/shared", linked).await;
+        let whole = (SHARED.answer_of_one_archive().await, None);
+        assert_eq!(answered(&world, &crash).await, whole, "{link}");
+        world.remove("global/shared").await;
+        world.check();
+    }
+}
+
+/// Returns an ELF file with a further section: the link to a shared file. The names of sections
+/// and the table of sections are written again at the end of the file.
+fn with_link(elf: &[u8], id: &str) -> Vec<u8> {
+    const ENTRY: usize = 64;
+    let word = |at: usize| u64::from_le_bytes(elf[at..at + 8].try_into().unwrap()) as usize;
+    let half = |at: usize| usize::from(u16::from_le_bytes(elf[at..at + 2].try_into().unwrap()));
+    let (table, count, names) = (word(0x28), half(0x3c), half(0x3e));
+    let mut headers = elf[table..table + count * ENTRY].to_vec();
+    let mut file = elf.to_vec();
+    let mut add = |bytes: &[u8]| {
+        file.resize(file.len().next_multiple_of(16), 0);
+        let at = file.len();
+        file.extend_from_slice(bytes);
+        [at as u64, bytes.len() as u64]
+    };
+    let (at, size) = (
+        word(table + names * ENTRY + 24),
+        word(table + names * ENTRY + 32),
+    );
+    let texts = [&elf[at..at + size], b".gnu_debugaltlink\0"].concat();
+    let [texts_at, texts_size] = add(&texts);
+    let link = [b"other\0".as_slice(), &hex::decode(id).unwrap()].concat();
+    let [link_at, link_size] = add(&link);
+    let place = names * ENTRY + 24;
+    headers[place..place + 8].copy_from_slice(&texts_at.to_le_bytes());
+    headers[place + 8..place + 16].copy_from_slice(&texts_size.to_le_bytes());
+    // Name, type (program data), then flags, address, offset, size, link and info, alignment, and
+    // entry size.
+    let header = [size as u64 | 1 << 32, 0, 0, link_at, link_size, 0, 1, 0];
+    headers.extend(header.iter().flat_map(|word| word.to_le_bytes()));
+    let [table, _] = add(&headers);
+    file[0x28..0x30].copy_from_slice(&table.to_le_bytes());
+    file[0x3c..0x3e].copy_from_slice(&(count as u16 + 1).to_le_bytes());
+    file
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_split_units_are_found_one_by_one_for_a_bounded_number_of_calls() {
+    let (program, companions) = MANY.files();
+    let units = companions.len() as u64;
+    assert!(units > 40);
+    let world = World::new();
+    for (number, companion) in companions.iter().enumerate() {
+        upload(&world, &format!("global/{number}.dwo"), companion.clone()).await;
+    }
+    let before = world.calls();
+    upload(&world, "global/program", program).await;
+    let calls = world.calls() - before;
+    let whole = (MANY.answer_of_one_archive().await, None);
+    assert_eq!(answered(&world, &MANY.crash()).await, whole);
+    let entry = world.entry("global", &debug_id(&world).await, Kind::SymCache);
+    let made_from = entry.unwrap().ready().unwrap().made_from.len() as u64;
+    assert_eq!(made_from, units + 1);
+    // For each unit: a query, two writes and a check to file the program, a query and a read for
+    // the build.
+    assert!(calls <= 6 * units + 40, "{calls} calls for {units} units");
 }

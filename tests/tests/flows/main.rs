@@ -8,6 +8,7 @@
 
 mod attachments;
 mod companions;
+mod companions_of_servers;
 mod copies;
 mod counts;
 mod crash_file_costs;

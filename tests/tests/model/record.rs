@@ -142,7 +142,7 @@ fn seen(considered: Vec<DifRef>) -> Seen {
         considered,
         candidates: Vec::new(),
         retry_after: None,
-        lacks_map: false,
+        lacks_companion: false,
     }
 }
 

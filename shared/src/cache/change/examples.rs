@@ -130,7 +130,7 @@ pub(in crate::cache) fn seen(considered: &[DifRef]) -> Seen {
         candidates: Vec::new(),
         retry_after: None,
         better_failed: None,
-        lacks_map: false,
+        lacks_companion: false,
     }
 }
 

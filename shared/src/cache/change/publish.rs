@@ -64,8 +64,10 @@ pub(super) fn has_considered(entry: &Entry, dif: &DifRef, policy: &Policy) -> bo
 /// time a probe finds nothing.
 pub(super) fn note_probe(before: &Entry, next: &mut Entry, seen: &Seen, now: Timestamp) {
     let announces = next.module.source.is_uploads();
-    let is_improvable = |ready: &Ready| ready.quality == Quality::Fallback || seen.lacks_map;
-    let may_improve = |ready: &&Ready| is_improvable(ready) && !announces;
+    // Uploads announce new files. A companion of an upload may be on a symbol server, which does
+    // not.
+    let is_lesser = |ready: &Ready| ready.quality == Quality::Fallback && !announces;
+    let may_improve = |ready: &&Ready| is_lesser(ready) || seen.lacks_companion;
     next.probes = next.ready.as_ref().filter(may_improve).map(|ready| {
         let is_the_same = |former: &Ready| former.made_from == ready.made_from;
         let in_vain = before.ready.as_ref().is_some_and(is_the_same);
@@ -118,8 +120,8 @@ pub struct Seen {
     /// The delay before the next attempt, if the source sets it: its `Retry-After`, or the longer
     /// delay for misses of public servers. Otherwise the cause determines the delay.
     pub retry_after: Option<Duration>,
-    /// Whether the source does not have a file that would complete what was published.
-    pub lacks_map: bool,
+    /// Whether no symbol server has a file that would complete what was published.
+    pub lacks_companion: bool,
     /// Why nothing better was published: the failure of a better DIF or of a newer version.
     pub better_failed: Option<Missing>,
 }

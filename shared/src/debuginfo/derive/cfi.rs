@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, Write};
 use symbolic::cfi::{AsciiCfiWriter, CfiErrorKind};
 use symbolic::debuginfo::Object;
 
+use super::frames;
 use super::kind::{Beside, Derive, EncodedCache};
 use crate::cache::Kind;
 use crate::debuginfo::blob::Contents;
@@ -30,17 +31,20 @@ impl Derive for Cfi {
     fn encode<'d>(
         object: &Object<'d>,
         _: &Beside<'_, 'd>,
-        _: usize,
+        cores: usize,
         contents: &Contents,
     ) -> Result<EncodedCache, Failure> {
-        let unwinding = CfiSource::of(|out| write_records(object, out))?;
-        let blob = slices::encode_cfi(&unwinding, contents, Bounds::CURRENT)?;
+        let unwinding = match frames::lines_of(object, cores) {
+            Some(lines) => CfiSource::Lines(lines),
+            None => CfiSource::of(|out| write_records(object, out))?,
+        };
+        let blob = slices::encode_cfi(&unwinding, contents, Bounds::CURRENT, cores)?;
         Ok(EncodedCache::whole(blob))
     }
 }
 
 /// Writes the records that `CfiCache::from_object` would write, through a buffer.
-fn write_records(object: &Object<'_>, out: impl Write) -> Result<(), Failure> {
+pub(super) fn write_records(object: &Object<'_>, out: impl Write) -> Result<(), Failure> {
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, out);
     if matches!(object, Object::SourceBundle(_) | Object::PortablePdb(_)) {
         return Err(unsupported(format!(

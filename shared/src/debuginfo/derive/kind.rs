@@ -32,7 +32,7 @@ pub(in crate::debuginfo) struct Beside<'f, 'd> {
     pub(in crate::debuginfo) sources: Vec<&'d [u8]>,
     /// The maps of names and lines.
     pub(in crate::debuginfo) maps: Maps<'d>,
-    /// Returns the ELF file that has a build id.
+    /// Returns the ELF file that has a build id, or that has this id as a shared file.
     pub(in crate::debuginfo) with_build_id: &'f dyn Fn(&str) -> Option<&'d [u8]>,
 }
 

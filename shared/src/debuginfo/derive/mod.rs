@@ -1,10 +1,12 @@
 //! Derives one cache from one object, encodes it as a blob and loads the blob as a reader would.
 //!
 //! `kind` has the trait that each kind implements: `symcache`, `cfi`, `ppdb` and `sources`. `dwarf`
-//! derives SymCaches from files with DWARF, and `pdb_links` finds links to source files in PDBs.
+//! derives SymCaches from files with DWARF, `frames` reads unwind information of ELF files, and
+//! `pdb_links` finds links to source files in PDBs.
 
 mod cfi;
 pub(super) mod dwarf;
+mod frames;
 pub(super) mod kind;
 pub(super) mod pdb_links;
 mod ppdb;
@@ -115,9 +117,13 @@ fn derive_as<D: Derive>(
             .sources_beside(found)
             .filter_map(|other| member(layout, bytes, other.member))
             .collect(),
-        with_build_id: &|id| {
-            let found = layout.elf_with_build_id(id)?;
-            member(layout, bytes, found.member)
+        with_build_id: &|id| match layout.elf_with_build_id(id) {
+            Some(found) => member(layout, bytes, found.member),
+            None => {
+                let files = layout.split.iter();
+                let mut files = files.filter_map(|number| member(layout, bytes, *number));
+                files.find(|file| dwarf::is_supplementary(file, id))
+            }
         },
     };
     let EncodedCache { blob, lacks } = D::encode(&object, &beside, cores, &contents)?;
@@ -131,6 +137,19 @@ fn derive_as<D: Derive>(
         blob: Bytes::from(blob),
         lacks: (!lacks.is_empty()).then(|| lacks.join("; ")),
     })
+}
+
+/// Returns the plain SymCache that `symbolic` makes of a file with one native object, whose line
+/// programs are repaired first. Benchmarks compare the answers of [`derive()`] with it.
+///
+/// # Errors
+///
+/// The errors of `symbolic`.
+pub fn symcache_by_symbolic(dif: &[u8]) -> Result<Vec<u8>, Failure> {
+    let object = Object::parse(dif).map_err(|error| malformed(chain(&error)))?;
+    let mut raw = Vec::new();
+    Sym::write(&object, None, &mut raw)?;
+    Ok(raw)
 }
 
 /// Derives the SymCache and the CFI cache of a file with one native object, one after the other, on

@@ -104,7 +104,7 @@ impl Derive for Sym {
             true => write_side_by_side(object, lines, &mut raw)?,
             false => Self::write(object, lines, &mut raw)?,
         }
-        let blob = slices::encode(raw.as_slice(), contents, Bounds::CURRENT)?;
+        let blob = slices::encode(raw.as_slice(), contents, Bounds::CURRENT, cores)?;
         Ok(EncodedCache::whole(blob))
     }
 }

@@ -36,7 +36,7 @@ const MAX_OBJECTS: usize = 10_000;
 
 /// The limit of companion ids for all objects of one DIF together. Beyond it, an object keeps only
 /// the ids of its shared file and package, not those of single units.
-const MOST_NEEDED: usize = 1024;
+const MOST_NEEDED: usize = 2 * CompanionId::MOST_UNITS;
 
 /// Lists the objects of a DIF, and completes its layout with them.
 ///
@@ -209,7 +209,7 @@ struct ReadObject {
 
 /// A file that is not listed as an object.
 enum Passed {
-    /// Split DWARF units of a program in another file.
+    /// Split DWARF units of a program in another file, or a shared file without a build id.
     Split(Vec<CompanionId>),
     /// An ignored file, with the reason.
     Over(String),
@@ -247,7 +247,7 @@ impl ObjectReader<'_> {
 
     fn read_object(&self, object: &Object<'_>, index: usize) -> Readout {
         if let Object::Elf(elf) = object
-            && dwarf::is_split(elf)
+            && dwarf::is_companion(elf)
         {
             return Err(Passed::Split(dwarf::completes(elf)));
         }

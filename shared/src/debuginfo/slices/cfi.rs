@@ -246,19 +246,12 @@ impl CfiLines {
     }
 }
 
-/// Reads lines while they are written. Writing fails on a line that needs the parser: a record
-/// other than `STACK CFI` and a first `MODULE` record, or a line that can be read in more than one
-/// way.
+/// Collects the lines of records in the order in which they are in a symbol file. The functions
+/// return `None` for a line that only the parser can read.
 #[derive(Debug, Default)]
-struct LineReader {
+pub(in crate::debuginfo) struct LineCollector {
     lines: CfiLines,
     current: CurrentRecord,
-    /// The beginning of the line that is being written.
-    line: Vec<u8>,
-    /// The bytes of the preceding lines.
-    bytes: u64,
-    /// Whether a line needs the parser.
-    is_stuck: bool,
 }
 
 /// The record that lines belong to.
@@ -269,6 +262,117 @@ enum CurrentRecord {
     /// A record without addresses below 4 GB, which is dropped.
     Skipped,
     Counted(Record),
+}
+
+impl LineCollector {
+    /// Returns the number of these rules.
+    pub(in crate::debuginfo) fn rules(&mut self, rules: &str) -> Option<u32> {
+        let known = &mut self.lines.rules;
+        let number = known.get_index_of(rules);
+        let number = number.unwrap_or_else(|| known.insert_full(rules.into()).0);
+        u32::try_from(number).ok()
+    }
+
+    /// Begins a record with its first line, whose rules have a number.
+    pub(in crate::debuginfo) fn begin(&mut self, start: u64, size: u64, rules: u32) -> Option<()> {
+        let size = u32::try_from(size).ok()?;
+        let first = u32::try_from(self.lines.lines.len()).ok()?;
+        let record = Record::of(start, size, RecordPlace::Lines { first, count: 1 });
+        if let Some(record) = &record {
+            let address = record.start;
+            self.lines.lines.push(Line { address, rules });
+        }
+        self.replace(record.map_or(CurrentRecord::Skipped, CurrentRecord::Counted));
+        Some(())
+    }
+
+    /// Adds a line to the current record.
+    pub(in crate::debuginfo) fn add(&mut self, address: u64, rules: u32) -> Option<()> {
+        match &mut self.current {
+            CurrentRecord::None => return None,
+            CurrentRecord::Skipped => {}
+            CurrentRecord::Counted(record) => {
+                if let RecordPlace::Lines { count, .. } = &mut record.place {
+                    *count += 1;
+                }
+                let address = u32::try_from(address).ok()?;
+                self.lines.lines.push(Line { address, rules });
+            }
+        }
+        Some(())
+    }
+
+    /// Adds the lines that follow these.
+    pub(in crate::debuginfo) fn append(&mut self, later: Self) -> Option<()> {
+        let Self { lines, current } = later;
+        let numbers: Vec<u32> = lines
+            .rules
+            .iter()
+            .map(|rules| self.rules(rules))
+            .collect::<Option<_>>()?;
+        let before = u32::try_from(self.lines.lines.len()).ok()?;
+        u32::try_from(self.lines.lines.len() + lines.lines.len()).ok()?;
+        self.lines.lines.extend(lines.lines.iter().map(|line| {
+            Line {
+                rules: numbers
+                    .get(line.rules as usize)
+                    .copied()
+                    .unwrap_or(u32::MAX),
+                ..*line
+            }
+        }));
+        let moved = |mut record: Record| {
+            if let RecordPlace::Lines { first, .. } = &mut record.place {
+                *first += before;
+            }
+            record
+        };
+        self.replace(CurrentRecord::None);
+        self.lines
+            .records
+            .extend(lines.records.into_iter().map(moved));
+        self.current = match current {
+            CurrentRecord::Counted(record) => CurrentRecord::Counted(moved(record)),
+            other => other,
+        };
+        Some(())
+    }
+
+    /// Stores the current record and begins the next one.
+    fn replace(&mut self, next: CurrentRecord) {
+        if let CurrentRecord::Counted(record) = std::mem::replace(&mut self.current, next) {
+            self.lines.records.push(record);
+        }
+    }
+
+    /// Returns the lines of the records that the parser would keep.
+    pub(in crate::debuginfo) fn finish(mut self) -> CfiLines {
+        self.replace(CurrentRecord::None);
+        let mut lines = self.lines;
+        let records = &mut lines.records;
+        records.sort_by_key(|record| (record.start, record.end()));
+        let mut end = 0;
+        records.retain(|record| {
+            let counts = u64::from(record.start) >= end;
+            end = if counts { record.end() } else { end };
+            counts
+        });
+        lines
+    }
+}
+
+/// Reads lines while they are written. Writing fails on a line that needs the parser: a record
+/// other than `STACK CFI` and a first `MODULE` record, or a line that can be read in more than one
+/// way.
+#[derive(Debug, Default)]
+struct LineReader {
+    collector: LineCollector,
+    /// The beginning of the line that is being written.
+    line: Vec<u8>,
+    /// The bytes of the preceding lines.
+    bytes: u64,
+    /// Whether a line needs the parser.
+    is_stuck: bool,
 }
 
 impl Write for LineReader {
@@ -312,71 +416,26 @@ impl LineReader {
             return Some(());
         }
         let fields = line.strip_suffix('\n')?.strip_prefix("STACK CFI ")?;
+        let collector = &mut self.collector;
         match fields.strip_prefix("INIT ") {
             Some(fields) => {
                 let (start, rest) = hexadecimal(fields)?;
                 let (size, rules) = hexadecimal(rest)?;
-                are_rules(rules).then_some(())?;
-                let size = u32::try_from(size).ok()?;
-                let first = u32::try_from(self.lines.lines.len()).ok()?;
-                let place = RecordPlace::Lines { first, count: 1 };
-                let record = Record::of(start, size, place);
-                if let Some(record) = &record {
-                    self.keep(record.start, rules)?;
-                }
-                self.begin(record.map_or(CurrentRecord::Skipped, CurrentRecord::Counted));
+                let rules = are_rules(rules).then(|| collector.rules(rules))??;
+                collector.begin(start, size, rules)
             }
             None => {
                 let (address, rules) = hexadecimal(fields)?;
-                are_rules(rules).then_some(())?;
-                match &mut self.current {
-                    CurrentRecord::None => return None,
-                    CurrentRecord::Skipped => {}
-                    CurrentRecord::Counted(record) => {
-                        if let RecordPlace::Lines { count, .. } = &mut record.place {
-                            *count += 1;
-                        }
-                        self.keep(address.try_into().ok()?, rules)?;
-                    }
-                }
+                let rules = are_rules(rules).then(|| collector.rules(rules))??;
+                collector.add(address, rules)
             }
-        }
-        Some(())
-    }
-
-    fn keep(&mut self, address: u32, rules: &str) -> Option<()> {
-        let known = &mut self.lines.rules;
-        let number = known.get_index_of(rules);
-        let number = number.unwrap_or_else(|| known.insert_full(rules.into()).0);
-        let rules = u32::try_from(number).ok()?;
-        self.lines.lines.push(Line { address, rules });
-        Some(())
-    }
-
-    /// Stores the current record and begins the next one.
-    fn begin(&mut self, next: CurrentRecord) {
-        if let CurrentRecord::Counted(record) = std::mem::replace(&mut self.current, next) {
-            self.lines.records.push(record);
         }
     }
 
     /// Returns the lines of the records that the parser would keep, or `None` if a line was not
     /// read.
-    fn finish(mut self) -> Option<CfiLines> {
-        if self.is_stuck || !self.line.is_empty() {
-            return None;
-        }
-        self.begin(CurrentRecord::None);
-        let mut lines = self.lines;
-        let records = &mut lines.records;
-        records.sort_by_key(|record| (record.start, record.end()));
-        let mut end = 0;
-        records.retain(|record| {
-            let counts = u64::from(record.start) >= end;
-            end = if counts { record.end() } else { end };
-            counts
-        });
-        Some(lines)
+    fn finish(self) -> Option<CfiLines> {
+        (!self.is_stuck && self.line.is_empty()).then(|| self.collector.finish())
     }
 }
 

@@ -4,6 +4,7 @@
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Mutex, PoisonError};
 use std::{fmt, thread};
 
 use symbolic::symcache::{SymCache, SymCacheConverter};
@@ -14,7 +15,7 @@ use super::cfi::{CfiCutter, CfiSource};
 use super::cut::{Bounds, Cut, Cutter};
 use super::index::SliceRef;
 use super::open::{MAX_SLICE_BYTES, open_raw};
-use super::sound::sound_tables;
+use super::sound::{sound_tables, validate};
 use super::{index, raw};
 use crate::cache::Kind;
 use crate::debuginfo::blob;
@@ -43,9 +44,10 @@ pub(in crate::debuginfo) fn encode(
     raw: &[u8],
     contents: &Contents,
     bounds: Bounds,
+    workers: usize,
 ) -> Result<Vec<u8>, Failure> {
     let tables = sound_tables(raw, contents.debug_id).map_err(|problem| cannot_load(&problem))?;
-    encode_cuts(Cutter::new(tables, bounds), contents)
+    encode_shared(Cutter::new(tables, bounds), workers, contents)
 }
 
 /// Cuts unwind information, and encodes the slices as a blob.
@@ -53,8 +55,9 @@ pub(in crate::debuginfo) fn encode_cfi(
     unwinding: &CfiSource,
     contents: &Contents,
     bounds: Bounds,
+    workers: usize,
 ) -> Result<Vec<u8>, Failure> {
-    encode_cuts(CfiCutter::new(unwinding, bounds), contents)
+    encode_shared(CfiCutter::new(unwinding, bounds), workers, contents)
 }
 
 pub(in crate::debuginfo) fn cannot_load(problem: &dyn fmt::Display) -> Failure {
@@ -94,7 +97,7 @@ pub fn cut(plain: &[u8], bounds: Bounds) -> Result<Vec<u8>, String> {
     let cache = SymCache::parse(aligned.as_slice()).map_err(|error| chain(&error))?;
     let debug_id = Some(cache.debug_id()).filter(|id| !id.is_nil());
     let contents = unfiled(Kind::SymCache, cache.arch(), debug_id);
-    encode(aligned.as_slice(), &contents, bounds).map_err(|failure| match failure {
+    encode(aligned.as_slice(), &contents, bounds, 2).map_err(|failure| match failure {
         Failure::Missing(missing) => missing.detail,
         Failure::OutOfMemory => "out of memory".to_owned(),
     })
@@ -123,6 +126,30 @@ pub(in crate::debuginfo) fn encode_slices(
     cuts.iter()
         .map(|cut| encoder.encode(cut, contents))
         .collect()
+}
+
+/// Encodes slices with this number of workers. A worker cuts a slice while it holds the lock, and
+/// compresses and checks the slice after it has released the lock.
+fn encode_shared(
+    cutter: impl Iterator<Item = Cut> + Send,
+    workers: usize,
+    contents: &Contents,
+) -> Result<Vec<u8>, Failure> {
+    let cutter = Mutex::new(cutter.enumerate());
+    let mut encoded = side_by_side(workers, || {
+        let mut encoder = SliceEncoder::new()?;
+        let mut encoded = Vec::new();
+        loop {
+            let next = cutter.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((number, cut)) = next else {
+                return Ok::<_, Failure>(encoded);
+            };
+            encoded.push((number, encoder.encode(cut, contents)?));
+        }
+    })?;
+    encoded.sort_unstable_by_key(|(number, _)| *number);
+    let encoded = encoded.into_iter().map(|(_, slice)| slice).collect();
+    Ok(assemble(encoded, contents))
 }
 
 /// Encodes the slices of all parts as a blob with this number of workers. `cutter` is called once
@@ -155,13 +182,18 @@ pub(in crate::debuginfo) fn encode_in_parallel<C: FnMut(usize) -> Vec<Cut>>(
 /// Compresses slices, and opens each one like a reader.
 pub(in crate::debuginfo) struct SliceEncoder {
     compressor: zstd::bulk::Compressor<'static>,
+    /// Memory for a copy of a slice. The system would have to clear new memory for each.
+    words: Vec<u64>,
 }
 
 impl SliceEncoder {
     fn new() -> Result<Self, Failure> {
         let mut compressor = zstd::bulk::Compressor::new(ZSTD_LEVEL)?;
         compressor.set_parameter(CParameter::MinMatch(MIN_MATCH))?;
-        Ok(Self { compressor })
+        Ok(Self {
+            compressor,
+            words: Vec::new(),
+        })
     }
 
     fn encode(&mut self, cut: Cut, contents: &Contents) -> Result<EncodedSlice, Failure> {
@@ -173,7 +205,7 @@ impl SliceEncoder {
             )));
         }
         let frame = self.compressor.compress(&raw)?;
-        try_out(start, &raw, contents).map_err(|fault| cannot_load(&fault))?;
+        try_out(start, &raw, &mut self.words, contents).map_err(|fault| cannot_load(&fault))?;
         Ok(EncodedSlice {
             start,
             raw_length,
@@ -201,21 +233,32 @@ pub(in crate::debuginfo) fn starts_of(raw: &[u8]) -> Vec<u32> {
     tables.ranges.to_vec()
 }
 
-/// Opens a decompressed slice like a reader, and looks up its first address.
-pub(in crate::debuginfo) fn try_out(
+/// Opens a decompressed slice like a reader. In a SymCache, looks up its first address; `words` is
+/// the memory for an aligned copy.
+fn try_out(
     start: u32,
     raw: &[u8],
+    words: &mut Vec<u64>,
     contents: &Contents,
 ) -> Result<(), BlobFault> {
     const CALLS: usize = 1024;
-    let slice = open_raw(AlignedBytes::copied(raw)?, contents)?;
-    if let Some(cache) = slice.sym_cache() {
-        for location in cache.lookup(start.into()).take(CALLS) {
-            let _ = (
-                location.function().name(),
-                location.file().map(|file| file.full_path()),
-            );
-        }
+    if contents.kind != Kind::SymCache {
+        return open_raw(AlignedBytes::copied(raw)?, contents).map(drop);
+    }
+    let more = raw.len().div_ceil(8).saturating_sub(words.len());
+    let room = words.try_reserve(more);
+    room.map_err(|_| BlobFault::TooLarge(raw.len() as u64))?;
+    words.resize(words.len() + more, 0);
+    let aligned: &mut [u8] = bytemuck::cast_slice_mut(words);
+    let aligned = aligned.get_mut(..raw.len()).unwrap_or_default();
+    aligned.copy_from_slice(raw);
+    validate(aligned, contents.debug_id).map_err(BlobFault::Cache)?;
+    let cache = SymCache::parse(aligned).map_err(|error| BlobFault::Cache(chain(&error)))?;
+    for location in cache.lookup(start.into()).take(CALLS) {
+        let _ = (
+            location.function().name(),
+            location.file().map(|file| file.full_path()),
+        );
     }
     Ok(())
 }

@@ -53,7 +53,7 @@ mod sources;
 pub(super) mod tests;
 
 pub use self::cfi::CfiRecords;
-pub(super) use self::cfi::CfiSource;
+pub(super) use self::cfi::{CfiLines, CfiSource, LineCollector};
 pub use self::cut::Bounds;
 pub(super) use self::cut::Cut;
 pub use self::encode::cut;

@@ -167,7 +167,15 @@ pub(in crate::debuginfo) fn write_string(string: &[u8], out: &mut Vec<u8>) {
 impl SymCacheTables<'_> {
     /// Returns the bytes of a SymCache with these tables.
     pub(in crate::debuginfo) fn written(&self) -> Vec<u8> {
-        let mut out = Vec::new();
+        let bytes = HEADER_BYTES
+            + size_of_val(self.files)
+            + size_of_val(self.functions)
+            + size_of_val(self.calls)
+            + size_of_val(self.locations)
+            + size_of_val(self.ranges)
+            + self.strings.len();
+        // Each table may be padded.
+        let mut out = Vec::with_capacity(bytes + 4 * size_of::<u64>());
         let Self {
             head,
             files,

@@ -212,9 +212,9 @@ fn slices_unwind_frames_like_the_whole_cache() {
                 ranges,
                 ..Bounds::CURRENT
             };
-            let blob = encode_cfi(&read, &contents, bounds).unwrap();
+            let blob = encode_cfi(&read, &contents, bounds, 2).unwrap();
             assert!(
-                blob == encode_cfi(&parsed, &contents, bounds).unwrap(),
+                blob == encode_cfi(&parsed, &contents, bounds, 1).unwrap(),
                 "{what}"
             );
             let opened = open(&contents, &blob).unwrap();
@@ -439,7 +439,7 @@ fn every_lookup_in_slices_equals_the_lookup_in_the_whole() {
                     ranges,
                     ..Bounds::CURRENT
                 };
-                let blob = encode(raw.as_slice(), &contents, bounds).unwrap();
+                let blob = encode(raw.as_slice(), &contents, bounds, 2).unwrap();
                 let opened = open(&contents, &blob).unwrap();
                 let what = format!("{file} by {ranges}");
                 assert_same(&opened.sym_caches(), raw.as_slice(), &what);
@@ -482,7 +482,7 @@ fn a_selection_of_a_slice_answers_the_same_for_its_addresses() {
 #[test]
 fn a_missing_slice_has_no_answer() {
     let (raw, contents) = sample();
-    let blob = encode(raw.as_slice(), &contents, SMALL).unwrap();
+    let blob = encode(raw.as_slice(), &contents, SMALL, 2).unwrap();
     let all = open(&contents, &blob).unwrap();
     let whole = SymCache::parse(raw.as_slice()).unwrap();
     let (mut without, all) = (all.clone(), all.sym_caches());
@@ -502,7 +502,7 @@ fn a_missing_slice_has_no_answer() {
 #[test]
 fn an_index_leads_to_the_slice_of_an_address() {
     let (raw, contents) = sample();
-    let blob = encode(raw.as_slice(), &contents, SMALL).unwrap();
+    let blob = encode(raw.as_slice(), &contents, SMALL, 2).unwrap();
     let index = open(&contents, &blob).unwrap().index;
     let first = index.addresses(0).unwrap();
     assert_eq!(index.slice_of(first.start - 1), None);
@@ -522,7 +522,7 @@ fn slices_keep_to_their_bounds_and_start_at_aligned_addresses() {
     let (raw, contents) = sample();
     let ranges = SymCacheTables::read(raw.as_slice()).unwrap().ranges.len();
     let count = |bounds| {
-        let blob = encode(raw.as_slice(), &contents, bounds).unwrap();
+        let blob = encode(raw.as_slice(), &contents, bounds, 2).unwrap();
         let opened = open(&contents, &blob).unwrap();
         for (_, slice) in &opened.slices {
             let Slice::Sym(raw) = slice else { panic!() };
@@ -567,7 +567,7 @@ fn a_cache_without_ranges_has_no_slices() {
     };
     let empty = nothing.written();
     let aligned = AlignedBytes::copied(&empty).unwrap();
-    let blob = encode(aligned.as_slice(), &contents, Bounds::CURRENT).unwrap();
+    let blob = encode(aligned.as_slice(), &contents, Bounds::CURRENT, 2).unwrap();
     assert_eq!(blob.len(), blob::FOOTER_BYTES);
     let opened = open(&contents, &blob).unwrap();
     assert!(opened.index.is_empty() && opened.index.slice_of(7).is_none());
@@ -577,7 +577,7 @@ fn a_cache_without_ranges_has_no_slices() {
 #[test]
 fn a_slice_or_an_index_of_another_blob_is_refused() {
     let (raw, contents) = sample();
-    let blob = encode(raw.as_slice(), &contents, SMALL).unwrap();
+    let blob = encode(raw.as_slice(), &contents, SMALL, 2).unwrap();
     let good = open(&contents, &blob).unwrap();
     let frame = |number| {
         let range = good.index.range(number).unwrap();
@@ -589,7 +589,7 @@ fn a_slice_or_an_index_of_another_blob_is_refused() {
     // The other blob has the same size and a valid footer, so only the record distinguishes them.
     let mut other = contents.clone();
     other.rank = 9;
-    let of_another = encode(raw.as_slice(), &other, SMALL).unwrap();
+    let of_another = encode(raw.as_slice(), &other, SMALL, 2).unwrap();
     assert_eq!(of_another.len(), blob.len());
     let fault = open_as(&ready(&contents, &blob), &of_another).unwrap_err();
     assert_eq!(fault, BlobFault::Checksum);
@@ -614,7 +614,7 @@ fn a_slice_or_an_index_of_another_blob_is_refused() {
 #[test]
 fn the_footer_has_the_documented_layout() {
     let (raw, contents) = sample();
-    let blob = encode(raw.as_slice(), &contents, SMALL).unwrap();
+    let blob = encode(raw.as_slice(), &contents, SMALL, 2).unwrap();
     let slices = open(&contents, &blob).unwrap().slices.len() as u32;
     let footer = &blob[blob.len() - 112..];
     assert_eq!(&footer[..8], b"SYMDEPOT");
@@ -635,7 +635,7 @@ proptest! {
     #[test]
     fn every_flipped_bit_is_detected_and_none_panics(at in any::<prop::sample::Index>(), bit in 0u8..8) {
         let (raw, contents) = sample();
-        let blob = encode(raw.as_slice(), &contents, SMALL).unwrap();
+        let blob = encode(raw.as_slice(), &contents, SMALL, 2).unwrap();
         let good = ready(&contents, &blob);
         let mut bad = blob.clone();
         bad[at.index(blob.len())] ^= 1 << bit;
@@ -650,7 +650,7 @@ proptest! {
     #[test]
     fn a_truncated_blob_is_refused(length in any::<prop::sample::Index>()) {
         let (raw, contents) = sample();
-        let blob = encode(raw.as_slice(), &contents, SMALL).unwrap();
+        let blob = encode(raw.as_slice(), &contents, SMALL, 2).unwrap();
         let bad = &blob[..length.index(blob.len())];
         prop_assert!(open_as(&ready(&contents, &blob), bad).is_err());
         prop_assert!(open(&contents, bad).is_err());
@@ -662,7 +662,7 @@ proptest! {
         let mut bad = AlignedBytes::copied(raw.as_slice()).unwrap();
         let at = at.index(raw.as_slice().len() / 4) * 4;
         bad.as_mut_slice()[at..at + 4].copy_from_slice(&number.to_ne_bytes());
-        if let Ok(blob) = encode(bad.as_slice(), &contents, SMALL) {
+        if let Ok(blob) = encode(bad.as_slice(), &contents, SMALL, 2) {
             let opened = open(&contents, &blob).unwrap();
             assert_same(&opened.sym_caches(), bad.as_slice(), "hostile tables");
         }

@@ -2,18 +2,39 @@
 
 use std::time::Duration;
 
-use futures::future::try_join_all;
+use futures::future::{BoxFuture, FutureExt as _, try_join_all};
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 
 use super::builder::{Build, OpenDif};
-use crate::cache::{Dif, Item, Kind, ModuleKey};
+use crate::cache::{Dif, Item, ItemKey, Kind, ModuleKey, Stored};
 use crate::debuginfo;
 use crate::domain::{CompanionId, DifRef, FileType, ModuleId};
 use crate::flows::fetch;
 use crate::ports::{DifError, Fault, Parser};
 
-/// The companions of the DIFs that need some, as they are filed now.
+/// The maximum number of partitions that are searched for the companions of a DIF at a time.
+const QUERIES_IN_FLIGHT: usize = 32;
+
+/// The companions of the DIFs of a module.
 #[derive(Default)]
-pub(super) struct FiledCompanions(Vec<(DifRef, Vec<Companion>)>);
+pub(super) struct FoundCompanions(Vec<CompanionsOfDif>);
+
+/// The companions of a DIF.
+struct CompanionsOfDif {
+    dif: DifRef,
+    companions: Vec<Companion>,
+    /// The ids of companions that it needs and that were not found.
+    unmet: Vec<CompanionId>,
+}
+
+/// A companion that was found on a symbol server.
+#[derive(Clone, Debug)]
+pub(super) struct CompanionOfServer {
+    /// The id under which it was sought.
+    pub(super) id: CompanionId,
+    /// The file.
+    pub(super) dif: Dif,
+}
 
 /// A companion of a DIF.
 pub(super) struct Companion {
@@ -22,11 +43,25 @@ pub(super) struct Companion {
     pub(super) completes: Kind,
 }
 
-impl FiledCompanions {
+impl FoundCompanions {
     /// Returns the companions of a DIF.
     pub(super) fn of(&self, dif: &DifRef) -> &[Companion] {
-        let known = self.0.iter().find(|(of, _)| of == dif);
-        known.map_or(&[], |(_, companions)| companions)
+        let known = self.0.iter().find(|known| known.dif == *dif);
+        known.map_or(&[], |known| &known.companions)
+    }
+
+    /// Returns for each DIF the ids of companions that it needs and that were not found.
+    pub(super) fn unmet(&self) -> impl Iterator<Item = &[CompanionId]> {
+        self.0.iter().map(|known| known.unmet.as_slice())
+    }
+
+    /// Adds what a search of symbol servers found.
+    pub(super) fn add(&mut self, found: &[CompanionOfServer]) {
+        for known in &mut self.0 {
+            let needed = found.iter().filter(|found| known.unmet.contains(&found.id));
+            let needed = needed.map(|found| Companion::of_symcache(found.dif.clone()));
+            known.companions.extend(needed);
+        }
     }
 
     /// Returns the companions of a DIF that a kind is also made from.
@@ -38,7 +73,7 @@ impl FiledCompanions {
     pub(super) fn all(&self, kind: Kind) -> impl Iterator<Item = &DifRef> {
         let companions = self.0.iter();
         companions
-            .flat_map(move |(_, companions)| completing(companions, kind))
+            .flat_map(move |known| completing(&known.companions, kind))
             .map(|companion| &companion.file)
     }
 }
@@ -125,7 +160,8 @@ impl OpenDif {
 }
 
 /// Returns the companions of the DIFs that a search found on a symbol server: auxiliary files.
-fn found_companions(difs: &[Dif]) -> FiledCompanions {
+/// Other companions are sought in a second step.
+fn beside_on_server(difs: &[Dif]) -> FoundCompanions {
     let symbol_map = |map: &Dif| {
         let id = map.symbol_map()?;
         difs.iter()
@@ -134,48 +170,58 @@ fn found_companions(difs: &[Dif]) -> FiledCompanions {
     let found = difs.iter().map(|dif| {
         let maps = maps(dif, difs).flat_map(|map| std::iter::once(map).chain(symbol_map(map)));
         let companions = maps.map(|map| Companion::of_symcache(map.clone()));
-        (dif.file.clone(), companions.collect())
+        CompanionsOfDif {
+            dif: dif.file.clone(),
+            companions: companions.collect(),
+            unmet: dif.needs.clone(),
+        }
     });
-    FiledCompanions(found.collect())
+    FoundCompanions(found.collect())
 }
 
 impl Build<'_> {
     /// Finds the companions of the module's DIFs that need some.
-    pub(super) async fn companions(&self, difs: &[Dif]) -> Result<FiledCompanions, Fault> {
+    pub(super) async fn companions(&self, difs: &[Dif]) -> Result<FoundCompanions, Fault> {
         if !self.module.source.is_uploads() {
-            return Ok(found_companions(difs));
+            return Ok(beside_on_server(difs));
         }
         let found = difs.iter().map(|dif| async move {
-            let mut completing: Vec<Dif> = Vec::new();
+            let (mut completing, mut unmet) = (Vec::new(), Vec::new());
             if dif.is_incomplete() {
-                completing = self.companions_of(dif).await?;
+                (completing, unmet) = self.companions_of(dif).await?;
             }
             completing.extend(with_symbols(dif, difs).cloned());
             let maps: Vec<&Dif> = maps(dif, difs).collect();
             for map in maps {
                 completing.push(map.clone());
-                completing.extend(self.companions_of(map).await?);
+                completing.extend(self.companions_of(map).await?.0);
             }
             let completing = completing.into_iter().map(Companion::of_symcache);
             let with_sources = with_sources(dif, difs).map(|other| Companion {
                 dif: other.clone(),
                 completes: Kind::Sources,
             });
-            let companions = completing.chain(with_sources).collect();
-            Ok::<_, Fault>((dif.file.clone(), companions))
+            Ok::<_, Fault>(CompanionsOfDif {
+                dif: dif.file.clone(),
+                companions: completing.chain(with_sources).collect(),
+                unmet,
+            })
         });
-        Ok(FiledCompanions(try_join_all(found).await?))
+        Ok(FoundCompanions(try_join_all(found).await?))
     }
 
-    async fn companions_of(&self, dif: &Dif) -> Result<Vec<Dif>, Fault> {
-        let needs = dif.needs.iter().take(CompanionId::MOST + 1);
-        let partitions = needs.map(|id| {
-            let met_at =
-                ModuleKey::uploads(self.module.scope.clone(), &ModuleId::Companion(id.clone()));
-            async move { self.builder.records.query(&met_at.partition()).await }
-        });
-        let mut companions: Vec<Dif> = Vec::new();
-        for partition in try_join_all(partitions).await? {
+    /// Returns the uploaded companions of a DIF, and the ids that no upload has.
+    async fn companions_of(&self, dif: &Dif) -> Result<(Vec<Dif>, Vec<CompanionId>), Fault> {
+        let query = |id: &CompanionId| {
+            let id = ModuleId::Companion(id.clone());
+            let met_at = ModuleKey::uploads(self.module.scope.clone(), &id);
+            async move { self.builder.records.query(&met_at.partition()).await }.boxed()
+        };
+        let queries: Vec<BoxFuture<'_, _>> = dif.needs.iter().map(query).collect();
+        let partitions = stream::iter(queries).buffered(QUERIES_IN_FLIGHT);
+        let partitions: Vec<Vec<(ItemKey, Stored)>> = partitions.try_collect().await?;
+        let (mut companions, mut unmet): (Vec<Dif>, _) = (Vec::new(), Vec::new());
+        for (id, partition) in dif.needs.iter().zip(partitions) {
             let files = partition
                 .into_iter()
                 .filter_map(|(_, stored)| match stored.item {
@@ -189,12 +235,15 @@ impl Build<'_> {
                     && file.file.location != dif.file.location
             };
             let files: Vec<Dif> = files.filter(serves).collect();
+            if files.is_empty() {
+                unmet.push(id.clone());
+            }
             // A package has the units of many ids, so it may be in the list already. Several files
             // with one id are equivalent.
             if !files.iter().any(|file| companions.contains(file)) {
                 companions.extend(files.into_iter().next());
             }
         }
-        Ok(companions)
+        Ok((companions, unmet))
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::future::try_join_all;
 
 use super::builder::{Build, OpenDif};
-use super::companions::{Companion, FiledCompanions};
+use super::companions::{Companion, FoundCompanions};
 use super::lease::Held;
 use super::made::{Made, MadeOf, NotMade, Origin};
 use super::opaque::{opaque, transcoding};
@@ -18,7 +18,7 @@ use crate::debuginfo;
 use crate::domain::{Cause, DebugId, FileType, Inspection, Missing, ModuleId, ObjectMeta, Rank};
 use crate::flows::fetch;
 use crate::flows::invocation::Invocation;
-use crate::ports::{DifError, Fault, Parser};
+use crate::ports::{DifError, Fault};
 
 /// Returns the objects of a module in a DIF.
 pub(super) fn objects_of(inspection: &Inspection, module: &ModuleKey) -> Vec<ObjectMeta> {
@@ -69,9 +69,9 @@ impl Making<'_> {
             self.is_fetching.store(true, Ordering::Relaxed);
             return self.build.make_source_file(&file, held).await;
         }
-        let search = self.search(held, &mut partition).await?;
+        let mut search = self.search(held, &mut partition).await?;
         let difs = &partition.difs;
-        let companions = self.build.companions(difs).await?;
+        let companions = self.companions(held, difs, &mut search).await?;
         let settings = &self.build.builder.settings;
         let work = held.iter().map(|lease| {
             let kind = lease.kind;
@@ -117,11 +117,29 @@ impl Making<'_> {
         Ok(search)
     }
 
+    /// Finds the companions of the DIFs: in the uploads, then on symbol servers.
+    async fn companions(
+        &mut self,
+        held: &[Held],
+        difs: &[Dif],
+        search: &mut Search,
+    ) -> Result<FoundCompanions, NotMade> {
+        let mut companions = self.build.companions(difs).await?;
+        self.is_fetching.store(true, Ordering::Relaxed);
+        let kinds: Vec<Kind> = held.iter().map(|lease| lease.kind).collect();
+        let searching = self
+            .build
+            .search_companions(&companions, &kinds, self.open, search);
+        Box::pin(searching).await?;
+        companions.add(&search.companions);
+        Ok(companions)
+    }
+
     /// Derives from a DIF all kinds for which it is the next one to try, and records the results.
     async fn try_dif(
         &mut self,
         dif: &Dif,
-        companions: &FiledCompanions,
+        companions: &FoundCompanions,
         work: &mut [Work<'_>],
     ) -> Result<(), NotMade> {
         self.is_fetching.store(true, Ordering::Relaxed);
@@ -160,7 +178,7 @@ impl Making<'_> {
     async fn derive_from(
         &mut self,
         dif: &Dif,
-        companions: &FiledCompanions,
+        companions: &FoundCompanions,
         work: &[Work<'_>],
     ) -> Result<Vec<Result<Ready, Missing>>, DifError> {
         let targets: Vec<Target> = work.iter().filter_map(|work| work.target(dif)).collect();
@@ -272,41 +290,11 @@ impl Build<'_> {
         };
         if !open.iter().any(is_it) {
             open.clear(); // frees its scratch space before more is reserved
-            if self.module.source.is_uploads() {
-                open.push(self.open_upload(dif, companions).await?);
-            } else {
-                self.open_found(dif, companions, open).await?;
-            }
+            self.open_again(dif, companions, open).await?;
         }
         open.iter_mut()
             .find(|open| open.dif == dif.file)
             .ok_or_else(|| DifError::Missing(Missing::not_found()))
-    }
-
-    /// Opens an uploaded DIF together with its companions, or alone if they cannot be fetched.
-    async fn open_upload(&self, dif: &Dif, companions: &[Companion]) -> Result<OpenDif, DifError> {
-        let began = self.invocation.elapsed();
-        let (parser, beside) = match self.fetch_upload(dif, companions).await {
-            // A change to a companion has an event of its own, which leads to another build.
-            Err(DifError::Missing(_) | DifError::Changed) if !companions.is_empty() => {
-                (self.fetch_upload(dif, &[]).await?, &[][..])
-            }
-            fetched => (fetched?, companions),
-        };
-        let took = self.invocation.elapsed() - began;
-        OpenDif::inspected(dif, beside, parser, took).await
-    }
-
-    async fn fetch_upload(
-        &self,
-        dif: &Dif,
-        companions: &[Companion],
-    ) -> Result<Box<dyn Parser>, DifError> {
-        let companions = companions.iter().map(|companion| &companion.dif);
-        let difs: Vec<&Dif> = std::iter::once(dif).chain(companions).collect();
-        let builder = self.builder;
-        let max = builder.settings.dif_max_bytes;
-        fetch::fetch_together(&*builder.uploads, &*builder.deriver, &difs, max).await
     }
 
     /// Creates the blob of a derived cache. The path contains the lease's token, so if a blob with

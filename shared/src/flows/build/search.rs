@@ -13,11 +13,12 @@ use super::super::copies::{self, Destination, StoredChunks};
 use super::super::fetch::{self, FetchError, SymbolServer, of_the_file};
 use super::super::{Invocation, Settings, definitions, permits};
 use super::builder::{Build, Builder, OpenDif, RESERVE};
+use super::companions::CompanionOfServer;
 use super::made::NotMade;
 use crate::cache::{CallOutcome, Dif, DifCopy, Kind, ModuleKey, Sought};
 use crate::domain::{
-    Candidate, Cause, DebugId, DifRef, Download, Features, FileType, HttpSource, Location, Missing,
-    ObjectMeta, Quality, Rank, SOURCE_LINK_ID, Sequencer, SourceKey, Written,
+    Candidate, Cause, CompanionId, DebugId, DifRef, Download, Features, FileType, HttpSource,
+    Location, Missing, ObjectMeta, Quality, Rank, SOURCE_LINK_ID, Sequencer, SourceKey,
 };
 use crate::ports::{
     Concerns, DifError, DifStat, Fault, ListQuery, ParseError, Parser, ServerFailure,
@@ -57,6 +58,10 @@ pub(super) struct Search {
     pub(super) retry_after: Option<Duration>,
     /// The auxiliary files that DIFs need and that the source does not have.
     pub(super) missed: Vec<NeededMap>,
+    /// The companions that were found on symbol servers.
+    pub(super) companions: Vec<CompanionOfServer>,
+    /// The companions that DIFs need and that no symbol server has, as far as one was called.
+    pub(super) misses: Vec<CompanionId>,
     /// The outcome of the calls for the health of the source.
     pub(super) unanswered: CallOutcome,
 }
@@ -91,6 +96,7 @@ impl Build<'_> {
         };
         let mut downloads = Downloads {
             build: *self,
+            module: self.module,
             source: &source,
             checksum: sought.checksum.clone(),
             open,
@@ -103,69 +109,11 @@ impl Build<'_> {
         Ok(search)
     }
 
-    /// Opens a DIF that a search found and that is no longer open: from its copy, or else by
-    /// fetching it again. Its companions are left out.
-    pub(super) async fn open_again(
-        &self,
-        dif: &Dif,
-        open: &mut Vec<OpenDif>,
-    ) -> Result<(), DifError> {
-        if let Some(opened) = self.open_copy(dif).await? {
-            open.push(opened);
-            return Ok(());
-        }
-        let source = self.builder.source_of(self.invocation, self.module).await?;
-        let Some(source) = source else {
-            return Err(DifError::Missing(Missing::not_found()));
-        };
-        let mut downloads = Downloads {
-            build: *self,
-            source: &source,
-            checksum: self.module.sought().and_then(|sought| sought.checksum),
-            open,
-        };
-        match downloads.fetch(&dif.file.location).await {
-            Ok(fetched) if fetched.dif != dif.file => Err(DifError::Changed),
-            Ok(Fetched { chunks, .. }) => {
-                if let Some(chunks) = chunks {
-                    copies::keep(self.update(), dif, chunks).await;
-                }
-                Ok(())
-            }
-            Err(FetchError::Server(failure)) => Err(DifError::Missing(failure.missing)),
-            Err(FetchError::Parse(error)) => Err(fetch::from_parse(error)),
-        }
-    }
-
-    /// Opens the copy of a DIF, if there is one.
-    async fn open_copy(&self, dif: &Dif) -> Result<Option<OpenDif>, DifError> {
-        let Some(copy) = self.copy_of(dif).await? else {
-            return Ok(None);
-        };
-        let (builder, began) = (self.builder, self.invocation.elapsed());
-        let scratch = copies::read(self.update(), &*builder.caches, &*builder.deriver, &copy)
-            .await
-            .map_err(fetch::from_parse)?;
-        let Some(scratch) = scratch else {
-            return Ok(None);
-        };
-        let took = self.invocation.elapsed() - began;
-        let parser = builder.deriver.open(scratch, Written::Whole).await;
-        let mut parser = parser.map_err(fetch::from_parse)?;
-        let inspection = parser.inspect().await.map_err(fetch::from_parse)?;
-        Ok(Some(OpenDif {
-            dif: dif.file.clone(),
-            beside: Vec::new(),
-            parser,
-            inspection,
-            took,
-        }))
-    }
-
     /// Downloads a file. The chunks of a copy are written at the same time.
     async fn download(
         &self,
         server: SymbolServer<'_>,
+        module: &ModuleKey,
         location: &Location,
     ) -> (
         Result<(DifStat, Box<dyn Parser>), FetchError>,
@@ -174,7 +122,7 @@ impl Build<'_> {
         let Build {
             builder,
             invocation,
-            module,
+            ..
         } = *self;
         let settings = &builder.settings;
         let (buffers, received) = mpsc::channel(WAITING_BUFFERS);
@@ -237,12 +185,6 @@ impl Build<'_> {
         search.note(self.module, &location, failure, took);
         Vec::new()
     }
-
-    pub(super) async fn copy_of(&self, dif: &Dif) -> Result<Option<DifCopy>, Fault> {
-        let key = dif.module.copy(&dif.file.location);
-        let copy: Option<DifCopy> = self.builder.records.one(key).await?;
-        Ok(copy.filter(|copy| copy.dif.file == dif.file))
-    }
 }
 
 impl Builder {
@@ -277,9 +219,11 @@ pub(super) fn unknown_source(key: &SourceKey) -> Missing {
 /// Downloads from the symbol server of a module.
 pub(super) struct Downloads<'a> {
     pub(super) build: Build<'a>,
+    /// The key of the server, and that under which copies are stored.
+    pub(super) module: &'a ModuleKey,
     pub(super) source: &'a HttpSource,
     /// The checksum of the file, as the crash names it.
-    checksum: Option<String>,
+    pub(super) checksum: Option<String>,
     /// The downloaded files stay open here.
     pub(super) open: &'a mut Vec<OpenDif>,
 }
@@ -334,7 +278,7 @@ impl Downloads<'_> {
     fn server(&self) -> SymbolServer<'_> {
         SymbolServer {
             servers: &*self.build.builder.servers,
-            key: &self.build.module.source,
+            key: &self.module.source,
             source: self.source,
             checksum: self.checksum.as_deref(),
         }
@@ -347,7 +291,8 @@ impl Downloads<'_> {
     pub(super) async fn fetch(&mut self, location: &Location) -> Result<Fetched, FetchError> {
         let began = self.build.invocation.elapsed();
         loop {
-            let (fetched, chunks) = self.build.download(self.server(), location).await;
+            let downloaded = self.build.download(self.server(), self.module, location);
+            let (fetched, chunks) = downloaded.await;
             let (stat, mut parser) = match fetched {
                 Err(FetchError::Parse(ParseError::Store(_))) if !self.open.is_empty() => {
                     self.open.clear();
@@ -423,6 +368,11 @@ impl Search {
         })
     }
 
+    /// Records that a file that would complete the DIFs was not found.
+    pub(super) fn note_tried(&mut self, key: &SourceKey, location: Location, missing: &Missing) {
+        self.tried.push(absent(key, location, missing));
+    }
+
     /// Records why nothing was found.
     pub(super) fn fail(&mut self, missing: Missing) {
         self.failure = Some(missing);
@@ -448,12 +398,8 @@ impl Search {
             };
         }
         self.tried.push(Candidate {
-            source: module.source.clone(),
-            location: location.clone(),
-            download: Download::failed(&missing),
-            size: None,
             duration_ms: u64::try_from(took.as_millis()).ok(),
-            fault: None,
+            ..absent(&module.source, location.clone(), &missing)
         });
         let is_over = is_the_servers(missing.cause);
         if missing.cause != Cause::NotFound && (is_over || self.failure.is_none()) {
@@ -461,6 +407,18 @@ impl Search {
         }
         self.retry_after = self.retry_after.max(retry_after);
         is_over
+    }
+}
+
+/// Returns the candidate for a location without a usable file.
+fn absent(key: &SourceKey, location: Location, missing: &Missing) -> Candidate {
+    Candidate {
+        source: key.clone(),
+        location,
+        download: Download::failed(missing),
+        size: None,
+        duration_ms: None,
+        fault: None,
     }
 }
 
@@ -497,10 +455,15 @@ fn filed(
         ))));
     };
     let mut features: Features = first.features.clone();
-    let mut hides_names = first.hides_names;
+    let (mut hides_names, mut needs) = (first.hides_names, first.needs.clone());
     ours.for_each(|object| {
         features.merge(&object.features);
         hides_names |= object.hides_names;
+        for id in &object.needs {
+            if !needs.contains(id) {
+                needs.push(id.clone());
+            }
+        }
     });
     let filed = Dif {
         module: module.clone(),
@@ -510,7 +473,7 @@ fn filed(
         file_type: first.file_type,
         features,
         is_accompanied: first.is_accompanied,
-        needs: Vec::new(),
+        needs,
         hides_names,
         auxiliary_id: None,
         needed_by: Vec::new(),

@@ -1,5 +1,4 @@
-//! Searches a symbol server for the auxiliary files of a module, after its DIFs were found, and
-//! opens a DIF together with them.
+//! Searches a symbol server for the auxiliary files of a module, after its DIFs were found.
 //!
 //! A UUID map is sought for a Mach-O file with hidden names, then the symbol map to which it
 //! refers; a line map only for a module that may be of Unity. So most modules need no further call.
@@ -9,17 +8,16 @@
 //! candidate. The module is built without it, and the source is probed for it again at growing
 //! intervals.
 
-use super::builder::{Build, OpenDif, RESERVE};
-use super::companions::Companion;
+use super::builder::Build;
 use super::search::{Downloads, Fetched, NeededMap, Search};
 use crate::cache::{CallOutcome, Dif, Kind, Sought};
 use crate::domain::{
-    AuxiliaryFile, AuxiliaryId, Candidate, CompanionId, Download, Features, FileType, HttpSource,
-    Location, Missing, ObjectId, Sequencer, Written, WrittenFile,
+    AuxiliaryFile, AuxiliaryId, CompanionId, Features, FileType, HttpSource, Location, Missing,
+    ObjectId, Sequencer,
 };
 use crate::flows::copies;
-use crate::flows::fetch::{self, FetchError, Limits, SymbolServer, of_the_file};
-use crate::ports::{Concerns, DifError, ListQuery, Scratch, ServerFailure};
+use crate::flows::fetch::{self, FetchError, of_the_file};
+use crate::ports::{Concerns, DifError, ListQuery, ServerFailure};
 
 /// The maximum number of locations at which one auxiliary file is sought.
 const MAX_LOCATIONS: usize = 4;
@@ -69,14 +67,7 @@ impl Search {
                 retry_after: failure.retry_after,
             };
         }
-        self.tried.push(Candidate {
-            source: build.module.source.clone(),
-            location,
-            download: Download::failed(&failure.missing),
-            size: None,
-            duration_ms: None,
-            fault: None,
-        });
+        self.note_tried(&build.module.source, location, &failure.missing);
     }
 }
 
@@ -222,83 +213,6 @@ impl Build<'_> {
                 search.note_map(self, address, failure);
                 Vec::new()
             }
-        }
-    }
-
-    /// Opens a DIF that a search found together with its companions, or alone if these cannot be
-    /// fetched.
-    pub(super) async fn open_found(
-        &self,
-        dif: &Dif,
-        companions: &[Companion],
-        open: &mut Vec<OpenDif>,
-    ) -> Result<(), DifError> {
-        if companions.is_empty() {
-            return self.open_again(dif, open).await;
-        }
-        match self.open_found_together(dif, companions).await {
-            Ok(opened) => {
-                open.push(opened);
-                Ok(())
-            }
-            Err(DifError::Missing(_) | DifError::Changed) => self.open_again(dif, open).await,
-            Err(error) => Err(error),
-        }
-    }
-
-    async fn open_found_together(
-        &self,
-        dif: &Dif,
-        companions: &[Companion],
-    ) -> Result<OpenDif, DifError> {
-        let (builder, began) = (self.builder, self.invocation.elapsed());
-        let companion_difs = companions.iter().map(|companion| &companion.dif);
-        let difs: Vec<&Dif> = std::iter::once(dif).chain(companion_difs).collect();
-        let max_bytes = builder.settings.dif_max_bytes;
-        let (files, mut scratch) = fetch::room_for(&*builder.deriver, &difs, max_bytes)?;
-        for (dif, place) in difs.iter().zip(&files) {
-            let copy = self.copy_of(dif).await?;
-            if let Some(copy) = copy {
-                let place = (&mut *scratch, place.offset);
-                if copies::read_into(self.update(), &*builder.caches, &copy, place).await {
-                    continue;
-                }
-            }
-            self.fetch_again(dif, (&mut *scratch, place)).await?;
-        }
-        let written = Written::Together(files);
-        let parser = builder.deriver.open(scratch, written).await;
-        let parser = parser.map_err(fetch::from_parse)?;
-        let took = self.invocation.elapsed() - began;
-        OpenDif::inspected(dif, companions, parser, took).await
-    }
-
-    /// Fetches a DIF that a search found again, to its place in scratch space.
-    async fn fetch_again(
-        &self,
-        dif: &Dif,
-        place: (&mut dyn Scratch, &WrittenFile),
-    ) -> Result<(), DifError> {
-        let (builder, module) = (self.builder, self.module);
-        let Some(source) = builder.source_of(self.invocation, module).await? else {
-            return Err(DifError::Missing(Missing::not_found()));
-        };
-        let server = SymbolServer {
-            servers: &*builder.servers,
-            key: &module.source,
-            source: &source,
-            checksum: None,
-        };
-        let limits = Limits {
-            max_bytes: dif.size,
-            unsaid_bytes: dif.size,
-            time: self.invocation.time_left().saturating_sub(RESERVE * 2),
-        };
-        match server.fetch_again(&dif.file.location, place, limits).await {
-            Ok(stat) if stat.etag == dif.file.etag => Ok(()),
-            Ok(_) => Err(DifError::Changed),
-            Err(FetchError::Server(failure)) => Err(DifError::Missing(failure.missing)),
-            Err(FetchError::Parse(error)) => Err(fetch::from_parse(error)),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::Settings;
 use super::super::find::{self, Ranked};
-use super::companions::FiledCompanions;
+use super::companions::FoundCompanions;
 use super::lease::Held;
 use super::made::{Made, MadeOf};
 use super::search::Search;
@@ -48,7 +48,7 @@ impl<'a> Work<'a> {
     pub(super) fn begin(
         lease: &'a Held,
         entry: Option<&Entry>,
-        (difs, companions): (&[Dif], &FiledCompanions),
+        (difs, companions): (&[Dif], &FoundCompanions),
         settings: &Settings,
     ) -> Self {
         let reader = settings.capabilities();
@@ -140,7 +140,7 @@ impl<'a> Work<'a> {
     /// Returns the result of the kind.
     pub(super) fn end(
         mut self,
-        (difs, companions): (&[Dif], &FiledCompanions),
+        (difs, companions): (&[Dif], &FoundCompanions),
         search: &Search,
     ) -> Made {
         let left = self.left.as_slice().iter();
@@ -189,7 +189,8 @@ impl<'a> Work<'a> {
                 considered,
                 candidates: self.candidates,
                 retry_after: search.retry_after,
-                lacks_map: !search.missed.is_empty() && self.lease.kind.is_completed(),
+                lacks_companion: !(search.missed.is_empty() && search.misses.is_empty())
+                    && self.lease.kind.is_completed(),
             },
         }
     }
@@ -201,7 +202,7 @@ fn is_what_would_be_made(
     ready: &Ready,
     reader: &Capabilities,
     (kind, best): (Kind, Option<&Ranked>),
-    companions: &FiledCompanions,
+    companions: &FoundCompanions,
 ) -> bool {
     best.is_some_and(|best| {
         let companions = companions.completing(&best.dif.file, kind);

@@ -16,7 +16,8 @@
 use std::collections::HashMap;
 
 use gimli::{
-    DebugInfoOffset, DwarfPackage, DwoId, EndianSlice, RunTimeEndian, UnitHeader, UnitType,
+    DebugInfoOffset, DwarfPackage, DwoId, EndianSlice, Reader as _, RunTimeEndian, UnitHeader,
+    UnitType,
 };
 use symbolic::debuginfo::ObjectKind;
 use symbolic::debuginfo::dwarf::{Dwarf as _, Endian};
@@ -33,7 +34,10 @@ use crate::domain::{CodeId, CompanionId};
 const PACKAGE_INDEX: &str = "debug_cu_index";
 
 /// The section that names the shared file of `dwz`.
-pub(super) const LINK: &str = "gnu_debugaltlink";
+const LINK: &str = "gnu_debugaltlink";
+
+/// The section that names the shared file in DWARF 5, and gives its id in the shared file itself.
+const SUPPLEMENTARY: &str = "debug_sup";
 
 /// The section with the addresses that split units refer to. Every program with split units has it.
 pub(super) const SKELETONS: &str = "debug_addr";
@@ -43,17 +47,30 @@ pub(super) const SKELETONS: &str = "debug_addr";
 /// units is not decompressed.
 const RUN_BYTES: usize = 1 << 20;
 
+/// Returns whether a file only completes programs: it contains split units, or it is a shared file
+/// without a build id.
+pub(in crate::debuginfo) fn is_companion(elf: &ElfObject<'_>) -> bool {
+    is_split(elf) || (elf.code_id().is_none() && supplementary_id(elf).is_some())
+}
+
 /// Returns whether a file contains split units, as opposed to the program that they belong to.
-pub(in crate::debuginfo) fn is_split(elf: &ElfObject<'_>) -> bool {
+fn is_split(elf: &ElfObject<'_>) -> bool {
     elf.raw_section(sections::SPLIT[0]).is_some()
+}
+
+/// Returns whether a file is the shared file with this id, which is not a build id.
+pub(in crate::debuginfo) fn is_supplementary(file: &[u8], id: &str) -> bool {
+    let elf = ElfObject::parse(file).ok();
+    elf.and_then(|elf| supplementary_id(&elf))
+        .is_some_and(|known| known == id)
 }
 
 /// Returns the ids of the debug information that a file provides to programs: its split units, or
 /// itself if it is a shared file of `dwz`.
 ///
-/// At most [`CompanionId::MOST`] units are returned, lowest ids first. A program with more split
-/// units than that searches for its lowest id only (see [`needs()`]). It can therefore find its
-/// package, but not all of its single `.dwo` files.
+/// At most [`CompanionId::MOST_OF_PACKAGE`] units are returned, lowest ids first. A program with
+/// too many split units searches for its lowest id only (see [`needs()`]). It can therefore find
+/// its package, but not all of its single `.dwo` files.
 pub(in crate::debuginfo) fn completes(elf: &ElfObject<'_>) -> Vec<CompanionId> {
     if is_split(elf) {
         let file = Sections::open(elf, &sections::SPLIT);
@@ -64,12 +81,14 @@ pub(in crate::debuginfo) fn completes(elf: &ElfObject<'_>) -> Vec<CompanionId> {
         };
         ids.sort_unstable();
         ids.dedup();
-        ids.truncate(CompanionId::MOST);
+        ids.truncate(CompanionId::MOST_OF_PACKAGE);
         return ids.into_iter().map(CompanionId::unit).collect();
     }
     let is_shared = elf.kind() == ObjectKind::Relocatable && elf.raw_section("text").is_none();
     let build_id = elf.code_id().filter(|_| is_shared);
-    build_id.map(CompanionId::Shared).into_iter().collect()
+    let id = supplementary_id(elf).map(CodeId::new);
+    let ids = build_id.into_iter().chain(id);
+    ids.map(CompanionId::Shared).collect()
 }
 
 /// Returns the ids of the debug information that a program needs from companions: the counterpart
@@ -78,11 +97,10 @@ pub(in crate::debuginfo) fn needs(elf: &ElfObject<'_>) -> Vec<CompanionId> {
     let mut units = skeletons(elf);
     units.sort_unstable();
     units.dedup();
-    if units.len() > CompanionId::MOST {
+    if units.len() > CompanionId::MOST_UNITS {
         units.truncate(1);
     }
-    let link = elf.section(LINK);
-    let shared = link.and_then(|link| shared_file(&link.data));
+    let shared = shared_file(elf);
     let shared = shared.map(|(_, id)| CompanionId::Shared(CodeId::new(id)));
     let units = units.into_iter().map(CompanionId::unit);
     shared.into_iter().chain(units).collect()
@@ -93,9 +111,10 @@ fn skeletons(elf: &ElfObject<'_>) -> Vec<u64> {
     if elf.raw_section(SKELETONS).is_none() {
         return Vec::new();
     }
-    let sections = Sections::open(elf, &["debug_abbrev", units::SECTION]);
+    let sections = Sections::open(elf, &[sections::FIRST, units::SECTION]);
     let endian = endian(elf.endianity());
-    let Some(mut runs) = units::Units::of(elf, RUN_BYTES) else {
+    let abbreviations = sections.data(sections::FIRST);
+    let Some(mut runs) = units::Units::of(elf, abbreviations, RUN_BYTES) else {
         return units_of(&sections.dwarf(sections.data(units::SECTION), endian));
     };
     let mut ids = Vec::new();
@@ -245,14 +264,43 @@ fn is_package(file: &Sections<'_>) -> bool {
     !file.data(PACKAGE_INDEX).is_empty()
 }
 
-/// Returns the name and the build id of the shared file, from the section [`LINK`].
-pub(super) fn shared_file(link: &[u8]) -> Option<(String, String)> {
-    let end = link.iter().position(|byte| *byte == 0)?;
-    let (name, id) = link.split_at(end);
-    let id: String = id
-        .get(1..)?
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+/// Returns the name and the id of the shared file that a file refers to.
+pub(super) fn shared_file(elf: &ElfObject<'_>) -> Option<(String, String)> {
+    if let Some(link) = elf.section(LINK) {
+        let end = link.data.iter().position(|byte| *byte == 0)?;
+        let (name, id) = link.data.split_at(end);
+        return named(name, id.get(1..)?);
+    }
+    match supplementary(elf)? {
+        (false, name, id) => named(&name, &id),
+        (true, ..) => None,
+    }
+}
+
+/// Returns the id of a shared file of DWARF 5.
+fn supplementary_id(elf: &ElfObject<'_>) -> Option<String> {
+    match supplementary(elf)? {
+        (true, name, id) => named(&name, &id).map(|(_, id)| id),
+        (false, ..) => None,
+    }
+}
+
+/// Returns the contents of the section [`SUPPLEMENTARY`]: whether the file is the shared one, the
+/// name of the shared file, and its id.
+fn supplementary(elf: &ElfObject<'_>) -> Option<(bool, Vec<u8>, Vec<u8>)> {
+    let section = elf.section(SUPPLEMENTARY)?;
+    let mut rest = EndianSlice::new(&section.data, endian(elf.endianity()));
+    let version = rest.read_u16().ok()?;
+    let is_shared = rest.read_u8().ok()?;
+    let name = rest.read_null_terminated_slice().ok()?;
+    let length = usize::try_from(rest.read_uleb128().ok()?).ok()?;
+    let id = rest.split(length).ok()?;
+    let is_known = version == 5 && is_shared <= 1;
+    is_known.then(|| (is_shared == 1, name.to_vec(), id.to_vec()))
+}
+
+/// Returns the name and the id as text; `None` if the id is empty.
+fn named(name: &[u8], id: &[u8]) -> Option<(String, String)> {
+    let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     (!id.is_empty()).then(|| (String::from_utf8_lossy(name).into_owned(), id))
 }

@@ -4,8 +4,11 @@ use foldhash::HashMap;
 use gimli::{AttributeValue, Reader as _, Section as _, UnitOffset};
 
 use super::input::{Dwarf, Section, Unit, Value};
-use super::names::{LONGEST_CHAIN, NameInShared, NameParts, follow, language_of, referred, text};
+use super::names::{
+    LONGEST_CHAIN, NameInShared, NameParts, follow, language_of, names_at, referred, text,
+};
 use super::related::RelatedUnits;
+use super::shapes::Shapes;
 use super::tables::{Numbers, TextRef, UnitFile, UnitTables};
 use crate::debuginfo::slices::NOWHERE;
 use crate::domain::Language;
@@ -29,6 +32,11 @@ pub(super) struct CurrentUnit<'u, 'i> {
     /// Numbers in [`UnitTables::files`], by numbers in the unit.
     pub(super) files: HashMap<u64, u32>,
     pub(super) names: HashMap<UnitOffset, TextRef>,
+    /// The languages of entries that others refer to: see [`CurrentUnit::language_of`].
+    pub(super) languages: HashMap<UnitOffset, Option<Language>>,
+    /// By the entry that an inlined call refers to: its language, and the number of the function in
+    /// [`UnitTables::functions`].
+    pub(super) inlined: HashMap<UnitOffset, (Language, u32)>,
 }
 
 impl<'i> CurrentUnit<'_, 'i> {
@@ -90,8 +98,24 @@ impl<'i> CurrentUnit<'_, 'i> {
 
     /// Returns the language of the function that an entry is an instance of, if that function is in
     /// another unit.
-    pub(super) fn language_of(&self, entry: &ReadEntry<'i>) -> Option<Language> {
-        let (mut unit, mut value) = (self.unit, entry.names.origin?);
+    pub(super) fn language_of(&mut self, entry: &ReadEntry<'i>) -> Option<Language> {
+        if self.units.stand_alone {
+            return None;
+        }
+        let origin = entry.names.origin?;
+        let AttributeValue::UnitRef(target) = origin else {
+            return self.language_elsewhere(origin);
+        };
+        if let Some(known) = self.languages.get(&target) {
+            return *known;
+        }
+        let language = self.language_elsewhere(origin);
+        self.languages.insert(target, language);
+        language
+    }
+
+    fn language_elsewhere(&self, origin: Value<'i>) -> Option<Language> {
+        let (mut unit, mut value) = (self.unit, origin);
         let mut language = None;
         for _ in 0..LONGEST_CHAIN {
             let (next, offset) = referred(self.units, unit, value)?;
@@ -101,12 +125,7 @@ impl<'i> CurrentUnit<'_, 'i> {
                 language = language_of(root.attr_value(gimli::DW_AT_language)).or(language);
             }
             unit = next;
-            let mut entries = unit.entries_at_offset(offset).ok()?;
-            entries.next_entry().ok()?;
-            let Some(origin) = entries
-                .current()
-                .and_then(|entry| entry.attr_value(gimli::DW_AT_abstract_origin))
-            else {
+            let Some(origin) = names_at(unit, offset).ok()?.origin else {
                 break;
             };
             value = origin;
@@ -120,6 +139,7 @@ impl<'i> CurrentUnit<'_, 'i> {
         &mut self,
         offset: UnitOffset,
         entry: &ReadEntry<'i>,
+        shapes: &mut Shapes,
         tables: &mut UnitTables,
     ) -> TextRef {
         if let Some(name) = entry.names.linkage_name.or(entry.names.name) {
@@ -137,9 +157,50 @@ impl<'i> CurrentUnit<'_, 'i> {
         if let Some(known) = self.names.get(&target) {
             return *known;
         }
-        let name = self.name_elsewhere(reference, tables);
+        let name = self.name_at(target, shapes, tables);
         self.names.insert(target, name);
         name
+    }
+
+    /// Returns the name of the entry at an offset, or of the entry that it refers to. Most entries
+    /// refer to one in the same unit, whose shape is known.
+    fn name_at(&self, target: UnitOffset, shapes: &mut Shapes, tables: &mut UnitTables) -> TextRef {
+        let mut target = target;
+        for _ in 0..LONGEST_CHAIN {
+            let Ok(parts) = self.names_at(target, shapes) else {
+                break;
+            };
+            if let Some(name) = parts.linkage_name.or(parts.name) {
+                return self.text(name, tables);
+            }
+            match parts.reference {
+                Some(AttributeValue::UnitRef(next)) => target = next,
+                Some(reference) => return self.name_elsewhere(reference, tables),
+                None => break,
+            }
+        }
+        TextRef::EMPTY
+    }
+
+    fn names_at(
+        &self,
+        target: UnitOffset,
+        shapes: &mut Shapes,
+    ) -> Result<NameParts<'i>, gimli::Error> {
+        let mut parts = NameParts::default();
+        if target.0 < self.unit.header.header_size() {
+            return Err(gimli::Error::OffsetOutOfBounds(target.0 as u64));
+        }
+        let mut input = self.bytes_from(target.0)?;
+        let code = input.read_uleb128()?;
+        if code != 0 {
+            let shape = shapes.of(code, self.unit)?;
+            let encoding = self.unit.encoding();
+            shapes.read(shape, &mut input, encoding, |attribute, value| {
+                parts.take(attribute, value);
+            })?;
+        }
+        Ok(parts)
     }
 
     fn name_elsewhere(&self, reference: Value<'i>, tables: &mut UnitTables) -> TextRef {

@@ -64,8 +64,7 @@ impl SymCacheEncoder<'_> {
 
 /// The tables of one slice.
 ///
-/// The `known_` maps give the number of an item that is already in the slice. Most keys are the
-/// number of the run and the number of the item in that run.
+/// The `known_` maps give the number of an item that is already in the slice.
 struct SliceTables<'t> {
     texts: &'t Texts<'t>,
     symbols: &'t Symbols<'t>,
@@ -77,15 +76,15 @@ struct SliceTables<'t> {
     locations: Vec<RawLocation>,
     ranges: Vec<u32>,
     strings: Vec<u8>,
-    known_files: HashMap<(u32, u32), u32>,
-    known_functions: HashMap<(u32, u32), u32>,
+    known: KnownItems,
     known_symbols: HashMap<u32, u32>,
-    known_calls: HashMap<(u32, u32), u32>,
     known_texts: HashMap<TextRef, u32>,
     /// Files of a line map, by their numbers in the map.
     known_sources: HashMap<u32, u32>,
     /// The paths by which a line map knows files.
     paths: HashMap<(u32, u32), String>,
+    /// Calls that are being added, the innermost first.
+    chain: Vec<(u32, RawLocation)>,
 }
 
 impl<'t> SliceTables<'t> {
@@ -101,13 +100,12 @@ impl<'t> SliceTables<'t> {
             locations: Vec::new(),
             ranges: Vec::new(),
             strings: Vec::new(),
-            known_files: HashMap::new(),
-            known_functions: HashMap::new(),
+            known: KnownItems::default(),
             known_symbols: HashMap::new(),
-            known_calls: HashMap::new(),
             known_texts: HashMap::new(),
             known_sources: HashMap::new(),
             paths: HashMap::new(),
+            chain: Vec::new(),
         }
     }
 
@@ -118,10 +116,8 @@ impl<'t> SliceTables<'t> {
         self.locations.clear();
         self.ranges.clear();
         self.strings.clear();
-        self.known_files.clear();
-        self.known_functions.clear();
+        self.known.clear();
         self.known_symbols.clear();
-        self.known_calls.clear();
         self.known_texts.clear();
         self.known_sources.clear();
         self.paths.clear();
@@ -146,7 +142,10 @@ impl<'t> SliceTables<'t> {
             What::Symbol(number) => [NOWHERE, 0, self.symbol(number), NOWHERE],
             What::Line(number) => self.line(number),
             What::Range { run, number } => match self.texts.runs.get(run as usize) {
-                Some(tables) => self.range(tables, number),
+                Some(tables) => {
+                    self.known.enter(run);
+                    self.range(tables, number)
+                }
                 None => NOTHING,
             },
         };
@@ -213,29 +212,28 @@ impl<'t> SliceTables<'t> {
 
     /// Adds a call and the calls around it, outermost first. Returns its number in the slice.
     fn call(&mut self, tables: &UnitTables, call: u32) -> u32 {
-        let mut chain = Vec::new();
         let mut next = call;
         let mut known = NOWHERE;
         while let Some(location) = tables.calls.get(next as usize) {
-            if let Some(number) = self.known_calls.get(&(tables.run, next)) {
-                known = *number;
+            if let Some(number) = self.known.get(TableItem::Call, next) {
+                known = number;
                 break;
             }
-            chain.push((next, *location));
+            self.chain.push((next, *location));
             next = location[3];
         }
-        for (number, [file, line, function, _]) in chain.into_iter().rev() {
+        while let Some((number, [file, line, function, _])) = self.chain.pop() {
             let location = self.location(tables, [file, line, function, known]);
             known = count(&self.calls);
             self.calls.push(location);
-            self.known_calls.insert((tables.run, number), known);
+            self.known.set(TableItem::Call, number, known);
         }
         known
     }
 
     fn file(&mut self, tables: &UnitTables, number: u32) -> u32 {
-        if let Some(known) = self.known_files.get(&(tables.run, number)) {
-            return *known;
+        if let Some(known) = self.known.get(TableItem::File, number) {
+            return known;
         }
         let Some(file) = tables.files.get(number as usize) else {
             return NOWHERE;
@@ -250,13 +248,13 @@ impl<'t> SliceTables<'t> {
             NOWHERE,
             NOWHERE,
         ]);
-        self.known_files.insert((tables.run, number), known);
+        self.known.set(TableItem::File, number, known);
         known
     }
 
     fn function(&mut self, tables: &UnitTables, number: u32) -> u32 {
-        if let Some(known) = self.known_functions.get(&(tables.run, number)) {
-            return *known;
+        if let Some(known) = self.known.get(TableItem::Function, number) {
+            return known;
         }
         let Some(function) = tables.functions.get(number as usize) else {
             return NOWHERE;
@@ -265,7 +263,7 @@ impl<'t> SliceTables<'t> {
         let known = count(&self.functions);
         self.functions
             .push([name, NOWHERE, function.entry, function.language as u32]);
-        self.known_functions.insert((tables.run, number), known);
+        self.known.set(TableItem::Function, number, known);
         known
     }
 
@@ -274,7 +272,10 @@ impl<'t> SliceTables<'t> {
             return NOTHING;
         };
         let place = match self.texts.runs.get(line.run as usize) {
-            Some(tables) => self.place(tables, line.place),
+            Some(tables) => {
+                self.known.enter(line.run);
+                self.place(tables, line.place)
+            }
             None => [NOWHERE, line.place[1]],
         };
         [place[0], place[1], self.symbol(line.symbol), NOWHERE]
@@ -322,6 +323,72 @@ impl<'t> SliceTables<'t> {
             strings: &self.strings,
         };
         slice.written()
+    }
+}
+
+/// An item in the tables of a run.
+#[derive(Clone, Copy, Debug)]
+enum TableItem {
+    File,
+    Function,
+    Call,
+}
+
+/// The items that are already in the slice, by the run that they are from, with their numbers in
+/// the slice. A slice has ranges of few runs, and most ranges are of the same run as the range
+/// before.
+#[derive(Default)]
+struct KnownItems {
+    /// The number of the slice. What earlier slices noted does not count.
+    slice: u32,
+    /// One for each run that occurs in the slice, then spare ones.
+    runs: Vec<RunItems>,
+    by_run: HashMap<u32, usize>,
+    /// The index of the current run in `runs`, and its number.
+    current: usize,
+    run: Option<u32>,
+}
+
+/// For each kind of [`TableItem`], by its number in the run: the last slice that has it, and its number
+/// in that slice.
+#[derive(Default)]
+struct RunItems([Vec<(u32, u32)>; 3]);
+
+impl KnownItems {
+    fn clear(&mut self) {
+        self.slice += 1;
+        self.by_run.clear();
+        self.run = None;
+    }
+
+    /// Makes a run the current one, which the other functions refer to.
+    fn enter(&mut self, run: u32) {
+        if self.run == Some(run) {
+            return;
+        }
+        self.run = Some(run);
+        let next = self.by_run.len();
+        self.current = *self.by_run.entry(run).or_insert(next);
+        if self.runs.len() <= self.current {
+            self.runs.push(RunItems::default());
+        }
+    }
+
+    fn get(&self, item: TableItem, number: u32) -> Option<u32> {
+        let RunItems(items) = self.runs.get(self.current)?;
+        let (slice, known) = *items[item as usize].get(number as usize)?;
+        (slice == self.slice).then_some(known)
+    }
+
+    fn set(&mut self, item: TableItem, number: u32, known: u32) {
+        let Some(RunItems(items)) = self.runs.get_mut(self.current) else {
+            return;
+        };
+        let (items, at) = (&mut items[item as usize], number as usize);
+        if items.len() <= at {
+            items.resize(at + 1, (0, 0));
+        }
+        items[at] = (self.slice, known);
     }
 }
 

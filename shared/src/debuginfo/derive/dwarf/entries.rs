@@ -18,81 +18,22 @@ use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use gimli::{AttributeValue, Reader as _, UnitOffset};
 use symbolic::common::Language;
 
-use super::companions::Split;
 use super::current_unit::{CurrentUnit, ReadEntry, address, number};
 use super::flatten::{Flattener, Inlined, Out};
 use super::input::{Section, Unit};
 use super::lines::{LineRows, Row, low_half};
-use super::names::{NameInShared, language_of};
+use super::names::language_of;
+use super::object::Object;
+use super::open_entries::{Call, Context, Inside, OpenCall, OpenFunction};
 use super::ranges::{covers, join};
 use super::related::RelatedUnits;
-use super::shapes::{Attribute, Shape, Shapes};
-use super::symbols::Symbols;
+use super::shapes::{Attribute, Role, Shape, Shapes};
 use super::tables::{Loose, Numbers, RangeBody, TextRef, UnitFile, UnitFunction, UnitTables};
 use crate::debuginfo::slices::{NOWHERE, RawLocation};
 
 /// The number of function ranges, half a megabyte of them, at which they are joined for the first
 /// time.
 const COVERED: usize = 1 << 15;
-
-/// The properties of an object that all its units need.
-#[derive(Clone, Copy)]
-pub(super) struct Object<'o> {
-    pub(super) symbols: &'o Symbols<'o>,
-    pub(super) load_address: u64,
-    /// The lowest address of code.
-    pub(super) first_code: u64,
-    /// The split units, which are in other files.
-    pub(super) split: &'o Split<'o>,
-    /// Returns the name of an entry in the shared file.
-    pub(super) name_in_shared: &'o NameInShared<'o>,
-}
-
-/// An entry whose children are being read: the following entries, as long as their depth is
-/// greater.
-#[derive(Clone, Copy, Debug)]
-struct Context {
-    depth: isize,
-    inside: Option<Inside>,
-    /// Whether it is the entry of a function, not of an inlined call.
-    is_function: bool,
-}
-
-/// An inlined call: the called function, and the file and line of the call.
-#[derive(Clone, Copy, Debug)]
-struct Call {
-    function: u32,
-    file: u32,
-    line: u32,
-}
-
-/// An inlined call whose entries are being read.
-#[derive(Debug)]
-struct OpenCall {
-    call: Call,
-    /// The indices of its addresses in [`EntryReader::open_call_ranges`].
-    ranges: std::ops::Range<usize>,
-}
-
-/// A place in a function with addresses: the function, and the number of inlined calls around the
-/// place.
-#[derive(Clone, Copy, Debug)]
-struct Inside {
-    function: usize,
-    inline_depth: u32,
-    language: Language,
-}
-
-/// A function whose entries are being read: its address ranges, each with the calls inlined there.
-#[derive(Debug, Default)]
-struct OpenFunction {
-    language: Language,
-    ranges: Vec<(u64, u64)>,
-    /// One for each range.
-    names: Vec<TextRef>,
-    /// One for each range, then spare ones.
-    inlined: Vec<Vec<Inlined>>,
-}
 
 /// Reads units into tables.
 pub(super) struct EntryReader<'o> {
@@ -155,7 +96,6 @@ impl<'o> EntryReader<'o> {
     {
         self.tables = UnitTables::new(run);
         self.seen.clear();
-        self.calls.clear();
         self.files.clear();
         self.inlined.clear();
         for number in numbers {
@@ -225,10 +165,12 @@ impl<'o> EntryReader<'o> {
             directory,
             files: HashMap::new(),
             names: HashMap::new(),
+            languages: HashMap::new(),
+            inlined: HashMap::new(),
         };
         let mut lines = std::mem::take(&mut self.lines);
         match &unit.line_program {
-            Some(program) => lines.read(program.clone(), self.object.first_code),
+            Some(program) => lines.read(program, self.object.first_code),
             None => lines = LineRows::default(),
         }
         let read = self.entries(&mut current, &lines);
@@ -242,10 +184,6 @@ impl<'o> EntryReader<'o> {
         current: &mut CurrentUnit<'_, '_>,
         lines: &LineRows,
     ) -> Result<(), gimli::Error> {
-        let (unit, encoding) = (current.unit, current.unit.encoding());
-        let mut input = current.bytes_from(unit.header.header_size())?;
-        let end = unit.header.length_including_self();
-        let mut depth_of_next = 0_isize;
         self.covered.clear();
         self.room_for_covered = COVERED;
         self.contexts.clear();
@@ -254,6 +192,31 @@ impl<'o> EntryReader<'o> {
         self.open_call_ranges.clear();
         self.shapes.clear();
         let mut shapes = std::mem::take(&mut self.shapes);
+        let mut lowest = isize::MAX;
+        let read = self.walk(current, lines, &mut shapes, &mut lowest);
+        // The functions around an error are incomplete.
+        let left = match &read {
+            Ok(()) => isize::MIN,
+            Err(_) => lowest,
+        };
+        self.leave_until(left, current, lines);
+        self.shapes = shapes;
+        read
+    }
+
+    /// Reads all entries. `lowest` is the lowest depth of the entries since others were left. Most
+    /// entries need not be left, so this is done when it matters.
+    fn walk<'i>(
+        &mut self,
+        current: &mut CurrentUnit<'_, 'i>,
+        lines: &LineRows,
+        shapes: &mut Shapes,
+        lowest: &mut isize,
+    ) -> Result<(), gimli::Error> {
+        let (unit, encoding) = (current.unit, current.unit.encoding());
+        let mut input = current.bytes_from(unit.header.header_size())?;
+        let end = unit.header.length_including_self();
+        let mut depth_of_next = 0;
         while !input.is_empty() {
             let offset = UnitOffset(end - input.len());
             let depth = depth_of_next;
@@ -262,25 +225,33 @@ impl<'o> EntryReader<'o> {
                 depth_of_next -= 1;
                 continue;
             }
+            *lowest = depth.min(*lowest);
             let shape = shapes.of(code, unit)?;
             depth_of_next += isize::from(shape.has_children);
-            while let Some(context) = self.contexts.pop_if(|context| context.depth >= depth) {
-                self.leave(context, current, lines);
+            if shape.role == Role::None {
+                shapes.skip(shape, &mut input, encoding)?;
+                continue;
             }
+            self.leave_until(*lowest, current, lines);
+            *lowest = isize::MAX;
             let inside = self.contexts.last().and_then(|context| context.inside);
-            let is_function = match (shape.tag, inside) {
-                (gimli::DW_TAG_subprogram, _) => true,
-                (gimli::DW_TAG_inlined_subroutine, Some(_)) => false,
-                _ => {
-                    shapes.skip(shape, &mut input, encoding)?;
-                    continue;
-                }
-            };
-            let entry = self.attributes(current, (&shapes, shape), &mut input)?;
+            let is_function = shape.role == Role::Function;
             let inside = match (is_function, inside) {
-                (true, _) => self.function(current, offset, &entry),
-                (false, Some(inside)) => self.inlined_call(current, offset, &entry, inside),
-                (false, None) => None,
+                (true, _) if shape.has_addresses => {
+                    let entry = self.attributes(current, (shapes, shape), &mut input)?;
+                    self.function(current, offset, &entry, shapes)
+                }
+                (false, Some(inside)) => {
+                    let entry = self.attributes(current, (shapes, shape), &mut input)?;
+                    self.inlined_call(current, offset, &entry, inside, shapes)
+                }
+                (_, _) => {
+                    shapes.skip(shape, &mut input, encoding)?;
+                    if !is_function || !shape.has_children {
+                        continue;
+                    }
+                    None
+                }
             };
             self.contexts.push(Context {
                 depth,
@@ -288,11 +259,14 @@ impl<'o> EntryReader<'o> {
                 is_function,
             });
         }
-        while let Some(context) = self.contexts.pop() {
+        Ok(())
+    }
+
+    /// Leaves the entries that do not contain an entry of this depth.
+    fn leave_until(&mut self, depth: isize, current: &mut CurrentUnit<'_, '_>, lines: &LineRows) {
+        while let Some(context) = self.contexts.pop_if(|context| context.depth >= depth) {
             self.leave(context, current, lines);
         }
-        self.shapes = shapes;
-        Ok(())
     }
 
     /// Reads the attributes that are needed of an entry, and its addresses into `self.ranges`.
@@ -358,6 +332,7 @@ impl<'o> EntryReader<'o> {
         current: &mut CurrentUnit<'_, 'i>,
         offset: UnitOffset,
         entry: &ReadEntry<'i>,
+        shapes: &mut Shapes,
     ) -> Option<Inside> {
         self.covered.extend_from_slice(&self.ranges);
         if self.covered.len() >= self.room_for_covered {
@@ -384,7 +359,7 @@ impl<'o> EntryReader<'o> {
             };
             let own = symbol
                 .or(name)
-                .unwrap_or_else(|| current.name_of(offset, entry, &mut self.tables));
+                .unwrap_or_else(|| current.name_of(offset, entry, shapes, &mut self.tables));
             name.get_or_insert(own);
             open.ranges.push((*begin, *end));
             open.names.push(own);
@@ -407,16 +382,29 @@ impl<'o> EntryReader<'o> {
         offset: UnitOffset,
         entry: &ReadEntry<'i>,
         inside: Inside,
+        shapes: &mut Shapes,
     ) -> Option<Inside> {
         let language = current.language_of(entry).unwrap_or(inside.language);
-        let name = current.name_of(offset, entry, &mut self.tables);
-        let function = UnitFunction {
-            name,
-            entry: NOWHERE,
-            language,
+        let target = entry.names.target();
+        let known = target.and_then(|target| current.inlined.get(&target).copied());
+        let function = match known {
+            Some((known, function)) if known == language => function,
+            _ => {
+                let name = current.name_of(offset, entry, shapes, &mut self.tables);
+                let function = UnitFunction {
+                    name,
+                    entry: NOWHERE,
+                    language,
+                };
+                let function = self.inlined.of(function, &mut self.tables.functions);
+                if let Some(target) = target.filter(|target| *target != offset) {
+                    current.inlined.insert(target, (language, function));
+                }
+                function
+            }
         };
         let call = Call {
-            function: self.inlined.of(function, &mut self.tables.functions),
+            function,
             file: entry.call_file.map_or(NOWHERE, |file| {
                 current.file(file, &mut self.files, &mut self.tables)
             }),
@@ -512,6 +500,8 @@ impl<'o> EntryReader<'o> {
             }
         }));
         let first = self.tables.ranges.len();
+        // Calls in different functions are different.
+        self.calls.clear_often();
         let mut out = Out {
             ranges: &mut self.tables.ranges,
             calls: &mut self.tables.calls,
@@ -576,20 +566,6 @@ fn is_discarded(unit: &Unit<'_>) -> Result<bool, gimli::Error> {
     // GCC writes the ranges of a split unit in that unit, not in its skeleton.
     let has_ranges = root.attr(gimli::DW_AT_ranges).is_some() || unit.dwo_id.is_some();
     Ok(!has_ranges)
-}
-
-impl Object<'_> {
-    /// Returns the name of the first symbol at an address.
-    fn symbol_at(&self, address: u64) -> Option<TextRef> {
-        let number = self.symbols.at(address.wrapping_sub(self.load_address))?;
-        Some(TextRef::of_symbol(number as usize))
-    }
-
-    /// Returns the begin and end of a range relative to the load address of the object.
-    fn relative(&self, begin: u64, end: u64) -> Option<(u32, u32)> {
-        let moved = |address: u64| address.wrapping_sub(self.load_address).try_into().ok();
-        Some((moved(begin)?, moved(end)?))
-    }
 }
 
 /// The maximum number of outer calls that are added with an inlined call because they do not cover

@@ -143,11 +143,11 @@ fn instructions(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// A program of version 4 with these instructions.
-    fn program(instructions: &[u8]) -> Vec<u8> {
+    pub(in super::super) fn program(instructions: &[u8]) -> Vec<u8> {
         let mut rest = vec![1, 1, 1, 0xfb, 14, 13]; // one byte per instruction, line_base -5, line_range 14, opcode_base 13
         rest.extend([0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1, 0, 0]); // operands, and empty tables
         let mut unit = vec![4, 0];
@@ -159,7 +159,7 @@ mod tests {
         program
     }
 
-    fn set_address(address: u64) -> Vec<u8> {
+    pub(in super::super) fn set_address(address: u64) -> Vec<u8> {
         [&[0, 9, LNE_SET_ADDRESS][..], &address.to_le_bytes()].concat()
     }
 

@@ -6,7 +6,10 @@
 //! - Of several rows at one address, the last is used.
 //! - A row extends to the next row.
 
-use gimli::{EndianSlice, IncompleteLineProgram, RunTimeEndian};
+use gimli::IncompleteLineProgram;
+
+use super::input::Section;
+use super::rows::each_row;
 
 /// Returns the low 32 bits of a line number, which is what SymCaches store.
 pub(super) fn low_half(number: u64) -> u32 {
@@ -42,20 +45,15 @@ pub(super) struct LineRows {
 impl LineRows {
     /// Reads a line program up to its end or to the first error. Code begins at `first_code`:
     /// sequences that end before it belong to functions that the linker discarded.
-    pub(super) fn read(
-        &mut self,
-        program: IncompleteLineProgram<EndianSlice<'_, RunTimeEndian>>,
-        first_code: u64,
-    ) {
+    pub(super) fn read(&mut self, program: &IncompleteLineProgram<Section<'_>>, first_code: u64) {
         self.rows.clear();
         self.sequences.clear();
         let mut last_address = 0;
         let mut first = 0;
-        let mut rows = program.rows();
-        while let Ok(Some((_, row))) = rows.next_row() {
-            let address = row.address();
+        each_row(program, |row| {
+            let address = row.address;
             if address == 0 {
-                continue;
+                return;
             }
             let open = self.rows.len() > first;
             if open
@@ -64,7 +62,7 @@ impl LineRows {
             {
                 last.size = address - last.address;
             }
-            if row.end_sequence() {
+            if row.is_end {
                 let end = match address < last_address {
                     true => last_address.saturating_add(1),
                     false => address,
@@ -72,13 +70,12 @@ impl LineRows {
                 first = self.close(first, end, first_code);
                 last_address = 0;
             } else if address >= last_address {
-                let line = row.line().map_or(0, |line| line.get());
                 let row = Row {
                     address,
                     // A row that no row and no end of a sequence follows covers one byte.
                     size: 1,
-                    file: row.file_index(),
-                    line: low_half(line),
+                    file: row.file,
+                    line: low_half(row.line),
                 };
                 match self.rows.last_mut() {
                     Some(last) if open && last.address == address => *last = row,
@@ -86,7 +83,7 @@ impl LineRows {
                 }
                 last_address = address;
             }
-        }
+        });
         self.close(first, last_address.saturating_add(1), first_code);
         self.sequences.sort_by_key(|sequence| sequence.start);
         let mut reaches = 0;

@@ -66,9 +66,9 @@ struct OfRun {
 
 /// Merges the tables of several runs. Adjacent ranges with the same content become one.
 pub(super) fn merge(runs: &[UnitTables], symbols: &Symbols<'_>) -> Merged {
-    let functions = functions(runs);
+    let functions = FunctionRanges::of(runs);
     let mut merged = Merged {
-        entries: Vec::with_capacity(functions.len()),
+        entries: Vec::with_capacity(functions.most()),
         lines: Vec::new(),
     };
     let loose = loose(runs);
@@ -176,115 +176,182 @@ fn is_same(one: What, other: What, runs: &[UnitTables]) -> bool {
     }
 }
 
-/// Returns the ranges of all functions. An address range that several runs have belongs to the
-/// first.
-fn functions(runs: &[UnitTables]) -> Vec<MergedRange> {
-    let mut seen = HashSet::new();
-    let mut bodies = Vec::new();
-    for tables in runs {
-        for body in &tables.bodies {
-            if seen.insert((body.start, body.end)) {
-                let order = u32::try_from(bodies.len()).unwrap_or(u32::MAX);
-                let run = tables.run;
-                bodies.push(OfRun {
-                    body: *body,
-                    run,
-                    order,
-                });
+/// The ranges of all functions, in address order.
+struct FunctionRanges<'r> {
+    runs: &'r [UnitTables],
+    /// The functions, by address.
+    bodies: Vec<OfRun>,
+    /// The number of functions whose ranges are in `current`, or were.
+    taken: usize,
+    current: Ranges<'r>,
+    /// The last range of `current`. It is replaced if another one begins there.
+    last: Option<MergedRange>,
+}
+
+/// Ranges of functions.
+enum Ranges<'r> {
+    /// Those of one function.
+    Alone(RangesOf<'r>),
+    /// Those of several functions that overlap, sorted by address and, at one address, by the order
+    /// in which they were read.
+    Group(std::vec::IntoIter<(&'r Placed, What)>),
+}
+
+impl<'r> FunctionRanges<'r> {
+    /// Takes the functions of all runs. An address range that several runs have belongs to the
+    /// first.
+    fn of(runs: &'r [UnitTables]) -> Self {
+        let mut seen = HashSet::new();
+        let mut bodies = Vec::new();
+        for tables in runs {
+            for body in &tables.bodies {
+                if seen.insert((body.start, body.end)) {
+                    let order = u32::try_from(bodies.len()).unwrap_or(u32::MAX);
+                    let run = tables.run;
+                    bodies.push(OfRun {
+                        body: *body,
+                        run,
+                        order,
+                    });
+                }
             }
         }
+        bodies.sort_unstable_by_key(|of_run| (of_run.body.start, of_run.order));
+        Self {
+            runs,
+            bodies,
+            taken: 0,
+            current: Ranges::Group(Vec::new().into_iter()),
+            last: None,
+        }
     }
-    drop(seen);
-    bodies.sort_unstable_by_key(|of_run| (of_run.body.start, of_run.order));
-    let ranges = bodies.iter().map(|of_run| of_run.body.count as usize).sum();
-    let mut entries = Vec::with_capacity(ranges);
-    let mut left = bodies.as_slice();
-    while let Some((first, rest)) = left.split_first() {
+
+    /// Returns the most ranges that it has.
+    fn most(&self) -> usize {
+        let counts = self.bodies.iter().map(|of_run| of_run.body.count as usize);
+        counts.sum()
+    }
+
+    fn next_range(&mut self) -> Option<(&'r Placed, What)> {
+        loop {
+            let next = match &mut self.current {
+                Ranges::Alone(ranges) => ranges.next(),
+                Ranges::Group(ranges) => ranges.next(),
+            };
+            if next.is_some() {
+                return next;
+            }
+            self.current = self.next_group()?;
+        }
+    }
+
+    /// Takes the next function, together with those that overlap it.
+    fn next_group(&mut self) -> Option<Ranges<'r>> {
+        let (first, rest) = self.bodies.get(self.taken..)?.split_first()?;
         let mut end = first.body.end;
         let overlapping = rest.iter().take_while(|next| {
             let overlaps = next.body.start < end;
             end = end.max(next.body.end);
             overlaps
         });
-        let (group, next) = left.split_at(1 + overlapping.count());
-        left = next;
-        match group {
-            [alone] => push_all(ranges_of(runs, alone), &mut entries),
-            group => {
-                let mut ranges: Vec<_> = group
-                    .iter()
-                    .flat_map(|of_run| ranges_of(runs, of_run).map(|range| (of_run.order, range)))
-                    .collect();
-                ranges.sort_by_key(|(order, (placed, _))| (placed.start, *order));
-                push_all(ranges.into_iter().map(|(_, range)| range), &mut entries);
-            }
+        let count = overlapping.count();
+        self.taken += 1 + count;
+        if count == 0 {
+            return Some(Ranges::Alone(ranges_of(self.runs, first)));
         }
+        let others = rest.iter().take(count);
+        let mut ranges: Vec<_> = std::iter::once(first)
+            .chain(others)
+            .flat_map(|of_run| ranges_of(self.runs, of_run).map(|range| (of_run.order, range)))
+            .collect();
+        ranges.sort_by_key(|(order, (placed, _))| (placed.start, *order));
+        let ranges: Vec<_> = ranges.into_iter().map(|(_, range)| range).collect();
+        Some(Ranges::Group(ranges.into_iter()))
     }
-    entries
 }
 
-fn ranges_of<'r>(
-    runs: &'r [UnitTables],
-    of_run: &OfRun,
-) -> impl Iterator<Item = (&'r Placed, What)> {
+impl Iterator for FunctionRanges<'_> {
+    type Item = MergedRange;
+
+    fn next(&mut self) -> Option<MergedRange> {
+        while let Some((placed, what)) = self.next_range() {
+            let entry = MergedRange {
+                start: placed.start,
+                what,
+            };
+            match &mut self.last {
+                Some(last) if last.start == placed.start => {
+                    let counts = match what {
+                        What::Nothing => false,
+                        _ => last.what == What::Nothing || !placed.is_bare(),
+                    };
+                    if counts {
+                        *last = entry;
+                    }
+                }
+                last => {
+                    if let Some(last) = last.replace(entry) {
+                        return Some(last);
+                    }
+                }
+            }
+        }
+        self.last.take()
+    }
+}
+
+/// The ranges of one function, with their content.
+struct RangesOf<'r> {
+    run: u32,
+    ranges: std::iter::Zip<std::slice::Iter<'r, Placed>, std::ops::RangeFrom<u32>>,
+}
+
+impl<'r> Iterator for RangesOf<'r> {
+    type Item = (&'r Placed, What);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (placed, number) = self.ranges.next()?;
+        let what = match placed.is_nothing() {
+            true => What::Nothing,
+            false => What::Range {
+                run: self.run,
+                number,
+            },
+        };
+        Some((placed, what))
+    }
+}
+
+fn ranges_of<'r>(runs: &'r [UnitTables], of_run: &OfRun) -> RangesOf<'r> {
     let OfRun { body, run, .. } = *of_run;
     let ranges = runs.get(run as usize).map_or(&[][..], |tables| {
         let first = body.first as usize;
         let ranges = tables.ranges.get(first..first + body.count as usize);
         ranges.expect("a body names ranges of its tables")
     });
-    ranges
-        .iter()
-        .zip(body.first..)
-        .map(move |(placed, number)| {
-            let what = match placed.is_nothing() {
-                true => What::Nothing,
-                false => What::Range { run, number },
-            };
-            (placed, what)
-        })
-}
-
-/// Adds ranges that are sorted by address and, at one address, by the order in which they were
-/// read.
-fn push_all<'r>(ranges: impl Iterator<Item = (&'r Placed, What)>, entries: &mut Vec<MergedRange>) {
-    for (placed, what) in ranges {
-        let entry = MergedRange {
-            start: placed.start,
-            what,
-        };
-        match entries.last_mut() {
-            Some(last) if last.start == placed.start => {
-                let counts = match what {
-                    What::Nothing => false,
-                    _ => last.what == What::Nothing || !placed.is_bare(),
-                };
-                if counts {
-                    *last = entry;
-                }
-            }
-            _ => entries.push(entry),
-        }
-    }
+    let ranges = ranges.iter().zip(body.first..);
+    RangesOf { run, ranges }
 }
 
 /// Returns the ranges of functions and, outside of functions, the starts and ends of symbols.
 fn with_symbols(
-    functions: Vec<MergedRange>,
+    functions: impl Iterator<Item = MergedRange>,
     symbols: &Symbols<'_>,
 ) -> impl Iterator<Item = MergedRange> {
-    let mut functions = functions.into_iter().peekable();
+    let mut functions = functions.peekable();
     let mut starts = symbols.starts().peekable();
     let mut ends = symbols.ends().into_iter().peekable();
     let mut in_function = false;
     std::iter::from_fn(move || {
         loop {
-            let next = [
-                functions.peek().map(|entry| entry.start),
-                starts.peek().map(|(start, _)| *start),
-                ends.peek().copied(),
-            ];
-            let start = next.into_iter().flatten().min()?;
+            let of_symbol = [starts.peek().map(|(start, _)| *start), ends.peek().copied()];
+            let of_symbol = of_symbol.into_iter().flatten().min();
+            let is_before = |entry: &MergedRange| of_symbol.is_none_or(|at| entry.start < at);
+            if let Some(entry) = functions.next_if(is_before) {
+                in_function = entry.what != What::Nothing;
+                return Some(entry);
+            }
+            let start = of_symbol?;
             let function = functions.next_if(|entry| entry.start == start);
             let symbol = starts.next_if(|(at, _)| *at == start);
             let is_end = ends.next_if_eq(&start).is_some();

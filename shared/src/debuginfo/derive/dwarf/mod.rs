@@ -9,12 +9,14 @@
 //!
 //! ```text
 //! companions the sections of other files that complete the program: split units, the shared file of `dwz`
-//! sections   decompresses sections in parallel, and repairs line programs
-//! units      divides .debug_info into runs of whole units; if no unit refers to another, each run is
-//!            decompressed by the worker that takes it, so memory holds at most one run per worker
+//! sections   decompresses sections in parallel
+//! units      divides .debug_info into runs of whole units; if no unit refers to another, it is
+//!            decompressed run by run
+//! queue      passes the runs to the workers, so that memory holds about two runs per worker
 //! shapes     the layout of the entries of an abbreviation, and which attributes to skip
 //! entries    reads the functions, inlined calls and names of a run, with `gimli`
-//! lines      reads the rows of a unit, by sequence, with `gimli`
+//! rows       executes line programs, and ends a sequence where its linker forgot to
+//! lines      keeps the rows of a unit, by sequence
 //! flatten    turns the inlined calls and rows of a function into consecutive ranges
 //! merge      merges the ranges of all runs and the symbols in address order
 //! encode     writes the ranges as SymCaches, one per slice
@@ -37,6 +39,8 @@ use crate::debuginfo::slices;
 use crate::debuginfo::slices::Bounds;
 use crate::debuginfo::workers::side_by_side;
 
+#[cfg(test)]
+mod bad_input_tests;
 mod companions;
 mod current_unit;
 mod encode;
@@ -47,8 +51,12 @@ mod line_programs;
 mod lines;
 mod merge;
 mod names;
+mod object;
+mod open_entries;
+mod queue;
 mod ranges;
 mod related;
+mod rows;
 mod sections;
 mod shapes;
 mod symbols;
@@ -57,12 +65,10 @@ mod tables;
 mod tests;
 mod units;
 
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use symbolic::common::{Arch, DebugId};
 use symbolic::debuginfo::Object;
@@ -70,16 +76,17 @@ use symbolic::debuginfo::dwarf::{Dwarf, DwarfDebugSession, DwarfError, DwarfSect
 use symbolic::debuginfo::elf::ElfObject;
 
 use self::companions::{CompanionSections, Split};
-pub(in crate::debuginfo) use self::companions::{completes, is_split, needs};
+pub(in crate::debuginfo) use self::companions::{completes, is_companion, is_supplementary, needs};
 use self::encode::SymCacheEncoder;
 use self::entries::EntryReader;
+use self::queue::RunQueue;
 use self::sections::Sections;
 use self::symbols::Symbols;
 use self::tables::{Counts, TextRef, Texts, UnitTables};
 use self::units::Units;
 use crate::domain::CompanionId;
 
-/// The minimum size of a run, in bytes. Memory holds as many runs as there are workers.
+/// The minimum size of a run, in bytes.
 const RUN_BYTES: usize = 4 << 20;
 
 /// Why the units of a file cannot be read.
@@ -170,8 +177,7 @@ fn shared<'d>(
     elf: &ElfObject<'d>,
     beside: &Beside<'_, 'd>,
 ) -> (Option<Sections<'d>>, Option<(String, String)>) {
-    let link = elf.section(companions::LINK);
-    let Some((name, id)) = link.and_then(|link| companions::shared_file(&link.data)) else {
+    let Some((name, id)) = companions::shared_file(elf) else {
         return (None, None);
     };
     match (beside.with_build_id)(&id).and_then(|bytes| ElfObject::parse(bytes).ok()) {
@@ -200,12 +206,15 @@ fn encode_runs(
     let first_code = program.image.first_code();
     let symbols = Symbols::new(program.image.functions, program.image.labels);
     let endian = endian(object.endianity());
-    let units = Units::of(object, run_bytes);
+    let abbreviations = sections::section(object, sections::FIRST);
+    let bytes = abbreviations.as_ref().map(|section| &*section.data);
+    let units = Units::of(object, bytes.unwrap_or_default(), run_bytes);
     let names: Vec<_> = match units {
         Some(_) => sections::READ.to_vec(),
         None => sections::READ.into_iter().chain([units::SECTION]).collect(),
     };
-    let sections = Sections::open(object, &names);
+    let mut sections = Sections::open(object, &names);
+    sections.put(sections::FIRST, abbreviations);
     let shared = program.companions.shared.as_ref();
     let shared_dwarf = || shared.map(|shared| shared.dwarf(shared.data(units::SECTION), endian));
     let mut parent = sections.dwarf(sections.data(units::SECTION), endian);
@@ -213,7 +222,7 @@ fn encode_runs(
         parent.set_sup(shared);
     }
     let shared = shared_dwarf().map(related::RelatedUnits::open_shared);
-    let about = entries::Object {
+    let about = object::Object {
         symbols: &symbols,
         load_address: program.load_address,
         first_code,
@@ -293,8 +302,11 @@ fn lacks(
     }
     if absent > 0 {
         let file = all.absent_file.unwrap_or_default();
-        let what = match units > CompanionId::MOST {
-            true => "the program's .dwp, or one zip archive of the program with its .dwo files",
+        let what = match units > CompanionId::MOST_UNITS {
+            true => {
+                "the program's package, which `llvm-dwp -e PROGRAM -o PROGRAM.dwp` makes (or dwp of \
+                 binutils), or one zip archive with all its .dwo files"
+            }
             false => "the program's .dwp, or its .dwo files",
         };
         lacks.push(format!(
@@ -303,7 +315,8 @@ fn lacks(
     }
     if let Some((name, id)) = shared {
         lacks.push(format!(
-            "some names are in the shared file {name} (build id {id}): upload that file too"
+            "some names are in the shared file {name} (build id {id}): upload that file too, or \
+             configure a symbol server that has it"
         ));
     }
     Ok((!lacks.is_empty()).then(|| lacks.join("; ")))
@@ -311,45 +324,33 @@ fn lacks(
 
 /// Reads units that do not refer to each other, run by run.
 fn read_runs(
-    about: entries::Object<'_>,
+    about: object::Object<'_>,
     sections: &Sections<'_>,
     units: Units<'_>,
     workers: usize,
 ) -> Result<Vec<UnitTables>, UnitsError> {
     let endian = endian(units.endianity());
-    // A worker decompresses a run while it holds the lock, and reads the run after it has released
-    // the lock.
-    let units = Mutex::new((0, units));
+    let runs = RunQueue::of(units, workers);
     side_by_side(workers, || {
         let mut reader = EntryReader::new(about);
-        let (mut read, mut buffer) = (Vec::new(), Vec::new());
-        loop {
-            let (run, info) = {
-                let mut held = units.lock().unwrap_or_else(PoisonError::into_inner);
-                let (next, units) = &mut *held;
-                let Some(info) = units.next_run(buffer) else {
-                    return Ok(read);
-                };
-                *next += 1;
-                (*next - 1, info?)
-            };
+        let mut read = Vec::new();
+        while let Some(run) = runs.next() {
+            let (number, info) = run?;
             {
-                let units = related::RelatedUnits::open(sections.dwarf(&info, endian));
-                let mut tables = reader.read(run, &units, 0..units.len());
+                let units = related::RelatedUnits::open_alone(sections.dwarf(&info, endian));
+                let mut tables = reader.read(number, &units, 0..units.len());
                 tables.counts.add(units.counts);
                 read.push(tables);
             }
-            buffer = match info {
-                Cow::Owned(buffer) => buffer,
-                Cow::Borrowed(_) => Vec::new(),
-            };
+            runs.give_back(info);
         }
+        Ok(read)
     })
 }
 
 /// Reads units that may refer to each other, each as a run of its own.
 fn read_units<'i>(
-    about: entries::Object<'i>,
+    about: object::Object<'i>,
     units: related::RelatedUnits<'i>,
     workers: usize,
 ) -> Vec<UnitTables> {
@@ -378,9 +379,11 @@ pub(super) fn debug_session<'d>(
 ) -> Result<DwarfDebugSession<'d>, DwarfError> {
     let mut names = sections::ALL.to_vec();
     names.push(units::SECTION);
+    let mut sections = Sections::open(object, &names);
+    sections.repair_lines(object.endianity());
     let all = Whole {
         object,
-        sections: RefCell::new(Sections::open(object, &names)),
+        sections: RefCell::new(sections),
     };
     let (load_address, kind) = (load_address(object), object.kind());
     DwarfDebugSession::parse(&all, object.symbol_map(), load_address, kind)

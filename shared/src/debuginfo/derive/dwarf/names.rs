@@ -40,6 +40,16 @@ impl<'i> NameParts<'i> {
     }
 }
 
+impl NameParts<'_> {
+    /// Returns the offset of the entry in the same unit that has the name, if this one has none.
+    pub(super) fn target(&self) -> Option<UnitOffset> {
+        match (self.linkage_name.or(self.name), self.reference) {
+            (None, Some(AttributeValue::UnitRef(target))) => Some(target),
+            _ => None,
+        }
+    }
+}
+
 /// Returns the name of an entry in a shared file.
 pub(super) fn name_in(
     units: &RelatedUnits<'_>,

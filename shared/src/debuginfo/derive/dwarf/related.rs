@@ -14,6 +14,8 @@ pub(super) struct RelatedUnits<'i> {
     pub(super) dwarf: Dwarf<'i>,
     /// Whether they are in another file than the object.
     pub(super) is_elsewhere: bool,
+    /// Whether none refers to another.
+    pub(super) stand_alone: bool,
     headers: Vec<UnitHeader<Section<'i>>>,
     /// The number of all units, and of those whose headers cannot be read.
     pub(super) counts: Counts,
@@ -45,9 +47,18 @@ impl<'i> RelatedUnits<'i> {
         Self {
             dwarf,
             is_elsewhere: false,
+            stand_alone: false,
             headers,
             counts,
             opened,
+        }
+    }
+
+    /// Reads the headers of units that do not refer to each other.
+    pub(super) fn open_alone(dwarf: Dwarf<'i>) -> Self {
+        Self {
+            stand_alone: true,
+            ..Self::open(dwarf)
         }
     }
 
@@ -68,6 +79,7 @@ impl<'i> RelatedUnits<'i> {
         Self {
             dwarf,
             is_elsewhere: true,
+            stand_alone: false,
             headers: vec![header],
             counts: Counts::default(),
             opened: vec![OnceLock::from(Some(unit))],

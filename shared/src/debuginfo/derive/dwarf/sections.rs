@@ -1,14 +1,16 @@
-//! The sections of an object, decompressed in parallel, with repaired line programs.
+//! The sections of an object, decompressed in parallel.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Mutex, PoisonError};
 
+use flate2::{Decompress, FlushDecompress, Status};
 use gimli::{EndianSlice, RunTimeEndian, SectionId};
 use symbolic::debuginfo::dwarf::{Dwarf, DwarfSection, Endian};
 
 use super::input::Section;
+use super::units::Compressed;
 use super::{input, line_programs};
 use crate::debuginfo::workers::side_by_side;
 
@@ -28,9 +30,11 @@ pub(super) const ALL: [&str; 12] = [
     "debug_str_offsets",
 ];
 
-/// Sections that are needed to read units, except `.debug_info`.
-pub(super) const READ: [&str; 8] = [
-    "debug_abbrev",
+/// The section that is read first: it shows whether units refer to each other.
+pub(super) const FIRST: &str = "debug_abbrev";
+
+/// The other sections that are needed to read units, except `.debug_info`.
+pub(super) const READ: [&str; 7] = [
     "debug_addr",
     "debug_line",
     "debug_line_str",
@@ -72,6 +76,38 @@ pub(super) const SHARED: [&str; 6] = [
 /// The number of threads that decompress sections.
 const THREADS: usize = 2;
 
+/// The largest factor by which zlib compresses (zlib's `zlib_tech.html`, "Maximum Compression
+/// Factor"), rounded up.
+const MOST_ZLIB_SAVES: u64 = 1040;
+
+/// Returns a section, decompressed.
+pub(super) fn section<'d>(object: &(dyn Dwarf<'d> + Sync), name: &str) -> Option<DwarfSection<'d>> {
+    let raw = object.raw_section(name)?;
+    match inflated(&raw.data, object.endianity() == Endian::Little) {
+        Some(data) => Some(DwarfSection {
+            data: data.into(),
+            ..raw
+        }),
+        None => object.section(name),
+    }
+}
+
+/// Inflates a section into memory that the system has cleared: `symbolic` clears it once more.
+/// Returns `None` if the section is something else than one valid zlib stream after its header.
+fn inflated(raw: &[u8], little_endian: bool) -> Option<Vec<u8>> {
+    let Compressed::Zlib { data, length } = Compressed::of(raw, little_endian) else {
+        return None;
+    };
+    if length > MOST_ZLIB_SAVES * data.len() as u64 {
+        return None;
+    }
+    let mut out = vec![0; usize::try_from(length).ok()?];
+    let mut inflate = Decompress::new(true);
+    let status = inflate.decompress(data, &mut out, FlushDecompress::Finish);
+    let is_whole = status.ok()? == Status::StreamEnd && inflate.total_out() == length;
+    is_whole.then_some(out)
+}
+
 /// Sections by name.
 pub(super) struct Sections<'d>(HashMap<&'static str, DwarfSection<'d>>);
 
@@ -82,7 +118,6 @@ impl<'d> Sections<'d> {
         let length = |name: &str| object.raw_section(name).map(|section| section.data.len());
         let mut names = names.to_vec();
         names.sort_by_key(|name| Reverse(length(name)));
-        let little_endian = object.endianity() == Endian::Little;
         let left = Mutex::new(names.into_iter());
         let decompress = || -> Result<_, Infallible> {
             let mut sections = Vec::new();
@@ -92,16 +127,25 @@ impl<'d> Sections<'d> {
                 let Some(name) = next else {
                     return Ok(sections);
                 };
-                if let Some(mut section) = object.section(name) {
-                    if name == "debug_line" {
-                        line_programs::repair(&mut section.data, little_endian);
-                    }
+                if let Some(section) = section(object, name) {
                     sections.push((name, section));
                 }
             }
         };
         let Ok(sections) = side_by_side(THREADS, decompress);
         Self(sections.into_iter().collect())
+    }
+
+    /// Adds a section.
+    pub(super) fn put(&mut self, name: &'static str, section: Option<DwarfSection<'d>>) {
+        self.0.extend(section.map(|section| (name, section)));
+    }
+
+    /// Repairs the line programs, for `symbolic`.
+    pub(super) fn repair_lines(&mut self, endianity: Endian) {
+        if let Some(section) = self.0.get_mut("debug_line") {
+            line_programs::repair(&mut section.data, endianity == Endian::Little);
+        }
     }
 
     /// Removes a section and returns it.

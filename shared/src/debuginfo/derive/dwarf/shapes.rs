@@ -68,14 +68,37 @@ impl Step {
     }
 }
 
+/// What an entry is read as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Function,
+    InlinedCall,
+    None,
+}
+
+impl Role {
+    fn of(tag: DwTag) -> Self {
+        match tag {
+            gimli::DW_TAG_subprogram => Self::Function,
+            gimli::DW_TAG_inlined_subroutine => Self::InlinedCall,
+            _ => Self::None,
+        }
+    }
+}
+
 /// The layout of the entries of one abbreviation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
-    pub(super) tag: DwTag,
+    pub(super) role: Role,
     pub(super) has_children: bool,
+    /// Whether it may have addresses. Entries of declarations, and of functions that are only
+    /// inlined, have none.
+    pub(super) has_addresses: bool,
+    /// The number of bytes of all its attributes, if that is the same for all entries.
+    bytes: Option<u32>,
     /// Indices into [`Shapes::steps`]: the first step that skips an entry, the first step that
     /// reads it, and the end of these.
-    steps: [usize; 3],
+    steps: [u32; 3],
 }
 
 /// The shapes of a unit's abbreviations, by code. Each is made when it is first needed.
@@ -127,8 +150,12 @@ impl Shapes {
         input: &mut Section<'_>,
         encoding: Encoding,
     ) -> Result<(), Error> {
+        if let Some(bytes) = shape.bytes {
+            return input.skip(bytes as usize);
+        }
         let [from, to, _] = shape.steps;
-        let steps = self.steps.get(from..to).expect("a shape names its steps");
+        let steps = self.steps.get(from as usize..to as usize);
+        let steps = steps.expect("a shape names its steps");
         steps
             .iter()
             .try_for_each(|step| walk(*step, input, encoding, &mut |_, _| ()))
@@ -143,7 +170,8 @@ impl Shapes {
         mut take: impl FnMut(Attribute, Value<'i>),
     ) -> Result<(), Error> {
         let [_, from, to] = shape.steps;
-        let steps = self.steps.get(from..to).expect("a shape names its steps");
+        let steps = self.steps.get(from as usize..to as usize);
+        let steps = steps.expect("a shape names its steps");
         steps
             .iter()
             .try_for_each(|step| walk(*step, input, encoding, &mut take))
@@ -154,15 +182,24 @@ fn made(code: u64, unit: &Unit<'_>, steps: &mut Vec<Step>) -> Result<Shape, Erro
     let abbreviation = unit.abbreviations.get(code);
     let abbreviation = abbreviation.ok_or(Error::InvalidAbbreviationCode(code))?;
     let encoding = unit.encoding();
+    let at = |step: usize| u32::try_from(step).map_err(|_| Error::UnsupportedOffset);
     let skipped = steps.len();
     for attribute in abbreviation.attributes() {
         add(skipping(attribute.form(), encoding)?, skipped, steps);
     }
+    let bytes = match steps.get(skipped..) {
+        Some([]) => Some(0),
+        Some([Step::Skip(bytes)]) => u32::try_from(*bytes).ok(),
+        _ => None,
+    };
     let read = steps.len();
+    let mut has_addresses = false;
     for attribute in abbreviation.attributes() {
         let form = attribute.form();
         let constant = attribute.implicit_const_value().unwrap_or_default();
-        let step = match (attribute_of(attribute.name()), skipping(form, encoding)?) {
+        let named = attribute_of(attribute.name());
+        has_addresses |= matches!(named, Some(Attribute::LowAddress | Attribute::Ranges));
+        let step = match (named, skipping(form, encoding)?) {
             (Some(attribute), skipped) => {
                 skipped.reading(attribute, form, constant.cast_unsigned())
             }
@@ -171,9 +208,11 @@ fn made(code: u64, unit: &Unit<'_>, steps: &mut Vec<Step>) -> Result<Shape, Erro
         add(step, read, steps);
     }
     Ok(Shape {
-        tag: abbreviation.tag(),
+        role: Role::of(abbreviation.tag()),
         has_children: abbreviation.has_children(),
-        steps: [skipped, read, steps.len()],
+        has_addresses,
+        bytes,
+        steps: [at(skipped)?, at(read)?, at(steps.len())?],
     })
 }
 

@@ -2,7 +2,6 @@
 //! copying them, where possible.
 
 use std::borrow::Cow;
-use std::ffi::CStr;
 
 use foldhash::{HashMap, HashMapExt};
 use symbolic::common::Language;
@@ -87,7 +86,8 @@ impl<'a> Texts<'a> {
 
 fn terminated(section: &[u8], at: usize) -> &[u8] {
     let rest = section.get(at..).unwrap_or_default();
-    CStr::from_bytes_until_nul(rest).map_or(&[], CStr::to_bytes)
+    let end = memchr::memchr(0, rest);
+    end.and_then(|end| rest.get(..end)).unwrap_or_default()
 }
 
 /// A function. The entry point of an inlined function is [`NOWHERE`].
@@ -255,5 +255,15 @@ impl<T: Copy + Eq + std::hash::Hash> Numbers<T> {
 
     pub(super) fn clear(&mut self) {
         self.0.clear();
+    }
+
+    /// Like [`Self::clear`], for a map that rarely has many values: clearing takes time for each
+    /// place in it.
+    pub(super) fn clear_often(&mut self) {
+        const MOST_KEPT: usize = 1 << 10;
+        match self.0.capacity() > MOST_KEPT {
+            true => self.0 = HashMap::new(),
+            false => self.0.clear(),
+        }
     }
 }

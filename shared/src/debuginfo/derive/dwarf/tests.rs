@@ -22,6 +22,12 @@ fn with_object(name: &str, show: impl FnOnce(&ElfObject<'_>)) {
     }
 }
 
+/// Returns the units of an object in runs.
+fn runs_of<'d>(elf: &ElfObject<'d>, run_bytes: usize) -> Units<'d> {
+    let abbreviations = elf.section(sections::FIRST).unwrap().data;
+    Units::of(elf, &abbreviations, run_bytes).unwrap()
+}
+
 #[test]
 fn runs_are_whole_units_and_form_the_section_with_every_compression() {
     for name in [
@@ -32,14 +38,14 @@ fn runs_are_whole_units_and_form_the_section_with_every_compression() {
     ] {
         with_object(name, |elf| {
             let section = elf.section(units::SECTION).unwrap().data;
-            let runs: Vec<_> = Units::of(elf, 1).unwrap().map(Result::unwrap).collect();
+            let runs: Vec<_> = runs_of(elf, 1).map(Result::unwrap).collect();
             assert!(runs.len() > 1, "{name} has one unit");
             assert_eq!(runs.concat(), &*section, "{name}");
             for run in &runs {
                 let length = u32::from_le_bytes(*run.first_chunk().unwrap());
                 assert_eq!(length as usize + 4, run.len(), "{name}");
             }
-            let all: Vec<_> = Units::of(elf, usize::MAX).unwrap().collect();
+            let all: Vec<_> = runs_of(elf, usize::MAX).collect();
             assert_eq!(all.len(), 1);
         });
     }
@@ -239,7 +245,7 @@ fn an_unreadable_unit_loses_its_functions_and_is_reported() {
         let object = Object::parse(&dif).unwrap();
         let Object::Elf(elf) = &object else { panic!() };
         let section = elf.raw_section(units::SECTION).unwrap();
-        let runs = Units::of(elf, 1).unwrap().map(|run| run.unwrap().len());
+        let runs = runs_of(elf, 1).map(|run| run.unwrap().len());
         let starts = runs.scan(0, |end, length| {
             let start = *end;
             *end += length;
@@ -321,7 +327,7 @@ fn missing_companions_are_reported_by_name() {
     let mut archive = zip::ZipArchive::new(io::Cursor::new(fixture("zoo/shared.zip"))).unwrap();
     let mut program = Vec::new();
     io::Read::read_to_end(&mut archive.by_index(0).unwrap(), &mut program).unwrap();
-    insta::assert_snapshot!(lacks(&program), @"some names are in the shared file shared (build id b7960ddcedd4e2e125922e00f0888450ce10f0ac): upload that file too");
+    insta::assert_snapshot!(lacks(&program), @"some names are in the shared file shared (build id b7960ddcedd4e2e125922e00f0888450ce10f0ac): upload that file too, or configure a symbol server that has it");
 }
 
 /// Returns the sections of a program of the zoo as input for [`hostile::dwarf`].

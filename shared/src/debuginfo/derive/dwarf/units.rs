@@ -20,6 +20,10 @@ const LONGEST_HEADER: usize = 12;
 /// The minimum number of bytes that are decompressed at a time.
 const STEP: usize = 64 << 10;
 
+/// The number of bytes for which memory is reserved at a time. A wrong length therefore takes no
+/// more memory than there are bytes, and this.
+const ROOM: usize = 1 << 20;
+
 // Forms of attributes (DWARF 5, section 7.5.6; the first is a GNU extension). All but the last may
 // refer to another unit or file; with `DW_FORM_indirect`, each entry gives the form itself.
 const FORM_REF_ALT: u64 = 0x1f20;
@@ -45,11 +49,14 @@ enum Info<'d> {
 
 impl<'d> Units<'d> {
     /// Returns the units of an object in runs of about `run_bytes`. Returns `None` if a unit may
-    /// refer to another, or if that cannot be determined.
-    pub(super) fn of(object: &(dyn Dwarf<'d> + Sync), run_bytes: usize) -> Option<Self> {
+    /// refer to another according to the abbreviations, or if that cannot be determined.
+    pub(super) fn of(
+        object: &(dyn Dwarf<'d> + Sync),
+        abbreviations: &[u8],
+        run_bytes: usize,
+    ) -> Option<Self> {
         let little_endian = object.endianity() == Endian::Little;
-        let abbreviations = object.section("debug_abbrev").map(|section| section.data);
-        if !stand_alone(&abbreviations.unwrap_or_default(), little_endian)? {
+        if !stand_alone(abbreviations, little_endian)? {
             return None;
         }
         let raw = match object.raw_section(SECTION).map(|section| section.data) {
@@ -106,21 +113,26 @@ impl<'d> Units<'d> {
     }
 }
 
-impl<'d> Info<'d> {
-    /// Opens a section that may be compressed. Its first bytes show whether it is: the type in a
-    /// compression header, read as the length of a unit, is shorter than any unit.
-    fn of(raw: &'d [u8], little_endian: bool) -> io::Result<Self> {
+/// The compressed data of a section, with the length that it has when it is decompressed.
+pub(super) enum Compressed<'d> {
+    Zlib { data: &'d [u8], length: u64 },
+    Zstd { data: &'d [u8], length: u64 },
+    Not,
+}
+
+impl<'d> Compressed<'d> {
+    /// Reads the header of a section of units, if it has one. The first bytes show whether it has:
+    /// the type in a compression header, read as the length of a unit, is shorter than any unit.
+    pub(super) fn of(raw: &'d [u8], little_endian: bool) -> Self {
         const ZLIB: u64 = 1;
         const ZSTD: u64 = 2;
         const GNU_HEADER: usize = 12;
-        let zlib = |data: &'d [u8], length| {
-            Self::Compressed(SectionStream::of(ZlibDecoder::new(data), length))
-        };
         if raw.starts_with(b"ZLIB") {
             // This length is big-endian in every file.
             let length = raw.get(4..GNU_HEADER).and_then(<[u8]>::first_chunk);
             let length = length.map_or(0, |length| u64::from_be_bytes(*length));
-            return Ok(zlib(raw.get(GNU_HEADER..).unwrap_or_default(), length));
+            let data = raw.get(GNU_HEADER..).unwrap_or_default();
+            return Self::Zlib { data, length };
         }
         let mut reader = ByteReader::new(raw, little_endian);
         let kind = reader.unsigned(4);
@@ -130,12 +142,25 @@ impl<'d> Info<'d> {
         let data = raw.get(header..).unwrap_or_default();
         reader.at = length_at;
         let length = reader.unsigned(size).unwrap_or_default();
-        Ok(match kind {
-            Some(ZLIB) => zlib(data, length),
-            Some(ZSTD) => {
+        match kind {
+            Some(ZLIB) => Self::Zlib { data, length },
+            Some(ZSTD) => Self::Zstd { data, length },
+            _ => Self::Not,
+        }
+    }
+}
+
+impl<'d> Info<'d> {
+    /// Opens a section that may be compressed.
+    fn of(raw: &'d [u8], little_endian: bool) -> io::Result<Self> {
+        Ok(match Compressed::of(raw, little_endian) {
+            Compressed::Zlib { data, length } => {
+                Self::Compressed(SectionStream::of(ZlibDecoder::new(data), length))
+            }
+            Compressed::Zstd { data, length } => {
                 Self::Compressed(SectionStream::of(zstd::Decoder::with_buffer(data)?, length))
             }
-            _ => Self::Plain(raw),
+            Compressed::Not => Self::Plain(raw),
         })
     }
 
@@ -148,20 +173,14 @@ impl<'d> Info<'d> {
     }
 
     /// Takes the bytes up to `end`. Bytes after it that are already decompressed move to `buffer`.
-    fn take(&mut self, end: usize, mut buffer: Vec<u8>) -> Cow<'d, [u8]> {
+    fn take(&mut self, end: usize, buffer: Vec<u8>) -> Cow<'d, [u8]> {
         match self {
             Self::Plain(rest) => {
                 let (taken, left) = rest.split_at(end);
                 *rest = left;
                 Cow::Borrowed(taken)
             }
-            Self::Compressed(stream) => {
-                buffer.clear();
-                buffer.extend_from_slice(stream.read.get(end..).unwrap_or_default());
-                let mut run = std::mem::replace(&mut stream.read, buffer);
-                run.truncate(end);
-                Cow::Owned(run)
-            }
+            Self::Compressed(stream) => Cow::Owned(stream.take(end, buffer)),
         }
     }
 }
@@ -169,8 +188,11 @@ impl<'d> Info<'d> {
 /// A section that is decompressed as it is read.
 struct SectionStream<'d> {
     info: Box<dyn Read + Send + 'd>,
-    /// Bytes that were decompressed and not taken yet.
-    read: Vec<u8>,
+    /// Bytes that were decompressed and not taken yet, then room for more. The room is initialised,
+    /// so that the decompressor writes into it directly.
+    buffer: Vec<u8>,
+    /// The number of bytes in `buffer` before the room.
+    filled: usize,
     /// The number of bytes that are left according to the header.
     left: u64,
     at_end: bool,
@@ -180,21 +202,25 @@ impl<'d> SectionStream<'d> {
     fn of(info: impl Read + Send + 'd, length: u64) -> Self {
         Self {
             info: Box::new(info),
-            read: Vec::new(),
+            buffer: Vec::new(),
+            filled: 0,
             left: length,
             at_end: false,
         }
     }
 
     fn up_to(&mut self, bytes: usize) -> io::Result<&[u8]> {
-        while self.read.len() < bytes && !self.at_end {
-            // Reads in steps, so that a wrong length takes no more memory than there are bytes.
-            let step = (bytes - self.read.len()).max(STEP) as u64;
-            let before = self.read.len();
-            self.info.by_ref().take(step).read_to_end(&mut self.read)?;
-            let read = (self.read.len() - before) as u64;
+        while self.filled < bytes && !self.at_end {
+            let step = (bytes - self.filled).clamp(STEP, ROOM);
+            let end = self.filled + step;
+            if self.buffer.len() < end {
+                self.buffer.resize(end, 0);
+            }
+            let room = self.buffer.get_mut(self.filled..end).unwrap_or_default();
+            let read = self.info.read(room)?;
+            self.filled += read;
             self.at_end = read == 0;
-            let left = self.left.checked_sub(read);
+            let left = self.left.checked_sub(read as u64);
             self.left = left
                 .filter(|left| !self.at_end || *left == 0)
                 .ok_or_else(|| {
@@ -202,7 +228,21 @@ impl<'d> SectionStream<'d> {
                     io::Error::new(io::ErrorKind::InvalidData, problem)
                 })?;
         }
-        Ok(&self.read)
+        Ok(self.buffer.get(..self.filled).unwrap_or_default())
+    }
+
+    /// Takes the bytes up to `end`. The bytes after it move to another buffer, whose contents are
+    /// not needed.
+    fn take(&mut self, end: usize, mut buffer: Vec<u8>) -> Vec<u8> {
+        let rest = self.buffer.get(end..self.filled).unwrap_or_default();
+        if buffer.len() < rest.len() {
+            buffer.resize(rest.len(), 0);
+        }
+        buffer[..rest.len()].copy_from_slice(rest);
+        self.filled = rest.len();
+        let mut run = std::mem::replace(&mut self.buffer, buffer);
+        run.truncate(end);
+        run
     }
 }
 

@@ -1,14 +1,13 @@
 //! The programs: several languages, compilers and formats, as large as possible.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::Arguments;
-use crate::bench_real::packages::{self, JVM, SOURCES, Source};
-use crate::bench_real::program::Program;
-use crate::bench_real::{BenchError, detail};
+use super::deriving::Targets;
+use super::detail;
+use super::packages::{self, JVM, SOURCES, Source};
 use crate::stack::checkout;
 
-/// A program whose SymCache is cut.
+/// A program with its debug information.
 #[derive(Clone, Copy, Debug)]
 pub struct Input {
     /// Its short name.
@@ -17,6 +16,11 @@ pub struct Input {
     pub what: &'static str,
     origin: Origin,
 }
+
+/// The names of Debian's first two programs.
+pub const LIBC: &str = SOURCES[0].name;
+/// See [`LIBC`].
+pub const CEPH: &str = SOURCES[1].name;
 
 #[derive(Clone, Copy, Debug)]
 enum Origin {
@@ -28,15 +32,18 @@ enum Origin {
     Built(&'static str, &'static str),
 }
 
+/// The number of programs that `make bench-plots` plots.
+pub const PLOTTED: usize = 6;
+
 /// The programs.
-pub const INPUTS: [Input; 6] = [
+pub const INPUTS: [Input; 8] = [
     Input {
-        name: SOURCES[0].name,
+        name: LIBC,
         what: "C, DWARF by gcc",
         origin: Origin::Debian(SOURCES[0]),
     },
     Input {
-        name: SOURCES[1].name,
+        name: CEPH,
         what: "C++, DWARF by gcc",
         origin: Origin::Debian(SOURCES[1]),
     },
@@ -66,30 +73,53 @@ pub const INPUTS: [Input; 6] = [
         what: "C, DWARF by gcc",
         origin: Origin::Kernel,
     },
+    Input {
+        name: "lto",
+        what: "C and C++, DWARF 5 by clang with link-time optimisation",
+        origin: Origin::Built(
+            "target/bench-real/lto/lto.so",
+            "tests/src/bench_real/clang-lto.sh target/bench-real/lto",
+        ),
+    },
+    Input {
+        name: "compile",
+        what: "Go, DWARF 4",
+        origin: Origin::Built(
+            "target/bench-real/go/compile",
+            "tests/src/bench_real/go-program.sh target/bench-real/go",
+        ),
+    },
 ];
 
 impl Input {
-    /// Returns the program and the version of its package. If it is not available, prints why, and
-    /// returns `None`.
-    ///
-    /// # Errors
-    /// The program exists and cannot be read.
-    pub fn open(&self, arguments: &Arguments) -> Result<Option<(Program, String)>, BenchError> {
-        let Some((debug, version)) = self.file(arguments) else {
-            return Ok(None);
+    /// Returns the targets of deriving its caches.
+    pub fn targets(&self) -> Targets {
+        let time = match self.name {
+            CEPH => 0.20,
+            LIBC => 1.1,
+            "ldb" => 0.65,
+            "compile" => return Targets::default(),
+            _ => 0.35,
         };
-        Ok(Some((Program::read(self.name, &debug)?, version)))
+        let is_ceph = self.name == CEPH;
+        Targets {
+            time: Some(time),
+            memory: is_ceph.then_some(0.60),
+            processor: is_ceph.then_some(0.36),
+            stored: is_ceph.then_some(0.335),
+        }
     }
 
-    fn file(&self, arguments: &Arguments) -> Option<(PathBuf, String)> {
-        let cache = arguments.cache();
+    /// Returns the debug file and the version of its package. If it is not available, prints why,
+    /// and returns `None`. The kernel is only downloaded if `with_kernel` is set.
+    pub fn file(&self, cache: &Path, with_kernel: bool) -> Option<(PathBuf, String)> {
         let found = match self.origin {
             Origin::Debian(source) => {
-                packages::files(&cache, source).map(|files| (files.debug, files.version))
+                packages::files(cache, source).map(|files| (files.debug, files.version))
             }
-            Origin::Kernel if arguments.kernel => packages::kernel(&cache),
+            Origin::Kernel if with_kernel => packages::kernel(cache),
             Origin::Kernel => {
-                detail("skipped: a download of 1 GB; `make bench-plots KERNEL=1` includes it");
+                detail("skipped: a download of 1 GB, which KERNEL=1 includes");
                 return None;
             }
             Origin::Built(path, how) => {

@@ -1,0 +1,241 @@
+//! Tests that debug information with excessive counts or circular references is read in bounded
+//! time and memory: an excess costs at most what it affects.
+
+use symbolic::symcache::SymCache;
+
+use super::*;
+use crate::debuginfo::blob::AlignedBytes;
+use crate::debuginfo::hostile;
+use crate::debuginfo::slices::SliceIndex;
+
+/// The first address of the code of [`hostile::elf_of`].
+const CODE: u64 = 0x1000;
+
+/// The sections of a program with one unit of DWARF 4, for 64-bit little-endian machines.
+#[derive(Default)]
+struct Sections {
+    abbreviations: Vec<u8>,
+    entries: Vec<u8>,
+    ranges: Vec<u8>,
+    line: Vec<u8>,
+}
+
+/// The codes of abbreviations in [`Sections::new`].
+const UNIT: u8 = 1;
+const BY_ADDRESS: u8 = 2;
+const BY_RANGES: u8 = 3;
+const BY_REFERENCE: u8 = 4;
+
+impl Sections {
+    /// Returns sections without functions. A unit has a line program. A function has a name and
+    /// one range, a name and a list of ranges, or a reference and one range.
+    fn new() -> Self {
+        const NAME: [u8; 2] = [0x03, 0x08]; // a text in place
+        const LOW: [u8; 2] = [0x11, 0x01]; // an address
+        const HIGH: [u8; 2] = [0x12, 0x06]; // four bytes
+        const RANGES: [u8; 2] = [0x55, 0x17]; // an offset
+        const LINES: [u8; 2] = [0x10, 0x17]; // an offset
+        const ORIGIN: [u8; 2] = [0x31, 0x13]; // an offset in the unit, of four bytes
+        const SUBPROGRAM: u8 = 0x2e;
+        let abbreviation = |code: u8, tag: u8, children: u8, attributes: &[[u8; 2]]| {
+            let attributes = attributes.iter().flatten().copied();
+            [code, tag, children]
+                .into_iter()
+                .chain(attributes)
+                .chain([0, 0])
+                .collect::<Vec<u8>>()
+        };
+        let abbreviations = [
+            abbreviation(UNIT, 0x11, 1, &[LINES, LOW]),
+            abbreviation(BY_ADDRESS, SUBPROGRAM, 0, &[NAME, LOW, HIGH]),
+            abbreviation(BY_RANGES, SUBPROGRAM, 0, &[NAME, RANGES]),
+            abbreviation(BY_REFERENCE, SUBPROGRAM, 0, &[ORIGIN, LOW, HIGH]),
+        ];
+        let mut entries = vec![UNIT];
+        entries.extend([0; 4]);
+        entries.extend(CODE.to_le_bytes());
+        Self {
+            abbreviations: abbreviations.concat(),
+            entries,
+            line: line_program(14, &[]),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the offset of the next entry in its unit.
+    fn next(&self) -> u32 {
+        const HEADER: usize = 11;
+        (HEADER + self.entries.len()) as u32
+    }
+
+    fn add_by_address(&mut self, name: &str, address: u64, size: u32) {
+        self.entries.push(BY_ADDRESS);
+        self.entries.extend(name.bytes().chain([0]));
+        self.entries.extend(address.to_le_bytes());
+        self.entries.extend(size.to_le_bytes());
+    }
+
+    fn add_by_reference(&mut self, target: u32, address: u64) {
+        self.entries.push(BY_REFERENCE);
+        self.entries.extend(target.to_le_bytes());
+        self.entries.extend(address.to_le_bytes());
+        self.entries.extend(16_u32.to_le_bytes());
+    }
+
+    /// Derives a SymCache, and returns the functions and lines at some addresses in the code. What
+    /// is lacking, too.
+    fn answers(mut self, addresses: &[u64]) -> (Vec<(String, u32)>, Option<String>) {
+        self.entries.push(0);
+        self.abbreviations.push(0);
+        let body = [&[4, 0, 0, 0, 0, 0, 8], &*self.entries].concat();
+        let info = [&(body.len() as u32).to_le_bytes(), &*body].concat();
+        let input = hostile::sections(|name| match name {
+            ".debug_abbrev" => self.abbreviations.clone(),
+            ".debug_info" => info.clone(),
+            ".debug_ranges" => self.ranges.clone(),
+            ".debug_line" => self.line.clone(),
+            _ => Vec::new(),
+        });
+        let elf = hostile::elf_of(&input);
+        let EncodedCache { blob, lacks } = derive_beside_itself(&elf).unwrap().unwrap();
+        let joined = SliceIndex::of_blob(&blob).unwrap().join(&blob).unwrap();
+        let joined = AlignedBytes::copied(&joined).unwrap();
+        let cache = SymCache::parse(joined.as_slice()).unwrap();
+        let answer = |address: &u64| {
+            let location = cache.lookup(*address).next();
+            location.map_or((String::new(), 0), |location| {
+                (location.function().name().to_owned(), location.line())
+            })
+        };
+        (addresses.iter().map(answer).collect(), lacks)
+    }
+}
+
+/// Returns a number in the variable-length encoding of DWARF.
+fn leb128(mut number: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+    bytes
+}
+
+fn named(name: &str) -> (String, u32) {
+    (name.to_owned(), 0)
+}
+
+#[test]
+fn functions_that_refer_to_each_other_in_circles_end() {
+    let mut sections = Sections::new();
+    let (first, length) = (sections.next(), 17);
+    // The first refers to itself, the second and the third to each other, and the others to the
+    // next of a long chain whose end has a name.
+    sections.add_by_reference(first, CODE);
+    sections.add_by_reference(first + 2 * length, CODE + 16);
+    sections.add_by_reference(first + length, CODE + 32);
+    for link in 3..40 {
+        sections.add_by_reference(first + (link + 1) * length, CODE + u64::from(link) * 16);
+    }
+    sections.add_by_address("end", CODE + 40 * 16, 16);
+    let at = |number: u64| CODE + number * 16 + 8;
+    let addresses = [0, 1, 2, 3, 39, 40].map(at);
+    let (answers, lacks) = sections.answers(&addresses);
+    // A chain of more than sixteen references is not followed to its end.
+    let expected = ["", "", "", "", "end", "end"].map(named);
+    assert_eq!((answers, lacks), (expected.to_vec(), None));
+}
+
+#[test]
+fn abbreviations_by_the_million_are_read_and_one_beyond_the_limit_costs_its_unit() {
+    let with_abbreviations = |count: u32, code: u32| {
+        let mut sections = Sections::new();
+        for code in 5..count {
+            // A function with one range, and no name.
+            sections.abbreviations.extend(leb128(code));
+            let attributes = [0x2e, 0, 0x11, 0x01, 0x12, 0x06, 0, 0];
+            sections.abbreviations.extend(attributes);
+        }
+        sections.add_by_address("before", CODE, 16);
+        sections.add_by_address("between", CODE + 48, 16);
+        sections.entries.extend(leb128(code));
+        sections.entries.extend((CODE + 16).to_le_bytes());
+        sections.entries.extend(16_u32.to_le_bytes());
+        sections.add_by_address("after", CODE + 32, 16);
+        sections.answers(&[CODE + 8, CODE + 40])
+    };
+    let whole = ["before", "after"].map(named);
+    assert_eq!(
+        with_abbreviations(1_000_000, 999_999),
+        (whole.to_vec(), None)
+    );
+    let (answers, lacks) = with_abbreviations(1_100_000, 1_099_999);
+    assert_eq!(answers, ["before", ""].map(named));
+    assert!(lacks.unwrap().starts_with("1 of the 1 units"));
+}
+
+#[test]
+fn functions_that_share_a_list_of_many_ranges_have_each_range_once() {
+    const FUNCTIONS: usize = 300;
+    const RANGES: u64 = 20_000;
+    let mut sections = Sections::new();
+    for range in 0..RANGES {
+        let begin = CODE + range * 8;
+        // Relative to the address of the unit.
+        sections.ranges.extend((begin - CODE).to_le_bytes());
+        sections.ranges.extend((begin - CODE + 4).to_le_bytes());
+    }
+    sections.ranges.extend([0; 16]);
+    for function in 0..FUNCTIONS {
+        sections.entries.push(BY_RANGES);
+        sections
+            .entries
+            .extend(format!("f{function}").bytes().chain([0]));
+        sections.entries.extend([0; 4]);
+    }
+    let addresses = [CODE + 9, CODE + 8 * RANGES - 5, CODE + 13];
+    let (answers, lacks) = sections.answers(&addresses);
+    // Six million ranges in all; the first function has them.
+    let expected = ["f0", "f0", ""].map(named);
+    assert_eq!((answers, lacks), (expected.to_vec(), None));
+}
+
+/// Returns a line program of version 4 with these opcodes.
+fn line_program(line_range: u8, opcodes: &[u8]) -> Vec<u8> {
+    // One byte is the length of an instruction; one operation; the default; the base of lines -5.
+    let fields = [1, 1, 1, 0xfb, line_range, 13];
+    let lengths = [0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1];
+    // No directories, one file.
+    let tables = b"\0a.c\0\0\0\0\0";
+    let header = [&fields[..], &lengths, tables].concat();
+    let body = [&(header.len() as u32).to_le_bytes(), &*header, opcodes].concat();
+    let body = [&[4, 0], &*body].concat();
+    [&(body.len() as u32).to_le_bytes(), &*body].concat()
+}
+
+/// Sets the address.
+fn set_address(address: u64) -> Vec<u8> {
+    [&[0, 9, 2][..], &address.to_le_bytes()].concat()
+}
+
+#[test]
+fn a_line_program_that_never_ends_gives_its_lines_to_the_functions() {
+    const ROWS: usize = 500_000;
+    // Each row is one byte, and one line, further: (1 - (-5)) + 14 * 1 + 13.
+    let opcodes = [set_address(CODE), vec![33; ROWS]].concat();
+    let mut sections = Sections::new();
+    sections.add_by_address("f", CODE, 0x8_0000);
+    sections.line = line_program(14, &opcodes);
+    let (answers, lacks) = sections.answers(&[CODE + 1, CODE + 400_000]);
+    let expected = [("f".to_owned(), 2), ("f".to_owned(), 400_001)];
+    assert_eq!((answers, lacks), (expected.to_vec(), None));
+    // Rows that never move take no memory: of several at one address, the last counts.
+    let mut sections = Sections::new();
+    sections.add_by_address("f", CODE, 16);
+    // The same address, and one line further.
+    let opcodes = [set_address(CODE), vec![19; ROWS]].concat();
+    sections.line = line_program(14, &opcodes);
+    let (answers, _) = sections.answers(&[CODE + 1]);
+    assert_eq!(answers, [("f".to_owned(), 1 + ROWS as u32)]);
+}

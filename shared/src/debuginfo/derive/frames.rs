@@ -1,0 +1,490 @@
+//! Reads the unwind information of ELF files into lines of Breakpad records, in parallel.
+//!
+//! The records are those that `symbolic` writes (`symbolic_cfi`, MIT), which is the oracle: tests
+//! compare all fixtures. `symbolic` copies the row of each instruction, keeps a map for each
+//! function, and writes text, which then has to be read again.
+//!
+//! Whatever is unusual, such as another architecture, a register that compilers do not save, or an
+//! error, is left to `symbolic`: [`lines_of`] then returns `None`.
+//!
+//! Sources of the format: DWARF 5, section 6.4; Linux Standard Base, "The .eh_frame section".
+
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use gimli::{
+    BaseAddresses, CfaRule, CommonInformationEntry, DebugFrame, EhFrame, EndianSlice, Error,
+    Format, FrameDescriptionEntry, Reader as _, Register, RegisterRule, RunTimeEndian,
+    UnwindContext, UnwindOffset, UnwindSection,
+};
+use symbolic::common::CpuFamily;
+use symbolic::debuginfo::Object;
+use symbolic::debuginfo::dwarf::{Dwarf as _, Endian};
+
+use crate::debuginfo::slices::{CfiLines, LineCollector};
+use crate::debuginfo::workers::side_by_side;
+
+type FrameBytes<'i> = EndianSlice<'i, RunTimeEndian>;
+
+/// The number of entries that a worker takes at a time.
+const RUN: usize = 2048;
+
+/// Names of the registers that compilers save, by number.
+const AMD64: &[&str] = &[
+    "$rax", "$rdx", "$rcx", "$rbx", "$rsi", "$rdi", "$rbp", "$rsp", "$r8", "$r9", "$r10", "$r11",
+    "$r12", "$r13", "$r14", "$r15", "$rip",
+];
+const INTEL32: &[&str] = &[
+    "$eax", "$ecx", "$edx", "$ebx", "$esp", "$ebp", "$esi", "$edi", "$eip",
+];
+const ARM64: &[&str] = &[
+    "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14",
+    "x15", "x16", "x17", "x18", "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27",
+    "x28", "x29", "x30", "sp",
+];
+
+/// What the entries of an object have in common.
+#[derive(Clone, Copy)]
+struct Machine {
+    registers: &'static [&'static str],
+    /// Whether a function is entered with its return address in a register.
+    has_link_register: bool,
+    load_address: u64,
+}
+
+/// Returns the lines of all records of an object. Returns `None` if `symbolic` has to read them.
+pub(super) fn lines_of(object: &Object<'_>, workers: usize) -> Option<CfiLines> {
+    read(object, RUN, workers)
+}
+
+/// Reads the lines in runs of a number of entries.
+fn read(object: &Object<'_>, run: usize, workers: usize) -> Option<CfiLines> {
+    let Object::Elf(elf) = object else {
+        return None;
+    };
+    let family = elf.arch().cpu_family();
+    let (registers, has_link_register) = match family {
+        CpuFamily::Amd64 => (AMD64, false),
+        CpuFamily::Intel32 => (INTEL32, false),
+        CpuFamily::Arm64 => (ARM64, true),
+        _ => return None,
+    };
+    let machine = Machine {
+        registers,
+        has_link_register,
+        load_address: elf.load_address(),
+    };
+    let address_size = u8::try_from(family.pointer_size()?).ok()?;
+    let endian = match elf.endianity() {
+        Endian::Little => RunTimeEndian::Little,
+        Endian::Big => RunTimeEndian::Big,
+    };
+    let mut all = LineCollector::default();
+    if let Some(found) = elf.section("debug_frame") {
+        let bytes = EndianSlice::new(&found.data, endian);
+        let mut section = DebugFrame::from(bytes);
+        section.set_address_size(address_size);
+        let frames = Frames {
+            section,
+            bytes,
+            bases: BaseAddresses::default().set_eh_frame(found.address),
+            machine,
+            is_debug_frame: true,
+        };
+        frames.read(run, workers, &mut all)?;
+    }
+    if let Some(found) = elf.section("eh_frame") {
+        let bytes = EndianSlice::new(&found.data, endian);
+        let mut section = EhFrame::from(bytes);
+        section.set_address_size(address_size);
+        let frames = Frames {
+            section,
+            bytes,
+            bases: BaseAddresses::default().set_eh_frame(found.address),
+            machine,
+            is_debug_frame: false,
+        };
+        frames.read(run, workers, &mut all)?;
+    }
+    Some(all.finish())
+}
+
+/// A section with unwind information.
+struct Frames<'i, S> {
+    section: S,
+    bytes: FrameBytes<'i>,
+    bases: BaseAddresses,
+    machine: Machine,
+    /// Whether it is a `.debug_frame`, not an `.eh_frame`.
+    is_debug_frame: bool,
+}
+
+impl<'i, S: UnwindSection<FrameBytes<'i>>> Frames<'i, S> {
+    /// Adds the lines of all entries.
+    fn read(&self, run: usize, workers: usize, all: &mut LineCollector) -> Option<()>
+    where
+        S: Sync,
+    {
+        let runs = self.runs(run)?;
+        let next = AtomicUsize::new(0);
+        let Ok(mut read) = side_by_side(workers.min(runs.len()), || {
+            let mut reader = FrameReader::new(self.machine);
+            let mut read = Vec::new();
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(run) = runs.get(number) else {
+                    return Ok::<_, Infallible>(read);
+                };
+                read.push((number, reader.run(self, run.clone())));
+            }
+        });
+        read.sort_unstable_by_key(|(number, _)| *number);
+        let mut read = read.into_iter();
+        read.try_for_each(|(_, lines)| all.append(lines?))
+    }
+
+    /// Returns the offsets of runs of whole entries.
+    fn runs(&self, run: usize) -> Option<Vec<Range<usize>>> {
+        let (mut runs, mut begin, mut at, mut count) = (Vec::new(), 0, 0, 0);
+        while let Some(entry) = self.entry_at(at).ok()? {
+            at = entry.end;
+            count += 1;
+            if count == run {
+                runs.push(begin..at);
+                (begin, count) = (at, 0);
+            }
+        }
+        runs.push(begin..at);
+        Some(runs)
+    }
+
+    /// Returns the first entry at or after an offset. Returns `None` at the end of the section.
+    fn entry_at(&self, at: usize) -> Result<Option<FrameEntry>, Error> {
+        let mut rest = self.bytes;
+        rest.skip(at)?;
+        loop {
+            if rest.is_empty() {
+                return Ok(None);
+            }
+            let offset = rest.offset_from(self.bytes);
+            let (length, format) = rest.read_initial_length()?;
+            match (length, self.is_debug_frame) {
+                (0, false) => return Ok(None), // the end of the section
+                (0, true) => continue,         // padding
+                _ => {}
+            }
+            let mut body = rest.split(length)?;
+            let is_shared = match (self.is_debug_frame, format) {
+                (false, _) => body.read_u32()? == 0,
+                (true, Format::Dwarf32) => body.read_u32()? == u32::MAX,
+                (true, Format::Dwarf64) => body.read_u64()? == u64::MAX,
+            };
+            return Ok(Some(FrameEntry {
+                offset,
+                end: rest.offset_from(self.bytes),
+                is_shared,
+            }));
+        }
+    }
+}
+
+/// The place of an entry in its section.
+struct FrameEntry {
+    offset: usize,
+    end: usize,
+    /// Whether it is what the entries of functions have in common, not the entry of a function.
+    is_shared: bool,
+}
+
+type Cie<'i> = CommonInformationEntry<FrameBytes<'i>>;
+
+/// Reads entries. Reuses its buffers from one entry to the next.
+struct FrameReader<'i> {
+    machine: Machine,
+    context: UnwindContext<usize>,
+    /// The entry that the last function referred to, and its offset.
+    shared: Option<(usize, Result<Cie<'i>, Error>)>,
+    /// The lines of the current function.
+    lines: Vec<FunctionLine>,
+    /// The last rule of each register in the current function.
+    known: Vec<(Register, RegisterRule<usize>)>,
+    text: String,
+}
+
+/// The rules that apply from an address on.
+struct FunctionLine {
+    is_first: bool,
+    address: u64,
+    rules: u32,
+}
+
+impl<'i> FrameReader<'i> {
+    fn new(machine: Machine) -> Self {
+        Self {
+            machine,
+            context: UnwindContext::new(),
+            shared: None,
+            lines: Vec::new(),
+            known: Vec::new(),
+            text: String::new(),
+        }
+    }
+
+    /// Returns the lines of a run of entries.
+    fn run<S: UnwindSection<FrameBytes<'i>>>(
+        &mut self,
+        frames: &Frames<'i, S>,
+        run: Range<usize>,
+    ) -> Option<LineCollector> {
+        let mut lines = LineCollector::default();
+        let mut at = run.start;
+        while at < run.end {
+            let entry = frames.entry_at(at).ok()??;
+            at = entry.end;
+            match entry.is_shared {
+                true => drop(self.shared_at(frames, entry.offset).ok()?),
+                false => self.function(frames, entry.offset, &mut lines)?,
+            }
+        }
+        Some(lines)
+    }
+
+    fn shared_at<S: UnwindSection<FrameBytes<'i>>>(
+        &mut self,
+        frames: &Frames<'i, S>,
+        offset: usize,
+    ) -> Result<Cie<'i>, Error> {
+        match &self.shared {
+            Some((known, shared)) if *known == offset => shared.clone(),
+            _ => {
+                let shared = frames.section.cie_from_offset(&frames.bases, offset.into());
+                self.shared = Some((offset, shared.clone()));
+                shared
+            }
+        }
+    }
+
+    /// Adds the lines of the entry of a function.
+    fn function<S: UnwindSection<FrameBytes<'i>>>(
+        &mut self,
+        frames: &Frames<'i, S>,
+        offset: usize,
+        all: &mut LineCollector,
+    ) -> Option<()> {
+        let partial = frames
+            .section
+            .partial_fde_from_offset(&frames.bases, offset.into())
+            .ok()?;
+        let shared = |_: &S, _: &BaseAddresses, offset: S::Offset| {
+            self.shared_at(frames, UnwindOffset::into(offset))
+        };
+        let entry = partial.parse(shared);
+        // As in `symbolic`, an entry that cannot be parsed is ignored.
+        let Ok(entry) = entry else { return Some(()) };
+        if entry.initial_address() == u64::MAX {
+            return Some(());
+        }
+        let return_address = entry.cie().return_address_register();
+        self.lines.clear();
+        self.known.clear();
+        let mut context = std::mem::take(&mut self.context);
+        let length = self.rows(&entry, frames, &mut context, return_address, all);
+        self.context = context;
+        let length = length?;
+        for line in self.lines.drain(..) {
+            match line.is_first {
+                true => all.begin(line.address, length, line.rules)?,
+                false => all.add(line.address, line.rules)?,
+            }
+        }
+        Some(())
+    }
+
+    /// Reads the rows of a function into `self.lines`. Returns the number of bytes that they cover.
+    fn rows<S: UnwindSection<FrameBytes<'i>>>(
+        &mut self,
+        entry: &FrameDescriptionEntry<FrameBytes<'i>>,
+        frames: &Frames<'i, S>,
+        context: &mut UnwindContext<usize>,
+        return_address: Register,
+        all: &mut LineCollector,
+    ) -> Option<u64> {
+        let mut rows = entry.rows(&frames.section, &frames.bases, context).ok()?;
+        let (mut start, mut end, mut last_cfa) = (None, 0, None);
+        loop {
+            let row = match rows.next_row() {
+                Ok(Some(row)) => row,
+                Ok(None) => break,
+                // As in `symbolic`.
+                Err(Error::UnknownCallFrameInstruction(_) | Error::TooManyRegisterRules) => {
+                    continue;
+                }
+                Err(_) => return None,
+            };
+            end = row.end_address();
+            let start = *start.get_or_insert(row.start_address());
+            if start < self.machine.load_address {
+                // Such an entry belongs to a function that the linker discarded. No line of it is
+                // kept, but errors in it count.
+                continue;
+            }
+            let is_first = row.start_address() == start;
+            self.text.clear();
+            let mut is_written = false;
+            if last_cfa.as_ref() != Some(row.cfa()) {
+                is_written |= self.cfa(row.cfa())?;
+                last_cfa = Some(row.cfa().clone());
+            }
+            let mut has_return_address = false;
+            for (register, rule) in row.registers() {
+                let known = self.known.iter_mut().find(|(known, _)| known == register);
+                match known {
+                    Some((_, known)) if known == rule => continue,
+                    Some((_, known)) => *known = rule.clone(),
+                    None => self.known.push((*register, rule.clone())),
+                }
+                has_return_address |= *register == return_address;
+                is_written |= self.register(*register, rule, return_address)?;
+            }
+            if is_first && !has_return_address && self.machine.has_link_register {
+                let name = self.machine.name(return_address)?;
+                self.part(format_args!(".ra: {name}"));
+            }
+            if is_written {
+                self.lines.push(FunctionLine {
+                    is_first,
+                    address: row.start_address().checked_sub(self.machine.load_address)?,
+                    rules: all.rules(&self.text)?,
+                });
+            }
+        }
+        end.checked_sub(start.unwrap_or(end))
+    }
+
+    /// Writes the rule for the address of the frame. Returns whether there is one.
+    fn cfa(&mut self, rule: &CfaRule<usize>) -> Option<bool> {
+        let CfaRule::RegisterAndOffset { register, offset } = rule else {
+            return Some(false);
+        };
+        let name = self.machine.name(*register)?;
+        self.part(format_args!(".cfa: {name} {offset} +"));
+        Some(true)
+    }
+
+    /// Writes the rule for a register. Returns whether there is one.
+    fn register(
+        &mut self,
+        register: Register,
+        rule: &RegisterRule<usize>,
+        return_address: Register,
+    ) -> Option<bool> {
+        let name = match register == return_address {
+            true => ".ra",
+            false => self.machine.name(register)?,
+        };
+        match rule {
+            RegisterRule::SameValue => {
+                let same = self.machine.name(register)?;
+                self.part(format_args!("{name}: {same}"));
+            }
+            RegisterRule::Offset(offset) => self.part(format_args!("{name}: .cfa {offset} + ^")),
+            RegisterRule::ValOffset(offset) => self.part(format_args!("{name}: .cfa {offset} +")),
+            RegisterRule::Register(other) => {
+                let other = self.machine.name(*other)?;
+                self.part(format_args!("{name}: {other}"));
+            }
+            _ => return Some(false),
+        }
+        Some(true)
+    }
+
+    /// Adds a part to the text of a line.
+    fn part(&mut self, part: std::fmt::Arguments<'_>) {
+        if !self.text.is_empty() {
+            self.text.push(' ');
+        }
+        // Writing to a string does not fail.
+        let _ = self.text.write_fmt(part);
+    }
+}
+
+impl Machine {
+    fn name(&self, Register(number): Register) -> Option<&'static str> {
+        self.registers.get(usize::from(number)).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use symbolic::debuginfo::Archive;
+
+    use super::super::cfi::write_records;
+    use super::*;
+    use crate::cache::Kind;
+    use crate::debuginfo::blob;
+    use crate::debuginfo::slices::{self, Bounds, CfiSource};
+    use crate::debuginfo::tests::{debug_files, fixture, text};
+
+    /// Small slices, so that the records around each one count.
+    const BOUNDS: Bounds = Bounds {
+        ranges: 5,
+        raw_bytes: 1 << 20,
+    };
+
+    /// Returns the blob with these records.
+    fn encoded(object: &Object<'_>, records: &CfiSource, workers: usize) -> Vec<u8> {
+        let debug_id = Some(object.debug_id()).filter(|id| !id.is_nil());
+        let contents = blob::unfiled(Kind::CfiCache, object.arch(), debug_id);
+        slices::encode_cfi(records, &contents, BOUNDS, workers).unwrap()
+    }
+
+    /// Compares with the oracle. Returns the size of the blob if the lines are read here.
+    fn compared(object: &Object<'_>, run: usize, workers: usize) -> Option<usize> {
+        let lines = CfiSource::Lines(read(object, run, workers)?);
+        let oracle = CfiSource::of(|out| write_records(object, out)).unwrap();
+        let blob = encoded(object, &lines, workers);
+        assert!(blob == encoded(object, &oracle, 1), "{run} {workers}");
+        Some(blob.len())
+    }
+
+    #[test]
+    fn the_lines_of_every_fixture_are_those_that_symbolic_writes() {
+        let (mut read, mut bytes) = (0, 0);
+        for entry in debug_files() {
+            let dif = fixture(text(&entry, "file").unwrap());
+            for object in Archive::parse(&dif).unwrap().objects() {
+                let object = object.unwrap();
+                for (run, workers) in [(1, 3), (7, 2), (RUN, 1)] {
+                    let compared = compared(&object, run, workers);
+                    read += usize::from(compared.is_some());
+                    bytes += compared.unwrap_or_default();
+                }
+            }
+        }
+        assert!(read > 20 && bytes > 5000, "{read} {bytes}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+
+        #[test]
+        fn mutated_entries_are_read_as_symbolic_reads_them_or_left_to_it(
+            changes in proptest::collection::vec((0.0..1.0, any::<u8>()), 1..12),
+        ) {
+            let mut dif = fixture("elf/crash");
+            let place = {
+                let Object::Elf(elf) = Object::parse(&dif).unwrap() else { panic!() };
+                let section = elf.raw_section("eh_frame").unwrap();
+                section.offset as usize..section.offset as usize + section.data.len()
+            };
+            for (at, byte) in changes {
+                let at = place.start + (at * place.len() as f64) as usize;
+                dif[at] = byte;
+            }
+            compared(&Object::parse(&dif).unwrap(), 3, 2);
+        }
+    }
+}

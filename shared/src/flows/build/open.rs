@@ -1,0 +1,176 @@
+//! Opens a DIF of a module, alone or together with its companions, from wherever each of them is:
+//! the uploads, the copy of a file from a symbol server, or the server.
+
+use super::builder::{Build, OpenDif, RESERVE};
+use super::companions::Companion;
+use super::search::{Downloads, Fetched};
+use crate::cache::{Dif, DifCopy};
+use crate::domain::{Missing, Written, WrittenFile};
+use crate::flows::copies;
+use crate::flows::fetch::{self, FetchError, Limits, SymbolServer};
+use crate::ports::{DifError, DifStat, Fault, Parser, Scratch};
+
+impl Build<'_> {
+    /// Opens a DIF together with its companions, or alone if they cannot be fetched. A change to an
+    /// uploaded companion has an event of its own, which leads to another build.
+    pub(super) async fn open_again(
+        &self,
+        dif: &Dif,
+        companions: &[Companion],
+        open: &mut Vec<OpenDif>,
+    ) -> Result<(), DifError> {
+        if !companions.is_empty() {
+            match self.open_together(dif, companions).await {
+                Ok(opened) => {
+                    open.push(opened);
+                    return Ok(());
+                }
+                Err(DifError::Missing(_) | DifError::Changed) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        match dif.module.source.is_uploads() {
+            true => open.push(self.open_upload(dif).await?),
+            false => self.open_found(dif, open).await?,
+        }
+        Ok(())
+    }
+
+    async fn open_upload(&self, dif: &Dif) -> Result<OpenDif, DifError> {
+        let (builder, began) = (self.builder, self.invocation.elapsed());
+        let max_bytes = builder.settings.dif_max_bytes;
+        let (uploads, deriver) = (&*builder.uploads, &*builder.deriver);
+        let stat = DifStat {
+            etag: dif.file.etag.clone(),
+            size: dif.size,
+        };
+        let location = &dif.file.location;
+        let parser = fetch::fetch(uploads, deriver, location, &stat, max_bytes).await?;
+        let took = self.invocation.elapsed() - began;
+        OpenDif::inspected(dif, &[], parser, took).await
+    }
+
+    /// Opens a DIF that a search found: from its copy, or else by fetching it again.
+    async fn open_found(&self, dif: &Dif, open: &mut Vec<OpenDif>) -> Result<(), DifError> {
+        if let Some(opened) = self.open_copy(dif).await? {
+            open.push(opened);
+            return Ok(());
+        }
+        let source = self.builder.source_of(self.invocation, self.module).await?;
+        let Some(source) = source else {
+            return Err(DifError::Missing(Missing::not_found()));
+        };
+        let mut downloads = Downloads {
+            build: *self,
+            module: self.module,
+            source: &source,
+            checksum: self.module.sought().and_then(|sought| sought.checksum),
+            open,
+        };
+        match downloads.fetch(&dif.file.location).await {
+            Ok(fetched) if fetched.dif != dif.file => Err(DifError::Changed),
+            Ok(Fetched { chunks, .. }) => {
+                if let Some(chunks) = chunks {
+                    copies::keep(self.update(), dif, chunks).await;
+                }
+                Ok(())
+            }
+            Err(FetchError::Server(failure)) => Err(DifError::Missing(failure.missing)),
+            Err(FetchError::Parse(error)) => Err(fetch::from_parse(error)),
+        }
+    }
+
+    /// Opens the copy of a DIF, if there is one.
+    async fn open_copy(&self, dif: &Dif) -> Result<Option<OpenDif>, DifError> {
+        let Some(copy) = self.copy_of(dif).await? else {
+            return Ok(None);
+        };
+        let (builder, began) = (self.builder, self.invocation.elapsed());
+        let scratch = copies::read(self.update(), &*builder.caches, &*builder.deriver, &copy)
+            .await
+            .map_err(fetch::from_parse)?;
+        let Some(scratch) = scratch else {
+            return Ok(None);
+        };
+        let took = self.invocation.elapsed() - began;
+        let parser = builder.deriver.open(scratch, Written::Whole).await;
+        let parser = parser.map_err(fetch::from_parse)?;
+        Ok(Some(OpenDif::inspected(dif, &[], parser, took).await?))
+    }
+
+    async fn open_together(
+        &self,
+        dif: &Dif,
+        companions: &[Companion],
+    ) -> Result<OpenDif, DifError> {
+        let began = self.invocation.elapsed();
+        let companion_difs = companions.iter().map(|companion| &companion.dif);
+        let difs: Vec<&Dif> = std::iter::once(dif).chain(companion_difs).collect();
+        let parser = self.fetch_together(&difs).await?;
+        let took = self.invocation.elapsed() - began;
+        OpenDif::inspected(dif, companions, parser, took).await
+    }
+
+    /// Fetches DIFs that complete each other, and starts one parser of all of them. The limits of
+    /// a DIF apply to all of them together.
+    async fn fetch_together(&self, difs: &[&Dif]) -> Result<Box<dyn Parser>, DifError> {
+        let builder = self.builder;
+        let max_bytes = builder.settings.dif_max_bytes;
+        let (files, mut scratch) = fetch::room_for(&*builder.deriver, difs, max_bytes)?;
+        let (uploaded, found): (Vec<_>, Vec<_>) = difs
+            .iter()
+            .copied()
+            .zip(&files)
+            .partition(|(dif, _)| dif.module.source.is_uploads());
+        fetch::read_all(&*builder.uploads, &uploaded, &mut *scratch).await?;
+        for (dif, place) in found {
+            let copy = self.copy_of(dif).await?;
+            if let Some(copy) = copy {
+                let place = (&mut *scratch, place.offset);
+                if copies::read_into(self.update(), &*builder.caches, &copy, place).await {
+                    continue;
+                }
+            }
+            self.fetch_again(dif, (&mut *scratch, place)).await?;
+        }
+        let written = Written::Together(files);
+        let parser = builder.deriver.open(scratch, written).await;
+        parser.map_err(fetch::from_parse)
+    }
+
+    /// Fetches a DIF that a search found again, to its place in scratch space.
+    async fn fetch_again(
+        &self,
+        dif: &Dif,
+        place: (&mut dyn Scratch, &WrittenFile),
+    ) -> Result<(), DifError> {
+        let builder = self.builder;
+        let source = builder.source_of(self.invocation, &dif.module).await?;
+        let Some(source) = source else {
+            return Err(DifError::Missing(Missing::not_found()));
+        };
+        let server = SymbolServer {
+            servers: &*builder.servers,
+            key: &dif.module.source,
+            source: &source,
+            checksum: None,
+        };
+        let limits = Limits {
+            max_bytes: dif.size,
+            unsaid_bytes: dif.size,
+            time: self.invocation.time_left().saturating_sub(RESERVE * 2),
+        };
+        match server.fetch_again(&dif.file.location, place, limits).await {
+            Ok(stat) if stat.etag == dif.file.etag => Ok(()),
+            Ok(_) => Err(DifError::Changed),
+            Err(FetchError::Server(failure)) => Err(DifError::Missing(failure.missing)),
+            Err(FetchError::Parse(error)) => Err(fetch::from_parse(error)),
+        }
+    }
+
+    async fn copy_of(&self, dif: &Dif) -> Result<Option<DifCopy>, Fault> {
+        let key = dif.module.copy(&dif.file.location);
+        let copy: Option<DifCopy> = self.builder.records.one(key).await?;
+        Ok(copy.filter(|copy| copy.dif.file == dif.file))
+    }
+}

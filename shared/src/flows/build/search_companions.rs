@@ -1,0 +1,330 @@
+//! Searches symbol servers for the companions of DIFs: the shared file of `dwz`, by its build id,
+//! and the package with the split units of a program, by the build id of the program.
+//!
+//! A companion is sought only if a DIF needs it and the uploads of the scope do not have it. The
+//! source of the module is searched first, then the configured sources. So a program that was
+//! uploaded finds the shared file on a symbol server, and most modules need no call.
+//!
+//! A companion has a copy under a key of its own, so that programs that share a file fetch it once.
+//! A companion that no source has is recorded as a candidate. The module is built without it, and
+//! the sources are probed for it again at growing intervals.
+
+use super::builder::{Build, OpenDif};
+use super::companions::{CompanionOfServer, FoundCompanions};
+use super::search::{Downloads, Fetched, Search};
+use crate::cache::{CallOutcome, Dif, DifCopy, Kind, ModuleKey, ModuleRef, Sought};
+use crate::domain::{
+    CompanionId, Features, FileType, HttpSource, Location, Missing, ModuleId, ObjectId, Sequencer,
+    SourceKey,
+};
+use crate::flows::copies;
+use crate::flows::fetch::{self, FetchError, of_the_file};
+use crate::flows::permits;
+use crate::ports::{Concerns, DifError, Fault, ServerFailure};
+
+/// The maximum number of companions of a module that are sought on symbol servers.
+const MAX_SOUGHT: usize = 4;
+
+/// The maximum number of locations at which one companion is sought on one server.
+const MAX_LOCATIONS: usize = 4;
+
+/// The maximum number of servers on which a companion is sought.
+const MAX_SERVERS: usize = 8;
+
+/// A companion to search for.
+#[derive(Clone, Debug)]
+pub(super) struct WantedCompanion {
+    /// The id under which it is sought.
+    id: CompanionId,
+    /// The ids that show that a file is the companion: any of these.
+    proofs: Vec<CompanionId>,
+}
+
+impl WantedCompanion {
+    /// Returns the companions that a DIF needs, given the ids that are not found in the uploads.
+    /// One package has all split units of a program, so it is sought once, by the lowest id.
+    fn of(unmet: &[CompanionId]) -> impl Iterator<Item = Self> {
+        let is_unit = |id: &CompanionId| matches!(id, CompanionId::Unit(_));
+        let units: Vec<CompanionId> = unmet.iter().filter(|id| is_unit(id)).cloned().collect();
+        let package = units.first().cloned().map(|id| Self { id, proofs: units });
+        let is_shared = |id: &&CompanionId| matches!(id, CompanionId::Shared(_));
+        let shared = unmet.iter().filter(is_shared).cloned();
+        let shared = shared.map(|id| Self {
+            proofs: vec![id.clone()],
+            id,
+        });
+        shared.collect::<Vec<_>>().into_iter().chain(package)
+    }
+}
+
+/// Returns the companions that are sought for DIFs, given for each the ids that it needs and that
+/// the uploads do not have.
+fn wanted<'i>(unmet: impl Iterator<Item = &'i [CompanionId]>) -> Vec<WantedCompanion> {
+    let mut wanted: Vec<WantedCompanion> = Vec::new();
+    for companion in unmet.flat_map(WantedCompanion::of) {
+        if !wanted.iter().any(|known| known.id == companion.id) {
+            wanted.push(companion);
+        }
+    }
+    wanted.truncate(MAX_SOUGHT);
+    wanted
+}
+
+impl Build<'_> {
+    /// Searches symbol servers for the companions that DIFs need and the uploads do not have.
+    pub(super) async fn search_companions(
+        &self,
+        companions: &FoundCompanions,
+        kinds: &[Kind],
+        open: &mut Vec<OpenDif>,
+        search: &mut Search,
+    ) -> Result<(), DifError> {
+        if !kinds.iter().any(|kind| kind.is_completed()) {
+            return Ok(());
+        }
+        let mut left = wanted(companions.unmet());
+        let module = match left.is_empty() {
+            true => return Ok(()),
+            false => self.ids_of_module(),
+        };
+        for (key, source) in self.servers_of_companions().await? {
+            if left.is_empty() {
+                break;
+            }
+            let server = CompanionServer {
+                build: *self,
+                key: &key,
+                source: &source,
+            };
+            left = server.search(&module, left, open, search).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the ids by which the companions of the module are sought.
+    fn ids_of_module(&self) -> ObjectId {
+        let (debug_id, code_id) = match self.module.reference() {
+            Some(ModuleRef::Sought(sought)) => (sought.debug_id, sought.code_id),
+            Some(ModuleRef::Filed(ModuleId::Debug(id))) => (Some(id), None),
+            Some(ModuleRef::Filed(ModuleId::Code(id))) => (None, Some(id)),
+            Some(ModuleRef::Filed(ModuleId::Companion(_))) | None => (None, None),
+        };
+        ObjectId {
+            debug_id,
+            code_id,
+            ..ObjectId::default()
+        }
+    }
+
+    /// Returns the servers on which companions are sought: that of the module, then the configured
+    /// ones, except those whose filters need more than ids.
+    async fn servers_of_companions(&self) -> Result<Vec<(SourceKey, HttpSource)>, Fault> {
+        let own = &self.module.source;
+        let source = match own.is_uploads() {
+            true => None,
+            false => self.builder.source_of(self.invocation, self.module).await?,
+        };
+        let source = source.map(|source| (own.clone(), source));
+        let mut servers: Vec<(SourceKey, HttpSource)> = source.into_iter().collect();
+        let others = self.builder.settings.sources.iter();
+        let others =
+            others.filter(|server| server.key() != own && server.source().allows_ids_alone());
+        servers.extend(others.map(|server| (server.key().clone(), server.source().clone())));
+        servers.truncate(MAX_SERVERS);
+        Ok(servers)
+    }
+}
+
+/// A symbol server that is searched for companions of a module.
+#[derive(Clone, Copy)]
+struct CompanionServer<'a> {
+    build: Build<'a>,
+    key: &'a SourceKey,
+    source: &'a HttpSource,
+}
+
+/// A companion that is sought on a server.
+struct SoughtCompanion {
+    wanted: WantedCompanion,
+    /// The key under which its copy is stored.
+    module: ModuleKey,
+    locations: Vec<Location>,
+}
+
+impl CompanionServer<'_> {
+    /// Searches for companions, and returns those that the server does not have. Companions with a
+    /// copy need no call.
+    async fn search(
+        &self,
+        module: &ObjectId,
+        wanted: Vec<WantedCompanion>,
+        open: &mut Vec<OpenDif>,
+        search: &mut Search,
+    ) -> Result<Vec<WantedCompanion>, DifError> {
+        let (mut left, mut to_call) = (Vec::new(), Vec::new());
+        for wanted in wanted {
+            let Some(sought) = self.sought(wanted.clone(), module) else {
+                left.push(wanted);
+                continue;
+            };
+            match self.copy_of(&sought).await? {
+                Some(dif) => search.found_companion(wanted.id, dif),
+                None => to_call.push(sought),
+            }
+        }
+        if to_call.is_empty() {
+            return Ok(left);
+        }
+        let update = self.build.update();
+        let most = self.build.builder.settings.source_max_permits;
+        let Ok(permit) = permits::acquire(update, self.key, most).await? else {
+            // The source may not be called now: the next probe asks it.
+            for sought in to_call {
+                search.misses_companion(&sought.wanted.id);
+                left.push(sought.wanted);
+            }
+            return Ok(left);
+        };
+        let calling = self.call(to_call, open, search);
+        let called = permit.during(Box::pin(calling)).await;
+        let outcome = match &called {
+            Ok((_, outcome)) => outcome.clone(),
+            Err(_) => CallOutcome::Answered,
+        };
+        permit.release(&outcome).await;
+        left.extend(called?.0);
+        Ok(left)
+    }
+
+    /// Returns a companion with its locations on the server; `None` if it has none.
+    fn sought(&self, wanted: WantedCompanion, module: &ObjectId) -> Option<SoughtCompanion> {
+        let mut locations = self.source.companion_locations(&wanted.id, module);
+        locations.truncate(MAX_LOCATIONS);
+        if locations.is_empty() {
+            return None;
+        }
+        let sought = Sought::companion(&wanted.id, locations.clone());
+        let scope = self.build.module.scope.clone();
+        Some(SoughtCompanion {
+            wanted,
+            module: ModuleKey::server(scope, self.key.clone(), &sought),
+            locations,
+        })
+    }
+
+    /// Returns the companion as it was copied.
+    async fn copy_of(&self, sought: &SoughtCompanion) -> Result<Option<Dif>, Fault> {
+        for location in &sought.locations {
+            let key = sought.module.copy(location);
+            let copy: Option<DifCopy> = self.build.builder.records.one(key).await?;
+            if let Some(copy) = copy {
+                return Ok(Some(copy.dif));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Calls the server for companions. Returns those that it does not have, and the outcome of the
+    /// calls for its health. A failure of the server ends the search.
+    async fn call(
+        &self,
+        companions: Vec<SoughtCompanion>,
+        open: &mut Vec<OpenDif>,
+        search: &mut Search,
+    ) -> Result<(Vec<WantedCompanion>, CallOutcome), DifError> {
+        let (mut left, mut outcome) = (Vec::new(), CallOutcome::Answered);
+        for sought in companions {
+            let mut found = None;
+            for location in &sought.locations {
+                if outcome != CallOutcome::Answered {
+                    break;
+                }
+                match self.fetch(&sought, location, open).await? {
+                    Ok(dif) => {
+                        found = Some(dif);
+                        break;
+                    }
+                    Err(mut failure) => {
+                        self.source.explain_settings(&mut failure.missing);
+                        if failure.concerns == Concerns::Server {
+                            outcome = CallOutcome::Failed {
+                                detail: failure.missing.detail.clone(),
+                                retry_after: failure.retry_after,
+                            };
+                        }
+                        search.note_tried(self.key, location.clone(), &failure.missing);
+                    }
+                }
+            }
+            match found {
+                Some(dif) => search.found_companion(sought.wanted.id, dif),
+                None => {
+                    search.misses_companion(&sought.wanted.id);
+                    left.push(sought.wanted);
+                }
+            }
+        }
+        Ok((left, outcome))
+    }
+
+    /// Fetches a companion, and keeps a copy.
+    async fn fetch(
+        &self,
+        sought: &SoughtCompanion,
+        location: &Location,
+        open: &mut Vec<OpenDif>,
+    ) -> Result<Result<Dif, ServerFailure>, DifError> {
+        let mut downloads = Downloads {
+            build: self.build,
+            module: &sought.module,
+            source: self.source,
+            checksum: None,
+            open,
+        };
+        let Fetched { dif, size, chunks } = match downloads.fetch(location).await {
+            Ok(fetched) => fetched,
+            Err(FetchError::Server(failure)) => return Ok(Err(failure)),
+            Err(FetchError::Parse(error)) => return Err(fetch::from_parse(error)),
+        };
+        // Its parser is of no use: it is opened again together with the file that it completes.
+        let opened = open.iter().position(|open| open.dif == dif);
+        let inspection = opened.map(|at| open.remove(at).inspection);
+        let provided = inspection.map_or_else(Vec::new, |inspection| inspection.completes);
+        if !sought.wanted.proofs.iter().any(|id| provided.contains(id)) {
+            let detail = format!("{location}: it is another file");
+            return Ok(Err(of_the_file(Missing::malformed(detail))));
+        }
+        let companion = Dif {
+            module: sought.module.clone(),
+            file: dif,
+            sequencer: Sequencer::default(),
+            size,
+            file_type: FileType::ElfDebug,
+            features: Features::default(),
+            is_accompanied: false,
+            needs: Vec::new(),
+            hides_names: false,
+            auxiliary_id: None,
+            needed_by: Vec::new(),
+            refused: None,
+            fault: None,
+        };
+        if let Some(chunks) = chunks {
+            copies::keep(self.build.update(), &companion, chunks).await;
+        }
+        Ok(Ok(companion))
+    }
+}
+
+impl Search {
+    fn found_companion(&mut self, id: CompanionId, dif: Dif) {
+        self.misses.retain(|missed| *missed != id);
+        self.companions.push(CompanionOfServer { id, dif });
+    }
+
+    fn misses_companion(&mut self, id: &CompanionId) {
+        if !self.misses.contains(id) {
+            self.misses.push(id.clone());
+        }
+    }
+}

@@ -186,6 +186,10 @@ build: ## builds the three functions as they are deployed: small, and slow to li
 	$(CARGO) build --locked --profile lean -p symbolicate -p derive -p prune
 	@ls -l target/lean/symbolicate target/lean/derive target/lean/prune
 
+.PHONY: smoke
+smoke: ## checks a deployed service: uploads the sample, reads the response, names what failed (ENDPOINT=https://… BUCKET=…)
+	@$(PYTHON) infra/smoke --endpoint "$(ENDPOINT)" --bucket "$(BUCKET)"
+
 .PHONY: fixtures
 fixtures: ## rebuilds the test programs (needs gdb, elfutils, gcab, and clang, lld and llvm of version 19)
 	tests/fixtures/build.sh

@@ -43,8 +43,8 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<Output, CliError> {
         .filter(|file| !file.problems.is_empty())
         .count();
     let text = match arguments.json {
-        true => json_of(&checked, found.others),
-        false => text_of(&checked, found.others, with_problems),
+        true => json_of(&checked, found.others.len()),
+        false => text_of(&checked, found.others.len(), with_problems),
     };
     let exit = if with_problems > 0 || checked.is_empty() {
         Exit::Incomplete

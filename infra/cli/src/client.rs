@@ -88,6 +88,11 @@ impl Client {
         }
     }
 
+    /// Returns whether requests are signed.
+    pub(crate) fn is_signed(&self) -> bool {
+        self.signer.is_some()
+    }
+
     /// Returns the address of the service, for people.
     pub(crate) fn shown(&self) -> String {
         self.url.as_str().trim_end_matches('/').to_owned()

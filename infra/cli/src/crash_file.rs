@@ -1,11 +1,12 @@
 //! Minidumps and Apple's crash reports, which the service reads itself: each is sent as a form,
 //! with the file, or with a reference to where it was stored.
 
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use bytes::Bytes;
+use symdepot::api::about::ServiceInfo;
 use symdepot::api::limits::BODY_BYTES;
-use symdepot::api::report::{CrashFileKind, CrashReport};
+use symdepot::api::report::CrashReport;
 use symdepot::api::symbolicator::{Completed, Options};
 use symdepot::debuginfo;
 
@@ -13,14 +14,12 @@ use crate::attachment;
 use crate::body::Body;
 use crate::client::Client;
 use crate::error::CliError;
+use crate::files::Opened;
 use crate::waiting::Waiting;
-
-/// The maximum size of a crash file, in bytes. It is held in memory; the service may accept less.
-pub(crate) const FILE_BYTES: usize = 512 * 1024 * 1024;
 
 /// The maximum size of a crash file in a request, in bytes after decompression (docs/api.md, Crash
 /// files).
-const SENT_BYTES: usize = 64 * 1024 * 1024;
+const SENT_BYTES: u64 = 64 * 1024 * 1024;
 
 /// How much crash files are compressed: a little, as people wait for it.
 const ZSTD_LEVEL: i32 = 3;
@@ -43,20 +42,67 @@ struct Route {
     what: &'static str,
 }
 
-fn route(kind: CrashFileKind) -> Route {
-    match kind {
-        CrashFileKind::Minidump => Route {
-            path: "/minidump",
-            feature: "minidump",
-            part: "upload_file_minidump",
-            what: "minidumps",
-        },
-        CrashFileKind::Apple => Route {
-            path: "/applecrashreport",
-            feature: "applecrashreport",
-            part: "apple_crash_report",
-            what: "crash reports of Apple's systems",
-        },
+/// A crash file to send.
+pub(crate) enum CrashFile {
+    /// It is read when it is sent.
+    Minidump(Opened),
+    /// Its bytes, and what they say: the addresses of the response are not those of the report.
+    Apple(Vec<u8>, Box<CrashReport>),
+}
+
+impl CrashFile {
+    /// Reads one of Apple's crash reports.
+    pub(crate) fn apple(path: &Path, bytes: &[u8]) -> Result<Self, CliError> {
+        debuginfo::keep_panics_quiet();
+        let report = debuginfo::caught(|| CrashReport::of_apple(bytes));
+        let report = report.map_err(|cause| unreadable(path, &cause))?;
+        let report = report.map_err(|error| unreadable(path, &error))?;
+        Ok(Self::Apple(bytes.to_owned(), Box::new(report)))
+    }
+
+    fn route(&self) -> Route {
+        match self {
+            Self::Minidump(_) => Route {
+                path: "/minidump",
+                feature: "minidump",
+                part: "upload_file_minidump",
+                what: "minidumps",
+            },
+            Self::Apple(..) => Route {
+                path: "/applecrashreport",
+                feature: "applecrashreport",
+                part: "apple_crash_report",
+                what: "crash reports of Apple's systems",
+            },
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Minidump(opened) => opened.bytes,
+            Self::Apple(bytes, _) => bytes.len() as u64,
+        }
+    }
+
+    /// Returns the compressed file; `None` if it is too large for a request, however small it may
+    /// become.
+    fn packed(&self) -> io::Result<Option<Vec<u8>>> {
+        if self.bytes() > SENT_BYTES {
+            return Ok(None);
+        }
+        let packed = match self {
+            Self::Minidump(opened) => zstd::encode_all(&*opened.head(SENT_BYTES)?, ZSTD_LEVEL),
+            Self::Apple(bytes, _) => zstd::encode_all(&**bytes, ZSTD_LEVEL),
+        };
+        packed.map(Some)
+    }
+
+    /// Returns the report in the file, given the response to it.
+    fn report(&self, completed: &Completed) -> CrashReport {
+        match self {
+            Self::Minidump(_) => CrashReport::of_minidump(completed),
+            Self::Apple(_, report) => (**report).clone(),
+        }
     }
 }
 
@@ -66,14 +112,9 @@ pub(crate) async fn symbolicate(
     client: &Client,
     waiting: &Waiting<'_>,
     path: &Path,
-    (kind, file): (CrashFileKind, Bytes),
+    file: &CrashFile,
 ) -> Result<Option<(CrashReport, Completed)>, CliError> {
-    let route = route(kind);
-    // The addresses as the report has them, which are not those of the response.
-    let report = match kind {
-        CrashFileKind::Minidump => None,
-        CrashFileKind::Apple => Some(read_apple(path, &file)?),
-    };
+    let route = file.route();
     let about = client.about().await?;
     // Other services do not say what they can do. A 404 does.
     if let Some(about) = &about
@@ -85,50 +126,80 @@ pub(crate) async fn symbolicate(
             what: route.what,
         });
     }
-    let can_store = about.as_ref().is_some_and(|about| {
-        let mut features = about.features.iter();
-        features.any(|it| it == ATTACHMENTS)
-    });
-    let limit = about.map_or(BODY_BYTES, |about| about.limits.body_bytes);
+    let body = body(client, waiting, path, file, about.as_ref()).await?;
+    let completed = waiting.completed(route.path, body).await?;
+    Ok(completed.map(|completed| (file.report(&completed), completed)))
+}
+
+/// Returns the form with a file, or with a reference to the file, which is stored first: a file of
+/// more than 64 MiB, and what does not fit into a request when it is compressed.
+async fn body(
+    client: &Client,
+    waiting: &Waiting<'_>,
+    path: &Path,
+    file: &CrashFile,
+    about: Option<&ServiceInfo>,
+) -> Result<Body, CliError> {
     let options = Options {
         apply_source_context: false,
         ..Options::default()
     };
     let options = serde_json::to_vec(&options).map_err(|error| unreadable(path, &error))?;
-    let packed = zstd::encode_all(&*file, ZSTD_LEVEL).map_err(|error| unreadable(path, &error))?;
-    let mut body = form(&[(route.part, &packed), ("options", &options)]);
-    let is_large = body.bytes.len() > limit / BASE64.1 * BASE64.0 || file.len() > SENT_BYTES;
-    if can_store && is_large {
-        // The service reads parts of a minidump, which it cannot do if it is compressed.
-        let stored = match kind {
-            CrashFileKind::Minidump => file,
-            CrashFileKind::Apple => packed.into(),
-        };
-        let storage_url = attachment::store(client, waiting.scope(), path, stored).await?;
-        body = form(&[
-            ("storage_url", storage_url.as_bytes()),
-            ("options", &options),
-        ]);
-    } else if body.bytes.len() > limit {
-        return Err(CliError::TooLargeToSend {
-            path: path.to_owned(),
-            bytes: body.bytes.len(),
-            url: client.shown(),
-            limit,
-        });
+    let limit = about.map_or(BODY_BYTES, |about| about.limits.body_bytes);
+    let packed = file.packed().map_err(|error| unreadable(path, &error))?;
+    let sent = packed.as_ref().map(|packed| {
+        let part = file.route().part;
+        form(&[(part, packed), ("options", &options)])
+    });
+    let can_store = about.is_some_and(|about| about.features.iter().any(|it| it == ATTACHMENTS));
+    // What the service cannot store is sent whole if it may fit.
+    let most = match can_store {
+        true => limit / BASE64.1 * BASE64.0,
+        false => limit,
+    };
+    let too_large = |bytes: u64, how, limit: u64| CliError::TooLargeToSend {
+        path: path.to_owned(),
+        bytes,
+        how,
+        url: client.shown(),
+        limit,
+    };
+    match sent {
+        Some(body) if body.bytes.len() <= most => return Ok(body),
+        _ if can_store => {}
+        Some(body) => {
+            let bytes = body.bytes.len() as u64;
+            return Err(too_large(bytes, " when it is compressed", limit as u64));
+        }
+        None => return Err(too_large(file.bytes(), "", SENT_BYTES)),
     }
-    let completed = waiting.completed(route.path, body).await?;
-    Ok(completed.map(|completed| {
-        let report = report.unwrap_or_else(|| CrashReport::of_minidump(&completed));
-        (report, completed)
-    }))
+    let storage_url = match file {
+        // The service reads parts of a minidump, which it cannot do if it is compressed.
+        CrashFile::Minidump(opened) => {
+            attachment::store(client, waiting.scope(), path, opened).await?
+        }
+        CrashFile::Apple(bytes, _) => {
+            let stored = in_a_file(packed.as_ref().unwrap_or(bytes));
+            let stored = stored.map_err(|error| unreadable(path, &error))?;
+            attachment::store(client, waiting.scope(), path, &stored).await?
+        }
+    };
+    let parts: [(&str, &[u8]); 2] = [
+        ("storage_url", storage_url.as_bytes()),
+        ("options", &options),
+    ];
+    Ok(form(&parts))
 }
 
-fn read_apple(path: &Path, file: &[u8]) -> Result<CrashReport, CliError> {
-    debuginfo::keep_panics_quiet();
-    let report = debuginfo::caught(|| CrashReport::of_apple(file));
-    let report = report.map_err(|cause| unreadable(path, &cause))?;
-    report.map_err(|error| unreadable(path, &error))
+/// Writes bytes to a temporary file without a name.
+fn in_a_file(bytes: &[u8]) -> io::Result<Opened> {
+    let mut file = tempfile::tempfile()?;
+    file.write_all(bytes)?;
+    file.seek(SeekFrom::Start(0))?;
+    Ok(Opened {
+        file,
+        bytes: bytes.len() as u64,
+    })
 }
 
 fn unreadable(path: &Path, cause: &impl ToString) -> CliError {

@@ -40,7 +40,8 @@ pub(crate) async fn run(settings: &Settings) -> Result<Output, CliError> {
         StatusCode::OK => {}
         StatusCode::FORBIDDEN => {
             let refusal = client.refused("/about", &answer);
-            return Ok(ended(text, &format!("{refusal}. {}", permission(&refusal))));
+            let remedy = permission(&refusal, client.is_signed());
+            return Ok(ended(text, &format!("{refusal}. {remedy}")));
         }
         _ => return Ok(ended(text, &client.refused("/about", &answer).to_string())),
     }
@@ -78,12 +79,14 @@ fn clock(answer: &Answer, now: SystemTime) -> Option<String> {
 }
 
 /// Returns what to do about a request that was refused.
-fn permission(refusal: &CliError) -> &'static str {
+fn permission(refusal: &CliError, is_signed: bool) -> &'static str {
     let text = refusal.to_string().to_lowercase();
     if text.contains("expired") {
         "The credentials have expired: log in again"
-    } else if text.contains("missing authentication token") {
-        "The request was not signed: the address of the service has to be that of API Gateway"
+    } else if !is_signed {
+        "The request was not signed, because only addresses of API Gateway (….execute-api.….amazonaws.com) get signed requests: use that address"
+    } else if text.contains("security token") {
+        "The credentials are not valid: check AWS_ACCESS_KEY_ID, or log in again"
     } else {
         "The credentials need the permission execute-api:Invoke on this API"
     }
@@ -112,16 +115,18 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_to_do() {
-        let refused = |cause: &str| {
-            permission(&CliError::Forbidden {
+        let refused = |cause: &str, is_signed: bool| {
+            let refusal = CliError::Forbidden {
                 url: "https://a".to_owned(),
                 cause: cause.to_owned(),
-            })
+            };
+            permission(&refusal, is_signed)
         };
-        assert!(
-            refused("The security token included in the request is expired").contains("log in")
-        );
-        assert!(refused("Missing Authentication Token").contains("signed"));
-        assert!(refused("User is not authorized").contains("execute-api:Invoke"));
+        let expired = "The security token included in the request is expired";
+        assert!(refused(expired, true).contains("log in"));
+        let invalid = "The security token included in the request is invalid.";
+        assert!(refused(invalid, true).contains("AWS_ACCESS_KEY_ID"));
+        assert!(refused("Forbidden", false).contains("not signed"));
+        assert!(refused("Forbidden", true).contains("execute-api:Invoke"));
     }
 }

@@ -54,12 +54,14 @@ pub(crate) enum CliError {
         version: String,
         what: &'static str,
     },
-    #[error("{path}: the request with it has {bytes} bytes, compressed, and {url} accepts {limit}", path = shown(path))]
+    #[error("{path} has {bytes} bytes{how}; {url} accepts {limit} in a request, and cannot store more", path = shown(path))]
     TooLargeToSend {
         path: PathBuf,
-        bytes: usize,
+        bytes: u64,
+        /// What was done to the file, for people.
+        how: &'static str,
         url: String,
-        limit: usize,
+        limit: u64,
     },
     #[error("{url} cannot symbolicate it: {cause}")]
     Failed { url: String, cause: String },

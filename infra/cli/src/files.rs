@@ -1,7 +1,7 @@
 //! Files on this machine: reading them within a limit, and searching folders for debug files.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use crate::error::CliError;
@@ -29,28 +29,71 @@ const MAGICS: [&[u8]; 16] = [
     b"\x28\xb5\x2f\xfd",
 ];
 
-/// Reads a file of at most `limit` bytes. The error names the limit as that of `what`.
-pub(crate) fn read(path: &Path, what: &'static str, limit: u64) -> Result<Vec<u8>, CliError> {
+/// A file that is open for reading at any place.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) file: File,
+    /// Its size.
+    pub(crate) bytes: u64,
+}
+
+/// Opens a file of at most `limit` bytes. What has no size, such as standard input or a pipe, is
+/// copied first to a temporary file without a name. The error names the limit as that of `what`.
+pub(crate) fn open(path: &Path, what: &'static str, limit: u64) -> Result<Opened, CliError> {
     let failed = |error| CliError::File {
         path: path.to_owned(),
         error,
     };
-    let mut bytes = Vec::new();
-    let file: Box<dyn Read> = match path == Path::new("-") {
-        true => Box::new(std::io::stdin().lock()),
-        false => Box::new(File::open(path).map_err(failed)?),
+    let opened = match path == Path::new("-") {
+        true => copied(std::io::stdin().lock(), limit).map_err(failed)?,
+        false => {
+            let file = File::open(path).map_err(failed)?;
+            let metadata = file.metadata().map_err(failed)?;
+            match metadata.is_file() {
+                true => Opened {
+                    file,
+                    bytes: metadata.len(),
+                },
+                false => copied(file, limit).map_err(failed)?,
+            }
+        }
     };
-    file.take(limit + 1)
-        .read_to_end(&mut bytes)
-        .map_err(failed)?;
-    if bytes.len() as u64 > limit {
-        return Err(CliError::TooLarge {
+    match opened.bytes > limit {
+        true => Err(CliError::TooLarge {
             path: path.to_owned(),
             what,
             limit,
-        });
+        }),
+        false => Ok(opened),
     }
-    Ok(bytes)
+}
+
+/// Copies at most one byte more than `limit` to a temporary file.
+fn copied(source: impl Read, limit: u64) -> io::Result<Opened> {
+    let mut file = tempfile::tempfile()?;
+    let bytes = io::copy(&mut source.take(limit.saturating_add(1)), &mut file)?;
+    Ok(Opened { file, bytes })
+}
+
+impl Opened {
+    /// Reads the first bytes, at most `limit`.
+    pub(crate) fn head(&self, limit: u64) -> io::Result<Vec<u8>> {
+        let mut file = &self.file;
+        file.seek(SeekFrom::Start(0))?;
+        let mut bytes = Vec::new();
+        file.take(limit).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+/// Reads a file of at most `limit` bytes. The error names the limit as that of `what`.
+pub(crate) fn read(path: &Path, what: &'static str, limit: u64) -> Result<Vec<u8>, CliError> {
+    let opened = open(path, what, limit)?;
+    let bytes = opened.head(limit);
+    bytes.map_err(|error| CliError::File {
+        path: path.to_owned(),
+        error,
+    })
 }
 
 /// The files below some paths.
@@ -58,8 +101,15 @@ pub(crate) fn read(path: &Path, what: &'static str, limit: u64) -> Result<Vec<u8
 pub(crate) struct Found {
     /// The files that were named, and those in folders that may be debug files, in their order.
     pub(crate) files: Vec<PathBuf>,
-    /// The number of other files in folders.
-    pub(crate) others: usize,
+    /// What else is in folders.
+    pub(crate) others: Vec<Other>,
+}
+
+/// Something in a folder that is no debug file, and why it is passed over.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Other {
+    pub(crate) path: PathBuf,
+    pub(crate) reason: &'static str,
 }
 
 /// Returns the files that paths name, and the debug files in the folders among them. Symbolic links
@@ -93,14 +143,22 @@ fn search_folder(folder: &Path, depth: usize, found: &mut Found) -> Result<(), C
         let path = entry.path();
         let kind = entry.file_type().map_err(failed)?;
         let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-        if kind.is_dir() && depth < DEPTH && !is_hidden {
+        let reason = if kind.is_symlink() {
+            "a symbolic link, which is not followed"
+        } else if kind.is_dir() && is_hidden {
+            "a hidden folder, which is searched only if it is named"
+        } else if kind.is_dir() && depth < DEPTH {
             search_folder(&path, depth + 1, found)?;
-        } else if kind.is_file() {
-            match may_be_debug_file(&path) {
-                true => found.files.push(path),
-                false => found.others += 1,
-            }
-        }
+            continue;
+        } else if kind.is_dir() {
+            "a folder below too many others"
+        } else if kind.is_file() && may_be_debug_file(&path) {
+            found.files.push(path);
+            continue;
+        } else {
+            "it does not begin like a debug file"
+        };
+        found.others.push(Other { path, reason });
     }
     Ok(())
 }
@@ -129,7 +187,21 @@ mod tests {
         std::os::unix::fs::symlink(folder.path(), at("b/loop")).unwrap();
         let found = search(&[folder.path().to_owned(), at("empty")]).unwrap();
         assert_eq!(found.files, [at("a.exe"), at("b/c/lib.so"), at("empty")]);
-        assert_eq!(found.others, 2);
+        let others = found.others.iter();
+        let others: Vec<_> = others.map(|it| (it.path.clone(), it.reason)).collect();
+        let passed_over = |name: &str, reason| (at(name), reason);
+        assert_eq!(
+            others,
+            [
+                passed_over(
+                    ".data",
+                    "a hidden folder, which is searched only if it is named"
+                ),
+                passed_over("b/loop", "a symbolic link, which is not followed"),
+                passed_over("b/notes.txt", "it does not begin like a debug file"),
+                passed_over("empty", "it does not begin like a debug file"),
+            ]
+        );
         let named = search(&[at(".data")]).unwrap();
         assert_eq!(named.files, [at(".data/lib.so")]);
         let error = search(&[at("absent")]).unwrap_err();
@@ -147,5 +219,14 @@ mod tests {
             error.contains("more than 4 bytes, the limit of reports"),
             "{error}"
         );
+        assert!(read(folder.path(), "reports", 5).is_err());
+    }
+
+    #[test]
+    fn what_has_no_size_is_copied_within_the_limit() {
+        let (short, long) = (copied(&b"1234"[..], 4), copied(&b"123456"[..], 4));
+        let (short, long) = (short.unwrap(), long.unwrap());
+        assert_eq!((short.bytes, short.head(9).unwrap()), (4, b"1234".to_vec()));
+        assert_eq!((short.head(2).unwrap(), long.bytes), (b"12".to_vec(), 5));
     }
 }

@@ -27,6 +27,7 @@ mod redrive;
 #[cfg(feature = "serve")]
 mod serve;
 mod settings;
+mod store;
 mod symbolicate;
 mod upload;
 mod view;

@@ -3,25 +3,29 @@
 use std::path::Path;
 use std::time::Duration;
 
-use bytes::Bytes;
+use symdepot::api::crash::attachment::ATTACHMENT_BYTES;
 use symdepot::api::limits::BODY_BYTES;
-use symdepot::api::report::{CrashFileKind, CrashReport, REPORT_BYTES};
+use symdepot::api::report::{CrashFileKind, CrashReport, REPORT_BYTES, ReportFormat};
 use symdepot::api::symbolicator::Completed;
 
 use crate::arguments::{Format, SymbolicateArguments};
 use crate::body::Body;
 use crate::client::Client;
-use crate::crash_file::FILE_BYTES;
+use crate::crash_file::CrashFile;
 use crate::error::CliError;
+use crate::files::Opened;
 use crate::settings::Settings;
 use crate::view::{self, View};
 use crate::waiting::Waiting;
 use crate::{Exit, Output, crash_file, files, fix, given};
 
+/// The bytes from which the formats are recognised that are not held in memory.
+const HEAD_BYTES: u64 = 4;
+
 /// A crash report as it is sent.
 enum Input {
     /// The service reads it.
-    File(CrashFileKind, Bytes),
+    File(CrashFile),
     Report(CrashReport),
 }
 
@@ -29,12 +33,7 @@ pub(crate) async fn run(
     settings: &Settings,
     arguments: &SymbolicateArguments,
 ) -> Result<Output, CliError> {
-    let bytes = files::read(&arguments.file, "crash files", FILE_BYTES as u64)?;
-    let bytes = Bytes::from(bytes);
-    let input = match CrashFileKind::of(&bytes) {
-        Some(kind) => Input::File(kind, bytes.clone()),
-        None => Input::Report(complete(arguments, &bytes)?),
-    };
+    let (input, text) = read(arguments)?;
     let client = Client::new(settings).await?;
     let wait = Duration::from_secs(arguments.wait);
     let ask = async || {
@@ -48,9 +47,69 @@ pub(crate) async fn run(
         symbolicated = ask().await?;
     }
     Ok(match symbolicated {
-        Some((report, completed)) => shown(arguments.format(), &bytes, &report, &completed),
+        Some((report, completed)) => shown(arguments.format(), &text, &report, &completed),
         None => Output::ended("", Exit::Pending),
     })
+}
+
+/// Reads a crash report, and returns it with its text. A minidump is read when it is sent, because
+/// it may be larger than the memory; it has no text.
+fn read(arguments: &SymbolicateArguments) -> Result<(Input, Vec<u8>), CliError> {
+    let path = &arguments.file;
+    let unreadable = |error| CliError::File {
+        path: path.clone(),
+        error,
+    };
+    let opened = files::open(path, "crash files", ATTACHMENT_BYTES)?;
+    let head = opened.head(HEAD_BYTES).map_err(unreadable)?;
+    if CrashFileKind::of(&head) == Some(CrashFileKind::Minidump) {
+        return Ok((Input::File(CrashFile::Minidump(opened)), Vec::new()));
+    }
+    let bytes = read_text(path, &opened, &head)?;
+    let input = match CrashFileKind::of(&bytes) {
+        Some(_) => Input::File(CrashFile::apple(path, &bytes)?),
+        None => Input::Report(complete(arguments, &bytes)?),
+    };
+    Ok((input, bytes))
+}
+
+/// Reads a report that is held in memory.
+fn read_text(path: &Path, opened: &Opened, head: &[u8]) -> Result<Vec<u8>, CliError> {
+    if let Some((what, instead)) = not_a_report(head) {
+        return Err(CliError::OtherReport {
+            path: path.to_owned(),
+            what,
+            instead,
+        });
+    }
+    if opened.bytes > REPORT_BYTES as u64 {
+        return Err(CliError::TooLarge {
+            path: path.to_owned(),
+            what: "reports",
+            limit: REPORT_BYTES as u64,
+        });
+    }
+    let bytes = opened.head(REPORT_BYTES as u64);
+    bytes.map_err(|error| CliError::File {
+        path: path.to_owned(),
+        error,
+    })
+}
+
+/// Returns what a file is that begins so, and what to do instead, if it is no report.
+fn not_a_report(head: &[u8]) -> Option<(&'static str, &'static str)> {
+    const COMPRESSED: [&[u8]; 4] = [b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zX", b"PK\x03\x04"];
+    if head == b"\x7fELF" {
+        return Some((
+            "an ELF file",
+            "of a core dump, symbolicate what `coredumpctl info` or `gdb -batch -ex bt -ex 'info proc mappings'` prints; of a debug file, use `symdepot check`",
+        ));
+    }
+    let is_compressed = COMPRESSED.iter().any(|magic| head.starts_with(magic));
+    is_compressed.then_some((
+        "a compressed file",
+        "decompress it first, for example with `zcat FILE | symdepot symbolicate -`",
+    ))
 }
 
 /// Sends a report, and returns it with the response; `None` if the response is still pending after
@@ -62,9 +121,7 @@ async fn symbolicate(
     input: &Input,
 ) -> Result<Option<(CrashReport, Completed)>, CliError> {
     match input {
-        Input::File(kind, bytes) => {
-            crash_file::symbolicate(client, waiting, path, (*kind, bytes.clone())).await
-        }
+        Input::File(file) => crash_file::symbolicate(client, waiting, path, file).await,
         Input::Report(report) => {
             let completed = waiting.completed("/symbolicate", body(report)?).await?;
             Ok(completed.map(|completed| (report.clone(), completed)))
@@ -74,7 +131,11 @@ async fn symbolicate(
 
 /// Reads a report that is a text, and completes it from the arguments and from this machine.
 fn complete(arguments: &SymbolicateArguments, bytes: &[u8]) -> Result<CrashReport, CliError> {
-    let mut report = read(&arguments.file, bytes)?;
+    let report = CrashReport::read(bytes);
+    let mut report = report.map_err(|error| CliError::Report {
+        path: arguments.file.clone(),
+        error,
+    })?;
     for module in &arguments.modules {
         if !report.complete(&module.0) {
             let name = &module.0.name;
@@ -87,28 +148,6 @@ fn complete(arguments: &SymbolicateArguments, bytes: &[u8]) -> Result<CrashRepor
         }
     }
     Ok(report)
-}
-
-/// Reads a report that is a text.
-fn read(path: &Path, bytes: &[u8]) -> Result<CrashReport, CliError> {
-    if bytes.len() > REPORT_BYTES {
-        return Err(CliError::TooLarge {
-            path: path.to_owned(),
-            what: "reports",
-            limit: REPORT_BYTES as u64,
-        });
-    }
-    if bytes.starts_with(b"\x7fELF") {
-        return Err(CliError::OtherReport {
-            path: path.to_owned(),
-            what: "an ELF file",
-            instead: "of a core dump, symbolicate what `coredumpctl info` or `gdb -batch -ex bt -ex 'info proc mappings'` prints; of a debug file, use `symdepot check`",
-        });
-    }
-    CrashReport::read(bytes).map_err(|error| CliError::Report {
-        path: path.to_owned(),
-        error,
-    })
 }
 
 /// Returns the body of the request for a report.
@@ -124,6 +163,11 @@ pub(crate) fn body(report: &CrashReport) -> Result<Body, CliError> {
         return Err(CliError::Usage(text));
     }
     Ok(Body::json(body))
+}
+
+/// Returns whether the service reads the report itself.
+fn is_crash_file(report: &CrashReport) -> bool {
+    matches!(report.format, ReportFormat::Minidump | ReportFormat::Apple)
 }
 
 /// Prints a symbolicated report.
@@ -142,7 +186,7 @@ pub(crate) fn shown(
         Format::Markdown => view.markdown().into(),
         Format::Json => view.json().into(),
         // A crash file that is no text has no frames to replace.
-        Format::Text if CrashFileKind::of(bytes).is_some() && !report.has_places() => {
+        Format::Text if is_crash_file(report) && !report.has_places() => {
             anstream::adapter::strip_str(&view.human())
                 .to_string()
                 .into()

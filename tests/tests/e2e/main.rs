@@ -33,6 +33,7 @@ mod requests;
 mod sample;
 mod secrets;
 mod serve;
+mod smoke;
 mod source_files;
 mod sources;
 mod stack;

@@ -153,7 +153,11 @@ async fn fixing_uploads_what_modules_lack_and_says_what_it_did_not_find() {
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
 }
 
-/// A dump that cannot be compressed into a request, and one that is too large after decompression.
+/// What the program may allocate while it sends a crash file of any size, in KiB.
+const DATA_KIB: &str = "131072";
+
+/// A dump that cannot be compressed into a request, and one that has more bytes than the memory that
+/// the program may use.
 #[tokio::test]
 async fn a_minidump_that_is_too_large_for_a_request_is_stored_first() {
     let running = Running::start().await;
@@ -170,13 +174,29 @@ async fn a_minidump_that_is_too_large_for_a_request_is_stored_first() {
     });
     let noise: Vec<u8> = noise.take(5 << 20).collect();
     let small = bytes_of("minidump/crash.dmp");
-    for (name, rest) in [("noise.dmp", noise), ("zeros.dmp", vec![0; 65 << 20])] {
+    let size = small.len() as u64;
+    for (name, rest, bytes) in [
+        ("noise.dmp", &*noise, size + (5 << 20)),
+        ("sparse.dmp", &[], 520 << 20),
+    ] {
         let dump = running.folder.path().join(name);
-        std::fs::write(&dump, [small.as_slice(), &rest].concat()).unwrap();
+        std::fs::write(&dump, [&small, rest].concat()).unwrap();
+        let file = std::fs::File::options().write(true).open(&dump).unwrap();
+        file.set_len(bytes).unwrap();
         let dump = dump.display().to_string();
         let arguments = ["symbolicate", &dump, "--json", "--scope", "acme"];
         running.client().clear_stats().await.unwrap();
-        let ended = symdepot(&running, &arguments).await;
+        let limited = format!("ulimit -d {DATA_KIB}; exec \"$0\" \"$@\"");
+        let ended = Command::new("sh")
+            .args(["-c", &limited])
+            .arg(Binaries::from_env().unwrap().get("symdepot"))
+            .args(arguments)
+            .env_clear()
+            .env("SYMDEPOT_URL", &running.client().addresses().gateway)
+            .current_dir(running.folder.path())
+            .output()
+            .await
+            .unwrap();
         // The C library was not uploaded.
         assert_eq!(ended.status.code(), Some(3), "{name}: {ended:?}");
         assert!(

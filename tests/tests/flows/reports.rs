@@ -26,10 +26,11 @@ struct Case {
 /// Where programs that are not position independent are linked to.
 const FIXED: Option<u64> = Some(0x40_0000);
 
-const CASES: [Case; 13] = [
+const CASES: [Case; 14] = [
     case("asan.txt", "asan", None),
     case("asan-fixed.txt", "asan-fixed", Some(("asan-fixed", FIXED))),
     case("tsan.txt", "tsan", None),
+    case("msan.txt", "msan", None),
     case("ubsan.txt", "ubsan", None),
     case("android.txt", "fault", None),
     case("glibc-fault.txt", "fault", Some(("fault", None))),
@@ -140,4 +141,26 @@ async fn each_report_gets_the_frames_of_llvm_symbolizer() {
         let (function, ..) = &found[0].names[0];
         assert!(text.contains(function.as_str()), "{text}");
     }
+}
+
+/// The entry of the journal has the message of systemd-coredump, which `systemd.txt` is.
+#[tokio::test(start_paused = true)]
+async fn an_entry_of_the_journal_gets_the_frames_of_its_message() {
+    let world = World::new();
+    world
+        .upload("global/program.debug", "reports/fault.debug")
+        .await;
+    let mut names = Vec::new();
+    for file in ["systemd.txt", "journal.json"] {
+        let mut report = CrashReport::read(&fixture(&format!("reports/{file}"))).unwrap();
+        report.complete(&GivenModule {
+            name: "fault".to_owned(),
+            code_id: Some(build_id("fault")),
+            ..GivenModule::default()
+        });
+        let completed = world.symbolicate(&report.request()).await;
+        names.push(report.names(&completed));
+    }
+    assert!(names[0].iter().flatten().flatten().count() > 3, "{names:?}");
+    assert_eq!(names[0], names[1]);
 }

@@ -22,12 +22,13 @@ use symdepot::domain::Scope;
 
 use self::choose::{Chosen, choose};
 use self::pack::Packed;
-use self::send::Sender;
-pub(crate) use self::send::{NotStored, put, store_client};
+use self::send::send_all;
 use crate::arguments::UploadArguments;
 use crate::client::Client;
 use crate::error::CliError;
+use crate::files::Other;
 use crate::settings::Settings;
+use crate::store::Sender;
 use crate::{Exit, Output, files, progress, view};
 
 /// The number of files that are compressed and asked about together.
@@ -104,7 +105,7 @@ pub(crate) async fn upload_files(
     let report = Report {
         outcomes: uploader.upload(chosen, Some(wait)).await?,
         skipped,
-        others: 0,
+        others: Vec::new(),
         lists_skipped: true,
     };
     Ok(report.text())
@@ -212,7 +213,7 @@ impl<'a> Uploader<'a> {
         };
         let mut answered = self.ask(describe(&packed, group)).await?;
         let transfers = answered.iter().map(|file| file.state.transfer());
-        let sending = self.sender.send_all(packed.iter().zip(transfers), bar);
+        let sending = send_all(&self.sender, packed.iter().zip(transfers), bar);
         let mut was_sent = sending.await?;
         // Parts are joined when the service is asked again, which may first want further ones. A
         // file whose event has not arrived yet looks like one that was not sent.
@@ -222,7 +223,7 @@ impl<'a> Uploader<'a> {
                 let transfer = file.state.transfer();
                 transfer.filter(|transfer| matches!(transfer, Transfer::Parts { .. }))
             });
-            let sent = self.sender.send_all(packed.iter().zip(parts), bar).await?;
+            let sent = send_all(&self.sender, packed.iter().zip(parts), bar).await?;
             if !sent.contains(&true) {
                 break;
             }
@@ -290,6 +291,32 @@ impl Outcome {
         self.state() == Some(&FinalState::Pending)
     }
 
+    /// Returns what became of the file, as a line.
+    fn line(&self) -> String {
+        let path = view::visible(&self.file.path.display().to_string());
+        let mut line = format!("{:10} {path}", self.verb());
+        let whole = BinaryBytes(self.file.bytes);
+        match self.fate {
+            Fate::Wanted => {
+                let _ = write!(line, "  {whole}");
+            }
+            Fate::Sent(bytes, _) => {
+                let _ = write!(line, "  {whole}, sent as {}", BinaryBytes(bytes));
+            }
+            Fate::There(_) => {}
+        }
+        match self.state() {
+            Some(FinalState::Ignored(reason)) => {
+                let _ = write!(line, ": {}", view::visible(reason));
+            }
+            Some(FinalState::Pending) => line.push_str("  is being processed"),
+            Some(FinalState::Applied) => line.push_str("  in use"),
+            None => {}
+        }
+        let _ = writeln!(line, "  {}", view::visible(&self.key));
+        line
+    }
+
     /// Returns what became of the file, in one word.
     fn verb(&self) -> &'static str {
         match (&self.fate, self.state()) {
@@ -306,8 +333,8 @@ struct Report {
     outcomes: Vec<Outcome>,
     /// Files that no request could use, with the reason.
     skipped: Vec<(PathBuf, String)>,
-    /// The number of other files in folders.
-    others: usize,
+    /// What else is in folders.
+    others: Vec<Other>,
     lists_skipped: bool,
 }
 
@@ -327,60 +354,47 @@ impl Report {
     }
 
     fn text(&self) -> String {
-        let mut text = String::new();
-        for outcome in &self.outcomes {
-            let path = view::visible(&outcome.file.path.display().to_string());
-            let _ = write!(text, "{:10} {path}", outcome.verb());
-            if let Fate::Sent(bytes, _) = outcome.fate {
-                let (whole, sent) = (BinaryBytes(outcome.file.bytes), BinaryBytes(bytes));
-                let _ = write!(text, "  {whole}, sent as {sent}");
+        let mut text: String = self.outcomes.iter().map(Outcome::line).collect();
+        if self.lists_skipped {
+            for (path, reason) in &self.skipped {
+                let path = view::visible(&path.display().to_string());
+                let _ = writeln!(text, "{:10} {path}: {}", "skipped", view::visible(reason));
             }
-            match outcome.state() {
-                Some(FinalState::Ignored(reason)) => {
-                    let _ = write!(text, ": {}", view::visible(reason));
-                }
-                Some(FinalState::Pending) => text.push_str("  is being processed"),
-                Some(FinalState::Applied) => text.push_str("  in use"),
-                None => {}
+            for Other { path, reason } in &self.others {
+                let path = view::visible(&path.display().to_string());
+                let _ = writeln!(text, "{:10} {path}: {reason}", "passed");
             }
-            let _ = writeln!(text, "  {}", view::visible(&outcome.key));
         }
-        for (path, reason) in self.skipped.iter().filter(|_| self.lists_skipped) {
-            let path = view::visible(&path.display().to_string());
-            let _ = writeln!(text, "{:10} {path}: {}", "skipped", view::visible(reason));
-        }
-        let count = |verb: &str| {
-            self.outcomes
-                .iter()
-                .filter(|outcome| outcome.verb() == verb)
-                .count()
-        };
-        let total: u64 = self
-            .outcomes
-            .iter()
-            .map(|outcome| match outcome.fate {
-                Fate::Sent(bytes, _) => bytes,
-                Fate::Wanted | Fate::There(_) => 0,
-            })
-            .sum();
-        let wanted = match count("would send") {
-            0 => String::new(),
-            wanted => format!("would send {wanted}, "),
-        };
-        let _ = writeln!(
-            text,
-            "{wanted}sent {} ({}), there {}, ignored {}, skipped {}, {} other files passed over",
-            count("sent"),
-            BinaryBytes(total),
-            count("there"),
-            count("ignored"),
-            self.skipped.len(),
-            self.others
-        );
+        text.push_str(&self.summary());
         if !self.skipped.is_empty() && !self.lists_skipped {
             text.push_str("--verbose lists the skipped files with the reasons\n");
         }
         text
+    }
+
+    /// Returns the numbers of files, as a line.
+    fn summary(&self) -> String {
+        let count = |verb: &str| {
+            let outcomes = self.outcomes.iter();
+            outcomes.filter(|outcome| outcome.verb() == verb).count()
+        };
+        let sent = self.outcomes.iter().map(|outcome| match outcome.fate {
+            Fate::Sent(bytes, _) => bytes,
+            Fate::Wanted | Fate::There(_) => 0,
+        });
+        let wanted = match count("would send") {
+            0 => String::new(),
+            wanted => format!("would send {wanted}, "),
+        };
+        format!(
+            "{wanted}sent {} ({}), there {}, ignored {}, skipped {}, {} other files passed over\n",
+            count("sent"),
+            BinaryBytes(sent.sum()),
+            count("there"),
+            count("ignored"),
+            self.skipped.len(),
+            self.others.len()
+        )
     }
 
     fn json(&self) -> String {
@@ -401,11 +415,15 @@ impl Report {
             })
         };
         let skipped = |(path, reason): &(PathBuf, String)| json!({"path": path, "reason": reason});
+        let other = |Other { path, reason }: &Other| json!({"path": path, "reason": reason});
+        let others = self.others.iter().filter(|_| self.lists_skipped);
+        let others: Vec<Value> = others.map(other).collect();
         view::json(&json!({
             "schema": view::SCHEMA,
             "files": self.outcomes.iter().map(file).collect::<Vec<_>>(),
             "skipped": self.skipped.iter().map(skipped).collect::<Vec<_>>(),
-            "passed_over": self.others,
+            "passed_over": self.others.len(),
+            "others": others,
         }))
     }
 }

@@ -229,6 +229,25 @@ Binary Images:
     }
 
     #[test]
+    fn the_last_exception_and_the_threads_get_their_names() {
+        let report = CrashReport::of_apple(APPLE.as_bytes()).unwrap();
+        let frame = |index: usize, function: &str| {
+            json!({
+                "status": "symbolicated", "original_index": index, "instruction_addr": "0x10",
+                "function": function,
+            })
+        };
+        let completed = json!({
+            "modules": [],
+            "stacktraces": [{"frames": [frame(1, "of_thread")]}, {"frames": [frame(0, "of_exception")]}],
+        });
+        let completed: Completed = serde_json::from_value(completed).unwrap();
+        let text = String::from_utf8(report.text(APPLE.as_bytes(), &completed)).unwrap();
+        let at = |name: &str| text.find(name).unwrap_or_else(|| panic!("{name}: {text}"));
+        assert!(at("of_exception") < at("Thread 0") && at("Thread 0") < at("of_thread"));
+    }
+
+    #[test]
     fn a_minidump_has_the_frames_of_the_response_without_those_of_inlined_functions() {
         let frame = |index: usize, address: &str, function: &str| {
             json!({

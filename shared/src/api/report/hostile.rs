@@ -1,15 +1,22 @@
 //! The entry point for fuzzing: takes arbitrary bytes as a report, and panics if they could do
 //! harm. The fuzz target is in `tests/fuzz`.
 
+use super::crash_file::CrashFileKind;
 use super::model::CrashReport;
 use crate::api::limits;
 use crate::api::symbolicator::{
     Completed, CompletedFrame, CompletedStacktrace, Frame, FrameStatus,
 };
 
-/// Takes bytes as a report, and writes its text without names and with them.
+/// Takes bytes as a report, also as one of Apple's, and writes its text without names and with
+/// them.
 pub fn report(bytes: &[u8]) {
-    let Ok(report) = CrashReport::read(bytes) else {
+    let report = match CrashFileKind::of(bytes) {
+        Some(CrashFileKind::Apple) => CrashReport::of_apple(bytes).ok(),
+        Some(CrashFileKind::Minidump) => None,
+        None => CrashReport::read(bytes).ok(),
+    };
+    let Some(report) = report else {
         return;
     };
     let unnamed = report.text(bytes, &Completed::default());

@@ -104,6 +104,8 @@ impl CrashReport {
                 }
             }
         }
+        // Apple's reports have the stack trace of the last exception before those of threads.
+        replaced.sort_by_key(|(place, _)| place.name.start);
         write(bytes, &replaced)
     }
 }

@@ -18,10 +18,11 @@ macro_rules! fixture {
     };
 }
 
-const REPORTS: [(&str, &[u8], ReportFormat); 14] = [
+const REPORTS: [(&str, &[u8], ReportFormat); 15] = [
     fixture!("asan.txt", Sanitizer),
     fixture!("asan-fixed.txt", Sanitizer),
     fixture!("tsan.txt", Sanitizer),
+    fixture!("msan.txt", Sanitizer),
     fixture!("ubsan.txt", Sanitizer),
     fixture!("android.txt", Android),
     fixture!("systemd.txt", Systemd),
@@ -34,6 +35,10 @@ const REPORTS: [(&str, &[u8], ReportFormat); 14] = [
     fixture!("hs_err.txt", HsErr),
     fixture!("markup.txt", Markup),
 ];
+
+/// Apple's reports, which the service reads: by construction.
+const APPLE_TEXT: &[u8] = include_bytes!("../../../../tests/fuzz/seeds/report/apple");
+const APPLE_JSON: &[u8] = include_bytes!("../../../../tests/fuzz/seeds/report/ips");
 
 fn fixture(name: &str) -> &'static [u8] {
     let found = REPORTS.iter().find(|(of, _, _)| *of == name);
@@ -541,9 +546,15 @@ fn a_report_over_a_limit_is_refused_with_the_limit() {
 
 /// Lines like those of reports, and pieces of them.
 fn any_line() -> impl Strategy<Value = Vec<u8>> {
-    let lines = REPORTS
+    let reports: Vec<&[u8]> = REPORTS.iter().map(|(_, bytes, _)| *bytes).collect();
+    any_line_of(&reports)
+}
+
+/// Lines like those of these reports, and pieces of them.
+fn any_line_of(reports: &[&[u8]]) -> impl Strategy<Value = Vec<u8>> + use<> {
+    let lines = reports
         .iter()
-        .flat_map(|(_, bytes, _)| bytes.split(|byte| *byte == b'\n'));
+        .flat_map(|bytes| bytes.split(|byte| *byte == b'\n'));
     let lines: Vec<Vec<u8>> = lines.map(<[u8]>::to_vec).collect();
     let line = prop::sample::select(lines);
     let edited = (line.clone(), any::<prop::sample::Index>(), any::<u8>()).prop_map(
@@ -559,6 +570,15 @@ fn any_line() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![4 => line, 2 => edited, 1 => joined, 1 => any::<Vec<u8>>()]
 }
 
+#[test]
+fn the_seeds_of_fuzzing_are_reports_of_apple() {
+    for bytes in [APPLE_TEXT, APPLE_JSON] {
+        assert_eq!(CrashFileKind::of(bytes), Some(CrashFileKind::Apple));
+        assert!(CrashReport::of_apple(bytes).is_ok());
+        hostile::report(bytes);
+    }
+}
+
 proptest! {
     #[test]
     fn a_report_with_nothing_found_is_the_input(lines in prop::collection::vec(any_line(), 0..30)) {
@@ -567,6 +587,17 @@ proptest! {
             prop_assert!(report.text(&bytes, &Completed::default()) == bytes);
             prop_assert_eq!(report.request().stacktraces.len(), report.stacks.len());
             hostile::report(&bytes);
+        }
+    }
+
+    #[test]
+    fn an_apple_report_with_nothing_found_is_the_input(
+        lines in prop::collection::vec(any_line_of(&[APPLE_TEXT]), 0..40),
+    ) {
+        let bytes = [&lines.join(&b'\n')[..], b"\nBinary Images:\n"].concat();
+        hostile::report(&bytes);
+        if let Ok(report) = CrashReport::of_apple(&bytes) {
+            prop_assert!(report.text(&bytes, &Completed::default()) == bytes);
         }
     }
 

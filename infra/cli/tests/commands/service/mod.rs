@@ -1,6 +1,7 @@
 //! A service for the tests: it answers as symdepot does, and names every frame of the first module.
 
 pub(crate) mod parts;
+pub(crate) mod store;
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -68,10 +69,13 @@ fn routes() -> Router {
             "/wanted",
             get(|| async { Json(json!({"wanted": [{"pdb": "app.pdb", "id": "C7D41", "asked": 31}], "more": 0})) }),
         )
-        .route(
-            "/about",
-            get(|| async { Json(json!(symdepot::api::about::ServiceInfo::of(4))) }),
-        )
+        .merge(about())
+}
+
+/// Returns the route by which a service says what it can do.
+fn about<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    let about = || async { Json(json!(symdepot::api::about::ServiceInfo::of(4))) };
+    Router::new().route("/about", get(about))
 }
 
 /// Names the frames of the first module; those of the second have two names. A request of the scope

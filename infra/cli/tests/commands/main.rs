@@ -5,7 +5,11 @@
     reason = "a test fails if a required value is absent"
 )]
 
+mod crash_files;
+mod doctor;
+mod redrive;
 mod service;
+mod uploads;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -26,11 +30,17 @@ struct Ended {
 
 /// Runs the program, with `input` as its standard input, in an empty folder.
 fn run_with(input: &[u8], arguments: &[&str]) -> Ended {
+    run_with_variables(input, arguments, &[])
+}
+
+/// The same with variables in its environment, which is empty otherwise.
+fn run_with_variables(input: &[u8], arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
     let folder = tempfile::tempdir().unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_symdepot"))
         .args(arguments)
         .env_clear()
         .env("XDG_CONFIG_HOME", folder.path())
+        .envs(variables.iter().copied())
         .current_dir(folder.path())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -509,64 +519,6 @@ fn lists_are_tables_or_json() {
 }
 
 #[test]
-fn the_doctor_names_what_is_wrong() {
-    let doctor = |url: &str| run(&["doctor", "--url", url]);
-    let service = Service::new();
-    let ended = doctor(&service.url());
-    assert_eq!(ended.code, 0, "{}", ended.out);
-    assert!(
-        ended.out.contains("ok: symdepot 0.1.0, converter 4"),
-        "{}",
-        ended.out
-    );
-
-    // Nothing listens on a port that was just given back.
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
-    let ended = doctor(&format!("http://127.0.0.1:{port}"));
-    assert_eq!(ended.code, 1);
-    assert!(ended.out.contains("does not answer"), "{}", ended.out);
-
-    let refusing = |body: &'static str| {
-        Service::with(Router::new().route(
-            "/about",
-            get(move || async move { (StatusCode::FORBIDDEN, body) }),
-        ))
-    };
-    for (body, problem) in [
-        (r#"{"message":"Forbidden"}"#, "execute-api:Invoke"),
-        (
-            r#"{"message":"The security token included in the request is expired"}"#,
-            "log in again",
-        ),
-    ] {
-        let ended = doctor(&refusing(body).url());
-        assert_eq!(ended.code, 1);
-        assert!(ended.out.contains(problem), "{}", ended.out);
-    }
-
-    let late = || async { ([("date", "Tue, 14 Nov 2023 22:13:20 GMT")], "{}") };
-    let ended = doctor(&Service::with(Router::new().route("/about", get(late))).url());
-    assert_eq!(ended.code, 1);
-    assert!(
-        ended.out.contains("the clock of this machine"),
-        "{}",
-        ended.out
-    );
-
-    let ended = doctor(&Service::with(Router::new()).url());
-    assert_eq!(ended.code, 1);
-    assert!(
-        ended.out.contains("does not support /about"),
-        "{}",
-        ended.out
-    );
-}
-
-#[test]
 fn completions_and_the_manual_page_are_printed() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let ended = run(&["completions", shell]);
@@ -594,21 +546,4 @@ fn output_has_colours_only_where_they_are_wanted() {
         &["symbolicate", "-", "--url", &service.url()],
     );
     assert!(!ended.out.contains('\u{1b}'), "{}", ended.out);
-}
-
-#[test]
-fn the_parts_of_a_file_are_sent_until_the_service_wants_no_more() {
-    let (service, parts) = service::parts::start();
-    let file = fixture("elf/crash.debug");
-    let ended = run(&["upload", &file, "--json", "--url", &service.url()]);
-    assert_eq!(ended.code, 0, "{}", ended.err);
-    let sent = parts.lock().unwrap().concat();
-    assert_eq!(
-        zstd::decode_all(&*sent).unwrap(),
-        std::fs::read(&file).unwrap()
-    );
-    let json: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
-    let uploaded = &json["files"][0];
-    assert_eq!(uploaded["sent_bytes"], sent.len());
-    assert_eq!(uploaded["state"], "pending");
 }

@@ -1,0 +1,117 @@
+//! A service that wants each file once, and its store.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{post, put};
+use axum::{Json, Router};
+use serde_json::{Value, json};
+
+use super::Service;
+
+/// What was stored, by name.
+#[derive(Default)]
+pub(crate) struct Stored {
+    pub(crate) files: BTreeMap<String, Vec<u8>>,
+    /// The number of requests to store something.
+    pub(crate) attempts: usize,
+    /// The number of requests that the store refuses first.
+    refusals: usize,
+    /// The forms that refer to what was stored.
+    pub(crate) forms: Vec<String>,
+}
+
+type Shared = Arc<Mutex<Stored>>;
+
+/// Starts the service, whose store is overloaded for some requests. The name of a file says what
+/// becomes of it.
+pub(crate) fn start(refusals: usize) -> (Service, Shared) {
+    let stored = Shared::default();
+    stored.lock().unwrap().refusals = refusals;
+    let router = Router::new()
+        .route("/uploads", post(answer))
+        .route("/attachments", post(offer))
+        .route("/minidump", post(symbolicate))
+        .route("/store/{name}", put(receive))
+        .merge(super::about())
+        .layer(DefaultBodyLimit::disable());
+    (Service::with(router.with_state(stored.clone())), stored)
+}
+
+fn signed_put(headers: &HeaderMap, name: &str) -> Value {
+    let host = headers["host"].to_str().unwrap();
+    json!({"url": format!("http://{host}/store/{name}"), "headers": {"x-signed": "yes"}})
+}
+
+async fn answer(
+    State(stored): State<Shared>,
+    headers: HeaderMap,
+    Json(request): Json<Value>,
+) -> Json<Value> {
+    let stored = stored.lock().unwrap();
+    let file = |file: &Value| {
+        let name = file["name"].as_str().unwrap();
+        let id = file["ids"][0].as_str().unwrap();
+        let digest = &file["sha256"].as_str().unwrap()[..16];
+        let state = if stored.files.contains_key(name) {
+            match name.split_once('.').unwrap().0 {
+                "ignored" => json!({"state": "ignored", "reason": "its DWARF is damaged"}),
+                "pending" => json!({"state": "pending"}),
+                _ => json!({"state": "applied"}),
+            }
+        } else if file["size"].is_null() {
+            json!({"state": "absent"})
+        } else {
+            json!({"state": "upload", "put": signed_put(&headers, name)})
+        };
+        let mut file = json!({"key": format!("global/{name}/{id}/{digest}")});
+        file.as_object_mut()
+            .unwrap()
+            .extend(state.as_object().unwrap().clone());
+        file
+    };
+    let files: Vec<Value> = request["files"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(file)
+        .collect();
+    Json(json!({"files": files}))
+}
+
+async fn offer(headers: HeaderMap, Json(request): Json<Value>) -> Json<Value> {
+    let mut upload = signed_put(&headers, "dump");
+    upload["method"] = "PUT".into();
+    upload["expires_in"] = 900.into();
+    let bytes = request["bytes"].as_u64().unwrap();
+    Json(json!({"storage_url": format!("attachment:0/{bytes}"), "upload": upload}))
+}
+
+async fn receive(
+    State(stored): State<Shared>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    assert_eq!(headers["x-signed"], "yes");
+    let mut stored = stored.lock().unwrap();
+    stored.attempts += 1;
+    if stored.attempts <= stored.refusals {
+        let error = "<Error><Code>SlowDown</Code><Message>Reduce your rate</Message></Error>";
+        return (StatusCode::SERVICE_UNAVAILABLE, error).into_response();
+    }
+    stored.files.insert(name, body.to_vec());
+    StatusCode::OK.into_response()
+}
+
+async fn symbolicate(State(stored): State<Shared>, body: Bytes) -> Json<Value> {
+    let form = String::from_utf8(body.to_vec()).unwrap();
+    stored.lock().unwrap().forms.push(form);
+    let frame = json!({"status": "symbolicated", "original_index": 0,
+        "instruction_addr": "0x1000", "function": "of_the_stored_dump"});
+    Json(json!({"status": "completed", "modules": [], "stacktraces": [{"frames": [frame]}]}))
+}

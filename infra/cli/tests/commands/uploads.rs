@@ -1,0 +1,97 @@
+//! `upload`: what is sent, and how it is shown.
+
+use crate::service::{Service, parts, store};
+use crate::{fixture, run};
+
+#[test]
+fn the_parts_of_a_file_are_sent_until_the_service_wants_no_more() {
+    let (service, parts) = parts::start();
+    let file = fixture("elf/crash.debug");
+    let ended = run(&["upload", &file, "--json", "--url", &service.url()]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let sent = parts.lock().unwrap().concat();
+    assert_eq!(
+        zstd::decode_all(&*sent).unwrap(),
+        std::fs::read(&file).unwrap()
+    );
+    let json: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
+    let uploaded = &json["files"][0];
+    assert_eq!(uploaded["sent_bytes"], sent.len());
+    assert_eq!(uploaded["state"], "pending");
+}
+
+/// Uploads the debug files of a folder with a file for each end.
+fn upload(service: &Service, arguments: &[&str]) -> crate::Ended {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, from) in [
+        ("applied.debug", "elf/crash.debug"),
+        ("ignored.debug", "elf/crash-arm64"),
+        ("pending.debug", "reports/asan.debug"),
+    ] {
+        std::fs::copy(fixture(from), folder.path().join(name)).unwrap();
+    }
+    std::fs::write(folder.path().join("broken.so"), b"\x7fELF and nothing else").unwrap();
+    std::fs::write(folder.path().join("notes.txt"), b"text").unwrap();
+    let path = folder.path().display().to_string();
+    let url = service.url();
+    let mut all = vec!["upload", &path, "--url", &url];
+    all.extend(arguments);
+    let mut ended = run(&all);
+    for text in [&mut ended.out, &mut ended.err] {
+        *text = text.replace(&path, "BUILD").replace(&url, "URL");
+    }
+    ended
+}
+
+#[test]
+fn an_upload_is_printed_as_text_and_as_json() {
+    let (service, _) = store::start(0);
+    let mut table = String::new();
+    for (arguments, code) in [
+        (&["--dry-run"][..], 3),
+        (&["--dry-run", "--json"], 3),
+        (&["--wait", "--wait-seconds", "0", "--verbose"], 3),
+        (&["--json"], 3),
+    ] {
+        let ended = upload(&service, arguments);
+        assert_eq!(
+            (ended.code, ended.err.as_str()),
+            (code, ""),
+            "{arguments:?}"
+        );
+        table.push_str(&format!("--- {}\n{}", arguments.join(" "), ended.out));
+    }
+    insta::assert_snapshot!("upload", table);
+}
+
+#[test]
+fn the_exit_code_of_an_upload_says_what_became_of_the_files() {
+    let (service, _) = store::start(0);
+    let upload = |name: &str, arguments: &[&str]| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::fs::copy(fixture("elf/crash.debug"), &path).unwrap();
+        let path = path.display().to_string();
+        let url = service.url();
+        let mut all = vec!["upload", &path, "--url", &url];
+        all.extend(arguments);
+        run(&all).code
+    };
+    let wait = ["--wait", "--wait-seconds", "0"];
+    assert_eq!(upload("applied.debug", &wait), 0);
+    assert_eq!(upload("pending.debug", &[]), 0);
+    assert_eq!(upload("pending.debug", &wait), 4);
+    assert_eq!(upload("ignored.debug", &wait), 3);
+    assert_eq!(run(&["upload", "absent", "--url", &service.url()]).code, 1);
+    assert_eq!(run(&["upload", "--url", &service.url()]).code, 2);
+}
+
+#[test]
+fn what_the_store_refuses_for_a_moment_is_sent_again() {
+    let (service, stored) = store::start(1);
+    let file = fixture("elf/crash.debug");
+    let ended = run(&["upload", &file, "--url", &service.url()]);
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{}", ended.out);
+    assert_eq!(stored.lock().unwrap().attempts, 2);
+    assert_eq!(stored.lock().unwrap().files.len(), 1);
+}

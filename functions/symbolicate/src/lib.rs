@@ -8,6 +8,7 @@ mod extract;
 mod failure;
 mod handler;
 mod ms_symcache;
+mod path;
 mod routes;
 mod uploads;
 

@@ -28,8 +28,10 @@ TEMPLATE = HERE.parent / "template.yaml"
 REQUIREMENTS = HERE / "requirements.txt"
 
 REGIONS = ["eu-central-1", "us-east-1"]
-# Ignored rules of cfn-lint, each with its reason. None at present.
-LINT_IGNORED = {}
+# What of cfn-lint is ignored: the rule and the parameter, with the reason. One that is not found fails.
+LINT_IGNORED = {
+    ("W2001", "Deployment"): "SAM uses it when it translates",
+}
 QUEUES = ["EagerQueue", "UploadsQueue", "RefreshQueue"]
 FUNCTIONS = ["SymbolicateFunction", "DeriveFunction", "PruneFunction"]
 # Settings that may be secrets: the parameter with the name of the secret, and the value if it is empty.
@@ -37,6 +39,10 @@ SECRETS = {"SOURCES": ("SourcesSecret", "[]"), "SOURCE_LINKS": ("SourceLinksSecr
 READS_SECRETS = ["secretsmanager:GetSecretValue", "ssm:GetParameter"]
 # What Lambda needs to invoke a function with the messages of a queue.
 RECEIVES = ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"]
+# How SAM names the alias `live` of a function, under which its newest version is called.
+ALIAS = "Aliaslive"
+# The memory that a function may have in a new account.
+NEW_ACCOUNT_MB = 3008
 # Actions that change a bucket.
 WRITES = {"s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"}
 
@@ -122,13 +128,15 @@ def lint(translated):
     from cfnlint.api import ManualArgs, lint as cfn_lint
 
     matches = cfn_lint(json.dumps(translated, indent=1), config=ManualArgs(regions=REGIONS))
-    found = []
+    found, ignored = [], set()
     for match in matches:
-        if match.rule.id in LINT_IGNORED:
-            continue
         place = "/".join(str(part) for part in getattr(match, "path", None) or [])
+        reason = next(((rule, name) for rule, name in LINT_IGNORED if rule == match.rule.id and name in place + match.message), None)
+        if reason:
+            ignored.add(reason)
+            continue
         found.append(f"{match.rule.id} {match.message} ({place or f'line {match.linenumber}'})")
-    return found
+    return found + [f"{rule} of {name} is ignored, but not found" for rule, name in sorted(LINT_IGNORED.keys() - ignored)]
 
 
 class Checks:
@@ -175,7 +183,8 @@ def check(template):
     checks.that("translation", "SAM accepts the template", True, f"{len(translated['Resources'])} resources")
     checks.all("lint", f"cfn-lint on the translation ({', '.join(REGIONS)})", lint(translated))
 
-    stack = Stack(translated["Resources"])
+    stack = Stack(translated)
+    check_parameters(checks, template)
     check_table(checks, stack)
     check_buckets(checks, stack)
     check_queues(checks, stack)
@@ -188,16 +197,36 @@ def check(template):
 
 
 class Stack:
-    """The translated resources, with lookups by type and by name."""
+    """The translated resources, with lookups by type and by name, and the values of parameters."""
 
-    def __init__(self, resources):
-        self.resources = resources
+    def __init__(self, translated):
+        self.resources = translated["Resources"]
+        self.parameters = {name: parameter.get("Default") for name, parameter in translated.get("Parameters", {}).items()}
+        self.conditions = translated.get("Conditions", {})
 
     def of_type(self, kind):
         return {name: r.get("Properties", {}) for name, r in self.resources.items() if r["Type"] == kind}
 
     def properties(self, name):
         return self.resources.get(name, {}).get("Properties", {})
+
+    def value(self, value, **chosen):
+        """Returns a value of the template for the defaults of the parameters, or for chosen ones; None if there is none."""
+        if not isinstance(value, dict) or len(value) != 1:
+            return value
+        [(name, argument)] = value.items()
+        if name == "Ref":
+            return None if argument == "AWS::NoValue" else {**self.parameters, **chosen}.get(argument, value)
+        if name == "Fn::If":
+            condition, then, otherwise = argument
+            return self.value(then if self.holds(self.conditions[condition], **chosen) else otherwise, **chosen)
+        return value
+
+    def holds(self, condition, **chosen):
+        [(name, argument)] = condition.items()
+        if name == "Fn::Not":
+            return not self.holds(argument[0], **chosen)
+        return self.value(argument[0], **chosen) == self.value(argument[1], **chosen)
 
 
 def target(value):
@@ -217,6 +246,14 @@ def target(value):
 
 def as_list(value):
     return value if isinstance(value, list) else [value]
+
+
+def check_parameters(checks, template):
+    """A deployment without any parameter works, and every parameter has an effect."""
+    parameters = template.get("Parameters", {})
+    checks.all("parameters", "every parameter has a default", [name for name, parameter in parameters.items() if "Default" not in parameter])
+    used = json.dumps({section: template.get(section) for section in ("Conditions", "Globals", "Resources")})
+    checks.all("parameters", "every parameter is used", [name for name in parameters if f'{{"Ref": "{name}"}}' not in used])
 
 
 def check_packages(checks, template):
@@ -279,6 +316,8 @@ def check_buckets(checks, stack):
             for statement in policy["PolicyDocument"]["Statement"]
         )
         checks.that("buckets", f"{name} refuses requests without TLS", denied)
+        key = stack.value(bucket.get("BucketEncryption"), KmsKey="arn:key")
+        checks.that("buckets", f"{name} is encrypted with the key of the account, if there is one", key is not None and '"Ref": "KmsKey"' in json.dumps(key))
         # Names are global: without the region, an account could have the stack only once.
         named = json.dumps(bucket.get("BucketName"))
         distinct = all(part in named for part in ("${AWS::StackName}", "${AWS::AccountId}", "${AWS::Region}"))
@@ -289,6 +328,19 @@ def check_buckets(checks, stack):
         # Attachments are removed when they were used; the rule is for the others.
         expected = {"None"} if name == "AttachmentsBucket" else {"requests/"}
         checks.that("buckets", f"{name} expires only request bodies and attachments", set(expiring) <= expected, ", ".join(expiring) or "nothing")
+    create_only = [
+        statement
+        for policy in stack.of_type("AWS::S3::BucketPolicy").values()
+        if target(policy.get("Bucket")) == "CachesBucket"
+        for statement in policy["PolicyDocument"]["Statement"]
+        if statement["Action"] == "s3:PutObject"
+    ]
+    # The parts of a multipart upload have no conditions; its completion has.
+    condition = {"Null": {"s3:if-none-match": "true"}, "Bool": {"s3:ObjectCreationOperation": "true"}}
+    holds = [s["Effect"] == "Deny" and s["Principal"] == "*" and target(s["Resource"]) == "CachesBucket/*" and s["Condition"] == condition for s in create_only]
+    checks.that("buckets", "blobs are created and never overwritten", holds == [True], create_only)
+    versions = [stack.value(stack.properties("UploadsBucket").get("VersioningConfiguration"), UploadVersions=chosen) for chosen in ("off", "on")]
+    checks.that("buckets", "uploads have versions if they are wanted", versions == [None, {"Status": "Enabled"}], versions)
     kept = stack.resources.get("UploadsBucket", {}).get("DeletionPolicy")
     checks.that("buckets", "uploads are kept when the stack is deleted", kept == "RetainExceptOnCreate", kept)
 
@@ -305,7 +357,7 @@ def check_queues(checks, stack):
         checks.that("queues", f"{name_of_queue}: dead letters are kept as long as messages", dead_letters >= kept, f"{dead_letters} s, {kept} s")
 
         mapping = mappings.get(name_of_queue, {})
-        name = target(mapping.get("FunctionName", ""))
+        name = target(mapping.get("FunctionName", "")).removesuffix(ALIAS)
         checks.that("queues", f"{name_of_queue} is consumed by derive", name == "DeriveFunction", name or "no function")
         answers = mapping.get("FunctionResponseTypes", [])
         checks.that("queues", f"{name_of_queue} accepts failures per message", answers == ["ReportBatchItemFailures"], answers)
@@ -318,14 +370,18 @@ def check_queues(checks, stack):
         receives = redrive.get("maxReceiveCount", 0)
         checks.that("queues", f"{name_of_queue}: the record's attempts end before the queue's receives", attempts < receives, f"{attempts} attempts, {receives} receives")
     derive = stack.resources.get("DeriveFunction", {})
-    reserved = stack.properties("DeriveFunction").get("ReservedConcurrentExecutions")
+    reserved = stack.value(stack.properties("DeriveFunction").get("ReservedConcurrentExecutions"), Reserve="builds")
     total = sum(m.get("ScalingConfig", {}).get("MaximumConcurrency", 0) for m in mappings.values())
     # With less, invocations by its queues would be throttled; more would take concurrency from the readers without need.
     checks.that("queues", "the concurrency reserved for derive is the sum of its queues", reserved == total, f"{reserved}, {total}")
+    for name in FUNCTIONS:
+        # A new account runs ten functions at a time, and ten must stay unreserved.
+        kept = stack.value(stack.properties(name).get("ReservedConcurrentExecutions"))
+        checks.that("queues", f"{name} reserves nothing by default", kept is None, kept)
     loop = stack.properties("DeriveFunction").get("RecursiveLoop")
     checks.that("queues", "Lambda does not stop derive's chains of messages", loop == "Allow", loop or "Terminate, by default")
     after = as_list(derive.get("DependsOn", []))
-    checks.that("queues", "derive is deployed after its readers", "SymbolicateFunction" in after, ", ".join(after) or "in any order")
+    checks.that("queues", "derive is deployed after its readers", f"SymbolicateFunction{ALIAS}" in after, ", ".join(after) or "in any order")
     may_hide = {resource for action, resource in grants_of(stack, "DeriveFunction") if action == "sqs:ChangeMessageVisibility"}
     checks.that("queues", "derive may set the visibility timeout of failed messages", may_hide == set(QUEUES), ", ".join(sorted(may_hide)) or "nowhere")
 
@@ -340,11 +396,19 @@ def check_api(checks, stack):
         route = api.get("Body", {}).get("paths", {}).get("$default", {}).get("x-amazon-apigateway-any-method", {})
         integration = route.get("x-amazon-apigateway-integration", {})
         uri = target(integration.get("uri", ""))
-        checks.that("api", "every request goes to symbolicate", "/SymbolicateFunction/" in uri, uri.rsplit("/functions/")[-1])
+        checks.that("api", "every request goes to the alias of symbolicate", f"SymbolicateFunction{ALIAS}/invocations" in uri, uri.rsplit("/functions/")[-1])
         checks.that("api", "events have version 2.0", integration.get("payloadFormatVersion") == "2.0", integration.get("payloadFormatVersion"))
         security = [scheme for entry in route.get("security", []) for scheme in entry]
         checks.that("api", "only signed requests are accepted", security == ["AWS_IAM"], security or "no authorization")
         checks.that("api", "pages of other sites may not call it", "CorsConfiguration" not in api and "x-amazon-apigateway-cors" not in api.get("Body", {}))
+    for stage in stages.values():
+        logged = stage.get("AccessLogSettings", {})
+        names = re.findall(r"\$context\.([a-zA-Z.]+)", logged.get("Format", ""))
+        wanted = {"requestId", "identity.userArn", "routeKey", "status"}
+        checks.that("api", "the access log names caller, route and status", wanted <= set(names), ", ".join(names) or "no access log")
+        # They contain the names of files, and tokens.
+        checks.that("api", "the access log has no path and no query", not {"path", "rawPath", "rawQueryString"} & set(names))
+        checks.that("api", "the access log expires", stack.properties(target(logged.get("DestinationArn", ""))).get("RetentionInDays"))
     timeout = stack.properties("SymbolicateFunction").get("Timeout", 3)
     checks.that("api", "symbolicate's timeout is below the gateway's (30 s)", timeout < 30, f"{timeout} s")
 
@@ -369,15 +433,18 @@ def check_limits(checks, stack):
     """The settings of the functions fit their resources."""
     derive = stack.properties("DeriveFunction")
     settings = derive["Environment"]["Variables"]
-    mebibyte = 1024 * 1024
     for setting, given, what in [
-        ("SCRATCH_BYTES", derive.get("EphemeralStorage", {}).get("Size", 512) * mebibyte, "derive's /tmp"),
-        ("PARSER_MEMORY_BYTES", derive.get("MemorySize", 128) * mebibyte, "derive's memory"),
-        ("PARSER_CPU_SECONDS", derive.get("Timeout", 3), "derive's time"),
-        ("MEMORY_CACHE_BYTES", stack.properties("SymbolicateFunction").get("MemorySize", 128) * mebibyte, "symbolicate's memory"),
+        ("DERIVE_SCRATCH_MB", derive.get("EphemeralStorage", {}).get("Size"), "the size of derive's /tmp"),
+        ("DERIVE_MEMORY_MB", derive.get("MemorySize"), "derive's memory"),
     ]:
-        told = int(settings.get(setting, 0))
-        checks.that("limits", f"{setting} fits into {what}", 0 < told < given, f"{told} < {given}")
+        told = settings.get(setting)
+        checks.that("limits", f"{setting} is {what}", told is not None and told == given, f"{told}, {given}")
+    for setting in ("SCRATCH_BYTES", "PARSER_MEMORY_BYTES", "MEMORY_CACHE_BYTES"):
+        checks.that("limits", f"{setting} follows from what the function is given", settings.get(setting) == "auto", settings.get(setting))
+    cpu, timeout = int(settings.get("PARSER_CPU_SECONDS", 0)), derive.get("Timeout", 3)
+    checks.that("limits", "PARSER_CPU_SECONDS fits into derive's time", 0 < cpu < timeout, f"{cpu} < {timeout}")
+    largest = stack.value(derive.get("MemorySize"))
+    checks.that("limits", "derive fits into a new account by default", largest <= NEW_ACCOUNT_MB, f"{largest} MB")
     variables = {name: stack.properties(name)["Environment"]["Variables"] for name in FUNCTIONS}
     common = {name: json.dumps({k: v for k, v in kept.items() if k not in SECRETS}, sort_keys=True) for name, kept in variables.items()}
     checks.that("limits", "every function has the same settings, except for secrets", len(set(common.values())) == 1, f"{len(settings)} variables")
@@ -392,7 +459,7 @@ def check_secrets(checks, stack, variables):
     """The functions that use symbol servers receive the names of their secrets and may read them; prune receives none."""
     for name in FUNCTIONS:
         told = {variable: kept for variable, kept in variables[name].items() if variable in SECRETS}
-        read = sorted((action, where) for action, where in grants_of(stack, name) if action.startswith(("secretsmanager:", "ssm:", "kms:")))
+        read = sorted((action, where) for action, where in grants_of(stack, name) if action.startswith(("secretsmanager:", "ssm:")))
         if name == "PruneFunction":
             checks.that("secrets", "prune receives none and reads none", not told and not read, (told, read))
             continue
@@ -431,7 +498,7 @@ def only_serves_http(stack, name):
     schedules = stack.of_type("AWS::Scheduler::Schedule").values()
     invoked = [target(mapping["FunctionName"]) for mapping in mappings]
     invoked += [target(schedule["Target"]["Arn"]) for schedule in schedules]
-    return name not in invoked
+    return name not in [called.removesuffix(ALIAS) for called in invoked]
 
 
 def check_grants(checks, stack):
@@ -464,6 +531,8 @@ def check_grants(checks, stack):
         checks.that("grants", f"{name} has no managed policy", not managed, ", ".join(managed))
         trusted = role.get("AssumeRolePolicyDocument", {}).get("Statement", [])
         trusts = [{"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"}]
+        keys = {resource for action, resource in granted[name] if action.startswith("kms:")}
+        checks.that("grants", f"{name} uses the key of the account, and no other", keys == {"KmsKey"}, ", ".join(keys))
         checks.that("grants", f"only Lambda assumes the role of {name}", trusted == trusts, trusted)
         received = {resource for action, resource in granted[name] if action in RECEIVES}
         checks.that("grants", f"{name} receives the messages of its own queues only", received == (set(QUEUES) if name == "DeriveFunction" else set()), ", ".join(sorted(received)))
@@ -487,8 +556,13 @@ def check_grants(checks, stack):
 def check_alarms(checks, stack):
     alarms = stack.of_type("AWS::CloudWatch::Alarm")
     watched = {target(d["Value"]) for alarm in alarms.values() for d in alarm.get("Dimensions", [])}
-    for name in ("DeadLetters", "EagerQueue", "Api", "PruneFunction"):
+    for name in ("DeadLetters", "EagerQueue", "Api", *FUNCTIONS):
         checks.that("alarms", f"{name} has an alarm", name in watched)
+    for name in ("SymbolicateFunction", "DeriveFunction"):
+        group = stack.properties(f"{name}DeploymentGroup")
+        watching = [target(alarm["Name"]) for alarm in group.get("AlarmConfiguration", {}).get("Alarms", [])]
+        rolls_back = "DEPLOYMENT_STOP_ON_ALARM" in group.get("AutoRollbackConfiguration", {}).get("Events", [])
+        checks.that("alarms", f"a new version of {name} is rolled back by an alarm", rolls_back and watching and set(watching) <= set(alarms), ", ".join(watching))
     deaf = [name for name, alarm in alarms.items() if not alarm.get("AlarmActions")]
     checks.all("alarms", "every alarm has an action", deaf)
 
@@ -564,7 +638,19 @@ def mistakes():
         ("prune that reads the queues", lambda t: granting(t, "PruneFunction", "sqs:SendMessage").update(Action=["sqs:SendMessage", "sqs:ReceiveMessage"]), "PruneFunction receives the messages of its own queues"),
         ("a bucket name that is the same in every region", lambda t: resource(t, "CachesBucket").update(BucketName={"Fn::Sub": "${AWS::StackName}-caches-${AWS::AccountId}"}), "the name of CachesBucket"),
         ("a bucket policy for the other bucket", lambda t: resource(t, "CachesBucketPolicy").update(Bucket={"Ref": "UploadsBucket"}), "CachesBucket refuses"),
-        ("scratch larger than /tmp", lambda t: t["Globals"]["Function"]["Environment"]["Variables"].update(SCRATCH_BYTES="21474836480"), "SCRATCH_BYTES"),
+        ("a scratch space that does not follow from /tmp", lambda t: t["Globals"]["Function"]["Environment"]["Variables"].update(SCRATCH_BYTES="21474836480"), "SCRATCH_BYTES"),
+        ("functions that are told another memory of derive", lambda t: resource(t, "DeriveFunction").update(MemorySize=2048), "DERIVE_MEMORY_MB"),
+        ("a default that a new account refuses", lambda t: t["Parameters"]["DeriveMemory"].update(Default=10240), "fits into a new account"),
+        ("a reservation that a new account refuses", lambda t: resource(t, "PruneFunction").update(ReservedConcurrentExecutions=1), "PruneFunction reserves nothing"),
+        ("a parameter without a default", lambda t: t["Parameters"]["LogDays"].pop("Default"), "every parameter has a default"),
+        ("a parameter without a use", lambda t: t["Parameters"].update(Spare={"Type": "String", "Default": "none"}), "every parameter is used"),
+        ("blobs that may be overwritten", lambda t: resource(t, "CachesBucketPolicy")["PolicyDocument"]["Statement"].pop(), "never overwritten"),
+        ("parts of uploads that need a condition", lambda t: resource(t, "CachesBucketPolicy")["PolicyDocument"]["Statement"][1]["Condition"].pop("Bool"), "never overwritten"),
+        ("no access log", lambda t: resource(t, "Api").pop("AccessLogSettings"), "no access log"),
+        ("an access log with paths", lambda t: resource(t, "Api")["AccessLogSettings"].update(Format='{"a":"$context.requestId $context.identity.userArn $context.routeKey $context.status $context.path"}'), "no path and no query"),
+        ("a deployment that no alarm stops", lambda t: resource(t, "DeriveFunction")["DeploymentPreference"].pop("Alarms"), "DeriveFunction is rolled back"),
+        ("a bucket that ignores the key", lambda t: resource(t, "CachesBucket").pop("BucketEncryption"), "CachesBucket is encrypted"),
+        ("a function that uses every key", lambda t: statements(t, "PruneFunction").append({"Effect": "Allow", "Action": ["kms:Decrypt"], "Resource": "arn:aws:kms:eu-central-1:111122223333:key/*"}), "uses the key of the account"),
         ("a function built at the workspace's root", lambda t: resource(t, "DeriveFunction").update(CodeUri=".."), "has no binary derive"),
     ]
 

@@ -26,6 +26,7 @@ use uuid::Uuid;
 use crate::crash_files::{self, RequestState};
 use crate::extract::{Call, ListQuery, RequestQuery, Subject};
 use crate::failure::Failure;
+use crate::path;
 
 /// Serves one request, in a span with the invocation's id.
 ///
@@ -34,8 +35,9 @@ use crate::failure::Failure;
 pub(crate) async fn handle(
     router: Router,
     invocation: Invocation,
-    request: lambda_http::Request,
+    mut request: lambda_http::Request,
 ) -> Response {
+    path::restore(&mut request);
     let span = tracing::info_span!("invocation", request_id = invocation.request_id());
     let mut request = request.map(|body| match body {
         lambda_http::Body::Text(text) => Body::from(text),

@@ -11,6 +11,7 @@ mod handler;
 mod ms_symcache;
 #[cfg(feature = "openapi")]
 pub mod openapi;
+mod path;
 mod routes;
 mod uploads;
 

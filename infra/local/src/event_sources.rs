@@ -143,7 +143,7 @@ impl QueuePoller {
         let event = sqs_event(queue, &messages);
         let answer = self
             .functions
-            .invoke(&self.function, Bytes::from(event.to_string()))
+            .invoke_when_allowed(&self.function, Bytes::from(event.to_string()))
             .await;
         let failed = match &answer.outcome {
             Ok(bytes) if self.source.reports_failures => failures(bytes, &messages).unwrap_or_else(|problem| {
@@ -273,7 +273,7 @@ pub async fn run_schedule(functions: Functions, schedule: Schedule, shutdown: Ca
         }
         let event = schedule_event(&schedule, None);
         let answer = functions
-            .invoke(&schedule.function, Bytes::from(event.to_string()))
+            .invoke_when_allowed(&schedule.function, Bytes::from(event.to_string()))
             .await;
         if let Err(error) = answer.outcome {
             tracing::warn!(schedule = %schedule.name, function = %schedule.function, %error, "scheduled run failed");

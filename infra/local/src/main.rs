@@ -64,6 +64,10 @@ struct Arguments {
     /// two for each core, or fewer if memory does not suffice)
     #[arg(long, value_name = "EVENTS")]
     event_concurrency: Option<usize>,
+    /// How many invocations of all functions may run at the same time, as in an account (a new one
+    /// has 10); further requests are refused (default: no limit)
+    #[arg(long, env = "ACCOUNT_CONCURRENCY", value_name = "RUNS")]
+    account_concurrency: Option<usize>,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -104,6 +108,7 @@ fn run(arguments: Arguments) -> Result<(), String> {
     options.timeouts = arguments.timeouts.into_iter().collect::<BTreeMap<_, _>>();
     options.concurrency = arguments.concurrency.unwrap_or(options.concurrency);
     options.event_concurrency = arguments.event_concurrency.map(|events| events.max(1));
+    options.account_concurrency = arguments.account_concurrency;
     options.host_names = arguments.host_name;
     options.latency = arguments.latency.unwrap_or_default();
     let latency = options.latency;

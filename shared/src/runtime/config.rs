@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::json;
 use url::Url;
 
+use super::given;
 use crate::adapters::parser::transcoder::Transcoder;
 use crate::cache::{BuildNumbers, Policy};
 use crate::domain::{ConfiguredSource, FormatVersion, HttpSource, SourceLinks};
@@ -30,6 +31,9 @@ const NONE: &str = "none";
 
 /// The endpoint of the records, which only the local stack sets to an address of this machine.
 const RECORDS_ENDPOINT: &str = "AWS_ENDPOINT_URL_DYNAMODB";
+
+/// The memory of the function in MB, which Lambda sets.
+const OWN_MEMORY: &str = "AWS_LAMBDA_FUNCTION_MEMORY_SIZE";
 
 /// What a function needs symbol servers for, and therefore how much it may know about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,6 +271,13 @@ impl Config {
         let paths = env.list("TRANSCODER_PATH");
         let versions = env.list("TRANSCODER_VERSION");
         let transcoders = env.transcoders(paths, versions);
+        let (derive_memory, derive_scratch) = (
+            env.number("DERIVE_MEMORY_MB", "a number of megabytes"),
+            env.number("DERIVE_SCRATCH_MB", "a number of megabytes"),
+        );
+        if source_use == SourceUse::Contents {
+            env.check_memory_of_derive(derive_memory);
+        }
         let config = Self {
             cache_table: env.text("CACHE_TABLE"),
             caches_bucket: env.text("CACHES_BUCKET"),
@@ -297,8 +308,10 @@ impl Config {
                     numbers: BuildNumbers::CURRENT,
                 },
                 dif_max_bytes: env.number("DIF_MAX_BYTES", "a number of bytes"),
-                scratch_bytes: env.number("SCRATCH_BYTES", "a number of bytes"),
-                parser_memory_bytes: env.number("PARSER_MEMORY_BYTES", "a number of bytes"),
+                scratch_bytes: env.bytes("SCRATCH_BYTES", || given::scratch_bytes(derive_scratch)),
+                parser_memory_bytes: env.bytes("PARSER_MEMORY_BYTES", || {
+                    given::parser_memory_bytes(derive_memory)
+                }),
                 request_lifetime,
                 orphan_min_age,
                 sources,
@@ -316,7 +329,7 @@ impl Config {
                 source_max_permits: usize::try_from(env.number("SOURCE_MAX_PERMITS", "a number"))
                     .unwrap_or(usize::MAX),
                 max_losses_per_hour: env.number("MAX_LOSSES_PER_HOUR", "a number of blobs"),
-                memory_cache_bytes: env.number("MEMORY_CACHE_BYTES", "a number of bytes"),
+                memory_cache_bytes: env.memory_cache(),
             },
         };
         if env.problems.is_empty() {
@@ -355,6 +368,42 @@ impl Environment<'_> {
                 .push((name, format!("{text:?} is not {what}")));
             0
         })
+    }
+
+    /// Reads a number of bytes, or the one that follows from what the function was given.
+    fn bytes(&mut self, name: &'static str, auto: impl FnOnce() -> u64) -> u64 {
+        match self.is_auto(name) {
+            true => auto(),
+            false => self.number(name, "a number of bytes or auto"),
+        }
+    }
+
+    fn is_auto(&self, name: &str) -> bool {
+        let value = self.env.values.get(name);
+        value.is_some_and(|value| value.trim() == given::AUTO)
+    }
+
+    fn memory_cache(&mut self) -> u64 {
+        let own = match self.is_auto("MEMORY_CACHE_BYTES") {
+            true => self.number(OWN_MEMORY, "a number of megabytes"),
+            false => 0,
+        };
+        self.bytes("MEMORY_CACHE_BYTES", || given::memory_cache_bytes(own))
+    }
+
+    /// Checks that `derive` has the memory from which the limit of its parser is computed. Its
+    /// memory may have been changed without the template.
+    fn check_memory_of_derive(&mut self, told: u64) {
+        if !self.is_auto("PARSER_MEMORY_BYTES") {
+            return;
+        }
+        let own = self.number(OWN_MEMORY, "a number of megabytes");
+        if own != 0 && told != 0 && own != told {
+            let problem = format!(
+                "is {told}, but this function has {own} MB: change the parameter DeriveMemory, which sets both"
+            );
+            self.problems.push(("DERIVE_MEMORY_MB", problem));
+        }
     }
 
     fn flag(&mut self, name: &'static str) -> bool {
@@ -562,6 +611,33 @@ mod tests {
             assert!(lines.iter().any(|line| line == problem), "{error}");
         }
         assert!(!error.contains("CACHE_TABLE"), "{error}");
+    }
+
+    #[test]
+    fn limits_may_follow_from_what_the_functions_were_given() {
+        let read = |memory: &str, own: &str, source_use| {
+            let env = RawEnv::from([
+                ("DERIVE_MEMORY_MB", "3008"),
+                ("DERIVE_SCRATCH_MB", "10240"),
+                ("PARSER_MEMORY_BYTES", memory),
+                ("SCRATCH_BYTES", "2G"),
+                ("MEMORY_CACHE_BYTES", "auto"),
+                (OWN_MEMORY, own),
+            ]);
+            let error = Config::from_env(&env, source_use).unwrap_err();
+            let about = |name| error.0.iter().find(|(about, _)| *about == name);
+            let text = |name| about(name).map(|(_, problem)| problem.clone());
+            assert_eq!(text("PARSER_MEMORY_BYTES"), None);
+            assert_eq!(text("MEMORY_CACHE_BYTES"), None);
+            assert!(text("SCRATCH_BYTES").is_some_and(|it| it.ends_with("bytes or auto")));
+            text("DERIVE_MEMORY_MB")
+        };
+        // What `symbolicate` was given is not what `derive` was given.
+        assert_eq!(read("auto", "1769", SourceUse::Locations), None);
+        assert_eq!(read("auto", "3008", SourceUse::Contents), None);
+        assert_eq!(read("1000", "1769", SourceUse::Contents), None);
+        let problem = read("auto", "1769", SourceUse::Contents).unwrap();
+        assert!(problem.contains("this function has 1769 MB"), "{problem}");
     }
 
     /// L9.

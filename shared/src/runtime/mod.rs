@@ -3,6 +3,7 @@
 mod app;
 mod config;
 pub mod demangler;
+mod given;
 mod metrics;
 pub mod parser;
 mod run;

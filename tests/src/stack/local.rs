@@ -60,6 +60,15 @@ impl Options {
         self
     }
 
+    /// Limits the invocations of all functions together, as an account does; further requests are
+    /// refused.
+    #[must_use]
+    pub fn account_concurrency(mut self, runs: usize) -> Self {
+        self.arguments
+            .extend(["--account-concurrency".to_owned(), runs.to_string()]);
+        self
+    }
+
     /// Delays the responses of the services to the functions.
     #[must_use]
     pub fn latency(mut self, latency: Latency) -> Self {

@@ -27,7 +27,7 @@ fn the_template_is_parsed_as_intended() {
     let derive = template.function("DeriveFunction").unwrap();
     assert_eq!(
         (derive.memory_mb, derive.ephemeral_mb, derive.timeout),
-        (10_240, 10_240, Duration::from_secs(900))
+        (3008, 10_240, Duration::from_secs(900))
     );
     assert_eq!(
         (derive.log_format.as_str(), derive.log_group.as_str()),
@@ -54,11 +54,12 @@ fn the_template_is_parsed_as_intended() {
     };
     assert_eq!(derive.queues[0], eager);
     assert_eq!(derive.queues.len(), 3);
-    let together = derive.queues.iter().map(|queue| queue.maximum_concurrency);
-    assert_eq!(derive.reserved_concurrency, together.sum::<Option<usize>>());
-    assert_eq!(
-        template.function("prune").unwrap().reserved_concurrency,
-        Some(1)
+    // A new account has nothing to reserve.
+    assert!(
+        template
+            .functions
+            .iter()
+            .all(|one| one.reserved_concurrency.is_none())
     );
     assert_eq!(template.schedules[0].function, "prune");
     assert_eq!(template.schedules[0].every, Duration::from_secs(3600));

@@ -24,6 +24,7 @@ enum Kind {
     CannotStart,
     AnswerTooLarge,
     EventTooLarge,
+    Throttled,
     Stopping,
 }
 
@@ -94,6 +95,14 @@ impl FunctionError {
         Self::new(Kind::EventTooLarge, "RequestTooLargeException", message)
     }
 
+    pub(super) fn throttled() -> Self {
+        Self::new(
+            Kind::Throttled,
+            "TooManyRequestsException",
+            "Rate Exceeded.".to_owned(),
+        )
+    }
+
     pub(super) fn unknown(name: &str) -> Self {
         Self::new(
             Kind::CannotStart,
@@ -118,6 +127,11 @@ impl FunctionError {
     /// Returns whether the event was refused because of its size.
     pub fn is_event_too_large(&self) -> bool {
         self.kind == Kind::EventTooLarge
+    }
+
+    /// Returns whether the event was refused because of the account's limit.
+    pub fn is_throttled(&self) -> bool {
+        self.kind == Kind::Throttled
     }
 
     pub(super) fn is_answer_too_large(&self) -> bool {

@@ -7,7 +7,7 @@
 //!   only when the stack ends.
 //! - A function has at most as many processes as its reserved concurrency, or
 //!   [`FunctionSpec::concurrency`]. **Further calls wait**; AWS would refuse them with 429 ("Rate
-//!   exceeded").
+//!   exceeded"). Calls beyond an [`AccountLimit`] are refused, as in AWS.
 //! - `TMPDIR` is a folder of each process, removed with it. (In Lambda it is `/tmp` of the
 //!   sandbox.)
 //! - Memory and disk sizes are passed to the function and reported, but not enforced. The timeout
@@ -17,6 +17,7 @@
 //!
 //! Linux only: process groups, memory and leftover processes are read from `/proc`.
 
+mod account;
 mod environment;
 mod error;
 pub(crate) mod groups;
@@ -36,6 +37,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+pub use account::AccountLimit;
 use bytes::Bytes;
 pub use error::{FunctionError, FunctionsError};
 use ledger::Ledger;
@@ -49,11 +51,15 @@ use time::OffsetDateTime;
 use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
 
+/// How long the sender of a message waits after its invocation was refused.
+const AFTER_THROTTLING: Duration = Duration::from_secs(1);
+
 /// All functions of the stack. Clones share the same functions.
 #[derive(Clone, Debug)]
 pub struct Functions {
     pools: Arc<BTreeMap<String, Arc<Pool>>>,
     ledger: Ledger,
+    account: Option<AccountLimit>,
     begun: Arc<AtomicU64>,
     running: watch::Sender<BTreeMap<String, usize>>,
 }
@@ -114,9 +120,28 @@ impl Functions {
         Ok(Self {
             pools: Arc::new(pools),
             ledger,
+            account: None,
             begun: Arc::default(),
             running: watch::Sender::new(running),
         })
+    }
+
+    /// Limits how many invocations of all functions run at the same time.
+    #[must_use]
+    pub fn within(mut self, account: AccountLimit) -> Self {
+        self.account = Some(account);
+        self
+    }
+
+    /// Invokes `name` as [`Functions::invoke`] does, as soon as the account allows it.
+    pub(crate) async fn invoke_when_allowed(&self, name: &str, payload: Bytes) -> Answer {
+        loop {
+            let answer = self.invoke(name, payload.clone()).await;
+            match &answer.outcome {
+                Err(error) if error.is_throttled() => tokio::time::sleep(AFTER_THROTTLING).await,
+                _ => return answer,
+            }
+        }
     }
 
     /// Invokes `name` with `payload` (JSON) and waits for the response. The invocation continues if
@@ -145,6 +170,11 @@ impl Functions {
         if payload.len() > MAX_EVENT {
             return refused(FunctionError::event_too_large(payload.len()));
         }
+        let run = match self.account.as_ref().map(|account| account.admit(name)) {
+            None => None,
+            Some(Some(run)) => run,
+            Some(None) => return refused(FunctionError::throttled()),
+        };
         let (sender, receiver) = oneshot::channel();
         let invocation = Invocation {
             request_id: request_id.clone(),
@@ -155,7 +185,7 @@ impl Functions {
         let pool = Arc::clone(pool);
         tokio::spawn(async move {
             pool.run(invocation, sender).await;
-            drop(running);
+            drop((run, running));
         });
         receiver
             .await

@@ -1,5 +1,6 @@
 //! The event of payload format 2.0 that a function receives for a request.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -20,7 +21,7 @@ use crate::{dates, identity};
 pub(super) struct Event<'a> {
     version: &'static str,
     route_key: &'static str,
-    raw_path: &'a str,
+    raw_path: Cow<'a, str>,
     raw_query_string: &'a str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cookies: Vec<String>,
@@ -52,7 +53,7 @@ struct Context<'a> {
 #[serde(rename_all = "camelCase")]
 struct Http<'a> {
     method: &'a str,
-    path: &'a str,
+    path: Cow<'a, str>,
     protocol: &'static str,
     source_ip: String,
     user_agent: String,
@@ -66,6 +67,8 @@ impl<'a> Event<'a> {
         request_id: &'a str,
         trace_id: &str,
     ) -> Self {
+        // HTTP APIs decode the path; function URLs do not.
+        let path = percent_decode_str(parts.uri.path()).decode_utf8_lossy();
         let query = parts.uri.query().unwrap_or_default();
         let host = parts.headers.get(HOST).map(lossy).unwrap_or_default();
         let name = host
@@ -114,7 +117,7 @@ impl<'a> Event<'a> {
         Self {
             version: "2.0",
             route_key: "$default",
-            raw_path: parts.uri.path(),
+            raw_path: path.clone(),
             raw_query_string: query,
             cookies,
             headers,
@@ -126,7 +129,7 @@ impl<'a> Event<'a> {
                 domain_name: name,
                 http: Http {
                     method: parts.method.as_str(),
-                    path: parts.uri.path(),
+                    path,
                     protocol: "HTTP/1.1",
                     source_ip: peer.ip().to_string(),
                     user_agent: parts.headers.get(USER_AGENT).map(lossy).unwrap_or_default(),
@@ -236,9 +239,10 @@ mod tests {
     }
 
     #[test]
-    fn the_query_is_given_raw_and_decoded() {
+    fn the_path_is_given_decoded_and_the_query_raw_and_decoded() {
         let event = event(&parts(Request::get("/a%20b?x=1&x=2&y=a+b%26c&z")), "");
-        assert_eq!(event["rawPath"], "/a%20b");
+        assert_eq!(event["rawPath"], "/a b");
+        assert_eq!(event["requestContext"]["http"]["path"], "/a b");
         assert_eq!(event["rawQueryString"], "x=1&x=2&y=a+b%26c&z");
         assert_eq!(
             event["queryStringParameters"],

@@ -147,6 +147,9 @@ impl Gateway {
             Err(error) if error.is_event_too_large() => {
                 message(StatusCode::PAYLOAD_TOO_LARGE, "Request Entity Too Large")
             }
+            Err(error) if error.is_throttled() => {
+                message(StatusCode::SERVICE_UNAVAILABLE, "Service Unavailable")
+            }
             Err(_) => message(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error"),
         };
         if let Ok(id) = HeaderValue::from_str(&request_id) {

@@ -45,6 +45,9 @@ pub struct Options {
     /// the limits of its queues add up to. `None`: two for each core and at least four, or fewer if
     /// the machine's memory or disk does not suffice ([`machine`](super::machine)).
     pub event_concurrency: Option<usize>,
+    /// How many invocations of all functions the account runs at the same time, as in AWS; `None`:
+    /// no limit. New accounts have 10.
+    pub account_concurrency: Option<usize>,
     /// The machine to divide among the processes of the functions; `None`: this machine.
     pub machine: Option<Machine>,
     /// The timeout of a request; [`gateway::INTEGRATION_TIMEOUT`] in AWS.
@@ -80,6 +83,7 @@ impl Options {
             timeouts: BTreeMap::new(),
             concurrency: 64,
             event_concurrency: None,
+            account_concurrency: None,
             machine: None,
             integration_timeout: gateway::INTEGRATION_TIMEOUT,
             latency: Latency::default(),

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::error::StackError;
 use super::machine::{self, Claim, Division, Machine};
 use super::options::Options;
-use crate::functions::{Endpoints, FunctionSpec, Functions};
+use crate::functions::{AccountLimit, Endpoints, FunctionSpec, Functions};
 use crate::template::{Function, Template};
 
 /// How the functions of a template run on this machine.
@@ -16,6 +16,7 @@ pub(super) struct Processes {
     pub(super) division: Division,
     /// The number of queue events that one function processes at the same time.
     pub(super) events: usize,
+    account: Option<AccountLimit>,
 }
 
 impl Processes {
@@ -35,10 +36,18 @@ impl Processes {
                 *value = allotment.bytes.to_string();
             }
         }
+        let reserved = template.functions.iter().filter_map(|function| {
+            let own = function.reserved_concurrency?;
+            Some((function.name.clone(), own))
+        });
+        let account = options
+            .account_concurrency
+            .map(|runs| AccountLimit::new(runs, reserved));
         Ok(Self {
             specs,
             division,
             events,
+            account,
         })
     }
 
@@ -51,12 +60,15 @@ impl Processes {
     ) -> Result<Functions, StackError> {
         let (specs, endpoints) = (self.specs.clone(), endpoints.clone());
         let (folder, watchdog) = (data.to_owned(), watchdog.map(Path::to_owned));
-        tokio::task::spawn_blocking(move || {
+        let functions = tokio::task::spawn_blocking(move || {
             Functions::start(specs, &endpoints, &folder, watchdog.as_deref())
         })
         .await
-        .map_err(|error| StackError::file(data, error.into()))?
-        .map_err(StackError::from)
+        .map_err(|error| StackError::file(data, error.into()))??;
+        Ok(match self.account.clone() {
+            Some(account) => functions.within(account),
+            None => functions,
+        })
     }
 }
 

@@ -1,9 +1,9 @@
 //! Parameters and conditions. Before anything else is parsed, they are replaced by their values for
 //! the parameters' defaults.
 //!
-//! Supported are parameters of type `String` with a default, `Fn::Equals` and `Fn::Not` in
-//! conditions, `Ref` of a parameter, `Fn::If`, and `Ref` of `AWS::NoValue`. Anything else is an
-//! error that names it.
+//! Supported are parameters of the types `String` and `Number` with a default, `Fn::Equals` and
+//! `Fn::Not` in conditions, `Ref` of a parameter, `Fn::If`, `Ref` of `AWS::NoValue`, and the
+//! `Condition` of a resource or an output. Anything else is an error that names it.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::node::{Node, Value};
 /// The values of the parameters and conditions.
 #[derive(Default)]
 struct Decided {
-    parameters: BTreeMap<String, String>,
+    parameters: BTreeMap<String, Value>,
     conditions: BTreeMap<String, bool>,
 }
 
@@ -29,12 +29,7 @@ pub(super) fn decide(mut root: Node) -> Result<Node, TemplateError> {
         let (parameters, conditions) = (take("Parameters"), take("Conditions"));
         if let Some(node) = parameters {
             for (name, node) in Fields::of(node, "Parameters")?.rest() {
-                let mut fields = Fields::of(node, format!("Parameters.{name}"))?;
-                fields.choice("Type", &["String"])?;
-                fields.text("Description")?;
-                fields.text("AllowedPattern")?;
-                let default = fields.required_text("Default")?;
-                fields.end()?;
+                let default = default_of(Fields::of(node, format!("Parameters.{name}"))?)?;
                 decided.parameters.insert(name, default);
             }
         }
@@ -45,6 +40,12 @@ pub(super) fn decide(mut root: Node) -> Result<Node, TemplateError> {
             }
         }
     }
+    if let Value::Map(sections) = &mut root.value {
+        let conditional = |name: &str| matches!(name, "Resources" | "Outputs");
+        for (_, section) in sections.iter_mut().filter(|(name, _)| conditional(name)) {
+            decided.keep_what_exists(section)?;
+        }
+    }
     let line = root.line;
     let nothing = Node {
         line,
@@ -53,7 +54,59 @@ pub(super) fn decide(mut root: Node) -> Result<Node, TemplateError> {
     Ok(decided.replace(root)?.unwrap_or(nothing))
 }
 
+/// Returns the default of a parameter. What restricts the values of a deployment has no effect.
+fn default_of(mut fields: Fields) -> Result<Value, TemplateError> {
+    let is_number = fields.choice("Type", &["String", "Number"])?.as_deref() == Some("Number");
+    fields.text("Description")?;
+    for restriction in ["AllowedPattern", "AllowedValues", "MinValue", "MaxValue"] {
+        fields.take(restriction);
+    }
+    let default = match is_number {
+        true => fields
+            .number("Default", 0..=i64::MAX)?
+            .and_then(|number| i64::try_from(number).ok())
+            .map(Value::Integer),
+        false => fields.text("Default")?.map(Value::Text),
+    };
+    let line = fields.line();
+    let default = default.ok_or_else(|| fields.error(line, "Default is missing"))?;
+    fields.end()?;
+    Ok(default)
+}
+
 impl Decided {
+    /// Drops the resources or outputs whose condition is false.
+    fn keep_what_exists(&self, section: &mut Node) -> Result<(), TemplateError> {
+        let Value::Map(entries) = &mut section.value else {
+            return Ok(());
+        };
+        let mut kept = Vec::with_capacity(entries.len());
+        for (name, mut node) in std::mem::take(entries) {
+            let condition = match &mut node.value {
+                Value::Map(fields) => fields
+                    .iter()
+                    .position(|(field, _)| field == "Condition")
+                    .map(|at| fields.remove(at).1),
+                _ => None,
+            };
+            if condition.map_or(Ok(true), |condition| self.named(&condition))? {
+                kept.push((name, node));
+            }
+        }
+        *entries = kept;
+        Ok(())
+    }
+
+    /// Returns whether the condition with this name is true.
+    fn named(&self, name: &Node) -> Result<bool, TemplateError> {
+        let known = match &name.value {
+            Value::Text(text) => self.conditions.get(text).copied(),
+            _ => None,
+        };
+        let message = "this is not a condition of this template";
+        known.ok_or_else(|| TemplateError::new(name.line, "", message))
+    }
+
     /// Returns whether a condition is true.
     fn holds(&self, condition: &Node, place: &str) -> Result<bool, TemplateError> {
         let fail = |message: &str| Err(TemplateError::new(condition.line, place, message));
@@ -111,24 +164,17 @@ impl Decided {
         match (name, &argument.value) {
             ("Ref", Value::Text(target)) if target == "AWS::NoValue" => Ok(None),
             ("Ref", Value::Text(target)) if self.parameters.contains_key(target) => {
-                Ok(Some(Node::text(line, &self.parameters[target])))
+                let value = self.parameters[target].clone();
+                Ok(Some(Node { line, value }))
             }
             ("Fn::If", Value::List(parts)) => {
                 let [condition, then, otherwise] = parts.as_slice() else {
                     let message = "Fn::If needs a condition and two values";
                     return Err(TemplateError::new(line, "", message));
                 };
-                let holds = match &condition.value {
-                    Value::Text(name) => self.conditions.get(name),
-                    _ => None,
-                };
-                match holds {
-                    Some(true) => self.replace(then.clone()),
-                    Some(false) => self.replace(otherwise.clone()),
-                    None => {
-                        let message = "Fn::If does not refer to a condition of this template";
-                        Err(TemplateError::new(condition.line, "", message))
-                    }
+                match self.named(condition)? {
+                    true => self.replace(then.clone()),
+                    false => self.replace(otherwise.clone()),
                 }
             }
             _ => Ok(Some(Node {
@@ -181,15 +227,42 @@ Resources:
             (
                 "[HasName, !Ref Named",
                 "[HasNme, !Ref Named",
-                "does not refer to a condition",
+                "not a condition of this template",
             ),
             ("!Not [", "!Or [", "only Fn::Equals"),
-            ("Type: String", "Type: Number", "Number"),
+            ("Type: String", "Type: Number", "Default must be an integer"),
+            ("Type: String", "Type: List<Number>", "List<Number>"),
             (", Default: none", "", "Default is missing"),
         ] {
             let error = decided(&TEMPLATE.replacen(old, new, 1)).unwrap_err();
             assert!(error.message.contains(says), "{error}");
             assert!(error.line > 0, "{error}");
         }
+    }
+
+    #[test]
+    fn a_number_is_a_number_where_it_is_used() {
+        let template = decided(
+            r#"
+Parameters:
+  Memory: { Type: Number, Default: 3008, MinValue: 128, MaxValue: 10240, AllowedValues: [3008] }
+Resources:
+  Orders: { MemorySize: !Ref Memory }
+"#,
+        )
+        .unwrap();
+        assert_eq!(template["Resources"]["Orders"]["MemorySize"], 3008);
+    }
+
+    #[test]
+    fn a_resource_whose_condition_is_false_does_not_exist() {
+        let text = TEMPLATE.replace("Text: !If", "Text: { Condition: HasName }\n  Other2: !If");
+        let without = decided(&text).unwrap();
+        assert_eq!(without["Resources"].get("Text"), None);
+        let with = decided(&text.replace("Default: none", "Default: a")).unwrap();
+        assert_eq!(with["Resources"]["Text"], serde_json::json!({}));
+        let error = decided(&text.replace("Condition: HasName", "Condition: HasNone"));
+        let error = error.unwrap_err();
+        assert!(error.message.contains("not a condition"), "{error}");
     }
 }

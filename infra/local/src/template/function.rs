@@ -8,6 +8,9 @@ use super::node::{Node, Value};
 use super::{Function, MachineShare, QueueSource, Resource, Schedule, Template, TemplateError};
 use crate::template::model::queue_of_arn;
 
+/// The value of a variable that the function computes from its own memory or disk in AWS.
+const AUTO: &str = "auto";
+
 /// An event of a function, before the resources that it refers to are checked.
 pub(super) struct DeclaredEvent {
     place: String,
@@ -43,6 +46,9 @@ pub(super) fn function(
     fields.take("Policies");
     fields.text("Role")?;
     fields.choice("RecursiveLoop", &["Allow", "Terminate"])?;
+    fields.text("AutoPublishAlias")?;
+    fields.take("AutoPublishAliasAllProperties");
+    fields.take("DeploymentPreference");
 
     let mut logging = fields.map("LoggingConfig")?;
     let log_format = logging
@@ -141,8 +147,13 @@ pub(super) fn machine_shares(
             .ok_or_else(|| fields.error(line, "Percent is missing"))?;
         let at_least = fields.number("AtLeast", 1..=i64::MAX)?;
         let most = function.environment.get(&variable);
-        let most = most.and_then(|text| text.parse().ok()).ok_or_else(|| {
-            let message = format!("{id} has no variable {variable} with a number of bytes");
+        let most = most.and_then(|text| match text.as_str() {
+            AUTO => Some(0),
+            number => number.parse().ok(),
+        });
+        let most = most.ok_or_else(|| {
+            let message =
+                format!("{id} has no variable {variable} with a number of bytes or {AUTO}");
             fields.error(line, message)
         })?;
         fields.end()?;
@@ -284,7 +295,7 @@ fn rate(expression: &str) -> Result<Duration, String> {
         .ok_or_else(wrong)
 }
 
-/// Checks an HTTP API. Its authorizer and its throttling have no effect here.
+/// Checks an HTTP API. Its authorizer, throttling and access log have no effect here.
 pub(super) fn http_api(id: &str, properties: Node) -> Result<(), TemplateError> {
     let mut fields = Fields::of(properties, id)?;
     fields.choice("StageName", &["$default"])?;
@@ -296,6 +307,7 @@ pub(super) fn http_api(id: &str, properties: Node) -> Result<(), TemplateError> 
     settings.take("ThrottlingRateLimit");
     settings.take("ThrottlingBurstLimit");
     settings.end()?;
+    fields.take("AccessLogSettings");
     fields.end()
 }
 

@@ -7,12 +7,14 @@
 //! Some resources and properties are parsed, checked for references to missing resources, and then
 //! have no effect: IAM, bucket and queue policies and the API's authorizer (all clients on the
 //! loopback interface have all permissions), the API's throttling, a bucket's lifecycle and access
-//! block (objects do not expire), log groups, topics, alarms, a function's `RecursiveLoop` (loops
-//! of messages are not terminated), the order of `DependsOn`, and everything under `Outputs`.
+//! block (objects do not expire), encryption and versions, log groups, access logs, topics, alarms,
+//! a function's `RecursiveLoop` (loops of messages are not terminated) and alias (there is one
+//! version), the order of `DependsOn`, and everything under `Outputs`.
 //!
 //! `MachineShares` in the `Metadata` of a function is only for the local stack; CloudFormation and
-//! SAM ignore it. Parameters have their defaults. Values that a deployment would set as parameters
-//! are set as environment variables here.
+//! SAM ignore it. Parameters have their defaults, and a resource whose condition is then false does
+//! not exist. Values that a deployment would set as parameters are set as environment variables
+//! here.
 //!
 //! `ReservedConcurrentExecutions` is only the maximum number of processes of a function. No
 //! resources are reserved for it: other functions can use all of the machine's memory and time.
@@ -100,7 +102,14 @@ impl Template {
         for resource in declared {
             let place = resource.id.clone();
             for dependency in &resource.depends_on {
-                if !identities.resources.contains_key(dependency) {
+                // SAM names the alias of a function so.
+                let resource_of_alias = |name: &str| {
+                    let (function, _) = name.rsplit_once("Alias")?;
+                    identities.resources.get(function)
+                };
+                let is_known = identities.resources.contains_key(dependency)
+                    || resource_of_alias(dependency).is_some();
+                if !is_known {
                     let message =
                         format!("DependsOn {dependency}: it is not a resource of this template");
                     return Err(TemplateError::new(resource.line, place, message));

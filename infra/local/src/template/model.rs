@@ -71,7 +71,7 @@ pub struct MachineShare {
     /// would be smaller.
     pub at_least: Option<u64>,
     /// The maximum share in bytes: the variable's own value in the template, which is meant for a
-    /// machine of its own. 0: no limit.
+    /// machine of its own. 0: no limit, as for `auto`.
     pub most: u64,
 }
 

@@ -35,7 +35,7 @@ const WITHOUT_EFFECT: [(&str, &[&str]); 6] = [
     ),
     ("AWS::SQS::QueuePolicy", &["Queues", "PolicyDocument"]),
     ("AWS::S3::BucketPolicy", &["Bucket", "PolicyDocument"]),
-    ("AWS::Logs::LogGroup", &["RetentionInDays"]),
+    ("AWS::Logs::LogGroup", &["RetentionInDays", "KmsKeyId"]),
     ("AWS::SNS::Topic", &[]),
     (
         "AWS::CloudWatch::Alarm",

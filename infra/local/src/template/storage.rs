@@ -40,6 +40,8 @@ pub(super) fn bucket(
     fields.take("BucketName");
     fields.take("PublicAccessBlockConfiguration");
     fields.take("LifecycleConfiguration");
+    fields.take("BucketEncryption");
+    fields.take("VersioningConfiguration");
     let mut configuration = fields.map("NotificationConfiguration")?;
     let mut notifications = Vec::new();
     let place = configuration.path("QueueConfigurations");
@@ -75,6 +77,7 @@ pub(super) fn table(id: &str, properties: Node) -> Result<Table, TemplateError> 
     fields.require("AttributeDefinitions")?;
     fields.require("KeySchema")?;
     fields.take("TimeToLiveSpecification");
+    fields.take("SSESpecification");
     fields.end()?;
     Ok(Table {
         name: id.to_owned(),
@@ -84,6 +87,7 @@ pub(super) fn table(id: &str, properties: Node) -> Result<Table, TemplateError> 
 
 pub(super) fn queue(id: &str, properties: Node) -> Result<Queue, TemplateError> {
     let mut fields = Fields::of(properties, id)?;
+    fields.take("SqsManagedSseEnabled");
     let seconds = |value: Option<u64>, default: u64| Duration::from_secs(value.unwrap_or(default));
     let visibility_timeout = seconds(fields.number("VisibilityTimeout", 0..=DAY / 2)?, 30);
     let delay = seconds(fields.number("DelaySeconds", 0..=900)?, 0);

@@ -85,6 +85,11 @@ impl RolloutReport {
         }
     }
 
+    /// Returns the report of this build before its first complete pass.
+    pub fn of_this_build() -> Self {
+        Self::none_yet(&BuildNumbers::CURRENT)
+    }
+
     /// Returns the report before any pass is complete.
     pub fn none_yet(numbers: &BuildNumbers) -> Self {
         Self {

@@ -1,6 +1,7 @@
-//! Latencies of requests: warm, through the gateway and in the handler, and after a cold start.
+//! Latencies of requests: warm, through the gateway and in the handler, and after a cold start. What
+//! warm requests cost beside the handler, and how many there are in a second.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use serde_json::Value;
@@ -8,10 +9,16 @@ use serde_json::Value;
 use super::program::Program;
 use super::report::{Report, Row, milliseconds};
 use super::{Arguments, BenchError, PATIENCE, agreement, percentile, say};
-use crate::stack::{Client, LocalStack};
+use crate::stack::{Client, LocalStack, Process};
 
 /// Frames of a request.
 const FRAMES: usize = 30;
+
+/// The number of clients that send requests at the same time.
+const CONNECTIONS: usize = 4;
+
+/// The target for the processor time of a warm request beyond the handler's, in milliseconds.
+const BESIDE_THE_HANDLER: f64 = 0.6;
 
 /// Measures requests of 30 frames in one module.
 ///
@@ -53,9 +60,11 @@ pub async fn measure(
     client.clear_stats().await?;
     let logged = stack.log_of("symbolicate").len();
     let mut warm = Vec::new();
+    let before = processor_time(stack);
     for _ in 0..arguments.requests.max(1) {
         warm.push(timed(client, &request).await?);
     }
+    let used = processor_time(stack).saturating_sub(before);
     let stats = client.stats().await?;
     let handler = handler_times(
         stack
@@ -93,6 +102,15 @@ pub async fn measure(
             milliseconds(percentile(&warm, 99)),
         ),
     );
+    let beside = (used.as_secs_f64() * 1000.0 - handler.iter().sum::<f64>()) / warm.len() as f64;
+    report.add(
+        &group,
+        Row::new(
+            "warm, processor time of all processes beyond the handler's",
+            milliseconds(beside),
+        )
+        .target("≤ 0.6 ms", beside <= BESIDE_THE_HANDLER),
+    );
     let calls = stats.aws_calls();
     report.add(
         &group,
@@ -102,7 +120,39 @@ pub async fn measure(
         )
         .target("0", calls == 0),
     );
+    let per_second = per_second(client, &request, arguments.requests).await?;
+    report.add(
+        &group,
+        Row::new(
+            format!("warm requests per second, {CONNECTIONS} connections"),
+            format!("{per_second:.0}"),
+        ),
+    );
     Ok(())
+}
+
+/// Returns the processor time that the processes of a stack have used. The client is not one of
+/// them.
+fn processor_time(stack: &LocalStack) -> Duration {
+    stack.processes().iter().map(Process::cpu_time).sum()
+}
+
+/// Sends requests over several connections at the same time, and returns their number per second.
+async fn per_second(client: &Client, request: &Value, requests: usize) -> Result<f64, BenchError> {
+    let each = requests.div_ceil(CONNECTIONS).max(1);
+    let send = async |count: usize| -> Result<(), BenchError> {
+        for _ in 0..count {
+            timed(client, request).await?;
+        }
+        Ok(())
+    };
+    // As many instances as there are connections, each of which has answered.
+    let at_once =
+        |count: usize| futures::future::try_join_all((0..CONNECTIONS).map(|_| send(count)));
+    at_once(each.div_ceil(10)).await?;
+    let began = Instant::now();
+    at_once(each).await?;
+    Ok((each * CONNECTIONS) as f64 / began.elapsed().as_secs_f64())
 }
 
 /// Measures requests of one client for a ready Microsoft SymCache.

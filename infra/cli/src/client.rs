@@ -10,7 +10,7 @@ use url::Url;
 
 use crate::body::Body;
 use crate::credentials::Signer;
-use crate::error::{CliError, chain};
+use crate::error::{CliError, chain, root};
 use crate::settings::Settings;
 
 /// Time limit for establishing a connection.
@@ -169,10 +169,16 @@ impl Client {
         let failed = |error: reqwest::Error| {
             // The URL of a stored response is a credential.
             let (url, is_connect) = (self.shown(), error.is_connect());
-            let cause = chain(&error.without_url());
+            let error = error.without_url();
             match is_connect {
-                true => CliError::NoAnswer { url, cause },
-                false => CliError::Connection { url, cause },
+                true => CliError::NoAnswer {
+                    url,
+                    cause: root(&error),
+                },
+                false => CliError::Connection {
+                    url,
+                    cause: chain(&error),
+                },
             }
         };
         let mut response = request.send().await.map_err(failed)?;

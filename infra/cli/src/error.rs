@@ -113,3 +113,11 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+/// Returns the cause of an error that has no further cause: what the system says.
+pub(crate) fn root(error: &dyn std::error::Error) -> String {
+    std::iter::successors(Some(error), |error| error.source())
+        .last()
+        .map(ToString::to_string)
+        .unwrap_or_default()
+}

@@ -244,7 +244,9 @@ impl<'i> FrameReader<'i> {
             let entry = frames.entry_at(at).ok()??;
             at = entry.end;
             match entry.is_shared {
-                true => drop(self.shared_at(frames, entry.offset).ok()?),
+                true => {
+                    self.shared_at(frames, entry.offset).ok()?;
+                }
                 false => self.function(frames, entry.offset, &mut lines)?,
             }
         }

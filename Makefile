@@ -10,8 +10,10 @@ RECORDS ?= 1000000
 FUZZ_SECONDS ?= 60
 KERNEL ?=
 SEED ?= 1
-SEEDS ?= 2000
+SEEDS ?=
 HOURS ?= 1
+DAYS ?=
+YEARS ?= 1
 CASES ?= ../shared/conformance
 PROFILE_FOLDER = target/release
 # Override these to use other programs; the scripts receive them in their environment.
@@ -64,6 +66,15 @@ test-moto: ## runs the contract tests of the stores against moto, an independent
 test-readers: doctor ## compares plain SymCaches and answers to crash files with readers from PyPI (needs Python)
 	@CARGO="$(CARGO)" PYTHON="$(PYTHON)" infra/check/readers
 
+.PHONY: test-api
+test-api: doctor ## sends generated requests to the stack, and checks the responses against docs/openapi.json (needs Python; SECONDS_MAX=240 EXAMPLES=60 SEED=)
+	@CARGO="$(CARGO)" PYTHON="$(PYTHON)" infra/check/api
+
+.PHONY: openapi
+openapi: ## writes docs/openapi.json, and the examples in it, again: after a change of a route or of a type of the API
+	SYMDEPOT_WRITE_API=1 $(CARGO) test --locked --workspace --test flows documented
+	SYMDEPOT_WRITE_API=1 $(CARGO) test --locked --workspace --test tidy openapi
+
 # The cases are not part of the project. Without them nothing is built, and the script reports that.
 .PHONY: conformance
 conformance: $(if $(wildcard $(CASES)/conformance.py),release-binaries) ## compares responses with Symbolicator's and docs/conformance.md; skipped without the cases (CASES=../shared/conformance)
@@ -103,10 +114,17 @@ ci: test check ## runs exactly what CI runs
 model: ## checks the protocol's models exhaustively within large bounds; prints their numbers of states (takes minutes)
 	SYMDEPOT_MODEL_BOUNDS=large $(CARGO) test --locked --release -p symdepot-tests --test model -- --nocapture
 
+# Without SEEDS or DAYS, it simulates YEARS: the weeks of a busy team, and seeds of trouble.
 .PHONY: simulate
-simulate: ## simulates a fleet with random faults, seed by seed; prints the story of each failure (SEED=1 SEEDS=2000 HOURS=1)
+simulate: ## simulates a year of a fleet with random faults; prints the story of each failure and what never happened (YEARS=1; SEED=1 SEEDS=2000 HOURS=1; SEED=1 SEEDS=1 DAYS=7)
 	$(CARGO) build --locked --release -p symdepot-tests --bin simulate
-	$(PROFILE_FOLDER)/simulate --seed $(SEED) --seeds $(SEEDS) --hours $(HOURS)
+	$(PROFILE_FOLDER)/simulate --seed $(SEED) $(if $(SEEDS),--seeds $(SEEDS) --hours $(HOURS) $(if $(DAYS),--days $(DAYS)),--years $(YEARS))
+
+.PHONY: keep-story
+keep-story: ## turns a seed that fails into a regression test (SEED=7 NAME=a_file_that_was_removed_stays HOURS=1 DAYS=)
+	$(CARGO) build --locked --release -p symdepot-tests --bin simulate
+	$(PROFILE_FOLDER)/simulate --seed $(SEED) --seeds 1 --hours $(HOURS) $(if $(DAYS),--days $(DAYS)) \
+	  --keep $(NAME) --into tests/tests/simulate
 
 .PHONY: zoo
 zoo: ## builds programs with many compilers for many machines and compares with llvm-symbolizer and eu-addr2line (as root it installs missing compilers, up to 1.5 GB)
@@ -116,7 +134,7 @@ zoo: ## builds programs with many compilers for many machines and compares with 
 # Needs nightly Rust and cargo-fuzz. Findings are kept in target/fuzz.
 .PHONY: fuzz
 fuzz: ## fuzzes files, crash files, requests, reports, names, sources and blobs, each for FUZZ_SECONDS=60 (needs cargo-fuzz)
-	@for target in footer index slice cfi_slice source_slice source_links listing archive map breakpad dwarf name request report source link minidump apple_report form rewrite; do \
+	@for target in footer index slice cfi_slice source_slice source_links listing archive map breakpad dwarf name request report source link minidump apple_report form multipart rewrite; do \
 	  mkdir -p target/fuzz/corpus/$$target target/fuzz/found; \
 	  $(CARGO) +nightly fuzz run --fuzz-dir tests/fuzz --target-dir target/fuzz $$target \
 	    target/fuzz/corpus/$$target tests/fuzz/seeds/$$target -- \

@@ -16,6 +16,8 @@ pub mod hostile;
 pub mod hostile_server;
 #[cfg(feature = "bench")]
 pub mod made_up;
+#[cfg(feature = "bench")]
+pub mod made_up_dump;
 #[cfg(feature = "harness")]
 pub mod simulate;
 pub mod stack;

@@ -5,6 +5,8 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
+use crate::made_up_dump::{MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread};
+
 /// Bytes of each function, and the address of the first one.
 const FUNCTION_BYTES: usize = 0x10;
 
@@ -121,6 +123,99 @@ pub fn is_symbolicated(modules: &[MadeUp], answer: &Value) -> bool {
         .flat_map(|module| module.places().map(|place| module.name(place)));
     let expected: Vec<String> = expected.collect();
     names.eq(expected.iter().map(|name| Some(name.as_str())))
+}
+
+/// Where the stack of the first thread of a minidump is, and the bytes from one stack to the next.
+const STACK: u64 = 0x6000_0000_0000;
+const STACK_BYTES: u64 = 0x1000;
+
+/// A minidump of threads whose frames are in made-up modules, one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct MadeUpCrash<'a> {
+    /// The modules.
+    pub modules: &'a [MadeUp],
+    /// The number of modules at the end of these in which no frame is, although words of the
+    /// stacks point into them.
+    pub unreached: usize,
+    /// The number of threads.
+    pub threads: usize,
+    /// The number of frames of each thread.
+    pub frames: usize,
+}
+
+impl MadeUpCrash<'_> {
+    /// Returns the module and the function of a frame. Frames next to each other are in different
+    /// modules.
+    fn place(&self, thread: usize, frame: usize) -> (usize, usize) {
+        let module = (thread + frame) % (self.modules.len() - self.unreached);
+        let functions = self.modules[module].functions;
+        (module, (thread * 131 + frame * 17) % functions)
+    }
+
+    /// Returns the minidump.
+    pub fn dump(&self) -> Vec<u8> {
+        let image = |at: usize| (IMAGE + at * IMAGE_BYTES) as u64;
+        // In the middle of a function, so that the call before it is in the function, too.
+        let at = |thread: usize, frame: usize| {
+            let (module, function) = self.place(thread, frame);
+            image(module) + (address(function) + FUNCTION_BYTES / 2) as u64
+        };
+        let modules = (0..)
+            .zip(self.modules)
+            .map(|(number, module)| MadeUpModule {
+                address: image(number),
+                size: IMAGE_BYTES as u32,
+                name: format!("/opt/made-up-{number}"),
+                debug_id: module.debug_id().parse().unwrap_or_default(),
+                ..MadeUpModule::default()
+            });
+        let unreached = self.modules.len() - self.unreached..self.modules.len();
+        let unreached = unreached.map(|module| image(module) + address(1) as u64);
+        let stack = |thread: usize| MadeUpStack {
+            address: STACK + thread as u64 * STACK_BYTES,
+            bytes: (1..self.frames)
+                .map(|frame| at(thread, frame))
+                .chain([0; 8])
+                .chain(unreached.clone())
+                .flat_map(u64::to_le_bytes)
+                .collect(),
+        };
+        let threads = (0..self.threads).map(|thread| MadeUpThread {
+            id: thread as u32 + 1,
+            stack: thread,
+            rip: at(thread, 0),
+            rsp: STACK + thread as u64 * STACK_BYTES,
+            ..MadeUpThread::default()
+        });
+        let dump = MadeUpDump {
+            stacks: (0..self.threads).map(stack).collect(),
+            threads: threads.collect(),
+            modules: modules.collect(),
+            crashed: Some(1),
+            ..MadeUpDump::default()
+        };
+        dump.file()
+    }
+
+    /// Returns whether a response has all frames, with their names.
+    pub fn is_symbolicated(&self, answer: &Value) -> bool {
+        let names = |stacktrace: &Value| {
+            let frames = stacktrace["frames"].as_array().into_iter().flatten();
+            let names = frames.map(|frame| frame["function"].as_str().map(str::to_owned));
+            names.collect::<Vec<_>>()
+        };
+        let found = answer["stacktraces"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(names);
+        let expected = (0..self.threads).map(|thread| {
+            let places = (0..self.frames).map(|frame| self.place(thread, frame));
+            let names = places.map(|(module, function)| Some(self.modules[module].name(function)));
+            names.collect::<Vec<_>>()
+        });
+        found.eq(expected)
+    }
 }
 
 /// Returns the first address of a function.

@@ -8,11 +8,9 @@ use bytes::Bytes;
 use futures::FutureExt;
 use symdepot::adapters::parser::{ParserLimits, ProcessDeriver};
 use symdepot::adapters::scratch::ScratchSpace;
-use symdepot::cache::{DeriveJob, Derived, Kind};
+use symdepot::cache::{BuildNumbers, DeriveJob, Derived, Kind};
 use symdepot::debuginfo::checksum;
-use symdepot::domain::{
-    AuxiliaryFile, Cause, DebugId, Inspection, Missing, Rank, Written, WrittenFile,
-};
+use symdepot::domain::{AuxiliaryFile, Cause, DebugId, Inspection, Missing, Written, WrittenFile};
 use symdepot::ports::{Deriver, FaultKind, ParseError, Parser};
 
 const LIMITS: ParserLimits = ParserLimits {
@@ -97,10 +95,7 @@ fn fixture(name: &str) -> Vec<u8> {
 }
 
 fn job(kind: Kind) -> DeriveJob {
-    DeriveJob {
-        kind,
-        rank: Rank::of(&Default::default(), kind.purpose()),
-    }
+    DeriveJob::of(kind, &Default::default(), &BuildNumbers::CURRENT)
 }
 
 fn both() -> [DeriveJob; 2] {

@@ -51,6 +51,17 @@ impl<S: Sync> FromRequestParts<S> for RequestQuery {
     }
 }
 
+/// The query of a request with a minidump: also the schema of the answer.
+pub(crate) struct MinidumpQuery(pub(crate) Query);
+
+impl<S: Sync> FromRequestParts<S> for MinidumpQuery {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        Ok(Self(Query::parse(text(parts), Query::OF_MINIDUMPS)?))
+    }
+}
+
 /// The query of a list: its scope, and the page.
 pub(crate) struct ListQuery(pub(crate) Query);
 

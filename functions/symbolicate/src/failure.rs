@@ -26,6 +26,11 @@ impl Failure {
         }
     }
 
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
     pub(crate) fn internal(error: impl std::error::Error) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
     }

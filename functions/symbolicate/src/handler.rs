@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Path;
+use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
@@ -84,7 +85,7 @@ pub(crate) async fn symbolicate(
 
 pub(crate) async fn continue_request(
     call: Call,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
     RequestQuery(query): RequestQuery,
 ) -> Result<Response, Failure> {
     let unknown = || {
@@ -93,7 +94,8 @@ pub(crate) async fn continue_request(
             "no request has this id, or it has expired: send it again",
         )
     };
-    let id = Uuid::parse_str(&id).map_err(|_| unknown())?;
+    let id = id.ok().and_then(|Path(id)| Uuid::parse_str(&id).ok());
+    let id = id.ok_or_else(unknown)?;
     let KeptRequest {
         scope,
         stage,
@@ -182,8 +184,11 @@ impl Call {
                 Ok(pending(id))
             }
             SymbolicateOutcome::Completed(completed, stats) => {
-                let body = serde_json::to_vec(&api::Response::Completed(*completed))
-                    .map_err(Failure::internal)?;
+                let body = match report.stackwalk {
+                    Some(report) => serde_json::to_vec(&report.completed(&completed)),
+                    None => serde_json::to_vec(&api::Response::Completed(*completed)),
+                };
+                let body = body.map_err(Failure::internal)?;
                 log_completed(&stats, invocation.elapsed());
                 if body.len() > limits::SENT_ANSWER_BYTES {
                     let url = symbolicator.store_answer(&id_text, body).await?;
@@ -202,11 +207,8 @@ impl Call {
         report: CrashFile,
     ) -> Result<Response, Failure> {
         let body = serde_json::to_vec(&report).map_err(Failure::internal)?;
-        let body = RequestToKeep {
-            stage: RequestStage::CrashFile,
-            body: &body,
-        };
-        self.answer(asked, report, Some(body)).await
+        let body = Some(RequestToKeep::crash_file(&report, &body));
+        self.answer(asked, report, body).await
     }
 }
 

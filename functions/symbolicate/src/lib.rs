@@ -6,10 +6,16 @@
 mod crash_files;
 mod extract;
 mod failure;
+mod form;
 mod handler;
 mod ms_symcache;
+#[cfg(feature = "openapi")]
+pub mod openapi;
 mod routes;
 mod uploads;
+
+#[cfg(any(test, feature = "testing"))]
+pub use form::hostile;
 
 use std::process::ExitCode;
 use std::sync::Arc;

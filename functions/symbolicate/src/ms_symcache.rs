@@ -9,7 +9,7 @@ use symdepot::flows::ms_symcache::SymCacheResponse;
 
 use crate::extract::Call;
 use crate::failure::Failure;
-use crate::routes;
+use crate::routes::{self, Verb};
 
 /// Serves the paths of Microsoft's SymCache protocol, which the router cannot distinguish.
 pub(crate) async fn serve(
@@ -20,8 +20,8 @@ pub(crate) async fn serve(
 ) -> Result<Response, Failure> {
     let asked = match Route::of(uri.path()) {
         Route::Other => return Err(routes::no_such_route(&uri)),
-        _ if !matches!(method, Method::GET | Method::HEAD) => {
-            return Err(routes::no_such_method(method, uri).await);
+        _ if !Verb::Get.serves(&method) => {
+            return Ok(routes::no_such_method_of(Verb::Get, method, uri).await);
         }
         Route::Nothing => return Ok(StatusCode::NOT_FOUND.into_response()),
         Route::File(asked) => asked,

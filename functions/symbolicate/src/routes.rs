@@ -1,99 +1,172 @@
-//! The routes: one table, from which the router and the text of the 404 are made.
+//! The routes: one table, from which the router, the texts of 404 and 405, and the paths of the
+//! OpenAPI document are made.
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::{Method, StatusCode, Uri};
-use axum::routing::{MethodRouter, get, post};
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, MethodRouter, on};
 use symdepot::flows::symbolicate::Symbolicator;
 
 use crate::failure::Failure;
 use crate::{crash_files, handler, ms_symcache, uploads};
 
 /// A route.
-struct Route {
-    path: &'static str,
-    /// Requests to it, as a user writes them.
-    examples: &'static [&'static str],
-    method: fn() -> MethodRouter<Arc<Symbolicator>>,
+pub(crate) struct Route {
+    /// The method of its requests.
+    pub(crate) verb: Verb,
+    /// The path, with the names of its parameters in braces.
+    pub(crate) path: &'static str,
+    /// What it is for.
+    pub(crate) operation: Operation,
+    /// The queries without which it has no answer, as a user writes them: alternatives.
+    queries: &'static [&'static str],
 }
 
-const ROUTES: [Route; 13] = [
-    Route {
-        path: "/symbolicate",
-        examples: &["POST /symbolicate"],
-        method: || post(handler::symbolicate),
-    },
-    Route {
-        path: "/minidump",
-        examples: &["POST /minidump"],
-        method: || post(crash_files::minidump),
-    },
-    Route {
-        path: "/applecrashreport",
-        examples: &["POST /applecrashreport"],
-        method: || post(crash_files::apple_crash_report),
-    },
-    Route {
-        path: "/symbolicate-any",
-        examples: &["POST /symbolicate-any"],
-        method: || post(crash_files::symbolicate_any),
-    },
-    Route {
-        path: "/attachments",
-        examples: &["POST /attachments"],
-        method: || post(crash_files::attachments),
-    },
-    Route {
-        path: "/requests/{id}",
-        examples: &["GET /requests/{id}"],
-        method: || get(handler::continue_request),
-    },
-    Route {
-        path: "/uploads",
-        examples: &["POST /uploads"],
-        method: || post(uploads::request_uploads),
-    },
-    Route {
-        path: "/explain",
-        examples: &["GET /explain?key=…", "GET /explain?debug_id=…"],
-        method: || get(handler::explain),
-    },
-    Route {
-        path: "/symcache",
-        examples: &["GET /symcache?debug_id=…"],
-        method: || get(handler::symcache),
-    },
-    Route {
-        path: "/rollout",
-        examples: &["GET /rollout"],
-        method: || get(handler::rollout),
-    },
-    Route {
-        path: "/wanted",
-        examples: &["GET /wanted"],
-        method: || get(handler::wanted),
-    },
-    Route {
-        path: "/about",
-        examples: &["GET /about"],
-        method: || get(handler::about),
-    },
-    Route {
-        path: "/healthcheck",
-        examples: &["GET /healthcheck"],
-        method: || get(|| async { "ok" }),
-    },
+/// The method of the requests to a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    /// `HEAD` is served, too.
+    Get,
+    Post,
+}
+
+/// What a route is for. Each operation has one route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Symbolicate,
+    Minidump,
+    AppleCrashReport,
+    SymbolicateAny,
+    Attachments,
+    ContinueRequest,
+    Uploads,
+    Explain,
+    SymCache,
+    Rollout,
+    Wanted,
+    About,
+    HealthCheck,
+    /// A file of Microsoft's protocol. Its paths, which may have a prefix, differ from each other
+    /// only in their shape, so they are served by the fallback.
+    MsSymCache,
+}
+
+/// All routes.
+pub(crate) const ROUTES: [Route; 14] = [
+    post("/symbolicate", Operation::Symbolicate),
+    post("/minidump", Operation::Minidump),
+    post("/applecrashreport", Operation::AppleCrashReport),
+    post("/symbolicate-any", Operation::SymbolicateAny),
+    post("/attachments", Operation::Attachments),
+    get("/requests/{id}", Operation::ContinueRequest),
+    post("/uploads", Operation::Uploads),
+    get("/explain", Operation::Explain).with(&["key=…", "debug_id=…"]),
+    get("/symcache", Operation::SymCache).with(&["debug_id=…"]),
+    get("/rollout", Operation::Rollout),
+    get("/wanted", Operation::Wanted),
+    get("/about", Operation::About),
+    get("/healthcheck", Operation::HealthCheck),
+    get("/v{version}/{pdb}/{id}/{age}", Operation::MsSymCache),
 ];
 
-/// A request of Microsoft's protocol. Its paths differ from each other only in their shape, so
-/// they are served by the fallback.
-const MS_SYMCACHE: &str = "GET /v3.1.0/{pdb}/{id}/{age}";
+const fn get(path: &'static str, operation: Operation) -> Route {
+    let (verb, queries) = (Verb::Get, &[]);
+    Route {
+        verb,
+        path,
+        operation,
+        queries,
+    }
+}
+
+const fn post(path: &'static str, operation: Operation) -> Route {
+    let verb = Verb::Post;
+    Route {
+        verb,
+        ..get(path, operation)
+    }
+}
+
+impl Route {
+    const fn with(self, queries: &'static [&'static str]) -> Self {
+        Self { queries, ..self }
+    }
+
+    /// Returns requests to it, as a user writes them.
+    fn examples(&self) -> Vec<String> {
+        let request = format!("{} {}", self.verb.name(), self.path);
+        match self.queries {
+            [] => vec![request],
+            queries => queries
+                .iter()
+                .map(|query| format!("{request}?{query}"))
+                .collect(),
+        }
+    }
+}
+
+impl Verb {
+    /// Returns the name of the method.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+        }
+    }
+
+    /// Returns the methods that a route with it serves, as the header `Allow` lists them.
+    fn allowed(self) -> &'static str {
+        match self {
+            Self::Get => "GET,HEAD",
+            Self::Post => "POST",
+        }
+    }
+
+    /// Returns whether a route with it serves this method.
+    pub(crate) fn serves(self, method: &Method) -> bool {
+        self.allowed().split(',').any(|name| name == method)
+    }
+
+    fn filter(self) -> MethodFilter {
+        match self {
+            Self::Get => MethodFilter::GET,
+            Self::Post => MethodFilter::POST,
+        }
+    }
+}
+
+impl Operation {
+    /// Returns the handler; `None` if requests are left to the fallback.
+    fn handler(self, verb: Verb) -> Option<MethodRouter<Arc<Symbolicator>>> {
+        let verb = verb.filter();
+        Some(match self {
+            Self::Symbolicate => on(verb, handler::symbolicate),
+            Self::Minidump => on(verb, crash_files::minidump),
+            Self::AppleCrashReport => on(verb, crash_files::apple_crash_report),
+            Self::SymbolicateAny => on(verb, crash_files::symbolicate_any),
+            Self::Attachments => on(verb, crash_files::attachments),
+            Self::ContinueRequest => on(verb, handler::continue_request),
+            Self::Uploads => on(verb, uploads::request_uploads),
+            Self::Explain => on(verb, handler::explain),
+            Self::SymCache => on(verb, handler::symcache),
+            Self::Rollout => on(verb, handler::rollout),
+            Self::Wanted => on(verb, handler::wanted),
+            Self::About => on(verb, handler::about),
+            Self::HealthCheck => on(verb, || async { "ok" }),
+            Self::MsSymCache => return None,
+        })
+    }
+}
 
 /// Returns the router of all routes.
 pub(crate) fn router(symbolicator: Arc<Symbolicator>) -> Router {
     let routes = ROUTES.iter().fold(Router::new(), |router, route| {
-        router.route(route.path, (route.method)())
+        match route.operation.handler(route.verb) {
+            Some(handler) => router.route(route.path, handler),
+            None => router,
+        }
     });
     routes
         .fallback(ms_symcache::serve)
@@ -103,8 +176,7 @@ pub(crate) fn router(symbolicator: Arc<Symbolicator>) -> Router {
 
 /// Returns the 404 for a path without a route.
 pub(crate) fn no_such_route(uri: &Uri) -> Failure {
-    let routes = ROUTES.iter().flat_map(|route| route.examples).copied();
-    let routes: Vec<&str> = routes.chain([MS_SYMCACHE]).collect();
+    let routes: Vec<String> = ROUTES.iter().flat_map(Route::examples).collect();
     Failure::new(
         StatusCode::NOT_FOUND,
         format!(
@@ -115,10 +187,17 @@ pub(crate) fn no_such_route(uri: &Uri) -> Failure {
     )
 }
 
-/// Returns the 405 for a method that a route does not support.
-pub(crate) async fn no_such_method(method: Method, uri: Uri) -> Failure {
+/// Returns the 405 for a method that a route does not support. The router adds the header `Allow`.
+async fn no_such_method(method: Method, uri: Uri) -> Failure {
     Failure::new(
         StatusCode::METHOD_NOT_ALLOWED,
         format!("{} does not support {method}", uri.path()),
     )
+}
+
+/// Returns the 405 for a method that a route of the fallback does not support.
+pub(crate) async fn no_such_method_of(verb: Verb, method: Method, uri: Uri) -> Response {
+    let allow = HeaderValue::from_static(verb.allowed());
+    let failure = no_such_method(method, uri).await;
+    ([(header::ALLOW, allow)], failure).into_response()
 }

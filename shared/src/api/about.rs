@@ -6,6 +6,7 @@ use super::{limits, uploads};
 
 /// What a service is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ServiceInfo {
     /// The version of the program.
     pub version: String,
@@ -19,6 +20,7 @@ pub struct ServiceInfo {
 
 /// The limits of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ServiceLimits {
     /// The size of a body, in bytes.
     pub body_bytes: usize,
@@ -39,6 +41,7 @@ pub struct ServiceLimits {
 
 /// The limits of `POST /uploads`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct UploadLimits {
     /// The number of files of a request.
     pub files: usize,

@@ -6,6 +6,8 @@ pub mod crash;
 pub mod explain;
 pub mod limits;
 pub mod report;
+#[cfg(feature = "openapi")]
+pub(crate) mod schema;
 pub mod symbolicator;
 pub mod symcache_http;
 pub mod uploads;

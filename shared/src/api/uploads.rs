@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::symbolicator::{RequestError, parse_body};
+use super::symbolicator::{RequestError, objects, parse_body};
 use crate::domain::{Scope, SignedPut};
 
 /// The maximum number of files in a request.
@@ -26,6 +26,7 @@ pub const SIGNATURE_SECONDS: u64 = 15 * 60;
 
 /// The files that a client has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct UploadsRequest {
     /// The scope that they are for. A misspelled field would send them to the global scope, so
@@ -33,14 +34,24 @@ pub struct UploadsRequest {
     #[serde(default)]
     pub scope: Scope,
     /// The files.
+    #[serde(deserialize_with = "objects")]
+    #[cfg_attr(feature = "openapi", schemars(length(max = FILES)))]
     pub files: Vec<FileToUpload>,
 }
 
 /// A file that a client has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FileToUpload {
     /// Its name, without a folder. That of a SymCache of Microsoft's protocol is its path.
+    #[cfg_attr(
+        feature = "openapi",
+        schemars(
+            length(min = 1, max = 512),
+            regex(pattern = r"^[^\u0000-\u001f\u007f-\u009f]+$")
+        )
+    )]
     pub name: String,
     /// The number of bytes that the client sends. The file may be compressed. Without it, the
     /// response only says whether the service has the file.
@@ -49,17 +60,24 @@ pub struct FileToUpload {
     /// The SHA-256 of each part of [`PART_BYTES`] in hex, for a file of [`BYTES_IN_PARTS`] or more.
     /// By it, the parts that an earlier attempt has sent are recognised.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(
+        feature = "openapi",
+        schemars(inner(regex(pattern = "^[0-9a-fA-F]{64}$")))
+    )]
     pub parts: Vec<String>,
     /// The SHA-256 of the file in hex, before compression. Without it, the file is new each time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(extend("pattern" = "^[0-9a-fA-F]{64}$")))]
     pub sha256: Option<String>,
-    /// The debug ids or code ids of its objects. The first one is part of its key.
+    /// The debug ids or code ids of its objects. The first one is part of its key: 1 to 128 digits
+    /// and dashes. Only a SymCache of Microsoft's protocol needs none.
     #[serde(default)]
     pub ids: Vec<String>,
 }
 
 /// The response: for each file, in the order of the request, its key and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct UploadsAnswer {
     /// The files.
     pub files: Vec<RequestedFile>,
@@ -67,6 +85,7 @@ pub struct UploadsAnswer {
 
 /// A file of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct RequestedFile {
     /// Its key in the uploads bucket.
     pub key: String,
@@ -79,6 +98,7 @@ pub struct RequestedFile {
 ///
 /// A file that was sent stays `upload` until its event is received, a moment later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum RequestedFileState {
     /// The service does not have it, and the request does not say how large it is.
@@ -108,6 +128,7 @@ impl RequestedFileState {
 
 /// How to send a file. The signatures are valid for fifteen minutes; ask again for new ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Transfer {
     /// In one request. A response of 412 says that the file is there already.
@@ -123,6 +144,7 @@ pub enum Transfer {
 
 /// A part of a file to send.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct PartToSend {
     /// Its number, from 1. It begins at the byte `(number - 1) * part_bytes` of the file.
     pub number: u32,

@@ -2,6 +2,7 @@
 //!
 //! [`apply`] is the whole protocol. It is pure; stores only compare-and-swap what it returns.
 
+mod names;
 mod publish;
 
 use std::time::Duration;
@@ -11,8 +12,7 @@ use self::publish::{
     Published, finish, has_considered, note_probe, nothing_as_good, publish, settle_request,
 };
 use super::{
-    BuildRequest, Converter, Entry, LEASE_LENGTH, Lease, Placeholder, Policy, Queue, Ready,
-    Suspect, Token, current_version,
+    BuildRequest, Entry, LEASE_LENGTH, Lease, Placeholder, Policy, Queue, Ready, Suspect, Token,
 };
 use crate::domain::{Cause, DifRef, Missing, Timestamp};
 
@@ -232,7 +232,7 @@ pub fn apply(
         }
         Change::Invalidate { dif, mark } => {
             let made_from_it = states(entry).any(|ready| ready.made_from.contains(dif));
-            if made_from_it || has_considered(entry, dif) {
+            if made_from_it || has_considered(entry, dif, policy) {
                 return Err(Refused::Considered);
             }
             mark_dirty(&mut next, mark, now);
@@ -264,7 +264,7 @@ pub fn apply(
         }
         Change::DropOlder => {
             // After a rollback, the older state is the only one that this build can read.
-            let is_read = |ready: &Ready| ready.version > current_version(entry.kind);
+            let is_read = |ready: &Ready| ready.version > policy.numbers.version(entry.kind);
             if next.older.is_some() && next.ready.as_ref().is_some_and(is_read) {
                 return Err(Refused::InUse);
             }
@@ -523,7 +523,7 @@ fn placeholder(
     Placeholder {
         missing: missing.clone(),
         retry_at: now.plus(wait + wait.mul_f64(token.fraction() / 10.0)),
-        converter: Converter::CURRENT,
+        converter: policy.numbers.converter,
         repeats,
         token: Some(token.clone()),
     }

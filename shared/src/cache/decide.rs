@@ -1,6 +1,6 @@
 //! The reader's decision about an entry: use it, wait, or request a build.
 
-use super::{Converter, Entry, Kind, Placeholder, Queue, Ready, current_version};
+use super::{BuildNumbers, Entry, Kind, Placeholder, Queue, Ready};
 use crate::domain::{Cause, FormatVersion, Timestamp};
 
 /// A reader's decision about an entry. A ready state takes precedence over a placeholder.
@@ -27,8 +27,8 @@ pub enum Decision<'a> {
 /// What this build of the code can read and derive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// The converter of this build.
-    pub converter: Converter,
+    /// The numbers of this build.
+    pub numbers: BuildNumbers,
     /// The configured size limits of DIFs, in bytes. A `TooLarge` placeholder with another limit is
     /// outdated.
     pub limits: Vec<u64>,
@@ -50,7 +50,7 @@ impl Capabilities {
                 transcoded.map(|version| version.as_u32())
             }
             Kind::CfiCache | Kind::PpdbCache | Kind::Sources | Kind::SymCache => {
-                Some(current_version(kind))
+                Some(self.numbers.version(kind))
             }
         }
     }
@@ -61,7 +61,7 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Capabilities, now: Timestam
     let Some(entry) = entry else {
         return Decision::Build;
     };
-    if let Some(ready) = readable(entry) {
+    if let Some(ready) = readable(entry, reader) {
         // After a failed rebuild, do not request another one before the placeholder expires: the
         // source may have removed the DIF for good.
         let placeholder = entry.missing.as_ref();
@@ -73,7 +73,10 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Capabilities, now: Timestam
             .is_some_and(|made| ready.version < made)
         {
             Decision::UseOlder(ready)
-        } else if is_probe_due(entry, now) || placeholder.is_some_and(may_end_well) {
+        } else if is_probe_due(entry, now)
+            || placeholder.is_some_and(may_end_well)
+            || is_left_behind(entry, ready)
+        {
             Decision::UseAndUpgrade(ready)
         } else {
             Decision::Use(ready)
@@ -92,7 +95,7 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Capabilities, now: Timestam
     // A newer build has published a version that this build cannot read. During a deployment,
     // either this build is about to be replaced or the newer one is rolled back. Wait for a short
     // time, so that the two builds do not rebuild the entry in turn.
-    let is_newer = |ready: &&Ready| ready.version > current_version(entry.kind);
+    let is_newer = |ready: &&Ready| ready.version > reader.numbers.version(entry.kind);
     if let Some(newer) = entry.ready.as_ref().filter(is_newer) {
         let until = newer.derived_at.plus(super::Policy::WAIT_BEHIND);
         if now < until {
@@ -127,9 +130,21 @@ fn may_end_well(placeholder: &Placeholder) -> bool {
     placeholder.missing.cause == Cause::Crashed
 }
 
+/// Returns whether a newer build has used another DIF since this state was made. Readers of this
+/// build, which cannot read the newer state, would not see that DIF, for example after a rollback.
+/// The state is renewed once: the best DIF of this build may be another one.
+fn is_left_behind(entry: &Entry, ready: &Ready) -> bool {
+    let newest = entry.ready.as_ref();
+    newest.is_some_and(|newest| {
+        newest.version > ready.version
+            && newest.made_from != ready.made_from
+            && ready.derived_at < newest.derived_at
+    })
+}
+
 /// Returns the newest state that this build can read.
-fn readable(entry: &Entry) -> Option<&Ready> {
-    let current = current_version(entry.kind);
+fn readable<'a>(entry: &'a Entry, reader: &Capabilities) -> Option<&'a Ready> {
+    let current = reader.numbers.version(entry.kind);
     entry
         .ready
         .iter()
@@ -140,7 +155,7 @@ fn readable(entry: &Entry) -> Option<&Ready> {
 /// Returns whether a placeholder is still valid for this reader.
 fn stands(placeholder: &Placeholder, reader: &Capabilities, now: Timestamp) -> bool {
     let cause = placeholder.missing.cause;
-    if cause.belongs_to_the_converter() && placeholder.converter < reader.converter {
+    if cause.belongs_to_the_converter() && placeholder.converter < reader.numbers.converter {
         // A newer converter retries at once; its own placeholder then makes it wait. An older
         // converter, for example after a rollback, honors the placeholder until `retry_at`.
         return false;
@@ -155,11 +170,11 @@ fn stands(placeholder: &Placeholder, reader: &Capabilities, now: Timestamp) -> b
 mod tests {
     use std::fmt::Write;
 
-    use super::super::Change;
     use super::super::change::examples::{
         BEGIN, Offer, after, built, dif, entry, entry_of_a_symbol_server, fail, publish,
         request_build, state, take, then, token,
     };
+    use super::super::{Change, Converter, current_version};
     use super::*;
 
     const HOUR: u64 = 3600;
@@ -167,7 +182,7 @@ mod tests {
 
     fn reader() -> Capabilities {
         Capabilities {
-            converter: Converter::CURRENT,
+            numbers: BuildNumbers::CURRENT,
             limits: vec![1000],
             transcoded: Vec::new(),
         }

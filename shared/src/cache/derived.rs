@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::Kind;
-use crate::domain::{DebugId, FormatVersion, Rank};
+use super::{BuildNumbers, Converter, Kind};
+use crate::domain::{DebugId, Features, FormatVersion, Rank};
 
 /// A cache to derive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +13,23 @@ pub struct DeriveJob {
     pub kind: Kind,
     /// How well the object serves the kind.
     pub rank: Rank,
+    /// The version of the kind's format.
+    pub version: u32,
+    /// The converter, which the cache names.
+    pub converter: Converter,
+}
+
+impl DeriveJob {
+    /// Returns the job to derive a kind from an object with these features, as a build of the code
+    /// with these numbers makes it.
+    pub fn of(kind: Kind, features: &Features, numbers: &BuildNumbers) -> Self {
+        Self {
+            kind,
+            rank: Rank::of(features, kind.purpose()),
+            version: numbers.version(kind),
+            converter: numbers.converter,
+        }
+    }
 }
 
 /// A PDB to transcode into a Microsoft SymCache.

@@ -64,7 +64,8 @@ mod tests {
         BEGIN, Offer, dif, entry, fail, publish, state, take, token,
     };
     use super::super::{
-        Applied, Capabilities, Change, Converter, Decision, Policy, Queue, Refused, apply, decide,
+        Applied, BuildNumbers, Capabilities, Change, Decision, Policy, Queue, Refused, apply,
+        decide,
     };
     use super::*;
     use crate::domain::{Cause, DifRef, Timestamp};
@@ -449,7 +450,7 @@ mod tests {
             }
             let reader = Capabilities {
                 transcoded: Vec::new(),
-                converter: Converter::CURRENT,
+                numbers: BuildNumbers::CURRENT,
                 limits: vec![1],
             };
             let mut now = self.now;

@@ -83,7 +83,8 @@ pub enum Item {
 /// - 4: a [`PendingRequest`] that came from a crash file.
 /// - 5: an [`Upload`], an [`ObjectChunk`], a [`Dif`] or a [`DifCopy`] of an auxiliary file, or of a
 ///   file with hidden names.
-pub const SCHEMA: u32 = 5;
+/// - 6: a [`PendingRequest`] whose answer has another format.
+pub const SCHEMA: u32 = 6;
 
 /// Refers from the second id of an object (its code id) to the module that it is filed under. It
 /// has no lease and no blob.
@@ -135,6 +136,8 @@ impl Item {
             Item::Objects(chunk) if have_companions(&chunk.objects) => 3,
             Item::Dif(dif) if !dif.needs.is_empty() || dif.module.is_of_companions() => 3,
             Item::Presence(_) | Item::Generation(_) | Item::Objects(_) | Item::Overflow(_) => 2,
+            // A build that knows one format would answer in that one.
+            Item::Request(request) if !request.format.is_default() => 6,
             // A build that does not know crash files would omit what they say besides.
             Item::Request(request) if request.stage != RequestStage::Symbolicate => 4,
             // A build that does not know the chunks would assume that the upload has no objects.

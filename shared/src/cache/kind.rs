@@ -8,6 +8,7 @@ use crate::domain::{FileType, Purpose};
 
 /// A kind of derived cache. Its text is the sort key of an entry and never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub enum Kind {
     /// Unwind information, as Breakpad `STACK` records.

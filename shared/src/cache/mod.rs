@@ -72,4 +72,4 @@ pub use token::{Revision, Token};
 pub use upload::{
     NoRoom, ObjectChunk, ObjectSet, Overflow, Upload, UploadProgress, UploadState, UploadedObject,
 };
-pub use version::{Converter, current_version};
+pub use version::{BuildNumbers, Converter, current_version};

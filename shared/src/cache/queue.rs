@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A queue of build requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Queue {
     /// A reader is waiting for the entry.

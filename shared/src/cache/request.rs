@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::{DebugId, FormatVersion, Scope, SourceKey, Timestamp};
+use crate::domain::{DebugId, FormatVersion, ResponseFormat, Scope, SourceKey, Timestamp};
 
 /// A PDB whose SymCache a client requested, and that is neither stored nor can be made here. An
 /// operator who has Microsoft's tool can make and upload it.
@@ -53,6 +53,9 @@ pub struct PendingRequest {
     /// What the body contains.
     #[serde(default, skip_serializing_if = "RequestStage::is_symbolicate")]
     pub stage: RequestStage,
+    /// The schema of the answer.
+    #[serde(default, skip_serializing_if = "ResponseFormat::is_default")]
+    pub format: ResponseFormat,
     /// The body of the request.
     pub body: RequestBody,
     /// Whether the body is encrypted because it contains credentials.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Queue;
+use super::{BuildNumbers, Queue};
 use crate::domain::Cause;
 
 /// How long a lease lasts unless it is extended. A holder that crashes delays others by at most
@@ -25,6 +25,8 @@ pub struct Policy {
     /// The number of builds of one entry that may crash before the entry is marked as crashed.
     /// Default: 3.
     pub max_attempts: u32,
+    /// The numbers of the build of the code that applies the rules.
+    pub numbers: BuildNumbers,
 }
 
 impl Default for Policy {
@@ -34,6 +36,7 @@ impl Default for Policy {
             retry_misses_after: Duration::from_secs(3600),
             retry_malformed_after: Duration::from_secs(24 * 3600),
             max_attempts: 3,
+            numbers: BuildNumbers::CURRENT,
         }
     }
 }

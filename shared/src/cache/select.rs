@@ -360,7 +360,7 @@ mod tests {
         Offer, after, dif, entry, entry_of_a_symbol_server, fail, publish, request_build, state,
         take, then,
     };
-    use super::super::{Converter, ModuleKey, Queue, current_version};
+    use super::super::{BuildNumbers, ModuleKey, Queue, current_version};
     use super::*;
     use crate::domain::{ModuleId, Scope};
 
@@ -370,7 +370,7 @@ mod tests {
 
     fn reader(transcoded: &[&str]) -> Capabilities {
         Capabilities {
-            converter: Converter::CURRENT,
+            numbers: BuildNumbers::CURRENT,
             limits: vec![1000],
             transcoded: transcoded.iter().copied().map(version).collect(),
         }

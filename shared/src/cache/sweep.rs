@@ -18,9 +18,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::change::retires_at;
-use super::{
-    Converter, DifCopy, Entry, ItemKey, Kind, ModuleKey, Policy, Ready, Token, current_version,
-};
+use super::{BuildNumbers, DifCopy, Entry, ItemKey, Kind, ModuleKey, Policy, Ready, Token};
 use crate::domain::{Cause, Timestamp};
 
 /// The number of builds to request if the rate of the queue is unknown: an hour's work of five
@@ -58,11 +56,11 @@ pub enum Standing {
     Unbuilt,
 }
 
-/// Returns an entry's state in the rollout of the current converter.
-pub fn standing(entry: &Entry, now: Timestamp) -> Standing {
+/// Returns an entry's state in the rollout of a build of the code.
+pub fn standing(entry: &Entry, numbers: &BuildNumbers, now: Timestamp) -> Standing {
     match (&entry.ready, &entry.missing) {
-        (Some(ready), _) if is_current(ready, entry.kind) => Standing::Current,
-        (Some(_), Some(failed)) if failed.converter >= Converter::CURRENT => {
+        (Some(ready), _) if is_current(ready, entry.kind, numbers) => Standing::Current,
+        (Some(_), Some(failed)) if failed.converter >= numbers.converter => {
             let cause = failed.missing.cause;
             let is_gone = cause == Cause::NotFound;
             // For uploads, `retry_at` does not matter: a new upload removes the placeholder.
@@ -82,14 +80,14 @@ pub fn standing(entry: &Entry, now: Timestamp) -> Standing {
     }
 }
 
-fn is_current(ready: &Ready, kind: Kind) -> bool {
+fn is_current(ready: &Ready, kind: Kind, numbers: &BuildNumbers) -> bool {
     if kind.is_opaque() {
         // No converter made it. A newer transcoder is used only when a client requests the cache.
         return true;
     }
     let (made, current) = (
         (ready.version, ready.converter),
-        (current_version(kind), Converter::CURRENT),
+        (numbers.version(kind), numbers.converter),
     );
     made >= current
 }
@@ -99,7 +97,7 @@ fn is_current(ready: &Ready, kind: Kind) -> bool {
 ///
 /// Entries of sources that a request defined are not rebuilt.
 pub fn wants_refresh(entry: &Entry, now: Timestamp, policy: &Policy) -> bool {
-    standing(entry, now) == Standing::Behind
+    standing(entry, &policy.numbers, now) == Standing::Behind
         && !entry.module.source.is_defined()
         && retires_at(entry, policy) > now
         && entry.live_lease(now).is_none()
@@ -127,6 +125,7 @@ pub struct Tally {
 /// The counts of a pass for one kind. Each entry counts in one of `current`, `behind`, `dif_gone`,
 /// `failed` and `unbuilt`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct KindTally {
     /// Entries that are current.
     pub current: u64,
@@ -149,14 +148,14 @@ pub struct KindTally {
 
 impl Tally {
     /// Counts an entry. Of entries of sources that a request defined, only the bytes count.
-    pub fn count(&mut self, entry: &Entry, now: Timestamp) {
+    pub fn count(&mut self, entry: &Entry, numbers: &BuildNumbers, now: Timestamp) {
         let bytes = entry_bytes(entry);
         self.ages.add(now.since(entry.last_used_at), bytes);
         if entry.module.source.is_defined() {
             return;
         }
         let kind = self.kinds.entry(counted_as(entry.kind)).or_default();
-        match standing(entry, now) {
+        match standing(entry, numbers, now) {
             Standing::Current => kind.current += 1,
             Standing::Behind => kind.behind += 1,
             Standing::DifGone => kind.dif_gone += 1,
@@ -462,6 +461,7 @@ impl Manifest {
 
 /// The results of the build requests of the previous pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Drained {
     /// Build requests that are complete.
     pub answered: u64,
@@ -469,8 +469,8 @@ pub struct Drained {
     pub standing: u64,
     /// The time since they were sent, in seconds.
     pub seconds: u64,
-    /// The time from the requests until the last resulting cache was published, in seconds; `None`
-    /// if no cache was published.
+    /// The time from the requests until the last resulting cache was published, in seconds, if
+    /// a cache was published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy: Option<u64>,
 }
@@ -557,6 +557,7 @@ impl Drained {
 
 /// The expected end of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(tag = "estimate", rename_all = "snake_case")]
 pub enum Estimate {
     /// The rollout is complete.
@@ -579,13 +580,16 @@ mod tests {
         BEGIN, Offer, built, dif, entry, entry_of_a_symbol_server, fail, take, then,
     };
     use super::*;
+    use crate::cache::Converter;
+
+    const NUMBERS: BuildNumbers = BuildNumbers::CURRENT;
 
     fn at(seconds: u64) -> Timestamp {
         Timestamp::from_secs(seconds)
     }
 
     fn ready(change: impl FnOnce(&mut Ready)) -> Entry {
-        let mut entry = built(current_version(Kind::SymCache), Offer::Debug, &dif("a"));
+        let mut entry = built(NUMBERS.symcache, Offer::Debug, &dif("a"));
         change(entry.ready.as_mut().unwrap());
         entry
     }
@@ -654,12 +658,16 @@ mod tests {
             ),
         ];
         for (what, entry, expected) in table {
-            assert_eq!(standing(&entry, now), expected, "{what}");
+            assert_eq!(standing(&entry, &NUMBERS, now), expected, "{what}");
         }
         // A failed build is retried after its retry time.
         let later = now.plus(Duration::from_secs(48 * 3600));
         assert_eq!(
-            standing(&failed(behind(), Cause::Malformed, current), later),
+            standing(
+                &failed(behind(), Cause::Malformed, current),
+                &NUMBERS,
+                later
+            ),
             Standing::Behind
         );
     }
@@ -848,7 +856,7 @@ mod tests {
         for major in 3..5003 {
             let mut entry = ready(|_| {});
             entry.kind = Kind::MsSymCache(major);
-            tally.count(&entry, BEGIN);
+            tally.count(&entry, &NUMBERS, BEGIN);
         }
         assert_eq!(tally.kinds["mssymcache"].current, 5000);
         let json = serde_json::to_vec(&tally).unwrap();
@@ -865,9 +873,9 @@ mod tests {
         ];
         let (mut whole, mut parts) = (Tally::default(), Tally::default());
         for entry in &entries {
-            whole.count(entry, BEGIN);
+            whole.count(entry, &NUMBERS, BEGIN);
             let mut part = Tally::default();
-            part.count(entry, BEGIN);
+            part.count(entry, &NUMBERS, BEGIN);
             parts.merge(&part);
         }
         assert_eq!(whole, parts);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::cache::{ModuleKey, Token};
+use crate::cache::{Converter, ModuleKey, Token};
 use crate::domain::{
     CodeId, CompanionId, DebugId, Features, FileType, Location, Missing, ModuleId, Sequencer,
     Timestamp,
@@ -41,6 +41,9 @@ pub struct Upload {
     /// begins.
     #[serde(default)]
     pub crashes: u32,
+    /// The converter that found nothing to file in these bytes. A newer one reads them again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused_by: Option<Converter>,
     /// How often the pruner has re-queued it since its last event without effect. The interval
     /// grows each time.
     #[serde(default)]
@@ -54,6 +57,7 @@ pub struct Upload {
 
 /// The state of an upload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum UploadState {
     /// Its event is being processed.
@@ -84,6 +88,7 @@ impl Upload {
             no_room: None,
             passed_over: Vec::new(),
             crashes: 0,
+            refused_by: None,
             reconciled: 0,
             at,
             expires_at: None,
@@ -98,6 +103,11 @@ impl Upload {
     /// Returns whether it names objects; if so, its file may be filed under modules.
     pub fn names_objects(&self) -> bool {
         !self.objects.is_empty() || self.object_set.is_some()
+    }
+
+    /// Returns whether an older converter found nothing to file in these bytes.
+    pub fn is_outdated(&self, converter: Converter) -> bool {
+        self.refused_by.is_some_and(|by| by < converter)
     }
 
     /// Returns whether all its modules had reached their limit of files.

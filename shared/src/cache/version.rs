@@ -20,16 +20,7 @@ use crate::domain::FormatVersion;
 /// For [`Kind::MsSymCache`], whose versions are those of its format ([`FormatVersion::as_u32`]),
 /// returns the highest version that can be read.
 pub const fn current_version(kind: Kind) -> u32 {
-    match kind {
-        Kind::MsSymCache(major) => FormatVersion {
-            major,
-            minor: u8::MAX,
-            patch: u8::MAX,
-        }
-        .as_u32(),
-        Kind::PpdbCache | Kind::Sources => 1,
-        Kind::CfiCache | Kind::SymCache => 2,
-    }
+    BuildNumbers::CURRENT.version(kind)
 }
 
 /// The formats inside the blobs, as `symbolic` numbers them. If `symbolic` changes one, this does
@@ -51,10 +42,58 @@ const _: () = assert!(
 ///   their own names, no names outside of code.
 /// - 5: links to source files in the SymCaches of PDBs. Source files are entries of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Converter(pub u32);
 
 impl Converter {
     /// The converter in this build.
     pub const CURRENT: Self = Self(5);
+}
+
+/// The numbers of a build of the code: what it makes, and up to which version it reads.
+///
+/// The flows take them as a value ([`Policy::numbers`]), so that tests can run two builds side by
+/// side, as during a canary and after a rollback. Programs use [`BuildNumbers::CURRENT`].
+///
+/// [`Policy::numbers`]: super::Policy::numbers
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BuildNumbers {
+    /// The converter.
+    pub converter: Converter,
+    /// The version of SymCaches.
+    pub symcache: u32,
+    /// The version of CFI caches.
+    pub cfi_cache: u32,
+    /// The version of PPDB caches.
+    pub ppdb_cache: u32,
+    /// The version of the lines of source files.
+    pub sources: u32,
+}
+
+impl BuildNumbers {
+    /// The numbers of this build.
+    pub const CURRENT: Self = Self {
+        converter: Converter::CURRENT,
+        symcache: 2,
+        cfi_cache: 2,
+        ppdb_cache: 1,
+        sources: 1,
+    };
+
+    /// Returns the version of a kind's format, as [`current_version`] does for this build.
+    pub const fn version(&self, kind: Kind) -> u32 {
+        match kind {
+            Kind::MsSymCache(major) => FormatVersion {
+                major,
+                minor: u8::MAX,
+                patch: u8::MAX,
+            }
+            .as_u32(),
+            Kind::CfiCache => self.cfi_cache,
+            Kind::PpdbCache => self.ppdb_cache,
+            Kind::Sources => self.sources,
+            Kind::SymCache => self.symcache,
+        }
+    }
 }

@@ -14,8 +14,8 @@ use super::slices::{
     self, CfiRecords, CfiSource, FoundLines, SliceIndex, SourceChunks, source_addresses,
 };
 use super::{DifBytes, Member, MemberPlace, RoomLimit, caught, derive, inspect, unpack};
-use crate::cache::{DeriveJob, Kind};
-use crate::domain::{CompanionId, DebugId, FileType, Rank, Written};
+use crate::cache::{BuildNumbers, DeriveJob, Kind};
+use crate::domain::{CompanionId, DebugId, FileType, Written};
 
 /// The maximum number of inlined calls that are followed at an address.
 const CALLS: usize = 1000;
@@ -199,10 +199,7 @@ pub fn dif(bytes: &[u8]) {
     let inspection = inspect(&mut layout, bytes);
     for object in inspection.objects.iter().take(3) {
         for kind in Kind::DERIVED {
-            let job = DeriveJob {
-                kind,
-                rank: Rank::of(&object.features, kind.purpose()),
-            };
+            let job = DeriveJob::of(kind, &object.features, &BuildNumbers::CURRENT);
             let _ = black_box(derive(&layout, bytes, object.index, job, 1));
         }
     }

@@ -11,7 +11,9 @@ use symbolic::symcache::SymCacheConverter;
 
 use super::derive::kind::Beside;
 use super::*;
-use crate::cache::{BlobRef, Converter, DeriveJob, Derived, Kind, Ready, current_version};
+use crate::cache::{
+    BlobRef, BuildNumbers, Converter, DeriveJob, Derived, Kind, Ready, current_version,
+};
 use crate::debuginfo::derive::dwarf;
 use crate::domain::{
     Cause, DebugId, FileType, Inspection, Missing, Rank, Timestamp, Written, WrittenFile,
@@ -94,10 +96,7 @@ impl Opened {
 
     pub(super) fn derive(&self, object: usize, kind: Kind) -> Result<Derived, Failure> {
         let features = &self.inspection.objects[object].features;
-        let job = DeriveJob {
-            kind,
-            rank: Rank::of(features, kind.purpose()),
-        };
+        let job = DeriveJob::of(kind, features, &BuildNumbers::CURRENT);
         derive(
             &self.layout,
             DifBytes {

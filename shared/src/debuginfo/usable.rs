@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::derive;
 use super::failure::Failure;
 use super::layout::{DifBytes, Layout};
-use crate::cache::{DeriveJob, Kind};
-use crate::domain::{ObjectMeta, Rank};
+use crate::cache::{BuildNumbers, DeriveJob, Kind};
+use crate::domain::ObjectMeta;
 
 /// What became of deriving one cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,10 +40,7 @@ pub fn try_caches(
     // A bundle may lie beside the object.
     let kinds = kinds.chain(has_sources.then_some(Kind::Sources));
     let tried = kinds.map(|kind| {
-        let job = DeriveJob {
-            kind,
-            rank: Rank::of(&object.features, kind.purpose()),
-        };
+        let job = DeriveJob::of(kind, &object.features, &BuildNumbers::CURRENT);
         let (lacks, unusable) = match derive(layout, bytes, object.index, job, cores) {
             Ok(derived) => (derived.lacks, None),
             Err(Failure::Missing(missing)) => (None, Some(missing.detail)),

@@ -6,6 +6,7 @@ use super::{Cause, Features, Location, Missing, SourceKey};
 
 /// A DIF that was considered for a module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Candidate {
     /// The source.
     pub source: SourceKey,
@@ -26,6 +27,7 @@ pub struct Candidate {
 
 /// The result for a candidate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum Download {
     /// It exists, and has these features.

@@ -9,6 +9,7 @@ use super::{CodeId, DebugId};
 
 /// The id that a file and its companion both contain, by which they find each other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CompanionId {
     /// The id of a unit of split DWARF, in 16 hex digits. The program contains its skeleton; a
@@ -16,10 +17,12 @@ pub enum CompanionId {
     Unit(String),
     /// The build id of a file into which `dwz` moved the debug information that several programs
     /// share.
-    Shared(CodeId),
+    Shared(#[cfg_attr(feature = "openapi", schemars(with = "super::schema::CodeIdText"))] CodeId),
     /// The id of a symbol map. The UUID map of a Mach-O file contains it; the symbol map has it in
     /// its name.
-    SymbolMap(DebugId),
+    SymbolMap(
+        #[cfg_attr(feature = "openapi", schemars(with = "super::schema::DebugIdText"))] DebugId,
+    ),
 }
 
 impl CompanionId {

@@ -25,18 +25,22 @@ type Unknown = BTreeMap<String, IgnoredAny>;
 
 /// The JSON form of a source.
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "lowercase")]
+#[cfg_attr(feature = "openapi", schemars(rename = "SourceDefinition"))]
 enum Definition {
     Http(HttpDefinition),
     S3(S3Definition),
     Gcs(GcsDefinition),
     Sentry(SentryDefinition),
     /// Only stored: neither requests nor the operator's list may have it.
+    #[cfg_attr(feature = "openapi", schemars(skip))]
     SourceLink(LinkDefinition),
 }
 
 /// The fields that all types but `sentry` have.
 #[derive(Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 struct CommonDefinition {
     #[serde(default)]
     layout: Extended<SourceLayout>,
@@ -51,21 +55,27 @@ struct CommonDefinition {
 }
 
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 struct HttpDefinition {
+    #[cfg_attr(feature = "openapi", schemars(length(min = 1, max = HttpSource::MAX_ID_BYTES)))]
     id: String,
     url: String,
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schemars(schema_with = "super::schema::headers"))]
     headers: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     accept_invalid_certs: bool,
     #[serde(flatten)]
     common: CommonDefinition,
     #[serde(flatten, skip_serializing)]
+    #[cfg_attr(feature = "openapi", schemars(skip))]
     unknown: Unknown,
 }
 
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 struct S3Definition {
+    #[cfg_attr(feature = "openapi", schemars(length(min = 1, max = HttpSource::MAX_ID_BYTES)))]
     id: String,
     bucket: String,
     #[serde(default)]
@@ -86,11 +96,13 @@ struct S3Definition {
     #[serde(flatten)]
     common: CommonDefinition,
     #[serde(flatten, skip_serializing)]
+    #[cfg_attr(feature = "openapi", schemars(skip))]
     unknown: Unknown,
 }
 
 /// A region of AWS, or the name of a region with the address of another service.
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 enum RegionDefinition {
     Name(String),
@@ -98,7 +110,9 @@ enum RegionDefinition {
 }
 
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 struct GcsDefinition {
+    #[cfg_attr(feature = "openapi", schemars(length(min = 1, max = HttpSource::MAX_ID_BYTES)))]
     id: String,
     bucket: String,
     #[serde(default)]
@@ -112,11 +126,14 @@ struct GcsDefinition {
     #[serde(flatten)]
     common: CommonDefinition,
     #[serde(flatten, skip_serializing)]
+    #[cfg_attr(feature = "openapi", schemars(skip))]
     unknown: Unknown,
 }
 
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 struct SentryDefinition {
+    #[cfg_attr(feature = "openapi", schemars(length(min = 1, max = HttpSource::MAX_ID_BYTES)))]
     id: String,
     url: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -126,6 +143,7 @@ struct SentryDefinition {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_private: bool,
     #[serde(flatten, skip_serializing)]
+    #[cfg_attr(feature = "openapi", schemars(skip))]
     unknown: Unknown,
 }
 
@@ -138,6 +156,7 @@ struct LinkDefinition {
 
 /// Where the credentials of a bucket come from.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum CredentialsProvider {
     /// The definition: the default.
@@ -157,10 +176,13 @@ enum Roles {
 
 /// An object, and the fields in it that are unknown.
 #[derive(Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "openapi", schemars(inline))]
 struct Extended<T> {
     #[serde(flatten)]
     known: T,
     #[serde(flatten, skip_serializing)]
+    #[cfg_attr(feature = "openapi", schemars(skip))]
     unknown: Unknown,
 }
 
@@ -254,6 +276,21 @@ impl<'de> Deserialize<'de> for HttpSource {
 impl Serialize for HttpSource {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         Definition::from(self.clone()).serialize(serializer)
+    }
+}
+
+#[cfg(feature = "openapi")]
+impl schemars::JsonSchema for HttpSource {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        Definition::schema_name()
+    }
+
+    fn schema_id() -> std::borrow::Cow<'static, str> {
+        Definition::schema_id()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        Definition::json_schema(generator)
     }
 }
 

@@ -6,6 +6,7 @@ use super::FileType;
 
 /// The features of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Features {
     /// Functions with lines: DWARF, PDB modules, Breakpad `FUNC` records.
     pub has_debug_info: bool,
@@ -91,6 +92,7 @@ impl Rank {
 
 /// Whether a better object could be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Quality {
     /// No better object can be found.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The order is the order of preference among otherwise equal DIFs: what a debugger would open
 /// first comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FileType {
     /// A Windows executable or library.
@@ -67,6 +68,7 @@ impl FileType {
 
 /// A type of files that are never requested, and that Symbolicator's clients may filter by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum UnusedType {
     /// A mapping of obfuscated Java names.
@@ -75,6 +77,7 @@ pub enum UnusedType {
 
 /// A type of files in a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(untagged, expecting = "an unknown file type")]
 pub enum FilteredType {
     /// A type of DIFs.
@@ -85,6 +88,7 @@ pub enum FilteredType {
 
 /// The type of a module in a crash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ObjectType {
     /// Linux, Android, BSD, consoles.

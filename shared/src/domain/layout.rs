@@ -11,6 +11,7 @@ use super::{CodeId, CompanionId, DebugId, FileType, ObjectId, ObjectType};
 
 /// The layout of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct SourceLayout {
     /// The formulas.
@@ -22,6 +23,7 @@ pub struct SourceLayout {
 
 /// The formulas of a layout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Formulae {
     /// The paths that the debuggers of each platform use.
@@ -32,7 +34,7 @@ pub enum Formulae {
     /// Microsoft's symbol server, with two tiers of directories.
     #[serde(rename = "symstore_index2")]
     SymstoreIndex2,
-    /// A server for Microsoft's clients: the paths are those of [`Formulae::Symstore`], in two
+    /// A server for Microsoft's clients: the paths are those of `symstore`, in two
     /// tiers if the server says so. A `file.ptr` may refer to a missing file.
     Symsrv,
     /// Microsoft's simple symbol query protocol.
@@ -47,6 +49,7 @@ pub enum Formulae {
 
 /// The case of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Casing {
     /// Unchanged.

@@ -15,6 +15,7 @@ pub struct Missing {
 
 /// The cause of a missing entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "cause")]
 pub enum Cause {
     /// No source has a DIF for it.

@@ -18,6 +18,9 @@ mod ms_symcache;
 mod object_id;
 mod origin;
 mod public_servers;
+mod response_format;
+#[cfg(feature = "openapi")]
+pub(crate) mod schema;
 mod scope;
 mod sequencer;
 mod server;
@@ -42,6 +45,7 @@ pub use missing::{Cause, Missing};
 pub use ms_symcache::{FormatVersion, InvalidFormatVersion, MsSymCacheName};
 pub use object_id::{ModuleId, ObjectId};
 pub use origin::{InvalidOrigin, OriginPattern};
+pub use response_format::ResponseFormat;
 pub use scope::{InvalidScope, Scope};
 pub use sequencer::Sequencer;
 pub use server::{Filters, HttpSource, InvalidSource, PathPatterns, WithoutEffect};

@@ -18,6 +18,7 @@ use super::{DebugId, Location};
 ///
 /// A client reads files of its own and of earlier major versions, with any minor version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct FormatVersion {
     /// Changes if older clients cannot read the file.

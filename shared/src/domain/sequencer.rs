@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 /// Sequencers are hex digits. They are compared from the left; the shorter one is padded with zeros
 /// on the right ("Event message structure", Amazon S3 user guide).
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Sequencer(String);
 

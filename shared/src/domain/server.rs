@@ -55,6 +55,7 @@ pub struct WithoutEffect {
 
 /// Limits what is requested from a source. An empty filter allows everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Filters {
     /// Only files of these types.
@@ -69,6 +70,7 @@ pub struct Filters {
 
 /// Patterns of paths, compiled when they are parsed.
 #[derive(Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(from = "Vec<String>", into = "Vec<String>")]
 pub struct PathPatterns {
     texts: Vec<String>,

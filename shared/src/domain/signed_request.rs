@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// A `PUT` that a client may send to a store, for a limited time and without credentials.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct SignedPut {
     /// The URL. Its query has the signature.
     pub url: String,

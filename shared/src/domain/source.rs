@@ -5,8 +5,10 @@ use std::fmt;
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 
-/// The key of a source, in keys of items and in messages. Its text form is what `Display` writes.
+/// The key of a source, in keys of items and in messages. Its text is `uploads`, or begins with
+/// the id of the source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(from = "String", into = "String")]
 pub enum SourceKey {
     /// The uploads; `uploads` as text. They announce every change, so no probes are needed.
@@ -106,6 +108,7 @@ impl fmt::Display for SourceKey {
 
 /// The location of a DIF in its source: for uploads, the key in the bucket.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Location(String);
 
@@ -140,6 +143,7 @@ impl fmt::Display for Location {
 
 /// A DIF with specific bytes: its location, and the etag of the bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct DifRef {
     /// The location.
     pub location: Location,

@@ -14,7 +14,7 @@ use futures::stream::{self, StreamExt};
 
 use super::Updated;
 use super::lookup::{CacheFinder, CachePlace, Items};
-use crate::cache::{Change, Kind, ModuleKey, Queue, Stored, Token};
+use crate::cache::{Change, Converter, Kind, ModuleKey, Queue, Stored, Token};
 use crate::flows::symbolicator::CALLS_IN_FLIGHT;
 use crate::ports::{Fault, QueueMessage, RequestedModule};
 
@@ -79,7 +79,8 @@ impl CacheFinder<'_> {
                 (to_request, id, written)
             })
             .buffered(CALLS_IN_FLIGHT);
-        let (mut messages, mut failed) = (Messages::default(), None);
+        let converter = self.service.settings.policy.numbers.converter;
+        let (mut messages, mut failed) = (Messages::of(converter), None);
         while let Some((
             BuildToRequest {
                 module,
@@ -133,12 +134,20 @@ impl CacheFinder<'_> {
 }
 
 /// Messages that are being assembled.
-#[derive(Default)]
 pub(super) struct Messages {
+    converter: Converter,
     sent: Vec<QueueMessage>,
 }
 
 impl Messages {
+    /// Returns no messages yet. Those that are added require this converter.
+    pub(super) fn of(converter: Converter) -> Self {
+        Self {
+            converter,
+            sent: Vec::new(),
+        }
+    }
+
     /// Adds a build request. The kinds of one module must be added consecutively.
     pub(super) fn add(
         &mut self,
@@ -154,8 +163,7 @@ impl Messages {
         };
         let mut open = self.sent.iter_mut().rev().filter(shares_message);
         let Some(message) = open.next() else {
-            self.sent
-                .push(QueueMessage::new(queue, module, vec![kind], build_request));
+            self.push(queue, module, kind, build_request);
             return;
         };
         let last = match message.further.last_mut() {
@@ -173,9 +181,14 @@ impl Messages {
                 build_request,
             });
         } else {
-            self.sent
-                .push(QueueMessage::new(queue, module, vec![kind], build_request));
+            self.push(queue, module, kind, build_request);
         }
+    }
+
+    fn push(&mut self, queue: Queue, module: ModuleKey, kind: Kind, build_request: Token) {
+        let kinds = vec![kind];
+        let message = QueueMessage::new(queue, module, kinds, build_request, self.converter);
+        self.sent.push(message);
     }
 
     /// Returns the messages.
@@ -204,7 +217,7 @@ mod tests {
 
     #[test]
     fn ten_modules_of_a_server_share_a_message_and_an_upload_has_its_own() {
-        let mut messages = Messages::default();
+        let mut messages = Messages::of(Converter::CURRENT);
         for number in 0..12_u32 {
             let id = Token::from_random(number.into());
             for source in ["a#1", "b#2", "uploads"] {
@@ -225,7 +238,7 @@ mod tests {
 
     #[test]
     fn all_kinds_of_a_module_are_one_build_request() {
-        let mut messages = Messages::default();
+        let mut messages = Messages::of(Converter::CURRENT);
         let id = Token::from_random(7);
         for kind in [Kind::CfiCache, Kind::SymCache] {
             messages.add(module("a#1", "x"), kind, Queue::Eager, id.clone());

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::build::{Builder, Outcome};
 use super::retries::Backoff;
 use super::{Error, Invocation};
-use crate::cache::{Converter, Queue};
+use crate::cache::Queue;
 use crate::domain::Timestamp;
 use crate::ports::{Consistency, Fault, QueueMessage};
 
@@ -39,7 +39,8 @@ impl Builder {
         invocation: &Invocation,
         message: &QueueMessage,
     ) -> Result<(), Error> {
-        if message.schema > QueueMessage::SCHEMA || message.min_converter > Converter::CURRENT {
+        let converter = self.settings.policy.numbers.converter;
+        if message.schema > QueueMessage::SCHEMA || message.min_converter > converter {
             return self.leave_to_newer_build(invocation, message).await;
         }
         if message.further.is_empty() || message.module.source.is_uploads() {

@@ -40,6 +40,12 @@ pub enum Error {
         /// How the process ended.
         reason: String,
     },
+    /// A newer build wrote the item, and only a newer build may change it.
+    #[error("a newer build wrote the item of {what}: this build, which is older, cannot change it")]
+    Newer {
+        /// What the item describes.
+        what: String,
+    },
     /// Some calls of a run failed. The run continued with everything else, and a later run repeats
     /// the failed work.
     #[error("{failed} calls failed, the first with: {first}")]
@@ -67,6 +73,7 @@ impl Error {
             Error::Store(_) => "Store",
             Error::Doubtful { .. } => "Doubtful",
             Error::Crashed { .. } => "Crashed",
+            Error::Newer { .. } => "Newer",
             Error::Incomplete { .. } => "Incomplete",
             Error::Deadline { .. } => "Deadline",
         }
@@ -79,7 +86,10 @@ impl Error {
             Error::TooLarge { .. } => 413,
             Error::Crashed { .. } | Error::Incomplete { .. } => 500,
             // The request is valid, and may be sent again.
-            Error::Store(_) | Error::Doubtful { .. } | Error::Deadline { .. } => 503,
+            Error::Store(_)
+            | Error::Doubtful { .. }
+            | Error::Newer { .. }
+            | Error::Deadline { .. } => 503,
         }
     }
 }

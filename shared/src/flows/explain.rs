@@ -22,11 +22,25 @@ use crate::ports::Consistency;
 /// The maximum number of objects of an upload that are listed.
 const MAX_OBJECTS: usize = 1000;
 
+/// All states of [`Explained`].
+#[cfg(feature = "openapi")]
+const STATES: [&str; 8] = [
+    "use",
+    "use_and_upgrade",
+    "use_older",
+    "missing",
+    "wait",
+    "build",
+    ABSENT,
+    "unknown",
+];
+
 /// The state if no file of the module was uploaded to the place.
 const ABSENT: &str = "absent";
 
 /// The state of an upload, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ExplainedUpload {
     /// Its key in the uploads bucket.
     pub key: String,
@@ -69,12 +83,21 @@ pub struct ExplainedUpload {
 
 /// One object in an upload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ExplainedObject {
     /// The debug id.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "openapi",
+        schemars(with = "Option<crate::domain::schema::DebugIdText>")
+    )]
     pub debug_id: Option<DebugId>,
     /// The code id.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "openapi",
+        schemars(with = "Option<crate::domain::schema::CodeIdText>")
+    )]
     pub code_id: Option<CodeId>,
     /// The file type.
     pub file_type: FileType,
@@ -142,18 +165,20 @@ fn note(upload: &Upload) -> Option<String> {
 
 /// The state of an entry that a request for a module would read, whether it exists or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Explained {
     /// The scope.
     pub scope: Scope,
     /// The source of its DIFs.
     pub source: SourceKey,
-    /// The id of the module, as in [`ModuleKey::id`].
+    /// The id of the module: `debug_id:…` or `code_id:…`.
     pub module: String,
     /// The kind.
     pub kind: Kind,
     /// What a request would do with it: `use`, `use_and_upgrade`, `use_older`, `missing`, `wait`,
     /// `build`; `absent` if no file was uploaded, `unknown` if no request has searched its server
     /// yet.
+    #[cfg_attr(feature = "openapi", schemars(extend("enum" = STATES)))]
     pub state: &'static str,
     /// What it lacks, and what to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -172,6 +197,7 @@ pub struct Explained {
 
 /// The contents of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ExplainedRecord {
     /// The newest state.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -201,6 +227,8 @@ pub struct ExplainedRecord {
 
 /// A state in a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "openapi", schemars(rename = "ExplainedCache"))]
 pub struct ExplainedState {
     /// The version of the format.
     pub version: u32,
@@ -225,6 +253,7 @@ pub struct ExplainedState {
 
 /// A placeholder in a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ExplainedPlaceholder {
     /// The cause.
     #[serde(flatten)]
@@ -241,6 +270,7 @@ pub struct ExplainedPlaceholder {
 
 /// A lease in a record, without the token, which is the right to publish.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ExplainedLease {
     /// The request id of the builder.
     pub holder: String,
@@ -252,6 +282,7 @@ pub struct ExplainedLease {
 
 /// A build request in a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ExplainedBuildRequest {
     /// The queue of its message.
     pub queue: Queue,

@@ -112,7 +112,7 @@ fn nothing_serves(difs: &[Dif], kind: Kind) -> Missing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::ModuleKey;
+    use crate::cache::{BuildNumbers, ModuleKey};
     use crate::domain::{Features, FileType, Location, ModuleId, Scope};
 
     fn dif(name: &str, file_type: FileType, offers: &str) -> Dif {
@@ -144,7 +144,7 @@ mod tests {
 
     fn reader(limits: &[u64]) -> Capabilities {
         Capabilities {
-            converter: crate::cache::Converter::CURRENT,
+            numbers: BuildNumbers::CURRENT,
             limits: limits.to_vec(),
             transcoded: Vec::new(),
         }

@@ -238,6 +238,11 @@ impl<'a> Opening<'a> {
     }
 }
 
+/// Returns whether a blob that is not cached takes two rounds: its index, then its slices.
+pub(super) fn takes_two_rounds(ready: &Ready) -> bool {
+    ready.blob.index.is_some() && ready.blob.bytes > SMALL_BLOB
+}
+
 /// Returns a range of a blob, truncated to the blob's length.
 fn range_of(blob: &Bytes, range: Range<u64>) -> Bytes {
     let within = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(blob.len());

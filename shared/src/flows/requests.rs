@@ -13,10 +13,11 @@ use futures::future::try_join;
 use super::symbolicate::Symbolicator;
 use super::update::KnownItem;
 use super::{Error, Invocation};
+use crate::api::crash::CrashFile;
 use crate::api::symbolicator::Scraping;
 pub use crate::cache::RequestStage;
 use crate::cache::{Item, ItemKey, PendingRequest, RequestBody};
-use crate::domain::{Cause, Missing, Scope};
+use crate::domain::{Cause, Missing, ResponseFormat, Scope};
 
 /// The maximum size of a body that is stored in the item, in bytes. DynamoDB charges writes by the
 /// kilobyte, so a blob is cheaper for larger bodies.
@@ -39,6 +40,8 @@ const RESERVE: Duration = Duration::from_secs(2);
 pub struct RequestToKeep<'a> {
     /// What the body contains.
     pub stage: RequestStage,
+    /// The schema of the answer.
+    pub format: ResponseFormat,
     /// The body.
     pub body: &'a [u8],
 }
@@ -69,6 +72,16 @@ impl<'a> RequestToKeep<'a> {
     pub fn received(body: &'a [u8]) -> Self {
         Self {
             stage: RequestStage::Symbolicate,
+            format: ResponseFormat::default(),
+            body,
+        }
+    }
+
+    /// Returns a crash that was read from a file; `body` is its JSON.
+    pub fn crash_file(report: &CrashFile, body: &'a [u8]) -> Self {
+        Self {
+            stage: RequestStage::CrashFile,
+            format: report.format(),
             body,
         }
     }
@@ -101,7 +114,11 @@ impl Symbolicator {
         invocation: &Invocation,
         id: &str,
         scope: &Scope,
-        RequestToKeep { stage, body }: RequestToKeep<'_>,
+        RequestToKeep {
+            stage,
+            format,
+            body,
+        }: RequestToKeep<'_>,
     ) -> Result<(), Error> {
         let secret = self.settings.request_sources.as_ref();
         let encrypted = secret
@@ -125,6 +142,7 @@ impl Symbolicator {
             id: id.to_owned(),
             scope: scope.clone(),
             stage,
+            format,
             body,
             encrypted: is_encrypted,
             asked_at: Some(invocation.now()),

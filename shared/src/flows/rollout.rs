@@ -8,12 +8,13 @@ use serde::Serialize;
 use super::symbolicate::Symbolicator;
 use super::{Error, Invocation};
 use crate::cache::{
-    Converter, Drained, Estimate, ItemKey, Kind, KindTally, Rollout, SweepItem, current_version,
+    BuildNumbers, Converter, Drained, Estimate, ItemKey, Kind, KindTally, Rollout, SweepItem,
 };
 use crate::domain::Timestamp;
 
 /// The progress of the rollout of the current converter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct RolloutReport {
     /// The number of the last complete pass; absent before the first one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,6 +47,7 @@ pub struct RolloutReport {
 
 /// The progress of the rollout of a kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct KindRollout {
     /// The version of this build.
     pub version: u32,
@@ -56,9 +58,9 @@ pub struct KindRollout {
 
 impl RolloutReport {
     /// Returns the report on the counts of a pass, at `now`.
-    pub fn of(rollout: &Rollout, now: Timestamp) -> Self {
+    pub fn of(rollout: &Rollout, numbers: &BuildNumbers, now: Timestamp) -> Self {
         let tally = &rollout.tally;
-        let estimate = if rollout.converter == Converter::CURRENT {
+        let estimate = if rollout.converter == numbers.converter {
             rollout.drained.estimate(tally.behind(), rollout.at)
         } else {
             Estimate::Unknown {
@@ -72,8 +74,8 @@ impl RolloutReport {
             pass: Some(rollout.pass),
             at: Some(rollout.at),
             age_seconds: Some(now.since(rollout.at).as_secs()),
-            converter: Converter::CURRENT,
-            kinds: kinds(|kind| tally.kinds.get(&kind.to_string()).cloned()),
+            converter: numbers.converter,
+            kinds: kinds(numbers, |kind| tally.kinds.get(&kind.to_string()).cloned()),
             uploads: tally.uploads,
             bytes_by_age_hours: tally.ages.buckets().collect(),
             copies: tally.copies,
@@ -84,13 +86,13 @@ impl RolloutReport {
     }
 
     /// Returns the report before any pass is complete.
-    pub fn none_yet() -> Self {
+    pub fn none_yet(numbers: &BuildNumbers) -> Self {
         Self {
             pass: None,
             at: None,
             age_seconds: None,
-            converter: Converter::CURRENT,
-            kinds: kinds(|_| None),
+            converter: numbers.converter,
+            kinds: kinds(numbers, |_| None),
             uploads: 0,
             bytes_by_age_hours: Vec::new(),
             copies: 0,
@@ -103,9 +105,12 @@ impl RolloutReport {
     }
 }
 
-fn kinds(tally: impl Fn(Kind) -> Option<KindTally>) -> BTreeMap<String, KindRollout> {
+fn kinds(
+    numbers: &BuildNumbers,
+    tally: impl Fn(Kind) -> Option<KindTally>,
+) -> BTreeMap<String, KindRollout> {
     let rollout = |kind| KindRollout {
-        version: current_version(kind),
+        version: numbers.version(kind),
         tally: tally(kind).unwrap_or_default(),
     };
     Kind::DERIVED
@@ -118,9 +123,10 @@ impl Symbolicator {
     pub async fn rollout(&self, invocation: &Invocation) -> Result<RolloutReport, Error> {
         let key = ItemKey::sweep(SweepItem::Rollout);
         let rollout: Option<Rollout> = self.records.one(key).await?;
+        let numbers = &self.settings.policy.numbers;
         Ok(match rollout {
-            Some(rollout) => RolloutReport::of(&rollout, invocation.now()),
-            None => RolloutReport::none_yet(),
+            Some(rollout) => RolloutReport::of(&rollout, numbers, invocation.now()),
+            None => RolloutReport::none_yet(numbers),
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::SourceSecret;
-use crate::cache::{Capabilities, Converter, ModuleKey, Policy};
+use crate::cache::{Capabilities, ModuleKey, Policy};
 use crate::domain::{FormatVersion, HttpSource, SourceKey, SourceLinks, link_target};
 
 /// The settings of the flows; `docs/settings.md` lists the variables that they come from.
@@ -181,7 +181,7 @@ impl Settings {
     /// Returns what a reader with these settings can read and make.
     pub fn capabilities(&self) -> Capabilities {
         Capabilities {
-            converter: Converter::CURRENT,
+            numbers: self.policy.numbers,
             limits: vec![
                 self.dif_max_bytes,
                 self.scratch_bytes,

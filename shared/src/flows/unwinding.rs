@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use async_trait::async_trait;
 
-use super::opening::{LoadedCache, Opening, ReadError};
+use super::opening::{LoadedCache, Opening, ReadError, takes_two_rounds};
 use super::symbolicate::Symbolicator;
 use crate::cache::{Kind, Ready};
 use crate::ports::{Fault, FaultKind};
@@ -88,6 +88,16 @@ impl UnwindInfo for CfiReader<'_> {
         let ready = self.modules.get(module)?.cfi.as_ref()?;
         let open = self.open(Kind::CfiCache, ready, addresses).await?;
         open.cfi()
+    }
+
+    async fn prepare_functions(&self, module: usize) {
+        let symbols = self
+            .modules
+            .get(module)
+            .and_then(|module| module.symbols.as_ref());
+        if let Some(ready) = symbols.filter(|ready| takes_two_rounds(ready)) {
+            self.open(Kind::SymCache, ready, &[]).await;
+        }
     }
 
     async fn is_in_function(&self, module: usize, address: u64) -> Option<bool> {

@@ -7,6 +7,7 @@ use crate::cache::{
     Applied, Change, Entry, Item, ItemKey, Kind, ModuleKey, Policy, Refused, Revision, Stored,
     apply,
 };
+use crate::domain::Timestamp;
 use crate::ports::{Consistency, Fault, FaultKind, RecordStore, Removed, Replaced};
 
 /// The number of times that a write may fail with an unknown outcome before the error is returned.
@@ -50,6 +51,14 @@ pub(super) enum KnownItem {
 }
 
 impl KnownItem {
+    /// Returns whether a newer build wrote the item, so that this build cannot read it.
+    pub(super) fn is_of_newer_build(&self) -> bool {
+        match self {
+            Self::Nothing | Self::Before(None) => false,
+            Self::Before(Some(stored)) => matches!(stored.item, Item::Newer { .. }),
+        }
+    }
+
     /// Returns what is known after [`Update::write`] returned `written`.
     pub(super) fn written(written: Option<Stored>) -> Self {
         written.map_or(Self::Nothing, |written| Self::Before(Some(written)))
@@ -254,7 +263,8 @@ impl Update<'_> {
             }
         };
         let revision = known.stored.as_ref().map(|stored| stored.revision.clone());
-        Ok(match (apply(&entry, change, now, self.policy), revision) {
+        let applied = apply_traced(&entry, change, now, self.policy);
+        Ok(match (applied, revision) {
             (Ok(Applied::Changed(next)), revision) => NextStep::Write(next, revision),
             (Ok(Applied::Retired), Some(revision)) => NextStep::Remove(entry, revision),
             (Ok(Applied::Retired), None) => NextStep::Refuse(Refused::Nothing, None),
@@ -372,6 +382,19 @@ impl Update<'_> {
         }
         Ok(())
     }
+}
+
+/// Applies a change, and traces whether it was refused.
+pub(super) fn apply_traced(
+    entry: &Entry,
+    change: &Change,
+    now: Timestamp,
+    policy: &Policy,
+) -> Result<Applied, Refused> {
+    let applied = apply(entry, change, now, policy);
+    let refused = applied.as_ref().err().map(Refused::name);
+    tracing::trace!(change = change.name(), refused, "change applied");
+    applied
 }
 
 /// Returns whether a change applies if there is no record yet.

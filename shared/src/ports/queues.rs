@@ -130,15 +130,21 @@ impl QueueMessage {
     /// one permit.
     pub const MAX_MODULES: usize = 10;
 
-    /// Returns a message that requires the converter of this build.
-    pub fn new(queue: Queue, module: ModuleKey, kinds: Vec<Kind>, build_request: Token) -> Self {
+    /// Returns a message that requires the sender's converter.
+    pub fn new(
+        queue: Queue,
+        module: ModuleKey,
+        kinds: Vec<Kind>,
+        build_request: Token,
+        min_converter: Converter,
+    ) -> Self {
         Self {
             schema: 1,
             queue,
             module,
             kinds,
             build_request,
-            min_converter: Converter::CURRENT,
+            min_converter,
             hops: 0,
             further: Vec::new(),
         }

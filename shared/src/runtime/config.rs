@@ -12,7 +12,7 @@ use serde_json::json;
 use url::Url;
 
 use crate::adapters::parser::transcoder::Transcoder;
-use crate::cache::Policy;
+use crate::cache::{BuildNumbers, Policy};
 use crate::domain::{ConfiguredSource, FormatVersion, HttpSource, SourceLinks};
 use crate::flows::prune::UNNAMED_MIN_AGE;
 use crate::flows::{Server, Settings, SourceSecret};
@@ -294,6 +294,7 @@ impl Config {
                     retry_malformed_after: env.seconds("RETRY_MALFORMED_AFTER"),
                     max_attempts: u32::try_from(env.number("MAX_ATTEMPTS", "a number"))
                         .unwrap_or(u32::MAX),
+                    numbers: BuildNumbers::CURRENT,
                 },
                 dif_max_bytes: env.number("DIF_MAX_BYTES", "a number of bytes"),
                 scratch_bytes: env.number("SCRATCH_BYTES", "a number of bytes"),

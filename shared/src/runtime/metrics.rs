@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn every_metric_that_a_line_announces_is_in_it() {
-        let mut report = RolloutReport::none_yet();
+        let mut report = RolloutReport::none_yet(&crate::cache::BuildNumbers::CURRENT);
         report.at = Some(crate::domain::Timestamp::from_secs(1_700_000_000));
         let kind = report.kinds.get_mut("symcache").unwrap();
         kind.tally.behind = 7;

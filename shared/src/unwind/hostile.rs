@@ -6,8 +6,9 @@ use bytes::Bytes;
 use futures::FutureExt;
 use minidump::UnifiedMemory;
 
-use super::dump::{Dump, DumpFile, DumpParts, THREADS, needed, registers};
+use super::dump::{Dump, DumpBytes, DumpFile, DumpParts, ReportHead, THREADS, needed, registers};
 use super::{MAX_FRAMES, ModuleCfi, Stack, StackWalker, UnwindInfo, WalkEnd, pointed_at};
+use crate::domain::ResponseFormat;
 
 /// Stacks beyond this number are not walked, so that each input is fast.
 const WALKED: usize = 16;
@@ -35,7 +36,7 @@ fn check_parts(bytes: &[u8]) {
         let Ok(mapped) = parts.mapped() else {
             return;
         };
-        let Ok(needed) = needed(&mapped) else {
+        let Ok(needed) = needed(&mapped, ResponseFormat::Stackwalk) else {
             return;
         };
         let missing = parts.missing(needed.ranges);
@@ -56,7 +57,8 @@ fn check_parts(bytes: &[u8]) {
 
 /// Takes bytes as a minidump, and walks its stacks without unwind information.
 pub fn dump(bytes: &[u8]) {
-    let Ok(file) = DumpFile::open(&Bytes::copy_from_slice(bytes).into()) else {
+    let whole = DumpBytes::from(Bytes::copy_from_slice(bytes));
+    let Ok(file) = DumpFile::open(&whole) else {
         return;
     };
     let Ok(dump) = Dump::read(&file) else {
@@ -65,6 +67,9 @@ pub fn dump(bytes: &[u8]) {
     check_parts(bytes);
     assert!(dump.threads.len() <= THREADS, "{}", dump.threads.len());
     let _ = dump.request_modules();
+    if let Ok(mut report) = ReportHead::read(&whole, &file, &dump) {
+        let _ = report.unloaded_at(0);
+    }
     let walker = StackWalker::new(&NoUnwindInfo, &dump.modules, &dump.system);
     for thread in dump.threads.iter().take(WALKED) {
         let Some(context) = &thread.context else {

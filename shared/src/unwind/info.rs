@@ -18,6 +18,10 @@ pub trait UnwindInfo: Send + Sync {
     /// module has none, or if it is not available.
     async fn cfi(&self, module: usize, addresses: &[u64]) -> Option<ModuleCfi>;
 
+    /// Reads what every lookup of functions of a module begins with, so that a later one needs one
+    /// round of reads.
+    async fn prepare_functions(&self, _module: usize) {}
+
     /// Returns whether an address is in a function; `None` if that is unknown.
     async fn is_in_function(&self, module: usize, address: u64) -> Option<bool>;
 

@@ -57,6 +57,9 @@ pub struct Stack<'a> {
 pub struct WalkedFrame {
     /// The address where the thread continues when it returns to this frame.
     pub address: u64,
+    /// The address of the instruction that the thread executes in this frame: that of the call, if
+    /// it called another function.
+    pub instruction: u64,
     /// The start of the module that the frame lies in.
     pub module: Option<u64>,
     /// How the frame was found.
@@ -93,6 +96,7 @@ impl<'a> StackWalker<'a> {
         let (stack, end) = self.call_stack(stack).await;
         let frames = stack.frames.iter().map(|frame| WalkedFrame {
             address: frame.resume_address,
+            instruction: frame.instruction,
             module: frame.module.as_ref().map(Module::base_address),
             trust: trust(frame.trust),
         });

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use futures::future::join;
 use futures::stream::{self, StreamExt};
 use minidump::{MinidumpModuleList, Module};
 use minidump_unwind::{
@@ -15,8 +16,9 @@ use minidump_unwind::{
 use super::info::{MAX_LATER, ModuleCfi, UnwindInfo, WalkEnd, end_walk};
 use crate::debuginfo::CfiRecords;
 
-/// Modules whose slices are prefetched concurrently.
-const MODULES_IN_FLIGHT: usize = 8;
+/// Modules whose slices are prefetched concurrently: more than a stack usually points into, so that
+/// they are one round of reads.
+const MODULES_IN_FLIGHT: usize = 64;
 
 /// The state that all walks over the same unwind information share.
 pub(super) struct StackWalk<'a> {
@@ -84,7 +86,8 @@ impl<'a> StackWalk<'a> {
         stream::iter(addresses)
             .for_each_concurrent(MODULES_IN_FLIGHT, |(module, addresses)| async move {
                 let addresses: Vec<u64> = addresses.into_iter().collect();
-                let cfi = self.info.cfi(module, &addresses).await;
+                let cfi = self.info.cfi(module, &addresses);
+                let (cfi, ()) = join(cfi, self.info.prepare_functions(module)).await;
                 self.remember(module, cfi);
             })
             .await;

@@ -76,6 +76,7 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
                 bench.uploads_to_both_scopes().await?;
                 bench.unknown_modules().await?;
                 bench.modules_that_are_ready().await?;
+                bench.a_crash_file().await?;
                 bench.many_unknown_modules_of_a_new_scope().await?;
                 bench.an_upload().await?;
             }

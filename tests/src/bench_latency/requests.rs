@@ -9,7 +9,7 @@ use super::measure::{Limits, Modules, Run, add, unexpected};
 use super::server::SymbolServers;
 use crate::bench_real::report::Report;
 use crate::bench_real::{BenchError, PATIENCE, say};
-use crate::made_up::{MadeUp, crash_in, is_symbolicated};
+use crate::made_up::{MadeUp, MadeUpCrash, crash_in, is_symbolicated};
 use crate::stack::Client;
 
 /// The default number of modules in a request.
@@ -172,6 +172,58 @@ impl Bench<'_> {
             ..Limits::default()
         };
         self.add(&title, &runs, &limits);
+        Ok(())
+    }
+
+    /// A minidump of 30 threads in 20 modules whose caches are ready: after all functions ended,
+    /// and again.
+    ///
+    /// # Errors
+    /// An upload fails, or the stack does not respond as expected.
+    pub async fn a_crash_file(&mut self) -> Result<(), BenchError> {
+        const MODULES: u32 = 20;
+        const THREADS: usize = 30;
+        const FRAMES: usize = 30;
+        let what = format!("a minidump of {THREADS} threads in {MODULES} modules that are ready");
+        self.announce(&what);
+        let (mut cold, mut warm) = (Vec::new(), Vec::new());
+        for _ in 0..self.runs {
+            let modules = self.modules.take(MODULES, MANY_FUNCTIONS);
+            for module in &modules {
+                self.client.upload(&module.key(), module.file()).await?;
+            }
+            self.client.idle(PATIENCE).await?;
+            let crash = MadeUpCrash {
+                modules: &modules,
+                unreached: 0,
+                threads: THREADS,
+                frames: FRAMES,
+            };
+            let dump = crash.dump();
+            self.client.end_functions().await?;
+            for runs in [&mut cold, &mut warm] {
+                let request = async { Ok(self.client.minidump("", &dump).await?) };
+                let (run, answer) = Run::of(self.client, request).await?;
+                if !crash.is_symbolicated(&answer) {
+                    return Err(unexpected("the response to a minidump", &answer));
+                }
+                runs.push(run);
+            }
+        }
+        let limits = Limits {
+            time: Some(1000.0),
+            batch_gets: Some(2),
+            // The records, then three of caches.
+            rounds: Some(4),
+            ..Limits::default()
+        };
+        self.add(&format!("{what}, functions stopped"), &cold, &limits);
+        let limits = Limits {
+            time: Some(150.0),
+            calls: Some(0),
+            ..Limits::default()
+        };
+        self.add(&format!("{what}, warm instance"), &warm, &limits);
         Ok(())
     }
 

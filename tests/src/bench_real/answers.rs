@@ -327,8 +327,9 @@ mod tests {
     #[test]
     fn a_difference_is_explained_only_by_what_the_file_says() {
         let (cold, call) = (frame("f.cold", 7), frame("g", 3));
+        let alone = [cold.clone()];
         assert_eq!(
-            class(&[cold.clone()], &[frame("f.cold", 0)]),
+            class(&alone, &[frame("f.cold", 0)]),
             Some("the line of a symbol without an entry")
         );
         assert_eq!(
@@ -339,7 +340,7 @@ mod tests {
             Some("the name of a part of a function")
         );
         assert_eq!(
-            class(&[frame("g", 0), cold.clone()], &[cold.clone()]),
+            class(&[frame("g", 0), cold.clone()], &alone),
             Some("an inlined call without a line")
         );
         assert_eq!(class(&[], &[frame("x", 0)]), Some("outside of code"));

@@ -9,8 +9,8 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use symdepot::adapters::parser::{ParserLimits, ProcessDeriver};
 use symdepot::adapters::scratch::ScratchSpace;
-use symdepot::cache::{DeriveJob, Kind};
-use symdepot::domain::{Rank, Written};
+use symdepot::cache::{BuildNumbers, DeriveJob, Kind};
+use symdepot::domain::Written;
 use symdepot::ports::{Deriver, ParseError};
 use symdepot::runtime::parser;
 
@@ -113,10 +113,7 @@ pub async fn run(binaries: &Binaries, path: &Path) -> Result<Made, BenchError> {
     let mut session = deriver.open(dif, Written::Whole).await?;
     let inspection = session.inspect().await?;
     for (index, object) in inspection.objects.iter().enumerate() {
-        let job = |kind: &Kind| DeriveJob {
-            kind: *kind,
-            rank: Rank::of(&object.features, kind.purpose()),
-        };
+        let job = |kind: &Kind| DeriveJob::of(*kind, &object.features, &BuildNumbers::CURRENT);
         let jobs: Vec<DeriveJob> = Kind::derived_from(object.file_type)
             .iter()
             .map(job)

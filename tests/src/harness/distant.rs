@@ -1,11 +1,16 @@
-//! A record store with latency: every call takes time, during which other tasks run.
+//! Stores with latency: every call takes time, during which other tasks run.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use symdepot::cache::{ItemKey, Revision, Stored};
-use symdepot::ports::{Consistency, Cursor, Fault, Page, RecordStore, Removed, Replaced, Segment};
+use symdepot::ports::{
+    BlobPage, BlobStore, Consistency, Created, Cursor, Fault, NotDeleted, Page, RecordStore,
+    Removed, Replaced, Segment,
+};
 
 /// A record store with latency. The clock must be paused.
 #[derive(Debug)]
@@ -62,5 +67,42 @@ impl RecordStore for DistantRecords {
     async fn page(&self, segment: Segment, after: Option<&Cursor>) -> Result<Page, Fault> {
         self.travel().await;
         self.inner.page(segment, after).await
+    }
+}
+
+/// A store of blobs whose reads have latency. The clock must be paused.
+#[derive(Debug)]
+pub(super) struct DistantBlobs {
+    pub(super) inner: Arc<dyn BlobStore>,
+    /// The latency of a read.
+    pub(super) latency: Duration,
+}
+
+#[async_trait]
+impl BlobStore for DistantBlobs {
+    async fn get(&self, path: &str, range: Option<Range<u64>>) -> Result<Option<Bytes>, Fault> {
+        travel(self.latency).await;
+        self.inner.get(path, range).await
+    }
+
+    async fn create(&self, path: &str, body: Bytes) -> Result<Created, Fault> {
+        self.inner.create(path, body).await
+    }
+
+    async fn delete_many(&self, paths: &[String]) -> Result<Vec<NotDeleted>, Fault> {
+        self.inner.delete_many(paths).await
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<BlobPage, Fault> {
+        self.inner.list(prefix, after).await
+    }
+
+    async fn presign(
+        &self,
+        path: &str,
+        lifetime: Duration,
+        content_type: Option<&str>,
+    ) -> Result<String, Fault> {
+        self.inner.presign(path, lifetime, content_type).await
     }
 }

@@ -10,11 +10,11 @@ mod deriver;
 mod distant;
 mod fixtures;
 mod linked;
-mod minidumps;
 mod requests;
 mod summary;
 mod world;
 
+pub use crate::made_up_dump::{MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread, full_dump};
 pub use archive::{archive, archive_of, breakpad, breakpad_id};
 pub use bundle::source_bundle;
 pub use deriver::Derivations;
@@ -23,6 +23,5 @@ pub use fixtures::{
     Fixture, Oracle, OracleFrame, fixture, fixture_text, hostile_files, manifest, oracle,
 };
 pub use linked::{linked_pdb, linked_to, pdb_with_stream};
-pub use minidumps::{MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread, full_dump};
 pub use requests::{Crash, function_names, in_module, of_fixture, sample_crash};
 pub use world::{Delivery, World, test_settings};

@@ -29,7 +29,7 @@ use symdepot::ports::{DifStat, QueueMessage};
 use tokio::time::Instant;
 
 use super::deriver::{Derivations, ObservedDeriver};
-use super::distant::DistantRecords;
+use super::distant::{DistantBlobs, DistantRecords};
 use super::fixtures::fixture;
 use super::requests::Crash;
 use super::summary;
@@ -221,6 +221,15 @@ impl World {
         let distant = Arc::new(DistantRecords { inner, latency });
         world.symbolicator.records = distant.clone();
         world.builder.records = distant;
+        world
+    }
+
+    /// Returns another instance of `symbolicate`, for which each read of a blob takes time.
+    #[must_use]
+    pub fn instance_with_distant_blobs(&self, latency: Duration) -> Self {
+        let mut world = self.another_instance();
+        let inner = world.symbolicator.caches.clone();
+        world.symbolicator.caches = Arc::new(DistantBlobs { inner, latency });
         world
     }
 

@@ -19,8 +19,8 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use symdepot::adapters::parser::{ParserLimits, ProcessDeriver};
 use symdepot::adapters::scratch::ScratchSpace;
-use symdepot::cache::{DeriveJob, Kind};
-use symdepot::domain::{Cause, Missing, Rank, Written};
+use symdepot::cache::{BuildNumbers, DeriveJob, Kind};
+use symdepot::domain::{Cause, Missing, Written};
 use symdepot::ports::{Deriver, ParseError};
 
 /// The limits of a parser.
@@ -166,10 +166,7 @@ async fn derived(
     let mut answers = Vec::new();
     for object in inspection.objects.iter().take(OBJECTS) {
         let kinds = Kind::derived_from(object.file_type).iter().copied();
-        let jobs = kinds.map(|kind| DeriveJob {
-            kind,
-            rank: Rank::of(&object.features, kind.purpose()),
-        });
+        let jobs = kinds.map(|kind| DeriveJob::of(kind, &object.features, &BuildNumbers::CURRENT));
         let jobs: Vec<DeriveJob> = jobs.collect();
         let derived = parser.derive(object.index, &jobs).await?;
         answers.extend(derived.into_iter().map(|derived| derived.map(drop)));

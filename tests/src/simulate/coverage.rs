@@ -1,195 +1,261 @@
-//! Which changes of entries and which decisions of readers occurred in a run.
+//! Which changes of entries, refusals, decisions of readers and fates of calls occurred, and in
+//! which mixture of builds.
 //!
-//! Changes are told from what a write replaces: the flows do not report them.
+//! The product traces each change that it applies to an entry, and each refusal; the simulation
+//! listens. Decisions of readers are made again from what they have read.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use symdepot::cache::{Capabilities, Decision, Entry, decide};
-use symdepot::domain::{Cause, Timestamp};
+use symdepot::domain::Timestamp;
 use symdepot::ports::Consistency;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
 
+use super::builds::Build;
 use super::gate::{Call, Fate};
-use super::stores::states;
 
-/// Everything that is counted, so that what never happened is seen.
-const ALL: [&str; 32] = [
-    "change: request a build",
-    "change: take the lease",
-    "change: take an expired lease",
-    "change: give up",
-    "change: extend",
-    "change: publish",
-    "change: publish beside a failure",
-    "change: fail",
-    "change: release or hand over",
-    "change: abandon",
-    "change: touch",
-    "change: invalidate",
-    "change: revoke",
-    "change: suspect",
-    "change: dispute",
-    "change: confirm loss",
-    "change: clear lease",
-    "change: drop older",
-    "change: retire",
-    "decision: use",
-    "decision: use and upgrade",
-    "decision: use older",
-    "decision: missing",
-    "decision: wait",
-    "decision: build",
-    "fate: fails before",
-    "fate: fails after",
-    "fate: throttled",
-    "fate: repeated",
-    "fate: silent",
-    "fate: stale",
-    "fate: parser killed",
+/// The changes of `apply`, each with the ways in which it is refused.
+const CHANGES: [(&str, &[&str]); 17] = [
+    ("request a build", &["requested"]),
+    ("take the lease", &["leased", "backing off"]),
+    ("extend", &["lease lost"]),
+    ("publish", &["lease lost"]),
+    ("fail", &["lease lost"]),
+    ("release", &["lease lost"]),
+    ("hand over", &["lease lost"]),
+    ("abandon", &["lease lost"]),
+    ("touch", &["nothing", "too soon"]),
+    ("invalidate", &["considered"]),
+    ("revoke", &[]),
+    ("suspect", &["nothing"]),
+    ("confirm loss", &["nothing", "too soon"]),
+    ("dispute", &["nothing", "too soon"]),
+    ("clear lease", &["nothing"]),
+    ("drop older", &["nothing", "in use"]),
+    ("retire", &["in use"]),
 ];
 
-/// How often each change, decision and fate occurred.
+/// The decisions of `decide`.
+const DECISIONS: [&str; 7] = [
+    "use",
+    "use, although a better build failed",
+    "use and upgrade",
+    "use older",
+    "missing",
+    "wait",
+    "build",
+];
+
+/// The fates of calls.
+const FATES: [&str; 7] = [
+    "fails before",
+    "fails after",
+    "throttled",
+    "repeated",
+    "silent",
+    "stale",
+    "parser killed",
+];
+
+/// Which builds there are, and which one acts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Mixture {
+    /// There was no deploy yet.
+    Alone,
+    /// The older build acts, beside or after the newer one.
+    Older,
+    /// The newer build acts, beside or after the older one.
+    Newer,
+}
+
+impl Mixture {
+    const ALL: [Self; 3] = [Self::Alone, Self::Older, Self::Newer];
+
+    /// Returns the mixture in which a build acts.
+    pub(super) fn of(has_deployed: bool, build: Build) -> Self {
+        match (has_deployed, build) {
+            (false, _) => Self::Alone,
+            (true, Build::Older) => Self::Older,
+            (true, Build::Newer) => Self::Newer,
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Alone => "one build",
+            Self::Older => "the older build",
+            Self::Newer => "the newer build",
+        }
+    }
+}
+
+/// How often each change, refusal, decision and fate occurred.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
-    counts: BTreeMap<&'static str, u64>,
+    counts: BTreeMap<(String, Option<Mixture>), u64>,
 }
 
 impl Coverage {
-    fn count(&mut self, what: &'static str) {
-        debug_assert!(ALL.contains(&what), "{what}");
-        *self.counts.entry(what).or_default() += 1;
+    fn count(&mut self, what: String, mixture: Option<Mixture>) {
+        *self.counts.entry((what, mixture)).or_default() += 1;
     }
 
     /// Adds the counts of another run.
     pub(super) fn add(&mut self, other: &Self) {
         for (what, count) in &other.counts {
-            *self.counts.entry(what).or_default() += count;
+            *self.counts.entry(what.clone()).or_default() += count;
         }
     }
 
     /// Returns what never happened.
-    pub fn never(&self) -> Vec<&'static str> {
-        let happened = |what: &&str| self.counts.contains_key(*what);
-        ALL.into_iter().filter(|what| !happened(what)).collect()
+    pub fn never(&self) -> Vec<String> {
+        let missing = all().into_iter();
+        let missing = missing.filter(|row| !self.counts.contains_key(row));
+        missing.map(|row| shown(&row)).collect()
     }
 
     /// Counts the fate of a call.
     pub(super) fn fate(&mut self, call: Call, fate: Fate) {
         let what = match fate {
-            Fate::FailsBefore => "fate: fails before",
-            Fate::FailsAfter => "fate: fails after",
-            Fate::Throttled => "fate: throttled",
-            Fate::Repeated => "fate: repeated",
-            Fate::Silent(..) => "fate: silent",
-            Fate::Stale(_) if call == Call::Load(Consistency::Eventual) => "fate: stale",
-            Fate::ParserKilled => "fate: parser killed",
+            Fate::FailsBefore => "fails before",
+            Fate::FailsAfter => "fails after",
+            Fate::Throttled => "throttled",
+            Fate::Repeated => "repeated",
+            Fate::Silent(..) => "silent",
+            Fate::Stale(_) if call == Call::Load(Consistency::Eventual) => "stale",
+            Fate::ParserKilled => "parser killed",
             Fate::Succeeds | Fate::Late(_) | Fate::Stale(_) => return,
         };
-        self.count(what);
+        self.count(format!("fate: {what}"), None);
     }
 
     /// Counts the decision of a reader about an entry that it has read.
     pub(super) fn decision(
         &mut self,
+        mixture: Mixture,
         entry: Option<&Entry>,
         reader: &Capabilities,
         now: Timestamp,
     ) {
-        self.count(match decide(entry, reader, now) {
-            Decision::Use(_) => "decision: use",
-            Decision::UseAndUpgrade(_) => "decision: use and upgrade",
-            Decision::UseOlder(_) => "decision: use older",
-            Decision::Missing(_) => "decision: missing",
-            Decision::Wait { .. } => "decision: wait",
-            Decision::Build => "decision: build",
-        });
-    }
-
-    /// Counts the removal of an entry.
-    pub(super) fn retired(&mut self) {
-        self.count("change: retire");
-    }
-
-    /// Counts a change of an entry.
-    pub(super) fn change(&mut self, before: Option<&Entry>, entry: &Entry) {
-        let Some(before) = before else {
-            self.count(match entry.dirty() {
-                Some(_) => "change: invalidate",
-                None => "change: request a build",
-            });
-            return;
+        let failed = entry.and_then(Entry::missing).is_some();
+        let what = match decide(entry, reader, now) {
+            Decision::Use(_) if failed => "use, although a better build failed",
+            Decision::Use(_) => "use",
+            Decision::UseAndUpgrade(_) => "use and upgrade",
+            Decision::UseOlder(_) => "use older",
+            Decision::Missing(_) => "missing",
+            Decision::Wait { .. } => "wait",
+            Decision::Build => "build",
         };
-        self.count(change(before, entry));
+        self.count(format!("decision: {what}"), Some(mixture));
+    }
+
+    /// Counts what the product has traced.
+    pub(super) fn traced(&mut self, mixture: Mixture, traced: Traced) {
+        let Traced { change, refused } = traced;
+        let what = match refused {
+            Some(refused) => format!("refusal: {change}, {refused}"),
+            None => format!("change: {change}"),
+        };
+        self.count(what, Some(mixture));
     }
 }
 
-/// Returns the change that made one entry of another.
-fn change(before: &Entry, entry: &Entry) -> &'static str {
-    let (had, has) = (states(before).count(), states(entry).count());
-    if before.dirty() != entry.dirty() {
-        return match has < had || (before.lease().is_some() && entry.lease().is_none()) {
-            true => "change: revoke",
-            false => "change: invalidate",
-        };
-    }
-    match (before.lease(), entry.lease()) {
-        (None, Some(_)) => return "change: take the lease",
-        (Some(was), Some(is)) if was.token != is.token => return "change: take an expired lease",
-        (Some(was), Some(is)) if was.until < is.until => return "change: extend",
-        (Some(_), None) => return end_of_build(before, entry),
-        _ => {}
-    }
-    let is_disputed = |entry: &Entry| {
-        let suspect = entry.suspect();
-        suspect.is_some_and(|suspect| suspect.disputed.is_some())
+/// Returns everything that is counted, so that what never happened is seen.
+fn all() -> Vec<(String, Option<Mixture>)> {
+    let mut rows = Vec::new();
+    let mut each = |what: String| {
+        rows.extend(Mixture::ALL.map(|mixture| (what.clone(), Some(mixture))));
     };
-    if !is_disputed(before) && is_disputed(entry) {
-        "change: dispute"
-    } else if has < had && before.older().is_some() && entry.ready() == before.ready() {
-        "change: drop older"
-    } else if has < had {
-        "change: confirm loss"
-    } else if before.suspect() != entry.suspect() {
-        "change: suspect"
-    } else if before.build_request() != entry.build_request() && entry.build_request().is_some() {
-        "change: request a build"
-    } else if before.missing() != entry.missing() {
-        "change: give up"
-    } else {
-        "change: touch"
+    for (change, refusals) in CHANGES {
+        each(format!("change: {change}"));
+        for refused in refusals {
+            each(format!("refusal: {change}, {refused}"));
+        }
     }
+    for decision in DECISIONS {
+        each(format!("decision: {decision}"));
+    }
+    rows.extend(FATES.map(|fate| (format!("fate: {fate}"), None)));
+    rows
 }
 
-/// Returns the change that ended a build.
-fn end_of_build(before: &Entry, entry: &Entry) -> &'static str {
-    let mut published = states(entry);
-    let is_new = published.any(|ready| {
-        let mut known = states(before);
-        !known.any(|known| known.blob.path == ready.blob.path)
-    });
-    let crashed = entry
-        .missing()
-        .filter(|_| entry.missing() != before.missing());
-    let crashed = crashed.filter(|missing| missing.missing.cause == Cause::Crashed);
-    match (is_new, entry.missing() != before.missing()) {
-        (true, _) if entry.missing().is_some() => "change: publish beside a failure",
-        (true, _) => "change: publish",
-        (false, true) if crashed.is_some() && entry.build_request().is_none() => "change: give up",
-        (false, true) => "change: fail",
-        (false, false) if entry.attempts() < before.attempts() => "change: release or hand over",
-        (false, false) if entry.not_before() != before.not_before() => "change: abandon",
-        (false, false) => "change: clear lease",
+fn shown((what, mixture): &(String, Option<Mixture>)) -> String {
+    match mixture {
+        Some(mixture) => format!("{what} ({})", mixture.text()),
+        None => what.clone(),
     }
 }
 
 impl fmt::Display for Coverage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (what, count) in &self.counts {
-            writeln!(f, "{what}: {count}")?;
+        for (row, count) in &self.counts {
+            writeln!(f, "{}: {count}", shown(row))?;
         }
         match &self.never()[..] {
             [] => write!(f, "nothing of these never happened"),
-            never => write!(f, "never happened: {}", never.join(", ")),
+            never => write!(f, "never happened: {}", never.join("; ")),
         }
     }
+}
+
+/// A change that the product has applied to an entry, or refused.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Traced {
+    change: String,
+    refused: Option<String>,
+}
+
+/// Listens to what the product traces in this thread.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Listener {
+    heard: Arc<Mutex<Vec<Traced>>>,
+}
+
+impl Listener {
+    /// Returns what was traced since the last call.
+    pub(super) fn take(&self) -> Vec<Traced> {
+        std::mem::take(&mut *self.heard.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Subscriber for Listener {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::TRACE && metadata.target() == "symdepot::flows::update"
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut traced = Traced::default();
+        event.record(&mut traced);
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.push(traced);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+impl Visit for Traced {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "change" => value.clone_into(&mut self.change),
+            "refused" => self.refused = Some(value.to_owned()),
+            _ => {}
+        }
+    }
+
+    fn record_debug(&mut self, _: &Field, _: &dyn fmt::Debug) {}
 }

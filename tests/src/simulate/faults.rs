@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use symdepot::ports::Consistency;
 
 use super::Plan;
@@ -12,7 +13,7 @@ use super::gate::{Call, Fate};
 const LONGEST_DELAY: Duration = Duration::from_secs(600);
 
 /// How often things go wrong: so many times in a hundred thousand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rates {
     /// A call to a store fails, is repeated, or gets no response.
     pub calls: u32,
@@ -66,6 +67,19 @@ impl Rates {
         lost: 1000,
         doubled: 10_000,
         delayed: 30_000,
+    };
+
+    /// A little goes wrong, as in production.
+    pub const FEW: Self = Self {
+        calls: 50,
+        late: 50,
+        stale: 1000,
+        parsers: 100,
+        freezes: 10,
+        kills: 5,
+        lost: 20,
+        doubled: 200,
+        delayed: 500,
     };
 
     fn fields() -> [fn(&mut Self) -> &mut u32; 9] {
@@ -139,6 +153,9 @@ impl Faults {
         if is_parser && chance.one_in(3) {
             // That is no fault: files are large.
             return Fate::Late(chance.seconds(0.01, 10.0));
+        }
+        if call == Call::Download {
+            return Fate::Late(chance.seconds(0.5, 90.0));
         }
         if is_calm {
             return Fate::Succeeds;

@@ -23,6 +23,8 @@ pub(super) enum Call {
     Inspect,
     /// The derivation of caches by a parser.
     Derive,
+    /// A download from a symbol server.
+    Download,
     /// The arrival of a response whose call took effect before.
     Response,
 }
@@ -34,7 +36,7 @@ impl Call {
             // The signing of a URL is local.
             Self::Port(operation) => operation != Operation::PresignBlob,
             Self::Load(_) => true,
-            Self::Inspect | Self::Derive | Self::Response => false,
+            Self::Inspect | Self::Derive | Self::Download | Self::Response => false,
         }
     }
 
@@ -49,7 +51,9 @@ impl fmt::Display for Call {
         match self {
             Self::Load(consistency) => write!(formatter, "Load({consistency:?})"),
             Self::Port(operation) => write!(formatter, "{operation:?}"),
-            Self::Inspect | Self::Derive | Self::Response => write!(formatter, "{self:?}"),
+            Self::Inspect | Self::Derive | Self::Download | Self::Response => {
+                write!(formatter, "{self:?}")
+            }
         }
     }
 }

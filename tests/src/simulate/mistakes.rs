@@ -3,16 +3,32 @@
 //! They are made in the stores of the simulation and in its edge, not in the product. A simulation
 //! that does not find one of them has a gap.
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use symdepot::cache::{Item, ItemKey, Stored, Token};
-use symdepot::ports::QueueMessage;
+use symdepot::cache::{Dif, Entry, Item, ItemKey, Stored, Token};
+use symdepot::domain::Cause;
+use symdepot::ports::{Fault, FaultKind, QueueMessage, RecordStore};
 
-use super::stores::Stores;
+use super::stores::{Stores, Writer, ready_now};
 use super::workload::module_key;
 
-/// A planted mistake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mistake {
+/// Defines the mistakes, and the list of all of them.
+macro_rules! mistakes {
+    ($($(#[doc = $doc:literal])* $name:ident,)*) => {
+        /// A planted mistake.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum Mistake {
+            $($(#[doc = $doc])* $name,)*
+        }
+
+        impl Mistake {
+            /// Every mistake.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+        }
+    };
+}
+
+mistakes! {
     /// A write replaces whatever is stored.
     WritesIgnoreRevisions,
     /// A writer takes a lost race for a write.
@@ -63,48 +79,90 @@ pub enum Mistake {
     TenantsAreMixedUp,
     /// The memory of an instance expires by the monotonic clock alone.
     MemoryIgnoresTheWallClock,
+    /// The 17th file of an id is dropped (P2; here the third).
+    FilesWithoutRoomAreDropped,
+    /// Uploads with many objects fail each time (P3; here with a hundred).
+    LargeUploadsAreNotStored,
+    /// The success of a worse file hides the failure of the better one (P4).
+    PublishesClearFailures,
+    /// Bad blobs are built again without a limit (P5).
+    BadBlobsHaveNoBrake,
+    /// One unreadable item fails all others of its read (P6).
+    UnreadableItemsFailReads,
+    /// A client that has the newest file never receives "not modified" (P7).
+    NotModifiedIsNeverSaid,
+    /// Messages for a newer build outlive their build request (P8, P12).
+    MessagesOutliveTheirRequests,
+    /// A reader of an older build causes a loop of builds (P9).
+    OutdatedReadersLoop,
+    /// What a newer build failed to convert is never tried again by an older one (P11).
+    RollbacksDoNotRecover,
+    /// Attempts to read an upload are not counted (P14).
+    UploadAttemptsAreNotCounted,
+    /// Presigned URLs are valid for a quarter of an hour (P15).
+    UrlsOutliveRemovals,
+    /// A file that was absent in a build counts as considered (P16).
+    AbsentFilesCountAsConsidered,
+    /// A failed build removes the ready state (model of leases).
+    FailuresRemoveStates,
+    /// A state is published before its blob is stored (model of leases).
+    BlobsAreStoredLate,
+    /// The pruner does not see the records that name blobs (model of sweeps).
+    PrunersSeeNoRecords,
+    /// The pruner does not list blobs (model of sweeps).
+    OrphansAreNotListed,
+    /// An event writes its item without regard to other writes (model of uploads).
+    UploadWritesIgnoreRevisions,
+    /// An upload does not mark an entry with a lease (model of uploads).
+    LeasedEntriesAreSpared,
+    /// A presence is removed although it was written since it was read (model of absence).
+    PresencesAreRemovedUnfenced,
+    /// An existing presence is not written again (model of absence).
+    ExistingPresencesAreSpared,
+    /// The presence is removed together with the retired entry (model of absence).
+    PresencesAreRetired,
+    /// An older build overwrites items of a newer schema.
+    NewerItemsAreOverwritten,
 }
 
 impl Mistake {
-    /// Every mistake.
-    pub const ALL: [Self; 25] = [
-        Self::WritesIgnoreRevisions,
-        Self::LostRacesCountAsDone,
-        Self::BlobsAreNotStored,
-        Self::DirtyMarksAreForgotten,
-        Self::RevokedStatesStay,
-        Self::LeasesNeverExpire,
-        Self::LeasesAreNotReturned,
-        Self::RevocationsKeepTheLease,
-        Self::AttemptsAreNotCounted,
-        Self::PlaceholdersNeverExpire,
-        Self::BackOffsNeverEnd,
-        Self::PresencesAreNotWritten,
-        Self::PresencesAreNotRemoved,
-        Self::GenerationsAreNotWritten,
-        Self::DifsAreNotFiled,
-        Self::DifsAreNotRemoved,
-        Self::UploadsAreAppliedTooSoon,
-        Self::TombstonesAreNotWritten,
-        Self::SequencersAreIgnored,
-        Self::MessagesNameOtherRequests,
-        Self::MessagesAreNotSent,
-        Self::RetiredRecordsStay,
-        Self::ConsideredFilesAreForgotten,
-        Self::TenantsAreMixedUp,
-        Self::MemoryIgnoresTheWallClock,
-    ];
-
     /// Returns the mistake with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL
-            .into_iter()
+            .iter()
+            .copied()
             .find(|mistake| format!("{mistake:?}") == name)
     }
 
     /// Returns whether the write of an item is forgotten.
-    pub(super) fn forgets_write(self, item: &Item) -> bool {
+    pub(super) fn forgets_write(self, stores: &Stores, before: Option<&Item>, item: &Item) -> bool {
+        let entry = before.and_then(Item::entry);
+        let is_marked = |next: &Entry| entry.is_some_and(|entry| entry.dirty() != next.dirty());
+        let keeps_states = |next: &Entry| {
+            entry
+                .is_some_and(|entry| entry.ready() == next.ready() && entry.lease() == next.lease())
+        };
         match (self, item) {
+            (Self::FilesWithoutRoomAreDropped, Item::Dif(dif)) => {
+                let filed = ready_now(stores.records.query(&dif.module.partition()));
+                let others = filed.unwrap_or_default().into_iter().filter(|(_, stored)| {
+                    let present = dif_of(&stored.item);
+                    present.is_some_and(|present| present.file.location != dif.file.location)
+                });
+                others.count() >= 2
+            }
+            (Self::LeasedEntriesAreSpared, Item::Entry(next)) => {
+                is_marked(next)
+                    && keeps_states(next)
+                    && entry.is_some_and(|entry| entry.lease().is_some())
+            }
+            (Self::AbsentFilesCountAsConsidered, Item::Entry(next)) => {
+                let missing = entry.and_then(Entry::missing);
+                let was_absent =
+                    missing.is_some_and(|missing| missing.missing.cause == Cause::NotFound);
+                is_marked(next) && keeps_states(next) && was_absent
+            }
+            (Self::ExistingPresencesAreSpared, Item::Presence(_)) => before.is_some(),
             (Self::PresencesAreNotWritten, Item::Presence(_))
             | (Self::GenerationsAreNotWritten, Item::Generation(_))
             | (Self::DifsAreNotFiled, Item::Dif(_)) => true,
@@ -145,6 +203,9 @@ impl Mistake {
             if self == Self::UploadsAreAppliedTooSoon && is["state"] == "pending" {
                 is["state"] = "applied".into();
             }
+            if self == Self::UploadAttemptsAreNotCounted {
+                is["crashes"] = 0.into();
+            }
             return is;
         }
         let field = |item: &Value, name: &str| item.get(name).cloned();
@@ -179,6 +240,24 @@ impl Mistake {
                 is.as_object_mut().map(|is| is.remove("considered"));
             }
             Self::AttemptsAreNotCounted if ended => is["attempts"] = 0.into(),
+            Self::PublishesClearFailures if ended && field(&is, "ready").is_some() => {
+                is.as_object_mut().map(|is| is.remove("missing"));
+            }
+            Self::BadBlobsHaveNoBrake => {
+                is.as_object_mut().map(|is| is.remove("lost_at"));
+            }
+            Self::OutdatedReadersLoop if field(&is, "ready").is_some() => {
+                is["ready"]["derived_at"] = 0.into();
+            }
+            Self::FailuresRemoveStates if ended && field(&is, "missing").is_some() => {
+                is.as_object_mut().map(|is| is.remove("ready"));
+            }
+            Self::RollbacksDoNotRecover if field(&is, "missing").is_some() => {
+                let newer = symdepot::cache::Converter::CURRENT.0 + 1;
+                if is["missing"]["converter"] == newer {
+                    is["missing"]["retry_at"] = century.into();
+                }
+            }
             Self::PlaceholdersNeverExpire if field(&is, "missing").is_some() => {
                 is["missing"]["retry_at"] = century.into();
             }
@@ -188,6 +267,22 @@ impl Mistake {
             _ => {}
         }
         is
+    }
+
+    /// Returns whether a write replaces whatever is stored.
+    pub(super) fn ignores_revision(self, item: &Item) -> bool {
+        match self {
+            Self::WritesIgnoreRevisions => true,
+            Self::UploadWritesIgnoreRevisions => matches!(item, Item::Upload(_)),
+            _ => false,
+        }
+    }
+
+    /// Returns why a write fails each time, if it does.
+    pub(super) fn refusal(self, item: &Item) -> Option<Fault> {
+        let objects = item.upload().map_or(0, |upload| upload.objects.len());
+        (self == Self::LargeUploadsAreNotStored && objects > 100)
+            .then(|| Fault::new(FaultKind::Bug, "the item is too large"))
     }
 
     /// Returns the messages that are sent instead of these.
@@ -208,9 +303,15 @@ impl Mistake {
     pub(super) fn loaded(
         self,
         stores: &Stores,
+        writer: &Writer,
         keys: &[ItemKey],
-        loaded: Vec<Option<Stored>>,
+        mut loaded: Vec<Option<Stored>>,
     ) -> Vec<Option<Stored>> {
+        if self == Self::PrunersSeeNoRecords && writer.instance.starts_with("prune") {
+            for stored in &mut loaded {
+                stored.take_if(|stored| stored.item.entry().is_some());
+            }
+        }
         if self != Self::TenantsAreMixedUp {
             return loaded;
         }
@@ -227,5 +328,12 @@ impl Mistake {
             beta.and_then(|key| stores.records.peek(&key)).or(stored)
         };
         keys.iter().zip(loaded).map(mixed).collect()
+    }
+}
+
+fn dif_of(item: &Item) -> Option<&Dif> {
+    match item {
+        Item::Dif(dif) => Some(dif),
+        _ => None,
     }
 }

@@ -11,6 +11,7 @@
 //!
 //! What must always hold is checked after each write and each response (`stores`, `truth`).
 
+mod builds;
 mod chance;
 mod coverage;
 mod describe;
@@ -19,9 +20,12 @@ mod fleet;
 mod gate;
 mod instance;
 mod mistakes;
+mod plan;
 mod ports;
+mod servers;
 mod shrink;
 mod stores;
+mod stories;
 mod trace;
 mod truth;
 mod workload;
@@ -33,125 +37,20 @@ use std::time::Duration;
 pub use self::coverage::Coverage;
 pub use self::faults::Rates;
 pub use self::mistakes::Mistake;
+pub use self::plan::Plan;
 pub use self::shrink::shrink;
 pub use self::stores::{Counts, Failure};
+pub use self::stories::{keep_story, story};
 
-use self::chance::Chance;
 use self::fleet::Fleet;
 use self::stores::Stores;
 use self::trace::Trace;
-use self::workload::{Action, Busy};
 
 /// A time, since the simulation began.
 type Moment = Duration;
 
 /// The time since 1970 at which each simulation begins.
 const EPOCH: Duration = Duration::from_secs(1_800_000_000);
-
-/// How often every module is requested while users are at work.
-const ROUNDS: u32 = 12;
-
-/// What happens in a run. The same plan gives the same run.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
-    /// The seed of what happens.
-    pub seed: u64,
-    /// The seed of who continues and what goes wrong. Usually the same.
-    pub schedule: u64,
-    /// How long users and faults are at work.
-    pub busy_for: Duration,
-    /// The number of modules in each scope.
-    pub modules: usize,
-    /// The number of scopes.
-    pub scopes: usize,
-    /// The time without use after which a cache is removed.
-    pub max_unused: Duration,
-    /// How often the pruner runs while users are at work.
-    pub prunes_every: Duration,
-    /// The number of instances of `symbolicate`.
-    pub symbolicates: usize,
-    /// The number of instances of `derive`.
-    pub derives: usize,
-    /// The number of instances of `prune`.
-    pub prunes: usize,
-    /// How often things go wrong.
-    pub rates: Rates,
-    /// Whether the wall clocks differ, by up to two minutes.
-    pub clocks_differ: bool,
-    /// Whether monotonic clocks may stand still while an instance is frozen.
-    pub clocks_stop: bool,
-    /// Whether blobs are damaged and removed.
-    pub damages_blobs: bool,
-    /// A planted mistake.
-    pub mistake: Option<Mistake>,
-    actions: Vec<(Moment, Action)>,
-}
-
-impl Plan {
-    /// Returns the plan of a seed, with this many hours of work.
-    pub fn of_seed(seed: u64, hours: f64) -> Self {
-        let mut chance = Chance::of(seed, 0);
-        // With few modules, more happens to each of them at the same time.
-        let is_crowded = chance.one_in(2);
-        let (modules, scopes) = match is_crowded {
-            true => (1 + chance.index(2), 1),
-            false => (2 + chance.index(3), 1 + chance.index(3)),
-        };
-        let hour = Duration::from_secs(3600);
-        let mut plan = Self {
-            seed,
-            schedule: seed,
-            busy_for: Duration::from_secs_f64(hours * 3600.0),
-            modules,
-            scopes,
-            max_unused: match chance.below(3) {
-                0 => hour / 12,
-                1 => 2 * hour,
-                _ => 7 * 24 * hour,
-            },
-            prunes_every: hour / (1 + chance.below(6) as u32),
-            symbolicates: 2 + chance.index(2),
-            derives: 2 + chance.index(3),
-            prunes: 1 + chance.index(2),
-            // Without faults, the checks are stricter.
-            rates: match chance.below(6) {
-                0 | 1 => Rates::NONE,
-                2 => Rates::DISORDER,
-                _ => Rates::MANY.some(&mut chance),
-            },
-            clocks_differ: true,
-            clocks_stop: true,
-            damages_blobs: chance.one_in(3),
-            mistake: None,
-            actions: Vec::new(),
-        };
-        let busy = Busy {
-            modules,
-            scopes,
-            time: plan.busy_for,
-            actions: 20 + (hours * 20.0) as usize,
-            damages_blobs: plan.damages_blobs,
-            pause: match chance.below(3) {
-                0 => Duration::from_millis(50),
-                1 => Duration::from_millis(500),
-                _ => Duration::from_secs(3),
-            },
-        };
-        plan.actions = busy.draw(&mut Chance::of(seed, 1));
-        for round in 1..ROUNDS {
-            let at = plan.busy_for * round / ROUNDS;
-            let all = workload::crash_everywhere(modules, scopes);
-            plan.actions.extend(all.map(|crash| (at, crash)));
-        }
-        plan.actions.sort_by_key(|(at, _)| *at);
-        plan
-    }
-
-    /// Returns the number of things that users do.
-    pub fn actions(&self) -> usize {
-        self.actions.len()
-    }
-}
 
 /// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,6 +61,8 @@ pub struct Run {
     pub counts: Counts,
     /// Which changes and decisions occurred.
     pub coverage: Coverage,
+    /// The calls to stores and queues: how often each function made each of them.
+    pub calls: Vec<(String, u64)>,
     /// A hash of the trace.
     pub hash: u64,
     /// How much time was simulated.
@@ -172,7 +73,7 @@ pub struct Run {
 
 /// Runs a plan. With `keeps_lines`, the result has the whole trace.
 pub fn run(plan: &Plan, keeps_lines: bool) -> Run {
-    let stores = Arc::new(Stores::new(plan.mistake, Trace::new(keeps_lines)));
+    let stores = Arc::new(Stores::new(plan, Trace::new(keeps_lines)));
     let mut fleet = Fleet::new(plan.clone(), stores.clone());
     fleet.run();
     drop(fleet);
@@ -181,24 +82,15 @@ pub fn run(plan: &Plan, keeps_lines: bool) -> Run {
         failure: ledger.failure.clone(),
         counts: ledger.counts,
         coverage: ledger.coverage.clone(),
+        calls: {
+            let each = ledger.calls.iter();
+            let shown =
+                each.map(|((function, call), count)| (format!("{function:?}: {call:?}"), *count));
+            shown.collect()
+        },
         hash: ledger.trace.hash(),
         simulated: ledger.now,
         lines: ledger.trace.take_lines(),
-    }
-}
-
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} actions, {} + {} + {} instances, schedule {}, {:?}",
-            self.actions.len(),
-            self.symbolicates,
-            self.derives,
-            self.prunes,
-            self.schedule,
-            self.rates
-        )
     }
 }
 
@@ -213,7 +105,7 @@ pub struct Totals {
 
 impl Totals {
     /// Returns what never happened.
-    pub fn never(&self) -> Vec<&'static str> {
+    pub fn never(&self) -> Vec<String> {
         self.coverage.never()
     }
 

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use symdepot::adapters::faulty::Operation;
 use symdepot::adapters::parser::InProcessDeriver;
-use symdepot::cache::{DeriveJob, Derived, ItemKey, Revision, Stored, Transcoding};
+use symdepot::cache::{DeriveJob, Derived, Item, ItemKey, Revision, Stored, Transcoding};
 use symdepot::domain::{Cause, Inspection, Location, Missing, Written};
 use symdepot::ports::{
     BlobPage, BlobStore, Consistency, Created, Cursor, Deriver, DifError, DifListing, DifPage,
@@ -18,10 +18,12 @@ use symdepot::ports::{
 };
 
 use super::Moment;
+use super::builds::Build;
 use super::describe;
 use super::gate::{Call, Fate, Gate};
+use super::mistakes::Mistake;
 use super::stores::{Stores, Writer, ready_now};
-use super::workload::KILLER;
+use super::workload::{EARLY_KILLER, KILLER, Readers, memmem};
 
 /// The ports of one instance.
 #[derive(Clone, Debug)]
@@ -49,6 +51,81 @@ impl Ports {
         invocation.clone_into(&mut writer.invocation);
     }
 
+    /// Counts a call to a store or a queue.
+    fn count(&self, call: Call) {
+        let operation = match call {
+            Call::Load(_) => Operation::Load,
+            Call::Port(operation) => operation,
+            Call::Inspect | Call::Derive | Call::Download | Call::Response => return,
+        };
+        let function = self.writer().function;
+        let mut ledger = self.stores.ledger();
+        *ledger.calls.entry((function, operation)).or_default() += 1;
+    }
+
+    /// Waits at the gate.
+    pub(super) async fn pass(&self, call: Call) -> Fate {
+        self.gate.pass(call, Moment::ZERO).await
+    }
+
+    /// Waits for a response that takes a time.
+    pub(super) async fn respond_after(&self, time: Duration) {
+        let at = self.stores.now() + time;
+        self.gate.pass(Call::Response, at).await;
+    }
+
+    /// Returns the module that is sought at a location of a symbol server.
+    pub(super) fn module_at(&self, location: &Location) -> Option<usize> {
+        self.stores.locations.get(location).copied()
+    }
+
+    /// Returns the next of the numbers that the servers of the run draw.
+    pub(super) fn draw(&self) -> u64 {
+        let mut ledger = self.stores.ledger();
+        ledger.drawn += 1;
+        ledger.drawn
+    }
+
+    /// Adds a line to the trace.
+    pub(super) fn note(&self, what: &str) {
+        let name = self.writer().instance;
+        self.stores.ledger().note(&format!("{name}: {what}"));
+    }
+
+    fn build(&self) -> Build {
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        writer.build
+    }
+
+    /// Returns an item as this build reads it: without its contents if it has a newer schema.
+    fn seen(&self, stored: Stored) -> Stored {
+        self.stores.seen(self.build(), stored)
+    }
+
+    fn seen_of_all(&self, loaded: Vec<Option<Stored>>) -> Result<Vec<Option<Stored>>, Fault> {
+        let each = loaded.into_iter();
+        let seen = each.map(|stored| stored.map(|stored| self.seen(stored)));
+        let seen: Vec<Option<Stored>> = seen.collect();
+        self.check_readable(seen.iter().flatten())?;
+        Ok(seen)
+    }
+
+    /// Fails if one of these items cannot be read, if that is the planted mistake.
+    fn check_readable<'a>(&self, mut seen: impl Iterator<Item = &'a Stored>) -> Result<(), Fault> {
+        let is_newer = |stored: &Stored| matches!(stored.item, Item::Newer { .. });
+        match self.stores.mistake == Some(Mistake::UnreadableItemsFailReads) && seen.any(is_newer) {
+            true => Err(Fault::new(FaultKind::Corrupt, "an item cannot be read")),
+            false => Ok(()),
+        }
+    }
+
+    fn seen_in_place(&self, replaced: Replaced) -> Replaced {
+        match replaced {
+            Replaced::Done => Replaced::Done,
+            Replaced::Lost(current) => Replaced::Lost(current.map(|stored| self.seen(stored))),
+        }
+    }
+
     fn writer(&self) -> Writer {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         writer.clone()
@@ -63,6 +140,7 @@ impl Ports {
         result: impl Fn(&T) -> String,
     ) -> Result<T, E> {
         let fate = self.gate.pass(call, Moment::ZERO).await;
+        self.count(call);
         let fault = |detail: &str| {
             let fault = Fault::new(FaultKind::Transient, format!("{call}, simulated"));
             E::from(fault.caused_by(detail.to_owned()))
@@ -137,9 +215,9 @@ impl RecordStore for Ports {
             Call::Load(consistency),
             || stores.ledger().labels.keys(keys),
             |age| {
-                let loaded = stores.load(keys, age);
+                let loaded = self.seen_of_all(stores.load(&self.writer(), keys, age))?;
                 if self.writer().instance.starts_with("symbolicate") {
-                    stores.decide(keys, &loaded);
+                    stores.decide(self.build(), keys, &loaded);
                 }
                 Ok(loaded)
             },
@@ -153,8 +231,15 @@ impl RecordStore for Ports {
         self.call(
             Call::Port(Operation::Query),
             || stores.ledger().labels.partition(partition),
-            |_| ready_now(stores.records.query(partition)),
-            |found| count(found),
+            |_| {
+                let found = ready_now(stores.records.query(partition))?;
+                let each = found.into_iter();
+                let seen = each.map(|(key, stored)| (key, self.seen(stored)));
+                let seen: Vec<_> = seen.collect();
+                self.check_readable(seen.iter().map(|(_, stored)| stored))?;
+                Ok::<_, Fault>(seen)
+            },
+            |found: &Vec<_>| count(found),
         )
         .await
     }
@@ -172,7 +257,7 @@ impl RecordStore for Ports {
                 let key = stores.ledger().labels.key(key);
                 format!("{key} ({})", describe::item(&next.item))
             },
-            |_| stores.replace(&self.writer(), key, expected, next),
+            |_| Ok(self.seen_in_place(stores.replace(&self.writer(), key, expected, next)?)),
             |replaced| match replaced {
                 Replaced::Done => "done".to_owned(),
                 Replaced::Lost(_) => "lost".to_owned(),
@@ -186,7 +271,13 @@ impl RecordStore for Ports {
         self.call(
             Call::Port(Operation::Remove),
             || stores.ledger().labels.key(key),
-            |_| stores.remove(key, expected),
+            |_| {
+                let removed = stores.remove(self.build(), key, expected)?;
+                Ok::<_, Fault>(match removed {
+                    Removed::Done => Removed::Done,
+                    Removed::Lost(current) => Removed::Lost(self.seen(current)),
+                })
+            },
             |removed| match removed {
                 Removed::Done => "done".to_owned(),
                 Removed::Lost(_) => "lost".to_owned(),
@@ -200,8 +291,15 @@ impl RecordStore for Ports {
         self.call(
             Call::Port(Operation::Page),
             || format!("{segment:?}"),
-            |_| ready_now(stores.records.page(segment, after)),
-            |page| count(&page.items),
+            |_| {
+                let mut page = ready_now(stores.records.page(segment, after))?;
+                let items = page.items.into_iter();
+                page.items = items
+                    .map(|(key, stored)| (key, self.seen(stored)))
+                    .collect();
+                Ok::<_, Fault>(page)
+            },
+            |page: &Page| count(&page.items),
         )
         .await
     }
@@ -253,8 +351,14 @@ impl BlobStore for Ports {
         self.call(
             Call::Port(Operation::ListBlobs),
             || prefix.to_owned(),
-            |_| ready_now(stores.caches.list(prefix, after)),
-            |page| count(&page.blobs),
+            |_| {
+                let mut page = ready_now(stores.caches.list(prefix, after))?;
+                if stores.mistake == Some(Mistake::OrphansAreNotListed) {
+                    page.blobs.clear();
+                }
+                Ok::<_, Fault>(page)
+            },
+            |page: &BlobPage| count(&page.blobs),
         )
         .await
     }
@@ -269,7 +373,13 @@ impl BlobStore for Ports {
         self.call(
             Call::Port(Operation::PresignBlob),
             || describe::path(path),
-            |_| ready_now(stores.caches.presign(path, lifetime, content_type)),
+            |_| {
+                let lifetime = match stores.mistake {
+                    Some(Mistake::UrlsOutliveRemovals) => Duration::from_secs(900),
+                    _ => lifetime,
+                };
+                ready_now(stores.caches.presign(path, lifetime, content_type))
+            },
             |_| "done".to_owned(),
         )
         .await
@@ -365,6 +475,8 @@ impl Deriver for Ports {
         Ok(Box::new(WatchedScratch {
             inner: self.deriver.reserve(size)?,
             kills: false,
+            kills_early: false,
+            readers: Readers::All,
         }))
     }
 
@@ -379,24 +491,32 @@ impl Deriver for Ports {
             .map_err(|_| Fault::new(FaultKind::Bug, "a scratch space of another deriver"))?;
         Ok(Box::new(SimulatedParser {
             kills: dif.kills,
+            kills_early: dif.kills_early,
+            can_read: dif.readers.include(self.build()),
+            is_known: dif.readers != Readers::Future || self.build() == Build::Newer,
             inner: self.deriver.open(dif.inner, written).await?,
             ports: self.clone(),
         }))
     }
 }
 
-/// Scratch space that knows whether its file kills parsers.
+/// Scratch space that knows whether its file kills parsers, and which builds can read it.
 #[derive(Debug)]
 struct WatchedScratch {
     inner: Box<dyn Scratch>,
     kills: bool,
+    kills_early: bool,
+    readers: Readers,
 }
 
 #[async_trait]
 impl Scratch for WatchedScratch {
     async fn write_at(&mut self, offset: u64, bytes: Bytes) -> Result<(), Fault> {
-        let killer = KILLER.as_bytes();
-        self.kills |= bytes.windows(killer.len()).any(|window| window == killer);
+        self.kills |= memmem(&bytes, KILLER.as_bytes());
+        self.kills_early |= memmem(&bytes, EARLY_KILLER.as_bytes());
+        if self.readers == Readers::All {
+            self.readers = Readers::of(&bytes);
+        }
         self.inner.write_at(offset, bytes).await
     }
 }
@@ -405,6 +525,12 @@ impl Scratch for WatchedScratch {
 #[derive(Debug)]
 struct SimulatedParser {
     kills: bool,
+    /// Whether it is killed even before it knows the objects.
+    kills_early: bool,
+    /// Whether the build can convert the file.
+    can_read: bool,
+    /// Whether the build knows what the file is.
+    is_known: bool,
     inner: Box<dyn Parser>,
     ports: Ports,
 }
@@ -436,7 +562,14 @@ impl Ports {
 #[async_trait]
 impl Parser for SimulatedParser {
     async fn inspect(&mut self) -> Result<Inspection, ParseError> {
-        self.ports.parse(Call::Inspect, false).await?;
+        self.ports.parse(Call::Inspect, self.kills_early).await?;
+        if !self.is_known {
+            let detail = "the format is unknown";
+            return Err(ParseError::Missing(Missing::new(
+                Cause::Unsupported,
+                detail,
+            )));
+        }
         self.inner.inspect().await
     }
 
@@ -447,6 +580,12 @@ impl Parser for SimulatedParser {
     ) -> Result<Vec<Result<Derived, Missing>>, ParseError> {
         self.ports.parse(Call::Derive, self.kills).await?;
         self.ports.stores.ledger().counts.builds += jobs.len() as u64;
+        if !self.can_read {
+            let failed = jobs
+                .iter()
+                .map(|_| Err(Missing::malformed("this build cannot read it")));
+            return Ok(failed.collect());
+        }
         self.inner.derive(object, jobs).await
     }
 

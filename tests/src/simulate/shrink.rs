@@ -9,8 +9,9 @@ use super::{Plan, Run, run};
 /// The schedules that are tried for each smaller plan: it may fail with another one only.
 const TRIES: u64 = 6;
 
-/// Returns a smaller plan that breaks the same property, and its run.
-pub fn shrink(plan: &Plan) -> (Plan, Run) {
+/// Returns a smaller plan that breaks the same property, and its run. Tries about this many runs.
+pub fn shrink(plan: &Plan, most: u64) -> (Plan, Run) {
+    let mut tried = 0;
     let mut smallest = plan.clone();
     let mut story = run(&smallest, true);
     let Some(property) = story.failure.as_ref().map(|failure| failure.property) else {
@@ -20,6 +21,10 @@ pub fn shrink(plan: &Plan) -> (Plan, Run) {
     while is_smaller {
         is_smaller = false;
         for candidate in smaller(&smallest) {
+            if tried >= most {
+                break;
+            }
+            tried += TRIES;
             if let Some((plan, found)) = fails(&candidate, property) {
                 (smallest, story, is_smaller) = (plan, found, true);
                 break;

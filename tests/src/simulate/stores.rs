@@ -2,40 +2,47 @@
 //!
 //! The ledger checks each write: what `docs/protocol.md` says always holds.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
+use symdepot::adapters::faulty::Operation;
 use symdepot::adapters::memory::{MemoryBlobs, MemoryDifs, MemoryQueues, MemoryRecords};
 use symdepot::cache::{
-    Entry, Item, ItemKey, Kind, Ready, Revision, Stored, UploadState, violations,
+    Entry, Item, ItemKey, Kind, Ready, Revision, SCHEMA, Stored, UploadState, violations,
 };
-use symdepot::domain::{Sequencer, Timestamp};
+use symdepot::domain::{Location, Sequencer, Timestamp};
 use symdepot::flows::Settings;
 use symdepot::ports::{
     BlobStore, Created, Fault, NotDeleted, QueueMessage, Queues, ReconcileMessage, RecordStore,
     Removed, Replaced,
 };
 
-use super::coverage::Coverage;
+use super::builds::{Build, Difference};
+use super::coverage::{Coverage, Mixture};
 use super::describe::{self, Labels};
+use super::fleet::Function;
 use super::mistakes::Mistake;
 use super::trace::Trace;
-use super::{EPOCH, Moment};
+use super::{EPOCH, Moment, Plan, servers};
 
 /// How long former items are kept, for reads that return the past.
 const PAST: Duration = Duration::from_secs(10);
 
 /// Who calls a port.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Writer {
     /// The name of the instance.
     pub(super) instance: String,
     /// The id of its invocation.
     pub(super) invocation: String,
+    /// The build of its code.
+    pub(super) build: Build,
+    /// Its function.
+    pub(super) function: Function,
 }
 
 /// What broke, in a run that failed.
@@ -72,10 +79,16 @@ pub struct Counts {
     pub freezes: u64,
     /// Messages that were received too often.
     pub dead_letters: u64,
+    /// Caches that were derived in the end, when nothing changed any more.
+    pub last_builds: u64,
+    /// Messages that were sent in the end.
+    pub last_messages: u64,
+    /// Items that were written in the end.
+    pub last_writes: u64,
 }
 
 impl Counts {
-    fn each(&mut self) -> [(&'static str, &mut u64); 11] {
+    fn each(&mut self) -> [(&'static str, &mut u64); 14] {
         let Self {
             steps,
             builds,
@@ -88,6 +101,9 @@ impl Counts {
             kills,
             freezes,
             dead_letters,
+            last_builds,
+            last_messages,
+            last_writes,
         } = self;
         [
             ("steps", steps),
@@ -101,6 +117,9 @@ impl Counts {
             ("instances killed", kills),
             ("instances frozen", freezes),
             ("dead letters", dead_letters),
+            ("caches derived in the end", last_builds),
+            ("messages sent in the end", last_messages),
+            ("items written in the end", last_writes),
         ]
     }
 
@@ -130,15 +149,30 @@ pub(super) struct Ledger {
     pub(super) labels: Labels,
     pub(super) counts: Counts,
     pub(super) coverage: Coverage,
+    /// The calls of each function.
+    pub(super) calls: BTreeMap<(Function, Operation), u64>,
     pub(super) failure: Option<Failure>,
+    /// Whether there was a deploy.
+    pub(super) has_deployed: bool,
     /// Blobs that were damaged on purpose.
     pub(super) damaged: Vec<String>,
     /// Events that the product applied: the key, the sequencer and the time.
     pub(super) applied: Vec<(String, Sequencer, Moment)>,
+    /// A blob that is stored late, if that is the planted mistake.
+    late: Option<(String, Bytes)>,
+    /// Counts what symbol servers say.
+    pub(super) drawn: u64,
+    /// The revisions of items that were written with a schema of the newer build.
+    newer: HashSet<Revision>,
     past: BTreeMap<ItemKey, VecDeque<(Moment, Option<Stored>)>>,
 }
 
 impl Ledger {
+    /// Returns the mixture of builds in which one acts.
+    pub(super) fn mixture(&self, build: Build) -> Mixture {
+        Mixture::of(self.has_deployed, build)
+    }
+
     /// Adds a line to the trace.
     pub(super) fn note(&mut self, line: &str) {
         let now = self.now;
@@ -160,17 +194,25 @@ pub(super) struct Stores {
     pub(super) uploads: MemoryDifs,
     pub(super) queues: MemoryQueues,
     pub(super) mistake: Option<Mistake>,
+    /// The module that is sought at each location of a symbol server.
+    pub(super) locations: BTreeMap<Location, usize>,
+    difference: Difference,
     ledger: Mutex<Ledger>,
 }
 
 impl Stores {
-    pub(super) fn new(mistake: Option<Mistake>, trace: Trace) -> Self {
+    pub(super) fn new(plan: &Plan, trace: Trace) -> Self {
         Self {
             records: MemoryRecords::new(),
             caches: MemoryBlobs::new(),
             uploads: MemoryDifs::new(),
             queues: MemoryQueues::new(),
-            mistake,
+            mistake: plan.mistake,
+            locations: match plan.has_servers {
+                true => servers::locations(plan.modules),
+                false => BTreeMap::new(),
+            },
+            difference: plan.difference,
             ledger: Mutex::new(Ledger {
                 trace,
                 ..Ledger::default()
@@ -205,8 +247,27 @@ impl Stores {
         entries.collect()
     }
 
+    /// Returns the paths of the chunks of all copies.
+    pub(super) fn copied(&self) -> Vec<String> {
+        let items = self.records.items().into_iter();
+        let copies = items.filter_map(|(_, stored)| match stored.item {
+            Item::Copy(copy) => Some(copy),
+            _ => None,
+        });
+        let paths = copies.flat_map(|copy| {
+            let chunks = copy.chunks().map(|(_, _, path)| path);
+            chunks.collect::<Vec<_>>()
+        });
+        paths.collect()
+    }
+
     /// Reads items as they were `age` ago.
-    pub(super) fn load(&self, keys: &[ItemKey], age: Duration) -> Vec<Option<Stored>> {
+    pub(super) fn load(
+        &self,
+        writer: &Writer,
+        keys: &[ItemKey],
+        age: Duration,
+    ) -> Vec<Option<Stored>> {
         let ledger = self.ledger();
         let at = ledger.now.saturating_sub(age);
         let as_of = |key: &ItemKey| {
@@ -219,20 +280,47 @@ impl Stores {
         };
         let loaded = keys.iter().map(as_of).collect();
         match self.mistake {
-            Some(mistake) => mistake.loaded(self, keys, loaded),
+            Some(mistake) => {
+                drop(ledger);
+                mistake.loaded(self, writer, keys, loaded)
+            }
             None => loaded,
         }
     }
 
+    /// Returns an item as a build reads it.
+    pub(super) fn seen(&self, build: Build, stored: Stored) -> Stored {
+        let is_newer = self.ledger().newer.contains(&stored.revision);
+        match is_newer && !build.reads(SCHEMA + 1) {
+            true => Stored {
+                item: Item::Newer { schema: SCHEMA + 1 },
+                ..stored
+            },
+            false => stored,
+        }
+    }
+
+    /// Returns whether a build may not replace or remove the stored item.
+    fn protects(&self, build: Build, present: Option<&Stored>) -> bool {
+        if self.mistake == Some(Mistake::NewerItemsAreOverwritten) {
+            return false;
+        }
+        let present = present.map(|present| self.seen(build, present.clone()));
+        present.is_some_and(|present| matches!(present.item, Item::Newer { .. }))
+    }
+
     /// Counts what a reader decides about the entries that it has read.
-    pub(super) fn decide(&self, keys: &[ItemKey], loaded: &[Option<Stored>]) {
-        let reader = Settings::default().capabilities();
+    pub(super) fn decide(&self, build: Build, keys: &[ItemKey], loaded: &[Option<Stored>]) {
+        let mut settings = Settings::default();
+        settings.policy.numbers = build.numbers(self.difference);
+        let reader = settings.capabilities();
         let mut ledger = self.ledger();
         let now = Timestamp::from_secs((EPOCH + ledger.now).as_secs());
         let each = keys.iter().zip(loaded);
         for (_, stored) in each.filter(|(key, _)| Kind::from_text(&key.sort).is_some()) {
             let entry = stored.as_ref().and_then(|stored| stored.item.entry());
-            ledger.coverage.decision(entry, &reader, now);
+            let mixture = ledger.mixture(build);
+            ledger.coverage.decision(mixture, entry, &reader, now);
         }
     }
 
@@ -245,14 +333,21 @@ impl Stores {
         next: &Stored,
     ) -> Result<Replaced, Fault> {
         let before = self.records.peek(key);
+        if self.protects(writer.build, before.as_ref()) {
+            return Ok(Replaced::Lost(before));
+        }
         let mut next = next.clone();
         let mut expected = expected.cloned();
         if let Some(mistake) = self.mistake {
-            if mistake.forgets_write(&next.item) {
+            if let Some(fault) = mistake.refusal(&next.item) {
+                return Err(fault);
+            }
+            let present = before.as_ref().map(|before| &before.item);
+            if mistake.forgets_write(self, present, &next.item) {
                 return Ok(Replaced::Done);
             }
             next.item = mistake.altered(before.as_ref().map(|before| &before.item), next.item);
-            if mistake == Mistake::WritesIgnoreRevisions {
+            if mistake.ignores_revision(&next.item) {
                 expected = before.as_ref().map(|before| before.revision.clone());
             }
         }
@@ -260,6 +355,9 @@ impl Stores {
         if replaced == Replaced::Done {
             let mut ledger = self.ledger();
             ledger.counts.writes += 1;
+            if writer.build.schema(&next.item) > SCHEMA {
+                ledger.newer.insert(next.revision.clone());
+            }
             ledger.remember(key, before.clone());
             if let Item::Upload(upload) = &next.item
                 && upload.state != UploadState::Pending
@@ -270,7 +368,6 @@ impl Stores {
             drop(ledger);
             if let Item::Entry(entry) = &next.item {
                 let before = before.as_ref().and_then(|before| before.item.entry());
-                self.ledger().coverage.change(before, entry);
                 self.check_entry(writer, key, before, entry);
             }
         } else if self.mistake == Some(Mistake::LostRacesCountAsDone) {
@@ -280,23 +377,43 @@ impl Stores {
     }
 
     /// Removes an item.
-    pub(super) fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, Fault> {
+    pub(super) fn remove(
+        &self,
+        build: Build,
+        key: &ItemKey,
+        expected: &Revision,
+    ) -> Result<Removed, Fault> {
         let before = self.records.peek(key);
+        if let Some(present) = before
+            .clone()
+            .filter(|_| self.protects(build, before.as_ref()))
+        {
+            return Ok(Removed::Lost(present));
+        }
         if let (Some(mistake), Some(before)) = (self.mistake, &before)
             && mistake.forgets_removal(&before.item)
         {
             return Ok(Removed::Done);
         }
-        let removed = ready_now(self.records.remove(key, expected))?;
+        let mut expected = expected.clone();
+        if self.mistake == Some(Mistake::PresencesAreRemovedUnfenced)
+            && let Some(present) = &before
+            && matches!(present.item, Item::Presence(_))
+        {
+            expected = present.revision.clone();
+        }
+        let removed = ready_now(self.records.remove(key, &expected))?;
+        if self.mistake == Some(Mistake::PresencesAreRetired)
+            && let Some(Item::Entry(entry)) = before.as_ref().map(|before| &before.item)
+        {
+            let presence = entry.module().presence();
+            if let Some(present) = self.records.peek(&presence) {
+                ready_now(self.records.remove(&presence, &present.revision))?;
+            }
+        }
         if removed == Removed::Done && before.is_some() {
             let mut ledger = self.ledger();
             ledger.counts.writes += 1;
-            if before
-                .as_ref()
-                .is_some_and(|before| before.item.entry().is_some())
-            {
-                ledger.coverage.retired();
-            }
             ledger.remember(key, before);
         }
         Ok(removed)
@@ -304,8 +421,21 @@ impl Stores {
 
     /// Writes a blob.
     pub(super) fn create(&self, path: &str, body: Bytes) -> Result<Created, Fault> {
-        if self.mistake == Some(Mistake::BlobsAreNotStored) {
-            return Ok(Created::New);
+        match self.mistake {
+            Some(Mistake::BlobsAreNotStored) => return Ok(Created::New),
+            Some(Mistake::BlobsAreStoredLate) => {
+                let late = self.ledger().late.replace((path.to_owned(), body));
+                if let Some((path, body)) = late {
+                    ready_now(self.caches.create(&path, body))?;
+                }
+                return Ok(Created::New);
+            }
+            // Half of the bytes of one kind are lost on their way.
+            Some(Mistake::BadBlobsHaveNoBrake) if path.contains("/symcache/") => {
+                let body = body.slice(..body.len() / 2);
+                return ready_now(self.caches.create(path, body));
+            }
+            _ => {}
         }
         ready_now(self.caches.create(path, body))
     }

@@ -6,7 +6,9 @@ use std::time::Duration;
 use symdepot::domain::{Scope, Sequencer};
 
 use super::Moment;
-use super::workload::{File, Offer, Symbols, module_key};
+use super::builds::Build;
+use super::servers;
+use super::workload::{File, Offer, Readers, Symbols, module_key};
 
 /// A removed file is in no response after this time (`docs/protocol.md`, "What always holds", 4).
 const WITHDRAWN_WITHIN: Duration = Duration::from_secs(60);
@@ -15,6 +17,8 @@ const WITHDRAWN_WITHIN: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(super) struct Truth {
     files: BTreeMap<String, File>,
+    /// Whether symbol servers are searched.
+    has_servers: bool,
     /// Where a function is, or was, by its name.
     held: BTreeMap<String, Vec<Held>>,
     /// When a file of a module was last uploaded or removed.
@@ -32,6 +36,14 @@ struct Held {
 }
 
 impl Truth {
+    /// Returns no files yet. Whether symbol servers are searched.
+    pub(super) fn new(has_servers: bool) -> Self {
+        Self {
+            has_servers,
+            ..Self::default()
+        }
+    }
+
     /// Puts a file in place of another one, or removes one.
     pub(super) fn change(
         &mut self,
@@ -44,8 +56,8 @@ impl Truth {
             Some(file) => self.files.insert(key.to_owned(), file.clone()),
             None => self.files.remove(key),
         };
-        for symbols in former.iter().chain(file).flat_map(File::symbols) {
-            self.changed_at.insert(symbols.module, now);
+        for (module, _) in former.iter().chain(file).flat_map(File::names) {
+            self.changed_at.insert(module, now);
         }
         if former.as_ref() == file {
             return;
@@ -55,13 +67,13 @@ impl Truth {
                 held.removed = Some(sequencer.clone());
             }
         }
-        for symbols in file.into_iter().flat_map(File::symbols) {
+        for (_, name) in file.into_iter().flat_map(File::names) {
             let held = Held {
                 key: key.to_owned(),
                 removed: None,
                 withdrawn_at: None,
             };
-            self.held.entry(symbols.function()).or_default().push(held);
+            self.held.entry(name).or_default().push(held);
         }
     }
 
@@ -96,6 +108,9 @@ impl Truth {
             let detail = format!("module {module} has the name {name}");
             return Some(("3: the bytes of another module", detail));
         }
+        if name.contains(&servers::SERIAL.to_string()) {
+            return None;
+        }
         let scope: Scope = scope.parse().unwrap_or_default();
         let readable = scope.readable();
         let held: Vec<&Held> = self.held.get(name).into_iter().flatten().collect();
@@ -121,26 +136,67 @@ impl Truth {
 
     /// Returns the names that a request of a scope may get for a module: those of the best files,
     /// the very best first. Empty if there is none. Files whose key is `given_up` do not count.
-    pub(super) fn best(&self, scope: &str, module: usize, given_up: &[String]) -> Vec<String> {
+    pub(super) fn best(
+        &self,
+        scope: &str,
+        module: usize,
+        build: Build,
+        given_up: &[String],
+    ) -> Vec<String> {
         let scope: Scope = scope.parse().unwrap_or_default();
         let places = scope.readable();
         // A file that kills its parser when one object is derived kills it for each object.
         let kills = |file: &File| file.symbols().iter().any(|symbols| symbols.kills);
         let files = self.files.iter();
-        let usable = files.filter(|(key, file)| !kills(file) && !given_up.contains(key));
+        let reads = |file: &File| {
+            let mut symbols = file.symbols().iter();
+            symbols.all(|symbols| symbols.readers.include(build))
+        };
+        let usable =
+            files.filter(|(key, file)| !kills(file) && reads(file) && !given_up.contains(key));
         let candidates = usable.flat_map(|(key, file)| {
             let place = Scope::of_key(key).and_then(|of| places.iter().position(|at| *at == of));
             let symbols = file.symbols().iter();
             let symbols = symbols.filter(|symbols| symbols.module == module);
-            symbols.map(move |symbols| (symbols.offer, place, key, *symbols))
+            symbols.map(move |symbols| (symbols.offer, place, key.as_str(), *symbols))
         });
         let visible = candidates.filter(|(_, place, _, _)| place.is_some());
-        let mut visible: Vec<(Offer, _, _, Symbols)> = visible.collect();
+        let served = servers::symbols(module).filter(|_| self.has_servers);
+        let served = served.map(|symbols| (symbols.offer, Some(places.len()), "", symbols));
+        let mut visible: Vec<(Offer, _, _, Symbols)> = visible.chain(served).collect();
         visible.sort();
         let best = visible.first().map(|(offer, place, _, _)| (*offer, *place));
         visible.retain(|(offer, place, _, _)| Some((*offer, *place)) == best);
         let best = visible.into_iter();
         best.map(|(_, _, _, symbols)| symbols.function()).collect()
+    }
+
+    /// Returns the highest minor number of Microsoft's SymCaches that a request of a scope may get
+    /// for a module; `None` if there is none.
+    pub(super) fn highest(&self, scope: &str, module: usize) -> Option<u8> {
+        let scope: Scope = scope.parse().unwrap_or_default();
+        let places = scope.readable();
+        let files = self.files.iter();
+        let visible =
+            files.filter(|(key, _)| Scope::of_key(key).is_some_and(|of| places.contains(&of)));
+        let minors = visible.filter_map(|(_, file)| match file {
+            File::Microsofts {
+                module: of, minor, ..
+            } if *of == module => Some(*minor),
+            _ => None,
+        });
+        minors.max()
+    }
+
+    /// Returns whether a build can make something of the file of a key.
+    pub(super) fn is_usable(&self, key: &str, build: Build) -> bool {
+        let mut symbols = self.files.get(key).into_iter().flat_map(File::symbols);
+        symbols.all(|symbols| !symbols.kills && symbols.readers.include(build))
+    }
+
+    /// Returns whether only one of two builds can make something of the file with a name.
+    pub(super) fn is_of_one_build(&self, name: &str) -> bool {
+        Readers::of(name.as_bytes()) != Readers::All
     }
 
     /// Returns when a file of a module was last uploaded or removed.

@@ -8,17 +8,24 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use symdepot::api::symbolicator::{Completed, Request, parse_request};
+use symdepot::api::symcache_http::SymCacheRequest;
 use symdepot::cache::ModuleKey;
-use symdepot::domain::{DebugId, ModuleId, Scope};
+use symdepot::domain::{DebugId, FormatVersion, ModuleId, ObjectId, Scope};
 
 use super::Moment;
+use super::builds::Build;
 use super::chance::Chance;
+use super::fleet::Function;
 use crate::harness::archive;
 
 /// The scopes.
 pub(super) const SCOPES: [&str; 3] = ["global", "acme", "beta"];
+
+/// The modules from this number on are in no crash.
+const OTHERS: usize = 1000;
 
 /// The address of the function in each module.
 const FUNCTION: u64 = 0x1000;
@@ -27,7 +34,7 @@ const FUNCTION: u64 = 0x1000;
 const IMAGE: u64 = 0x1_0000_0000;
 
 /// How well a file serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(super) enum Offer {
     /// A function with lines.
     Debug,
@@ -36,7 +43,7 @@ pub(super) enum Offer {
 }
 
 /// The symbols of one module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(super) struct Symbols {
     pub(super) module: usize,
     pub(super) offer: Offer,
@@ -44,10 +51,65 @@ pub(super) struct Symbols {
     pub(super) serial: usize,
     /// Whether deriving a cache kills the parser, each time.
     pub(super) kills: bool,
+    /// Which builds can read it.
+    pub(super) readers: Readers,
 }
 
 /// What the bytes of a file that kills its parser contain.
 pub(super) const KILLER: &str = "_kills";
+
+/// What the bytes of a file that kills its parser at once contain, besides.
+pub(super) const EARLY_KILLER: &str = "_kills_early";
+
+/// What the bytes and the key of a file contain that the older build does not know.
+pub(super) const FUTURE: &str = "_future";
+
+/// Which builds can read a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(super) enum Readers {
+    /// Both.
+    All,
+    /// The older build fails to convert it.
+    Newer,
+    /// The newer build fails to convert it.
+    Older,
+    /// The older build does not know what it is.
+    Future,
+}
+
+impl Readers {
+    /// Returns what the bytes of the file contain.
+    pub(super) fn mark(self) -> &'static str {
+        match self {
+            Self::All => "",
+            Self::Newer => "_for_newer",
+            Self::Older => "_for_older",
+            Self::Future => FUTURE,
+        }
+    }
+
+    /// Returns whether a build can read the file.
+    pub(super) fn include(self, build: Build) -> bool {
+        match self {
+            Self::All => true,
+            Self::Newer | Self::Future => build == Build::Newer,
+            Self::Older => build == Build::Older,
+        }
+    }
+
+    /// Returns the readers of a file with these bytes.
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        let has = |mark: &str| memmem(bytes, mark.as_bytes());
+        let each = [Self::Newer, Self::Older, Self::Future];
+        let mut marked = each.into_iter().filter(|readers| has(readers.mark()));
+        marked.next().unwrap_or(Self::All)
+    }
+}
+
+/// Returns whether bytes contain others.
+pub(super) fn memmem(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}
 
 impl Symbols {
     /// Returns the name of the function.
@@ -56,8 +118,16 @@ impl Symbols {
             Offer::Debug => "debug",
             Offer::Symbols => "symbols",
         };
-        let kills = if self.kills { KILLER } else { "" };
-        format!("module{}_{offer}{}{kills}", self.module, self.serial)
+        let kills = match (self.kills, self.serial % 2) {
+            (false, _) => "",
+            (true, 0) => KILLER,
+            (true, _) => EARLY_KILLER,
+        };
+        let readers = self.readers.mark();
+        format!(
+            "module{}_{offer}{}{kills}{readers}",
+            self.module, self.serial
+        )
     }
 
     fn text(self) -> String {
@@ -78,9 +148,42 @@ fn hex(module: usize) -> String {
     format!("{:032X}0", module + 1)
 }
 
+/// Returns the name of the PDB of a module.
+fn pdb(module: usize) -> String {
+    format!("app{module}.pdb")
+}
+
+/// Returns the version of one of Microsoft's SymCaches.
+pub(super) fn version(minor: u8) -> FormatVersion {
+    FormatVersion {
+        major: 3,
+        minor,
+        patch: 0,
+    }
+}
+
+/// Returns a client's request for one of Microsoft's SymCaches of a module.
+pub(super) fn download(scope: &str, module: usize) -> SymCacheRequest {
+    let id = format!("{}1", &hex(module)[..32]);
+    SymCacheRequest {
+        scope: self::scope(scope),
+        version: version(9),
+        name: pdb(module),
+        debug_id: DebugId::from_breakpad(&id).unwrap_or_else(|error| panic!("{id}: {error}")),
+    }
+}
+
 /// Returns the debug id of a module.
 pub(super) fn debug_id(module: usize) -> DebugId {
     DebugId::from_breakpad(&hex(module)).unwrap_or_else(|error| panic!("{module}: {error}"))
+}
+
+/// Returns the ids of a module, as a request names them.
+pub(super) fn object_id(module: usize) -> ObjectId {
+    let request = crash(&[module]);
+    let mut modules = request.modules.into_iter();
+    let module = modules.next().map(|module| module.object_id());
+    module.unwrap_or_else(|| unreachable!("the request has a module"))
 }
 
 /// Returns the key of a module in the uploads of a scope.
@@ -106,7 +209,7 @@ pub(super) fn scope(name: &str) -> Scope {
 }
 
 /// A file of the uploads bucket.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(super) enum File {
     /// The symbols of one module.
     Single(Symbols),
@@ -114,6 +217,12 @@ pub(super) enum File {
     Archive(Vec<Symbols>),
     /// Bytes that are no debug information file.
     Nothing(usize),
+    /// One of Microsoft's SymCaches: of a module, with the minor number of its version.
+    Microsofts {
+        module: usize,
+        minor: u8,
+        serial: usize,
+    },
 }
 
 impl File {
@@ -128,6 +237,7 @@ impl File {
                 archive(&all.iter().map(file).collect::<Vec<_>>()).into()
             }
             Self::Nothing(number) => format!("no symbols, {number}").into(),
+            Self::Microsofts { .. } => self.names().remove(0).1.into(),
         }
     }
 
@@ -136,13 +246,27 @@ impl File {
         match self {
             Self::Single(symbols) => std::slice::from_ref(symbols),
             Self::Archive(all) => all,
-            Self::Nothing(_) => &[],
+            Self::Nothing(_) | Self::Microsofts { .. } => &[],
+        }
+    }
+
+    /// Returns the names in it, each with its module.
+    pub(super) fn names(&self) -> Vec<(usize, String)> {
+        match self {
+            Self::Microsofts { module, serial, .. } => {
+                vec![(*module, format!("module{module}_microsofts{serial}"))]
+            }
+            _ => {
+                let symbols = self.symbols().iter();
+                let names = symbols.map(|symbols| (symbols.module, symbols.function()));
+                names.collect()
+            }
         }
     }
 }
 
 /// Something that a user does.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Action {
     /// Uploads a file under a key, and so overwrites another one.
     Put(String, File),
@@ -150,12 +274,22 @@ pub(super) enum Action {
     Remove(String),
     /// Sends a crash in these modules, and waits this long.
     Crash {
-        scope: &'static str,
+        scope: usize,
         modules: Vec<usize>,
         wait: Duration,
     },
+    /// Requests one of Microsoft's SymCaches. Whether the client retries when it is told to.
+    Download {
+        scope: usize,
+        module: usize,
+        retries: bool,
+    },
+    /// Asks for the state of the entries of a module.
+    Explain { scope: usize, module: usize },
     /// Damages or removes a blob: the number selects it.
     Damage(u64, bool),
+    /// Deploys a function: so many of its instances run the newer build from now on.
+    Deploy(Function, usize),
 }
 
 /// What the users do in one run.
@@ -168,6 +302,10 @@ pub(super) struct Busy {
     pub(super) damages_blobs: bool,
     /// The longest time between two things that happen at about the same time.
     pub(super) pause: Duration,
+    /// Whether there are two builds, and files that only one of them can read.
+    pub(super) has_deploys: bool,
+    /// The number of members of large archives; 0: there are none.
+    pub(super) most_members: usize,
 }
 
 impl Busy {
@@ -175,7 +313,7 @@ impl Busy {
     pub(super) fn draw(self, chance: &mut Chance) -> Vec<(Moment, Action)> {
         let mut actions = Vec::new();
         let mut keys: BTreeMap<String, ()> = BTreeMap::new();
-        let mut drawn: Vec<File> = Vec::new();
+        let (mut drawn, mut serial): (Vec<File>, usize) = (Vec::new(), 0);
         for _ in 0..self.actions {
             let at = self.time.mul_f64(chance.fraction());
             actions.push(at);
@@ -196,11 +334,16 @@ impl Busy {
                         true => chance.pick_key(&keys),
                         false => self.key(chance),
                     };
-                    let file = match chance.one_in(4) && !drawn.is_empty() {
+                    // The same bytes may come under another key, unless the key says what they are.
+                    let is_plain = !key.contains(FUTURE) && !key.contains(".pdb");
+                    let file = match is_plain && chance.one_in(4) && !drawn.is_empty() {
                         true => drawn[chance.index(drawn.len())].clone(),
-                        false => self.file(chance, &key, drawn.len()),
+                        false => self.file(chance, &key, serial),
                     };
-                    drawn.push(file.clone());
+                    serial += 1;
+                    if is_plain {
+                        drawn.push(file.clone());
+                    }
                     keys.insert(key.clone(), ());
                     Action::Put(key, file)
                 }
@@ -209,10 +352,59 @@ impl Busy {
                     keys.remove(&key);
                     Action::Remove(key)
                 }
-                42..50 if self.damages_blobs => Action::Damage(chance.draw(), chance.one_in(2)),
+                42..45 => Action::Explain {
+                    scope: chance.index(self.scopes),
+                    module: chance.index(self.modules),
+                },
+                45..53 if self.damages_blobs => Action::Damage(chance.draw(), chance.one_in(2)),
                 _ => self.crash(chance),
             };
             done.push((at, action));
+        }
+        done
+    }
+
+    /// Draws what a busy team does: so many requests and uploads, at the hours of a working day.
+    pub(super) fn team(
+        self,
+        chance: &mut Chance,
+        requests: usize,
+        uploads: usize,
+    ) -> Vec<(Moment, Action)> {
+        let mut done = Vec::new();
+        let mut keys: BTreeMap<String, ()> = BTreeMap::new();
+        let at = |chance: &mut Chance| {
+            let day = Duration::from_secs(24 * 3600);
+            let days = self.time.as_secs() / day.as_secs();
+            let hour = 7.0 + 12.0 * (chance.fraction() + chance.fraction()) / 2.0;
+            day * chance.below(days.max(1)) as u32 + Duration::from_secs_f64(hour * 3600.0)
+        };
+        for _ in 0..requests {
+            let crash = match chance.one_in(50) {
+                true => Action::Explain {
+                    scope: chance.index(self.scopes),
+                    module: chance.index(self.modules),
+                },
+                false => self.crash(chance),
+            };
+            done.push((at(chance), crash));
+        }
+        let mut times: Vec<Moment> = (0..uploads).map(|_| at(chance)).collect();
+        times.sort();
+        for (serial, at) in times.into_iter().enumerate() {
+            if chance.one_in(6) && !keys.is_empty() {
+                let key = chance.pick_key(&keys);
+                keys.remove(&key);
+                done.push((at, Action::Remove(key)));
+                continue;
+            }
+            let key = match chance.one_in(3) && !keys.is_empty() {
+                true => chance.pick_key(&keys),
+                false => self.key(chance),
+            };
+            let file = self.file(chance, &key, serial);
+            keys.insert(key.clone(), ());
+            done.push((at, Action::Put(key, file)));
         }
         done
     }
@@ -223,10 +415,25 @@ impl Busy {
             return format!("{scope}/archive{}", chance.below(2));
         }
         let (module, slot) = (chance.index(self.modules), chance.below(2));
+        if chance.one_in(12) {
+            let (pdb, id) = (pdb(module), hex(module).to_ascii_uppercase());
+            let minor = 1 + chance.below(2);
+            return format!("{scope}/{pdb}/{}1/{pdb}-v3.{minor}.0.symcache", &id[..32]);
+        }
+        if self.has_deploys && chance.one_in(10) {
+            return format!("{scope}/m{module}-{FUTURE}");
+        }
         format!("{scope}/m{module}-{slot}")
     }
 
     fn file(self, chance: &mut Chance, key: &str, serial: usize) -> File {
+        // A build reads all of a file, or nothing.
+        let readers = match chance.below(12) {
+            _ if key.contains(FUTURE) => Readers::Future,
+            0 if self.has_deploys => Readers::Newer,
+            1 if self.has_deploys => Readers::Older,
+            _ => Readers::All,
+        };
         let mut symbols = |module| Symbols {
             module,
             offer: match chance.one_in(3) {
@@ -235,10 +442,28 @@ impl Busy {
             },
             serial,
             kills: chance.one_in(15),
+            readers,
         };
         let name = key.split('/').next_back().unwrap_or_default();
+        if let Some((pdb, version)) = name.split_once(".pdb-v3.") {
+            return File::Microsofts {
+                module: pdb.trim_start_matches("app").parse().unwrap_or(0),
+                minor: version
+                    .split('.')
+                    .next()
+                    .and_then(|minor| minor.parse().ok())
+                    .unwrap_or(0),
+                serial,
+            };
+        }
         if name.starts_with("archive") {
-            return File::Archive((0..self.modules).step_by(2).map(symbols).collect());
+            let mut members: Vec<Symbols> =
+                (0..self.modules).step_by(2).map(&mut symbols).collect();
+            if name.ends_with('1') {
+                // Modules that no crash has.
+                members.extend((0..self.most_members).map(|at| symbols(OTHERS + at)));
+            }
+            return File::Archive(members);
         }
         let module = name.trim_start_matches('m').split('-').next();
         let module = module.and_then(|module| module.parse().ok()).unwrap_or(0);
@@ -250,6 +475,13 @@ impl Busy {
     }
 
     fn crash(self, chance: &mut Chance) -> Action {
+        if chance.one_in(12) {
+            return Action::Download {
+                scope: chance.index(self.scopes),
+                module: chance.index(self.modules),
+                retries: chance.one_in(2),
+            };
+        }
         let count = 1 + chance.index(3);
         let wait = match chance.below(3) {
             0 => Duration::ZERO,
@@ -257,7 +489,7 @@ impl Busy {
             _ => Duration::from_secs(25),
         };
         Action::Crash {
-            scope: SCOPES[chance.index(self.scopes)],
+            scope: chance.index(self.scopes),
             modules: (0..count).map(|_| chance.index(self.modules)).collect(),
             wait,
         }
@@ -266,8 +498,7 @@ impl Busy {
 
 /// Returns a crash in each module of each scope.
 pub(super) fn crash_everywhere(modules: usize, scopes: usize) -> impl Iterator<Item = Action> {
-    let scopes = SCOPES.into_iter().take(scopes);
-    scopes.flat_map(move |scope| {
+    (0..scopes).flat_map(move |scope| {
         (0..modules).map(move |module| Action::Crash {
             scope,
             modules: vec![module],
@@ -284,7 +515,12 @@ pub(super) fn crash(modules: &[usize]) -> Request {
         .enumerate()
         .map(|(at, module)| {
             let debug_id = debug_id(*module).to_string();
-            json!({"type": "elf", "debug_id": debug_id, "image_addr": format!("{:#x}", base(at))})
+            json!({
+                "type": "elf",
+                "debug_id": debug_id,
+                "debug_file": format!("lib{module}.so"),
+                "image_addr": format!("{:#x}", base(at)),
+            })
         })
         .collect();
     let frames: Vec<_> = (0..modules.len())

@@ -271,6 +271,26 @@ impl Client {
         completed(reply.expect(200, "a crash")?)
     }
 
+    /// Sends a minidump as a form, and expects a completed response.
+    ///
+    /// # Errors
+    /// [`StackError::Refused`] for every other response.
+    pub async fn minidump(&self, query: &str, dump: &[u8]) -> Result<Value, StackError> {
+        const BOUNDARY: &str = "a-boundary-that-no-file-has";
+        let part = "Content-Disposition: form-data; name=\"upload_file_minidump\"";
+        let mut form = format!("--{BOUNDARY}\r\n{part}\r\n\r\n").into_bytes();
+        form.extend(dump);
+        form.extend(format!("\r\n--{BOUNDARY}--\r\n").into_bytes());
+        let content_type = format!("multipart/form-data; boundary={BOUNDARY}");
+        let request = self.request(Method::POST, &format!("/minidump?{query}"));
+        let request = request.header("content-type", content_type).body(form);
+        completed(
+            self.send("a minidump", request)
+                .await?
+                .expect(200, "a minidump")?,
+        )
+    }
+
     /// Sends a message to the queue with this name in the template.
     ///
     /// # Errors

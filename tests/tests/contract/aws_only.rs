@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use symdepot::adapters::aws::{DynamoRecords, S3Blobs, S3Difs, SqsQueues};
-use symdepot::cache::{ItemKey, Kind, ModuleKey, Queue, Token};
+use symdepot::cache::{Converter, ItemKey, Kind, ModuleKey, Queue, Token};
 use symdepot::domain::{Location, SignedPut, SourceKey};
 use symdepot::ports::{
     BlobStore, Consistency, Created, DifError, DifReader, FaultKind, QueueMessage, Queues,
@@ -202,7 +202,13 @@ async fn a_message_waits_in_its_queue(aws: Aws) {
             id: "debug_id:🦀".to_owned(),
         };
         let (kinds, build_request) = (Kind::DERIVED.to_vec(), Token::from_random(7));
-        let message = [QueueMessage::new(queue, module, kinds, build_request)];
+        let message = [QueueMessage::new(
+            queue,
+            module,
+            kinds,
+            build_request,
+            Converter::CURRENT,
+        )];
         queues.send(&message, Duration::ZERO).await.unwrap();
         // Remains invisible while this test runs.
         queues

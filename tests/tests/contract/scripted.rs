@@ -7,7 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use symdepot::adapters::aws::{DynamoRecords, QueueUrls, S3Blobs, S3Difs, SqsQueues};
-use symdepot::cache::{Alias, Item, ItemKey, Kind, ModuleKey, Queue, Revision, Stored, Token};
+use symdepot::cache::{
+    Alias, Converter, Item, ItemKey, Kind, ModuleKey, Queue, Revision, Stored, Token,
+};
 use symdepot::domain::{Cause, Location, Scope, SourceKey};
 use symdepot::ports::{
     BlobStore, Consistency, Created, DifError, DifReader, Fault, FaultKind, QueueMessage, Queues,
@@ -290,7 +292,13 @@ fn module() -> ModuleKey {
 
 fn message() -> QueueMessage {
     let (kinds, build_request) = (Kind::DERIVED.to_vec(), Token::from_random(7));
-    QueueMessage::new(Queue::Eager, module(), kinds, build_request)
+    QueueMessage::new(
+        Queue::Eager,
+        module(),
+        kinds,
+        build_request,
+        Converter::CURRENT,
+    )
 }
 
 #[tokio::test]

@@ -22,21 +22,21 @@ async fn with_program() -> Running {
     running
 }
 
-async fn post(running: &Running, path: &str, body: &Value) -> Reply {
+pub(crate) async fn post(running: &Running, path: &str, body: &Value) -> Reply {
     let client = running.client();
     let request = client.request(Method::POST, path).json(body);
     client.send("a request", request).await.unwrap()
 }
 
 /// Asks for an attachment of a size.
-async fn offer(running: &Running, query: &str, bytes: usize) -> Value {
+pub(crate) async fn offer(running: &Running, query: &str, bytes: usize) -> Value {
     let path = format!("/attachments{query}");
     let reply = post(running, &path, &json!({ "bytes": bytes })).await;
     reply.expect(200, "an attachment").unwrap().body
 }
 
 /// Writes a file as an offer says, and returns the status of the response.
-async fn put(offer: &Value, file: Vec<u8>) -> u16 {
+pub(crate) async fn put(offer: &Value, file: Vec<u8>) -> u16 {
     let url: Url = offer["upload"]["url"].as_str().unwrap().parse().unwrap();
     let mut request = http_client().unwrap().put(url);
     for (name, value) in offer["upload"]["headers"].as_object().unwrap() {
@@ -48,7 +48,7 @@ async fn put(offer: &Value, file: Vec<u8>) -> u16 {
     request.body(file).send().await.unwrap().status().as_u16()
 }
 
-fn referring_to(storage_url: &Value) -> Value {
+pub(crate) fn referring_to(storage_url: &Value) -> Value {
     json!({"symbolicate": {"type": "minidump", "storage_url": storage_url}})
 }
 
@@ -203,7 +203,8 @@ async fn the_documented_script_sends_a_large_minidump_and_prints_its_names() {
     }
     let folder = tempfile::tempdir().unwrap();
     let dump = folder.path().join("large.dmp");
-    std::fs::write(&dump, full_dump(&bytes_of("minidump/crash.dmp"), 24 * MIB)).unwrap();
+    std::fs::write(&dump, full_dump(&bytes_of("minidump/crash.dmp"), 200 * MIB)).unwrap();
+    running.client().clear_stats().await.unwrap();
     let output = tokio::process::Command::new("python3")
         .arg(checkout().join("docs/examples/send_crash_file.py"))
         .arg(&dump)
@@ -217,6 +218,16 @@ async fn the_documented_script_sends_a_large_minidump_and_prints_its_names() {
     assert!(output.status.success(), "{said}");
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(functions(&answer).contains(&"main"), "{answer:#}");
+    let stats = running.client().stats().await.unwrap();
+    let symbolicate = stats.function("symbolicate");
+    assert!(symbolicate.max_rss < 300 * MIB, "{stats:#?}");
+    let read: u64 = stats
+        .buckets
+        .values()
+        .flat_map(|calls| calls.values())
+        .map(|calls| calls.bytes_out)
+        .sum();
+    assert!(read < 32 * MIB, "{read} bytes");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::{join, join_all};
 use serde_json::{Value, json};
-use symdepot::cache::{Kind, ModuleKey, Queue, Token};
+use symdepot::cache::{Converter, Kind, ModuleKey, Queue, Token};
 use symdepot::domain::{ModuleId, Scope};
 use symdepot::ports::QueueMessage;
 use symdepot_tests::harness::{archive_of, breakpad_id};
@@ -270,7 +270,13 @@ fn queue_message(module: &Value) -> String {
     let id = module["debug_id"].as_str().unwrap().parse().unwrap();
     let module = ModuleKey::uploads(Scope::Global, &ModuleId::Debug(id));
     let build_request = Token::from_random(7);
-    let message = QueueMessage::new(Queue::Eager, module, vec![Kind::SymCache], build_request);
+    let message = QueueMessage::new(
+        Queue::Eager,
+        module,
+        vec![Kind::SymCache],
+        build_request,
+        Converter::CURRENT,
+    );
     serde_json::to_string(&message).unwrap()
 }
 

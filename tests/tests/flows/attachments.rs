@@ -10,7 +10,7 @@ use symdepot::api::crash::CrashFile;
 use symdepot::api::crash::attachment::StorageUrl;
 use symdepot::api::crash::form::CrashFields;
 use symdepot::api::symbolicator::FrameTrust;
-use symdepot::domain::Scope;
+use symdepot::domain::{ResponseFormat, Scope};
 use symdepot::flows::attachments::AttachmentError;
 use symdepot::flows::minidump::{KeptDump, MinidumpRequest, WalkOutcome, WalkStats, kept_dump};
 use symdepot::flows::symbolicate::Symbolicator;
@@ -52,7 +52,17 @@ async fn read(
     url: &StorageUrl,
 ) -> Result<Result<DumpBytes, String>, AttachmentError> {
     let attachment = symbolicator.attachment(scope, url.clone(), None);
-    Box::pin(attachment.minidump()).await
+    Box::pin(attachment.minidump(ResponseFormat::Symbolicator)).await
+}
+
+/// Stores a large minidump, and reads what an answer of this format needs of it.
+pub(crate) async fn read_large(world: &World, file: Vec<u8>, format: ResponseFormat) -> DumpBytes {
+    let url = stored(world, &Scope::Global, file).await;
+    let attachment = world.symbolicator().attachment(&Scope::Global, url, None);
+    Box::pin(attachment.minidump(format))
+        .await
+        .unwrap()
+        .unwrap()
 }
 
 async fn walk(world: &World, file: DumpBytes) -> WalkOutcome {

@@ -10,7 +10,7 @@ use symdepot::api::crash::rewrite::{RewriteRule, RewriteRules};
 use symdepot::api::symbolicator::{
     AddrMode, Completed, Frame, FrameTrust, Hex, Module, ModuleStatus, Request, Stacktrace,
 };
-use symdepot::domain::{CodeId, ObjectType, Scope};
+use symdepot::domain::{CodeId, ObjectType, ResponseFormat, Scope};
 use symdepot::flows::minidump::{MinidumpRequest, WalkOutcome};
 use symdepot::flows::requests::{MAX_PENDING, RequestStage, RequestToKeep};
 use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
@@ -54,10 +54,7 @@ async fn answer(world: &World, report: &CrashFile, is_overdue: bool) -> Symbolic
     let kept = Kept {
         wait: Duration::ZERO,
         id: ID,
-        body: Some(RequestToKeep {
-            stage: RequestStage::CrashFile,
-            body: &body,
-        }),
+        body: Some(RequestToKeep::crash_file(report, &body)),
         is_overdue,
     };
     let symbolicator = world.symbolicator();
@@ -269,7 +266,11 @@ async fn a_walk_that_is_overdue_is_completed_without_the_builds_that_it_waits_fo
 async fn a_request_is_overdue_after_fifteen_minutes_also_if_it_was_walked_between() {
     let world = World::new();
     let keep = async |stage| {
-        let to_keep = RequestToKeep { stage, body: b"{}" };
+        let to_keep = RequestToKeep {
+            stage,
+            format: ResponseFormat::Symbolicator,
+            body: b"{}",
+        };
         let invocation = world.invocation(TIME);
         let symbolicator = world.symbolicator();
         let kept = symbolicator.keep_request(&invocation, ID, &Scope::Global, to_keep);

@@ -12,7 +12,7 @@ use symdepot::api::symbolicator::{
     Completed, FrameOrder, FrameTrust, ModuleStatus, Options, Stacktrace,
 };
 use symdepot::cache::Kind;
-use symdepot::domain::Scope;
+use symdepot::domain::{ResponseFormat, Scope};
 use symdepot::flows::Error;
 use symdepot::flows::minidump::{KeptDump, MinidumpRequest, WalkOutcome, WalkStats, kept_dump};
 use symdepot::flows::requests::{RequestStage, RequestToKeep};
@@ -84,10 +84,7 @@ async fn answered(world: &World, report: &CrashFile) -> Completed {
     let kept = Kept {
         wait: Duration::from_secs(25),
         id: ID,
-        body: Some(RequestToKeep {
-            stage: RequestStage::CrashFile,
-            body: &body,
-        }),
+        body: Some(RequestToKeep::crash_file(report, &body)),
         is_overdue: false,
     };
     let answer = world
@@ -143,6 +140,49 @@ async fn the_walks_equal_those_of_the_walker_with_the_whole_cache() {
         }
         assert_eq!((stats.threads, stats.frames), (1, found.len()));
         assert_eq!(stats.panics + stats.stacks_cut + stats.frames_cut, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_stack_of_each_thread_is_that_of_the_debugger() {
+    let world = World::new();
+    let event = world.put("global/threads", fixture("elf/threads"));
+    world.deliver(&event).await.unwrap();
+    world.settle().await;
+    let (report, _) = walked(&world, fixture("minidump/threads.dmp")).await;
+    let by_gdb = fixture("expected/minidump-threads.gdb.json");
+    let by_gdb: Vec<Vec<u64>> = serde_json::from_slice(&by_gdb).unwrap();
+    let modules = report.request.modules.iter();
+    let mut modules = modules.filter(|module| module.code_file.as_deref() == Some("threads"));
+    let module = modules.next().unwrap();
+    let start = module.image_addr.0;
+    let in_program = |address: &u64| (start..start + module.image_size.unwrap()).contains(address);
+    assert_eq!(report.request.stacktraces.len(), by_gdb.len());
+    for (stacktrace, by_gdb) in report.request.stacktraces.iter().zip(&by_gdb) {
+        let expected: Vec<u64> = by_gdb.iter().copied().take_while(in_program).collect();
+        let found = &frames(stacktrace)[..expected.len()];
+        let addresses = found.iter().map(|(address, _)| *address);
+        assert_eq!(addresses.collect::<Vec<_>>(), expected);
+        assert!(
+            found[1..]
+                .iter()
+                .all(|(_, trust)| *trust == FrameTrust::Cfi),
+            "{found:x?}"
+        );
+    }
+    let completed = answered(&world, &report).await;
+    for (worker, stacktrace) in completed.stacktraces[1..].iter().enumerate() {
+        let names = stacktrace
+            .frames
+            .iter()
+            .filter_map(|frame| frame.frame.function.as_deref());
+        let expected = [
+            vec!["spin", "grow"],
+            vec!["descend"; 3 * worker + 1],
+            vec!["work"],
+        ]
+        .concat();
+        assert_eq!(names.take(expected.len()).collect::<Vec<_>>(), expected);
     }
 }
 
@@ -251,7 +291,11 @@ async fn a_walked_request_replaces_the_stored_minidump() {
     let body = serde_json::to_vec(&report).unwrap();
     let invocation = world.invocation(TIME);
     let keep = async |stage, body: &[u8]| {
-        let to_keep = RequestToKeep { stage, body };
+        let to_keep = RequestToKeep {
+            stage,
+            format: ResponseFormat::Symbolicator,
+            body,
+        };
         let symbolicator = world.symbolicator();
         let kept = symbolicator.keep_request(&invocation, ID, &Scope::Global, to_keep);
         kept.await.unwrap();

@@ -1,7 +1,9 @@
 //! Uploads: the effects of an event of the bucket.
 
-use symdepot::cache::{Item, Kind, UploadState};
-use symdepot::domain::{Cause, Quality, Sequencer};
+use std::time::Duration;
+
+use symdepot::cache::{Converter, Item, ItemKey, Kind, UploadState};
+use symdepot::domain::{Cause, Location, Quality, Sequencer};
 use symdepot_tests::harness::{
     World, archive, archive_of, breakpad, breakpad_id, fixture, function_names, in_module,
     manifest, sample_crash,
@@ -622,4 +624,41 @@ async fn an_event_of_overwritten_bytes_leaves_the_key_to_the_next_event() {
     assert!(world.entry("global", CRASH, Kind::SymCache).is_none());
     let entry = world.entry("global", CHECKSUM, Kind::SymCache).unwrap();
     assert!(entry.ready().is_some());
+}
+
+/// Found by the simulation: the older build completed the message, so after a rollback a file that
+/// was removed stayed in use.
+#[tokio::test(start_paused = true)]
+async fn an_event_of_a_file_that_a_newer_build_filed_is_left_to_a_newer_build() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let key = ItemKey::upload(&Location::new("global/crash.debug"));
+    let filed = world.records.peek(&key).unwrap();
+    world.records.put_newer(&key, filed.revision);
+    let removal = world.take_away("global/crash.debug");
+    let failed = world.deliver(&removal).await.unwrap_err();
+    assert_eq!(
+        failed.name(),
+        "Newer",
+        "the message must be retried: {failed}"
+    );
+}
+
+/// Found by the simulation: what the older build ignored during a canary was never read again.
+#[tokio::test(start_paused = true)]
+async fn an_upload_that_an_older_build_could_not_read_is_read_again_by_a_newer_one() {
+    let world = World::new();
+    let upload = world.upload("global/odd", "manifest.json").await;
+    assert!(matches!(upload.state, UploadState::Ignored { .. }));
+    world.pass(Duration::from_secs(2 * 3600)).await;
+    assert_eq!(world.prune().await.unwrap().reconciled, 0);
+
+    let newer = Converter(Converter::CURRENT.0 + 1);
+    let world = world.deployed_with(|settings| settings.policy.numbers.converter = newer);
+    assert_eq!(world.prune().await.unwrap().reconciled, 1);
+    world.settle().await;
+    assert_eq!(world.upload_item("global/odd").refused_by, Some(newer));
+    // Once is enough.
+    world.pass(Duration::from_secs(2 * 3600)).await;
+    assert_eq!(world.prune().await.unwrap().reconciled, 0);
 }

@@ -17,7 +17,8 @@
 
 use stateright::{Model, Property};
 use symdepot::cache::{
-    Applied, Capabilities, Change, Converter, Decision, Entry, Policy, Queue, Token, apply, decide,
+    Applied, BuildNumbers, Capabilities, Change, Decision, Entry, Policy, Queue, Token, apply,
+    decide,
 };
 use symdepot::domain::DifRef;
 
@@ -318,7 +319,7 @@ struct Absences {
 fn reader() -> Capabilities {
     Capabilities {
         transcoded: Vec::new(),
-        converter: Converter::CURRENT,
+        numbers: BuildNumbers::CURRENT,
         limits: Vec::new(),
     }
 }

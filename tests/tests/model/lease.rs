@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use stateright::{Model, Property};
 use symdepot::cache::{
-    Capabilities, Change, Converter, Decision, Entry, LEASE_LENGTH, Queue, Ready, decide,
-    violations,
+    BuildNumbers, Capabilities, Change, Converter, Decision, Entry, LEASE_LENGTH, Queue, Ready,
+    decide, violations,
 };
 use symdepot::domain::{DifRef, Timestamp};
 
@@ -529,7 +529,7 @@ impl Leases {
 fn wait_ends(stored: Option<&Entry>, mut now: Timestamp) -> bool {
     let reader = Capabilities {
         transcoded: Vec::new(),
-        converter: Converter::CURRENT,
+        numbers: BuildNumbers::CURRENT,
         limits: Vec::new(),
     };
     for _ in 0..4 {

@@ -2,7 +2,7 @@
 //! several builders, readers, events and prune runs, over the crate's own
 //! [`symdepot::cache::apply`] and [`symdepot::cache::decide`].
 //!
-//! There are four small models instead of a large one. Workers may crash or be frozen before every
+//! There are five small models instead of a large one. Workers may crash or be frozen before every
 //! step. The response to a write may be lost, or the client may repeat a write that has landed.
 //! Messages are delivered several times and in any order. The clocks of two machines differ by up
 //! to a minute. The bounds of each model set which of these faults occur, and how often. The number
@@ -16,6 +16,7 @@
 
 mod absence;
 mod lease;
+mod outcomes;
 mod record;
 mod sweep;
 mod uploads;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use stateright::{Model, Property};
 use symdepot::cache::{
-    Capabilities, Change, Converter, Decision, Entry, Policy, Queue, apply, decide,
+    BuildNumbers, Capabilities, Change, Decision, Entry, Policy, Queue, apply, decide,
 };
 
 use super::record::{
@@ -384,7 +384,7 @@ impl Model for Sweeps {
         }
         let reader = Capabilities {
             transcoded: Vec::new(),
-            converter: Converter::CURRENT,
+            numbers: BuildNumbers::CURRENT,
             limits: Vec::new(),
         };
         let decision = decide(state.stored.as_ref(), &reader, clock(state.now, 0));

@@ -1,30 +1,27 @@
 //! Simulations of a fleet: the same seed gives the same run, the product passes, and planted
 //! mistakes are found. `make simulate` runs many more seeds.
 
+mod mistakes;
+mod stories;
+
+use std::fmt::Write;
+
 use symdepot_tests::simulate::{Mistake, Plan, Run, Totals, run, shrink};
 
 /// The seeds of `make test`.
-const SEEDS: u64 = 120;
-
-/// The most seeds that are tried to find a planted mistake.
-const SEEDS_OF_A_MISTAKE: u64 = 30;
-
-/// Seeds that found something in an earlier version of the product.
-///
-/// Two deliveries of an event marked the same entries, and the message that was left named a build
-/// request that no entry had.
-const KEPT: [u64; 2] = [102, 1166];
+const SEEDS: u64 = 34;
 
 fn run_of(seed: u64) -> Run {
     run(&Plan::of_seed(seed, 1.0), false)
 }
 
-/// Fails with the story of a seed.
-fn tell(seed: u64) -> ! {
-    let (plan, story) = shrink(&Plan::of_seed(seed, 1.0));
+/// Fails with the story of a plan.
+fn tell(plan: &Plan) -> ! {
+    let (plan, story) = shrink(plan, 300);
     let failure = story.failure;
     panic!(
-        "seed {seed}, {plan}:\n{}\n{failure:?}",
+        "seed {}, {plan}:\n{}\n{failure:?}",
+        plan.seed,
         story.lines.join("\n")
     );
 }
@@ -48,71 +45,156 @@ fn seeds_differ() {
 fn what_always_holds_holds_in_simulated_fleets() {
     let mut totals = Totals::default();
     for seed in 1..=SEEDS {
-        let run = run_of(seed);
+        let plan = Plan::of_seed(seed, 1.0);
+        let run = run(&plan, false);
         if run.failure.is_some() {
-            tell(seed);
+            tell(&plan);
         }
         totals.add(&run);
     }
     println!("{totals}");
-    assert_eq!(totals.never(), NEVER);
-}
-
-#[test]
-fn seeds_that_found_something_pass() {
-    for seed in KEPT {
-        if run_of(seed).failure.is_some() {
-            tell(seed);
-        }
-    }
-}
-
-/// The first seed that is tried for a mistake. Most are found within a few seeds.
-fn first_seed(mistake: Mistake) -> u64 {
-    match mistake {
-        Mistake::DirtyMarksAreForgotten => 29,
-        Mistake::LeasesNeverExpire => 17,
-        Mistake::RevocationsKeepTheLease => 40,
-        Mistake::PlaceholdersNeverExpire => 178,
-        Mistake::SequencersAreIgnored => 20,
-        Mistake::MemoryIgnoresTheWallClock => 21,
-        _ => 1,
-    }
-}
-
-#[test]
-fn planted_mistakes_are_found() {
-    let is_found = |mistake: &Mistake| {
-        let first = first_seed(*mistake);
-        (first..first + SEEDS_OF_A_MISTAKE).any(|seed| {
-            let mut plan = Plan::of_seed(seed, 1.0);
-            plan.mistake = Some(*mistake);
-            run(&plan, false).failure.is_some()
-        })
+    let explains = |row: &String, known: &[(&str, &str)]| {
+        known.iter().any(|(known, _)| row.starts_with(known))
     };
-    let left: Vec<Mistake> = Mistake::ALL
-        .into_iter()
-        .filter(|mistake| !is_found(mistake))
+    let unexplained = totals.never().into_iter();
+    let unexplained: Vec<String> = unexplained
+        .filter(|row| !explains(row, CANNOT) && !explains(row, RARE))
         .collect();
-    assert_eq!(left, []);
+    assert_eq!(unexplained, Vec::<String>::new());
 }
 
-/// What no seed can reach, and why.
-const NEVER: [&str; 3] = [
-    // Readers and builders validate blobs alike, so they never disagree.
-    "change: dispute",
-    // All instances run one build of the code: there are no lower versions.
-    "change: drop older",
-    "decision: use older",
+#[test]
+fn a_busy_team_is_served_for_a_day() {
+    for seed in 1..=2 {
+        // Its story is long: `make simulate SEED=… SEEDS=1 DAYS=1` prints it.
+        assert_eq!(
+            run(&Plan::team(seed, 1), false).failure,
+            None,
+            "seed {seed}"
+        );
+    }
+}
+
+/// A change of a flow shows here what it costs.
+#[test]
+fn the_calls_of_a_calm_day_are_known() {
+    let plan = Plan::calm_day();
+    let day = run(&plan, false);
+    assert_eq!(day.failure, None);
+    let mut table = String::new();
+    for (call, count) in &day.calls {
+        writeln!(table, "{call}: {count}").unwrap();
+    }
+    insta::assert_snapshot!(table);
+}
+
+/// What cannot happen, and why.
+const CANNOT: &[(&str, &str)] = &[
+    (
+        "change: dispute",
+        "readers and builders validate blobs alike",
+    ),
+    (
+        "refusal: dispute",
+        "readers and builders validate blobs alike",
+    ),
+    (
+        "change: drop older (one build)",
+        "there are no lower versions",
+    ),
+    (
+        "change: drop older (the older build)",
+        "there are no lower versions that it could drop",
+    ),
+    (
+        "refusal: drop older",
+        "the pruner checks it before, and nothing else drops older states",
+    ),
+    (
+        "refusal: clear lease",
+        "the pruner checks it before; only a race refuses it",
+    ),
+    (
+        "refusal: retire",
+        "the pruner checks it before; only a race refuses it",
+    ),
+    (
+        "decision: use older (one build)",
+        "there are no lower versions",
+    ),
+    (
+        "decision: use older (the older build)",
+        "there are no lower versions",
+    ),
+];
+
+/// What happens, but too rarely for so few seeds: `make simulate` prints what it reaches.
+const RARE: &[(&str, &str)] = &[
+    (
+        "refusal: take the lease, leased",
+        "two builders read one entry before either writes",
+    ),
+    (
+        "change: hand over",
+        "a build yields its leases to another one",
+    ),
+    (
+        "change: clear lease",
+        "the pruner meets the lease of a killed builder",
+    ),
+    (
+        "refusal: fail, lease lost",
+        "a builder is frozen before it fails",
+    ),
+    (
+        "decision: use, although a better build failed",
+        "a parser of the better file is killed",
+    ),
+    (
+        "refusal: release, lease lost",
+        "a store fails a build that was frozen before",
+    ),
+    (
+        "refusal: hand over, lease lost",
+        "a builder is frozen between the halves of a module",
+    ),
+    (
+        "refusal: abandon, lease lost",
+        "a parser is killed in a build that was frozen before",
+    ),
+    (
+        "refusal: touch, nothing",
+        "the last state is revoked while a response is assembled",
+    ),
+    (
+        "refusal: confirm loss",
+        "two builders judge one damaged blob",
+    ),
+    (
+        "change: confirm loss",
+        "a blob is damaged while its module is requested",
+    ),
+    (
+        "change: suspect",
+        "a blob is damaged while its module is requested",
+    ),
+    (
+        "refusal: suspect, nothing",
+        "a blob is damaged while its state is revoked",
+    ),
+    (
+        "refusal: extend, lease lost",
+        "a builder is frozen while it extends its lease",
+    ),
 ];
 
 #[test]
 fn a_story_is_shorter_than_the_run_that_it_comes_from() {
-    let mut plan = Plan::of_seed(1, 1.0);
+    let mut plan = Plan::of_seed(1, 0.2);
     plan.mistake = Some(Mistake::RevokedStatesStay);
     let whole = run(&plan, true);
-    let (smaller, story) = shrink(&plan);
-    assert!(smaller.actions() < plan.actions() / 4, "{smaller}");
+    let (smaller, story) = shrink(&plan, 60);
+    assert!(smaller.actions() < plan.actions() / 2, "{smaller}");
     assert_eq!(
         story.failure.map(|failure| failure.property),
         whole.failure.map(|failure| failure.property)

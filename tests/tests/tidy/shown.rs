@@ -1,4 +1,4 @@
-//! The tables of docs/protocol.md whose rows name tests: the tests exist.
+//! The tables of docs/protocol.md and docs/api.md whose rows name tests: the tests exist.
 
 use std::collections::BTreeSet;
 
@@ -103,6 +103,32 @@ fn every_interleaving_that_broke_the_protocol_has_a_test() {
         Vec::<usize>::new(),
         "interleavings without a test r<number>_…"
     );
+}
+
+#[test]
+fn every_feature_of_symbolicator_names_existing_tests() {
+    const PAGE: &str = "docs/api.md";
+    let (page, functions) = (read(PAGE).unwrap(), functions());
+    let (_, rest) = page
+        .split_once("## What Symbolicator's clients use")
+        .unwrap();
+    let rows = rest.lines().filter_map(|line| line.strip_prefix("| "));
+    let rows = rows.filter_map(|row| row.trim_end_matches(" |").rsplit_once(" | "));
+    let mut problems = Problems::default();
+    let mut count = 0;
+    for (feature, cell) in rows.skip(1) {
+        count += 1;
+        let named = named(cell);
+        if named.is_empty() {
+            problems.add(PAGE, feature, "name the test that shows it");
+        }
+        for name in named.iter().filter(|name| !functions.contains(**name)) {
+            let rule = format!("{feature}: `{name}` does not exist");
+            problems.add(PAGE, rule, "name an existing test, or write it");
+        }
+    }
+    assert!(count > 80, "{PAGE}: found only {count} rows");
+    problems.report();
 }
 
 #[test]

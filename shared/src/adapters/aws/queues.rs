@@ -245,7 +245,7 @@ fn ascii(json: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::{Kind, ModuleKey, Token};
+    use crate::cache::{Converter, Kind, ModuleKey, Token};
 
     fn message(scope: &str, module: &str) -> QueueMessage {
         let module = ModuleKey {
@@ -254,7 +254,13 @@ mod tests {
             id: module.to_owned(),
         };
         let build_request = Token::from_random(1);
-        QueueMessage::new(Queue::Eager, module, vec![Kind::SymCache], build_request)
+        QueueMessage::new(
+            Queue::Eager,
+            module,
+            vec![Kind::SymCache],
+            build_request,
+            Converter::CURRENT,
+        )
     }
 
     #[test]

@@ -225,7 +225,7 @@ impl fmt::Display for MemoryRecords {
 mod tests {
     use super::*;
     use crate::cache::{PendingRequest, RequestBody};
-    use crate::domain::{Scope, Timestamp};
+    use crate::domain::{ResponseFormat, Scope, Timestamp};
 
     #[tokio::test]
     async fn the_state_is_readable_and_calls_are_counted() {
@@ -235,6 +235,7 @@ mod tests {
             scope: Scope::Global,
             encrypted: false,
             stage: crate::cache::RequestStage::default(),
+            format: ResponseFormat::default(),
             body: RequestBody::Inline("{}\n".to_owned()),
             asked_at: None,
             expires_at: Timestamp::from_secs(3600),
@@ -262,7 +263,7 @@ mod tests {
           scope: global
           type: request
         ffffffff x
-          schema: 6
+          schema: 7
         "#);
         assert_eq!(
             (records.calls().of("replace"), records.calls().total()),

@@ -4,25 +4,31 @@ use serde::Deserialize;
 
 use super::form::CrashFields;
 use super::rewrite::RewriteRules;
-use crate::api::symbolicator::{Options, RequestError, Scraping, Sources, parse_body};
+use crate::api::symbolicator::{
+    Options, RequestError, Scraping, Sources, optional_object, parse_body,
+};
 
 /// A crash file to symbolicate.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "openapi", schemars(rename = "SymbolicateAnyRequest"))]
 pub struct AnyRequest {
     #[serde(default)]
     platform: Option<String>,
     #[serde(default)]
     sources: Sources,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "optional_object")]
     options: Option<Options>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "optional_object")]
     scraping: Option<Scraping>,
     symbolicate: AnyFile,
 }
 
 /// The file, and its kind.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "lowercase")]
+#[cfg_attr(feature = "openapi", schemars(rename = "StoredCrashFile"))]
 enum AnyFile {
     Minidump {
         #[serde(flatten)]
@@ -40,8 +46,13 @@ enum AnyFile {
 
 /// A file in object storage.
 #[derive(Clone, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct StoredFile {
     /// Its address.
+    #[cfg_attr(
+        feature = "openapi",
+        schemars(schema_with = "crate::api::schema::storage_url")
+    )]
     pub storage_url: String,
     /// The bearer token for its host.
     #[serde(default)]
@@ -89,6 +100,7 @@ impl AnyRequest {
             options: request.options.unwrap_or_default(),
             scraping: request.scraping.unwrap_or_default(),
             rewrite_first_module: rules.unwrap_or_default(),
+            ..CrashFields::default()
         };
         Ok((kind, file, fields.checked()?))
     }

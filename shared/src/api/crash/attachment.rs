@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 use uuid::Uuid;
 
-use crate::api::symbolicator::{RequestError, is_object};
+use crate::api::symbolicator::{RequestError, parse_body};
 
 /// The maximum size of an attachment, in bytes: that of one `PutObject` request of S3.
 pub const ATTACHMENT_BYTES: u64 = 5 * 1024 * 1024 * 1024;
@@ -20,13 +20,16 @@ const SCHEME: &str = "attachment";
 
 /// The body of `POST /attachments`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct AttachmentRequest {
     /// The exact size of the file, in bytes.
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1, max = ATTACHMENT_BYTES)))]
     pub bytes: u64,
 }
 
 /// The response of `POST /attachments`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct AttachmentOffer {
     /// How requests refer to the file.
     pub storage_url: String,
@@ -36,6 +39,7 @@ pub struct AttachmentOffer {
 
 /// A request that stores a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct UploadRequest {
     /// The method.
     pub method: String,
@@ -52,24 +56,16 @@ impl AttachmentRequest {
     ///
     /// # Errors
     ///
-    /// [`RequestError::Schema`] if it is not such JSON, or the size is zero or exceeds
-    /// [`ATTACHMENT_BYTES`].
+    /// [`RequestError::Syntax`] if it is not JSON, and [`RequestError::Schema`] if it is JSON of
+    /// another shape, or the size is zero or exceeds [`ATTACHMENT_BYTES`].
     pub fn parse(body: &[u8]) -> Result<Self, RequestError> {
-        let schema = |path: &str, cause: String| RequestError::Schema {
-            path: path.to_owned(),
-            cause,
-        };
-        let request: Self =
-            serde_json::from_slice(body).map_err(|error| schema("", error.to_string()))?;
-        if !is_object(body) {
-            return Err(schema("", "expected a JSON object".to_owned()));
-        }
+        let request: Self = parse_body(body)?;
         match request.bytes {
             1..=ATTACHMENT_BYTES => Ok(request),
-            bytes => {
-                let cause = format!("is {bytes}, but must be from 1 to {ATTACHMENT_BYTES}");
-                Err(schema("bytes", cause))
-            }
+            bytes => Err(RequestError::Schema {
+                path: "bytes".to_owned(),
+                cause: format!("is {bytes}, but must be from 1 to {ATTACHMENT_BYTES}"),
+            }),
         }
     }
 }
@@ -260,8 +256,8 @@ mod tests {
         let parse = |body: &str| AttachmentRequest::parse(body.as_bytes());
         assert_eq!(parse(r#"{"bytes": 1, "name": "x"}"#).unwrap().bytes, 1);
         assert!(parse(r#"{"bytes": 5368709120}"#).is_ok());
+        assert_eq!(parse("").unwrap_err().status(), 400);
         for body in [
-            "",
             "{}",
             "[1]",
             r#"{"bytes": 0}"#,

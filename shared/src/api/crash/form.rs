@@ -7,7 +7,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::rewrite::RewriteRules;
-use crate::api::symbolicator::{Options, RequestError, Scraping, Sources};
+use crate::api::symbolicator::{JsonObject, Options, RequestError, Scraping, Sources};
+use crate::domain::ResponseFormat;
 
 /// The maximum size of each part besides the file, in bytes.
 pub const PART_BYTES: usize = 1024 * 1024;
@@ -33,6 +34,9 @@ pub struct CrashFields {
     /// Whether links to source files may be followed.
     #[serde(default)]
     pub scraping: Scraping,
+    /// The schema of the answer. It is a parameter of the query, not a part.
+    #[serde(default, skip_serializing_if = "ResponseFormat::is_default")]
+    pub format: ResponseFormat,
 }
 
 impl CrashFields {
@@ -67,12 +71,12 @@ impl CrashFields {
         match name {
             "platform" => self.platform = parsed(name, json)?,
             "options" => {
-                let options: Option<Options> = parsed(name, json)?;
-                self.options = options.unwrap_or_default();
+                let options: Option<JsonObject<Options>> = parsed(name, json)?;
+                self.options = options.map(|options| options.0).unwrap_or_default();
             }
             "scraping" => {
-                let scraping: Option<Scraping> = parsed(name, json)?;
-                self.scraping = scraping.unwrap_or_default();
+                let scraping: Option<JsonObject<Scraping>> = parsed(name, json)?;
+                self.scraping = scraping.map(|scraping| scraping.0).unwrap_or_default();
                 self.scraping.check_limits()?;
             }
             "sources" => {

@@ -14,6 +14,7 @@ pub mod form;
 #[cfg(any(test, feature = "testing"))]
 pub mod hostile;
 pub mod rewrite;
+pub mod stackwalk;
 mod unwinding;
 
 pub use facts::CrashFacts;
@@ -22,7 +23,9 @@ pub use unwinding::ModuleUnwinding;
 use serde::{Deserialize, Serialize};
 
 use self::form::CrashFields;
-use super::symbolicator::{FrameOrder, Module, Request};
+use self::stackwalk::StackwalkReport;
+use super::symbolicator::{FrameOrder, Module, Options, Request};
+use crate::domain::ResponseFormat;
 
 /// A crash that was read from a file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -39,6 +42,9 @@ pub struct CrashFile {
     /// The module that is looked up under another name than that of its debug file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renamed: Option<RenamedModule>,
+    /// What a minidump says in another schema, if the answer has that schema.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stackwalk: Option<StackwalkReport>,
 }
 
 /// A module that is looked up under another name.
@@ -58,12 +64,21 @@ pub fn first_module<'a>(modules: impl Iterator<Item = &'a Module>) -> Option<(us
 }
 
 impl CrashFile {
+    /// Returns the schema of the answer.
+    pub fn format(&self) -> ResponseFormat {
+        match self.stackwalk {
+            Some(_) => ResponseFormat::Stackwalk,
+            None => ResponseFormat::Symbolicator,
+        }
+    }
+
     /// Sets what the file does not contain: the platform, the sources to search, and the options
     /// of the response.
     ///
     /// The first module is renamed for lookups, if a rule says so.
     ///
-    /// The frames of a file begin with the callee. They are put into the order of the options.
+    /// The frames of a file begin with the callee. They are put into the order of the options. The
+    /// schema of `minidump-stackwalk` has one order, and neither source lines nor candidates.
     #[must_use]
     pub fn asked_for(mut self, fields: CrashFields) -> Self {
         let CrashFields {
@@ -72,7 +87,15 @@ impl CrashFile {
             options,
             rewrite_first_module,
             scraping,
+            format,
         } = fields;
+        let options = match format {
+            ResponseFormat::Symbolicator => options,
+            ResponseFormat::Stackwalk => Options {
+                apply_source_context: false,
+                ..Options::default()
+            },
+        };
         let request = &mut self.request;
         request.platform = platform;
         request.sources = sources;

@@ -4,7 +4,7 @@
 use regex::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
 
-use crate::api::symbolicator::{Module, RequestError};
+use crate::api::symbolicator::{Module, RequestError, objects};
 
 /// The maximum number of rules.
 pub const REWRITE_RULES: usize = 32;
@@ -20,17 +20,25 @@ const COMPILED_BYTES: usize = 256 * 1024;
 
 /// A rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct RewriteRule {
     /// A regular expression, in the syntax of the crate `regex`.
+    #[cfg_attr(feature = "openapi", schemars(length(max = REWRITE_RULE_BYTES)))]
     pub from: String,
     /// What replaces its first match. `$1` or `${name}` stand for groups of the match.
+    #[cfg_attr(feature = "openapi", schemars(length(max = REWRITE_RULE_BYTES)))]
     pub to: String,
 }
 
 /// The rules, in order. The first one that matches is applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(transparent)]
-pub struct RewriteRules(pub Vec<RewriteRule>);
+pub struct RewriteRules(
+    #[serde(deserialize_with = "objects")]
+    #[cfg_attr(feature = "openapi", schemars(length(max = REWRITE_RULES)))]
+    pub Vec<RewriteRule>,
+);
 
 impl RewriteRule {
     fn expression(&self) -> Result<Regex, regex::Error> {

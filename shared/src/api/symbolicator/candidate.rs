@@ -6,9 +6,11 @@ use crate::domain::{self, Features, Location, SourceKey};
 
 /// A DIF that was considered for a module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct CandidateReport {
     /// The source; on the wire, its id.
     #[serde(serialize_with = "id")]
+    #[cfg_attr(feature = "openapi", schemars(with = "String"))]
     pub source: SourceKey,
     /// The location in the source.
     pub location: Location,
@@ -24,6 +26,7 @@ pub struct CandidateReport {
 
 /// The result of downloading a candidate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(tag = "status", rename_all = "lowercase")]
 pub enum DownloadStatus {
     /// It exists, and has these features.
@@ -49,6 +52,7 @@ pub enum DownloadStatus {
 
 /// The result of deriving a cache from a candidate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(tag = "status", rename_all = "lowercase")]
 pub enum Derivation {
     /// The cache was derived.

@@ -82,6 +82,7 @@ pub enum RequestError {
 /// );
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ErrorBody {
     /// The problem.
     pub detail: String,

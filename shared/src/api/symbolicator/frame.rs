@@ -12,6 +12,7 @@ use crate::domain::Language;
 
 /// A frame of a stack trace. Texts that several frames share are stored once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Frame {
     /// The platform of this frame, if it differs from that of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -22,7 +23,7 @@ pub struct Frame {
     /// The address: that of the instruction in the topmost frame, the return address in its
     /// callers. In .NET, the offset in IL.
     pub instruction_addr: Hex,
-    /// Whether to look up the instruction before the address; `None` leaves it to a heuristic.
+    /// Whether to look up the instruction before the address. Without it, a heuristic decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adjust_instruction_addr: Option<bool>,
     /// The row of the function in the `MethodDef` table of a .NET module.
@@ -33,6 +34,10 @@ pub struct Frame {
     pub package: Option<Arc<str>>,
     /// The language of the function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "openapi",
+        schemars(with = "Option<crate::domain::schema::LanguageName>")
+    )]
     pub lang: Option<Language>,
     /// The name of the function in the symbol table, mangled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -99,11 +104,12 @@ impl<'de> Deserialize<'de> for Variables {
 
 /// A frame of a response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct CompletedFrame {
     /// The status.
     pub status: FrameStatus,
-    /// The index of the corresponding frame in the request, counted from the callee; `None` if
-    /// there is none.
+    /// The index of the corresponding frame in the request, counted from the callee, if there is
+    /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub original_index: Option<usize>,
     /// The frame.
@@ -113,6 +119,7 @@ pub struct CompletedFrame {
 
 /// The result of looking up a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FrameStatus {
     /// A function covers its address.
@@ -154,6 +161,7 @@ pub struct InvalidAddrMode;
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum FrameTrust {
     /// Unknown.

@@ -10,15 +10,24 @@ use crate::domain::{CodeId, DebugId, Features, ObjectId, ObjectType};
 
 /// A module of the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Module {
     /// The type of the module.
     #[serde(rename = "type", deserialize_with = "object_type")]
+    #[cfg_attr(
+        feature = "openapi",
+        schemars(schema_with = "crate::api::schema::module_type")
+    )]
     pub object_type: ObjectType,
     /// The code id.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "code_id"
+    )]
+    #[cfg_attr(
+        feature = "openapi",
+        schemars(schema_with = "crate::api::schema::module_code_id")
     )]
     pub code_id: Option<CodeId>,
     /// The name of the code file, with its path.
@@ -29,6 +38,10 @@ pub struct Module {
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "debug_id"
+    )]
+    #[cfg_attr(
+        feature = "openapi",
+        schemars(schema_with = "crate::api::schema::module_debug_id")
     )]
     pub debug_id: Option<DebugId>,
     /// The name of the debug file, with its path.
@@ -61,6 +74,7 @@ impl Module {
 
 /// A module, with the results for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct CompletedModule {
     /// The status of its debug information.
     pub debug_status: ModuleStatus,
@@ -85,6 +99,7 @@ pub struct CompletedModule {
 
 /// The status of a module's debug or unwind information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ModuleStatus {
     /// It was found.

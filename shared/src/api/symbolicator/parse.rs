@@ -26,7 +26,7 @@ pub fn parse_request(body: &[u8]) -> Result<Request, RequestError> {
 
 /// Returns whether JSON is an object. Serde also accepts a list of a struct's values, which no
 /// client means.
-pub(in crate::api) fn is_object(json: &[u8]) -> bool {
+fn is_object(json: &[u8]) -> bool {
     json.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{')
 }
 
@@ -52,7 +52,13 @@ pub(in crate::api) fn parse_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, 
         }
     })?;
     deserializer.end().map_err(|error| syntax(&error))?;
-    Ok(parsed)
+    match is_object(body) {
+        true => Ok(parsed),
+        false => Err(RequestError::Schema {
+            path: String::new(),
+            cause: "expected a JSON object".to_owned(),
+        }),
+    }
 }
 
 /// Returns what is wrong with a body. This may take several passes, because it happens rarely.

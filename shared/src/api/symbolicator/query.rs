@@ -5,7 +5,7 @@ use std::time::Duration;
 use percent_encoding::percent_decode_str;
 
 use super::RequestError;
-use crate::domain::Scope;
+use crate::domain::{ResponseFormat, Scope};
 
 /// A parsed query.
 ///
@@ -26,11 +26,16 @@ pub struct Query {
     pub scope: Scope,
     /// The page of a list, from 1.
     pub page: usize,
+    /// The schema of the answer.
+    pub format: ResponseFormat,
 }
 
 impl Query {
     /// The parameters of requests to symbolicate.
     pub const OF_REQUESTS: &'static [&'static str] = &["timeout", "scope"];
+
+    /// The parameters of requests with a minidump.
+    pub const OF_MINIDUMPS: &'static [&'static str] = &["timeout", "scope", "format"];
 
     /// The parameters of lists.
     pub const OF_LISTS: &'static [&'static str] = &["scope", "page"];
@@ -44,7 +49,7 @@ impl Query {
     /// scope.
     pub fn parse(query: &str, parameters: &[&str]) -> Result<Self, RequestError> {
         let error = |cause: String| RequestError::Query { cause };
-        let (mut timeout, mut scope, mut page) = (None, None, None);
+        let (mut timeout, mut scope, mut page, mut format) = (None, None, None, None);
         for (name, value) in encoded_pairs(query) {
             let name = decode(name)?;
             if !parameters.contains(&name.as_str()) {
@@ -80,6 +85,15 @@ impl Query {
                         .ok_or_else(|| error(format!("page: {value:?} is not a page number")))?;
                     page.replace(number).is_some()
                 }
+                "format" => {
+                    let value = decode(value)?;
+                    let named = ResponseFormat::of_name(&value).ok_or_else(|| {
+                        error(format!(
+                            "format: {value:?} is neither symbolicator nor stackwalk"
+                        ))
+                    })?;
+                    format.replace(named).is_some()
+                }
                 _ => false,
             };
             if twice {
@@ -90,6 +104,7 @@ impl Query {
             timeout,
             scope: scope.unwrap_or_default(),
             page: page.unwrap_or(1),
+            format: format.unwrap_or_default(),
         })
     }
 }
@@ -172,10 +187,32 @@ mod tests {
             "scope=a&scope=a",
             "scpoe=a",
             "page=2",
+            "format=stackwalk",
             "scope=a&flag",
         ] {
             let error = Query::parse(query, Query::OF_REQUESTS).unwrap_err();
             assert_eq!(error.status(), 400, "{query}");
+        }
+    }
+
+    #[test]
+    fn an_answer_to_a_minidump_has_a_format() {
+        let format = |query| Query::parse(query, Query::OF_MINIDUMPS).map(|query| query.format);
+        assert_eq!(format(""), Ok(ResponseFormat::Symbolicator));
+        assert_eq!(
+            format("format=symbolicator"),
+            Ok(ResponseFormat::Symbolicator)
+        );
+        assert_eq!(
+            format("format=stackwalk&timeout=0"),
+            Ok(ResponseFormat::Stackwalk)
+        );
+        for query in [
+            "format=",
+            "format=Stackwalk",
+            "format=stackwalk&format=stackwalk",
+        ] {
+            assert_eq!(format(query).unwrap_err().status(), 400, "{query}");
         }
     }
 }

@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Frame, Hex, Module, Scraping, Sources};
+use super::{Frame, Hex, Module, Scraping, Sources, object, objects};
+#[cfg(feature = "openapi")]
+use crate::api::limits;
 
 /// A crash to symbolicate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "openapi", schemars(rename = "SymbolicateRequest"))]
 pub struct Request {
     /// The platform of the process. It has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -19,21 +23,28 @@ pub struct Request {
     #[serde(default)]
     pub sources: Sources,
     /// The stack traces of its threads.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "objects")]
+    #[cfg_attr(feature = "openapi", schemars(length(max = limits::STACKTRACES)))]
     pub stacktraces: Vec<Stacktrace>,
     /// The modules in its address space.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "objects")]
+    #[cfg_attr(feature = "openapi", schemars(length(max = limits::MODULES)))]
     pub modules: Vec<Module>,
     /// The options of the response.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object")]
     pub options: Options,
     /// Whether links to source files may be followed.
-    #[serde(default, skip_serializing_if = "Scraping::is_default")]
+    #[serde(
+        default,
+        skip_serializing_if = "Scraping::is_default",
+        deserialize_with = "object"
+    )]
     pub scraping: Scraping,
 }
 
 /// The stack trace of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Stacktrace {
     /// The id of the thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,13 +57,16 @@ pub struct Stacktrace {
     pub is_requesting: Option<bool>,
     /// The registers in the topmost frame, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[cfg_attr(feature = "openapi", schemars(extend("maxProperties" = limits::REGISTERS)))]
     pub registers: BTreeMap<String, Hex>,
-    /// The frames, in the order of [`Options::frame_order`].
+    /// The frames, in the order that the option `frame_order` says.
+    #[serde(deserialize_with = "objects")]
     pub frames: Vec<Frame>,
 }
 
 /// The options of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Options {
     /// Whether modules list the DIFs that were considered for them.
@@ -78,6 +92,7 @@ impl Default for Options {
 
 /// An order of frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FrameOrder {
     /// The topmost frame, which the thread is executing, comes first.

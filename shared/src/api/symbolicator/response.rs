@@ -23,6 +23,8 @@ pub const RETRY_AFTER_SECONDS: u64 = 2;
 /// );
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "openapi", schemars(rename = "SymbolicateResponse"))]
 #[serde(tag = "status", rename_all = "snake_case")]
 #[expect(
     clippy::large_enum_variant,
@@ -61,6 +63,7 @@ impl Response {
 
 /// A symbolicated crash.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Completed {
     /// When the process crashed, in seconds since the epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,6 +94,7 @@ pub struct Completed {
 
 /// The system that a process ran on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct SystemInfo {
     /// The name of the operating system.
     pub os_name: String,
@@ -106,6 +110,7 @@ pub struct SystemInfo {
 
 /// A symbolicated stack trace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct CompletedStacktrace {
     /// The id of the thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]

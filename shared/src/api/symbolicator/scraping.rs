@@ -16,15 +16,21 @@ use crate::domain::{HttpSource, OriginPattern, check_headers};
 ///
 /// The operator decides which links may be followed at all.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Scraping {
     /// Whether links may be followed.
     pub enabled: bool,
     /// The addresses that the headers are sent to. Texts that are not [`OriginPattern`]s match
     /// nothing.
+    #[cfg_attr(feature = "openapi", schemars(length(max = limits::ORIGINS)))]
     pub allowed_origins: Vec<String>,
     /// The headers, usually credentials.
     #[serde(deserialize_with = "texts")]
+    #[cfg_attr(
+        feature = "openapi",
+        schemars(schema_with = "crate::domain::schema::headers")
+    )]
     pub headers: BTreeMap<String, String>,
 }
 

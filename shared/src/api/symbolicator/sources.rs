@@ -12,7 +12,9 @@ use crate::domain::{Access, HttpSource, SourceKey};
 
 /// The sources that a request wants to search.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(from = "Option<Vec<SourceRef>>", into = "Option<Vec<SourceRef>>")]
+#[cfg_attr(feature = "openapi", schemars(extend("examples" = [["uploads"]])))]
 pub enum Sources {
     /// All configured sources, including the uploads.
     #[default]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cache::{Converter, Entry, Lease, Placeholder, Probes, Ready};
+use crate::cache::{Entry, Lease, Placeholder, Policy, Probes, Ready};
 use crate::domain::{Candidate, DifRef, Missing, Quality, Timestamp};
 
 /// The result of a publish.
@@ -51,10 +51,10 @@ pub(super) fn nothing_as_good() -> Missing {
 /// Returns whether the last build considered a DIF and would give the same result again.
 ///
 /// A failure does not count if the DIF was absent then, or if another converter failed.
-pub(super) fn has_considered(entry: &Entry, dif: &DifRef) -> bool {
+pub(super) fn has_considered(entry: &Entry, dif: &DifRef, policy: &Policy) -> bool {
     let would_fail_again = |placeholder: &Placeholder| {
         placeholder.missing.cause.belongs_to_the_converter()
-            && placeholder.converter == Converter::CURRENT
+            && placeholder.converter == policy.numbers.converter
     };
     let is_answered = entry.ready.is_some() || entry.missing.as_ref().is_some_and(would_fail_again);
     is_answered && entry.considered.contains(dif)

@@ -27,7 +27,7 @@ use super::blob::Contents;
 use super::failure::{Failure, chain, malformed, unsupported};
 use super::layout::{DifBytes, FoundObject, Layout};
 use super::{kernel_module, open, panics, slices};
-use crate::cache::{Converter, DeriveJob, Derived, Kind, current_version};
+use crate::cache::{DeriveJob, Derived, Kind};
 use crate::debuginfo::blob;
 use crate::domain::Features;
 
@@ -87,8 +87,8 @@ fn derive_as<D: Derive>(
 
     let contents = Contents {
         kind: D::KIND,
-        version: current_version(D::KIND),
-        converter: Converter::CURRENT,
+        version: job.version,
+        converter: job.converter,
         arch: found.meta.arch.parse().unwrap_or_default(),
         debug_id: found.meta.debug_id,
         rank: job.rank.as_u8(),

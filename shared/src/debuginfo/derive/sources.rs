@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use symbolic::debuginfo::{Object, ObjectDebugSession, ParseObjectOptions};
 
 use super::kind::{Beside, Derive, EncodedCache};
-use crate::cache::{Converter, Derived, Kind, current_version};
+use crate::cache::{BuildNumbers, Derived, Kind};
 use crate::debuginfo::blob::Contents;
 use crate::debuginfo::failure::{Failure, chain, malformed, unsupported};
 use crate::debuginfo::limits::MAX_RAW_BYTES;
@@ -97,15 +97,19 @@ fn encode<'d>(
 /// # Errors
 ///
 /// [`Failure`] if the lines cannot be encoded.
-pub fn encode_source_file(path: &str, text: &str) -> Result<Derived, Failure> {
+pub fn encode_source_file(
+    path: &str,
+    text: &str,
+    numbers: &BuildNumbers,
+) -> Result<Derived, Failure> {
     let features = Features {
         has_sources: true,
         ..Features::default()
     };
     let contents = Contents {
         kind: Kind::Sources,
-        version: current_version(Kind::Sources),
-        converter: Converter::CURRENT,
+        version: numbers.sources,
+        converter: numbers.converter,
         arch: Arch::Unknown,
         debug_id: None,
         rank: Rank::of(&features, Purpose::Sources).as_u8(),

@@ -47,7 +47,7 @@ enum ServerAnswer {
     /// The server has a file that may serve the module.
     Has,
     /// The server has no file, or does not respond.
-    Nothing(Search),
+    Nothing(Box<Search>),
 }
 
 impl Builder {
@@ -286,7 +286,7 @@ impl Builder {
                 let detail = "the server did not respond within the time that a function has";
                 let mut search = Search::default();
                 search.fail(Missing::new(Cause::Timeout, detail));
-                ServerAnswer::Nothing(search)
+                ServerAnswer::Nothing(Box::new(search))
             }
         };
         let answered = match &said {
@@ -350,7 +350,7 @@ impl Build<'_> {
         if source.lists_files() {
             let files = self.list(source, sought, &mut search).await;
             return match files.is_empty() {
-                true => ServerAnswer::Nothing(search),
+                true => ServerAnswer::Nothing(Box::new(search)),
                 false => ServerAnswer::Has,
             };
         }
@@ -376,7 +376,7 @@ impl Build<'_> {
                 }
             }
         }
-        ServerAnswer::Nothing(search)
+        ServerAnswer::Nothing(Box::new(search))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cache::{Kind, ModuleKey};
+use crate::cache::{BuildNumbers, Kind, ModuleKey};
 use crate::domain::{DifRef, Inspection, Timestamp};
 use crate::flows::invocation::Invocation;
 use crate::flows::settings::Settings;
@@ -68,6 +68,11 @@ impl<'a> Build<'a> {
     /// Returns the means to change records.
     pub(super) fn update(&self) -> Update<'a> {
         self.builder.update(self.invocation)
+    }
+
+    /// Returns the numbers of this build of the code.
+    pub(super) fn numbers(&self) -> &'a BuildNumbers {
+        &self.builder.settings.policy.numbers
     }
 }
 

@@ -13,7 +13,7 @@ use super::opaque::{opaque, transcoding};
 use super::partition::{Partition, failed_here};
 use super::search::{Search, is_sought};
 use super::work::{Target, Work};
-use crate::cache::{BlobRef, Converter, DeriveJob, Derived, Dif, Kind, ModuleKey, Ready, Seen};
+use crate::cache::{BlobRef, DeriveJob, Derived, Dif, Kind, ModuleKey, Ready, Seen};
 use crate::debuginfo;
 use crate::domain::{Cause, DebugId, FileType, Inspection, Missing, ModuleId, ObjectMeta, Rank};
 use crate::flows::fetch;
@@ -103,8 +103,9 @@ impl Making<'_> {
             return Ok(Search::default());
         };
         let kinds: Vec<Kind> = held.iter().map(|lease| lease.kind).collect();
+        let converter = self.build.numbers().converter;
         let mut entries = partition.entries.iter();
-        if entries.any(|entry| failed_here(entry, &kinds)) {
+        if entries.any(|entry| failed_here(entry, &kinds, converter)) {
             // The file may have been replaced on the server since, so do not use its copy.
             partition.copies.clear();
         }
@@ -235,13 +236,13 @@ impl Build<'_> {
         targets: &[(usize, Target<'_>)],
     ) -> Result<Vec<(usize, Result<Ready, Missing>)>, DifError> {
         let rank = |kind: Kind| Rank::of(&object.features, kind.purpose());
+        let numbers = self.numbers();
         let (to_transcode, to_derive): (Vec<_>, Vec<_>) = targets
             .iter()
             .partition(|(_, target)| target.lease.kind.is_opaque());
-        let jobs = to_derive.iter().map(|(_, target)| DeriveJob {
-            kind: target.lease.kind,
-            rank: rank(target.lease.kind),
-        });
+        let jobs = to_derive
+            .iter()
+            .map(|(_, target)| DeriveJob::of(target.lease.kind, &object.features, numbers));
         let jobs: Vec<DeriveJob> = jobs.collect();
         let mut made: Vec<((usize, Target), Result<Derived, Missing>)> = Vec::new();
         if !jobs.is_empty() {
@@ -330,7 +331,7 @@ impl Build<'_> {
             made_from: origin.made_from,
             lacks,
             derived_at: self.invocation.now(),
-            converter: Converter::CURRENT,
+            converter: self.numbers().converter,
         })
     }
 }

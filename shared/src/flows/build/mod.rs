@@ -46,8 +46,8 @@ use self::make::{Making, out_of_time};
 use self::partition::{Partition, comes_of};
 use super::{Error, Invocation, permits};
 use crate::cache::{
-    Capabilities, Converter, Decision, Entry, Kind, LEASE_EXTENSION, ModuleKey, NotAdmitted, Queue,
-    Ready, Sought, Token, decide,
+    Capabilities, Decision, Entry, Kind, LEASE_EXTENSION, ModuleKey, NotAdmitted, Queue, Ready,
+    Sought, Token, decide,
 };
 use crate::domain::Timestamp;
 use crate::ports::{Fault, QueueMessage};
@@ -86,14 +86,16 @@ impl<'a> Demand<'a> {
 
     /// Returns whether an entry has what this build makes, and the requester cannot read it. The
     /// build request stays pending, so that the requester does not repeat it at short intervals.
-    fn is_beyond(&self, entry: &Entry, made: Option<u32>) -> bool {
-        let is_made =
-            |ready: &Ready| Some(ready.version) == made && ready.converter == Converter::CURRENT;
+    fn is_beyond(&self, entry: &Entry, reader: &Capabilities) -> bool {
+        let made = reader.made_version(entry.kind());
+        let is_made = |ready: &Ready| {
+            Some(ready.version) == made && ready.converter == reader.numbers.converter
+        };
         self.requester_is_behind
             && entry.suspect().is_none()
             && entry
                 .build_request()
-                .is_some_and(|build_request| build_request.queue == Queue::Eager)
+                .is_some_and(|build_request| build_request.queue != Queue::Uploads)
             && entry.ready().is_some_and(is_made)
     }
 }
@@ -128,7 +130,7 @@ impl Builder {
         let demand = Demand {
             kinds: &message.kinds,
             build_request: Some(&message.build_request),
-            requester_is_behind: message.min_converter < Converter::CURRENT,
+            requester_is_behind: message.min_converter < self.settings.policy.numbers.converter,
         };
         let build = self.of(invocation, &message.module);
         build.meet(demand, &mut Vec::new()).await
@@ -217,7 +219,7 @@ impl Build<'_> {
         let (mut held, mut later) = (Vec::new(), None);
         for kind in self.kinds_to_build(demand, partition) {
             let entry = partition.entry(kind);
-            if entry.is_some_and(|entry| demand.is_beyond(entry, reader.made_version(kind))) {
+            if entry.is_some_and(|entry| demand.is_beyond(entry, &reader)) {
                 continue;
             }
             let is_requested = demand.kinds.contains(&kind);

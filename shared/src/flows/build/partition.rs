@@ -15,10 +15,9 @@ pub(super) struct Partition {
 }
 
 /// Returns whether this converter failed to build an entry, and the entry is of one of these kinds.
-pub(super) fn failed_here(entry: &Entry, kinds: &[Kind]) -> bool {
+pub(super) fn failed_here(entry: &Entry, kinds: &[Kind], converter: Converter) -> bool {
     let by_this = |placeholder: &Placeholder| {
-        placeholder.missing.cause.belongs_to_the_converter()
-            && placeholder.converter == Converter::CURRENT
+        placeholder.missing.cause.belongs_to_the_converter() && placeholder.converter == converter
     };
     kinds.contains(&entry.kind()) && entry.missing().is_some_and(by_this)
 }

@@ -12,7 +12,7 @@ use super::lease::Held;
 use super::made::{Made, MadeOf, NotMade, Origin};
 use super::search::{Search, unknown_source};
 use super::work::Target;
-use crate::cache::{CallOutcome, Derived, Seen, Sought, current_version};
+use crate::cache::{BuildNumbers, CallOutcome, Derived, Seen, Sought};
 use crate::debuginfo::{Failure, encode_source_file};
 use crate::domain::{
     Candidate, Cause, DifRef, Download, Features, FileType, HttpSource, Location, Missing, Purpose,
@@ -92,7 +92,7 @@ impl Build<'_> {
             let began = self.invocation.elapsed();
             let downloaded = self.download_text(source, location).await;
             let took = self.invocation.elapsed() - began;
-            match downloaded.and_then(|text| text.encoded(location, took)) {
+            match downloaded.and_then(|text| text.encoded(location, self.numbers(), took)) {
                 Ok(file) => encoded = Some(file),
                 Err(mut failure) => {
                     source.explain_settings(&mut failure.missing);
@@ -138,7 +138,7 @@ impl Build<'_> {
         };
         let target = Target {
             lease,
-            version: current_version(lease.kind),
+            version: self.numbers().version(lease.kind),
         };
         let origin = Origin {
             made_from: vec![encoded.file.clone()],
@@ -188,7 +188,12 @@ struct DownloadedText {
 
 impl DownloadedText {
     /// Encodes the lines of the file. `took` is how long its download took.
-    fn encoded(self, location: &Location, took: Duration) -> Result<EncodedFile, ServerFailure> {
+    fn encoded(
+        self,
+        location: &Location,
+        numbers: &BuildNumbers,
+        took: Duration,
+    ) -> Result<EncodedFile, ServerFailure> {
         let Self { etag, bytes } = self;
         let text = std::str::from_utf8(&bytes).ok();
         let Some(text) = text.filter(|text| !text.contains('\0')) else {
@@ -200,7 +205,7 @@ impl DownloadedText {
             let missing = Missing::new(Cause::PermissionDenied, detail);
             return Err(of_the_file(missing));
         }
-        let derived = encode_source_file(location.as_str(), text);
+        let derived = encode_source_file(location.as_str(), text, numbers);
         let derived = derived.map_err(|failure| {
             of_the_file(match failure {
                 Failure::Missing(missing) => missing,

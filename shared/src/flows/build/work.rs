@@ -8,7 +8,7 @@ use super::companions::FoundCompanions;
 use super::lease::Held;
 use super::made::{Made, MadeOf};
 use super::search::Search;
-use crate::cache::{Converter, Dif, Entry, Kind, Ready, Seen};
+use crate::cache::{Capabilities, Dif, Entry, Kind, Ready, Seen};
 use crate::domain::{Candidate, Cause, DifRef, Missing, Rank};
 
 /// The state of one kind during a build.
@@ -51,7 +51,8 @@ impl<'a> Work<'a> {
         (difs, companions): (&[Dif], &FoundCompanions),
         settings: &Settings,
     ) -> Self {
-        let ranked = find::rank(difs, lease.kind, &settings.capabilities());
+        let reader = settings.capabilities();
+        let ranked = find::rank(difs, lease.kind, &reader);
         let (left, failure) = match ranked {
             Ok(ranked) => (ranked, None),
             Err(missing) => (Vec::new(), Some(missing)),
@@ -60,7 +61,7 @@ impl<'a> Work<'a> {
         let made = entry
             .filter(|entry| entry.suspect().is_none())
             .and_then(Entry::ready)
-            .filter(|ready| is_what_would_be_made(ready, lease.kind, best, companions))
+            .filter(|ready| is_what_would_be_made(ready, &reader, (lease.kind, best), companions))
             .cloned();
         let mut work = Self {
             lease,
@@ -72,7 +73,7 @@ impl<'a> Work<'a> {
             tried: Vec::new(),
             absent: Vec::new(),
             awaits_event: false,
-            made_version: settings.capabilities().made_version(lease.kind),
+            made_version: reader.made_version(lease.kind),
         };
         if let (Some(made), Some(dif)) = (made, work.next_dif().cloned()) {
             work.settle(&dif, Ok(made), None);
@@ -199,8 +200,8 @@ impl<'a> Work<'a> {
 /// what a newer build made from it.
 fn is_what_would_be_made(
     ready: &Ready,
-    kind: Kind,
-    best: Option<&Ranked>,
+    reader: &Capabilities,
+    (kind, best): (Kind, Option<&Ranked>),
     companions: &FoundCompanions,
 ) -> bool {
     best.is_some_and(|best| {
@@ -208,7 +209,7 @@ fn is_what_would_be_made(
         let files = std::iter::once(&best.dif).chain(companions);
         ready.version == best.version
             // The converter does not affect what transcoders make.
-            && (kind.is_opaque() || ready.converter >= Converter::CURRENT)
+            && (kind.is_opaque() || ready.converter >= reader.numbers.converter)
             && ready.made_from.iter().eq(files.map(|file| &file.file))
     })
 }

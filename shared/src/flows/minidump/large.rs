@@ -8,6 +8,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::DUMP_BYTES;
 use crate::api::crash::form::is_compressed;
+use crate::domain::ResponseFormat;
 use crate::flows::attachments::{Attachment, AttachmentError};
 use crate::flows::parsing::parsed;
 use crate::ports::{Fault, FaultKind};
@@ -26,8 +27,12 @@ const WHAT: &str = "the minidump";
 const FIRST_BYTES: u64 = 64 * 1024;
 
 impl Attachment<'_> {
-    /// Reads a minidump. The inner error says what is wrong with the file.
-    pub async fn minidump(&self) -> Result<Result<DumpBytes, String>, AttachmentError> {
+    /// Reads a minidump, as far as an answer of this format needs it. The inner error says what is
+    /// wrong with the file.
+    pub async fn minidump(
+        &self,
+        format: ResponseFormat,
+    ) -> Result<Result<DumpBytes, String>, AttachmentError> {
         let is_small = self.length().is_some_and(|length| length <= WHOLE_BYTES);
         let first = if is_small { WHOLE_BYTES } else { FIRST_BYTES };
         let begin = self.begin(first, DUMP_BYTES as u64).await?;
@@ -45,7 +50,7 @@ impl Attachment<'_> {
             let NeededRanges {
                 ranges,
                 stacks_unread,
-            } = match parsed("minidump", || needed(&mapped)) {
+            } = match parsed("minidump", || needed(&mapped, format)) {
                 Ok(needed) => needed,
                 Err(message) => return Ok(Err(message)),
             };

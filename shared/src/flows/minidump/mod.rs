@@ -36,10 +36,10 @@ use crate::api::crash::form::CrashFields;
 use crate::api::crash::rewrite::RewriteRules;
 use crate::api::crash::{CrashFile, first_module};
 use crate::api::symbolicator::{Module, Request};
-use crate::domain::Scope;
+use crate::domain::{ResponseFormat, Scope};
 use crate::unwind::StackWalker;
 pub use crate::unwind::dump::{DUMP_BYTES, DumpBytes};
-use crate::unwind::dump::{Dump, DumpFile};
+use crate::unwind::dump::{Dump, DumpFile, ReportHead};
 
 /// A minidump to walk.
 #[derive(Debug)]
@@ -90,6 +90,15 @@ impl Symbolicator {
             Ok(dump) => dump,
             Err(message) => return Ok(WalkOutcome::Failed(message)),
         };
+        let head = match request.fields.format {
+            ResponseFormat::Symbolicator => None,
+            ResponseFormat::Stackwalk => {
+                match parsed("minidump", || ReportHead::read(&request.file, &file, &dump)) {
+                    Ok(head) => Some(head),
+                    Err(message) => return Ok(WalkOutcome::Failed(message)),
+                }
+            }
+        };
         let finder = CacheFinder::new(self, invocation);
         let sources = finder.sources_of(&request.fields.sources).await?;
         let reads_all = request.fields.options.dif_candidates;
@@ -102,7 +111,7 @@ impl Symbolicator {
         };
         Ok(match rounds.run().await? {
             true => {
-                let (report, stats) = rounds.report();
+                let (report, stats) = rounds.report(head);
                 WalkOutcome::Walked(Box::new(report), stats)
             }
             false => WalkOutcome::Pending,
@@ -225,6 +234,7 @@ impl WalkRounds<'_> {
         let body = kept::encode(file, fields)?;
         let to_keep = RequestToKeep {
             stage: RequestStage::Minidump,
+            format: fields.format,
             body: &body,
         };
         let CacheFinder {
@@ -238,7 +248,7 @@ impl WalkRounds<'_> {
     }
 
     /// Returns the crash with the stack traces that were walked.
-    fn report(self) -> (CrashFile, WalkStats) {
+    fn report(self, head: Option<ReportHead>) -> (CrashFile, WalkStats) {
         let Self {
             request,
             dump,
@@ -264,6 +274,7 @@ impl WalkRounds<'_> {
             is_used.then(|| modules.take_unwinding(*index)).flatten()
         });
         let unwinding = unwinding.collect();
+        let stackwalk = head.map(|head| walks.stackwalk_report(head));
         let (stacktraces, stats) = walks.into_stacktraces();
         let report = CrashFile {
             facts: dump.facts.clone(),
@@ -274,6 +285,7 @@ impl WalkRounds<'_> {
             },
             unwinding,
             renamed: None,
+            stackwalk,
         };
         (report.asked_for(request.fields.clone()), stats)
     }

@@ -1,13 +1,14 @@
 //! The walks of all stacks of a minidump, and what they found.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use minidump::{MinidumpMemory, Module as _, UnifiedMemory};
 
+use crate::api::crash::stackwalk::{StackwalkFrame, StackwalkReport};
 use crate::api::limits;
 use crate::api::symbolicator::{Frame, FrameTrust, Hex, Stacktrace};
-use crate::unwind::dump::{ClientFrame, Dump, DumpThread, STACKS_BYTES, registers};
+use crate::unwind::dump::{ClientFrame, Dump, DumpThread, ReportHead, STACKS_BYTES, registers};
 use crate::unwind::{Stack, StackWalker, WalkEnd, WalkedFrame, pointed_at};
 
 /// The walks of a minidump.
@@ -149,6 +150,45 @@ impl<'a> Walks<'a> {
             Some(module.base_address())
         });
         walked.chain(prewalked).collect()
+    }
+
+    /// Returns what the minidump says in the schema of `minidump-stackwalk`.
+    pub(super) fn stackwalk_report(&self, mut head: ReportHead) -> StackwalkReport {
+        let modules = &self.dump.modules;
+        let mut frame = |instruction: u64, module: Option<u64>| {
+            let unloaded = match module {
+                Some(_) => BTreeMap::new(),
+                None => head.unloaded_at(instruction),
+            };
+            StackwalkFrame {
+                instruction: Hex(instruction),
+                module: module.map(Hex),
+                unloaded,
+            }
+        };
+        let mut threads = Vec::with_capacity(self.walks.len());
+        for walk in &self.walks {
+            let frames = match (&walk.thread.client_frames, &walk.frames) {
+                (Some(frames), _) => frames
+                    .iter()
+                    .map(|walked| {
+                        let module = modules.module_at_address(walked.address);
+                        frame(walked.address, module.map(|module| module.base_address()))
+                    })
+                    .collect(),
+                (None, Some(frames)) => frames
+                    .iter()
+                    .map(|walked| frame(walked.instruction, walked.module))
+                    .collect(),
+                (None, None) => Vec::new(),
+            };
+            threads.push(frames);
+        }
+        StackwalkReport {
+            is_narrow: head.is_narrow,
+            head: head.json,
+            threads,
+        }
     }
 
     /// Returns the stack traces, in the order of the threads.

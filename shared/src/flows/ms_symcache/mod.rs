@@ -226,6 +226,7 @@ impl CacheFinder<'_> {
 
 /// The wanted SymCaches of a scope.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct WantedList {
     /// The PDBs.
     pub wanted: Vec<WantedPdb>,
@@ -235,10 +236,15 @@ pub struct WantedList {
 
 /// A PDB whose SymCache is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct WantedPdb {
     /// The file name of the PDB.
     pub pdb: String,
     /// The debug id.
+    #[cfg_attr(
+        feature = "openapi",
+        schemars(with = "crate::domain::schema::DebugIdText")
+    )]
     pub debug_id: DebugId,
     /// The debug id as symbol servers and tools write it: GUID and age, in hex.
     pub id: String,

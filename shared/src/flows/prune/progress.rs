@@ -5,8 +5,8 @@ use futures::stream::{self, StreamExt};
 
 use super::run::{CALLS_IN_PARALLEL, Run};
 use crate::cache::{
-    Converter, Item, ItemKey, Manifest, Revision, Rollout, SegmentProgress, Stored, SweepCursor,
-    SweepItem, SweepLists,
+    Item, ItemKey, Manifest, Revision, Rollout, SegmentProgress, Stored, SweepCursor, SweepItem,
+    SweepLists,
 };
 use crate::flows::Error;
 use crate::flows::rollout::RolloutReport;
@@ -135,16 +135,17 @@ impl Run<'_> {
         }
         let cursor = &mut progress.cursor;
         let now = self.invocation.now();
+        let numbers = self.pruner.settings.policy.numbers;
         let rollout = Rollout {
             pass: cursor.pass,
             began_at: cursor.began_at,
             at: now,
-            converter: Converter::CURRENT,
+            converter: numbers.converter,
             tally: std::mem::take(&mut cursor.tally),
             drained: std::mem::take(&mut cursor.drained),
         };
         cursor.segments.clear();
-        self.report().rollout = Some(RolloutReport::of(&rollout, now));
+        self.report().rollout = Some(RolloutReport::of(&rollout, &numbers, now));
         progress.rollout = Some(rollout);
         progress.manifest = Some(Manifest {
             at: now,

@@ -18,6 +18,7 @@ use crate::cache::{
 };
 use crate::domain::Location;
 use crate::flows::Updated;
+use crate::flows::update::apply_traced;
 use crate::ports::{Cursor, Fault, MAX_DELETES, Removed, Segment};
 
 /// The share of the run that is left to later steps.
@@ -245,13 +246,14 @@ impl RecordSweep<'_> {
             return Ok(());
         }
         let now = self.run.invocation.now();
-        count.tally.count(entry, now);
+        let numbers = &self.run.pruner.settings.policy.numbers;
+        count.tally.count(entry, numbers, now);
         if *key != entry.module().entry(entry.kind()) {
             // The entry is stored under the key of another schema. Builds that use this schema
             // maintain it.
             return Ok(());
         }
-        let is_behind = standing(entry, now) == Standing::Behind;
+        let is_behind = standing(entry, numbers, now) == Standing::Behind;
         if is_behind && !entry.module().source.is_defined() {
             count.behind.push(Behind::of(entry));
         }
@@ -344,7 +346,7 @@ impl RecordSweep<'_> {
             };
             let now = self.run.invocation.now();
             if !matches!(
-                apply(entry, &Change::Retire, now, policy),
+                apply_traced(entry, &Change::Retire, now, policy),
                 Ok(Applied::Retired)
             ) {
                 return Ok(None);

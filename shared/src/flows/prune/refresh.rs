@@ -143,10 +143,11 @@ impl Run<'_> {
             }
         }
         let module = requested.first()?.module.clone();
+        let converter = self.pruner.settings.policy.numbers.converter;
         let mut kinds: Vec<Kind> = requested.iter().map(|behind| behind.kind).collect();
         kinds.sort_unstable();
         Some(Requested {
-            message: QueueMessage::new(Queue::Refresh, module, kinds, id),
+            message: QueueMessage::new(Queue::Refresh, module, kinds, id, converter),
             entries: requested,
         })
     }

@@ -12,7 +12,7 @@ use futures::stream::{self, StreamExt};
 
 use super::progress::Progress;
 use super::run::{CALLS_IN_PARALLEL, Run};
-use crate::cache::{Item, ItemKey, Rollout, Stored, Upload, UploadState};
+use crate::cache::{Converter, Item, ItemKey, Rollout, Stored, Upload, UploadState};
 use crate::domain::{Cause, Location};
 use crate::ports::{Consistency, DifError, Fault, ListedDif, ReconcileMessage};
 
@@ -160,6 +160,7 @@ impl Run<'_> {
     async fn compare(&self, difs: &[ListedDif]) -> Result<bool, Fault> {
         let now = self.invocation.now();
         let patience = self.pruner.settings.reconcile_after;
+        let converter = self.pruner.settings.policy.numbers.converter;
         let old: Vec<&ListedDif> = difs
             .iter()
             .filter(|dif| now.since(dif.modified_at) >= patience)
@@ -172,7 +173,7 @@ impl Run<'_> {
         let known = self.load(&keys, Consistency::Eventual).await?;
         let mut lost: BTreeMap<&str, Vec<Location>> = BTreeMap::new();
         for (dif, known) in old.into_iter().zip(known) {
-            if let Some(why) = differs(dif, known.as_ref()) {
+            if let Some(why) = differs(dif, known.as_ref(), converter) {
                 lost.entry(why).or_default().push(dif.location.clone());
             }
         }
@@ -219,9 +220,12 @@ impl Run<'_> {
 }
 
 /// Returns why a key has to be reconciled; `None` if its item describes these bytes.
-fn differs(dif: &ListedDif, known: Option<&Stored>) -> Option<&'static str> {
+fn differs(dif: &ListedDif, known: Option<&Stored>, converter: Converter) -> Option<&'static str> {
     match known.map(|stored| &stored.item) {
         None => Some("no event was received for it"),
+        Some(Item::Upload(upload)) if upload.is_outdated(converter) => {
+            Some("an older build found nothing to file in it")
+        }
         Some(Item::Upload(Upload { state, etag, .. })) => match state {
             // The scan of the records handles pending uploads.
             UploadState::Pending => None,

@@ -20,6 +20,7 @@ impl Symbolicator {
             request,
             unwinding,
             renamed,
+            stackwalk: _,
         } = report;
         let mut outcome = self.answer(invocation, request, scope, kept).await?;
         if let SymbolicateOutcome::Completed(completed, _) = &mut outcome {

@@ -359,7 +359,9 @@ impl CacheFinder<'_> {
                     .build_request()
                     .is_some_and(|build_request| build_request.id == id) =>
             {
-                let message = QueueMessage::new(Queue::Eager, module.clone(), vec![kind], id);
+                let converter = self.service.settings.policy.numbers.converter;
+                let message =
+                    QueueMessage::new(Queue::Eager, module.clone(), vec![kind], id, converter);
                 self.service.queues.send(&[message], Duration::ZERO).await
             }
             Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => Ok(()),

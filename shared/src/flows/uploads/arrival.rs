@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::filing::FiledModule;
 use super::objects;
-use crate::cache::{NoRoom, Upload, UploadProgress, UploadState};
+use crate::cache::{Converter, NoRoom, Upload, UploadProgress, UploadState};
 use crate::domain::Sequencer;
 use crate::flows::update::KnownItem;
 use crate::ports::DifStat;
@@ -109,12 +109,12 @@ pub(super) fn is_done_with(event: &UploadEvent, known: &Upload) -> bool {
 
 /// Returns whether nothing is left to do for an upload: its item describes these bytes and has a
 /// final state.
-pub(super) fn is_about(known: &Upload, stat: &DifStat) -> bool {
+pub(super) fn is_about(known: &Upload, stat: &DifStat, converter: Converter) -> bool {
     let is_done = matches!(
         known.state,
         UploadState::Applied | UploadState::Ignored { .. }
     );
-    is_done && known.etag == stat.etag && known.no_room.is_none()
+    is_done && known.etag == stat.etag && known.no_room.is_none() && !known.is_outdated(converter)
 }
 
 /// How long a tombstone is kept. No event is delivered later than that.

@@ -112,8 +112,10 @@ impl Arrived<'_> {
                 None => requests.push((request.id.clone(), vec![*kind])),
             }
         }
+        let converter = builder.settings.policy.numbers.converter;
         for (id, kinds) in requests {
-            let message = QueueMessage::new(Queue::Uploads, module.key.clone(), kinds, id);
+            let message =
+                QueueMessage::new(Queue::Uploads, module.key.clone(), kinds, id, converter);
             builder.send_again(invocation, &message, at).await?;
         }
         Ok(())

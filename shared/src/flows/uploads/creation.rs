@@ -135,8 +135,14 @@ impl Arrived<'_> {
             }
             self.note_change().await?;
         }
-        let (ignored, known) = (ignored(&upload, reason), announced.stored.clone());
-        self.changes.put_upload(ignored, known).await?;
+        let converter = self.changes.builder.settings.policy.numbers.converter;
+        let ignored = Upload {
+            refused_by: Some(converter),
+            ..ignored(&upload, reason)
+        };
+        self.changes
+            .put_upload(ignored, announced.stored.clone())
+            .await?;
         Ok(())
     }
 

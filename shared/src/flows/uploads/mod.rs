@@ -81,6 +81,12 @@ impl Builder {
         if upload_in(&upload).is_some_and(|known| is_done_with(event, known)) {
             return Ok(());
         }
+        if upload.is_of_newer_build() {
+            // The event is delivered again, to a newer build if there is one by then.
+            return Err(Error::Newer {
+                what: event.key.clone(),
+            });
+        }
         let generation = loaded.next().unwrap_or_default();
         let before = Before { upload, generation };
         let changes = self.changes(invocation);
@@ -91,7 +97,7 @@ impl Builder {
     /// Also continues a pending upload.
     ///
     /// It counts as a repetition of the last event of the key, so an event that is processed at the
-    /// same time wins.
+    /// same time wins. What a newer build has filed is left to newer builds.
     pub async fn reconcile(
         &self,
         invocation: &Invocation,
@@ -104,8 +110,15 @@ impl Builder {
             Err(DifError::Store(error)) => return Err(error.into()),
             stat => stat,
         };
+        let converter = self.settings.policy.numbers.converter;
         let change = match &stat {
-            Ok(stat) if known.as_ref().is_some_and(|known| is_about(known, stat)) => return Ok(()),
+            Ok(stat)
+                if known
+                    .as_ref()
+                    .is_some_and(|known| is_about(known, stat, converter)) =>
+            {
+                return Ok(());
+            }
             Ok(_) | Err(DifError::Changed) => UploadChange::Created,
             Err(DifError::Missing(missing)) if missing.cause == Cause::NotFound => {
                 let is_gone = |known: &Upload| known.state == UploadState::Gone;

@@ -27,6 +27,10 @@ pub(super) const REGIONS: usize = 262_144;
 /// most 32,767 characters.
 pub(super) const TEXT_BYTES: usize = 64 * 1024;
 
+/// The maximum size of all names and debug records together, in bytes. One that several elements
+/// refer to counts for each of them, because the parser copies it for each.
+const TEXTS_BYTES: usize = 16 * 1024 * 1024;
+
 /// The size of an element of each list, and of the header.
 const HEADER: usize = 32;
 pub(super) const THREAD: usize = 48;
@@ -115,12 +119,18 @@ pub(super) fn check_texts(dump: &Minidump<'_, Bytes>, file: &[u8]) -> Result<(),
     };
     let texts = names.chain(version).chain(field(20)).map(text);
     // What is longer than the file cannot be read, and so is not copied.
-    let is_short = |bytes: usize| bytes <= TEXT_BYTES || bytes > file.len();
+    let mut total = 0;
     // The size of the debug record is part of the list.
-    match texts.chain(field(76)).all(is_short) {
-        true => Ok(()),
-        false => Err(DumpError::too_many("bytes in a name", TEXT_BYTES)),
+    for bytes in texts.chain(field(76)).filter(|bytes| *bytes <= file.len()) {
+        if bytes > TEXT_BYTES {
+            return Err(DumpError::too_many("bytes in a name", TEXT_BYTES));
+        }
+        total += bytes;
+        if total > TEXTS_BYTES {
+            return Err(DumpError::too_many("bytes in all names", TEXTS_BYTES));
+        }
     }
+    Ok(())
 }
 
 /// The elements of a list, after their number and possibly four bytes of padding.

@@ -20,6 +20,9 @@ pub enum DumpError {
         /// The limit.
         limit: usize,
     },
+    /// Streams share bytes, or the file is inconsistent in another way.
+    #[error("the streams of the minidump overlap, so that there is no report of it in this format")]
+    Overlapping,
     /// What is read of a large file is spread over too much of it.
     #[error(
         "the parts of the minidump that are read have more than {} bytes, or are in more than {} places",

@@ -8,6 +8,8 @@ mod error;
 mod modules;
 mod parts;
 mod ranges;
+mod references;
+mod report;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -15,9 +17,9 @@ use std::ops::Range;
 use bytes::Bytes;
 use minidump::system_info::{Cpu, Os};
 use minidump::{
-    Endian, Minidump, MinidumpBreakpadInfo, MinidumpContext, MinidumpException, MinidumpMemory,
-    MinidumpMiscInfo, MinidumpModuleList, MinidumpSystemInfo, MinidumpThread, MinidumpThreadList,
-    MinidumpThreadNames, UnifiedMemory, UnifiedMemoryList,
+    Endian, Minidump, MinidumpAssertion, MinidumpBreakpadInfo, MinidumpContext, MinidumpException,
+    MinidumpMemory, MinidumpMiscInfo, MinidumpModuleList, MinidumpSystemInfo, MinidumpThread,
+    MinidumpThreadList, MinidumpThreadNames, UnifiedMemory, UnifiedMemoryList,
 };
 use minidump_unwind::SystemInfo as WalkedSystem;
 
@@ -25,6 +27,7 @@ pub use self::client_stacks::ClientFrame;
 pub use self::error::DumpError;
 pub use self::parts::{DumpBytes, DumpParts};
 pub use self::ranges::{NeededRanges, READ_BYTES, READ_PARTS, WHOLE_BYTES, needed};
+pub use self::report::ReportHead;
 use crate::api::crash::CrashFacts;
 use crate::api::symbolicator::{Hex, Module, SystemInfo};
 
@@ -133,19 +136,18 @@ impl<'a> Dump<'a> {
             list,
             memory: dump.get_memory().unwrap_or_default(),
         };
-        read.threads = read.threads(dump, &system, exception.as_ref());
-        read.threads_cut = read.threads.len().saturating_sub(THREADS);
-        read.threads.truncate(THREADS);
+        (read.threads, read.threads_cut) = read.threads(dump, &system, exception.as_ref());
         Ok(read)
     }
 
-    /// Returns the threads, the one that crashed first if it would be cut otherwise.
+    /// Returns the threads, the one that crashed first if it would be cut otherwise, and the number
+    /// of those that are cut.
     fn threads(
         &self,
         dump: &'a Minidump<'static, Bytes>,
         system: &MinidumpSystemInfo,
         exception: Option<&MinidumpException<'a>>,
-    ) -> Vec<DumpThread> {
+    ) -> (Vec<DumpThread>, usize) {
         let misc: Option<MinidumpMiscInfo> = dump.get_stream().ok();
         let names: MinidumpThreadNames = dump.get_stream().unwrap_or_default();
         let mut client_stacks: HashMap<u32, Vec<ClientFrame>> = client_stacks::read(dump);
@@ -163,12 +165,12 @@ impl<'a> Dump<'a> {
         if threads.len() > THREADS {
             threads.sort_by_key(|(_, thread)| !is_requesting(thread));
         }
-        let describe = |(at, (listed, thread)): (usize, (usize, &MinidumpThread<'_>))| {
+        let cut = threads.len().saturating_sub(THREADS);
+        threads.truncate(THREADS);
+        let describe = |(listed, thread): (usize, &MinidumpThread<'_>)| {
             let is_requesting = is_requesting(thread);
             let own = || Some(thread.context(system, misc.as_ref())?.into_owned());
             let context = match (&of_exception, is_requesting) {
-                // Those that are cut are only counted.
-                _ if at >= THREADS => None,
                 (Some(context), true) => Some(context.clone().into_owned()),
                 _ => own(),
             };
@@ -182,7 +184,7 @@ impl<'a> Dump<'a> {
                 listed,
             }
         };
-        threads.into_iter().enumerate().map(describe).collect()
+        (threads.into_iter().map(describe).collect(), cut)
     }
 
     /// Returns the part of a thread's stack that is walked: the region that its stack pointer is
@@ -266,6 +268,8 @@ fn facts(
         let address = exception.get_crash_address(system.os, system.cpu);
         format!("{reason} / {address:#x}")
     };
+    let assertion: Option<MinidumpAssertion> = dump.get_stream().ok();
+    let assertion = assertion.map(|assertion| assertion_text(&assertion));
     let facts = CrashFacts {
         timestamp: Some(dump.header.time_date_stamp.into()),
         system_info: Some(SystemInfo {
@@ -278,9 +282,24 @@ fn facts(
         crashed: Some(exception.is_some()),
         crash_reason: Some(exception.map(reason).unwrap_or_default()),
         crash_details: None,
-        assertion: Some(String::new()),
+        assertion: Some(assertion.unwrap_or_default()),
     };
     facts.shortened()
+}
+
+/// Returns the assertion that failed, and where it is.
+fn assertion_text(assertion: &MinidumpAssertion) -> String {
+    let parts = [
+        assertion.expression(),
+        assertion
+            .function()
+            .map(|function| format!("in {function}")),
+        assertion
+            .file()
+            .map(|file| format!("at {file}:{}", assertion.raw.line)),
+    ];
+    let parts = parts.into_iter().flatten().filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join(" ")
 }
 
 fn os_name(os: Os) -> &'static str {

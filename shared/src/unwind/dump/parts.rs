@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
-use memmap2::{Advice, MmapOptions};
+use memmap2::{Advice, MmapMut, MmapOptions};
 
 /// The bytes of a minidump. What was not read of a large file is zero.
 #[derive(Clone, Debug)]
@@ -25,13 +25,7 @@ impl DumpBytes {
     pub fn of_parts(length: u64, read: &BTreeMap<u64, Bytes>) -> std::io::Result<Self> {
         let out_of_range = || std::io::Error::other("a part lies outside of its file");
         let length = usize::try_from(length).map_err(std::io::Error::other)?;
-        let mut map = MmapOptions::new()
-            .len(length)
-            .no_reserve_swap()
-            .map_anon()?;
-        // A huge page would take 2 MiB for each small part.
-        #[cfg(target_os = "linux")]
-        map.advise(Advice::NoHugePage).or_else(is_unsupported)?;
+        let mut map = empty_map(length)?;
         let mut parts = Vec::with_capacity(read.len());
         for (start, bytes) in read {
             let start = usize::try_from(*start).map_err(std::io::Error::other)?;
@@ -45,6 +39,34 @@ impl DumpBytes {
             parts,
             stacks_unread: 0,
         })
+    }
+
+    /// Returns a file of the same length that has these ranges of this one, as far as it has them.
+    /// In it, the other ranges are zero.
+    ///
+    /// # Errors
+    ///
+    /// There is no address space for the file.
+    pub(super) fn copied(
+        &self,
+        ranges: &[Range<u64>],
+        zeros: &[Range<usize>],
+    ) -> std::io::Result<Self> {
+        let mut map = empty_map(self.length())?;
+        for range in ranges {
+            let start = usize::try_from(range.start).unwrap_or(usize::MAX);
+            let end = usize::try_from(range.end).unwrap_or(usize::MAX);
+            let range = start..end.min(self.length());
+            if let (Some(to), Some(from)) = (map.get_mut(range.clone()), self.file.get(range)) {
+                to.copy_from_slice(from);
+            }
+        }
+        for zeros in zeros {
+            if let Some(zeros) = map.get_mut(zeros.clone()) {
+                zeros.fill(0);
+            }
+        }
+        Ok(Bytes::from_owner(map.make_read_only()?).into())
     }
 
     /// Returns whether the file begins with these bytes.
@@ -62,6 +84,18 @@ impl DumpBytes {
         let parts = self.parts.iter();
         parts.filter_map(|part| Some((part.clone(), self.file.get(part.clone())?)))
     }
+}
+
+/// Returns a file of zeros, which takes no memory.
+fn empty_map(length: usize) -> std::io::Result<MmapMut> {
+    let map = MmapOptions::new()
+        .len(length)
+        .no_reserve_swap()
+        .map_anon()?;
+    // A huge page would take 2 MiB for each small part.
+    #[cfg(target_os = "linux")]
+    map.advise(Advice::NoHugePage).or_else(is_unsupported)?;
+    Ok(map)
 }
 
 /// Ignores that the kernel was built without huge pages.

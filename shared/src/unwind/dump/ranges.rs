@@ -13,7 +13,9 @@ use super::bounds::{self, List, MODULE, TEXT_BYTES, THREAD, THREAD_NAME, number}
 use super::client_stacks::{self, CLIENT_STACKS};
 use super::error::DumpError;
 use super::parts::DumpBytes;
+use super::references::{REPORT_STREAMS, range, references};
 use super::{Dump, DumpFile, THREADS};
+use crate::domain::ResponseFormat;
 
 /// A file of at most this size is read as a whole.
 pub const WHOLE_BYTES: u64 = 4 * 1024 * 1024;
@@ -84,12 +86,13 @@ fn streams() -> [(u32, usize); 11] {
     ]
 }
 
-/// Returns what is to be read, judging by what was read. If all of it is read, there is no more.
+/// Returns what is to be read for an answer of this format, judging by what was read. If all of it
+/// is read, there is no more.
 ///
 /// # Errors
 ///
 /// [`DumpError`] if the file is not a minidump, or exceeds a limit.
-pub fn needed(file: &DumpBytes) -> Result<NeededRanges, DumpError> {
+pub fn needed(file: &DumpBytes, format: ResponseFormat) -> Result<NeededRanges, DumpError> {
     let head = 0..HEAD_BYTES;
     if file.parts().next().is_none() {
         return Ok(NeededRanges {
@@ -115,12 +118,18 @@ pub fn needed(file: &DumpBytes) -> Result<NeededRanges, DumpError> {
         }
         ranges.push(range(location.rva.into(), location.data_size.into()));
     }
+    if format == ResponseFormat::Stackwalk {
+        ranges.extend(report_streams(&dump).map(|(_, place)| place));
+    }
     if !is_read(file, &ranges) {
         return Ok(only(ranges));
     }
     bounds::check_counts(&dump)?;
     ranges.extend(records(&dump));
     ranges.extend(texts(&dump, file));
+    if format == ResponseFormat::Stackwalk {
+        ranges.extend(report_references(&dump, file));
+    }
     if !is_read(file, &ranges) {
         return Ok(only(ranges));
     }
@@ -141,17 +150,13 @@ fn only(ranges: Vec<Range<u64>>) -> NeededRanges {
     }
 }
 
-fn range(start: u64, length: u64) -> Range<u64> {
-    start..start.saturating_add(length)
-}
-
 fn is_inside(file: &DumpBytes, start: u32, length: u32) -> bool {
     let end = u64::from(start) + u64::from(length);
     usize::try_from(end).is_ok_and(|end| end <= file.length())
 }
 
 /// Returns whether all of these ranges were read, as far as the file has them.
-fn is_read(file: &DumpBytes, ranges: &[Range<u64>]) -> bool {
+pub(super) fn is_read(file: &DumpBytes, ranges: &[Range<u64>]) -> bool {
     let length = u64::try_from(file.length()).unwrap_or(u64::MAX);
     let parts: Vec<Range<u64>> = file
         .parts()
@@ -198,7 +203,7 @@ fn location(record: &[u8], at: usize, most: usize, endian: Endian) -> Option<Ran
 }
 
 /// Returns the places of the registers and of the debug records.
-fn records(dump: &Minidump<'_, Bytes>) -> Vec<Range<u64>> {
+pub(super) fn records(dump: &Minidump<'_, Bytes>) -> Vec<Range<u64>> {
     let endian = dump.endian;
     let threads = elements(dump, Stream::ThreadListStream, THREAD).take(THREADS);
     let threads = threads.filter_map(|thread| location(thread, 40, CONTEXT_BYTES, endian));
@@ -210,7 +215,7 @@ fn records(dump: &Minidump<'_, Bytes>) -> Vec<Range<u64>> {
 }
 
 /// Returns the places of the names. The length of a name is before it.
-fn texts(dump: &Minidump<'_, Bytes>, file: &DumpBytes) -> Vec<Range<u64>> {
+pub(super) fn texts(dump: &Minidump<'_, Bytes>, file: &DumpBytes) -> Vec<Range<u64>> {
     let endian = dump.endian;
     let modules = elements(dump, Stream::ModuleListStream, MODULE);
     let modules = modules.filter_map(|module| number(module, 20, endian));
@@ -218,17 +223,43 @@ fn texts(dump: &Minidump<'_, Bytes>, file: &DumpBytes) -> Vec<Range<u64>> {
     let names = names.filter_map(|name| number(name, 4, endian));
     let system = dump.get_raw_stream(Stream::SystemInfoStream as u32).ok();
     let version = system.and_then(|info| number(info, 24, endian));
-    let text = |start: usize| {
-        let start = start as u64;
-        if !is_read(file, &[range(start, 4)]) {
-            return range(start, NAME_BYTES);
-        }
-        let at = usize::try_from(start).unwrap_or(usize::MAX);
-        let length = number(&file.file, at, endian).unwrap_or(0);
-        // A longer one is refused when all of them are read.
-        range(start, 4 + length.min(TEXT_BYTES) as u64)
-    };
-    modules.chain(names).chain(version).map(text).collect()
+    let texts = modules.chain(names).chain(version);
+    texts.map(|start| text(start, endian, file)).collect()
+}
+
+/// Returns the place of a text that begins at an offset with its length.
+fn text(start: usize, endian: Endian, file: &DumpBytes) -> Range<u64> {
+    let place = start as u64;
+    if !is_read(file, &[range(place, 4)]) {
+        return range(place, NAME_BYTES);
+    }
+    let length = number(&file.file, start, endian).unwrap_or(0);
+    // A longer one is refused when all of them are read.
+    range(place, 4 + length.min(TEXT_BYTES) as u64)
+}
+
+/// Returns the places of the streams that are only in a report, by their types. Streams that are
+/// too large are not in it.
+fn report_streams(dump: &Minidump<'_, Bytes>) -> impl Iterator<Item = (u32, Range<u64>)> {
+    dump.all_streams().filter_map(|stream| {
+        let location = stream.location;
+        let (kind, most) = REPORT_STREAMS
+            .into_iter()
+            .find(|(kind, _)| *kind == stream.stream_type)?;
+        let is_within = location.data_size as usize <= most;
+        is_within.then(|| (kind, range(location.rva.into(), location.data_size.into())))
+    })
+}
+
+/// Returns the places that these streams refer to.
+fn report_references(dump: &Minidump<'_, Bytes>, file: &DumpBytes) -> Vec<Range<u64>> {
+    let streams = report_streams(dump).flat_map(|(kind, _)| {
+        let stream = dump.get_raw_stream(kind).unwrap_or_default();
+        references(kind, stream, dump.endian, |start| {
+            text(start, dump.endian, file)
+        })
+    });
+    streams.collect()
 }
 
 /// Returns the places of the stacks from their stack pointers on, and the number of those that are

@@ -315,7 +315,7 @@ async fn a_suspect_blob_of_another_kind_is_left_to_its_own_build() {
         .apply(&module, Kind::CfiCache, &build_request)
         .await
         .unwrap();
-    let message = QueueMessage::new(queue, module, vec![Kind::CfiCache], id);
+    let message = QueueMessage::new(queue, module, vec![Kind::CfiCache], id, Converter::CURRENT);
     world.serve(&message).await.unwrap();
     assert_eq!(entry(&world, Kind::CfiCache).build_request(), None);
     let left = entry(&world, Kind::SymCache);

@@ -8,7 +8,7 @@ use symdepot::cache::{Converter, Decision, Kind, Queue, current_version, decide}
 use symdepot::domain::{Cause, Location, Scope};
 use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::ports::QueueMessage;
-use symdepot_tests::harness::{Crash, World, function_names, in_module, sample_crash};
+use symdepot_tests::harness::{Crash, World, fixture, function_names, in_module, sample_crash};
 
 use super::{DAY, FRAMES, HOUR, entry, made_from, request_build_of, requested_build, rewrite};
 use crate::requests::cold;
@@ -165,4 +165,53 @@ async fn r24_a_rolled_back_build_makes_its_own_version_once_and_keeps_the_newer_
         world.prune().await.unwrap();
     }
     assert_eq!(world.derivations.derived(), derived + 1);
+}
+
+/// Found by the simulation: the older build kept what it had made of the former file.
+#[tokio::test(start_paused = true)]
+async fn after_a_rollback_the_older_build_uses_what_was_uploaded_during_the_canary() {
+    let world = World::new();
+    world.upload("global/crash", "elf/crash").await;
+    let before = function_names(&world.symbolicate(&sample_crash()).await);
+
+    let newer = world.deployed_with(|settings| {
+        let numbers = &mut settings.policy.numbers;
+        numbers.converter = Converter(numbers.converter.0 + 1);
+        numbers.symcache += 1;
+    });
+    let event = newer.put("global/crash.debug", fixture("elf/crash.debug"));
+    newer.deliver(&event).await.unwrap();
+    let expected = function_names(&newer.symbolicate(&sample_crash()).await);
+    assert_ne!(before, expected);
+
+    // A request sees the older state once more, and requests a better one.
+    world.another_instance().symbolicate(&sample_crash()).await;
+    world.settle().await;
+    let after = world.another_instance().symbolicate(&sample_crash()).await;
+    assert_eq!(function_names(&after), expected);
+}
+
+/// While a newer build serves the messages, the older readers' requests stay pending.
+#[tokio::test(start_paused = true)]
+async fn during_a_canary_older_readers_request_an_upload_of_theirs_once() {
+    let world = World::new();
+    world.upload("global/crash", "elf/crash").await;
+    let newer = world.deployed_with(|settings| {
+        let numbers = &mut settings.policy.numbers;
+        numbers.converter = Converter(numbers.converter.0 + 1);
+        numbers.symcache += 1;
+    });
+    let event = newer.put("global/crash.debug", fixture("elf/crash.debug"));
+    newer.deliver(&event).await.unwrap();
+    let mut sent = 0;
+    for _ in 0..10 {
+        world.another_instance().symbolicate(&sample_crash()).await;
+        let messages = world.queues.drain();
+        sent += messages.len();
+        for message in messages {
+            newer.serve(&message.message).await.unwrap();
+        }
+        world.pass(Duration::from_secs(60)).await;
+    }
+    assert_eq!(sent, 1);
 }

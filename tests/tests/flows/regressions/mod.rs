@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use symdepot::adapters::faulty::Operation;
-use symdepot::cache::{Change, Entry, Kind, ModuleKey, Queue, Revision, Stored};
+use symdepot::cache::{Change, Converter, Entry, Kind, ModuleKey, Queue, Revision, Stored};
 use symdepot::domain::Scope;
 use symdepot::flows::Update;
 use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
@@ -72,7 +72,7 @@ async fn request_build_of(world: &World, module: ModuleKey, queue: Queue) -> Que
         .apply(&module, Kind::SymCache, &build_request)
         .await
         .unwrap();
-    QueueMessage::new(queue, module, vec![Kind::SymCache], id)
+    QueueMessage::new(queue, module, vec![Kind::SymCache], id, Converter::CURRENT)
 }
 
 /// Does something just before the next call of an operation, after skipping `skipped` calls.

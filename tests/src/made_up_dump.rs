@@ -15,6 +15,8 @@ const MODULE_LIST: u32 = 4;
 const MEMORY64_LIST: u32 = 9;
 const EXCEPTION: u32 = 6;
 const SYSTEM_INFO: u32 = 7;
+const HANDLES: u32 = 12;
+const UNLOADED_MODULES: u32 = 14;
 const THREAD_NAMES: u32 = 24;
 const CLIENT_STACKS: u32 = 0x5379_0001;
 
@@ -35,6 +37,12 @@ pub struct MadeUpDump {
     pub without_system: bool,
     /// The stacks that the client walked, by the id of the thread: addresses and symbols.
     pub client_stacks: Vec<(u32, Vec<(u64, String)>)>,
+    /// The modules that were unloaded. They have no debug ids.
+    pub unloaded: Vec<MadeUpModule>,
+    /// The open handles: their numbers, types and names.
+    pub handles: Vec<(u64, String, String)>,
+    /// Further streams, by their types.
+    pub streams: Vec<(u32, Vec<u8>)>,
 }
 
 /// A stack.
@@ -115,7 +123,7 @@ impl MadeUpDump {
     /// Returns the bytes of the file.
     pub fn file(&self) -> Vec<u8> {
         // The directory is written last, at the place that is reserved for it.
-        let mut pieces = Pieces(vec![0; 32 + 6 * 12]);
+        let mut pieces = Pieces(vec![0; 32 + (9 + self.streams.len()) * 12]);
         let mut streams = vec![
             (THREAD_LIST, self.thread_list(&mut pieces)),
             (MODULE_LIST, self.module_list(&mut pieces)),
@@ -130,6 +138,13 @@ impl MadeUpDump {
         if !self.client_stacks.is_empty() {
             streams.push((CLIENT_STACKS, self.client_stacks()));
         }
+        if !self.unloaded.is_empty() {
+            streams.push((UNLOADED_MODULES, self.unloaded_modules(&mut pieces)));
+        }
+        if !self.handles.is_empty() {
+            streams.push((HANDLES, self.handle_list(&mut pieces)));
+        }
+        streams.extend(self.streams.iter().cloned());
         let mut start = Vec::new();
         start.extend(b"MDMP");
         for number in [
@@ -198,6 +213,38 @@ impl MadeUpDump {
                 list.extend(number.to_le_bytes());
             }
             list.extend([0; 16]);
+        }
+        list
+    }
+
+    fn unloaded_modules(&self, pieces: &mut Pieces) -> Vec<u8> {
+        let mut list = [count(12), count(24), count(self.unloaded.len())].concat();
+        for module in &self.unloaded {
+            let name = pieces.add_text(&module.name);
+            list.extend(module.address.to_le_bytes());
+            for number in [module.size, 0, module.timestamp, name] {
+                list.extend(number.to_le_bytes());
+            }
+        }
+        list
+    }
+
+    fn handle_list(&self, pieces: &mut Pieces) -> Vec<u8> {
+        let mut list = [count(16), count(40), count(self.handles.len()), count(0)].concat();
+        for (handle, kind, name) in &self.handles {
+            list.extend(handle.to_le_bytes());
+            for number in [
+                pieces.add_text(kind),
+                pieces.add_text(name),
+                0,
+                0,
+                1,
+                1,
+                0,
+                0,
+            ] {
+                list.extend(number.to_le_bytes());
+            }
         }
         list
     }

@@ -1,0 +1,73 @@
+//! The two builds of the code that a deploy runs side by side.
+//!
+//! Both are this code. They differ in their numbers ([`BuildNumbers`]), in what their parsers can
+//! read, and in the newest schema of the items that they read.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use symdepot::cache::{BuildNumbers, Converter, Item, SCHEMA};
+
+use super::workload::FUTURE;
+
+/// A build of the code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Build {
+    /// The build that runs at the beginning.
+    #[default]
+    Older,
+    /// The build that deploys bring.
+    Newer,
+}
+
+/// How a newer build differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Difference {
+    /// It makes caches of higher versions, which the older build cannot read.
+    pub(super) raises_versions: bool,
+}
+
+impl Build {
+    /// Returns the numbers of this build.
+    pub(super) fn numbers(self, difference: Difference) -> BuildNumbers {
+        let older = BuildNumbers::CURRENT;
+        if self == Self::Older {
+            return older;
+        }
+        let raised = u32::from(difference.raises_versions);
+        BuildNumbers {
+            converter: Converter(older.converter.0 + 1),
+            symcache: older.symcache + raised,
+            cfi_cache: older.cfi_cache + raised,
+            ..older
+        }
+    }
+
+    /// Returns the schema that this build writes an item with. The newer build has a schema of its
+    /// own for what it files of files that only it knows.
+    pub(super) fn schema(self, item: &Item) -> u32 {
+        let names_future = match item {
+            Item::Upload(upload) => upload.key.contains(FUTURE),
+            Item::Dif(dif) => dif.file.location.as_str().contains(FUTURE),
+            _ => false,
+        };
+        match (self, names_future) {
+            (Self::Newer, true) => SCHEMA + 1,
+            _ => item.schema(),
+        }
+    }
+
+    /// Returns whether this build can read items of a schema.
+    pub(super) fn reads(self, schema: u32) -> bool {
+        schema <= SCHEMA || self == Self::Newer
+    }
+}
+
+impl fmt::Display for Build {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Older => "older",
+            Self::Newer => "newer",
+        })
+    }
+}

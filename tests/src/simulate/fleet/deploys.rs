@@ -1,0 +1,84 @@
+//! Deploys: which build each instance runs, function by function.
+
+use super::super::builds::Build;
+use super::{Fleet, Function};
+
+/// How many instances of each function run the newer build.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Deployed {
+    symbolicate: usize,
+    derive: usize,
+    prune: usize,
+}
+
+impl Deployed {
+    fn of(&mut self, function: Function) -> &mut usize {
+        match function {
+            Function::Symbolicate => &mut self.symbolicate,
+            Function::Derive => &mut self.derive,
+            Function::Prune => &mut self.prune,
+        }
+    }
+}
+
+impl Fleet {
+    /// Deploys a function: so many of its instances run the newer build from now on. An instance
+    /// that is at work completes its invocation first.
+    pub(super) fn deploy(&mut self, function: Function, newer: usize) {
+        *self.deployed.of(function) = newer;
+        self.stores.ledger().has_deployed = true;
+        self.note(&format!(
+            "{newer} instances of {function:?} run the newer build"
+        ));
+        self.deployed_at = self.now;
+        self.replace_outdated();
+    }
+
+    /// Ends what is under way: one build runs from now on.
+    pub(super) fn end_deploys(&mut self) {
+        if !self.stores.ledger().has_deployed {
+            return;
+        }
+        let newer = if self.plan.ends_newer { usize::MAX } else { 0 };
+        for function in [Function::Symbolicate, Function::Derive, Function::Prune] {
+            self.deploy(function, newer);
+        }
+    }
+
+    /// Returns whether both builds run, or ran before: what one of them made may still be used.
+    pub(super) fn is_mixed(&self) -> bool {
+        self.stores.ledger().has_deployed
+    }
+
+    /// Returns the build that runs in the end.
+    pub(super) fn last_build(&self) -> Build {
+        match self.plan.ends_newer && self.stores.ledger().has_deployed {
+            true => Build::Newer,
+            false => Build::Older,
+        }
+    }
+
+    /// Returns the build that an instance should run.
+    pub(super) fn build_of(&mut self, at: usize) -> Build {
+        let function = self.members[at].function;
+        let newer = *self.deployed.of(function);
+        let before = self.members[..at].iter();
+        let number = before.filter(|member| member.function == function).count();
+        match number < newer {
+            true => Build::Newer,
+            false => Build::Older,
+        }
+    }
+
+    /// Starts other instances in the place of idle ones that run another build than they should.
+    pub(super) fn replace_outdated(&mut self) {
+        for at in 0..self.members.len() {
+            let build = self.build_of(at);
+            let member = &self.members[at];
+            if member.build != build && !member.instance.is_running() {
+                let successor = self.launch(member.function, build);
+                self.members[at] = successor;
+            }
+        }
+    }
+}

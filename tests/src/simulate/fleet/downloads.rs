@@ -1,0 +1,113 @@
+//! Microsoft's clients: what is checked of the files that they get.
+
+use std::time::Duration;
+
+use symdepot::flows::ms_symcache::SymCacheResponse;
+
+use super::super::mistakes::Mistake;
+use super::{Appointment, Asked, Fleet, Wants};
+
+impl Fleet {
+    /// Checks the response to a client.
+    pub(super) fn downloaded(
+        &mut self,
+        name: &str,
+        mut asked: Asked,
+        response: Result<SymCacheResponse, String>,
+    ) {
+        self.update_truth();
+        let is_hidden = self.stores.mistake == Some(Mistake::NotModifiedIsNeverSaid);
+        let response = match response {
+            Ok(SymCacheResponse::NotModified) if is_hidden => {
+                Ok(SymCacheResponse::Pending(Duration::from_secs(1)))
+            }
+            response => response,
+        };
+        let (scope, module) = (asked.scope, asked.modules[0]);
+        let shown = match &response {
+            Ok(SymCacheResponse::File { .. }) => "a file".to_owned(),
+            Ok(other) => other.name().to_owned(),
+            Err(error) => format!("fails: {error}"),
+        };
+        self.note(&format!(
+            "{name} answers {scope} for app{module}.pdb: {shown}"
+        ));
+        let version = match response {
+            Ok(SymCacheResponse::File { url, content_type }) => {
+                self.check_url(scope, module, &url);
+                let minor = content_type.rsplit("version=").next().map(str::to_owned);
+                minor.and_then(|version| version.split('.').nth(1)?.parse().ok())
+            }
+            Ok(SymCacheResponse::Nothing) => None,
+            Ok(SymCacheResponse::NotModified) => {
+                self.awaited -= u64::from(asked.is_final);
+                return;
+            }
+            Ok(SymCacheResponse::Pending(_) | SymCacheResponse::Unknown(_)) | Err(_) => {
+                let is_last = asked.repeats == 0;
+                asked.repeats = asked.repeats.saturating_sub(1);
+                if !is_last {
+                    self.appoint(self.now + Duration::from_secs(3), Appointment::Ask(asked));
+                } else if asked.is_final {
+                    let detail = format!("{scope} app{module}.pdb: {shown}");
+                    self.fail("6: every wait ends", detail);
+                }
+                return;
+            }
+        };
+        self.stores.ledger().counts.answers += 1;
+        if asked.is_final {
+            self.awaited -= 1;
+            if let (Some(minor), Wants::File { present: None, .. }) = (version, asked.wants) {
+                // A client that has the newest version is told so.
+                self.awaited += 1;
+                let again = Asked {
+                    wants: Wants::File {
+                        retries: false,
+                        present: Some(minor),
+                    },
+                    ..asked.clone()
+                };
+                self.appoint(self.now, Appointment::Ask(again));
+            }
+            let best = self.truth.highest(scope, module);
+            if best != version && self.given_up().is_empty() {
+                let detail = format!("app{module}.pdb@{scope}: {version:?} instead of {best:?}");
+                self.fail("the answer is that of the reference", detail);
+            }
+        }
+    }
+
+    /// Checks that a URL leads to a file that the client may have until it expires.
+    fn check_url(&self, scope: &str, module: usize, url: &str) {
+        let Some((path, rest)) = url
+            .trim_start_matches("memory://blobs/")
+            .split_once("?seconds=")
+        else {
+            self.fail("a presigned URL", url.to_owned());
+            return;
+        };
+        let seconds = rest.split('&').next().and_then(|text| text.parse().ok());
+        let expires = self.now + Duration::from_secs(seconds.unwrap_or(u64::MAX / 2));
+        let Some(bytes) = self.stores.caches.peek(path) else {
+            // The file was removed since. The client asks again.
+            return;
+        };
+        let name = String::from_utf8_lossy(&bytes).into_owned();
+        let is_damaged = self
+            .stores
+            .ledger()
+            .damaged
+            .iter()
+            .any(|damaged| damaged == path);
+        if is_damaged {
+            return;
+        }
+        if let Some((property, detail)) = self.truth.objection(&name, module, scope, expires) {
+            self.fail(
+                property,
+                format!("{detail}, in a URL of {} s", seconds.unwrap_or(0)),
+            );
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What holds when nothing is left to do.
+
+use std::collections::BTreeSet;
+
+use futures::FutureExt;
+use symdepot::cache::{Entry, Item, Stored, UploadState};
+use symdepot::domain::{Cause, DifRef, Location};
+use symdepot::ports::{DifReader, DifStat};
+
+use super::super::{describe, stores};
+use super::Fleet;
+
+impl Fleet {
+    /// Checks that the last build of each entry has considered each file of its module.
+    pub(super) fn check_considered(&self) {
+        let given_up = self.given_up();
+        // A build that was given up after several attempts has considered nothing.
+        let has_crashed = |entry: &Entry| {
+            let missing = entry.missing();
+            missing.is_some_and(|missing| missing.missing.cause == Cause::Crashed)
+        };
+        let entries = self.stores.entries().into_iter();
+        for entry in entries.filter(|entry| !has_crashed(entry)) {
+            let module = entry.module();
+            for key in self.truth.keys_of(&module.partition()) {
+                let location = Location::new(key);
+                let stat = self.stores.uploads.stat(&location).now_or_never();
+                let Some(Ok(DifStat { etag, .. })) = stat else {
+                    continue;
+                };
+                let file = DifRef { location, etag };
+                let mut made = stores::states(&entry);
+                let is_considered = entry.considered().contains(&file)
+                    || made.any(|ready| ready.made_from.contains(&file));
+                let is_usable = self.truth.is_usable(key, self.last_build());
+                let is_given_up = given_up.iter().any(|given_up| given_up == key);
+                if !is_considered && is_usable && !is_given_up {
+                    let text = describe::entry(&entry);
+                    let module = describe::module(module);
+                    let detail = format!("{module} {}, {key}: {text}", entry.kind());
+                    self.fail("5: an upload is never lost", detail);
+                }
+            }
+        }
+    }
+
+    /// Returns whether the build that runs in the end cannot read an item.
+    fn is_beyond(&self, stored: &Stored) -> bool {
+        let seen = self.stores.seen(self.last_build(), stored.clone());
+        matches!(seen.item, Item::Newer { .. })
+    }
+
+    /// Checks what is left in the records.
+    pub(super) fn check_items(&self) {
+        let items = self.stores.records.items();
+        let difs = items
+            .iter()
+            .filter(|(_, stored)| matches!(stored.item, Item::Dif(_)));
+        let modules: BTreeSet<&str> = difs.map(|(key, _)| &*key.partition).collect();
+        let is_exact = self.settled_within().is_some();
+        for (key, stored) in &items {
+            let label = self.stores.ledger().labels.key(key);
+            match &stored.item {
+                Item::Presence(_) if !modules.contains(&*key.partition) => {
+                    self.fail("a presence ends with the last file", label);
+                }
+                Item::Dif(dif) if is_exact && !self.truth.has(dif.file.location.as_str()) => {
+                    self.fail("a removed file is not filed", label);
+                }
+                // What a newer build has begun, only a newer build can end.
+                Item::Upload(upload)
+                    if upload.state == UploadState::Pending && !self.is_beyond(stored) =>
+                {
+                    self.fail("5: each event of an upload ends", upload.key.clone());
+                }
+                Item::Entry(entry) if is_exact && entry.lease().is_some() => {
+                    self.fail("6: no lease stays", describe::entry(entry));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Checks that little was built since nothing changed any more: each entry at most twice, of
+    /// which once because it was unused and removed.
+    fn check_last(&self) {
+        let mut ledger = self.stores.ledger();
+        let Some(before) = self.before_last else {
+            return;
+        };
+        let counts = &mut ledger.counts;
+        counts.last_builds = counts.builds - before.builds;
+        counts.last_messages = counts.messages - before.messages;
+        counts.last_writes = counts.writes - before.writes;
+        let places = self.plan.scopes + if self.plan.has_servers { 3 } else { 0 };
+        let entries = (2 * places * self.plan.modules) as u64;
+        let builds = counts.last_builds;
+        drop(ledger);
+        if builds > 2 * entries {
+            let detail = format!("{builds} builds of at most {entries} entries without a change");
+            self.fail("8: the number of builds is bounded", detail);
+        }
+    }
+
+    /// Checks what holds when nothing is left to do.
+    pub(super) fn check_end(&mut self) {
+        self.check_last();
+        if !self.has_ended || self.awaited > 0 {
+            self.fail("6: every wait ends", format!("{} requests", self.awaited));
+        }
+        let left: Vec<String> = self
+            .messages
+            .values()
+            .map(|message| message.body.text())
+            .collect();
+        if !left.is_empty() {
+            self.fail("no message is left", left.join("; "));
+        }
+        self.check_items();
+        self.check_considered();
+        let entries = self.stores.entries();
+        let named: Vec<&str> = entries
+            .iter()
+            .flat_map(stores::states)
+            .map(|ready| &*ready.blob.path)
+            .collect();
+        let paths = self.stores.caches.paths();
+        let copied: Vec<String> = self.stores.copied();
+        let is_owned = |path: &str| path.starts_with("derived/") || path.starts_with("copies/");
+        let owned = paths.iter().filter(|path| is_owned(path));
+        let orphans: Vec<String> = owned
+            .filter(|path| !named.contains(&&***path) && !copied.contains(path))
+            .map(|path| describe::path(path))
+            .collect();
+        if !orphans.is_empty() {
+            self.fail("7: no orphan exists forever", orphans.join(", "));
+        }
+        let missing = named
+            .iter()
+            .filter(|path| !paths.iter().any(|known| known == *path));
+        let missing: Vec<String> = missing.map(|path| describe::path(path)).collect();
+        if !missing.is_empty() && !self.plan.damages_blobs {
+            self.fail("7: no record names a missing blob", missing.join(", "));
+        }
+    }
+}

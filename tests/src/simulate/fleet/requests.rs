@@ -1,0 +1,298 @@
+//! Requests and runs of the pruner: how they begin, and what is checked when they end.
+
+use std::time::Duration;
+
+use symdepot::cache::UploadState;
+use symdepot::flows::requests::RequestToKeep;
+use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
+
+use super::super::{Moment, workload};
+use super::{
+    Appointment, Asked, Body, DERIVE_TIME, Done, Fleet, Flows, Function, NO_INSTANCE,
+    SYMBOLICATE_TIME, Wants,
+};
+
+impl Fleet {
+    pub(super) fn ask(&mut self, asked: Asked) {
+        let Some(at) = self.idle(Function::Symbolicate) else {
+            self.appoint(self.now + NO_INSTANCE, Appointment::Ask(asked));
+            return;
+        };
+        let name = self.members[at].instance.name.clone();
+        let Asked {
+            scope,
+            modules,
+            wait,
+            ..
+        } = &asked;
+        let seconds = wait.as_secs();
+        self.note(&format!(
+            "{name} is asked by {scope} for {modules:?}, waits {seconds} s"
+        ));
+        let (now, begin) = self.invocation(at, SYMBOLICATE_TIME);
+        let member = &mut self.members[at];
+        let Flows::Symbolicator(symbolicator) = &member.flows else {
+            return;
+        };
+        let symbolicator = symbolicator.clone();
+        member.instance.start(now, SYMBOLICATE_TIME, || {
+            let invocation = begin();
+            async move {
+                let scope = workload::scope(asked.scope);
+                if let Wants::File { retries, present } = asked.wants {
+                    let request = workload::download(asked.scope, asked.modules[0]);
+                    let file = symbolicator.ms_sym_cache(
+                        &invocation,
+                        &request,
+                        present.map(workload::version),
+                        retries,
+                    );
+                    let file = Box::pin(file).await.map_err(|error| error.to_string());
+                    return Done::File(asked, file);
+                }
+                if asked.wants == Wants::Explanation {
+                    let module = workload::object_id(asked.modules[0]);
+                    let explained = symbolicator.explain_module(&invocation, &module, None, &scope);
+                    let explained = Box::pin(explained).await;
+                    return Done::Explained(
+                        explained.map(|_| ()).map_err(|error| error.to_string()),
+                    );
+                }
+                let request = workload::crash(&asked.modules);
+                let id = invocation.uuid().to_string();
+                let kept = Kept {
+                    wait: symbolicator.wait(&invocation, Some(asked.wait)),
+                    id: &id,
+                    body: Some(RequestToKeep::received(b"{}")),
+                    is_overdue: false,
+                };
+                let answer = symbolicator.answer(&invocation, &request, &scope, kept);
+                let answer = Box::pin(answer).await.map_err(|error| error.to_string());
+                Done::Answer(asked, now, Box::new(answer))
+            }
+        });
+    }
+
+    pub(super) fn prune(&mut self) {
+        let Some(at) = self.idle(Function::Prune) else {
+            return;
+        };
+        let name = self.members[at].instance.name.clone();
+        self.note(&format!("{name} begins"));
+        let (now, begin) = self.invocation(at, DERIVE_TIME);
+        let member = &mut self.members[at];
+        let Flows::Pruner(pruner) = &member.flows else {
+            return;
+        };
+        let pruner = pruner.clone();
+        member.instance.start(now, DERIVE_TIME, || {
+            let invocation = begin();
+            async move {
+                let report = Box::pin(pruner.prune(&invocation, false)).await;
+                let failure = report.map(|report| report.failure());
+                Done::Pruned(match failure {
+                    Ok(None) => Ok(()),
+                    Ok(Some(error)) | Err(error) => Err(error.to_string()),
+                })
+            }
+        });
+    }
+
+    /// Requests every module in every scope.
+    pub(super) fn ask_for_all(&mut self, is_final: bool) {
+        self.note("every module is requested");
+        let repeats = 20;
+        for scope in &workload::SCOPES[..self.plan.scopes] {
+            for module in 0..self.plan.modules {
+                let asked = Asked {
+                    scope,
+                    modules: vec![module],
+                    wait: Duration::from_secs(25),
+                    wants: Wants::Names,
+                    repeats,
+                    is_final,
+                };
+                let file = Asked {
+                    wants: Wants::File {
+                        retries: false,
+                        present: None,
+                    },
+                    ..asked.clone()
+                };
+                for asked in [asked, file] {
+                    self.awaited += u64::from(is_final);
+                    self.appoint(self.now, Appointment::Ask(asked));
+                }
+            }
+        }
+    }
+
+    pub(super) fn end(&mut self, at: usize, done: Done) {
+        let name = self.members[at].instance.name.clone();
+        if self.members[at].instance.detached_tasks() > 0 {
+            self.fail("9: nothing outlives an invocation", name.clone());
+        }
+        match done {
+            Done::Message(id, Ok(())) => {
+                self.note(&format!("{name} completes message {id}"));
+                self.messages.remove(&id);
+            }
+            Done::Message(id, Err(error)) => {
+                self.note(&format!("{name} fails with message {id}: {error}"));
+                self.stores.ledger().counts.errors += 1;
+            }
+            Done::Answer(asked, began, answer) => self.answered(&name, asked, began, *answer),
+            Done::File(asked, file) => self.downloaded(&name, asked, file),
+            Done::Explained(Ok(())) => self.note(&format!("{name} explains")),
+            Done::Explained(Err(error)) => {
+                self.note(&format!("{name} cannot explain: {error}"));
+                self.stores.ledger().counts.errors += 1;
+            }
+            Done::Pruned(Ok(())) => self.note(&format!("{name} ends")),
+            Done::Pruned(Err(error)) => {
+                self.note(&format!("{name} fails: {error}"));
+                self.stores.ledger().counts.errors += 1;
+            }
+        }
+        if !self.is_calm
+            && let Some((time, stands_still)) = self.faults.idle()
+        {
+            self.members[at]
+                .instance
+                .freeze(self.now, time, stands_still);
+        }
+        self.update_truth();
+        self.replace_outdated();
+    }
+
+    pub(super) fn answered(
+        &mut self,
+        name: &str,
+        mut asked: Asked,
+        began: Moment,
+        answer: Result<SymbolicateOutcome, String>,
+    ) {
+        self.update_truth();
+        let (scope, modules) = (asked.scope, asked.modules.clone());
+        let completed = match answer {
+            Ok(SymbolicateOutcome::Completed(completed, _)) => completed,
+            other => {
+                let is_error = other.is_err();
+                let what = match &other {
+                    Err(error) => format!("fails: {error}"),
+                    Ok(_) => "pending".to_owned(),
+                };
+                self.note(&format!("{name} answers {scope} for {modules:?}: {what}"));
+                {
+                    let counts = &mut self.stores.ledger().counts;
+                    counts.errors += u64::from(is_error);
+                    counts.pending += u64::from(!is_error);
+                }
+                let is_last = asked.repeats == 0;
+                asked.repeats = asked.repeats.saturating_sub(1);
+                match is_last {
+                    false => {
+                        self.appoint(self.now + Duration::from_secs(3), Appointment::Ask(asked))
+                    }
+                    true if asked.is_final => {
+                        self.fail("6: every wait ends", format!("{scope} {modules:?}: {what}"));
+                    }
+                    true => {}
+                }
+                return;
+            }
+        };
+        self.stores.ledger().counts.answers += 1;
+        let names = workload::names(&completed);
+        self.note(&format!(
+            "{name} answers {scope} for {modules:?}: {names:?}"
+        ));
+        for (module, function) in modules.iter().zip(&names) {
+            let objection = function
+                .as_ref()
+                .and_then(|function| self.truth.objection(function, *module, scope, began));
+            if let Some((property, detail)) = objection {
+                self.fail(property, detail);
+            }
+            self.awaited -= u64::from(asked.is_final);
+            // Without faults, an event is applied within seconds.
+            // A client that does not wait gets what there is, even if its own scope has a file.
+            let waits = asked.wait == Duration::from_secs(25);
+            let settled_within = self.settled_within().filter(|_| waits);
+            let changed_at = self.truth.changed_at(*module);
+            let changed_at = changed_at.max(self.deployed_at);
+            // During a deploy, readers may keep what their build can read.
+            let is_settled =
+                !self.is_mixed() && settled_within.is_some_and(|time| changed_at + time < began);
+            if asked.is_final || (is_settled && !self.is_build_delayed(*module)) {
+                self.compare(scope, *module, function.as_deref());
+            }
+        }
+    }
+
+    /// Returns whether a message that requests a build of a module is not delivered yet. A client
+    /// that waits less than the delay gets what there is.
+    pub(super) fn is_build_delayed(&self, module: usize) -> bool {
+        let label = format!("m{module}");
+        let mut delayed = self
+            .messages
+            .values()
+            .filter(|message| message.receives == 0);
+        delayed.any(|message| match &message.body {
+            Body::Build(build) => {
+                let further = build.further.iter().map(|further| &further.module);
+                let mut modules = further.chain([&build.module.id]);
+                modules.any(|id| workload::label(id) == label)
+            }
+            Body::Event(_) | Body::Reconcile(_) => false,
+        })
+    }
+
+    /// Returns the time after a change within which each response is that of the reference.
+    pub(super) fn settled_within(&self) -> Option<Duration> {
+        let time = self.faults.settled_within();
+        time.filter(|_| !self.plan.damages_blobs && !self.plan.has_servers)
+    }
+
+    /// Compares a name in a response with the reference.
+    pub(super) fn compare(&self, scope: &str, module: usize, function: Option<&str>) {
+        let given_up = self.given_up();
+        let build = self.last_build();
+        let mut best = self.truth.best(scope, module, build, &given_up);
+        if self.plan.rates.parsers == 0 {
+            // If the parser of one file was killed, another one that is as good may have been used.
+            best.truncate(1);
+        }
+        let is_best = match function {
+            // A state that only the other build can make may have stayed.
+            Some(function) if self.truth.is_of_one_build(function) => true,
+            Some(function) => best.iter().any(|name| name == function),
+            None => best.is_empty(),
+        };
+        if !is_best {
+            let detail = format!("m{module}@{scope}: {function:?} instead of {best:?}");
+            self.fail("the answer is that of the reference", detail);
+        }
+    }
+
+    /// Returns the keys of the files that no builder could read in several attempts. With faults,
+    /// these may be good ones.
+    pub(super) fn given_up(&self) -> Vec<String> {
+        if self.settled_within().is_some() {
+            return Vec::new();
+        }
+        let items = self.stores.records.items().into_iter();
+        let uploads = items.filter_map(|(_, stored)| stored.item.upload().cloned());
+        let given_up = uploads.filter(
+            |upload| matches!(&upload.state, UploadState::Ignored { reason } if reason.contains("gave up")),
+        );
+        given_up.map(|upload| upload.key).collect()
+    }
+
+    pub(super) fn update_truth(&mut self) {
+        let applied = std::mem::take(&mut self.stores.ledger().applied);
+        for (key, sequencer, at) in applied {
+            self.truth.applied(&key, &sequencer, at);
+        }
+    }
+}

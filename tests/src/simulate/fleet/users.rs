@@ -1,0 +1,113 @@
+//! What users do.
+
+use std::time::Duration;
+
+use symdepot::domain::{Location, Sequencer};
+use symdepot::flows::uploads::{UploadChange, UploadEvent};
+use symdepot::ports::DifStat;
+
+use super::super::describe;
+use super::super::workload::{Action, File, SCOPES};
+use super::{Asked, Fleet, Wants};
+
+impl Fleet {
+    pub(super) fn act(&mut self, action: Action) {
+        match action {
+            Action::Put(key, file) => self.put(&key, &file),
+            Action::Remove(key) if self.truth.has(&key) => {
+                self.note(&format!("a user removes {key}"));
+                self.stores.uploads.remove(&Location::new(key.as_str()));
+                let sequencer = self.sequencer();
+                self.truth.change(&key, None, &sequencer, self.now);
+                self.send_event(UploadEvent {
+                    key,
+                    sequencer,
+                    change: UploadChange::Removed,
+                    written: None,
+                });
+            }
+            Action::Remove(_) => {}
+            Action::Crash {
+                scope,
+                modules,
+                wait,
+            } => self.ask(Asked {
+                scope: SCOPES[scope],
+                modules,
+                wait,
+                wants: Wants::Names,
+                repeats: 2,
+                is_final: false,
+            }),
+            Action::Download {
+                scope,
+                module,
+                retries,
+            } => self.ask(Asked {
+                scope: SCOPES[scope],
+                modules: vec![module],
+                wait: Duration::from_secs(25),
+                wants: Wants::File {
+                    retries,
+                    present: None,
+                },
+                repeats: 2,
+                is_final: false,
+            }),
+            Action::Explain { scope, module } => self.ask(Asked {
+                scope: SCOPES[scope],
+                modules: vec![module],
+                wait: Duration::ZERO,
+                wants: Wants::Explanation,
+                repeats: 0,
+                is_final: false,
+            }),
+            Action::Damage(which, is_removed) => self.damage(which, is_removed),
+            Action::Deploy(function, newer) => self.deploy(function, newer),
+        }
+    }
+
+    pub(super) fn put(&mut self, key: &str, file: &File) {
+        let names: Vec<String> = file.names().into_iter().map(|(_, name)| name).collect();
+        let bytes = file.bytes();
+        let size = bytes.len() as u64;
+        let etag = self.stores.uploads.put(&Location::new(key), bytes);
+        let names = names.join(", ");
+        self.note(&format!(
+            "a user uploads {key}: {names} etag {}",
+            describe::short(&etag)
+        ));
+        let sequencer = self.sequencer();
+        self.truth.change(key, Some(file), &sequencer, self.now);
+        self.send_event(UploadEvent {
+            key: key.to_owned(),
+            sequencer,
+            change: UploadChange::Created,
+            written: Some(DifStat { etag, size }),
+        });
+    }
+
+    pub(super) fn sequencer(&mut self) -> Sequencer {
+        self.drawn += 1;
+        Sequencer::new(format!("{:018X}", self.drawn))
+    }
+
+    pub(super) fn damage(&mut self, which: u64, is_removed: bool) {
+        let paths = self.stores.caches.paths();
+        let derived: Vec<&String> = paths
+            .iter()
+            .filter(|path| path.starts_with("derived/"))
+            .collect();
+        let Some(path) = derived.get(usize::try_from(which).unwrap_or(0) % derived.len().max(1))
+        else {
+            return;
+        };
+        let how = if is_removed { "removed" } else { "damaged" };
+        self.note(&format!("the blob {} is {how}", describe::path(path)));
+        self.stores.ledger().damaged.push((*path).clone());
+        match is_removed {
+            true => self.stores.caches.lose(path),
+            false => self.stores.caches.overwrite(path, "damaged"),
+        }
+    }
+}

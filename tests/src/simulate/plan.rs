@@ -1,0 +1,269 @@
+//! Plans: everything that determines a run. A plan can be stored, as the story of a fault that was
+//! found.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::Moment;
+use super::builds::Difference;
+use super::chance::Chance;
+use super::faults::Rates;
+use super::fleet::Function;
+use super::mistakes::Mistake;
+use super::workload::{self, Action, Busy};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// How often every module is requested while users are at work.
+const ROUNDS: u32 = 12;
+
+/// The requests and uploads of a busy team in a day.
+const REQUESTS_OF_A_DAY: usize = 2000;
+const UPLOADS_OF_A_DAY: usize = 200;
+
+/// What happens in a run. The same plan gives the same run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The seed of what happens.
+    pub seed: u64,
+    /// The seed of who continues and what goes wrong. Usually the same.
+    pub schedule: u64,
+    /// How long users and faults are at work.
+    pub busy_for: Duration,
+    /// The number of modules in each scope.
+    pub modules: usize,
+    /// The number of scopes.
+    pub scopes: usize,
+    /// The time without use after which a cache is removed.
+    pub max_unused: Duration,
+    /// The byte budget of derived caches; 0: no limit.
+    pub budget: u64,
+    /// How often the pruner runs while users are at work.
+    pub prunes_every: Duration,
+    /// The number of instances of `symbolicate`.
+    pub symbolicates: usize,
+    /// The number of instances of `derive`.
+    pub derives: usize,
+    /// The number of instances of `prune`.
+    pub prunes: usize,
+    /// How often things go wrong.
+    pub rates: Rates,
+    /// Whether the wall clocks differ, by up to two minutes.
+    pub clocks_differ: bool,
+    /// Whether monotonic clocks may stand still while an instance is frozen.
+    pub clocks_stop: bool,
+    /// Whether blobs are damaged and removed.
+    pub damages_blobs: bool,
+    /// Whether the service searches three symbol servers: a slow one, a dead one, and one that
+    /// lies.
+    pub has_servers: bool,
+    /// Whether the platform stops a message after 16 hops.
+    pub stops_loops: bool,
+    /// A planted mistake.
+    pub mistake: Option<Mistake>,
+    pub(super) difference: Difference,
+    /// Whether the newer build runs in the end, if there were deploys.
+    pub(super) ends_newer: bool,
+    pub(super) actions: Vec<(Moment, Action)>,
+}
+
+impl Plan {
+    /// Returns the plan of a seed, with this many hours of trouble.
+    pub fn of_seed(seed: u64, hours: f64) -> Self {
+        let mut chance = Chance::of(seed, 0);
+        // With few modules, more happens to each of them at the same time.
+        let is_crowded = chance.one_in(2);
+        let (modules, scopes) = match is_crowded {
+            true => (1 + chance.index(2), 1),
+            false => (2 + chance.index(3), 1 + chance.index(3)),
+        };
+        let mut plan = Self {
+            modules,
+            scopes,
+            max_unused: match chance.below(3) {
+                0 => HOUR / 12,
+                1 => 2 * HOUR,
+                _ => 7 * DAY,
+            },
+            prunes_every: HOUR / (1 + chance.below(6) as u32),
+            symbolicates: 2 + chance.index(2),
+            derives: 2 + chance.index(3),
+            prunes: 1 + chance.index(2),
+            // Without faults, the checks are stricter.
+            rates: match chance.below(6) {
+                0 | 1 => Rates::NONE,
+                2 => Rates::DISORDER,
+                _ => Rates::MANY.some(&mut chance),
+            },
+            damages_blobs: chance.one_in(3),
+            ..Self::calm(seed, Duration::from_secs_f64(hours * 3600.0))
+        };
+        let busy = Busy {
+            modules,
+            scopes,
+            time: plan.busy_for,
+            actions: 20 + (hours * 20.0) as usize,
+            damages_blobs: plan.damages_blobs,
+            pause: match chance.below(3) {
+                0 => Duration::from_millis(50),
+                1 => Duration::from_millis(500),
+                _ => Duration::from_secs(3),
+            },
+            has_deploys: chance.one_in(2),
+            most_members: if chance.one_in(12) { 300 } else { 0 },
+        };
+        plan.difference = Difference {
+            raises_versions: chance.one_in(2),
+        };
+        plan.ends_newer = chance.one_in(2);
+        plan.has_servers = chance.one_in(3);
+        plan.stops_loops = chance.one_in(4);
+        plan.budget = if chance.one_in(4) { 4000 } else { 0 };
+        plan.actions = busy.draw(&mut Chance::of(seed, 1));
+        if busy.has_deploys {
+            plan.draw_deploys(&mut chance, plan.busy_for);
+        }
+        for round in 1..ROUNDS {
+            let at = plan.busy_for * round / ROUNDS;
+            let all = workload::crash_everywhere(modules, scopes);
+            plan.actions.extend(all.map(|crash| (at, crash)));
+        }
+        plan.actions.sort_by_key(|(at, _)| *at);
+        plan
+    }
+
+    /// Returns the plan of a busy team: each day 2,000 requests, 200 uploads and a deploy.
+    pub fn team(seed: u64, days: u32) -> Self {
+        let mut chance = Chance::of(seed, 0);
+        let (modules, scopes) = (20, 3);
+        let mut plan = Self {
+            modules,
+            scopes,
+            max_unused: 7 * DAY,
+            prunes_every: HOUR,
+            symbolicates: 3,
+            derives: 3,
+            prunes: 1,
+            rates: match chance.below(3) {
+                0 => Rates::NONE,
+                1 => Rates::DISORDER,
+                _ => Rates::FEW,
+            },
+            has_servers: chance.one_in(2),
+            ends_newer: chance.one_in(2),
+            ..Self::calm(seed, DAY * days)
+        };
+        let mut users = Chance::of(seed, 1);
+        let busy = Busy {
+            modules,
+            scopes,
+            time: plan.busy_for,
+            actions: 0,
+            damages_blobs: false,
+            pause: Duration::from_secs(60),
+            has_deploys: true,
+            most_members: 0,
+        };
+        plan.actions = busy.team(
+            &mut users,
+            REQUESTS_OF_A_DAY * days as usize,
+            UPLOADS_OF_A_DAY * days as usize,
+        );
+        for day in 0..days {
+            let mut of_a_day = plan.clone();
+            of_a_day.actions.clear();
+            of_a_day.draw_deploys(&mut chance, DAY);
+            let later = |(at, action)| (at + DAY * day, action);
+            plan.actions.extend(of_a_day.actions.into_iter().map(later));
+        }
+        plan.actions.sort_by_key(|(at, _)| *at);
+        plan
+    }
+
+    /// Returns the plan of a day of a busy team on which nothing goes wrong, and nothing is
+    /// deployed.
+    pub fn calm_day() -> Self {
+        let mut plan = Self {
+            rates: Rates::NONE,
+            has_servers: false,
+            ..Self::team(1, 1)
+        };
+        let is_deploy = |action: &Action| matches!(action, Action::Deploy(..));
+        plan.actions.retain(|(_, action)| !is_deploy(action));
+        plan
+    }
+
+    /// Returns a plan in which nothing happens.
+    fn calm(seed: u64, busy_for: Duration) -> Self {
+        Self {
+            seed,
+            schedule: seed,
+            busy_for,
+            modules: 1,
+            scopes: 1,
+            max_unused: 7 * DAY,
+            budget: 0,
+            prunes_every: HOUR,
+            symbolicates: 1,
+            derives: 1,
+            prunes: 1,
+            rates: Rates::NONE,
+            clocks_differ: true,
+            clocks_stop: true,
+            damages_blobs: false,
+            has_servers: false,
+            stops_loops: false,
+            mistake: None,
+            difference: Difference {
+                raises_versions: true,
+            },
+            ends_newer: false,
+            actions: Vec::new(),
+        }
+    }
+
+    /// Adds deploys: a canary, function by function, which is completed or rolled back, and comes
+    /// again.
+    fn draw_deploys(&mut self, chance: &mut Chance, time: Duration) {
+        let functions = [Function::Symbolicate, Function::Derive, Function::Prune];
+        let rounds = 1 + chance.below(3) as u32;
+        for round in 0..rounds {
+            let begin = time * round / rounds;
+            let canary = begin + (time / rounds).mul_f64(0.1 + 0.3 * chance.fraction());
+            let end = begin + (time / rounds).mul_f64(0.5 + 0.4 * chance.fraction());
+            let is_completed = chance.one_in(2);
+            for function in functions {
+                let apart = (time / rounds).mul_f64(0.1 * chance.fraction());
+                let deploy = Action::Deploy(function, 1);
+                self.actions.push((canary + apart, deploy));
+                let apart = (time / rounds).mul_f64(0.1 * chance.fraction());
+                let all = if is_completed { usize::MAX } else { 0 };
+                self.actions
+                    .push((end + apart, Action::Deploy(function, all)));
+            }
+        }
+    }
+
+    /// Returns the number of things that users do.
+    pub fn actions(&self) -> usize {
+        self.actions.len()
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} actions, {} + {} + {} instances, schedule {}, {:?}",
+            self.actions.len(),
+            self.symbolicates,
+            self.derives,
+            self.prunes,
+            self.schedule,
+            self.rates
+        )
+    }
+}

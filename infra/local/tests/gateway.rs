@@ -53,7 +53,7 @@ async fn a_request_becomes_an_event_of_payload_format_two() {
     let event = json_of(&response);
     assert_eq!(event["version"], "2.0");
     assert_eq!(event["routeKey"], "$default");
-    assert_eq!(event["rawPath"], "/echo/a%20b");
+    assert_eq!(event["rawPath"], "/echo/a b");
     assert_eq!(event["rawQueryString"], "x=1&x=2");
     assert_eq!(event["queryStringParameters"], json!({ "x": "1,2" }));
     assert_eq!(event["cookies"], json!(["a=1", "b=2"]));
@@ -64,7 +64,7 @@ async fn a_request_becomes_an_event_of_payload_format_two() {
     assert_eq!(event["isBase64Encoded"], false);
     let context = &event["requestContext"];
     assert_eq!(context["http"]["method"], "POST");
-    assert_eq!(context["http"]["path"], "/echo/a%20b");
+    assert_eq!(context["http"]["path"], "/echo/a b");
     assert_eq!(context["http"]["sourceIp"], "127.0.0.1");
     assert_eq!(context["http"]["userAgent"], "test/1");
     assert_eq!(context["stage"], "$default");

@@ -76,8 +76,6 @@ pub struct Selection<'a> {
     pub best: Option<SelectedState<'a>>,
     /// The places to wait for. A build must be requested where none is pending.
     pub waits_for: Vec<Awaited>,
-    /// Whether a builder works on one of these, or on an improvement.
-    pub is_begun: bool,
     /// The places that could provide a better state than the best one, if the reader cannot wait
     /// for them. A build must be requested where none is pending, for the readers that follow.
     pub not_awaited: Vec<Awaited>,
@@ -132,7 +130,6 @@ pub fn select<'a>(places: &[PlaceState<'a>], criteria: &Criteria<'_>) -> Selecti
     let mut selection = Selection {
         best: None,
         waits_for: Vec::new(),
-        is_begun: false,
         not_awaited: Vec::new(),
         to_improve: Vec::new(),
         missing: Missing::not_found(),
@@ -171,20 +168,7 @@ pub fn select<'a>(places: &[PlaceState<'a>], criteria: &Criteria<'_>) -> Selecti
         selection.stop_waiting(places, criteria);
     }
     selection.drop_needless(places, criteria);
-    let awaited = selection.waits_for.iter().chain(&selection.to_improve);
-    selection.is_begun = awaited
-        .map(|awaited| &places[awaited.at])
-        .any(|place| place.is_being_built(criteria.now));
     selection
-}
-
-impl PlaceState<'_> {
-    fn is_being_built(&self, now: Timestamp) -> bool {
-        match self.record {
-            PlaceRecord::Entry(entry) => entry.live_lease(now).is_some(),
-            PlaceRecord::Unread | PlaceRecord::Absent | PlaceRecord::Newer => false,
-        }
-    }
 }
 
 impl Selection<'_> {
@@ -590,38 +574,6 @@ mod tests {
             }
         }
         insta::assert_snapshot!("versions", table);
-    }
-
-    #[test]
-    fn a_build_has_begun_while_a_builder_has_the_lease() {
-        for (example, expected) in [
-            (example("absent", None), false),
-            (
-                example(
-                    "requested",
-                    Some(then(&entry(), &request_build(7, Queue::Eager), 0)),
-                ),
-                false,
-            ),
-            (example("leased", Some(leased(&entry()))), true),
-        ] {
-            let place = example.state(Kind::SymCache, true);
-            let begun = |now| {
-                let criteria = Criteria {
-                    reader: &reader(&[]),
-                    preference: Preference::BestDif,
-                    unreadable: &HashSet::new(),
-                    may_wait: true,
-                    now,
-                };
-                let selection = select(std::slice::from_ref(&place), &criteria);
-                assert_eq!(selection.waits_for.len(), 1, "{}", example.name);
-                selection.is_begun
-            };
-            assert_eq!(begun(after(1)), expected, "{}", example.name);
-            // A lease that expired is nobody's.
-            assert!(!begun(after(86_400)), "{}", example.name);
-        }
     }
 
     #[test]

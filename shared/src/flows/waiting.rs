@@ -1,9 +1,5 @@
 //! The polling loop of a request that waits for builds: reads follow each other at growing
 //! intervals until the time is up.
-//!
-//! A request waits only [`PATIENCE`] if none of its builds begins. In an account that may run few
-//! functions at a time, the requests that wait could otherwise be all that runs, and no builder
-//! could end their wait.
 
 use std::time::Duration;
 
@@ -20,9 +16,6 @@ const LONGEST_PAUSES: (Duration, Duration) = (Duration::from_millis(500), Durati
 /// After this time the file is probably large, so reads can be rarer.
 const FIRST_SECONDS: Duration = Duration::from_secs(5);
 
-/// How long a request waits for the begin of a build.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-
 /// A request that waits for builds.
 pub(super) struct Waiting<'a> {
     invocation: &'a Invocation,
@@ -30,7 +23,6 @@ pub(super) struct Waiting<'a> {
     wait: Duration,
     pause: Duration,
     has_paused: bool,
-    has_begun: bool,
 }
 
 impl<'a> Waiting<'a> {
@@ -42,20 +34,6 @@ impl<'a> Waiting<'a> {
             wait,
             pause: FIRST_PAUSE,
             has_paused: false,
-            has_begun: false,
-        }
-    }
-
-    /// Notes whether a builder works on something that is awaited. Once one did, the request waits
-    /// as long as it may.
-    pub(super) fn note(&mut self, is_begun: bool) {
-        self.has_begun |= is_begun;
-    }
-
-    fn limit(&self) -> Duration {
-        match self.has_begun {
-            true => self.wait,
-            false => self.wait.min(PATIENCE),
         }
     }
 
@@ -85,7 +63,7 @@ impl<'a> Waiting<'a> {
 
     /// Returns whether the time is up, so that the next read is the last one.
     pub(super) fn is_over(&self) -> bool {
-        self.waited() >= self.limit()
+        self.waited() >= self.wait
     }
 
     /// Waits until the next read is due.
@@ -93,7 +71,7 @@ impl<'a> Waiting<'a> {
         self.has_paused = true;
         let waited = self.waited();
         let pause = self.invocation.jittered(self.pause);
-        tokio::time::sleep(pause.min(self.limit().saturating_sub(waited))).await;
+        tokio::time::sleep(pause.min(self.wait.saturating_sub(waited))).await;
         let longest = match waited < FIRST_SECONDS {
             true => LONGEST_PAUSES.0,
             false => LONGEST_PAUSES.1,

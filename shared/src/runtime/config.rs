@@ -604,7 +604,7 @@ mod tests {
             .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
             .collect();
         for problem in [
-            "SCRATCH_BYTES \"2G\" is not a number of bytes",
+            "SCRATCH_BYTES \"2G\" is not a number of bytes or auto",
             "LOG is not set (infra/template.yaml, Environment)",
             "UPLOADS_BUCKET is not set (infra/template.yaml, Environment)",
         ] {

@@ -9,7 +9,6 @@
     reason = "the whole crate is tests, but clippy recognises only functions marked as tests"
 )]
 
-mod account;
 mod attachments;
 mod chaos;
 mod cli_uploads;

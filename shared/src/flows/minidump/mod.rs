@@ -157,7 +157,6 @@ impl WalkRounds<'_> {
                 Err(error) if waiting.tolerates(&error) => false,
                 looked_up => looked_up?,
             };
-            waiting.note(self.modules.is_begun);
             if is_news || must_walk {
                 wanted = self.walk().await?;
                 if wanted.is_empty() {

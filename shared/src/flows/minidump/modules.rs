@@ -31,8 +31,6 @@ pub(super) struct WalkModules<'a> {
     requests_left: usize,
     /// Whether builds are not waited for any longer.
     has_given_up: bool,
-    /// Whether a builder worked on something awaited at the last look-up.
-    pub(super) is_begun: bool,
 }
 
 /// A cache of a module, and the state of its lookup.
@@ -74,7 +72,6 @@ impl<'a> WalkModules<'a> {
             known: BTreeMap::new(),
             requests_left: MAX_BUILD_REQUESTS,
             has_given_up: false,
-            is_begun: false,
         }
     }
 
@@ -144,7 +141,6 @@ impl<'a> WalkModules<'a> {
             .await?;
         let to_select: Vec<&Lookup> = undecided.iter().map(|cache| &cache.lookup).collect();
         let selections = self.finder.select(&to_select, &items, &criteria).await?;
-        self.is_begun = selections.iter().any(|selection| selection.is_begun);
         let mut is_news = false;
         for (cache, selection) in undecided.into_iter().zip(selections) {
             is_news |= cache.decide(&selection, &items, self.has_given_up);

@@ -103,7 +103,6 @@ impl Symbolicator {
             lookup: finder.lookup_of_pdb(asked, &client),
             client,
             reader: self.settings.capabilities(),
-            is_begun: false,
         };
         let wait = match may_be_put_off {
             true => Duration::ZERO,
@@ -115,7 +114,6 @@ impl Symbolicator {
                 Err(error) if waiting.tolerates(&error) => Look::Waiting,
                 look => look?,
             };
-            waiting.note(search.is_begun);
             match look {
                 Look::Ready(found) => return finder.file(*found).await,
                 Look::NotModified => return Ok(SymCacheResponse::NotModified),

@@ -42,8 +42,6 @@ pub(super) struct SymCacheSearch<'a> {
     pub(super) lookup: Lookup,
     pub(super) client: Client,
     pub(super) reader: Capabilities,
-    /// Whether a builder worked on something awaited at the last look.
-    pub(super) is_begun: bool,
 }
 
 /// The result of one look at the entries.
@@ -131,7 +129,6 @@ impl SymCacheSearch<'_> {
             self.finder.reload(&mut items, places).await?;
             selection = self.select(&items, &criteria).await?;
         }
-        self.is_begun = selection.is_begun;
         self.act(&selection, &items).await
     }
 

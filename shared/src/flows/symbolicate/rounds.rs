@@ -52,8 +52,6 @@ pub(super) struct Rounds<'a> {
     requests_left: usize,
     /// The paths of blobs that cannot be read.
     unreadable: HashSet<String>,
-    /// Whether a builder worked on something awaited in the last round.
-    is_begun: bool,
 }
 
 /// What is left to wait for after a round.
@@ -99,7 +97,6 @@ impl<'a> Rounds<'a> {
             reader: finder.service.settings.capabilities(),
             requests_left: MAX_BUILD_REQUESTS,
             unreadable: HashSet::new(),
-            is_begun: false,
         }
     }
 
@@ -124,7 +121,6 @@ impl<'a> Rounds<'a> {
                 Err(Error::Store(error)) if waiting.tolerates(&error) => Left::Builds,
                 left => left?,
             };
-            waiting.note(self.is_begun);
             match left {
                 Left::Nothing => return Ok(Some(lookups)),
                 Left::Builds if !is_last => waiting.pause().await,
@@ -171,7 +167,6 @@ impl<'a> Rounds<'a> {
             .await?;
         let to_select: Vec<&Lookup> = undecided.iter().map(|module| &module.lookup).collect();
         let selections = self.finder.select(&to_select, &items, &criteria).await?;
-        self.is_begun = selections.iter().any(|selection| selection.is_begun);
         let (mut actions, mut left) = (Actions::up_to(self.requests_left), Left::Nothing);
         let undecided = (0..).zip(lookups.iter_mut());
         let undecided = undecided.filter(|(_, lookup)| lookup.outcome.is_none());

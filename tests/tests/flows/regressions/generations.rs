@@ -179,6 +179,7 @@ async fn after_a_rollback_the_older_build_uses_what_was_uploaded_during_the_cana
         numbers.converter = Converter(numbers.converter.0 + 1);
         numbers.symcache += 1;
     });
+    world.pass(Duration::from_secs(1)).await;
     let event = newer.put("global/crash.debug", fixture("elf/crash.debug"));
     newer.deliver(&event).await.unwrap();
     let expected = function_names(&newer.symbolicate(&sample_crash()).await);
@@ -201,6 +202,7 @@ async fn during_a_canary_older_readers_request_an_upload_of_theirs_once() {
         numbers.converter = Converter(numbers.converter.0 + 1);
         numbers.symcache += 1;
     });
+    world.pass(Duration::from_secs(1)).await;
     let event = newer.put("global/crash.debug", fixture("elf/crash.debug"));
     newer.deliver(&event).await.unwrap();
     let mut sent = 0;

@@ -349,8 +349,8 @@ struct KnownItems {
     run: Option<u32>,
 }
 
-/// For each kind of [`TableItem`], by its number in the run: the last slice that has it, and its number
-/// in that slice.
+/// For each kind of [`TableItem`], by its number in the run: the last slice that has it, and its
+/// number in that slice.
 #[derive(Default)]
 struct RunItems([Vec<(u32, u32)>; 3]);
 

@@ -193,11 +193,11 @@ mod tests {
         let (sent, progress) = watch::channel(0);
         let request = async move {
             for _ in 0..10 {
-                tokio::time::sleep(LIMIT / 2).await;
+                tokio::time::advance(LIMIT / 2).await;
                 sent.send_modify(|sent| *sent += 1);
             }
             drop(sent);
-            tokio::time::sleep(LIMIT / 2).await;
+            tokio::time::advance(LIMIT / 2).await;
             "stored"
         };
         assert_eq!(

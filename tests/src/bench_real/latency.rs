@@ -1,5 +1,5 @@
-//! Latencies of requests: warm, through the gateway and in the handler, and after a cold start. What
-//! warm requests cost beside the handler, and how many there are in a second.
+//! Latencies of requests: warm, through the gateway and in the handler, and after a cold start.
+//! What warm requests cost beside the handler, and how many there are in a second.
 
 use std::time::{Duration, Instant};
 

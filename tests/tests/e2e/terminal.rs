@@ -156,8 +156,8 @@ async fn fixing_uploads_what_modules_lack_and_says_what_it_did_not_find() {
 /// What the program may allocate while it sends a crash file of any size, in KiB.
 const DATA_KIB: &str = "131072";
 
-/// A dump that cannot be compressed into a request, and one that has more bytes than the memory that
-/// the program may use.
+/// A dump that cannot be compressed into a request, and one that has more bytes than the memory
+/// that the program may use.
 #[tokio::test]
 async fn a_minidump_that_is_too_large_for_a_request_is_stored_first() {
     let running = Running::start().await;

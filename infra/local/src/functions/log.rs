@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use crate::dates;
@@ -46,24 +46,29 @@ impl FunctionLog {
     /// Writes Lambda's report of an invocation ("Lambda Telemetry API", `platform.report`). The
     /// terminal shows it at debug level only.
     pub(super) fn report(&self, report: &Report<'_>) {
-        let milliseconds = |duration: Duration| duration.as_micros() as f64 / 1000.0;
-        let mut metrics = json!({
-            "durationMs": milliseconds(report.duration),
-            "billedDurationMs": report.duration.as_millis() + 1,
-            "memorySizeMB": report.memory_mb,
-            "maxMemoryUsedMB": report.max_rss / (1024 * 1024),
-        });
-        if let (Some(init), Some(metrics)) = (report.init, metrics.as_object_mut()) {
-            metrics.insert("initDurationMs".to_owned(), milliseconds(init).into());
+        let record = PlatformReport {
+            time: dates::iso(OffsetDateTime::now_utc()),
+            record_type: "platform.report",
+            record: Record {
+                request_id: report.request_id,
+                status: report.status,
+                error_type: report.error_type,
+                metrics: Metrics {
+                    duration_ms: milliseconds(report.duration),
+                    billed_duration_ms: report.duration.as_millis() + 1,
+                    init_duration_ms: report.init.map(milliseconds),
+                    memory_size: report.memory_mb,
+                    max_memory_used: report.max_rss / (1024 * 1024),
+                },
+            },
+        };
+        match serde_json::to_string(&record) {
+            Ok(line) => {
+                tracing::debug!(target: "function", function = %self.name, "{line}");
+                self.write(&line);
+            }
+            Err(error) => tracing::warn!(%error, "cannot write the report of an invocation"),
         }
-        let mut record =
-            json!({ "requestId": report.request_id, "status": report.status, "metrics": metrics });
-        if let (Some(error), Some(record)) = (report.error_type, record.as_object_mut()) {
-            record.insert("errorType".to_owned(), error.into());
-        }
-        let line = json!({ "time": dates::iso(OffsetDateTime::now_utc()), "type": "platform.report", "record": record });
-        tracing::debug!(target: "function", function = %self.name, "{line}");
-        self.write(&line.to_string());
     }
 
     fn write(&self, line: &str) {
@@ -77,11 +82,51 @@ impl FunctionLog {
     }
 }
 
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_micros() as f64 / 1000.0
+}
+
 /// Returns whether a line is a routine event of a function: one of level `INFO` or below.
 fn is_routine(line: &str) -> bool {
-    let event: Option<Value> = serde_json::from_str(line).ok();
-    let level = event.as_ref().and_then(|event| event["level"].as_str());
-    matches!(level, Some("INFO" | "DEBUG" | "TRACE"))
+    /// The level of an event. The other fields are not kept: a line is read for each request.
+    #[derive(Deserialize)]
+    struct Leveled<'a> {
+        level: &'a str,
+    }
+
+    let event = serde_json::from_str::<Leveled<'_>>(line);
+    event.is_ok_and(|event| matches!(event.level, "INFO" | "DEBUG" | "TRACE"))
+}
+
+#[derive(Serialize)]
+struct PlatformReport<'a> {
+    time: String,
+    #[serde(rename = "type")]
+    record_type: &'static str,
+    record: Record<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Record<'a> {
+    request_id: &'a str,
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error_type: Option<&'a str>,
+    metrics: Metrics,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Metrics {
+    duration_ms: f64,
+    billed_duration_ms: u128,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    init_duration_ms: Option<f64>,
+    #[serde(rename = "memorySizeMB")]
+    memory_size: u64,
+    #[serde(rename = "maxMemoryUsedMB")]
+    max_memory_used: u64,
 }
 
 /// The values in the report of an invocation.

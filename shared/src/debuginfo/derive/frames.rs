@@ -86,7 +86,7 @@ fn read(object: &Object<'_>, run: usize, workers: usize) -> Option<CfiLines> {
         let bytes = EndianSlice::new(&found.data, endian);
         let mut section = DebugFrame::from(bytes);
         section.set_address_size(address_size);
-        let frames = Frames {
+        let frames = UnwindEntries {
             section,
             bytes,
             bases: BaseAddresses::default().set_eh_frame(found.address),
@@ -99,7 +99,7 @@ fn read(object: &Object<'_>, run: usize, workers: usize) -> Option<CfiLines> {
         let bytes = EndianSlice::new(&found.data, endian);
         let mut section = EhFrame::from(bytes);
         section.set_address_size(address_size);
-        let frames = Frames {
+        let frames = UnwindEntries {
             section,
             bytes,
             bases: BaseAddresses::default().set_eh_frame(found.address),
@@ -112,7 +112,7 @@ fn read(object: &Object<'_>, run: usize, workers: usize) -> Option<CfiLines> {
 }
 
 /// A section with unwind information.
-struct Frames<'i, S> {
+struct UnwindEntries<'i, S> {
     section: S,
     bytes: FrameBytes<'i>,
     bases: BaseAddresses,
@@ -121,7 +121,7 @@ struct Frames<'i, S> {
     is_debug_frame: bool,
 }
 
-impl<'i, S: UnwindSection<FrameBytes<'i>>> Frames<'i, S> {
+impl<'i, S: UnwindSection<FrameBytes<'i>>> UnwindEntries<'i, S> {
     /// Adds the lines of all entries.
     fn read(&self, run: usize, workers: usize, all: &mut LineCollector) -> Option<()>
     where
@@ -235,7 +235,7 @@ impl<'i> FrameReader<'i> {
     /// Returns the lines of a run of entries.
     fn run<S: UnwindSection<FrameBytes<'i>>>(
         &mut self,
-        frames: &Frames<'i, S>,
+        frames: &UnwindEntries<'i, S>,
         run: Range<usize>,
     ) -> Option<LineCollector> {
         let mut lines = LineCollector::default();
@@ -255,7 +255,7 @@ impl<'i> FrameReader<'i> {
 
     fn shared_at<S: UnwindSection<FrameBytes<'i>>>(
         &mut self,
-        frames: &Frames<'i, S>,
+        frames: &UnwindEntries<'i, S>,
         offset: usize,
     ) -> Result<Cie<'i>, Error> {
         match &self.shared {
@@ -271,7 +271,7 @@ impl<'i> FrameReader<'i> {
     /// Adds the lines of the entry of a function.
     fn function<S: UnwindSection<FrameBytes<'i>>>(
         &mut self,
-        frames: &Frames<'i, S>,
+        frames: &UnwindEntries<'i, S>,
         offset: usize,
         all: &mut LineCollector,
     ) -> Option<()> {
@@ -308,7 +308,7 @@ impl<'i> FrameReader<'i> {
     fn rows<S: UnwindSection<FrameBytes<'i>>>(
         &mut self,
         entry: &FrameDescriptionEntry<FrameBytes<'i>>,
-        frames: &Frames<'i, S>,
+        frames: &UnwindEntries<'i, S>,
         context: &mut UnwindContext<usize>,
         return_address: Register,
         all: &mut LineCollector,

@@ -76,10 +76,15 @@ pub fn needless_ranges(ends: FileEnds<'_>) -> Vec<Range<u64>> {
         ranges.push(section.range.start.max(begin)..section.range.end.max(begin));
     }
     // Sections of a malformed file may overlap. Bytes that any needed section has are needed.
-    for needed in needed {
+    let with_bytes = needed
+        .into_iter()
+        .filter(|section| !WITHOUT_BYTES.contains(&section.kind));
+    for needed in with_bytes {
         ranges = ranges
             .into_iter()
             .flat_map(|range| without(range, &needed.range))
+            // An empty range would become two with each section.
+            .filter(|range| !range.is_empty())
             .collect();
     }
     ranges.retain(|range| !range.is_empty());
@@ -213,6 +218,69 @@ mod tests {
         assert_eq!(without(5..10, &(0..7)), [5..5, 7..10]);
         assert_eq!(without(5..10, &(12..17)), [5..10, 10..10]);
         assert_eq!(without(5..10, &(7..7)), [5..10, 10..10]);
+    }
+
+    /// Returns an ELF file with sections of these names and types, each of sixteen bytes.
+    fn with_sections(sections: &[(&str, u32)]) -> Vec<u8> {
+        const HEADER_BYTES: usize = 64;
+        const EACH: usize = 16;
+        let names = sections
+            .iter()
+            .flat_map(|(name, _)| [name.as_bytes(), b"\0"].concat());
+        let names: Vec<u8> = names.collect();
+        let contents = HEADER_BYTES + names.len();
+        let table = contents + EACH * sections.len();
+        let mut file = vec![0; table];
+        file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        file[0x10] = 2; // ET_EXEC
+        file[0x28..0x30].copy_from_slice(&(table as u64).to_le_bytes());
+        file[0x3a] = HEADER_BYTES as u8;
+        let count = sections.len() as u16 + 1;
+        file[0x3c..0x3e].copy_from_slice(&count.to_le_bytes());
+        file[HEADER_BYTES..contents].copy_from_slice(&names);
+        let header = |name: usize, kind: u32, offset: usize, size: usize| {
+            let mut header = [0; HEADER_BYTES];
+            header[..4].copy_from_slice(&(name as u32).to_le_bytes());
+            header[4..8].copy_from_slice(&kind.to_le_bytes());
+            header[0x18..0x20].copy_from_slice(&(offset as u64).to_le_bytes());
+            header[0x20..0x28].copy_from_slice(&(size as u64).to_le_bytes());
+            header
+        };
+        // The first section has the names.
+        file.extend(header(names.len() - 1, 3, HEADER_BYTES, names.len()));
+        let mut name_at = 0;
+        for (number, (name, kind)) in sections.iter().enumerate() {
+            file.extend(header(name_at, *kind, contents + EACH * number, EACH));
+            name_at += name.len() + 1;
+        }
+        file
+    }
+
+    #[test]
+    fn a_file_with_many_sections_has_no_more_ranges_than_needless_sections() {
+        let mut sections = vec![(".kept", 1); 200];
+        sections[70] = (".debug_loclists", 1);
+        sections[130] = (".debug_macro", 1);
+        let file = with_sections(&sections);
+        let ranges = needless(&file, file.len());
+        let lengths: Vec<u64> = ranges.iter().map(|range| range.end - range.start).collect();
+        assert_eq!(lengths, [16, 16]);
+    }
+
+    #[test]
+    fn a_section_without_bytes_needs_none() {
+        let names = [".debug_loclists", ".bss"];
+        let lengths = |kinds: [u32; 2]| {
+            let sections: Vec<_> = names.into_iter().zip(kinds).collect();
+            let mut file = with_sections(&sections);
+            // `.bss` begins where `.debug_loclists` does.
+            let at = file.len() - 64 + 0x18;
+            let before = file.len() - 128 + 0x18;
+            file.copy_within(before..before + 8, at);
+            needless(&file, file.len()).len()
+        };
+        assert_eq!(lengths([1, 8]), 1);
+        assert_eq!(lengths([1, 1]), 0);
     }
 
     #[test]

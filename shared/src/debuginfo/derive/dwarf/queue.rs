@@ -14,13 +14,13 @@ pub(super) type NumberedRun<'d> = (u32, Cow<'d, [u8]>);
 
 /// Runs that are ready, and the rest of the section.
 pub(super) struct RunQueue<'d> {
-    state: Mutex<QueueState<'d>>,
+    state: Mutex<UnreadRuns<'d>>,
     has_changed: Condvar,
     /// The number of runs that may be ready.
     most: usize,
 }
 
-struct QueueState<'d> {
+struct UnreadRuns<'d> {
     /// The rest of the section, unless a worker decompresses a run of it.
     units: Option<Units<'d>>,
     /// The number of runs so far.
@@ -36,7 +36,7 @@ impl<'d> RunQueue<'d> {
     /// each, one that it reads and one that is ready, and the run that is being decompressed.
     pub(super) fn of(units: Units<'d>, workers: usize) -> Self {
         Self {
-            state: Mutex::new(QueueState {
+            state: Mutex::new(UnreadRuns {
                 units: Some(units),
                 count: 0,
                 ready: VecDeque::new(),
@@ -96,7 +96,7 @@ impl<'d> RunQueue<'d> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, QueueState<'d>> {
+    fn lock(&self) -> MutexGuard<'_, UnreadRuns<'d>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -93,6 +93,20 @@ check-template: ## translates infra/template.yaml as AWS does, lints the transla
 	$(PYTHON) infra/check/template.py
 	$(PYTHON) infra/check/template.py --self-test
 
+.PHONY: scan-template
+scan-template: ## scans the translation of infra/template.yaml with checkov, and validates the template with the SAM CLI (needs Python, and PyPI once)
+	@PYTHON="$(PYTHON)" infra/doctor venv scan
+	@PYTHON="$(PYTHON)" infra/doctor venv deploy
+	$(PYTHON) infra/check/template.py --print | target/scan/bin/python infra/check/scan.py
+	SAM_CLI_TELEMETRY=0 AWS_DEFAULT_REGION=eu-central-1 target/deploy/bin/sam validate --lint --template infra/template.yaml
+
+.PHONY: deploy
+deploy: OVERRIDES = $(if $(PARAMETERS),--parameter-overrides $(PARAMETERS))
+deploy: ## builds the functions for AWS and deploys them, asking for the rest (PARAMETERS="Architecture=x86_64"; needs an account)
+	@PYTHON="$(PYTHON)" infra/doctor venv deploy
+	PATH="$(CURDIR)/target/deploy/bin:$$PATH" SAM_CLI_TELEMETRY=0 sam build --template infra/template.yaml $(OVERRIDES)
+	PATH="$(CURDIR)/target/deploy/bin:$$PATH" SAM_CLI_TELEMETRY=0 sam deploy --guided --capabilities CAPABILITY_IAM $(OVERRIDES)
+
 .PHONY: check-dependencies
 check-dependencies: ## checks licences, bans, sources and advisories of all dependencies (ADVISORIES=required fails without the database)
 	@PYTHON="$(PYTHON)" infra/doctor tools

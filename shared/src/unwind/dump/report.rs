@@ -227,7 +227,8 @@ fn references_within(
     // The parser may have chosen another stream of this type.
     let chosen = minidump.get_raw_stream(kind).ok()?;
     let is_chosen = chosen.as_ptr() == stream.as_ptr() && chosen.len() == stream.len();
-    let within = is_read(bytes, &[place.start as u64..place.end as u64]);
+    let place = place.start as u64..place.end as u64;
+    let within = is_read(bytes, std::slice::from_ref(&place));
     if !is_chosen || !within {
         return None;
     }

@@ -4,7 +4,7 @@
 //!
 //! 1. [`packages`]: downloads the debug files from Debian with `apt-get download` into a directory
 //!    that is kept.
-//!    [`inputs`] lists all programs; some of them are built.
+//!    [`mod@inputs`] lists all programs; some of them are built.
 //! 2. [`deriving`]: derives their caches with symdepot's parser process ([`parser_process`]) and
 //!    with a plain process ([`plain`]), and compares time and memory. [`speed_up`]: the same with
 //!    each number of cores.

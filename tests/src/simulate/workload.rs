@@ -278,7 +278,8 @@ pub(super) enum Action {
         modules: Vec<usize>,
         wait: Duration,
     },
-    /// Requests one of Microsoft's SymCaches. Whether the client retries when it is told to.
+    /// Requests one of Microsoft's SymCaches. Whether the client obeys a response that asks for a
+    /// retry.
     Download {
         scope: usize,
         module: usize,

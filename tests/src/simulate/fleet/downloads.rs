@@ -59,7 +59,7 @@ impl Fleet {
         if asked.is_final {
             self.awaited -= 1;
             if let (Some(minor), Wants::File { present: None, .. }) = (version, asked.wants) {
-                // A client that has the newest version is told so.
+                // The server says that the client has the newest version.
                 self.awaited += 1;
                 let again = Asked {
                     wants: Wants::File {

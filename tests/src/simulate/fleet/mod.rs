@@ -120,7 +120,7 @@ struct Message {
 enum Wants {
     /// The names of functions.
     Names,
-    /// One of Microsoft's SymCaches. Whether the client retries when it is told to.
+    /// One of Microsoft's SymCaches. Whether the client obeys a response that asks for a retry.
     File {
         retries: bool,
         /// The minor number of the version that it has.

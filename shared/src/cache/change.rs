@@ -185,7 +185,7 @@ pub fn apply(
         Change::Publish { token, ready, seen } => {
             let lease = own_lease(&mut next, token, now)?.clone();
             let is_refused = publish(&mut next, ready, seen, now) == Published::Worse;
-            finish(&mut next, seen);
+            finish(entry, &mut next, seen, policy);
             let unmet = seen.better_failed.clone();
             let unmet = unmet.or_else(|| is_refused.then(nothing_as_good));
             next.missing = unmet
@@ -204,7 +204,7 @@ pub fn apply(
             } else {
                 let wait = seen.retry_after;
                 next.missing = Some(placeholder(entry, missing, wait, token, now, policy));
-                finish(&mut next, seen);
+                finish(entry, &mut next, seen, policy);
                 settle_request(&mut next, &lease);
             }
         }
@@ -408,7 +408,7 @@ fn take_lease(
         next.lease = None;
         next.build_request = None;
         next.attempts = 0;
-        next.unread_by = None;
+        next.left_by = None;
         return Ok(());
     }
     next.attempts += 1;

@@ -61,14 +61,14 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Capabilities, now: Timestam
     let Some(entry) = entry else {
         return Decision::Build;
     };
-    // An older build made what it could without some of the files: this one considers all.
-    let has_unread = entry.has_unread(reader.numbers.converter);
+    // An older build left files to this one.
+    let has_left = entry.leaves_files_to(reader.numbers.converter);
     if let Some(ready) = readable(entry, reader) {
         // After a failed rebuild, do not request another one before the placeholder expires: the
         // source may have removed the DIF for good.
         let placeholder = entry.missing.as_ref();
         let rests =
-            !has_unread && placeholder.is_some_and(|placeholder| stands(placeholder, reader, now));
+            !has_left && placeholder.is_some_and(|placeholder| stands(placeholder, reader, now));
         return if rests {
             Decision::Use(ready)
         } else if reader
@@ -79,7 +79,7 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Capabilities, now: Timestam
         } else if is_probe_due(entry, now)
             || placeholder.is_some_and(may_end_well)
             || is_left_behind(entry, ready)
-            || has_unread
+            || has_left
         {
             Decision::UseAndUpgrade(ready)
         } else {
@@ -89,7 +89,7 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Capabilities, now: Timestam
     if let Some(placeholder) = entry
         .missing
         .as_ref()
-        .filter(|placeholder| !has_unread && stands(placeholder, reader, now))
+        .filter(|placeholder| !has_left && stands(placeholder, reader, now))
     {
         return Decision::Missing(placeholder);
     }
@@ -206,10 +206,10 @@ mod tests {
         entry
     }
 
-    fn unread(entry: &Entry, by: u32) -> Option<Entry> {
-        let unread_by = Some(Converter(by));
+    fn left(entry: &Entry, by: u32) -> Option<Entry> {
+        let left_by = Some(Converter(by));
         Some(Entry {
-            unread_by,
+            left_by,
             ..entry.clone()
         })
     }
@@ -313,10 +313,10 @@ mod tests {
                 )),
             ),
             (
-                "ready, files unread by an older build",
-                unread(&ready, mine - 1),
+                "ready, files left by an older build",
+                left(&ready, mine - 1),
             ),
-            ("ready, files unread by this build", unread(&ready, mine)),
+            ("ready, files left by this build", left(&ready, mine)),
             ("ready, lower version", Some(behind)),
             ("ready, lower version, not renewed", Some(failed_to_renew)),
             ("ready, higher version", Some(newer)),
@@ -356,8 +356,8 @@ mod tests {
                 Some(failed_by(mine - 1, Cause::NotFound)),
             ),
             (
-                "missing: files unread by an older one",
-                unread(&failed(Cause::NotFound), mine - 1),
+                "missing: files left by an older build",
+                left(&failed(Cause::NotFound), mine - 1),
             ),
             ("missing: unsupported", Some(failed(Cause::Unsupported))),
             (

@@ -29,7 +29,7 @@ pub struct Entry {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::cache) considered: Vec<DifRef>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::cache) unread_by: Option<Converter>,
+    pub(in crate::cache) left_by: Option<Converter>,
     #[serde(default)]
     pub(in crate::cache) attempts: u32,
     #[serde(default)]
@@ -178,7 +178,7 @@ impl Entry {
             build_request: None,
             dirty: None,
             considered: Vec::new(),
-            unread_by: None,
+            left_by: None,
             attempts: 0,
             releases: 0,
             not_before: None,
@@ -253,10 +253,10 @@ impl Entry {
         &self.considered
     }
 
-    /// Returns whether the last build could not read the items of all DIFs of the module, because a
-    /// newer build wrote them, and its converter is older than this one.
-    pub fn has_unread(&self, converter: Converter) -> bool {
-        self.unread_by.is_some_and(|by| by < converter)
+    /// Returns whether the last build left DIFs to builds with this converter: a newer build wrote
+    /// their items, or made the ready state, which an older one does not replace.
+    pub fn leaves_files_to(&self, converter: Converter) -> bool {
+        self.left_by.is_some_and(|by| by < converter)
     }
 
     /// Returns how many holders took the lease without returning a result.

@@ -59,8 +59,8 @@ pub enum Standing {
 /// Returns an entry's state in the rollout of a build of the code.
 pub fn standing(entry: &Entry, numbers: &BuildNumbers, now: Timestamp) -> Standing {
     match (&entry.ready, &entry.missing) {
-        // A build of the older code could not read all files.
-        (Some(_), _) if entry.has_unread(numbers.converter) => Standing::Behind,
+        // An older build left files to this one.
+        (Some(_), _) if entry.leaves_files_to(numbers.converter) => Standing::Behind,
         (Some(ready), _) if is_current(ready, entry.kind, numbers) => Standing::Current,
         (Some(_), Some(failed)) if failed.converter >= numbers.converter => {
             let cause = failed.missing.cause;
@@ -596,9 +596,9 @@ mod tests {
         entry
     }
 
-    fn unread(entry: Entry, by: Converter) -> Entry {
-        let unread_by = Some(by);
-        Entry { unread_by, ..entry }
+    fn left(entry: Entry, by: Converter) -> Entry {
+        let left_by = Some(by);
+        Entry { left_by, ..entry }
     }
 
     fn failed(mut with: Entry, cause: Cause, converter: Converter) -> Entry {
@@ -658,13 +658,13 @@ mod tests {
                 Standing::Current,
             ),
             (
-                "current, files unread by an older build",
-                unread(ready(|_| {}), older),
+                "current, files left by an older build",
+                left(ready(|_| {}), older),
                 Standing::Behind,
             ),
             (
-                "current, files unread by this build",
-                unread(ready(|_| {}), current),
+                "current, files left by this build",
+                left(ready(|_| {}), current),
                 Standing::Current,
             ),
             ("new", entry(), Standing::Unbuilt),

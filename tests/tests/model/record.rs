@@ -140,7 +140,7 @@ fn seen(considered: Vec<DifRef>) -> Seen {
     Seen {
         better_failed: None,
         considered,
-        unread_by: None,
+        has_unread: false,
         candidates: Vec::new(),
         retry_after: None,
         lacks_companion: false,

@@ -43,7 +43,7 @@ const FOUND_BY: &[(Mistake, u64)] = &[
     (Mistake::OrphansAreNotListed, 1),
     (Mistake::UploadWritesIgnoreRevisions, 3),
     (Mistake::PresencesAreRetired, 6),
-    (Mistake::UnreadFilesAreForgotten, 35),
+    (Mistake::LeftFilesAreForgotten, 35),
 ];
 
 /// Mistakes that no seed of `make test` finds: each is a gap in the workload.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cache::{Converter, Entry, Lease, Placeholder, Policy, Probes, Ready};
+use crate::cache::{Entry, Lease, Placeholder, Policy, Probes, Ready};
 use crate::domain::{Candidate, DifRef, Missing, Quality, Timestamp};
 
 /// The result of a publish.
@@ -86,13 +86,14 @@ pub(super) fn is_older_work(built: &Ready, present: &Ready) -> bool {
 }
 
 /// Updates the fields that every completed build resets, whatever its result.
-pub(super) fn finish(next: &mut Entry, seen: &Seen) {
+pub(super) fn finish(before: &Entry, next: &mut Entry, seen: &Seen, policy: &Policy) {
+    let converter = policy.numbers.converter;
+    next.left_by = leaves_files(before, seen, policy).then_some(converter);
     next.lease = None;
     next.attempts = 0;
     next.releases = 0;
     next.not_before = None;
     next.considered.clone_from(&seen.considered);
-    next.unread_by = seen.unread_by;
     next.candidates = seen
         .candidates
         .iter()
@@ -101,6 +102,17 @@ pub(super) fn finish(next: &mut Entry, seen: &Seen) {
         .collect();
     // The builder checks the suspect blob of its entry before it builds.
     next.suspect = None;
+}
+
+/// Returns whether the build leaves DIFs to newer ones: DIFs that it could not read, or that no
+/// newer build has considered beside the state that a newer build made.
+fn leaves_files(before: &Entry, seen: &Seen, policy: &Policy) -> bool {
+    let numbers = &policy.numbers;
+    let mine = (numbers.version(before.kind), numbers.converter);
+    let ready = before.ready.as_ref();
+    let is_newer = ready.is_some_and(|ready| (ready.version, ready.converter) > mine);
+    let is_new = |dif: &DifRef| !before.considered.contains(dif);
+    seen.has_unread || is_newer && (before.left_by.is_some() || seen.considered.iter().any(is_new))
 }
 
 /// Removes the build request, unless a DIF arrived that this build cannot have seen.
@@ -115,8 +127,8 @@ pub(super) fn settle_request(next: &mut Entry, lease: &Lease) {
 pub struct Seen {
     /// Every DIF that the build ranked.
     pub considered: Vec<DifRef>,
-    /// The converter of the build, if there were DIFs whose items it could not read.
-    pub unread_by: Option<Converter>,
+    /// Whether there were DIFs whose items the build could not read.
+    pub has_unread: bool,
     /// Every candidate that the build tried, with its result. The entry keeps the first
     /// [`Seen::MAX_CANDIDATES`].
     pub candidates: Vec<Candidate>,

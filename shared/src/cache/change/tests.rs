@@ -630,14 +630,15 @@ fn abandoned_leases_count_and_after_enough_of_them_the_entry_is_crashed() {
 }
 
 #[test]
-fn an_entry_names_the_build_that_could_not_read_all_files_until_another_build_ends() {
-    let by = Converter(1);
+fn an_entry_names_the_build_that_left_files_until_another_build_ends() {
+    let by = Converter::CURRENT;
+    let newer = Converter(by.0 + 1);
     let with_unread = |change: Change| match change {
         Change::Publish { token, ready, seen } => Change::Publish {
             token,
             ready,
             seen: Seen {
-                unread_by: Some(by),
+                has_unread: true,
                 ..seen
             },
         },
@@ -646,12 +647,12 @@ fn an_entry_names_the_build_that_could_not_read_all_files_until_another_build_en
     let leased = then(&entry(), &take(1), 0);
     let made = state(&leased, 1, 1, Offer::Debug, &dif("a"));
     let partial = then(&leased, &with_unread(publish(1, made, &[dif("a")])), 0);
-    assert!(partial.has_unread(Converter(2)) && !partial.has_unread(by));
+    assert!(partial.leaves_files_to(newer) && !partial.leaves_files_to(by));
 
     let again = then(&partial, &take(2), 0);
-    assert!(again.has_unread(Converter(2)));
+    assert!(again.leaves_files_to(newer));
     let failed = then(&again, &fail(2, Cause::Malformed, &[dif("a")]), 0);
-    assert!(!failed.has_unread(Converter(2)));
+    assert!(!failed.leaves_files_to(newer));
 
     // Otherwise readers would request builds of a file that kills its builders without a limit.
     let policy = Policy::default();
@@ -661,7 +662,32 @@ fn an_entry_names_the_build_that_could_not_read_all_files_until_another_build_en
         killed = then(&killed, &take(build), now);
     }
     assert_eq!(killed.missing().unwrap().missing.cause, Cause::Crashed);
-    assert!(!killed.has_unread(Converter(2)));
+    assert!(!killed.leaves_files_to(newer));
+}
+
+#[test]
+fn a_file_that_an_older_build_cannot_use_beside_a_newer_state_is_left_to_a_newer_build() {
+    let newer = Converter(Converter::CURRENT.0 + 1);
+    let version = current_version(Kind::SymCache);
+    let files = [dif("a"), dif("b")];
+    for made in [version, version + 1] {
+        let mut with = built(version, Offer::Symbols, &dif("a"));
+        let ready = with.ready.as_mut().unwrap();
+        (ready.version, ready.converter) = (made, newer);
+        let leased = then(&with, &take(2), 0);
+        let seen_again = then(&leased, &fail(2, Cause::Malformed, &files[..1]), 0);
+        assert!(!seen_again.leaves_files_to(newer));
+
+        let failed = then(&leased, &fail(2, Cause::Malformed, &files), 0);
+        assert!(failed.leaves_files_to(newer));
+        let lesser = state(&leased, 2, version, Offer::Symbols, &dif("b"));
+        let published = then(&leased, &publish(2, lesser, &files), 0);
+        assert!(published.leaves_files_to(newer));
+        // What it left stays left.
+        let again = then(&published, &take(3), 0);
+        let failed = then(&again, &fail(3, Cause::Malformed, &files), 0);
+        assert!(failed.leaves_files_to(newer));
+    }
 }
 
 #[test]

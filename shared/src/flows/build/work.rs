@@ -137,11 +137,13 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Returns the result of the kind.
+    /// Returns the result of the kind. `has_unread` says whether there are DIFs whose items this
+    /// build cannot read.
     pub(super) fn end(
         mut self,
         (difs, companions): (&[Dif], &FoundCompanions),
         search: &Search,
+        has_unread: bool,
     ) -> Made {
         let left = self.left.as_slice().iter();
         let mut considered = self.tried;
@@ -187,7 +189,7 @@ impl<'a> Work<'a> {
             seen: Seen {
                 better_failed,
                 considered,
-                unread_by: None,
+                has_unread,
                 candidates: self.candidates,
                 retry_after: search.retry_after,
                 lacks_companion: !(search.missed.is_empty() && search.misses.is_empty())

@@ -205,7 +205,7 @@ async fn a_file_that_an_older_build_could_not_read_is_considered_by_a_newer_one(
     world.upload("global/z-crash", "elf/crash").await;
     let kept = entry(&world, Kind::SymCache);
     assert_eq!(kept.ready().unwrap().converter, Converter(NEWER));
-    assert!(kept.has_unread(Converter(NEWER)));
+    assert!(kept.leaves_files_to(Converter(NEWER)));
 
     // The older build would not read it another time.
     let names = function_names(&world.another_instance().symbolicate(&sample_crash()).await);
@@ -220,11 +220,44 @@ async fn a_file_that_an_older_build_could_not_read_is_considered_by_a_newer_one(
     let requested: Vec<Queue> = messages.iter().map(|sent| sent.message.queue).collect();
     assert_eq!(requested, [Queue::Refresh]);
     newer.serve(&messages[0].message).await.unwrap();
-    assert!(!entry(&newer, Kind::SymCache).has_unread(Converter(NEWER)));
+    assert!(!entry(&newer, Kind::SymCache).leaves_files_to(Converter(NEWER)));
     // Once is enough.
     newer.another_instance().symbolicate(&sample_crash()).await;
     assert!(newer.queues.drain().is_empty());
     newer.check();
+}
+
+/// Found by the simulation: the newer build kept what it had made of the former file.
+#[tokio::test(start_paused = true)]
+async fn a_better_file_that_an_older_build_received_is_used_by_the_newer_one() {
+    let world = World::new();
+    let newer = world.deployed_with(|settings| {
+        let numbers = &mut settings.policy.numbers;
+        numbers.converter = Converter(NEWER);
+        numbers.symcache += 1;
+    });
+    let event = newer.put("global/crash", fixture("elf/crash"));
+    newer.deliver(&event).await.unwrap();
+    let before = function_names(&newer.symbolicate(&sample_crash()).await);
+    world.pass(Duration::from_secs(60)).await;
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let expected = function_names(&world.another_instance().symbolicate(&sample_crash()).await);
+    assert_ne!(before, expected);
+
+    // A request sees the former state once more, and requests a better one.
+    newer.another_instance().symbolicate(&sample_crash()).await;
+    for message in newer.queues.drain() {
+        newer.serve(&message.message).await.unwrap();
+    }
+    let after = newer.another_instance().symbolicate(&sample_crash()).await;
+    assert_eq!(function_names(&after), expected);
+    // Neither build causes work for the other from then on.
+    for _ in 0..3 {
+        newer.another_instance().symbolicate(&sample_crash()).await;
+        world.another_instance().symbolicate(&sample_crash()).await;
+        assert!(world.queues.drain().is_empty());
+        world.pass(Duration::from_secs(60)).await;
+    }
 }
 
 /// While a newer build serves the messages, the older readers' requests stay pending.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use crate::made_up_dump::{MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread};
+use crate::made_up_dump::{MadeUpDump, MadeUpModule};
 
 /// Bytes of each function, and the address of the first one.
 const FUNCTION_BYTES: usize = 0x10;
@@ -125,10 +125,6 @@ pub fn is_symbolicated(modules: &[MadeUp], answer: &Value) -> bool {
     names.eq(expected.iter().map(|name| Some(name.as_str())))
 }
 
-/// Where the stack of the first thread of a minidump is, and the bytes from one stack to the next.
-const STACK: u64 = 0x6000_0000_0000;
-const STACK_BYTES: u64 = 0x1000;
-
 /// A minidump of threads whose frames are in made-up modules, one after the other.
 #[derive(Clone, Copy, Debug)]
 pub struct MadeUpCrash<'a> {
@@ -171,30 +167,12 @@ impl MadeUpCrash<'_> {
             });
         let unreached = self.modules.len() - self.unreached..self.modules.len();
         let unreached = unreached.map(|module| image(module) + address(1) as u64);
-        let stack = |thread: usize| MadeUpStack {
-            address: STACK + thread as u64 * STACK_BYTES,
-            bytes: (1..self.frames)
-                .map(|frame| at(thread, frame))
-                .chain([0; 8])
-                .chain(unreached.clone())
-                .flat_map(u64::to_le_bytes)
-                .collect(),
-        };
-        let threads = (0..self.threads).map(|thread| MadeUpThread {
-            id: thread as u32 + 1,
-            stack: thread,
-            rip: at(thread, 0),
-            rsp: STACK + thread as u64 * STACK_BYTES,
-            ..MadeUpThread::default()
+        let threads = (0..self.threads).map(|thread| {
+            let callers = (1..self.frames).map(|frame| at(thread, frame));
+            let words = callers.chain([0; 8]).chain(unreached.clone());
+            (at(thread, 0), words.collect())
         });
-        let dump = MadeUpDump {
-            stacks: (0..self.threads).map(stack).collect(),
-            threads: threads.collect(),
-            modules: modules.collect(),
-            crashed: Some(1),
-            ..MadeUpDump::default()
-        };
-        dump.file()
+        MadeUpDump::of_threads(threads, modules.collect()).file()
     }
 
     /// Returns whether a response has all frames, with their names.

@@ -119,7 +119,39 @@ fn context(thread: &MadeUpThread) -> Vec<u8> {
     context
 }
 
+/// The address of the first stack, and the distance between two.
+const STACK: u64 = 0x6000_0000_0000;
+const STACK_BYTES: u64 = 0x1000;
+
 impl MadeUpDump {
+    /// Returns a minidump in which each thread, with an id from 1 on, has this instruction pointer
+    /// and these words on its stack. The first thread crashed.
+    pub fn of_threads(
+        threads: impl IntoIterator<Item = (u64, Vec<u64>)>,
+        modules: Vec<MadeUpModule>,
+    ) -> Self {
+        let mut dump = Self {
+            modules,
+            crashed: Some(1),
+            ..Self::default()
+        };
+        for (number, (rip, words)) in threads.into_iter().enumerate() {
+            let address = STACK + number as u64 * STACK_BYTES;
+            dump.stacks.push(MadeUpStack {
+                address,
+                bytes: words.into_iter().flat_map(u64::to_le_bytes).collect(),
+            });
+            dump.threads.push(MadeUpThread {
+                id: number as u32 + 1,
+                stack: number,
+                rip,
+                rsp: address,
+                ..MadeUpThread::default()
+            });
+        }
+        dump
+    }
+
     /// Returns the bytes of the file.
     pub fn file(&self) -> Vec<u8> {
         // The directory is written last, at the place that is reserved for it.

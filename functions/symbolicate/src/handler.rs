@@ -56,8 +56,8 @@ pub(crate) async fn handle(
     Reply::of(response).await
 }
 
-/// A response as the gateway receives it: text, or bytes in base64. `lambda_http` would copy each
-/// text twice to get there.
+/// A response as the gateway receives it: text, or bytes in base64. `lambda_http` would decode and
+/// copy each text to get there.
 pub(crate) struct Reply(lambda_http::Response<lambda_http::Body>);
 
 impl Reply {

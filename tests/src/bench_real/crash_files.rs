@@ -6,14 +6,14 @@
 //! most of theirs.
 
 use std::path::Path;
+use std::time::Instant;
 
 use serde_json::Value;
 
 use super::program::Program;
 use super::report::{Report, Row, bytes, milliseconds};
 use super::{BenchError, PATIENCE, percentile, say};
-use crate::bench_latency::measure::Run;
-use crate::made_up_dump::{MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread};
+use crate::made_up_dump::{MadeUpDump, MadeUpModule};
 use crate::stack::Client;
 
 /// Threads of a minidump.
@@ -22,10 +22,11 @@ const THREADS: usize = 30;
 /// Frames of each thread in the program. A thread of a server has about ten.
 const FRAMES: usize = 10;
 
-/// The first addresses of the program and of the stacks.
+/// The first address of the program.
 const IMAGE: u64 = 0x5555_0000_0000;
-const STACK: u64 = 0x7fff_0000_0000;
-const STACK_BYTES: u64 = 0x1_0000;
+
+/// The scope of the program, so that its caches are not made together with those of its debug file.
+const SCOPE: &str = "crash-files";
 
 /// Uploads the program, not its debug file, and measures minidumps, each with a new instance.
 ///
@@ -43,21 +44,24 @@ pub async fn measure(
         program.name
     );
     say("crash files", &what);
-    let key = format!("global/bench/{}", program.name);
+    let key = format!("{SCOPE}/bench/{}", program.name);
     client.upload_file(&key, file).await?;
     client.idle(PATIENCE).await?;
     let size = std::fs::metadata(file)
         .map_err(BenchError::file(file))?
         .len();
+    let query = format!("scope={SCOPE}");
     let (mut times, mut read, mut walked) = (Vec::new(), Vec::new(), 0);
     for run in 0..runs.max(1) {
         let dump = dump(program, size, seed.wrapping_add(run as u64));
         client.end_functions().await?;
-        let request = async { Ok(client.minidump("", &dump).await?) };
-        let (run, answer) = Run::of(client, request).await?;
+        client.clear_stats().await?;
+        let began = Instant::now();
+        let answer = client.minidump(&query, &dump).await?;
+        times.push(began.elapsed().as_secs_f64() * 1000.0);
         let caches = client.addresses().caches();
-        times.push(run.time);
-        read.push(run.stats.of_bucket(caches, "GetObject").bytes_out as f64);
+        let reads = client.stats().await?.of_bucket(caches, "GetObject");
+        read.push(reads.bytes_out as f64);
         walked += frames_by_cfi(&answer);
     }
     let wanted = runs.max(1) * THREADS * (FRAMES - 1);
@@ -84,36 +88,18 @@ fn frames_by_cfi(answer: &Value) -> usize {
 /// Returns a minidump of the program.
 fn dump(program: &Program, size: u64, seed: u64) -> Vec<u8> {
     let starts = program.starts(THREADS * FRAMES, seed);
-    let stacks = starts.chunks(FRAMES).zip(0..).map(|(frames, thread)| {
+    let threads = starts.chunks(FRAMES).filter_map(|frames| {
+        let (innermost, callers) = frames.split_first()?;
         // A caller's address is after its call; the byte before it is looked up.
-        let callers = frames.iter().skip(1).map(|start| IMAGE + start + 1);
-        MadeUpStack {
-            address: STACK + thread * STACK_BYTES,
-            bytes: callers.chain([0; 8]).flat_map(u64::to_le_bytes).collect(),
-        }
+        let words = callers.iter().map(|start| IMAGE + start + 1).chain([0; 8]);
+        Some((IMAGE + innermost, words.collect()))
     });
-    let threads = starts
-        .chunks(FRAMES)
-        .zip(0..)
-        .map(|(frames, thread)| MadeUpThread {
-            id: thread as u32 + 1,
-            stack: thread,
-            rip: IMAGE + frames.first().copied().unwrap_or_default(),
-            rsp: STACK + thread as u64 * STACK_BYTES,
-            ..MadeUpThread::default()
-        });
-    let dump = MadeUpDump {
-        stacks: stacks.collect(),
-        threads: threads.collect(),
-        modules: vec![MadeUpModule {
-            address: IMAGE,
-            size: u32::try_from(size).unwrap_or(u32::MAX),
-            name: format!("/usr/bin/{}", program.name),
-            debug_id: program.debug_id.parse().unwrap_or_default(),
-            ..MadeUpModule::default()
-        }],
-        crashed: Some(1),
-        ..MadeUpDump::default()
+    let module = MadeUpModule {
+        address: IMAGE,
+        size: u32::try_from(size).unwrap_or(u32::MAX),
+        name: format!("/usr/bin/{}", program.name),
+        debug_id: program.debug_id.parse().unwrap_or_default(),
+        ..MadeUpModule::default()
     };
-    dump.file()
+    MadeUpDump::of_threads(threads, vec![module]).file()
 }

@@ -99,7 +99,7 @@ pub struct Arguments {
     /// Only measures warm frames, in memory: a minute.
     #[arg(long, conflicts_with_all = ["deriving_only", "stacks_only"])]
     pub frames_only: bool,
-    /// Only measures warm and cold requests for one program: a minute.
+    /// Only measures crash files and requests of one program: a minute.
     #[arg(long, conflicts_with_all = ["deriving_only", "answers_only", "stacks_only", "frames_only"])]
     pub requests_only: bool,
     /// Also writes the numbers to this file, as Markdown.

@@ -126,9 +126,7 @@ pub(crate) fn memory(pid: i32) -> Memory {
     let mut memory = Memory::default();
     let mut pending = vec![pid];
     while let Some(pid) = pending.pop() {
-        let Some(of_one) = memory_of_one(pid) else {
-            continue;
-        };
+        let of_one = memory_of_one(pid);
         memory.peak_of_one = memory.peak_of_one.max(of_one.peak_of_one);
         memory.now_of_all += of_one.now_of_all;
         let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
@@ -147,9 +145,9 @@ pub(crate) fn memory(pid: i32) -> Memory {
     memory
 }
 
-/// Reads the memory of `pid` without its descendants.
-pub(crate) fn memory_of_one(pid: i32) -> Option<Memory> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+/// Reads the memory of `pid` without its descendants; none if it has ended.
+pub(crate) fn memory_of_one(pid: i32) -> Memory {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let bytes = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
         line.trim()
@@ -158,10 +156,10 @@ pub(crate) fn memory_of_one(pid: i32) -> Option<Memory> {
             .ok()
             .map(|kilobytes| kilobytes * 1024)
     };
-    Some(Memory {
+    Memory {
         peak_of_one: bytes("VmHWM:").unwrap_or(0),
         now_of_all: bytes("VmRSS:").unwrap_or(0),
-    })
+    }
 }
 
 struct Stat {

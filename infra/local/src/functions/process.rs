@@ -113,18 +113,19 @@ impl Process {
 
     /// Returns the memory of the process and its children.
     pub(super) fn memory(&self) -> Memory {
-        if self.is_alive() {
-            memory(self.group.id)
-        } else {
-            Memory::default()
-        }
+        self.measured(memory)
     }
 
     /// Returns the memory of the process without its children.
     pub(super) fn own_memory(&self) -> Memory {
-        let is_alive = self.is_alive();
-        let memory = is_alive.then(|| memory_of_one(self.group.id)).flatten();
-        memory.unwrap_or_default()
+        self.measured(memory_of_one)
+    }
+
+    fn measured(&self, read: fn(i32) -> Memory) -> Memory {
+        match self.is_alive() {
+            true => read(self.group.id),
+            false => Memory::default(),
+        }
     }
 
     fn signal(&self, signal: Signal) {

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use symdepot::adapters::parser::transcoder::{COMMAND, ToolLimits, Transcoder, Transcoders};
 use symdepot::adapters::parser::{ParserLimits, ProcessDeriver};
@@ -331,11 +332,9 @@ fn assert_ends(pid: &str) {
     if let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) {
         let mut ended = [PollFd::new(&process, PollFlags::IN)];
         let patience = Timespec::try_from(PATIENCE).unwrap();
-        assert_eq!(
-            poll(&mut ended, Some(&patience)),
-            Ok(1),
-            "{pid:?} is still running"
-        );
+        // The end of another child may interrupt the call.
+        let has_ended = retry_on_intr(|| poll(&mut ended, Some(&patience)));
+        assert_eq!(has_ended, Ok(1), "{pid:?} is still running");
     }
 }
 

@@ -6,8 +6,9 @@ use serde_json::json;
 use symdepot::api::symbolicator::{CandidateReport, Derivation, ModuleStatus, Sources};
 use symdepot::cache::{Entry, Kind, Queue};
 use symdepot::domain::{Location, Scope};
+use symdepot::flows::Settings;
 use symdepot::flows::requests::{KeptRequest, RequestStage, RequestToKeep};
-use symdepot::flows::symbolicate::SymbolicateOutcome;
+use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
 use symdepot_tests::harness::{World, fixture_text, function_names, in_module, sample_crash};
 use tokio::task::JoinSet;
 
@@ -23,7 +24,11 @@ const FRAMES: usize = 13;
 /// A world to which the sample's debug file was uploaded long ago; no client has requested it
 /// since.
 pub(crate) async fn cold() -> World {
-    let world = World::new();
+    cold_with(|_| {}).await
+}
+
+async fn cold_with(change: impl FnOnce(&mut Settings)) -> World {
+    let world = World::with(change);
     world.upload("global/crash.debug", "elf/crash.debug").await;
     world.pass(8 * DAY).await;
     world.prune().await.unwrap();
@@ -154,6 +159,39 @@ async fn a_request_waits_no_longer_than_its_timeout() {
         Duration::from_secs(7),
         "the paused clock advances only while a task waits"
     );
+}
+
+/// Answers a request that waits for up to 25 s, and returns how long it waited. `body` is that of
+/// its first invocation.
+async fn pending_after(world: &World, id: &str, body: Option<RequestToKeep<'_>>) -> Duration {
+    let (began, invocation) = (tokio::time::Instant::now(), world.invocation(HOUR));
+    let kept = Kept {
+        wait: Duration::from_secs(25),
+        id,
+        body,
+        is_overdue: false,
+    };
+    let answer = world
+        .symbolicator()
+        .answer(&invocation, &sample_crash(), &Scope::Global, kept)
+        .await;
+    assert!(is_pending(&answer.unwrap()));
+    began.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_shortly_and_once_for_builds_that_do_not_begin() {
+    let world = cold_with(|settings| settings.queued_wait = Some(Duration::from_secs(5))).await;
+    let first = Some(RequestToKeep::received(b"{}"));
+    let waited = pending_after(&world, "queued", first).await;
+    assert_eq!(waited, Duration::from_secs(5));
+    let waited = pending_after(&world, "queued", None).await;
+    assert_eq!(waited, Duration::ZERO);
+    // A build in progress is waited for.
+    world.derivations.take(Duration::from_secs(60));
+    let building = pending_after(&world, "building", first);
+    let waited = world.with_derive_at_work(building).await;
+    assert_eq!(waited, Duration::from_secs(25));
 }
 
 #[tokio::test(start_paused = true)]

@@ -30,7 +30,7 @@ use super::lookup::CacheFinder;
 use super::parsing::parsed;
 use super::requests::{RequestStage, RequestToKeep};
 use super::symbolicate::Symbolicator;
-use super::waiting::Waiting;
+use super::waiting::{WaitTurn, Waiting};
 use super::{Error, Invocation};
 use crate::api::crash::form::CrashFields;
 use crate::api::crash::rewrite::RewriteRules;
@@ -146,7 +146,13 @@ impl WalkRounds<'_> {
     /// Repeats rounds until all walks are complete, or the time is up. Returns whether they are
     /// complete; otherwise, the minidump is stored.
     async fn run(&mut self) -> Result<bool, Error> {
-        let mut waiting = Waiting::new(self.modules.finder.invocation, self.request.wait);
+        let turn = match self.request.is_kept {
+            true => WaitTurn::Continued,
+            false => WaitTurn::First,
+        };
+        let finder = self.modules.finder;
+        let queued_wait = finder.service.settings.queued_wait;
+        let mut waiting = Waiting::new(finder.invocation, self.request.wait, queued_wait, turn);
         let mut wanted: BTreeSet<usize> = self.walks.pointed_at().keys().copied().collect();
         let mut must_walk = true;
         loop {
@@ -170,7 +176,8 @@ impl WalkRounds<'_> {
                 }
             }
             self.request_builds(&wanted).await?;
-            if !is_last {
+            waiting.note(!self.modules.is_built(&wanted));
+            if !(is_last && waiting.is_over()) {
                 waiting.pause().await;
                 continue;
             }

@@ -1,5 +1,6 @@
 //! Handles the requests of `symbolicate`: one function per route.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ pub(crate) async fn handle(
     router: Router,
     invocation: Invocation,
     mut request: lambda_http::Request,
-) -> Response {
+) -> Reply {
     path::restore(&mut request);
     let span = tracing::info_span!("invocation", request_id = invocation.request_id());
     let mut request = request.map(|body| match body {
@@ -52,7 +53,43 @@ pub(crate) async fn handle(
     let no_guesses = HeaderValue::from_static("nosniff");
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, no_guesses);
-    response
+    Reply::of(response).await
+}
+
+/// A response as the gateway receives it: text, or bytes in base64. `lambda_http` would copy each
+/// text twice to get there.
+pub(crate) struct Reply(lambda_http::Response<lambda_http::Body>);
+
+impl Reply {
+    async fn of(response: Response) -> Self {
+        let (mut parts, body) = response.into_parts();
+        let body = match axum::body::to_bytes(body, usize::MAX).await {
+            Ok(bytes) => body_of(bytes.into()),
+            Err(error) => {
+                tracing::error!(%error, "a response ended early");
+                parts.status = StatusCode::INTERNAL_SERVER_ERROR;
+                lambda_http::Body::Empty
+            }
+        };
+        Self(Response::from_parts(parts, body))
+    }
+}
+
+impl lambda_http::IntoResponse for Reply {
+    fn into_response(self) -> Pin<Box<dyn Future<Output = Response<lambda_http::Body>> + Send>> {
+        Box::pin(std::future::ready(self.0))
+    }
+}
+
+/// Returns the body of a result: text if it is UTF-8, whatever its type is.
+fn body_of(bytes: Vec<u8>) -> lambda_http::Body {
+    if bytes.is_empty() {
+        return lambda_http::Body::Empty;
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) => lambda_http::Body::Text(text),
+        Err(not_text) => lambda_http::Body::Binary(not_text.into_bytes()),
+    }
 }
 
 pub(crate) async fn symbolicate(

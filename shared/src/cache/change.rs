@@ -408,6 +408,7 @@ fn take_lease(
         next.lease = None;
         next.build_request = None;
         next.attempts = 0;
+        next.unread_by = None;
         return Ok(());
     }
     next.attempts += 1;

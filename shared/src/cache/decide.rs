@@ -61,11 +61,14 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Capabilities, now: Timestam
     let Some(entry) = entry else {
         return Decision::Build;
     };
+    // An older build made what it could without some of the files: this one considers all.
+    let has_unread = entry.has_unread(reader.numbers.converter);
     if let Some(ready) = readable(entry, reader) {
         // After a failed rebuild, do not request another one before the placeholder expires: the
         // source may have removed the DIF for good.
         let placeholder = entry.missing.as_ref();
-        let rests = placeholder.is_some_and(|placeholder| stands(placeholder, reader, now));
+        let rests =
+            !has_unread && placeholder.is_some_and(|placeholder| stands(placeholder, reader, now));
         return if rests {
             Decision::Use(ready)
         } else if reader
@@ -76,6 +79,7 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Capabilities, now: Timestam
         } else if is_probe_due(entry, now)
             || placeholder.is_some_and(may_end_well)
             || is_left_behind(entry, ready)
+            || has_unread
         {
             Decision::UseAndUpgrade(ready)
         } else {
@@ -85,7 +89,7 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Capabilities, now: Timestam
     if let Some(placeholder) = entry
         .missing
         .as_ref()
-        .filter(|placeholder| stands(placeholder, reader, now))
+        .filter(|placeholder| !has_unread && stands(placeholder, reader, now))
     {
         return Decision::Missing(placeholder);
     }
@@ -202,6 +206,14 @@ mod tests {
         entry
     }
 
+    fn unread(entry: &Entry, by: u32) -> Option<Entry> {
+        let unread_by = Some(Converter(by));
+        Some(Entry {
+            unread_by,
+            ..entry.clone()
+        })
+    }
+
     fn built_for(entry: Entry, version: u32, offer: Offer) -> Entry {
         let leased = then(&entry, &take(1), 0);
         then(
@@ -300,6 +312,11 @@ mod tests {
                     0,
                 )),
             ),
+            (
+                "ready, files unread by an older build",
+                unread(&ready, mine - 1),
+            ),
+            ("ready, files unread by this build", unread(&ready, mine)),
             ("ready, lower version", Some(behind)),
             ("ready, lower version, not renewed", Some(failed_to_renew)),
             ("ready, higher version", Some(newer)),
@@ -337,6 +354,10 @@ mod tests {
             (
                 "missing: not found, older converter",
                 Some(failed_by(mine - 1, Cause::NotFound)),
+            ),
+            (
+                "missing: files unread by an older one",
+                unread(&failed(Cause::NotFound), mine - 1),
             ),
             ("missing: unsupported", Some(failed(Cause::Unsupported))),
             (

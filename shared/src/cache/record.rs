@@ -28,6 +28,8 @@ pub struct Entry {
     pub(in crate::cache) dirty: Option<Token>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::cache) considered: Vec<DifRef>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::cache) unread_by: Option<Converter>,
     #[serde(default)]
     pub(in crate::cache) attempts: u32,
     #[serde(default)]
@@ -176,6 +178,7 @@ impl Entry {
             build_request: None,
             dirty: None,
             considered: Vec::new(),
+            unread_by: None,
             attempts: 0,
             releases: 0,
             not_before: None,
@@ -248,6 +251,12 @@ impl Entry {
     /// Returns the DIFs that the last build ranked.
     pub fn considered(&self) -> &[DifRef] {
         &self.considered
+    }
+
+    /// Returns whether the last build could not read the items of all DIFs of the module, because a
+    /// newer build wrote them, and its converter is older than this one.
+    pub fn has_unread(&self, converter: Converter) -> bool {
+        self.unread_by.is_some_and(|by| by < converter)
     }
 
     /// Returns how many holders took the lease without returning a result.

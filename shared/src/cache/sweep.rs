@@ -59,6 +59,8 @@ pub enum Standing {
 /// Returns an entry's state in the rollout of a build of the code.
 pub fn standing(entry: &Entry, numbers: &BuildNumbers, now: Timestamp) -> Standing {
     match (&entry.ready, &entry.missing) {
+        // A build of the older code could not read all files.
+        (Some(_), _) if entry.has_unread(numbers.converter) => Standing::Behind,
         (Some(ready), _) if is_current(ready, entry.kind, numbers) => Standing::Current,
         (Some(_), Some(failed)) if failed.converter >= numbers.converter => {
             let cause = failed.missing.cause;
@@ -594,6 +596,11 @@ mod tests {
         entry
     }
 
+    fn unread(entry: Entry, by: Converter) -> Entry {
+        let unread_by = Some(by);
+        Entry { unread_by, ..entry }
+    }
+
     fn failed(mut with: Entry, cause: Cause, converter: Converter) -> Entry {
         let failed = then(&then(&entry(), &take(1), 0), &fail(1, cause, &[]), 0);
         with.missing = failed.missing;
@@ -648,6 +655,16 @@ mod tests {
             (
                 "current, failed before",
                 failed(ready(|_| {}), Cause::Timeout, older),
+                Standing::Current,
+            ),
+            (
+                "current, files unread by an older build",
+                unread(ready(|_| {}), older),
+                Standing::Behind,
+            ),
+            (
+                "current, files unread by this build",
+                unread(ready(|_| {}), current),
                 Standing::Current,
             ),
             ("new", entry(), Standing::Unbuilt),

@@ -11,7 +11,8 @@
 //! 3. [`answers`]: compares the derived SymCaches with those of `symbolic` at a million addresses.
 //! 4. [`agreement`]: symbolicates random addresses in functions with a stack and with
 //!    `eu-addr2line` ([`oracle`]).
-//! 5. [`slices`], [`backtraces`], [`latency`], [`warm`] and [`startup`]: measure what cold stacks
+//! 5. [`crash_files`]: measures what the walk of a minidump reads.
+//! 6. [`slices`], [`backtraces`], [`latency`], [`warm`] and [`startup`]: measure what cold stacks
 //!    read, both random and real ones, and the time of requests, warm frames and starts.
 //!
 //! Each number is printed when it is known, and all numbers as one table at the end ([`report`]).
@@ -19,6 +20,7 @@
 pub mod agreement;
 pub mod answers;
 pub mod backtraces;
+pub mod crash_files;
 pub mod deriving;
 pub mod inputs;
 pub mod latency;
@@ -97,6 +99,9 @@ pub struct Arguments {
     /// Only measures warm frames, in memory: a minute.
     #[arg(long, conflicts_with_all = ["deriving_only", "stacks_only"])]
     pub frames_only: bool,
+    /// Only measures warm and cold requests for one program: a minute.
+    #[arg(long, conflicts_with_all = ["deriving_only", "answers_only", "stacks_only", "frames_only"])]
+    pub requests_only: bool,
     /// Also writes the numbers to this file, as Markdown.
     #[arg(long)]
     pub markdown: Option<PathBuf>,
@@ -213,7 +218,7 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
         }
         return Ok(report);
     }
-    if !arguments.stacks_only {
+    if !arguments.stacks_only && !arguments.requests_only {
         let inputs = inputs(&cache, arguments, &mut report);
         if !arguments.answers_only {
             derive_all(&binaries, &programs, &inputs, arguments, &mut report).await?;
@@ -235,6 +240,19 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
             stack.client().addresses().gateway
         ),
     );
+    if let Some((program, files)) = programs.last() {
+        let file = (program, files.program.as_path());
+        let (runs, seed) = (arguments.cold, arguments.seed);
+        crash_files::measure(stack.client(), file, runs, seed, &mut report).await?;
+    }
+    if arguments.requests_only {
+        if let Some((program, files)) = programs.last() {
+            deriving::through_the_stack(&stack, program, &files.debug, &mut report).await?;
+            latency::measure(&stack, program, arguments, &mut report).await?;
+        }
+        stack.stop().await?;
+        return Ok(report);
+    }
     for (program, files) in &programs {
         deriving::through_the_stack(&stack, program, &files.debug, &mut report).await?;
     }

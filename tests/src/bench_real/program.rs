@@ -99,6 +99,20 @@ impl Program {
             .collect()
     }
 
+    /// Returns the first addresses of random functions. Cold parts, which are jumped to, are not
+    /// among them.
+    pub fn starts(&self, count: usize, seed: u64) -> Vec<u64> {
+        let is_called =
+            |function: &Function| !function.names.iter().any(|name| name.contains(".cold"));
+        let functions = self.functions.iter();
+        let called = functions.filter(|(_, function)| is_called(function));
+        let starts: Vec<u64> = called.map(|(start, _)| *start).collect();
+        let mut chance = StdRng::seed_from_u64(seed);
+        (0..count)
+            .map(|_| starts[chance.random_range(0..starts.len())])
+            .collect()
+    }
+
     /// Returns all names that the symbol table has for the function at an address.
     pub fn names_at(&self, address: u64) -> impl Iterator<Item = &str> {
         // Symbols may start inside others; those that cover the address start shortly before it.

@@ -121,6 +121,8 @@ mistakes! {
     ExistingPresencesAreSpared,
     /// The presence is removed together with the retired entry (model of absence).
     PresencesAreRetired,
+    /// A build does not record that there were files that it could not read.
+    UnreadFilesAreForgotten,
     /// An older build overwrites items of a newer schema.
     NewerItemsAreOverwritten,
 }
@@ -238,6 +240,9 @@ impl Mistake {
             }
             Self::ConsideredFilesAreForgotten => {
                 is.as_object_mut().map(|is| is.remove("considered"));
+            }
+            Self::UnreadFilesAreForgotten => {
+                is.as_object_mut().map(|is| is.remove("unread_by"));
             }
             Self::AttemptsAreNotCounted if ended => is["attempts"] = 0.into(),
             Self::PublishesClearFailures if ended && field(&is, "ready").is_some() => {

@@ -380,6 +380,35 @@ fn dump_of(stack: MadeUpStack) -> MadeUpDump {
     }
 }
 
+/// The stream is Breakpad's: `MDRawAssertionInfo` in `minidump_format.h`.
+#[tokio::test(start_paused = true)]
+async fn the_assertion_of_a_minidump_names_its_place() {
+    const ASSERTION: u32 = 0x4767_0002;
+    const UNITS: usize = 128;
+    let text = |text: &str| {
+        let mut units: Vec<u16> = text.encode_utf16().collect();
+        units.resize(UNITS, 0);
+        units.into_iter().flat_map(u16::to_le_bytes)
+    };
+    let (line, kind) = (42_u32, 1_u32);
+    for (function, file, expected) in [
+        ("take", "store.cc", "count > 0 in take at store.cc:42"),
+        ("", "", "count > 0"),
+    ] {
+        let stream = text("count > 0")
+            .chain(text(function))
+            .chain(text(file))
+            .chain(line.to_le_bytes())
+            .chain(kind.to_le_bytes());
+        let world = World::new();
+        let mut dump = dump_of(words([0]));
+        dump.streams.push((ASSERTION, stream.collect()));
+        let (report, _) = walked(&world, dump.file()).await;
+        let completed = answered(&world, &report).await;
+        assert_eq!(completed.assertion.as_deref(), Some(expected));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_facts_of_a_minidump_are_repeated() {
     let world = World::new();

@@ -189,7 +189,7 @@ async fn a_request_waits_shortly_and_once_for_builds_that_do_not_begin() {
     assert_eq!(waited, Duration::ZERO);
     // A build in progress is waited for.
     world.derivations.take(Duration::from_secs(60));
-    let building = pending_after(&world, "building", first);
+    let building = Box::pin(pending_after(&world, "building", first));
     let waited = world.with_derive_at_work(building).await;
     assert_eq!(waited, Duration::from_secs(25));
 }

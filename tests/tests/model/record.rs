@@ -140,6 +140,7 @@ fn seen(considered: Vec<DifRef>) -> Seen {
     Seen {
         better_failed: None,
         considered,
+        unread_by: None,
         candidates: Vec::new(),
         retry_after: None,
         lacks_companion: false,

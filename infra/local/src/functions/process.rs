@@ -12,7 +12,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
-use super::groups::{Group, Memory, memory};
+use super::groups::{Group, Memory, memory, memory_of_one};
 use super::ledger::Ledger;
 use super::log::FunctionLog;
 
@@ -118,6 +118,13 @@ impl Process {
         } else {
             Memory::default()
         }
+    }
+
+    /// Returns the memory of the process without its children.
+    pub(super) fn own_memory(&self) -> Memory {
+        let is_alive = self.is_alive();
+        let memory = is_alive.then(|| memory_of_one(self.group.id)).flatten();
+        memory.unwrap_or_default()
     }
 
     fn signal(&self, signal: Signal) {

@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use super::environment::variables;
 use super::error::FunctionError;
+use super::groups::Memory;
 use super::process::Process;
 use super::runtime_api::{Asked, Event, serve};
 use super::spec::{Invocation, Sandbox};
@@ -153,7 +154,8 @@ impl<Seat> Worker<Seat> {
         }
         let outcome = self.answer(&invocation.request_id, limit).await;
         let duration = begun.elapsed();
-        self.read_memory();
+        // Children that live longer than the interval were measured during the invocation.
+        self.add_memory(self.process.own_memory());
         Ran::Ended { outcome, duration }
     }
 
@@ -222,7 +224,10 @@ impl<Seat> Worker<Seat> {
     }
 
     fn read_memory(&mut self) {
-        let memory = self.process.memory();
+        self.add_memory(self.process.memory());
+    }
+
+    fn add_memory(&mut self, memory: Memory) {
         self.max_rss = self.max_rss.max(memory.peak_of_one).max(memory.now_of_all);
     }
 }

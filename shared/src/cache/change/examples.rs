@@ -127,6 +127,7 @@ pub(in crate::cache) fn fail(build: u128, cause: Cause, considered: &[DifRef]) -
 pub(in crate::cache) fn seen(considered: &[DifRef]) -> Seen {
     Seen {
         considered: considered.to_vec(),
+        unread_by: None,
         candidates: Vec::new(),
         retry_after: None,
         better_failed: None,

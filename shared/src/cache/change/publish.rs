@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cache::{Entry, Lease, Placeholder, Policy, Probes, Ready};
+use crate::cache::{Converter, Entry, Lease, Placeholder, Policy, Probes, Ready};
 use crate::domain::{Candidate, DifRef, Missing, Quality, Timestamp};
 
 /// The result of a publish.
@@ -92,6 +92,7 @@ pub(super) fn finish(next: &mut Entry, seen: &Seen) {
     next.releases = 0;
     next.not_before = None;
     next.considered.clone_from(&seen.considered);
+    next.unread_by = seen.unread_by;
     next.candidates = seen
         .candidates
         .iter()
@@ -114,6 +115,8 @@ pub(super) fn settle_request(next: &mut Entry, lease: &Lease) {
 pub struct Seen {
     /// Every DIF that the build ranked.
     pub considered: Vec<DifRef>,
+    /// The converter of the build, if there were DIFs whose items it could not read.
+    pub unread_by: Option<Converter>,
     /// Every candidate that the build tried, with its result. The entry keeps the first
     /// [`Seen::MAX_CANDIDATES`].
     pub candidates: Vec<Candidate>,

@@ -4,7 +4,7 @@ use super::examples::{
     Offer, after, applied, built, dif, entry, fail, publish, request_build, state, take, then,
     token,
 };
-use super::{Applied, Change, Refused, apply};
+use super::{Applied, Change, Refused, Seen, apply};
 use crate::cache::{Converter, Entry, Kind, Policy, Queue, Ready, current_version};
 use crate::domain::{Cause, Missing, Timestamp};
 
@@ -627,6 +627,41 @@ fn abandoned_leases_count_and_after_enough_of_them_the_entry_is_crashed() {
     let crashed = then(&entry, &take(9), now);
     assert_eq!(crashed.missing().unwrap().missing.cause, Cause::Crashed);
     assert_eq!((crashed.lease(), crashed.build_request()), (None, None));
+}
+
+#[test]
+fn an_entry_names_the_build_that_could_not_read_all_files_until_another_build_ends() {
+    let by = Converter(1);
+    let with_unread = |change: Change| match change {
+        Change::Publish { token, ready, seen } => Change::Publish {
+            token,
+            ready,
+            seen: Seen {
+                unread_by: Some(by),
+                ..seen
+            },
+        },
+        other => other,
+    };
+    let leased = then(&entry(), &take(1), 0);
+    let made = state(&leased, 1, 1, Offer::Debug, &dif("a"));
+    let partial = then(&leased, &with_unread(publish(1, made, &[dif("a")])), 0);
+    assert!(partial.has_unread(Converter(2)) && !partial.has_unread(by));
+
+    let again = then(&partial, &take(2), 0);
+    assert!(again.has_unread(Converter(2)));
+    let failed = then(&again, &fail(2, Cause::Malformed, &[dif("a")]), 0);
+    assert!(!failed.has_unread(Converter(2)));
+
+    // Otherwise readers would request builds of a file that kills its builders without a limit.
+    let policy = Policy::default();
+    let mut killed = partial;
+    for attempt in 0..=policy.max_attempts {
+        let (build, now) = (10 + u128::from(attempt), u64::from(attempt) * 100);
+        killed = then(&killed, &take(build), now);
+    }
+    assert_eq!(killed.missing().unwrap().missing.cause, Cause::Crashed);
+    assert!(!killed.has_unread(Converter(2)));
 }
 
 #[test]

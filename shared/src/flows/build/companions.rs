@@ -9,7 +9,7 @@ use super::builder::{Build, OpenDif};
 use crate::cache::{Dif, Item, ItemKey, Kind, ModuleKey, Stored};
 use crate::debuginfo;
 use crate::domain::{CompanionId, DifRef, FileType, ModuleId};
-use crate::flows::fetch;
+use crate::flows::{fetch, presence};
 use crate::ports::{DifError, Fault, Parser};
 
 /// The maximum number of partitions that are searched for the companions of a DIF at a time.
@@ -25,6 +25,17 @@ struct CompanionsOfDif {
     companions: Vec<Companion>,
     /// The ids of companions that it needs and that were not found.
     unmet: Vec<CompanionId>,
+    /// Whether there are uploads with the ids of companions whose items this build cannot read.
+    has_unread: bool,
+}
+
+/// The uploaded companions of a DIF.
+#[derive(Default)]
+struct Met {
+    companions: Vec<Dif>,
+    /// The ids that no upload has.
+    unmet: Vec<CompanionId>,
+    has_unread: bool,
 }
 
 /// A companion that was found on a symbol server.
@@ -53,6 +64,12 @@ impl FoundCompanions {
     /// Returns for each DIF the ids of companions that it needs and that were not found.
     pub(super) fn unmet(&self) -> impl Iterator<Item = &[CompanionId]> {
         self.0.iter().map(|known| known.unmet.as_slice())
+    }
+
+    /// Returns whether there are uploads with the ids of companions whose items this build cannot
+    /// read.
+    pub(super) fn have_unread(&self) -> bool {
+        self.0.iter().any(|known| known.has_unread)
     }
 
     /// Adds what a search of symbol servers found.
@@ -174,6 +191,7 @@ fn beside_on_server(difs: &[Dif]) -> FoundCompanions {
             dif: dif.file.clone(),
             companions: companions.collect(),
             unmet: dif.needs.clone(),
+            has_unread: false,
         }
     });
     FoundCompanions(found.collect())
@@ -186,15 +204,18 @@ impl Build<'_> {
             return Ok(beside_on_server(difs));
         }
         let found = difs.iter().map(|dif| async move {
-            let (mut completing, mut unmet) = (Vec::new(), Vec::new());
+            let mut met = Met::default();
             if dif.is_incomplete() {
-                (completing, unmet) = self.companions_of(dif).await?;
+                met = self.companions_of(dif).await?;
             }
+            let mut completing = met.companions;
             completing.extend(with_symbols(dif, difs).cloned());
             let maps: Vec<&Dif> = maps(dif, difs).collect();
             for map in maps {
                 completing.push(map.clone());
-                completing.extend(self.companions_of(map).await?.0);
+                let of_map = self.companions_of(map).await?;
+                completing.extend(of_map.companions);
+                met.has_unread |= of_map.has_unread;
             }
             let completing = completing.into_iter().map(Companion::of_symcache);
             let with_sources = with_sources(dif, difs).map(|other| Companion {
@@ -204,14 +225,15 @@ impl Build<'_> {
             Ok::<_, Fault>(CompanionsOfDif {
                 dif: dif.file.clone(),
                 companions: completing.chain(with_sources).collect(),
-                unmet,
+                unmet: met.unmet,
+                has_unread: met.has_unread,
             })
         });
         Ok(FoundCompanions(try_join_all(found).await?))
     }
 
-    /// Returns the uploaded companions of a DIF, and the ids that no upload has.
-    async fn companions_of(&self, dif: &Dif) -> Result<(Vec<Dif>, Vec<CompanionId>), Fault> {
+    /// Finds the uploaded companions of a DIF.
+    async fn companions_of(&self, dif: &Dif) -> Result<Met, Fault> {
         let query = |id: &CompanionId| {
             let id = ModuleId::Companion(id.clone());
             let met_at = ModuleKey::uploads(self.module.scope.clone(), &id);
@@ -220,12 +242,16 @@ impl Build<'_> {
         let queries: Vec<BoxFuture<'_, _>> = dif.needs.iter().map(query).collect();
         let partitions = stream::iter(queries).buffered(QUERIES_IN_FLIGHT);
         let partitions: Vec<Vec<(ItemKey, Stored)>> = partitions.try_collect().await?;
-        let (mut companions, mut unmet): (Vec<Dif>, _) = (Vec::new(), Vec::new());
+        let mut met = Met::default();
         for (id, partition) in dif.needs.iter().zip(partitions) {
             let files = partition
                 .into_iter()
-                .filter_map(|(_, stored)| match stored.item {
+                .filter_map(|(key, stored)| match stored.item {
                     Item::Dif(file) => Some(file),
+                    Item::Newer { .. } => {
+                        met.has_unread |= presence::is_file(&key);
+                        None
+                    }
                     _ => None,
                 });
             let serves = |file: &Dif| {
@@ -236,14 +262,14 @@ impl Build<'_> {
             };
             let files: Vec<Dif> = files.filter(serves).collect();
             if files.is_empty() {
-                unmet.push(id.clone());
+                met.unmet.push(id.clone());
             }
             // A package has the units of many ids, so it may be in the list already. Several files
             // with one id are equivalent.
-            if !files.iter().any(|file| companions.contains(file)) {
-                companions.extend(files.into_iter().next());
+            if !files.iter().any(|file| met.companions.contains(file)) {
+                met.companions.extend(files.into_iter().next());
             }
         }
-        Ok((companions, unmet))
+        Ok(met)
     }
 }

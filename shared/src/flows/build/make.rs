@@ -86,10 +86,14 @@ impl Making<'_> {
         while let Some(dif) = work.iter().find_map(Work::next_dif).cloned() {
             self.try_dif(&dif, &companions, &mut work).await?;
         }
-        Ok(work
-            .into_iter()
-            .map(|work| work.end((difs, &companions), &search))
-            .collect())
+        let has_unread = partition.has_unread || companions.have_unread();
+        let unread_by = has_unread.then_some(self.build.numbers().converter);
+        let ended = work.into_iter().map(|work| {
+            let mut made = work.end((difs, &companions), &search);
+            made.seen.unread_by = unread_by;
+            made
+        });
+        Ok(ended.collect())
     }
 
     /// Searches the symbol server for files, and adds them to the partition. Modules of uploads are

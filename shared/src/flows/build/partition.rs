@@ -2,6 +2,7 @@
 
 use super::builder::Build;
 use crate::cache::{Converter, Dif, DifCopy, Entry, Item, Kind, Placeholder, Stored};
+use crate::flows::presence;
 use crate::ports::Fault;
 
 /// The items in the partition of a module.
@@ -12,6 +13,8 @@ pub(super) struct Partition {
     pub(super) stored: Vec<(Kind, Stored)>,
     pub(super) difs: Vec<Dif>,
     pub(super) copies: Vec<DifCopy>,
+    /// Whether a newer build filed DIFs whose items this build cannot read.
+    pub(super) has_unread: bool,
 }
 
 /// Returns whether this converter failed to build an entry, and the entry is of one of these kinds.
@@ -45,8 +48,9 @@ impl Build<'_> {
     pub(super) async fn read_partition(&self) -> Result<Partition, Fault> {
         let records = &self.builder.records;
         let mut known = Partition::default();
-        for (_, stored) in records.query(&self.module.partition()).await? {
+        for (key, stored) in records.query(&self.module.partition()).await? {
             match stored.item {
+                Item::Newer { .. } => known.has_unread |= presence::is_file(&key),
                 Item::Entry(ref entry) => {
                     known.entries.push(entry.clone());
                     known.stored.push((entry.kind(), stored));
@@ -66,8 +70,7 @@ impl Build<'_> {
                 | Item::Losses(_)
                 | Item::Sweep(_)
                 | Item::Manifest(_)
-                | Item::Rollout(_)
-                | Item::Newer { .. } => {}
+                | Item::Rollout(_) => {}
             }
         }
         Ok(known)

@@ -187,6 +187,7 @@ impl<'a> Work<'a> {
             seen: Seen {
                 better_failed,
                 considered,
+                unread_by: None,
                 candidates: self.candidates,
                 retry_after: search.retry_after,
                 lacks_companion: !(search.missed.is_empty() && search.misses.is_empty())

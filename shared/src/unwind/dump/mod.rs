@@ -289,17 +289,13 @@ fn facts(
 
 /// Returns the assertion that failed, and where it is.
 fn assertion_text(assertion: &MinidumpAssertion) -> String {
-    let parts = [
-        assertion.expression(),
-        assertion
-            .function()
-            .map(|function| format!("in {function}")),
-        assertion
-            .file()
-            .map(|file| format!("at {file}:{}", assertion.raw.line)),
-    ];
-    let parts = parts.into_iter().flatten().filter(|part| !part.is_empty());
-    parts.collect::<Vec<_>>().join(" ")
+    let given = |part: Option<String>| part.filter(|part| !part.is_empty());
+    let function = given(assertion.function()).map(|function| format!("in {function}"));
+    let line = assertion.raw.line;
+    let file = given(assertion.file()).map(|file| format!("at {file}:{line}"));
+    let parts = [given(assertion.expression()), function, file];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    parts.join(" ")
 }
 
 fn os_name(os: Os) -> &'static str {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use symdepot::cache::{Converter, Decision, Kind, Queue, current_version, decide};
+use symdepot::cache::{Converter, Decision, Kind, Queue, Revision, current_version, decide};
 use symdepot::domain::{Cause, Location, Scope};
 use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::ports::QueueMessage;
@@ -190,6 +190,41 @@ async fn after_a_rollback_the_older_build_uses_what_was_uploaded_during_the_cana
     world.settle().await;
     let after = world.another_instance().symbolicate(&sample_crash()).await;
     assert_eq!(function_names(&after), expected);
+}
+
+/// Found by the simulation: the older build kept the state of the newer one, and completed the
+/// build request, without regard to a file that it cannot read.
+#[tokio::test(start_paused = true)]
+async fn a_file_that_an_older_build_could_not_read_is_considered_by_a_newer_one() {
+    let world = World::new();
+    world.upload("global/crash", "elf/crash").await;
+    rewrite(&world, CRASH, ready_by(NEWER)).await;
+    let of_newer = Location::new("global/of-newer.debug");
+    let dif = world.module("global", CRASH).dif(&of_newer);
+    world.records.put_newer(&dif, Revision::from_random(1));
+    world.upload("global/z-crash", "elf/crash").await;
+    let kept = entry(&world, Kind::SymCache);
+    assert_eq!(kept.ready().unwrap().converter, Converter(NEWER));
+    assert!(kept.has_unread(Converter(NEWER)));
+
+    // The older build would not read it another time.
+    let names = function_names(&world.another_instance().symbolicate(&sample_crash()).await);
+    assert!(world.queues.drain().is_empty());
+
+    let newer = world.deployed_with(|settings| {
+        settings.policy.numbers.converter = Converter(NEWER);
+    });
+    let answer = newer.symbolicate(&sample_crash()).await;
+    assert_eq!(function_names(&answer), names);
+    let messages = newer.queues.drain();
+    let requested: Vec<Queue> = messages.iter().map(|sent| sent.message.queue).collect();
+    assert_eq!(requested, [Queue::Refresh]);
+    newer.serve(&messages[0].message).await.unwrap();
+    assert!(!entry(&newer, Kind::SymCache).has_unread(Converter(NEWER)));
+    // Once is enough.
+    newer.another_instance().symbolicate(&sample_crash()).await;
+    assert!(newer.queues.drain().is_empty());
+    newer.check();
 }
 
 /// While a newer build serves the messages, the older readers' requests stay pending.

@@ -3,8 +3,8 @@
 //!
 //! A request that waits holds a run of the function. If `derive` has no runs of its own, requests
 //! could hold all runs of the account while the builds that they wait for cannot begin. Then, a
-//! request whose builds are all in queues holds its run for `QUEUED_WAIT` at most, and only once:
-//! when it is continued, it waits only for builds that are in progress, which have a run.
+//! request whose builds are all in queues holds a run only until it is `QUEUED_WAIT` old. After
+//! that, it waits only for builds that are in progress, which have a run.
 
 use std::time::Duration;
 
@@ -32,33 +32,21 @@ pub(super) struct Waiting<'a> {
     has_paused: bool,
 }
 
-/// A request, as far as its time limits are concerned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WaitTurn {
-    /// Its first invocation.
-    First,
-    /// It was pending, and is continued.
-    Continued,
-}
-
 impl<'a> Waiting<'a> {
     /// Begins to wait for at most `wait`. With a `queued_wait`, the request waits for at most that
-    /// time while no build is in progress, and not at all if it was pending before.
+    /// time while no build is in progress. It has been pending for `age`, which counts.
     pub(super) fn new(
         invocation: &'a Invocation,
         wait: Duration,
         queued_wait: Option<Duration>,
-        turn: WaitTurn,
+        age: Duration,
     ) -> Self {
-        let queued_wait = match turn {
-            WaitTurn::First => queued_wait,
-            WaitTurn::Continued => queued_wait.map(|_| Duration::ZERO),
-        };
+        let queued_wait = queued_wait.map_or(wait, |longest| longest.saturating_sub(age));
         Self {
             invocation,
             began: invocation.elapsed(),
             wait,
-            queued_wait: queued_wait.unwrap_or(wait).min(wait),
+            queued_wait: queued_wait.min(wait),
             is_queued: false,
             pause: FIRST_PAUSE,
             has_paused: false,

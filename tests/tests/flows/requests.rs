@@ -161,15 +161,14 @@ async fn a_request_waits_no_longer_than_its_timeout() {
     );
 }
 
-/// Answers a request that waits for up to 25 s, and returns how long it waited. `body` is that of
-/// its first invocation.
-async fn pending_after(world: &World, id: &str, body: Option<RequestToKeep<'_>>) -> Duration {
+/// Answers a request that has been pending for this long, and returns how long it waited.
+async fn pending_after(world: &World, id: &str, age: Duration) -> Duration {
     let (began, invocation) = (tokio::time::Instant::now(), world.invocation(HOUR));
     let kept = Kept {
         wait: Duration::from_secs(25),
         id,
-        body,
-        is_overdue: false,
+        body: age.is_zero().then(|| RequestToKeep::received(b"{}")),
+        age,
     };
     let answer = world
         .symbolicator()
@@ -180,18 +179,18 @@ async fn pending_after(world: &World, id: &str, body: Option<RequestToKeep<'_>>)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_waits_shortly_and_once_for_builds_that_do_not_begin() {
-    let world = cold_with(|settings| settings.queued_wait = Some(Duration::from_secs(5))).await;
-    let first = Some(RequestToKeep::received(b"{}"));
-    let waited = pending_after(&world, "queued", first).await;
-    assert_eq!(waited, Duration::from_secs(5));
-    let waited = pending_after(&world, "queued", None).await;
-    assert_eq!(waited, Duration::ZERO);
+async fn a_request_waits_shortly_for_builds_that_do_not_begin() {
+    let seconds = Duration::from_secs;
+    let world = cold_with(|settings| settings.queued_wait = Some(seconds(5))).await;
+    for (age, waits) in [(0, 5), (2, 3), (5, 0), (60, 0)] {
+        let waited = pending_after(&world, "queued", seconds(age)).await;
+        assert_eq!(waited, seconds(waits), "after {age} s");
+    }
     // A build in progress is waited for.
-    world.derivations.take(Duration::from_secs(60));
-    let building = Box::pin(pending_after(&world, "building", first));
+    world.derivations.take(seconds(60));
+    let building = Box::pin(pending_after(&world, "building", Duration::ZERO));
     let waited = world.with_derive_at_work(building).await;
-    assert_eq!(waited, Duration::from_secs(25));
+    assert_eq!(waited, seconds(25));
 }
 
 #[tokio::test(start_paused = true)]
@@ -552,7 +551,7 @@ fn received(scope: Scope, body: Vec<u8>) -> KeptRequest {
         scope,
         stage: RequestStage::Symbolicate,
         body,
-        is_overdue: false,
+        age: Duration::ZERO,
     }
 }
 

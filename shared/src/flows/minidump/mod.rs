@@ -28,9 +28,9 @@ pub use self::walks::WalkStats;
 use self::walks::Walks;
 use super::lookup::CacheFinder;
 use super::parsing::parsed;
-use super::requests::{RequestStage, RequestToKeep};
+use super::requests::{RequestStage, RequestToKeep, is_overdue};
 use super::symbolicate::Symbolicator;
-use super::waiting::{WaitTurn, Waiting};
+use super::waiting::Waiting;
 use super::{Error, Invocation};
 use crate::api::crash::form::CrashFields;
 use crate::api::crash::rewrite::RewriteRules;
@@ -56,8 +56,8 @@ pub struct MinidumpRequest<'a> {
     pub wait: Duration,
     /// Whether the minidump is already stored under the id.
     pub is_kept: bool,
-    /// Whether to complete the walks without the builds that they wait for when the time is up.
-    pub is_overdue: bool,
+    /// How long the request has been pending.
+    pub age: Duration,
 }
 
 /// The outcome of walking a minidump.
@@ -146,13 +146,10 @@ impl WalkRounds<'_> {
     /// Repeats rounds until all walks are complete, or the time is up. Returns whether they are
     /// complete; otherwise, the minidump is stored.
     async fn run(&mut self) -> Result<bool, Error> {
-        let turn = match self.request.is_kept {
-            true => WaitTurn::Continued,
-            false => WaitTurn::First,
-        };
+        let MinidumpRequest { wait, age, .. } = self.request;
         let finder = self.modules.finder;
         let queued_wait = finder.service.settings.queued_wait;
-        let mut waiting = Waiting::new(finder.invocation, self.request.wait, queued_wait, turn);
+        let mut waiting = Waiting::new(finder.invocation, wait, queued_wait, age);
         let mut wanted: BTreeSet<usize> = self.walks.pointed_at().keys().copied().collect();
         let mut must_walk = true;
         loop {
@@ -181,7 +178,7 @@ impl WalkRounds<'_> {
                 waiting.pause().await;
                 continue;
             }
-            if !self.request.is_overdue {
+            if !is_overdue(self.request.age) {
                 self.keep().await?;
                 return Ok(false);
             }

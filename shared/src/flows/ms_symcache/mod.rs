@@ -27,7 +27,7 @@ use super::lookup::CacheFinder;
 use super::memory::{ReadBy, Recalled};
 use super::requests::MAX_WAIT;
 use super::symbolicator::Symbolicator;
-use super::waiting::{WaitTurn, Waiting};
+use super::waiting::Waiting;
 use super::{Error, Invocation};
 use crate::api::symcache_http::{SymCacheRequest, content_type};
 use crate::cache::{Entry, Item, ItemKey, Ready, Stored, Wanted};
@@ -109,7 +109,7 @@ impl Symbolicator {
             false => self.wait(invocation, Some(MAX_WAIT)),
         };
         let queued_wait = self.settings.queued_wait;
-        let mut waiting = Waiting::new(invocation, wait, queued_wait, WaitTurn::First);
+        let mut waiting = Waiting::new(invocation, wait, queued_wait, Duration::ZERO);
         loop {
             let look = match search.look(waiting.consistency()).await {
                 Err(error) if waiting.tolerates(&error) => Look::Building,

@@ -14,8 +14,8 @@ use crate::domain::Scope;
 use crate::flows::build_requests::{BuildToRequest, MAX_BUILD_REQUESTS};
 use crate::flows::lookup::{CacheFinder, Items, Lookup};
 use crate::flows::opening::{LoadedCache, Opening, ReadError};
-use crate::flows::requests::{RequestToKeep, overdue};
-use crate::flows::waiting::{WaitTurn, Waiting};
+use crate::flows::requests::{RequestToKeep, is_overdue, overdue};
+use crate::flows::waiting::Waiting;
 use crate::flows::{Error, Updated};
 use crate::ports::{Consistency, Fault, QueueMessage};
 use crate::symbolicate::{Plan, ReadCounts};
@@ -32,8 +32,8 @@ pub struct Kept<'a> {
     pub id: &'a str,
     /// What to store; `None` if the request is already stored.
     pub body: Option<RequestToKeep<'a>>,
-    /// Whether to complete the request without the builds that it waits for when the time is up.
-    pub is_overdue: bool,
+    /// How long the request has been pending.
+    pub age: Duration,
 }
 
 /// A request, and its state across the rounds.
@@ -116,12 +116,8 @@ impl<'a> Rounds<'a> {
     ) -> Result<Option<Vec<ModuleLookup>>, Error> {
         let waited = self.finder.invocation.elapsed() - self.began;
         let left = self.kept.wait.saturating_sub(waited);
-        let turn = match self.kept.body {
-            Some(_) => WaitTurn::First,
-            None => WaitTurn::Continued,
-        };
         let queued_wait = self.finder.service.settings.queued_wait;
-        let mut waiting = Waiting::new(self.finder.invocation, left, queued_wait, turn);
+        let mut waiting = Waiting::new(self.finder.invocation, left, queued_wait, self.kept.age);
         loop {
             let (is_last, consistency) = (waiting.is_over(), waiting.consistency());
             let left = match self.round(&mut lookups, is_last, consistency).await {
@@ -135,7 +131,7 @@ impl<'a> Rounds<'a> {
                 Left::Builds | Left::Queued if !(is_last && waiting.is_over()) => {
                     waiting.pause().await;
                 }
-                Left::Builds | Left::Queued | Left::Unrequested if self.kept.is_overdue => {
+                Left::Builds | Left::Queued | Left::Unrequested if is_overdue(self.kept.age) => {
                     let undecided = lookups.iter_mut();
                     let undecided = undecided.filter(|lookup| lookup.outcome.is_none());
                     for lookup in undecided {

@@ -15,7 +15,7 @@ HOURS ?= 1
 DAYS ?=
 YEARS ?= 1
 CASES ?= ../shared/conformance
-PROFILE_FOLDER = target/release
+PROFILE_FOLDER = target/fast
 # Override these to use other programs; the scripts receive them in their environment.
 CARGO ?= cargo
 PYTHON ?= python3
@@ -77,7 +77,7 @@ openapi: ## writes docs/openapi.json, and the examples in it, again: after a cha
 
 # The cases are not part of the project. Without them nothing is built, and the script reports that.
 .PHONY: conformance
-conformance: $(if $(wildcard $(CASES)/conformance.py),release-binaries) ## compares responses with Symbolicator's and docs/conformance.md; skipped without the cases (CASES=../shared/conformance)
+conformance: $(if $(wildcard $(CASES)/conformance.py),fast-binaries) ## compares responses with Symbolicator's and docs/conformance.md; skipped without the cases (CASES=../shared/conformance)
 	@SYMDEPOT_BINARIES="$(CURDIR)/$(PROFILE_FOLDER)" $(PYTHON) infra/check/conformance --cases "$(CASES)"
 
 # SYMDEPOT_CHAOS_SEED sets the random seed, which the test prints.
@@ -126,17 +126,17 @@ ci: test check ## runs exactly what CI runs
 
 .PHONY: model
 model: ## checks the protocol's models exhaustively within large bounds; prints their numbers of states (takes minutes)
-	SYMDEPOT_MODEL_BOUNDS=large $(CARGO) test --locked --release -p symdepot-tests --test model -- --nocapture
+	SYMDEPOT_MODEL_BOUNDS=large $(CARGO) test --locked --profile fast -p symdepot-tests --test model -- --nocapture
 
 # Without SEEDS or DAYS, it simulates YEARS: the weeks of a busy team, and seeds of trouble.
 .PHONY: simulate
 simulate: ## simulates a year of a fleet with random faults; prints the story of each failure and what never happened (YEARS=1; SEED=1 SEEDS=2000 HOURS=1; SEED=1 SEEDS=1 DAYS=7)
-	$(CARGO) build --locked --release -p symdepot-tests --bin simulate
+	$(CARGO) build --locked --profile fast -p symdepot-tests --bin simulate
 	$(PROFILE_FOLDER)/simulate --seed $(SEED) $(if $(SEEDS),--seeds $(SEEDS) --hours $(HOURS) $(if $(DAYS),--days $(DAYS)),--years $(YEARS))
 
 .PHONY: keep-story
 keep-story: ## turns a seed that fails into a regression test (SEED=7 NAME=a_file_that_was_removed_stays HOURS=1 DAYS=)
-	$(CARGO) build --locked --release -p symdepot-tests --bin simulate
+	$(CARGO) build --locked --profile fast -p symdepot-tests --bin simulate
 	$(PROFILE_FOLDER)/simulate --seed $(SEED) --seeds 1 --hours $(HOURS) $(if $(DAYS),--days $(DAYS)) \
 	  --keep $(NAME) --into tests/tests/simulate
 
@@ -156,35 +156,35 @@ fuzz: ## fuzzes files, crash files, requests, reports, names, sources and blobs,
 	done
 
 .PHONY: hostile
-hostile: release-binaries ## parses ten thousand hostile files as uploads; prints the results (SYMDEPOT_HOSTILE_SEED=1)
+hostile: fast-binaries ## parses ten thousand hostile files as uploads; prints the results (SYMDEPOT_HOSTILE_SEED=1)
 	SYMDEPOT_BINARIES="$(CURDIR)/$(PROFILE_FOLDER)" $(PROFILE_FOLDER)/hostile
 
 .PHONY: bench
 bench: ## runs the benchmarks of the core and of deriving
-	$(CARGO) bench --locked -p symdepot-tests
+	$(CARGO) bench --locked --profile fast -p symdepot-tests
 
 # In one command: separate builds would compile dependencies once per set of features.
-.PHONY: release-binaries
-release-binaries: doctor
-	$(CARGO) build --locked --release --no-default-features --bins $(BINARIES) -p symdepot-tests --features symdepot-tests/bench
+.PHONY: fast-binaries
+fast-binaries: doctor
+	$(CARGO) build --locked --profile fast --no-default-features --bins $(BINARIES) -p symdepot-tests --features symdepot-tests/bench
 
 # Two programs are built in some minutes. The two of `bench-plots` that take longer are skipped unless
 # they were built; the benchmark prints the commands. KERNEL=1 adds Debian's kernel, a download of 1 GB.
 .PHONY: bench-real
-bench-real: release-binaries ## benchmarks Debian's libc, ceph-osd and libjvm and programs of other compilers; compares a million answers with symbolic, and others with eu-addr2line (KERNEL=1)
+bench-real: fast-binaries ## benchmarks Debian's libc, ceph-osd and libjvm and programs of other compilers; compares a million answers with symbolic, and others with eu-addr2line (KERNEL=1)
 	@CARGO="$(CARGO)" tests/src/bench_real/clang-lto.sh target/bench-real/lto
 	@tests/src/bench_real/go-program.sh target/bench-real/go
 	SYMDEPOT_BINARIES="$(CURDIR)/$(PROFILE_FOLDER)" $(PROFILE_FOLDER)/bench_real $(if $(filter 1,$(KERNEL)),--kernel)
 
 .PHONY: bench-latency
-bench-latency: release-binaries ## benchmarks requests and uploads with the latencies of AWS; fails if a limit is exceeded
+bench-latency: fast-binaries ## benchmarks requests and uploads with the latencies of AWS; fails if a limit is exceeded
 	SYMDEPOT_BINARIES="$(CURDIR)/$(PROFILE_FOLDER)" $(PROFILE_FOLDER)/bench_latency
 
 # Two of the programs are built, once: `derive` with all debug information, and RocksDB for Windows.
 # They take about fifteen and twenty-five minutes of one core. KERNEL=1 adds Debian's kernel, a
 # download of 1 GB.
 .PHONY: bench-plots
-bench-plots: release-binaries ## compares slice sizes for the SymCaches of six real programs: tables, and the plots in docs/plots (KERNEL=1)
+bench-plots: fast-binaries ## compares slice sizes for the SymCaches of six real programs: tables, and the plots in docs/plots (KERNEL=1)
 	@if [ ! -x target/symbols/derive ]; then \
 	  $(CARGO) build --locked --profile symbols --no-default-features -p derive --bin derive; fi
 	@CARGO="$(CARGO)" tests/src/bench_plots/large-pdb.sh target/bench-real/rocksdb
@@ -192,13 +192,13 @@ bench-plots: release-binaries ## compares slice sizes for the SymCaches of six r
 
 .PHONY: bench-sweep
 bench-sweep: ## prunes a million records in the embedded store once; prints time, memory and AWS's price (RECORDS=1000000)
-	$(CARGO) build --locked --release -p symdepot-tests --bin bench_sweep
+	$(CARGO) build --locked --profile fast -p symdepot-tests --bin bench_sweep
 	$(PROFILE_FOLDER)/bench_sweep --records "$(RECORDS)"
 
 .PHONY: build
 build: ## builds the three functions as they are deployed: small, and slow to link
-	$(CARGO) build --locked --profile lean -p symbolicate -p derive -p prune
-	@ls -l target/lean/symbolicate target/lean/derive target/lean/prune
+	$(CARGO) build --locked --release -p symbolicate -p derive -p prune
+	@ls -l target/release/symbolicate target/release/derive target/release/prune
 
 .PHONY: smoke
 smoke: ## checks a deployed service: uploads the sample, reads the response, names what failed (ENDPOINT=https://… BUCKET=…)

@@ -378,6 +378,11 @@ def check_queues(checks, stack):
         # A new account runs ten functions at a time, and ten must stay unreserved.
         kept = stack.value(stack.properties(name).get("ReservedConcurrentExecutions"))
         checks.that("queues", f"{name} reserves nothing by default", kept is None, kept)
+    # Without a reservation, requests that wait could hold all runs of the account.
+    wait = stack.properties("SymbolicateFunction")["Environment"]["Variables"].get("QUEUED_WAIT", "none")
+    shared, own = stack.value(wait), stack.value(wait, Reserve="builds")
+    gives_way = str(shared).isdecimal() and int(shared) < 25 and own == "none"
+    checks.that("queues", "requests leave runs to builds that have none of their own", gives_way, f"{shared}, {own}")
     loop = stack.properties("DeriveFunction").get("RecursiveLoop")
     checks.that("queues", "Lambda does not stop derive's chains of messages", loop == "Allow", loop or "Terminate, by default")
     after = as_list(derive.get("DependsOn", []))
@@ -622,6 +627,7 @@ def mistakes():
         ("prune that deletes requests", lambda t: statements(t, "PruneFunction").append(allow("s3:DeleteObject", "${CachesBucket.Arn}/requests/*")), "prune deletes blobs only"),
         ("derive without a reservation", lambda t: resource(t, "DeriveFunction").pop("ReservedConcurrentExecutions"), "reserved for derive"),
         ("a queue that outgrows the reservation", lambda t: event(t, "DeriveFunction", "Eager")["ScalingConfig"].update(MaximumConcurrency=50), "reserved for derive"),
+        ("requests that hold all runs of an account", lambda t: t["Globals"]["Function"]["Environment"]["Variables"].update(QUEUED_WAIT="none"), "requests leave runs to builds"),
         ("chains of messages that Lambda stops", lambda t: resource(t, "DeriveFunction").pop("RecursiveLoop"), "chains of messages"),
         ("derive deployed before its readers", lambda t: t["Resources"]["DeriveFunction"].pop("DependsOn"), "after its readers"),
         ("failed messages that wait for the queue's visibility timeout", lambda t: granting(t, "DeriveFunction", "sqs:ChangeMessageVisibility").update(Action=["sqs:SendMessage"]), "visibility timeout of failed messages"),

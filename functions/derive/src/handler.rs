@@ -4,7 +4,7 @@ use aws_lambda_events::event::sqs::{BatchItemFailure, SqsBatchResponse, SqsEvent
 use symdepot::flows::build::Builder;
 use symdepot::flows::retries::Received;
 use symdepot::flows::{Error, Invocation};
-use symdepot::runtime;
+use symdepot::runtime::{self, Metrics};
 
 use crate::events::{self, Unreadable, Work};
 
@@ -34,6 +34,7 @@ enum Failure {
 /// Processes the messages of an event. Messages that fail are retried; the others are deleted.
 pub(crate) async fn handle(
     builder: &Builder,
+    metrics: &Metrics,
     invocation: Invocation,
     event: SqsEvent,
 ) -> Result<SqsBatchResponse, Error> {
@@ -41,7 +42,7 @@ pub(crate) async fn handle(
     for message in &event.records {
         if let Err(failure) = serve(builder, &invocation, message).await {
             if matches!(failure, Failure::Flow(Error::Doubtful { .. })) {
-                runtime::emit_doubtful_loss(invocation.now());
+                metrics.emit_doubtful_loss(invocation.now());
             }
             let id = message.message_id.clone().unwrap_or_default();
             let error = runtime::chain(&failure);

@@ -3,20 +3,21 @@
 use serde_json::Value;
 use symdepot::flows::prune::{Pruner, Report};
 use symdepot::flows::{Error, Invocation};
-use symdepot::runtime;
+use symdepot::runtime::Metrics;
 
 /// Runs a pass and returns its report. If calls failed, the invocation fails at its end.
 ///
 /// An event with `"dry_run": true` reports what a pass would do, and why.
 pub(crate) async fn handle(
     pruner: &Pruner,
+    metrics: &Metrics,
     invocation: Invocation,
     event: Value,
 ) -> Result<Report, Error> {
     let report = pruner.prune(&invocation, is_dry_run(&event)).await?;
     // A dry run emits no metrics, so that nothing is counted twice.
     if let Some(rollout) = report.rollout.as_ref().filter(|_| !report.dry_run) {
-        runtime::emit_rollout(rollout);
+        metrics.emit_rollout(rollout);
     }
     tracing::info!(report = %serde_json::to_string(&report).unwrap_or_default(), "pruned");
     match report.failure() {

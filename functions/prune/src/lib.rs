@@ -15,6 +15,7 @@ pub fn main() -> ExitCode {
 #[tokio::main(flavor = "current_thread")]
 async fn serve() -> Result<(), lambda_runtime::Error> {
     runtime::sandbox::hide()?;
-    let pruner = App::from_env(SourceUse::Nothing).await?.pruner();
-    runtime::run(|invocation, event| handler::handle(&pruner, invocation, event)).await
+    let app = App::from_env(SourceUse::Nothing).await?;
+    let (pruner, metrics) = (app.pruner(), app.metrics());
+    runtime::run(|invocation, event| handler::handle(&pruner, &metrics, invocation, event)).await
 }

@@ -3,6 +3,8 @@
 //! A file that cannot be read is the client's fault, and still a status of 200: the response is
 //! `failed`, with a message. Everything else that is wrong with a form is an error response.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::body::Body;
 use axum::extract::Request;
@@ -89,7 +91,7 @@ async fn answer_apple_report(
                 id: call.invocation.uuid(),
                 scope: &query.scope,
                 wait: call.symbolicator.wait(&call.invocation, query.timeout),
-                is_overdue: false,
+                age: Duration::ZERO,
             };
             call.answer_file(asked, report.asked_for(fields)).await?
         }
@@ -127,7 +129,7 @@ async fn answer_minidump(
             let state = RequestState {
                 id: call.invocation.uuid(),
                 is_kept: false,
-                is_overdue: false,
+                age: Duration::ZERO,
             };
             walk(call, query, state, KeptDump { file, fields }).await?
         }
@@ -139,12 +141,11 @@ async fn answer_minidump(
     Ok(response)
 }
 
-/// The id of a request, whether it is stored under this id, and whether it is completed without
-/// the builds that it waits for.
+/// The id of a request, whether it is stored under this id, and how long it has been pending.
 pub(crate) struct RequestState {
     pub(crate) id: Uuid,
     pub(crate) is_kept: bool,
-    pub(crate) is_overdue: bool,
+    pub(crate) age: Duration,
 }
 
 /// Walks the stacks of a minidump, and answers the crash. `query` has the scope and the timeout of
@@ -152,11 +153,7 @@ pub(crate) struct RequestState {
 pub(crate) async fn walk(
     call: &Call,
     query: &Query,
-    RequestState {
-        id,
-        is_kept,
-        is_overdue,
-    }: RequestState,
+    RequestState { id, is_kept, age }: RequestState,
     KeptDump { file, fields }: KeptDump,
 ) -> Result<Response, Failure> {
     let Call {
@@ -173,7 +170,7 @@ pub(crate) async fn walk(
         id: &id_text,
         wait,
         is_kept,
-        is_overdue,
+        age,
     };
     let (report, stats) = match symbolicator.walk_minidump(invocation, request).await? {
         WalkOutcome::Walked(report, stats) => (*report, stats),
@@ -185,7 +182,7 @@ pub(crate) async fn walk(
         id,
         scope: &query.scope,
         wait: wait.saturating_sub(invocation.elapsed() - began),
-        is_overdue,
+        age,
     };
     call.answer_file(asked, report).await
 }

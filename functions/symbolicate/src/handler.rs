@@ -116,7 +116,7 @@ pub(crate) async fn symbolicate(
         id: call.invocation.uuid(),
         scope: &query.scope,
         wait: call.symbolicator.wait(&call.invocation, query.timeout),
-        is_overdue: false,
+        age: Duration::ZERO,
     };
     let body = Some(RequestToKeep::received(&body));
     call.answer(asked, report, body).await
@@ -139,7 +139,7 @@ pub(crate) async fn continue_request(
         scope,
         stage,
         body,
-        is_overdue,
+        age,
     } = call
         .symbolicator
         .kept_request(&call.invocation, &id.to_string())
@@ -153,7 +153,7 @@ pub(crate) async fn continue_request(
             let kept = RequestState {
                 id,
                 is_kept: true,
-                is_overdue,
+                age,
             };
             return crash_files::walk(&call, &query, kept, kept_dump(&body)?).await;
         }
@@ -162,7 +162,7 @@ pub(crate) async fn continue_request(
         id,
         scope: &scope,
         wait: call.symbolicator.wait(&call.invocation, query.timeout),
-        is_overdue,
+        age,
     };
     call.answer(asked, report, None).await
 }
@@ -180,12 +180,12 @@ pub(crate) fn pending(id: Uuid) -> Response {
 }
 
 /// A crash to symbolicate: the id that its client receives, whose caches it reads, how long it
-/// waits for builds, and whether it is completed without them then.
+/// waits for builds, and how long it has been pending.
 pub(crate) struct Asked<'a> {
     pub(crate) id: Uuid,
     pub(crate) scope: &'a Scope,
     pub(crate) wait: Duration,
-    pub(crate) is_overdue: bool,
+    pub(crate) age: Duration,
 }
 
 impl Call {
@@ -197,7 +197,7 @@ impl Call {
             id,
             scope,
             wait,
-            is_overdue,
+            age,
         }: Asked<'_>,
         report: CrashFile,
         body: Option<RequestToKeep<'_>>,
@@ -211,7 +211,7 @@ impl Call {
             wait,
             id: &id_text,
             body,
-            is_overdue,
+            age,
         };
         let answer = symbolicator.answer_crash(invocation, &report, scope, kept);
         match answer.await? {

@@ -15,6 +15,9 @@ use crate::settings::Settings;
 /// The longest time for which one request waits; the service waits no longer.
 const ROUND: Duration = Duration::from_secs(25);
 
+/// The time from one request to the next. A request whose builds are in queues is answered at once.
+const PACE: Duration = Duration::from_secs(1);
+
 /// Sends requests for as long as the user waits.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a> {
@@ -51,6 +54,7 @@ impl<'a> Waiting<'a> {
         let mut query = vec![("timeout", timeout.as_str())];
         query.extend(self.scope.map(|scope| ("scope", scope)));
         let mut answer = self.client.post(path, &query, body).await?;
+        let mut next = Instant::now();
         loop {
             answer = match answer {
                 Response::Completed(completed) => {
@@ -66,6 +70,8 @@ impl<'a> Waiting<'a> {
                 }
                 Response::Pending { request_id, .. } => {
                     bar.set_message("the service prepares modules");
+                    tokio::time::sleep_until(next).await;
+                    next = Instant::now() + PACE;
                     let path = format!("/requests/{request_id}");
                     let timeout = self.round();
                     let query = [("timeout", timeout.as_str())];

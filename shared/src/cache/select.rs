@@ -40,6 +40,15 @@ pub enum PlaceRecord<'a> {
     Newer,
 }
 
+impl PlaceRecord<'_> {
+    fn is_leased(&self, now: Timestamp) -> bool {
+        match self {
+            Self::Entry(entry) => entry.live_lease(now).is_some(),
+            Self::Unread | Self::Absent | Self::Newer => false,
+        }
+    }
+}
+
 /// What a reader looks for.
 #[derive(Clone, Copy, Debug)]
 pub struct Criteria<'a> {
@@ -107,6 +116,8 @@ pub struct Awaited {
     pub at: usize,
     /// Whether a build is in progress or requested.
     pub is_requested: bool,
+    /// Whether a build is in progress.
+    pub is_in_progress: bool,
 }
 
 /// What one place contributes.
@@ -137,7 +148,12 @@ pub fn select<'a>(places: &[PlaceState<'a>], criteria: &Criteria<'_>) -> Selecti
         is_circuit_open: false,
     };
     for (at, place) in places.iter().enumerate() {
-        let awaited = |is_requested| Awaited { at, is_requested };
+        let is_in_progress = place.record.is_leased(criteria.now);
+        let awaited = |is_requested| Awaited {
+            at,
+            is_requested,
+            is_in_progress,
+        };
         match contribution(place, criteria) {
             Contribution::Usable {
                 entry,
@@ -593,6 +609,7 @@ mod tests {
         let awaited = Awaited {
             at: 0,
             is_requested: false,
+            is_in_progress: false,
         };
         assert_eq!((selection.best, selection.waits_for), (None, vec![awaited]));
     }

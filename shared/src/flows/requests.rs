@@ -55,9 +55,13 @@ pub struct KeptRequest {
     pub stage: RequestStage,
     /// The body.
     pub body: Vec<u8>,
-    /// Whether the request has been pending for [`MAX_PENDING`], so that it must not wait any
-    /// longer.
-    pub is_overdue: bool,
+    /// How long the request has been pending.
+    pub age: Duration,
+}
+
+/// Returns whether a request that has been pending for this long is completed with what there is.
+pub(super) fn is_overdue(age: Duration) -> bool {
+    age >= MAX_PENDING
 }
 
 /// Returns why a module of an overdue request has no cache.
@@ -200,12 +204,12 @@ impl Symbolicator {
             asked_at,
             ..
         } = request;
-        let is_overdue = asked_at.is_some_and(|at| at.plus(MAX_PENDING) <= invocation.now());
+        let age = asked_at.map_or(Duration::ZERO, |at| invocation.now().since(at));
         Ok(body.map(|body| KeptRequest {
             scope,
             stage,
             body,
-            is_overdue,
+            age,
         }))
     }
 

@@ -17,6 +17,9 @@ pub struct Settings {
     pub scratch_bytes: u64,
     /// The memory limit of the parser of a DIF, in bytes.
     pub parser_memory_bytes: u64,
+    /// How long a request waits while none of the builds that it waits for is in progress; `None`
+    /// if builds have runs of their own, so that requests cannot keep them from beginning.
+    pub queued_wait: Option<Duration>,
     /// How long a pending request can be continued.
     pub request_lifetime: Duration,
     /// The minimum age of an orphan: the build of a younger blob may not have published it yet.
@@ -66,6 +69,7 @@ impl Default for Settings {
             dif_max_bytes: 8 << 30,
             scratch_bytes: (19 << 30) / 2,
             parser_memory_bytes: 9 << 30,
+            queued_wait: None,
             request_lifetime: HOUR,
             orphan_min_age: HOUR,
             sources: Vec::new(),

@@ -1,5 +1,10 @@
 //! The polling loop of a request that waits for builds: reads follow each other at growing
 //! intervals until the time is up.
+//!
+//! A request that waits holds a run of the function. If `derive` has no runs of its own, requests
+//! could hold all runs of the account while the builds that they wait for cannot begin. Then, a
+//! request whose builds are all in queues holds a run only until it is `QUEUED_WAIT` old. After
+//! that, it waits only for builds that are in progress, which have a run.
 
 use std::time::Duration;
 
@@ -21,17 +26,28 @@ pub(super) struct Waiting<'a> {
     invocation: &'a Invocation,
     began: Duration,
     wait: Duration,
+    queued_wait: Duration,
+    is_queued: bool,
     pause: Duration,
     has_paused: bool,
 }
 
 impl<'a> Waiting<'a> {
-    /// Begins to wait for at most `wait`.
-    pub(super) fn new(invocation: &'a Invocation, wait: Duration) -> Self {
+    /// Begins to wait for at most `wait`. With a `queued_wait`, the request waits for at most that
+    /// time while no build is in progress. It has been pending for `age`, which counts.
+    pub(super) fn new(
+        invocation: &'a Invocation,
+        wait: Duration,
+        queued_wait: Option<Duration>,
+        age: Duration,
+    ) -> Self {
+        let queued_wait = queued_wait.map_or(wait, |longest| longest.saturating_sub(age));
         Self {
             invocation,
             began: invocation.elapsed(),
             wait,
+            queued_wait: queued_wait.min(wait),
+            is_queued: false,
             pause: FIRST_PAUSE,
             has_paused: false,
         }
@@ -61,9 +77,22 @@ impl<'a> Waiting<'a> {
         self.invocation.elapsed() - self.began
     }
 
+    /// Notes whether none of the awaited builds is in progress: all of them are in queues.
+    pub(super) fn note(&mut self, is_queued: bool) {
+        self.is_queued = is_queued;
+    }
+
+    fn left(&self) -> Duration {
+        let limit = match self.is_queued {
+            true => self.queued_wait,
+            false => self.wait,
+        };
+        limit.saturating_sub(self.waited())
+    }
+
     /// Returns whether the time is up, so that the next read is the last one.
     pub(super) fn is_over(&self) -> bool {
-        self.waited() >= self.wait
+        self.left().is_zero()
     }
 
     /// Waits until the next read is due.
@@ -71,7 +100,7 @@ impl<'a> Waiting<'a> {
         self.has_paused = true;
         let waited = self.waited();
         let pause = self.invocation.jittered(self.pause);
-        tokio::time::sleep(pause.min(self.wait.saturating_sub(waited))).await;
+        tokio::time::sleep(pause.min(self.left())).await;
         let longest = match waited < FIRST_SECONDS {
             true => LONGEST_PAUSES.0,
             false => LONGEST_PAUSES.1,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use aws_config::SdkConfig;
 
 use super::run::since_epoch;
-use super::{Config, ConfigError, RawEnv, SourceUse, sandbox, telemetry};
+use super::{Config, ConfigError, Metrics, RawEnv, SourceUse, sandbox, telemetry};
 use crate::adapters::aws::{
     AwsClients, AwsSecrets, DynamoRecords, QueueUrls, S3Attachments, S3Blobs, S3Difs, S3Settings,
     SqsQueues, StsRoles,
@@ -46,6 +46,11 @@ impl App {
             config,
             sdk_config,
         })
+    }
+
+    /// Returns what writes the metrics of this stack.
+    pub fn metrics(&self) -> Metrics {
+        Metrics::of_stack(&self.config.stack)
     }
 
     /// Checks whether files can be parsed in a sandbox, and logs the result.

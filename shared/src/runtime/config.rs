@@ -26,7 +26,7 @@ const MAX_REQUEST_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 /// The place where the variables are set, for error texts.
 const TEMPLATE: &str = "infra/template.yaml, Environment";
 
-/// The value of a variable that means an empty list.
+/// The value of a variable that means an empty list, or no limit.
 const NONE: &str = "none";
 
 /// The endpoint of the records, which only the local stack sets to an address of this machine.
@@ -183,6 +183,8 @@ impl<const N: usize> From<[(&str, &str); N]> for RawEnv {
 /// The settings, checked.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// The name of the stack, which metrics carry.
+    pub stack: String,
     /// The table of records.
     pub cache_table: String,
     /// The bucket of derived caches.
@@ -279,6 +281,7 @@ impl Config {
             env.check_memory_of_derive(derive_memory);
         }
         let config = Self {
+            stack: env.text("STACK_NAME"),
             cache_table: env.text("CACHE_TABLE"),
             caches_bucket: env.text("CACHES_BUCKET"),
             uploads_bucket: env.text("UPLOADS_BUCKET"),
@@ -312,6 +315,7 @@ impl Config {
                 parser_memory_bytes: env.bytes("PARSER_MEMORY_BYTES", || {
                     given::parser_memory_bytes(derive_memory)
                 }),
+                queued_wait: env.optional_seconds("QUEUED_WAIT"),
                 request_lifetime,
                 orphan_min_age,
                 sources,
@@ -430,6 +434,12 @@ impl Environment<'_> {
             return false;
         }
         allows
+    }
+
+    /// Reads a time; `none` is no limit.
+    fn optional_seconds(&mut self, name: &'static str) -> Option<Duration> {
+        let is_limited = self.text(name) != NONE;
+        is_limited.then(|| Duration::from_secs(self.number(name, "a number of seconds or none")))
     }
 
     fn source_secret(&mut self, is_wanted: bool, text: &str) -> Option<SourceSecret> {

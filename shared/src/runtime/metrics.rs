@@ -5,111 +5,221 @@
 
 use std::io::Write;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::domain::Timestamp;
 use crate::flows::rollout::{KindRollout, RolloutReport};
 
 /// The namespace of all metrics.
-const NAMESPACE: &str = "symdepot";
+pub const NAMESPACE: &str = "symdepot";
 
-/// Writes the rollout of the current converter, one line per kind.
-pub fn emit_rollout(report: &RolloutReport) {
+/// The dimension of all metrics: several stacks of an account share the namespace.
+pub const STACK: &str = "Stack";
+
+/// The dimension of the metrics of one kind of caches.
+pub const KIND: &str = "Kind";
+
+/// A metric. A test compares this list with the one in `docs/operations.md`, and with the alarms in
+/// the template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metric {
+    /// Blobs that may be lost but were not treated as lost.
+    DoubtfulLosses,
+    /// Caches of the current version.
+    Current,
+    /// Caches of an older version, which a build could renew.
+    Behind,
+    /// Caches of an older version whose files are gone.
+    DifGone,
+    /// Entries whose last build failed.
+    Failed,
+    /// States of an older version that are kept beside current ones.
+    Older,
+    /// Builds in the refresh queue.
+    InRefreshQueue,
+    /// The size of the caches.
+    Bytes,
+}
+
+impl Metric {
+    /// All metrics.
+    pub const ALL: [Self; 8] = [
+        Self::DoubtfulLosses,
+        Self::Current,
+        Self::Behind,
+        Self::DifGone,
+        Self::Failed,
+        Self::Older,
+        Self::InRefreshQueue,
+        Self::Bytes,
+    ];
+
+    /// Returns its name in CloudWatch.
+    pub fn name(self) -> String {
+        format!("{self:?}")
+    }
+
+    /// Returns its dimensions.
+    pub fn dimensions(self) -> &'static [&'static str] {
+        match self {
+            Self::DoubtfulLosses => &[STACK],
+            Self::Current
+            | Self::Behind
+            | Self::DifGone
+            | Self::Failed
+            | Self::Older
+            | Self::InRefreshQueue
+            | Self::Bytes => &[STACK, KIND],
+        }
+    }
+
+    fn unit(self) -> &'static str {
+        match self {
+            Self::Bytes => "Bytes",
+            Self::DoubtfulLosses
+            | Self::Current
+            | Self::Behind
+            | Self::DifGone
+            | Self::Failed
+            | Self::Older
+            | Self::InRefreshQueue => "Count",
+        }
+    }
+}
+
+/// Writes the metrics of a stack.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    stack: String,
+}
+
+impl Metrics {
+    pub(super) fn of_stack(stack: &str) -> Self {
+        Self {
+            stack: stack.to_owned(),
+        }
+    }
+
+    /// Writes the rollout of the current converter, one line per kind.
+    pub fn emit_rollout(&self, report: &RolloutReport) {
+        emit(self.rollout(report));
+    }
+
+    /// Counts a blob that may be lost but was not treated as lost. An alarm watches this metric.
+    pub fn emit_doubtful_loss(&self, now: Timestamp) {
+        emit([self.doubtful_loss(now)]);
+    }
+
+    fn doubtful_loss(&self, now: Timestamp) -> Value {
+        self.line(now, &[], &[(Metric::DoubtfulLosses, 1)])
+    }
+
+    fn rollout(&self, report: &RolloutReport) -> Vec<Value> {
+        let at = report.at.unwrap_or_default();
+        let line = |(kind, rollout): (&String, &KindRollout)| {
+            let tally = &rollout.tally;
+            let values = [
+                (Metric::Current, tally.current),
+                (Metric::Behind, tally.behind),
+                (Metric::DifGone, tally.dif_gone),
+                (Metric::Failed, tally.failed.values().sum()),
+                (Metric::Older, tally.older),
+                (Metric::InRefreshQueue, tally.in_queue),
+                (Metric::Bytes, tally.bytes),
+            ];
+            self.line(at, &[(KIND, kind)], &values)
+        };
+        report.kinds.iter().map(line).collect()
+    }
+
+    /// Returns the line of these metrics, which have the same dimensions: the stack, and `also`.
+    fn line(&self, at: Timestamp, also: &[(&str, &str)], values: &[(Metric, u64)]) -> Value {
+        let mut fields = Map::new();
+        fields.insert(STACK.to_owned(), self.stack.as_str().into());
+        for (name, value) in also {
+            fields.insert((*name).to_owned(), (*value).into());
+        }
+        let dimensions: Vec<String> = fields.keys().cloned().collect();
+        for (metric, value) in values {
+            fields.insert(metric.name(), (*value).into());
+        }
+        let metrics = values.iter().map(|(metric, _)| *metric);
+        let metrics = metrics.map(|metric| json!({"Name": metric.name(), "Unit": metric.unit()}));
+        let announced = json!({
+            "Timestamp": at.as_secs() * 1000,
+            "CloudWatchMetrics": [{
+                "Namespace": NAMESPACE,
+                "Dimensions": [dimensions],
+                "Metrics": metrics.collect::<Vec<_>>(),
+            }],
+        });
+        fields.insert("_aws".to_owned(), announced);
+        Value::Object(fields)
+    }
+}
+
+fn emit(lines: impl IntoIterator<Item = Value>) {
     let mut out = std::io::stdout().lock();
-    for line in lines(report) {
+    for line in lines {
         // A failure cannot be logged, because this is the log.
         let _ = writeln!(out, "{line}");
     }
 }
 
-/// Counts a blob that may be lost but was not treated as lost. An alarm watches this metric.
-pub fn emit_doubtful_loss(now: Timestamp) {
-    let _ = writeln!(std::io::stdout().lock(), "{}", doubtful_loss(now));
-}
-
-fn doubtful_loss(now: Timestamp) -> Value {
-    json!({
-        "_aws": {
-            "Timestamp": now.as_secs() * 1000,
-            "CloudWatchMetrics": [{
-                "Namespace": NAMESPACE,
-                "Dimensions": [[]],
-                "Metrics": [{"Name": "DoubtfulLosses", "Unit": "Count"}],
-            }],
-        },
-        "DoubtfulLosses": 1,
-    })
-}
-
-fn lines(report: &RolloutReport) -> Vec<Value> {
-    let at = report.at.map(|at| at.as_secs() * 1000);
-    let line = |(name, kind): (&String, &KindRollout)| {
-        let tally = &kind.tally;
-        let values = [
-            ("Current", tally.current, "Count"),
-            ("Behind", tally.behind, "Count"),
-            ("DifGone", tally.dif_gone, "Count"),
-            ("Failed", tally.failed.values().sum(), "Count"),
-            ("Older", tally.older, "Count"),
-            ("InRefreshQueue", tally.in_queue, "Count"),
-            ("Bytes", tally.bytes, "Bytes"),
-        ];
-        let metrics = values.map(|(name, _, unit)| json!({"Name": name, "Unit": unit}));
-        let mut line = json!({
-            "_aws": {
-                "Timestamp": at,
-                "CloudWatchMetrics": [{
-                    "Namespace": NAMESPACE,
-                    "Dimensions": [["Kind"]],
-                    "Metrics": metrics,
-                }],
-            },
-            "Kind": name,
-        });
-        for (name, value, _) in values {
-            line[name] = value.into();
-        }
-        line
-    };
-    report.kinds.iter().map(line).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
-    #[test]
-    fn a_doubtful_loss_is_counted_under_the_name_that_its_alarm_uses() {
-        let line = doubtful_loss(Timestamp::from_secs(1_700_000_000));
-        let name = line["_aws"]["CloudWatchMetrics"][0]["Metrics"][0]["Name"].as_str();
-        assert_eq!(line[name.unwrap()], 1);
-        let template = include_str!("../../../infra/template.yaml");
-        assert!(template.contains(&format!("MetricName: {}", name.unwrap())));
+    /// Checks that a line announces metrics and dimensions that are in it, and returns the names of
+    /// the metrics.
+    fn announced(line: &Value) -> Vec<String> {
+        let announced = &line["_aws"]["CloudWatchMetrics"][0];
+        assert_eq!(announced["Namespace"], "symdepot");
+        assert_eq!(line["_aws"]["Timestamp"], 1_700_000_000_000_u64);
+        let texts = |list: &Value| -> BTreeSet<String> {
+            let list = list.as_array().unwrap().iter();
+            list.map(|text| text.as_str().unwrap().to_owned()).collect()
+        };
+        let dimensions = texts(&announced["Dimensions"][0]);
+        assert!(
+            dimensions
+                .iter()
+                .all(|dimension| line[dimension].is_string())
+        );
+        assert_eq!(line["Stack"], "a-stack");
+        let mut names = Vec::new();
+        for metric in announced["Metrics"].as_array().unwrap() {
+            let name = metric["Name"].as_str().unwrap();
+            assert!(line[name].is_u64(), "{metric}");
+            let known = Metric::ALL.into_iter().find(|known| known.name() == name);
+            let known = known.unwrap().dimensions().iter();
+            assert_eq!(
+                dimensions,
+                known.map(|dimension| (*dimension).to_owned()).collect()
+            );
+            names.push(name.to_owned());
+        }
+        names
     }
 
     #[test]
     fn every_metric_that_a_line_announces_is_in_it() {
+        let metrics = Metrics::of_stack("a-stack");
+        let now = Timestamp::from_secs(1_700_000_000);
         let mut report = RolloutReport::of_this_build();
-        report.at = Some(crate::domain::Timestamp::from_secs(1_700_000_000));
+        report.at = Some(now);
         let kind = report.kinds.get_mut("symcache").unwrap();
         kind.tally.behind = 7;
         kind.tally.failed = [("malformed".to_owned(), 2), ("crashed".to_owned(), 1)].into();
-        let lines = lines(&report);
+        let mut lines = metrics.rollout(&report);
         assert_eq!(lines.len(), 4);
-        for line in &lines {
-            let announced = &line["_aws"]["CloudWatchMetrics"][0];
-            assert_eq!(announced["Namespace"], "symdepot");
-            let dimension = announced["Dimensions"][0][0].as_str().unwrap();
-            assert!(line[dimension].is_string());
-            for metric in announced["Metrics"].as_array().unwrap() {
-                assert!(line[metric["Name"].as_str().unwrap()].is_u64(), "{metric}");
-            }
-            assert_eq!(line["_aws"]["Timestamp"], 1_700_000_000_000_u64);
-        }
-        let line = lines
-            .iter()
-            .find(|line| line["Kind"] == "symcache")
-            .unwrap();
+        let line = lines.iter().find(|line| line["Kind"] == "symcache");
+        let line = line.unwrap();
         assert_eq!((&line["Behind"], &line["Failed"]), (&7.into(), &3.into()));
+        lines.push(metrics.doubtful_loss(now));
+        let names: BTreeSet<String> = lines.iter().flat_map(announced).collect();
+        assert_eq!(names, Metric::ALL.map(Metric::name).into());
     }
 }

@@ -13,5 +13,5 @@ pub mod transcoder;
 
 pub use app::App;
 pub use config::{Config, ConfigError, RawEnv, SourceUse};
-pub use metrics::{emit_doubtful_loss, emit_rollout};
+pub use metrics::{KIND, Metric, Metrics, NAMESPACE, STACK};
 pub use run::{chain, diagnostic, exit_code, invocation, run};

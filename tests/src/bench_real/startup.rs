@@ -51,7 +51,7 @@ pub async fn measure(
         report.add(group, row.target("≤ 20 ms", init.p50 <= 20.0));
     }
     for name in ["symbolicate", "derive", "prune"] {
-        match lean(name) {
+        match deployed(name) {
             Some((path, size)) => {
                 let row = Row::new(format!("{name}: size of {}", path.display()), bytes(size));
                 report.add(group, row.target("≤ 15 MB", size <= MOST_BYTES));
@@ -75,9 +75,9 @@ pub async fn measure(
 }
 
 /// Returns the binary for deployment, relative to the checkout, and its size.
-fn lean(name: &str) -> Option<(PathBuf, u64)> {
+fn deployed(name: &str) -> Option<(PathBuf, u64)> {
     let paths = [
-        format!("target/lean/{name}"),
+        format!("target/release/{name}"),
         format!("target/lambda/{name}/bootstrap"),
     ];
     paths.iter().find_map(|path| {

@@ -420,7 +420,7 @@ impl World {
             wait,
             id: "a request",
             body: None,
-            is_overdue: false,
+            age: Duration::ZERO,
         };
         Box::pin(self.symbolicator.answer(&invocation, request, scope, kept)).await
     }

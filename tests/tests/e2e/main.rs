@@ -9,6 +9,7 @@
     reason = "the whole crate is tests, but clippy recognises only functions marked as tests"
 )]
 
+mod account;
 mod attachments;
 mod chaos;
 mod cli_uploads;

@@ -74,7 +74,7 @@ async fn walk(world: &World, file: DumpBytes) -> WalkOutcome {
         id: ID,
         wait: Duration::ZERO,
         is_kept: false,
-        is_overdue: false,
+        age: Duration::ZERO,
     };
     let walked = world.symbolicator().walk_minidump(&invocation, request);
     Box::pin(walked).await.unwrap()

@@ -37,7 +37,7 @@ async fn walk(world: &World, file: &[u8]) -> Option<CrashFile> {
         id: ID,
         wait: Duration::ZERO,
         is_kept: false,
-        is_overdue: false,
+        age: Duration::ZERO,
     };
     let walked = world.symbolicator().walk_minidump(&invocation, request);
     match Box::pin(walked).await.unwrap() {
@@ -55,7 +55,7 @@ async fn answer(world: &World, crash: &MadeUpCrash<'_>) {
         wait: Duration::ZERO,
         id: ID,
         body: Some(RequestToKeep::crash_file(&report, &body)),
-        is_overdue: false,
+        age: Duration::ZERO,
     };
     let invocation = world.invocation(TIME);
     let symbolicator = world.symbolicator();

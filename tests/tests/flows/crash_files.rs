@@ -26,6 +26,13 @@ const ID: &str = "a-crash";
 const STACK: u64 = 0x7fff_0000_0000;
 const BASE: u64 = 0x5555_0000_0000;
 
+fn age_of(is_overdue: bool) -> Duration {
+    match is_overdue {
+        true => MAX_PENDING,
+        false => Duration::ZERO,
+    }
+}
+
 async fn walk(world: &World, file: Vec<u8>, fields: &CrashFields, is_overdue: bool) -> WalkOutcome {
     let invocation = world.invocation(TIME);
     let request = MinidumpRequest {
@@ -35,7 +42,7 @@ async fn walk(world: &World, file: Vec<u8>, fields: &CrashFields, is_overdue: bo
         id: ID,
         wait: Duration::ZERO,
         is_kept: false,
-        is_overdue,
+        age: age_of(is_overdue),
     };
     let walked = world.symbolicator().walk_minidump(&invocation, request);
     Box::pin(walked).await.unwrap()
@@ -55,7 +62,7 @@ async fn answer(world: &World, report: &CrashFile, is_overdue: bool) -> Symbolic
         wait: Duration::ZERO,
         id: ID,
         body: Some(RequestToKeep::crash_file(report, &body)),
-        is_overdue,
+        age: age_of(is_overdue),
     };
     let symbolicator = world.symbolicator();
     let answer = symbolicator.answer_crash(&invocation, report, &Scope::Global, kept);
@@ -279,7 +286,7 @@ async fn a_request_is_overdue_after_fifteen_minutes_also_if_it_was_walked_betwee
     let is_overdue = async || {
         let invocation = world.invocation(TIME);
         let kept = world.symbolicator().kept_request(&invocation, ID).await;
-        kept.unwrap().unwrap().is_overdue
+        kept.unwrap().unwrap().age >= MAX_PENDING
     };
     keep(RequestStage::Minidump).await;
     world.pass(MAX_PENDING / 2).await;

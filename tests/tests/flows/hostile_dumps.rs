@@ -39,7 +39,7 @@ async fn walk(world: &World, file: Vec<u8>) -> Result<WalkOutcome, Error> {
         id: "a-dump",
         wait: Duration::ZERO,
         is_kept: false,
-        is_overdue: false,
+        age: Duration::ZERO,
     };
     let walked = world.symbolicator().walk_minidump(&invocation, request);
     Box::pin(walked).await

@@ -60,7 +60,7 @@ async fn walk(world: &World, dump: &KeptDump, wait: Duration) -> Result<WalkOutc
         id: ID,
         wait,
         is_kept: false,
-        is_overdue: false,
+        age: Duration::ZERO,
     };
     let walked = world.symbolicator().walk_minidump(&invocation, request);
     Box::pin(walked).await
@@ -85,7 +85,7 @@ async fn answered(world: &World, report: &CrashFile) -> Completed {
         wait: Duration::from_secs(25),
         id: ID,
         body: Some(RequestToKeep::crash_file(report, &body)),
-        is_overdue: false,
+        age: Duration::ZERO,
     };
     let answer = world
         .symbolicator()

@@ -6,8 +6,9 @@ use serde_json::json;
 use symdepot::api::symbolicator::{CandidateReport, Derivation, ModuleStatus, Sources};
 use symdepot::cache::{Entry, Kind, Queue};
 use symdepot::domain::{Location, Scope};
+use symdepot::flows::Settings;
 use symdepot::flows::requests::{KeptRequest, RequestStage, RequestToKeep};
-use symdepot::flows::symbolicate::SymbolicateOutcome;
+use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
 use symdepot_tests::harness::{World, fixture_text, function_names, in_module, sample_crash};
 use tokio::task::JoinSet;
 
@@ -23,7 +24,11 @@ const FRAMES: usize = 13;
 /// A world to which the sample's debug file was uploaded long ago; no client has requested it
 /// since.
 pub(crate) async fn cold() -> World {
-    let world = World::new();
+    cold_with(|_| {}).await
+}
+
+async fn cold_with(change: impl FnOnce(&mut Settings)) -> World {
+    let world = World::with(change);
     world.upload("global/crash.debug", "elf/crash.debug").await;
     world.pass(8 * DAY).await;
     world.prune().await.unwrap();
@@ -154,6 +159,38 @@ async fn a_request_waits_no_longer_than_its_timeout() {
         Duration::from_secs(7),
         "the paused clock advances only while a task waits"
     );
+}
+
+/// Answers a request that has been pending for this long, and returns how long it waited.
+async fn pending_after(world: &World, id: &str, age: Duration) -> Duration {
+    let (began, invocation) = (tokio::time::Instant::now(), world.invocation(HOUR));
+    let kept = Kept {
+        wait: Duration::from_secs(25),
+        id,
+        body: age.is_zero().then(|| RequestToKeep::received(b"{}")),
+        age,
+    };
+    let answer = world
+        .symbolicator()
+        .answer(&invocation, &sample_crash(), &Scope::Global, kept)
+        .await;
+    assert!(is_pending(&answer.unwrap()));
+    began.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_shortly_for_builds_that_do_not_begin() {
+    let seconds = Duration::from_secs;
+    let world = cold_with(|settings| settings.queued_wait = Some(seconds(5))).await;
+    for (age, waits) in [(0, 5), (2, 3), (5, 0), (60, 0)] {
+        let waited = pending_after(&world, "queued", seconds(age)).await;
+        assert_eq!(waited, seconds(waits), "after {age} s");
+    }
+    // A build in progress is waited for.
+    world.derivations.take(seconds(60));
+    let building = Box::pin(pending_after(&world, "building", Duration::ZERO));
+    let waited = world.with_derive_at_work(building).await;
+    assert_eq!(waited, seconds(25));
 }
 
 #[tokio::test(start_paused = true)]
@@ -514,7 +551,7 @@ fn received(scope: Scope, body: Vec<u8>) -> KeptRequest {
         scope,
         stage: RequestStage::Symbolicate,
         body,
-        is_overdue: false,
+        age: Duration::ZERO,
     }
 }
 

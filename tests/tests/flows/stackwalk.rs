@@ -44,7 +44,7 @@ async fn walk(world: &World, file: DumpBytes) -> WalkOutcome {
         id: ID,
         wait: Duration::ZERO,
         is_kept: false,
-        is_overdue: false,
+        age: Duration::ZERO,
     };
     let walked = world.symbolicator().walk_minidump(&invocation, request);
     Box::pin(walked).await.unwrap()
@@ -63,7 +63,7 @@ async fn answer(world: &World, file: impl Into<DumpBytes>) -> Value {
         wait: Duration::ZERO,
         id: ID,
         body: Some(RequestToKeep::crash_file(&report, &body)),
-        is_overdue: false,
+        age: Duration::ZERO,
     };
     let invocation = world.invocation(TIME);
     let answer = world

@@ -10,6 +10,7 @@ mod documents;
 mod fixtures;
 mod glossary;
 mod layers;
+mod metrics;
 mod openapi;
 mod permissions;
 mod project;

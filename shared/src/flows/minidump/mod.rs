@@ -28,7 +28,7 @@ pub use self::walks::WalkStats;
 use self::walks::Walks;
 use super::lookup::CacheFinder;
 use super::parsing::parsed;
-use super::requests::{RequestStage, RequestToKeep};
+use super::requests::{RequestStage, RequestToKeep, is_overdue};
 use super::symbolicate::Symbolicator;
 use super::waiting::Waiting;
 use super::{Error, Invocation};
@@ -56,8 +56,8 @@ pub struct MinidumpRequest<'a> {
     pub wait: Duration,
     /// Whether the minidump is already stored under the id.
     pub is_kept: bool,
-    /// Whether to complete the walks without the builds that they wait for when the time is up.
-    pub is_overdue: bool,
+    /// How long the request has been pending.
+    pub age: Duration,
 }
 
 /// The outcome of walking a minidump.
@@ -146,7 +146,10 @@ impl WalkRounds<'_> {
     /// Repeats rounds until all walks are complete, or the time is up. Returns whether they are
     /// complete; otherwise, the minidump is stored.
     async fn run(&mut self) -> Result<bool, Error> {
-        let mut waiting = Waiting::new(self.modules.finder.invocation, self.request.wait);
+        let MinidumpRequest { wait, age, .. } = self.request;
+        let finder = self.modules.finder;
+        let queued_wait = finder.service.settings.queued_wait;
+        let mut waiting = Waiting::new(finder.invocation, wait, queued_wait, age);
         let mut wanted: BTreeSet<usize> = self.walks.pointed_at().keys().copied().collect();
         let mut must_walk = true;
         loop {
@@ -170,11 +173,12 @@ impl WalkRounds<'_> {
                 }
             }
             self.request_builds(&wanted).await?;
-            if !is_last {
+            waiting.note(!self.modules.is_built(&wanted));
+            if !(is_last && waiting.is_over()) {
                 waiting.pause().await;
                 continue;
             }
-            if !self.request.is_overdue {
+            if !is_overdue(self.request.age) {
                 self.keep().await?;
                 return Ok(false);
             }

@@ -40,6 +40,8 @@ struct WalkCache {
     /// The builds that could make it, or a better one, and that are not requested yet.
     builds: Vec<BuildToRequest>,
     candidates: Vec<Candidate>,
+    /// Whether a build of it is in progress.
+    is_built: bool,
 }
 
 enum WalkCacheState {
@@ -98,6 +100,7 @@ impl<'a> WalkModules<'a> {
                 state: WalkCacheState::Undecided,
                 builds: Vec::new(),
                 candidates: Vec::new(),
+                is_built: false,
             });
             self.known.insert(module, caches);
         }
@@ -152,6 +155,13 @@ impl<'a> WalkModules<'a> {
     pub(super) fn is_decided(&self, module: usize) -> bool {
         let known = self.known.get(&module);
         known.is_some_and(|caches| caches.iter().all(WalkCache::is_decided))
+    }
+
+    /// Returns whether a build is in progress that one of these modules waits for.
+    pub(super) fn is_built(&self, modules: &BTreeSet<usize>) -> bool {
+        let known = modules.iter().filter_map(|module| self.known.get(module));
+        let mut undecided = known.flatten().filter(|cache| !cache.is_decided());
+        undecided.any(|cache| cache.is_built)
     }
 
     /// Returns the modules that are not decided, of this number of modules.
@@ -266,6 +276,7 @@ impl WalkCache {
             BuildToRequest::of(&self.lookup.places[awaited.at], items, Queue::Eager)
         });
         self.builds = builds.collect();
+        self.is_built = selection.waits_for.iter().any(|place| place.is_in_progress);
         let must_wait = !selection.waits_for.is_empty();
         if must_wait && !has_given_up {
             self.state = WalkCacheState::Undecided;

@@ -108,12 +108,14 @@ impl Symbolicator {
             true => Duration::ZERO,
             false => self.wait(invocation, Some(MAX_WAIT)),
         };
-        let mut waiting = Waiting::new(invocation, wait);
+        let queued_wait = self.settings.queued_wait;
+        let mut waiting = Waiting::new(invocation, wait, queued_wait, Duration::ZERO);
         loop {
             let look = match search.look(waiting.consistency()).await {
-                Err(error) if waiting.tolerates(&error) => Look::Waiting,
+                Err(error) if waiting.tolerates(&error) => Look::Building,
                 look => look?,
             };
+            waiting.note(matches!(look, Look::Queued));
             match look {
                 Look::Ready(found) => return finder.file(*found).await,
                 Look::NotModified => return Ok(SymCacheResponse::NotModified),
@@ -126,10 +128,10 @@ impl Symbolicator {
                 }
                 Look::Silent(time) if may_be_put_off => return Ok(SymCacheResponse::Pending(time)),
                 Look::Silent(time) => return Ok(SymCacheResponse::Unknown(time)),
-                Look::Waiting if may_be_put_off => {
+                Look::Queued | Look::Building if may_be_put_off => {
                     return Ok(SymCacheResponse::Pending(RETRY_SOON));
                 }
-                Look::Waiting => {}
+                Look::Queued | Look::Building => {}
             }
             if waiting.is_over() {
                 return Ok(SymCacheResponse::Unknown(RETRY_LATER));

@@ -49,10 +49,25 @@ pub(super) enum Look {
     Ready(Box<(Entry, Ready)>),
     NotModified,
     Nothing,
-    /// A build is in progress or requested.
-    Waiting,
+    /// A build is requested.
+    Queued,
+    /// A build is in progress.
+    Building,
     /// A source does not respond. The time until the next attempt.
     Silent(Duration),
+}
+
+impl Look {
+    /// Returns how these builds are waited for; `None` if there are none.
+    fn for_any_of<'a>(awaited: impl Iterator<Item = &'a Awaited>) -> Option<Self> {
+        let in_progress = awaited.map(|place| place.is_in_progress);
+        in_progress
+            .reduce(|any, in_progress| any || in_progress)
+            .map(|any| match any {
+                true => Self::Building,
+                false => Self::Queued,
+            })
+    }
 }
 
 impl Client {
@@ -163,16 +178,13 @@ impl SymCacheSearch<'_> {
                 ))));
             }
             self.request(newer(), Queue::Eager, items).await?;
-            return Ok(match newer().next() {
-                Some(_) => Look::Waiting,
-                None => Look::NotModified,
-            });
+            return Ok(Look::for_any_of(newer()).unwrap_or(Look::NotModified));
         }
         if selection.waits_for.is_empty() && !selection.is_circuit_open {
             let retired = self.retired(items).await?;
             if !retired.is_empty() {
                 self.finder.request_builds(retired).await?;
-                return Ok(Look::Waiting);
+                return Ok(Look::Queued);
             }
             let now = self.finder.invocation.now();
             return Ok(match selection.retry_at {
@@ -186,11 +198,8 @@ impl SymCacheSearch<'_> {
         }
         self.request(selection.waits_for.iter(), Queue::Eager, items)
             .await?;
-        Ok(match selection.waits_for.is_empty() {
-            false => Look::Waiting,
-            // The circuits of all sources that could be called are open.
-            true => Look::Silent(RETRY_LATER),
-        })
+        // Without one, the circuits of all sources that could be called are open.
+        Ok(Look::for_any_of(selection.waits_for.iter()).unwrap_or(Look::Silent(RETRY_LATER)))
     }
 
     /// Requests the builds of these places that are not requested yet.

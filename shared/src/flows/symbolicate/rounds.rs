@@ -14,7 +14,7 @@ use crate::domain::Scope;
 use crate::flows::build_requests::{BuildToRequest, MAX_BUILD_REQUESTS};
 use crate::flows::lookup::{CacheFinder, Items, Lookup};
 use crate::flows::opening::{LoadedCache, Opening, ReadError};
-use crate::flows::requests::{RequestToKeep, overdue};
+use crate::flows::requests::{RequestToKeep, is_overdue, overdue};
 use crate::flows::waiting::Waiting;
 use crate::flows::{Error, Updated};
 use crate::ports::{Consistency, Fault, QueueMessage};
@@ -32,8 +32,8 @@ pub struct Kept<'a> {
     pub id: &'a str,
     /// What to store; `None` if the request is already stored.
     pub body: Option<RequestToKeep<'a>>,
-    /// Whether to complete the request without the builds that it waits for when the time is up.
-    pub is_overdue: bool,
+    /// How long the request has been pending.
+    pub age: Duration,
 }
 
 /// A request, and its state across the rounds.
@@ -61,7 +61,9 @@ enum Left {
     Nothing,
     /// Only builds that this call may no longer request.
     Unrequested,
-    /// Builds that are in progress or requested.
+    /// Builds that are requested.
+    Queued,
+    /// Builds that are in progress.
     Builds,
 }
 
@@ -114,17 +116,22 @@ impl<'a> Rounds<'a> {
     ) -> Result<Option<Vec<ModuleLookup>>, Error> {
         let waited = self.finder.invocation.elapsed() - self.began;
         let left = self.kept.wait.saturating_sub(waited);
-        let mut waiting = Waiting::new(self.finder.invocation, left);
+        let queued_wait = self.finder.service.settings.queued_wait;
+        let mut waiting = Waiting::new(self.finder.invocation, left, queued_wait, self.kept.age);
         loop {
             let (is_last, consistency) = (waiting.is_over(), waiting.consistency());
             let left = match self.round(&mut lookups, is_last, consistency).await {
                 Err(Error::Store(error)) if waiting.tolerates(&error) => Left::Builds,
                 left => left?,
             };
+            waiting.note(left == Left::Queued);
             match left {
                 Left::Nothing => return Ok(Some(lookups)),
-                Left::Builds if !is_last => waiting.pause().await,
-                Left::Builds | Left::Unrequested if self.kept.is_overdue => {
+                // A build may have begun by the read that was to be the last.
+                Left::Builds | Left::Queued if !(is_last && waiting.is_over()) => {
+                    waiting.pause().await;
+                }
+                Left::Builds | Left::Queued | Left::Unrequested if is_overdue(self.kept.age) => {
                     let undecided = lookups.iter_mut();
                     let undecided = undecided.filter(|lookup| lookup.outcome.is_none());
                     for lookup in undecided {
@@ -132,7 +139,7 @@ impl<'a> Rounds<'a> {
                     }
                     return Ok(Some(lookups));
                 }
-                Left::Builds | Left::Unrequested => {
+                Left::Builds | Left::Queued | Left::Unrequested => {
                     self.keep().await?;
                     return Ok(None);
                 }
@@ -202,7 +209,7 @@ impl<'a> Rounds<'a> {
         let unreadable = read?;
         let left = match unreadable.is_empty() {
             true => Left::Nothing,
-            false => Left::Builds,
+            false => Left::Queued,
         };
         self.unreadable.extend(unreadable);
         Ok(left)
@@ -318,9 +325,12 @@ impl Actions {
             let requested = &unrequested[..requested];
             self.to_request
                 .extend(requested.iter().map(|place| build(place, Queue::Eager)));
-            return match pending.is_empty() && requested.is_empty() {
-                true => Left::Unrequested,
-                false => Left::Builds,
+            return if pending.iter().any(|place| place.is_in_progress) {
+                Left::Builds
+            } else if pending.is_empty() && requested.is_empty() {
+                Left::Unrequested
+            } else {
+                Left::Queued
             };
         }
         match selection.best {

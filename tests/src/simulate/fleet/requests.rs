@@ -64,7 +64,7 @@ impl Fleet {
                     wait: symbolicator.wait(&invocation, Some(asked.wait)),
                     id: &id,
                     body: Some(RequestToKeep::received(b"{}")),
-                    is_overdue: false,
+                    age: Duration::ZERO,
                 };
                 let answer = symbolicator.answer(&invocation, &request, &scope, kept);
                 let answer = Box::pin(answer).await.map_err(|error| error.to_string());

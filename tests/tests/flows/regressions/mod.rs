@@ -28,7 +28,7 @@ const KEPT: Kept<'_> = Kept {
     wait: Duration::ZERO,
     id: "a request",
     body: None,
-    is_overdue: false,
+    age: Duration::ZERO,
 };
 
 /// The frames of the sample crash, including inlined calls.

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use symdepot::flows::uploads::{DifStat, ReconcileMessage, Sequencer, UploadChange, UploadEvent};
 use symdepot::ports::QueueMessage;
+use symdepot::runtime::MessageSummary;
 
 /// The content of a message.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +23,31 @@ pub(crate) enum Work {
         /// The least converter that may serve it.
         min_converter: u32,
     },
+}
+
+impl Work {
+    /// Says in the summary of a message what the work is. The last one counts.
+    pub(crate) fn name_in(&self, summary: &mut MessageSummary) {
+        let (work, file) = match self {
+            Self::Upload(event) => match event.change {
+                UploadChange::Created => ("created", Some(event.key.clone())),
+                UploadChange::Removed => ("removed", Some(event.key.clone())),
+            },
+            Self::Reconcile(message) => {
+                summary.hops = Some(message.hops);
+                ("reconcile", Some(message.reconcile.as_str().to_owned()))
+            }
+            Self::Build(message) => {
+                summary.hops = Some(message.hops);
+                summary.queue = Some(message.queue.as_str());
+                summary.source = Some(message.module.source.to_string());
+                ("build", Some(message.subject()))
+            }
+            Self::Newer { .. } => ("newer", None),
+        };
+        summary.work = Some(work);
+        summary.file = file;
+    }
 }
 
 /// Why a message cannot be read.

@@ -4,7 +4,7 @@ use aws_lambda_events::event::sqs::{BatchItemFailure, SqsBatchResponse, SqsEvent
 use symdepot::flows::build::Builder;
 use symdepot::flows::retries::Received;
 use symdepot::flows::{Error, Invocation};
-use symdepot::runtime::{self, Metrics};
+use symdepot::runtime::{self, MessageSummary, Metrics};
 
 use crate::events::{self, Unreadable, Work};
 
@@ -31,6 +31,17 @@ enum Failure {
     },
 }
 
+impl Failure {
+    /// Returns its name in logs.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Flow(error) => error.name(),
+            Self::Unreadable(_) => "Unreadable",
+            Self::Newer { .. } => "Newer",
+        }
+    }
+}
+
 /// Processes the messages of an event. Messages that fail are retried; the others are deleted.
 pub(crate) async fn handle(
     builder: &Builder,
@@ -40,7 +51,25 @@ pub(crate) async fn handle(
 ) -> Result<SqsBatchResponse, Error> {
     let mut response = SqsBatchResponse::default();
     for message in &event.records {
-        if let Err(failure) = serve(builder, &invocation, message).await {
+        let began = invocation.elapsed();
+        let mut summary = MessageSummary {
+            receives: Some(receives(message)),
+            ..MessageSummary::default()
+        };
+        let served = serve(builder, &invocation, message, &mut summary).await;
+        let notes = invocation.take_notes();
+        MessageSummary {
+            outcome: Some(if served.is_ok() { "done" } else { "retried" }),
+            error: served.as_ref().err().map(Failure::name),
+            file_bytes: (notes.file_bytes > 0).then_some(notes.file_bytes),
+            kinds: listed(&notes.kinds),
+            cause: notes.cause,
+            seconds: Some((invocation.elapsed() - began).as_secs_f64()),
+            waited_ms: Some(runtime::millis(notes.waited)),
+            ..summary
+        }
+        .log();
+        if let Err(failure) = served {
             if matches!(failure, Failure::Flow(Error::Doubtful { .. })) {
                 metrics.emit_doubtful_loss(invocation.now());
             }
@@ -60,8 +89,10 @@ async fn serve(
     builder: &Builder,
     invocation: &Invocation,
     message: &SqsMessage,
+    summary: &mut MessageSummary,
 ) -> Result<(), Failure> {
     for work in events::read(message.body.as_deref().unwrap_or_default())? {
+        work.name_in(summary);
         match work {
             Work::Upload(event) => builder.upload(invocation, &event).await?,
             Work::Reconcile(message) => builder.reconcile(invocation, &message).await?,
@@ -80,6 +111,18 @@ async fn serve(
     Ok(())
 }
 
+/// Returns how often a message was received.
+fn receives(message: &SqsMessage) -> u32 {
+    let receives = message.attributes.get(RECEIVE_COUNT);
+    receives.and_then(|count| count.parse().ok()).unwrap_or(1)
+}
+
+/// Returns a list for the log; `None` if it is empty.
+fn listed(kinds: impl IntoIterator<Item = impl ToString>) -> Option<String> {
+    let kinds: Vec<String> = kinds.into_iter().map(|kind| kind.to_string()).collect();
+    (!kinds.is_empty()).then(|| kinds.join(","))
+}
+
 /// Schedules the retry of a message. If that fails, the message is retried after its visibility
 /// timeout.
 async fn retry_later(builder: &Builder, message: &SqsMessage) {
@@ -90,9 +133,7 @@ async fn retry_later(builder: &Builder, message: &SqsMessage) {
         queue: queue.clone(),
         receipt: receipt.clone(),
     };
-    let receives = message.attributes.get(RECEIVE_COUNT);
-    let receives = receives.and_then(|count| count.parse().ok()).unwrap_or(1);
-    if let Err(error) = builder.retry_later(&received, receives).await {
+    if let Err(error) = builder.retry_later(&received, receives(message)).await {
         let error = runtime::chain(&error);
         tracing::warn!(
             error,

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use symdepot::flows::prune::{Pruner, Report};
 use symdepot::flows::{Error, Invocation};
-use symdepot::runtime::Metrics;
+use symdepot::runtime::{Metrics, RunSummary};
 
 /// Runs a pass and returns its report. If calls failed, the invocation fails at its end.
 ///
@@ -19,10 +19,39 @@ pub(crate) async fn handle(
     if let Some(rollout) = report.rollout.as_ref().filter(|_| !report.dry_run) {
         metrics.emit_rollout(rollout);
     }
-    tracing::info!(report = %serde_json::to_string(&report).unwrap_or_default(), "pruned");
+    summary(&report, &invocation).log();
     match report.failure() {
         None => Ok(report),
         Some(failure) => Err(failure),
+    }
+}
+
+fn summary(report: &Report, invocation: &Invocation) -> RunSummary {
+    RunSummary {
+        dry_run: Some(report.dry_run),
+        complete: Some(report.complete),
+        pass: Some(report.pass),
+        items: Some(report.items.values().sum()),
+        entries: report.items.get("entry").copied(),
+        read_units: Some(report.read_units),
+        retired: Some(report.retired),
+        over_budget: Some(report.over_budget),
+        copies_retired: Some(report.copies_retired),
+        leases_cleared: Some(report.leases_cleared),
+        older_dropped: Some(report.older_dropped),
+        expired: Some(report.expired),
+        requested: Some(report.requested),
+        reconciled: Some(report.reconciled),
+        doubtful: Some(report.doubtful),
+        presences_noted: Some(report.presences_noted),
+        presences_forgotten: Some(report.presences_forgotten),
+        aliases_removed: Some(report.aliases_removed),
+        blobs: Some(report.blobs),
+        orphans: Some(report.orphans),
+        bytes_freed: Some(report.bytes_freed),
+        failed: Some(report.failed),
+        errors: (!report.errors.is_empty()).then(|| report.errors.join("; ")),
+        seconds: Some(invocation.elapsed().as_secs_f64()),
     }
 }
 

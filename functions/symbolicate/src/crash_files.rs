@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use symdepot::api::crash::CrashFile;
 use symdepot::api::crash::any::{AnyRequest, CrashKind, StoredFile};
 use symdepot::api::crash::apple::{self, parse_report};
@@ -18,7 +18,7 @@ use symdepot::api::crash::form::CrashFields;
 use symdepot::api::symbolicator::{self as api, Query};
 use symdepot::domain::Scope;
 use symdepot::flows::attachments::Attachment;
-use symdepot::flows::minidump::{DumpBytes, KeptDump, MinidumpRequest, WalkOutcome, WalkStats};
+use symdepot::flows::minidump::{DumpBytes, KeptDump, MinidumpRequest, WalkOutcome};
 use symdepot::flows::parsing::parsed;
 use uuid::Uuid;
 
@@ -26,6 +26,7 @@ use crate::extract::{Call, MinidumpQuery, RequestQuery, read_body};
 use crate::failure::Failure;
 use crate::form::{APPLE_REPORT, CrashForm, MINIDUMP, SentFile};
 use crate::handler::{Asked, pending};
+use crate::summary::FAILED;
 
 /// What a minidump never begins with, but a form in which a client wrapped it once more.
 const FORM_BOUNDARY: &[u8] = b"--";
@@ -177,26 +178,15 @@ pub(crate) async fn walk(
         WalkOutcome::Pending => return Ok(pending(id)),
         WalkOutcome::Failed(message) => return Ok(failed(message)),
     };
-    log_walked(&stats);
     let asked = Asked {
         id,
         scope: &query.scope,
         wait: wait.saturating_sub(invocation.elapsed() - began),
         age,
     };
-    call.answer_file(asked, report).await
-}
-
-fn log_walked(stats: &WalkStats) {
-    tracing::info!(
-        threads = stats.threads,
-        frames = stats.frames,
-        threads_cut = stats.threads_cut,
-        stacks_cut = stats.stacks_cut,
-        frames_cut = stats.frames_cut,
-        panics = stats.panics,
-        "minidump walked"
-    );
+    let mut response = call.answer_file(asked, report).await?;
+    response.extensions_mut().insert(stats);
+    Ok(response)
 }
 
 /// Returns the crash in a stored request.
@@ -206,8 +196,8 @@ pub(crate) fn stored(body: &[u8]) -> Result<CrashFile, Failure> {
 
 /// The response for a file that cannot be read.
 fn failed(message: String) -> Response {
-    tracing::info!(message, "cannot read the crash file");
-    Json(api::Response::Failed { message }).into_response()
+    tracing::debug!(message, "cannot read the crash file");
+    (Extension(FAILED), Json(api::Response::Failed { message })).into_response()
 }
 
 impl Call {

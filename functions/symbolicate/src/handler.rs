@@ -9,7 +9,7 @@ use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use symdepot::api::crash::CrashFile;
 use symdepot::api::explain::ExplainQuery;
 use symdepot::api::limits;
@@ -18,7 +18,7 @@ use symdepot::domain::Scope;
 use symdepot::flows::minidump::kept_dump;
 use symdepot::flows::plain::{MAX_PLAIN_BYTES, Plain};
 use symdepot::flows::requests::{KeptRequest, RequestStage, RequestToKeep};
-use symdepot::flows::symbolicate::{Kept, Stats, SymbolicateOutcome};
+use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
 use symdepot::flows::{self, Invocation};
 use tower::ServiceExt;
 use tracing::Instrument;
@@ -28,6 +28,7 @@ use crate::crash_files::{self, RequestState};
 use crate::extract::{Call, ListQuery, RequestQuery, Subject};
 use crate::failure::Failure;
 use crate::path;
+use crate::summary::{self, COMPLETED, PENDING, Received, Sent};
 
 /// Serves one request, in a span with the invocation's id.
 ///
@@ -39,21 +40,25 @@ pub(crate) async fn handle(
     mut request: lambda_http::Request,
 ) -> Reply {
     path::restore(&mut request);
+    let received = Received::of(&request);
     let span = tracing::info_span!("invocation", request_id = invocation.request_id());
     let mut request = request.map(|body| match body {
         lambda_http::Body::Text(text) => Body::from(text),
         lambda_http::Body::Binary(bytes) => Body::from(bytes),
         _ => Body::empty(),
     });
-    request.extensions_mut().insert(Arc::new(invocation));
-    let mut response = match router.oneshot(request).instrument(span).await {
+    let invocation = Arc::new(invocation);
+    request.extensions_mut().insert(Arc::clone(&invocation));
+    let mut response = match router.oneshot(request).instrument(span.clone()).await {
         Ok(response) => response,
         Err(never) => match never {},
     };
     let no_guesses = HeaderValue::from_static("nosniff");
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, no_guesses);
-    Reply::of(response).await
+    let (reply, sent) = Reply::of(response).await;
+    span.in_scope(|| summary::summary(received, sent, &invocation).log());
+    reply
 }
 
 /// A response as the gateway receives it: text, or bytes in base64. `lambda_http` would decode and
@@ -61,17 +66,27 @@ pub(crate) async fn handle(
 pub(crate) struct Reply(lambda_http::Response<lambda_http::Body>);
 
 impl Reply {
-    async fn of(response: Response) -> Self {
+    /// Also returns what the log says of the response.
+    async fn of(response: Response) -> (Self, Sent) {
         let (mut parts, body) = response.into_parts();
+        let mut bytes_sent = 0;
         let body = match axum::body::to_bytes(body, usize::MAX).await {
-            Ok(bytes) => body_of(bytes.into()),
+            Ok(bytes) => {
+                bytes_sent = bytes.len();
+                body_of(bytes.into())
+            }
             Err(error) => {
                 tracing::error!(%error, "a response ended early");
                 parts.status = StatusCode::INTERNAL_SERVER_ERROR;
                 lambda_http::Body::Empty
             }
         };
-        Self(Response::from_parts(parts, body))
+        let sent = Sent {
+            status: parts.status,
+            bytes: bytes_sent,
+            extensions: std::mem::take(&mut parts.extensions),
+        };
+        (Self(Response::from_parts(parts, body)), sent)
     }
 }
 
@@ -176,7 +191,7 @@ fn received(body: &[u8]) -> Result<CrashFile, Failure> {
 }
 
 pub(crate) fn pending(id: Uuid) -> Response {
-    Json(api::Response::pending(id)).into_response()
+    (Extension(PENDING), Json(api::Response::pending(id))).into_response()
 }
 
 /// A crash to symbolicate: the id that its client receives, whose caches it reads, how long it
@@ -215,25 +230,22 @@ impl Call {
         };
         let answer = symbolicator.answer_crash(invocation, &report, scope, kept);
         match answer.await? {
-            SymbolicateOutcome::Pending => {
-                tracing::info!(
-                    waited_ms = u64::try_from(invocation.elapsed().as_millis()).unwrap_or(u64::MAX),
-                    "pending"
-                );
-                Ok(pending(id))
-            }
+            SymbolicateOutcome::Pending => Ok(pending(id)),
             SymbolicateOutcome::Completed(completed, stats) => {
                 let body = match report.stackwalk {
                     Some(report) => serde_json::to_vec(&report.completed(&completed)),
                     None => serde_json::to_vec(&api::Response::Completed(*completed)),
                 };
                 let body = body.map_err(Failure::internal)?;
-                log_completed(&stats, invocation.elapsed());
+                let noted = (Extension(COMPLETED), Extension(stats));
                 if body.len() > limits::SENT_ANSWER_BYTES {
                     let url = symbolicator.store_answer(&id_text, body).await?;
-                    return Ok((StatusCode::SEE_OTHER, [(header::LOCATION, url)]).into_response());
+                    return Ok(
+                        (StatusCode::SEE_OTHER, noted, [(header::LOCATION, url)]).into_response()
+                    );
                 }
-                Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
+                let headers = [(header::CONTENT_TYPE, "application/json")];
+                Ok((noted, headers, body).into_response())
             }
         }
     }
@@ -249,33 +261,6 @@ impl Call {
         let body = Some(RequestToKeep::crash_file(&report, &body));
         self.answer(asked, report, body).await
     }
-}
-
-/// Logs the statistics of a response.
-fn log_completed(stats: &Stats, took: Duration) {
-    let handler_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-    let (frames, modules, reads) = (stats.frames, stats.modules, stats.reads);
-    tracing::info!(
-        stacktraces = stats.stacktraces,
-        frames = frames.total(),
-        symbolicated = frames.symbolicated,
-        missing_symbol = frames.missing_symbol,
-        unknown_image = frames.unknown_image,
-        missing = frames.missing,
-        malformed = frames.malformed,
-        inlined = stats.inlined,
-        truncated = stats.truncated,
-        dropped = stats.dropped,
-        modules = modules.total(),
-        modules_unused = modules.unused,
-        modules_found = modules.found,
-        reads = reads.reads,
-        read_bytes = reads.bytes,
-        remembered = reads.remembered,
-        answer_bytes = stats.answer_bytes,
-        handler_us,
-        "completed"
-    );
 }
 
 pub(crate) async fn explain(call: Call, Subject(query): Subject) -> Result<Response, Failure> {

@@ -13,6 +13,7 @@ mod ms_symcache;
 pub mod openapi;
 mod path;
 mod routes;
+mod summary;
 mod uploads;
 
 #[cfg(any(test, feature = "testing"))]

@@ -9,7 +9,8 @@ use symdepot::flows::ms_symcache::SymCacheResponse;
 
 use crate::extract::Call;
 use crate::failure::Failure;
-use crate::routes::{self, Verb};
+use crate::routes::{self, Operation, Verb};
+use crate::summary::{Outcome, Requested};
 
 /// Serves the paths of Microsoft's SymCache protocol, which the router cannot distinguish.
 pub(crate) async fn serve(
@@ -40,14 +41,13 @@ pub(crate) async fn serve(
         .symbolicator
         .ms_sym_cache(&call.invocation, &asked, present, may_be_put_off)
         .await?;
-    tracing::info!(
-        pdb = asked.name,
-        debug_id = %asked.debug_id,
-        version = %asked.version,
-        answer = answer.name(),
-        "Microsoft SymCache request served"
-    );
-    Ok(response(answer, &method))
+    let outcome = Outcome(answer.name());
+    let mut response = response(answer, &method);
+    response.extensions_mut().insert(outcome);
+    let requested = Requested(asked.debug_id.to_string());
+    response.extensions_mut().insert(requested);
+    response.extensions_mut().insert(Operation::MsSymCache);
+    Ok(response)
 }
 
 /// Returns the response of the protocol.

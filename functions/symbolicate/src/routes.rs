@@ -8,6 +8,7 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use symdepot::flows::symbolicate::Symbolicator;
+use tower::util::MapResponseLayer;
 
 use crate::failure::Failure;
 use crate::{crash_files, handler, ms_symcache, uploads};
@@ -138,6 +139,12 @@ impl Verb {
 }
 
 impl Operation {
+    /// Returns the path of its route.
+    pub(crate) fn path(self) -> Option<&'static str> {
+        let route = ROUTES.iter().find(|route| route.operation == self);
+        route.map(|route| route.path)
+    }
+
     /// Returns the handler; `None` if requests are left to the fallback.
     fn handler(self, verb: Verb) -> Option<MethodRouter<Arc<Symbolicator>>> {
         let verb = verb.filter();
@@ -163,10 +170,15 @@ impl Operation {
 /// Returns the router of all routes.
 pub(crate) fn router(symbolicator: Arc<Symbolicator>) -> Router {
     let routes = ROUTES.iter().fold(Router::new(), |router, route| {
-        match route.operation.handler(route.verb) {
-            Some(handler) => router.route(route.path, handler),
-            None => router,
-        }
+        let Some(handler) = route.operation.handler(route.verb) else {
+            return router;
+        };
+        let operation = route.operation;
+        let name = MapResponseLayer::new(move |mut response: Response| {
+            response.extensions_mut().insert(operation);
+            response
+        });
+        router.route(route.path, handler.layer(name))
     });
     routes
         .fallback(ms_symcache::serve)

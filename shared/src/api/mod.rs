@@ -2,6 +2,7 @@
 
 pub mod about;
 pub mod advice;
+pub mod caller;
 pub mod crash;
 pub mod explain;
 pub mod limits;

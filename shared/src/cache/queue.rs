@@ -14,3 +14,14 @@ pub enum Queue {
     /// No reader is waiting: the entry is to be improved or rebuilt.
     Refresh,
 }
+
+impl Queue {
+    /// Returns its name for logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Eager => "eager",
+            Self::Uploads => "uploads",
+            Self::Refresh => "refresh",
+        }
+    }
+}

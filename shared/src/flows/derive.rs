@@ -84,7 +84,7 @@ impl Builder {
         message: &QueueMessage,
     ) -> Result<(), Error> {
         let stands = self.are_requests_live(invocation, message).await?;
-        tracing::info!(
+        tracing::debug!(
             module = message.module.id,
             stands,
             "message is for a newer build"

@@ -1,4 +1,5 @@
-//! The context of one invocation: its id, the clock, the deadline, and the randomness.
+//! The context of one invocation: its id, the clock, the deadline, the randomness, and notes of
+//! what it did.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -11,6 +12,7 @@ use uuid::Uuid;
 
 use crate::cache::{Revision, Token};
 use crate::domain::Timestamp;
+use crate::flows::notes::Notes;
 
 /// One invocation of a function. Its time and its seed come from the edge.
 pub struct Invocation {
@@ -19,6 +21,7 @@ pub struct Invocation {
     started: Instant,
     deadline: Instant,
     chance: Mutex<StdRng>,
+    notes: Mutex<Notes>,
 }
 
 impl Invocation {
@@ -39,6 +42,7 @@ impl Invocation {
             started,
             deadline: started + time_left,
             chance: Mutex::new(StdRng::from_seed(seed)),
+            notes: Mutex::default(),
         }
     }
 
@@ -95,6 +99,17 @@ impl Invocation {
     /// Returns a random time between half of `duration` and `duration`.
     pub fn jittered(&self, duration: Duration) -> Duration {
         duration.mul_f64(0.5 + self.draw::<f64>() / 2.0)
+    }
+
+    /// Adds to the notes of what this invocation did.
+    pub(super) fn note(&self, add: impl FnOnce(&mut Notes)) {
+        add(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Returns the notes since the last call.
+    pub fn take_notes(&self) -> Notes {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *notes)
     }
 
     fn draw<T>(&self) -> T

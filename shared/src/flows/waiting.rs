@@ -99,8 +99,9 @@ impl<'a> Waiting<'a> {
     pub(super) async fn pause(&mut self) {
         self.has_paused = true;
         let waited = self.waited();
-        let pause = self.invocation.jittered(self.pause);
-        tokio::time::sleep(pause.min(self.left())).await;
+        let pause = self.invocation.jittered(self.pause).min(self.left());
+        tokio::time::sleep(pause).await;
+        self.invocation.note(|notes| notes.waited += pause);
         let longest = match waited < FIRST_SECONDS {
             true => LONGEST_PAUSES.0,
             false => LONGEST_PAUSES.1,

@@ -130,6 +130,18 @@ impl QueueMessage {
     /// one permit.
     pub const MAX_MODULES: usize = 10;
 
+    /// Returns the first module for logs: the id that uploads are filed under, or an id of a query
+    /// to a symbol server. The address of a source file may contain credentials, and is left out.
+    pub fn subject(&self) -> String {
+        let Some(sought) = self.module.sought() else {
+            return self.module.id.clone();
+        };
+        let debug_id = sought.debug_id.map(|id| format!("debug_id:{id}"));
+        let code_id = || sought.code_id.map(|id| format!("code_id:{id}"));
+        let name = || Some(sought.locations.first()?.1.file_name());
+        debug_id.or_else(code_id).or_else(name).unwrap_or_default()
+    }
+
     /// Returns a message that requires the sender's converter.
     pub fn new(
         queue: Queue,

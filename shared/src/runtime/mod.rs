@@ -8,10 +8,12 @@ mod metrics;
 pub mod parser;
 mod run;
 pub mod sandbox;
+mod summary;
 mod telemetry;
 pub mod transcoder;
 
 pub use app::App;
 pub use config::{Config, ConfigError, RawEnv, SourceUse};
 pub use metrics::{KIND, Metric, Metrics, NAMESPACE, STACK};
-pub use run::{chain, diagnostic, exit_code, invocation, run};
+pub use run::{chain, diagnostic, exit_code, invocation, millis, run};
+pub use summary::{MessageSummary, RequestSummary, RunSummary};

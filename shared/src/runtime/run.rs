@@ -63,6 +63,11 @@ pub(super) fn since_epoch() -> Duration {
         .unwrap_or_default()
 }
 
+/// Returns whole milliseconds, for logs.
+pub fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Begins an invocation. This is the only place that draws random numbers from the system.
 ///
 /// # Errors

@@ -38,6 +38,7 @@ mod smoke;
 mod source_files;
 mod sources;
 mod stack;
+mod summaries;
 mod symbol_server;
 mod template;
 mod terminal;

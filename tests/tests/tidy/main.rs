@@ -19,4 +19,5 @@ mod settings;
 mod shown;
 mod spelling;
 mod structure;
+mod summaries;
 mod tour;

@@ -104,6 +104,11 @@ impl Build<'_> {
         Made { outcome, seen }: Made,
     ) -> Result<Option<Timestamp>, Fault> {
         let token = token.clone();
+        self.invocation.note(|notes| match &outcome {
+            MadeOf::Ready(_) => drop(notes.kinds.insert(*kind)),
+            MadeOf::Missing(missing) => notes.cause = Some(missing.cause.as_str()),
+            MadeOf::Later => {}
+        });
         let change = match outcome {
             MadeOf::Ready(ready) => Change::Publish { token, ready, seen },
             // The parser may have been killed from outside, so this is not yet a failure of the

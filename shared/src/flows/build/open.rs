@@ -47,6 +47,7 @@ impl Build<'_> {
         let location = &dif.file.location;
         let parser = fetch::fetch(uploads, deriver, location, &stat, max_bytes).await?;
         let took = self.invocation.elapsed() - began;
+        self.invocation.note(|notes| notes.file_bytes += stat.size);
         OpenDif::inspected(dif, &[], parser, took).await
     }
 

@@ -301,6 +301,8 @@ impl Downloads<'_> {
                 fetched => fetched.map_err(of_the_server)?,
             };
             let took = self.build.invocation.elapsed() - began;
+            let invocation = self.build.invocation;
+            invocation.note(|notes| notes.file_bytes += stat.size);
             let dif = DifRef {
                 location: location.clone(),
                 etag: stat.etag,

@@ -57,7 +57,7 @@ impl Attachment<'_> {
             let missing = parts.missing(ranges);
             if missing.is_empty() {
                 mapped.stacks_unread = stacks_unread;
-                tracing::info!(
+                tracing::debug!(
                     bytes = mapped.length(),
                     read = parts.bytes_read(),
                     parts = parts.count(),

@@ -16,6 +16,7 @@ use crate::cache::{Dif, Item, ItemKey, Upload, UploadProgress, UploadState, Uplo
 use crate::domain::{DebugId, DifRef, FileType, Location, Missing, Scope};
 use crate::flows::build::OpenDif;
 use crate::flows::error::Error;
+use crate::flows::notes::IGNORED;
 use crate::flows::presence;
 use crate::flows::update::KnownItem;
 use crate::ports::{DifError, DifStat, Fault};
@@ -49,6 +50,7 @@ impl UploadChanges<'_> {
         };
         let Some(scope) = Scope::of_key(&event.key) else {
             let reason = NO_SCOPE.to_owned();
+            self.invocation.note(|notes| notes.cause = Some(IGNORED));
             self.put_upload(ignored(&upload, reason), known).await?;
             return Ok(());
         };
@@ -124,6 +126,8 @@ impl Arrived<'_> {
         reason: String,
     ) -> Result<(), Error> {
         let before = &announced.upload;
+        let invocation = self.changes.invocation;
+        invocation.note(|notes| notes.cause = Some(IGNORED));
         if before.names_objects() {
             if before.etag == upload.etag {
                 // An earlier attempt could read the same bytes. The item will name no objects, so

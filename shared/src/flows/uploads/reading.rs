@@ -113,6 +113,7 @@ impl UploadChanges<'_> {
         attempt: u32,
     ) -> Result<Reading, Error> {
         let most = self.invocation.time_left().mul_f64(READING_SHARE);
+        self.invocation.note(|notes| notes.file_bytes += stat.size);
         let read = Box::pin(self.read(dif, stat));
         tokio::time::timeout(most, read).await.unwrap_or_else(|_| {
             let seconds = most.as_secs();

@@ -9,6 +9,7 @@ use super::{UploadEvent, companions, filing};
 use crate::cache::{Change, Dif, Token, Upload, UploadProgress, UploadState};
 use crate::domain::{DifRef, Scope};
 use crate::flows::error::Error;
+use crate::flows::notes::IGNORED;
 use crate::flows::presence;
 use crate::flows::update::{Entries, KnownItem};
 use crate::ports::Fault;
@@ -178,6 +179,7 @@ impl UploadChanges<'_> {
             cause.unwrap_or_default()
         );
         tracing::error!(key = event.key, reason, "upload rejected");
+        self.invocation.note(|notes| notes.cause = Some(IGNORED));
         let now = self.invocation.now();
         let refused = self.amend(&event.key, KnownItem::Nothing, |present| {
             let is_ours =

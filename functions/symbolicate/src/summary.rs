@@ -1,0 +1,127 @@
+//! What the log says of a request: fields of the request, of its response, and of the invocation.
+//!
+//! A handler puts what it knows into the extensions of its response: an [`Outcome`] and statistics.
+
+use axum::http::{Extensions, StatusCode};
+use lambda_http::RequestExt;
+use lambda_http::request::RequestContext;
+use symdepot::api::caller::caller_hash;
+use symdepot::flows::Invocation;
+use symdepot::flows::minidump::WalkStats;
+use symdepot::flows::symbolicate::Stats;
+use symdepot::runtime::{RequestSummary, millis};
+
+use crate::routes::Operation;
+
+/// What a response is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outcome(pub(crate) &'static str);
+
+/// The debug id of the module that a request is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Requested(pub(crate) String);
+
+/// The crash is symbolicated.
+pub(crate) const COMPLETED: Outcome = Outcome("completed");
+
+/// The request waits for builds.
+pub(crate) const PENDING: Outcome = Outcome("pending");
+
+/// The crash file cannot be read.
+pub(crate) const FAILED: Outcome = Outcome("failed");
+
+/// What the log says of a request.
+pub(crate) struct Received {
+    method: String,
+    bytes: usize,
+    caller: Option<String>,
+}
+
+/// What the log says of a response.
+pub(crate) struct Sent {
+    pub(crate) status: StatusCode,
+    pub(crate) bytes: usize,
+    pub(crate) extensions: Extensions,
+}
+
+impl Received {
+    pub(crate) fn of(request: &lambda_http::Request) -> Self {
+        Self {
+            method: request.method().to_string(),
+            bytes: request.body().len(),
+            caller: caller(request).map(caller_hash),
+        }
+    }
+}
+
+/// Returns who sent a request: what the gateway's authorizer found.
+fn caller(request: &lambda_http::Request) -> Option<&str> {
+    let RequestContext::ApiGatewayV2(context) = request.request_context_ref()? else {
+        return None;
+    };
+    let authorizer = context.authorizer.as_ref()?;
+    authorizer.iam.as_ref()?.user_arn.as_deref()
+}
+
+/// Returns the line of a request.
+pub(crate) fn summary(
+    Received {
+        method,
+        bytes: request_bytes,
+        caller,
+    }: Received,
+    Sent {
+        status,
+        bytes: response_bytes,
+        extensions,
+    }: Sent,
+    invocation: &Invocation,
+) -> RequestSummary {
+    let operation = extensions.get::<Operation>().copied();
+    let handler_us = u64::try_from(invocation.elapsed().as_micros()).unwrap_or(u64::MAX);
+    let mut summary = RequestSummary {
+        method: Some(method),
+        route: operation.and_then(Operation::path),
+        status: Some(status.as_u16()),
+        outcome: extensions.get().map(|Outcome(outcome)| *outcome),
+        module: extensions.get().map(|Requested(module)| module.clone()),
+        caller,
+        request_bytes: Some(request_bytes),
+        response_bytes: Some(response_bytes),
+        handler_us: Some(handler_us),
+        waited_ms: Some(millis(invocation.take_notes().waited)),
+        ..RequestSummary::default()
+    };
+    if let Some(stats) = extensions.get::<Stats>() {
+        add_stats(&mut summary, stats);
+    }
+    if let Some(walked) = extensions.get::<WalkStats>() {
+        summary.walked_threads = Some(walked.threads);
+        summary.walked_frames = Some(walked.frames);
+        summary.threads_cut = Some(walked.threads_cut);
+        summary.stacks_cut = Some(walked.stacks_cut);
+        summary.frames_cut = Some(walked.frames_cut);
+        summary.panics = Some(walked.panics);
+    }
+    summary
+}
+
+fn add_stats(summary: &mut RequestSummary, stats: &Stats) {
+    let (frames, modules, reads) = (stats.frames, stats.modules, stats.reads);
+    summary.memory_hits = Some(reads.remembered);
+    summary.blob_reads = Some(reads.reads);
+    summary.blob_bytes = Some(reads.bytes);
+    summary.stacktraces = Some(stats.stacktraces);
+    summary.frames = Some(frames.total());
+    summary.symbolicated = Some(frames.symbolicated);
+    summary.missing_symbol = Some(frames.missing_symbol);
+    summary.unknown_image = Some(frames.unknown_image);
+    summary.missing = Some(frames.missing);
+    summary.malformed = Some(frames.malformed);
+    summary.inlined = Some(stats.inlined);
+    summary.truncated = Some(stats.truncated);
+    summary.dropped = Some(stats.dropped);
+    summary.modules = Some(modules.total());
+    summary.modules_unused = Some(modules.unused);
+    summary.modules_found = Some(modules.found);
+}

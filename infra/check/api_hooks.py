@@ -56,6 +56,13 @@ def change_upload(file):
         file["size"] = LARGE_FILE - 1
 
 
+def change_token(body):
+    """Names and scopes have up to 128 bytes."""
+    for name in ("name", "scope"):
+        if len(body[name].encode("utf-8", "ignore")) > 128:
+            body[name] = "acme"
+
+
 def change_query(path, query):
     """`/explain` reports on either an upload or a module, and `/symcache` returns that of a module."""
     if path == "/symbolicate-any":
@@ -88,6 +95,8 @@ def before_call(context, case, kwargs):
             change_file(body["symbolicate"])
         for file in body.get("files", []):
             change_upload(file)
+        if case.operation.path == "/tokens":
+            change_token(body)
     if case.query is not None:
         change_query(case.operation.path, case.query)
     # The version that a client has is less than the one that it requests.

@@ -43,6 +43,8 @@ RECEIVES = ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"]
 ALIAS = "Aliaslive"
 # The memory that a function may have in a new account.
 NEW_ACCOUNT_MB = 3008
+# The routes of the API: the condition and the authorizer of each. What no authorizer checks, the function does.
+AUTHORIZERS = {"$default": (None, "AWS_IAM"), "/o/{proxy+}": ("HasIssuer", "Issuer"), "/scope/{proxy+}": (None, "NONE"), "/t/{proxy+}": (None, "NONE")}
 # Actions that change a bucket.
 WRITES = {"s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"}
 
@@ -398,13 +400,25 @@ def check_api(checks, stack):
     throttled = all(stage.get("DefaultRouteSettings", {}).get("ThrottlingRateLimit") for stage in stages.values())
     checks.that("api", "requests are throttled", throttled)
     for api in stack.of_type("AWS::ApiGatewayV2::Api").values():
-        route = api.get("Body", {}).get("paths", {}).get("$default", {}).get("x-amazon-apigateway-any-method", {})
-        integration = route.get("x-amazon-apigateway-integration", {})
-        uri = target(integration.get("uri", ""))
-        checks.that("api", "every request goes to the alias of symbolicate", f"SymbolicateFunction{ALIAS}/invocations" in uri, uri.rsplit("/functions/")[-1])
-        checks.that("api", "events have version 2.0", integration.get("payloadFormatVersion") == "2.0", integration.get("payloadFormatVersion"))
-        security = [scheme for entry in route.get("security", []) for scheme in entry]
-        checks.that("api", "only signed requests are accepted", security == ["AWS_IAM"], security or "no authorization")
+        paths = api.get("Body", {}).get("paths", {})
+        checks.that("api", "no routes but those whose callers are checked", set(paths) == set(AUTHORIZERS), ", ".join(paths))
+        for path, (condition, authorizer) in AUTHORIZERS.items():
+            item = paths.get(path, {})
+            given, item = (item["Fn::If"][0], item["Fn::If"][1]) if "Fn::If" in item else (None, item)
+            checks.that("api", f"{path} exists {f'if {condition}' if condition else 'always'}", given == condition, given or "always")
+            checks.that("api", f"{path} serves every method", list(item) == ["x-amazon-apigateway-any-method"], ", ".join(item))
+            route = item.get("x-amazon-apigateway-any-method", {})
+            integration = route.get("x-amazon-apigateway-integration", {})
+            uri = target(integration.get("uri", ""))
+            checks.that("api", f"{path} leads to the alias of symbolicate", f"SymbolicateFunction{ALIAS}/invocations" in uri, uri.rsplit("/functions/")[-1])
+            checks.that("api", f"{path} has events of version 2.0", integration.get("payloadFormatVersion") == "2.0", integration.get("payloadFormatVersion"))
+            security = [scheme for entry in route.get("security", []) for scheme in entry]
+            checks.that("api", f"{path} has the authorizer {authorizer}", security == [authorizer], security or "no authorization")
+        schemes = api.get("Body", {}).get("components", {}).get("securitySchemes", {})
+        issuer = schemes.get("Issuer", {}).get("Fn::If", [None, {}])
+        jwt = issuer[1].get("x-amazon-apigateway-authorizer", {}).get("jwtConfiguration", {})
+        named = {"issuer": {"Ref": "JwtIssuer"}, "audience": [{"Ref": "JwtAudience"}]}
+        checks.that("api", "JWTs are those of the issuer, for this audience", issuer[0] == "HasIssuer" and jwt == named, jwt)
         checks.that("api", "pages of other sites may not call it", "CorsConfiguration" not in api and "x-amazon-apigateway-cors" not in api.get("Body", {}))
     for stage in stages.values():
         logged = stage.get("AccessLogSettings", {})
@@ -594,6 +608,9 @@ def mistakes():
     return [
         ("a Ref to nothing", lambda t: granting(t, "PruneFunction", "dynamodb:Scan").update(Resource={"Ref": "RecordTable"}), "RecordTable"),
         ("a timeout of 1000 s", lambda t: resource(t, "DeriveFunction").update(Timeout=1000), "1000"),
+        ("a route that anyone may call", lambda t: event(t, "SymbolicateFunction", "Every").update(Auth={"Authorizer": "NONE"}), "AWS_IAM"),
+        ("one more route without an authorizer", lambda t: event(t, "SymbolicateFunction", "InScope").update(Path="/open/{proxy+}"), "no routes but"),
+        ("JWTs for any audience", lambda t: t["Resources"]["Api"]["Properties"]["DefinitionBody"]["components"]["securitySchemes"]["Issuer"]["Fn::If"][1]["x-amazon-apigateway-authorizer"]["jwtConfiguration"].pop("audience"), "this audience"),
         ("a runtime that does not exist", lambda t: t["Globals"]["Function"].update(Runtime="provided.al2026"), "provided.al2026"),
         ("an unknown property of an event", lambda t: event(t, "DeriveFunction", "Eager").update(BatchSizes=1), "Eager"),
         ("a visibility below the timeout", lambda t: resource(t, "EagerQueue").update(VisibilityTimeout=600), "600"),
@@ -614,7 +631,7 @@ def mistakes():
         ("failures of whole batches", lambda t: event(t, "DeriveFunction", "Uploads").pop("FunctionResponseTypes"), "UploadsQueue accepts failures"),
         ("a queue without a concurrency limit", lambda t: event(t, "DeriveFunction", "Refresh").pop("ScalingConfig"), "RefreshQueue has its own concurrency"),
         ("a named stage", lambda t: resource(t, "Api").update(StageName="prod"), "prod"),
-        ("an API without authorization", lambda t: resource(t, "Api").pop("Auth"), "no authorization"),
+        ("an API without authorization", lambda t: resource(t, "Api").pop("Auth"), "Unable to set Authorizer"),
         ("prune that reads blobs", lambda t: statements(t, "PruneFunction").append(allow("s3:GetObject", "${CachesBucket.Arn}/*")), "s3:GetObject on CachesBucket"),
         ("symbolicate that deletes", lambda t: statements(t, "SymbolicateFunction").append(allow("s3:DeleteObject", "${CachesBucket.Arn}/requests/*")), "symbolicate deletes"),
         ("symbolicate that writes anywhere", lambda t: statements(t, "SymbolicateFunction").append(allow("s3:PutObject", "${CachesBucket.Arn}/*")), "only under requests/ and plain/"),

@@ -160,6 +160,7 @@ pub(crate) async fn walk(
     let Call {
         symbolicator,
         invocation,
+        ..
     } = call;
     let began = invocation.elapsed();
     let wait = symbolicator.wait(invocation, query.timeout);
@@ -223,6 +224,7 @@ pub(crate) async fn attachments(
     let Call {
         symbolicator,
         invocation,
+        ..
     } = &call;
     let offer = symbolicator.offer_attachment(invocation, &query.scope, request.bytes);
     Ok(Json(offer.await?).into_response())

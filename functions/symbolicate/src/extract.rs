@@ -6,6 +6,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{FromRef, FromRequestParts};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
+use symdepot::api::caller::Caller;
 use symdepot::api::explain::ExplainQuery;
 use symdepot::api::limits;
 use symdepot::api::symbolicator::{Query, RequestError};
@@ -14,10 +15,11 @@ use symdepot::flows::symbolicate::Symbolicator;
 
 use crate::failure::Failure;
 
-/// The service, and the invocation that it serves.
+/// The service, the invocation that it serves, and the caller.
 pub(crate) struct Call {
     pub(crate) symbolicator: Arc<Symbolicator>,
     pub(crate) invocation: Arc<Invocation>,
+    pub(crate) caller: Arc<Caller>,
 }
 
 impl<S> FromRequestParts<S> for Call
@@ -36,6 +38,7 @@ where
         Ok(Self {
             symbolicator: Arc::from_ref(state),
             invocation: invocation.ok_or_else(internal)?,
+            caller: caller(parts)?,
         })
     }
 }
@@ -47,7 +50,21 @@ impl<S: Sync> FromRequestParts<S> for RequestQuery {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
-        Ok(Self(Query::parse(text(parts), Query::OF_REQUESTS)?))
+        Ok(Self(query(parts, Query::OF_REQUESTS)?))
+    }
+}
+
+/// The query of a request that is continued: its scope is the one it was sent in, which the query
+/// may name.
+pub(crate) struct ContinuedQuery(pub(crate) Query);
+
+impl<S: Sync> FromRequestParts<S> for ContinuedQuery {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        let query = Query::parse(text(parts), Query::OF_REQUESTS)?;
+        caller(parts)?.named_scope(query.named_scope())?;
+        Ok(Self(query))
     }
 }
 
@@ -58,7 +75,7 @@ impl<S: Sync> FromRequestParts<S> for MinidumpQuery {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
-        Ok(Self(Query::parse(text(parts), Query::OF_MINIDUMPS)?))
+        Ok(Self(query(parts, Query::OF_MINIDUMPS)?))
     }
 }
 
@@ -69,7 +86,7 @@ impl<S: Sync> FromRequestParts<S> for ListQuery {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
-        Ok(Self(Query::parse(text(parts), Query::OF_LISTS)?))
+        Ok(Self(query(parts, Query::OF_LISTS)?))
     }
 }
 
@@ -80,7 +97,8 @@ impl<S: Sync> FromRequestParts<S> for Subject {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
-        Ok(Self(ExplainQuery::parse(text(parts))?))
+        let query = ExplainQuery::parse(text(parts))?;
+        Ok(Self(query.for_caller(&*caller(parts)?)?))
     }
 }
 
@@ -92,6 +110,20 @@ pub(crate) async fn read_body(body: Body) -> Result<Bytes, Failure> {
     };
     let body = axum::body::to_bytes(body, limits::BODY_BYTES).await;
     Ok(body.map_err(|_| too_long)?)
+}
+
+/// Returns the caller that was let in.
+fn caller(parts: &Parts) -> Result<Arc<Caller>, Failure> {
+    let caller = parts.extensions.get::<Arc<Caller>>().cloned();
+    let refused = || Failure::new(StatusCode::FORBIDDEN, "the request has no caller");
+    caller.ok_or_else(refused)
+}
+
+/// Parses a query, and checks that the caller has a grant for its scope.
+fn query(parts: &Parts, parameters: &[&str]) -> Result<Query, Failure> {
+    let query = Query::parse(text(parts), parameters)?;
+    let scope = caller(parts)?.scope_for(query.named_scope())?;
+    Ok(Query { scope, ..query })
 }
 
 fn text(parts: &Parts) -> &str {

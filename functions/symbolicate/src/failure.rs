@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use symdepot::api::caller::ScopeError;
 use symdepot::api::explain::ExplainError;
 use symdepot::api::symbolicator::{ErrorBody, RequestError};
 use symdepot::flows;
@@ -52,6 +53,16 @@ impl From<ExplainError> for Failure {
             status: StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST),
             body: error.body(),
         }
+    }
+}
+
+impl From<ScopeError> for Failure {
+    fn from(error: ScopeError) -> Self {
+        let status = match error {
+            ScopeError::Contradiction { .. } => StatusCode::BAD_REQUEST,
+            ScopeError::NotGranted(_) => StatusCode::FORBIDDEN,
+        };
+        Self::new(status, error.to_string())
     }
 }
 

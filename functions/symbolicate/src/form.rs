@@ -154,7 +154,7 @@ fn bad_part(error: MultipartError) -> Failure {
 /// Entry points for fuzzing. The fuzz targets are in `tests/fuzz`.
 #[cfg(any(test, feature = "testing"))]
 pub mod hostile {
-    use super::*;
+    use super::{Body, CrashForm, FilePart, MINIDUMP, SentFile, header};
 
     /// The maximum size of the file, so that each input is fast.
     const FILE_BYTES: usize = 1 << 20;

@@ -10,6 +10,7 @@ use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json, Router};
+use symdepot::api::caller::Caller;
 use symdepot::api::crash::CrashFile;
 use symdepot::api::explain::ExplainQuery;
 use symdepot::api::limits;
@@ -18,47 +19,82 @@ use symdepot::domain::Scope;
 use symdepot::flows::minidump::kept_dump;
 use symdepot::flows::plain::{MAX_PLAIN_BYTES, Plain};
 use symdepot::flows::requests::{KeptRequest, RequestStage, RequestToKeep};
-use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
+use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome, Symbolicator};
 use symdepot::flows::{self, Invocation};
 use tower::ServiceExt;
 use tracing::Instrument;
 use uuid::Uuid;
 
 use crate::crash_files::{self, RequestState};
-use crate::extract::{Call, ListQuery, RequestQuery, Subject};
+use crate::extract::{Call, ContinuedQuery, ListQuery, RequestQuery, Subject};
 use crate::failure::Failure;
-use crate::path;
 use crate::summary::{self, COMPLETED, PENDING, Received, Sent};
+use crate::{door, path, routes};
+
+/// The service, with its routes.
+pub(crate) struct Service {
+    symbolicator: Arc<Symbolicator>,
+    router: Router,
+}
+
+impl Service {
+    pub(crate) fn new(symbolicator: Symbolicator) -> Self {
+        let symbolicator = Arc::new(symbolicator);
+        Self {
+            router: routes::router(Arc::clone(&symbolicator)),
+            symbolicator,
+        }
+    }
+}
 
 /// Serves one request, in a span with the invocation's id.
 ///
 /// A response may repeat text of the request, for example a header: `nosniff` keeps browsers from
 /// interpreting it as another type.
 pub(crate) async fn handle(
-    router: Router,
+    service: &Service,
     invocation: Invocation,
     mut request: lambda_http::Request,
 ) -> Reply {
     path::restore(&mut request);
     let received = Received::of(&request);
     let span = tracing::info_span!("invocation", request_id = invocation.request_id());
-    let mut request = request.map(|body| match body {
-        lambda_http::Body::Text(text) => Body::from(text),
-        lambda_http::Body::Binary(bytes) => Body::from(bytes),
-        _ => Body::empty(),
-    });
     let invocation = Arc::new(invocation);
-    request.extensions_mut().insert(Arc::clone(&invocation));
-    let mut response = match router.oneshot(request).instrument(span.clone()).await {
-        Ok(response) => response,
-        Err(never) => match never {},
-    };
+    let answer = service.answer(&invocation, request);
+    let (caller, mut response) = answer.instrument(span.clone()).await;
     let no_guesses = HeaderValue::from_static("nosniff");
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, no_guesses);
     let (reply, sent) = Reply::of(response).await;
-    span.in_scope(|| summary::summary(received, sent, &invocation).log());
+    let caller = caller.as_deref().and_then(Caller::name);
+    span.in_scope(|| summary::summary(received, caller, sent, &invocation).log());
     reply
+}
+
+impl Service {
+    /// Returns the response to a request, and its caller if it was let in.
+    async fn answer(
+        &self,
+        invocation: &Arc<Invocation>,
+        mut request: lambda_http::Request,
+    ) -> (Option<Arc<Caller>>, Response) {
+        let caller = match door::admit(&self.symbolicator, invocation, &mut request).await {
+            Ok(caller) => caller,
+            Err(refused) => return (None, refused),
+        };
+        let mut request = request.map(|body| match body {
+            lambda_http::Body::Text(text) => Body::from(text),
+            lambda_http::Body::Binary(bytes) => Body::from(bytes),
+            _ => Body::empty(),
+        });
+        let extensions = request.extensions_mut();
+        extensions.insert(Arc::clone(invocation));
+        extensions.insert(Arc::clone(&caller));
+        match self.router.clone().oneshot(request).await {
+            Ok(response) => (Some(caller), response),
+            Err(never) => match never {},
+        }
+    }
 }
 
 /// A response as the gateway receives it: text, or bytes in base64. `lambda_http` would decode and
@@ -140,7 +176,7 @@ pub(crate) async fn symbolicate(
 pub(crate) async fn continue_request(
     call: Call,
     id: Result<Path<String>, PathRejection>,
-    RequestQuery(query): RequestQuery,
+    ContinuedQuery(query): ContinuedQuery,
 ) -> Result<Response, Failure> {
     let unknown = || {
         Failure::new(
@@ -150,6 +186,11 @@ pub(crate) async fn continue_request(
     };
     let id = id.ok().and_then(|Path(id)| Uuid::parse_str(&id).ok());
     let id = id.ok_or_else(unknown)?;
+    // One of another scope is as unknown as one that does not exist.
+    let may_see = |kept: &KeptRequest| {
+        let is_named = query.named_scope().is_none_or(|named| named == kept.scope);
+        is_named && call.caller.may_see(&kept.scope)
+    };
     let KeptRequest {
         scope,
         stage,
@@ -159,6 +200,7 @@ pub(crate) async fn continue_request(
         .symbolicator
         .kept_request(&call.invocation, &id.to_string())
         .await?
+        .filter(may_see)
         .ok_or_else(unknown)?;
     let report = match stage {
         RequestStage::Symbolicate => received(&body)?,
@@ -220,6 +262,7 @@ impl Call {
         let Self {
             symbolicator,
             invocation,
+            ..
         } = self;
         let id_text = id.to_string();
         let kept = Kept {
@@ -265,7 +308,7 @@ impl Call {
 
 pub(crate) async fn explain(call: Call, Subject(query): Subject) -> Result<Response, Failure> {
     match query {
-        ExplainQuery::Upload { keys } => match call.symbolicator.explain_upload(&keys).await? {
+        ExplainQuery::Upload { keys, .. } => match call.symbolicator.explain_upload(&keys).await? {
             Some(upload) => Ok(Json(upload).into_response()),
             None => Err(Failure::new(
                 StatusCode::NOT_FOUND,
@@ -279,6 +322,7 @@ pub(crate) async fn explain(call: Call, Subject(query): Subject) -> Result<Respo
             module,
             source,
             scope,
+            ..
         } => {
             let explained = call
                 .symbolicator
@@ -295,6 +339,7 @@ pub(crate) async fn symcache(call: Call, Subject(query): Subject) -> Result<Resp
         module,
         source: None,
         scope,
+        ..
     } = query
     else {
         let detail = "use ?debug_id=…, optionally with &scope=…: the response is the best SymCache of all sources";

@@ -4,6 +4,7 @@
 //! [`symdepot::runtime::demangler`]. The library is for a program that contains several functions.
 
 mod crash_files;
+mod door;
 mod extract;
 mod failure;
 mod form;
@@ -14,17 +15,21 @@ pub mod openapi;
 mod path;
 mod routes;
 mod summary;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod tokens;
 mod uploads;
 
 #[cfg(any(test, feature = "testing"))]
 pub use form::hostile;
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use lambda_http::lambda_runtime::Diagnostic;
 use lambda_http::service_fn;
 use symdepot::runtime::{self, App, SourceUse};
+
+use self::handler::Service;
 
 /// The first argument of the program's child processes.
 pub const CHILDREN: [&str; 1] = [runtime::demangler::COMMAND];
@@ -42,11 +47,10 @@ async fn serve() -> Result<(), lambda_http::Error> {
     runtime::sandbox::hide()?;
     let app = App::from_env(SourceUse::Locations).await?;
     let symbolicator = app.symbolicator(std::env::current_exe()?);
-    let router = routes::router(Arc::new(symbolicator));
+    let service = &Service::new(symbolicator);
     lambda_http::run(service_fn(|request: lambda_http::Request| {
         let invocation = runtime::invocation(&lambda_http::RequestExt::lambda_context(&request));
-        let router = router.clone();
-        async { Ok::<_, Diagnostic>(handler::handle(router, invocation?, request).await) }
+        async { Ok::<_, Diagnostic>(handler::handle(service, invocation?, request).await) }
     }))
     .await
 }

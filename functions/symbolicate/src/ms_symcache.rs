@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use symdepot::api::symcache_http::{self, Route};
+use symdepot::api::symcache_http::{self, Route, SymCacheRequest};
 use symdepot::flows::ms_symcache::SymCacheResponse;
 
+use crate::door;
 use crate::extract::Call;
 use crate::failure::Failure;
 use crate::routes::{self, Operation, Verb};
@@ -26,6 +27,11 @@ pub(crate) async fn serve(
         }
         Route::Nothing => return Ok(StatusCode::NOT_FOUND.into_response()),
         Route::File(asked) => asked,
+    };
+    door::entitled(&call.caller, Operation::MsSymCache)?;
+    let asked = SymCacheRequest {
+        scope: call.caller.scope_for(None)?,
+        ..asked
     };
     let values = |name: &str| {
         let values = headers.get_all(name).into_iter();

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
+use symdepot::api::caller::{Need, Right};
 use symdepot::flows::symbolicate::Symbolicator;
-use tower::util::MapResponseLayer;
 
 use crate::failure::Failure;
-use crate::{crash_files, handler, ms_symcache, uploads};
+use crate::{crash_files, door, handler, ms_symcache, tokens, uploads};
 
 /// A route.
 pub(crate) struct Route {
@@ -31,6 +32,7 @@ pub(crate) enum Verb {
     /// `HEAD` is served, too.
     Get,
     Post,
+    Delete,
 }
 
 /// What a route is for. Each operation has one route.
@@ -47,6 +49,9 @@ pub(crate) enum Operation {
     SymCache,
     Rollout,
     Wanted,
+    IssueToken,
+    ListTokens,
+    RevokeToken,
     About,
     HealthCheck,
     /// A file of Microsoft's protocol. Its paths, which may have a prefix, differ from each other
@@ -55,7 +60,7 @@ pub(crate) enum Operation {
 }
 
 /// All routes.
-pub(crate) const ROUTES: [Route; 14] = [
+pub(crate) const ROUTES: [Route; 17] = [
     post("/symbolicate", Operation::Symbolicate),
     post("/minidump", Operation::Minidump),
     post("/applecrashreport", Operation::AppleCrashReport),
@@ -67,6 +72,9 @@ pub(crate) const ROUTES: [Route; 14] = [
     get("/symcache", Operation::SymCache).with(&["debug_id=…"]),
     get("/rollout", Operation::Rollout),
     get("/wanted", Operation::Wanted),
+    post("/tokens", Operation::IssueToken),
+    get("/tokens", Operation::ListTokens),
+    delete("/tokens/{id}", Operation::RevokeToken),
     get("/about", Operation::About),
     get("/healthcheck", Operation::HealthCheck),
     get("/v{version}/{pdb}/{id}/{age}", Operation::MsSymCache),
@@ -84,6 +92,14 @@ const fn get(path: &'static str, operation: Operation) -> Route {
 
 const fn post(path: &'static str, operation: Operation) -> Route {
     let verb = Verb::Post;
+    Route {
+        verb,
+        ..get(path, operation)
+    }
+}
+
+const fn delete(path: &'static str, operation: Operation) -> Route {
+    let verb = Verb::Delete;
     Route {
         verb,
         ..get(path, operation)
@@ -114,6 +130,7 @@ impl Verb {
         match self {
             Self::Get => "GET",
             Self::Post => "POST",
+            Self::Delete => "DELETE",
         }
     }
 
@@ -122,6 +139,7 @@ impl Verb {
         match self {
             Self::Get => "GET,HEAD",
             Self::Post => "POST",
+            Self::Delete => "DELETE",
         }
     }
 
@@ -134,11 +152,31 @@ impl Verb {
         match self {
             Self::Get => MethodFilter::GET,
             Self::Post => MethodFilter::POST,
+            Self::Delete => MethodFilter::DELETE,
         }
     }
 }
 
 impl Operation {
+    /// Returns what it requires of its caller.
+    pub(crate) fn needs(self) -> Need {
+        match self {
+            Self::Symbolicate
+            | Self::Minidump
+            | Self::AppleCrashReport
+            | Self::SymbolicateAny
+            | Self::Attachments
+            | Self::ContinueRequest => Need::AnyOf(&[Right::Symbolicate]),
+            Self::Uploads | Self::Wanted => Need::AnyOf(&[Right::Upload]),
+            // It explains responses as well as uploads.
+            Self::Explain => Need::AnyOf(&[Right::Symbolicate, Right::Upload]),
+            Self::SymCache | Self::MsSymCache => Need::AnyOf(&[Right::Download]),
+            Self::IssueToken | Self::ListTokens | Self::RevokeToken => Need::AnyOf(&[]),
+            Self::Rollout => Need::AdminEverywhere,
+            Self::About | Self::HealthCheck => Need::Credential,
+        }
+    }
+
     /// Returns the path of its route.
     pub(crate) fn path(self) -> Option<&'static str> {
         let route = ROUTES.iter().find(|route| route.operation == self);
@@ -160,6 +198,9 @@ impl Operation {
             Self::SymCache => on(verb, handler::symcache),
             Self::Rollout => on(verb, handler::rollout),
             Self::Wanted => on(verb, handler::wanted),
+            Self::IssueToken => on(verb, tokens::issue),
+            Self::ListTokens => on(verb, tokens::list),
+            Self::RevokeToken => on(verb, tokens::revoke),
             Self::About => on(verb, handler::about),
             Self::HealthCheck => on(verb, || async { "ok" }),
             Self::MsSymCache => return None,
@@ -173,12 +214,8 @@ pub(crate) fn router(symbolicator: Arc<Symbolicator>) -> Router {
         let Some(handler) = route.operation.handler(route.verb) else {
             return router;
         };
-        let operation = route.operation;
-        let name = MapResponseLayer::new(move |mut response: Response| {
-            response.extensions_mut().insert(operation);
-            response
-        });
-        router.route(route.path, handler.layer(name))
+        let check = middleware::from_fn_with_state(route.operation, door::check);
+        router.route(route.path, handler.layer(check))
     });
     routes
         .fallback(ms_symcache::serve)

@@ -3,9 +3,6 @@
 //! A handler puts what it knows into the extensions of its response: an [`Outcome`] and statistics.
 
 use axum::http::{Extensions, StatusCode};
-use lambda_http::RequestExt;
-use lambda_http::request::RequestContext;
-use symdepot::api::caller::caller_hash;
 use symdepot::flows::Invocation;
 use symdepot::flows::minidump::WalkStats;
 use symdepot::flows::symbolicate::Stats;
@@ -34,7 +31,6 @@ pub(crate) const FAILED: Outcome = Outcome("failed");
 pub(crate) struct Received {
     method: String,
     bytes: usize,
-    caller: Option<String>,
 }
 
 /// What the log says of a response.
@@ -49,27 +45,17 @@ impl Received {
         Self {
             method: request.method().to_string(),
             bytes: request.body().len(),
-            caller: caller(request).map(caller_hash),
         }
     }
 }
 
-/// Returns who sent a request: what the gateway's authorizer found.
-fn caller(request: &lambda_http::Request) -> Option<&str> {
-    let RequestContext::ApiGatewayV2(context) = request.request_context_ref()? else {
-        return None;
-    };
-    let authorizer = context.authorizer.as_ref()?;
-    authorizer.iam.as_ref()?.user_arn.as_deref()
-}
-
-/// Returns the line of a request.
+/// Returns the line of a request of this caller.
 pub(crate) fn summary(
     Received {
         method,
         bytes: request_bytes,
-        caller,
     }: Received,
+    caller: Option<&str>,
     Sent {
         status,
         bytes: response_bytes,
@@ -85,7 +71,7 @@ pub(crate) fn summary(
         status: Some(status.as_u16()),
         outcome: extensions.get().map(|Outcome(outcome)| *outcome),
         module: extensions.get().map(|Requested(module)| module.clone()),
-        caller,
+        caller: caller.map(str::to_owned),
         request_bytes: Some(request_bytes),
         response_bytes: Some(response_bytes),
         handler_us: Some(handler_us),

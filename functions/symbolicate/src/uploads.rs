@@ -13,8 +13,9 @@ pub(crate) async fn request_uploads(
     body: Body,
 ) -> Result<Json<UploadsAnswer>, Failure> {
     let request = parse_uploads(&read_body(body).await?)?;
+    let scope = call.caller.scope_for(request.scope.clone())?;
     let answer = call
         .symbolicator
-        .request_uploads(&call.invocation, &request);
+        .request_uploads(&call.invocation, &scope, &request);
     Ok(Json(answer.await?))
 }

@@ -28,7 +28,7 @@ pub(crate) struct ServiceArguments {
     /// Whose uploads to read, before the global ones
     #[arg(long, global = true, env = "SYMDEPOT_SCOPE", hide_env_values = true)]
     pub(crate) scope: Option<String>,
-    /// The profile in config.toml that has the address and the scope
+    /// The profile in config.toml that has the address, the scope and the token
     #[arg(long, global = true, env = "SYMDEPOT_PROFILE", hide_env_values = true)]
     pub(crate) profile: Option<String>,
 }

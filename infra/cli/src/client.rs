@@ -11,7 +11,7 @@ use url::Url;
 use crate::body::Body;
 use crate::credentials::Signer;
 use crate::error::{CliError, chain, root};
-use crate::settings::Settings;
+use crate::settings::{Settings, Token};
 
 /// Time limit for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,6 +44,7 @@ pub(crate) struct Client {
     http: reqwest::Client,
     url: Url,
     signer: Option<Signer>,
+    token: Option<Token>,
 }
 
 /// A response.
@@ -58,9 +59,23 @@ pub(crate) struct Answer {
 }
 
 impl Client {
-    /// Returns a client; fails if requests have to be signed and there are no credentials.
+    /// Returns a client; fails if requests have to be signed and there are no credentials. With an
+    /// access token, they are not signed.
     pub(crate) async fn new(settings: &Settings) -> Result<Self, CliError> {
-        Self::at(settings.url.clone()).await
+        let Some(token) = settings.token.clone() else {
+            return Self::at(settings.url.clone()).await;
+        };
+        // The gateway routes requests by their path: below `/scope`, the service checks the token.
+        let mut url = settings.url.clone();
+        let scope = settings.scope.clone().unwrap_or_default();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(["scope", scope.as_str()]);
+        }
+        let client = Self::with(url, None)?;
+        Ok(Self {
+            token: Some(token),
+            ..client
+        })
     }
 
     /// Returns a client of the service at this address.
@@ -77,7 +92,12 @@ impl Client {
 
     fn with(url: Url, signer: Option<Signer>) -> Result<Self, CliError> {
         let http = http_client(|builder| builder.timeout(REQUEST_TIMEOUT))?;
-        Ok(Self { http, url, signer })
+        Ok(Self {
+            http,
+            url,
+            signer,
+            token: None,
+        })
     }
 
     /// Returns what the service is; `None` if it does not say so, as Symbolicator does not.
@@ -91,6 +111,11 @@ impl Client {
     /// Returns whether requests are signed.
     pub(crate) fn is_signed(&self) -> bool {
         self.signer.is_some()
+    }
+
+    /// Returns whether requests have an access token.
+    pub(crate) fn has_token(&self) -> bool {
+        self.token.is_some()
     }
 
     /// Returns the address of the service, for people.
@@ -146,6 +171,9 @@ impl Client {
 
     async fn send_to(&self, method: Method, url: Url, body: Body) -> Result<Answer, CliError> {
         let mut request = self.http.request(method.clone(), url.clone());
+        if let Some(token) = &self.token {
+            request = request.header("authorization", token.header());
+        }
         if let Some(signer) = &self.signer {
             let headers = signer.headers(method.as_str(), &url, &body, SystemTime::now());
             let headers = headers.map_err(|cause| CliError::Credentials {

@@ -40,7 +40,10 @@ pub(crate) async fn run(settings: &Settings) -> Result<Output, CliError> {
         StatusCode::OK => {}
         StatusCode::FORBIDDEN => {
             let refusal = client.refused("/about", &answer);
-            let remedy = permission(&refusal, client.is_signed());
+            let remedy = match client.has_token() {
+                true => "Set the scope of the token, or ask for one with more rights",
+                false => permission(&refusal, client.is_signed()),
+            };
             return Ok(ended(text, &format!("{refusal}. {remedy}")));
         }
         _ => return Ok(ended(text, &client.refused("/about", &answer).to_string())),

@@ -2,6 +2,7 @@
 //! `config.toml`, or from the address file of a stack that runs in this folder.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -23,7 +24,31 @@ pub(crate) struct Settings {
     pub(crate) from: String,
     /// The scope; `None` for the service's default.
     pub(crate) scope: Option<Scope>,
+    /// The access token, if requests are to have one.
+    pub(crate) token: Option<Token>,
 }
+
+/// An access token. It is not an argument: other users of a machine can read those.
+#[derive(Clone, Deserialize, PartialEq, Eq)]
+#[serde(transparent)]
+pub(crate) struct Token(String);
+
+/// The token is not shown.
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+impl Token {
+    /// Returns the value of the header `authorization`.
+    pub(crate) fn header(&self) -> String {
+        format!("Bearer {}", self.0)
+    }
+}
+
+/// The variable with the access token.
+const TOKEN_VARIABLE: &str = "SYMDEPOT_TOKEN";
 
 /// `config.toml`.
 #[derive(Debug, Default, Deserialize)]
@@ -31,6 +56,7 @@ pub(crate) struct Settings {
 struct Config {
     url: Option<String>,
     scope: Option<String>,
+    token: Option<Token>,
     dead_letters: Option<String>,
     #[serde(default)]
     profile: BTreeMap<String, Profile>,
@@ -41,6 +67,7 @@ struct Config {
 struct Profile {
     url: Option<String>,
     scope: Option<String>,
+    token: Option<Token>,
     dead_letters: Option<String>,
 }
 
@@ -58,11 +85,17 @@ const DEAD_LETTERS: &str = "DeadLetters";
 impl Settings {
     /// Returns the settings, with the folders of this process.
     pub(crate) fn of_process(service: &ServiceArguments) -> Result<Self, CliError> {
-        Self::of(
+        let token = std::env::var(TOKEN_VARIABLE).ok();
+        let token = token.filter(|token| !token.is_empty()).map(Token);
+        let settings = Self::of(
             service,
             config_of_process().as_deref(),
             Path::new(STACK_FILE),
-        )
+        )?;
+        Ok(Self {
+            token: token.or(settings.token),
+            ..settings
+        })
     }
 
     /// Returns the settings: the arguments precede `config.toml`, which precedes the address file.
@@ -92,6 +125,7 @@ impl Settings {
             url: parsed,
             from,
             scope,
+            token: profile.token,
         })
     }
 
@@ -103,6 +137,7 @@ impl Settings {
             url: parsed(url, &from)?,
             from,
             scope: None,
+            token: None,
         })
     }
 
@@ -157,6 +192,7 @@ fn profile(service: &ServiceArguments, config_path: Option<&Path>) -> Result<Pro
     let Config {
         url,
         scope,
+        token,
         dead_letters,
         profile: mut profiles,
     } = config;
@@ -164,6 +200,7 @@ fn profile(service: &ServiceArguments, config_path: Option<&Path>) -> Result<Pro
         None => Ok(Profile {
             url,
             scope,
+            token,
             dead_letters,
         }),
         Some(name) => profiles.remove(name).ok_or_else(|| {
@@ -290,6 +327,23 @@ mod tests {
             of(&arguments(Some("http://c"), Some("other"), None)).unwrap(),
             ("http://c".to_owned(), Some("other".to_owned()))
         );
+    }
+
+    #[test]
+    fn a_token_belongs_to_a_profile_and_is_not_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("config.toml");
+        let text = "url = 'http://a'\ntoken = 'secret'\n[profile.prod]\nurl = 'https://b'\n";
+        std::fs::write(&config, text).unwrap();
+        let of = |profile| {
+            let arguments = arguments(None, None, profile);
+            Settings::of(&arguments, Some(&config), Path::new("none")).unwrap()
+        };
+        let settings = of(None);
+        let header = settings.token.as_ref().map(Token::header);
+        assert_eq!(header.as_deref(), Some("Bearer secret"));
+        assert!(!format!("{settings:?}").contains("secret"), "{settings:?}");
+        assert_eq!(of(Some("prod")).token, None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::caller::{Caller, ScopeError};
 use super::symbolicator::{ErrorBody, Module, RequestError, pasted_pairs, query_pairs};
 use crate::domain::{CodeId, DebugId, ModuleId, ObjectId, Scope};
 
@@ -15,6 +16,8 @@ pub enum ExplainQuery {
         /// query names a scope, that scope can read these keys. A plus sign in the query means a
         /// space or, if the key was pasted, a plus sign: then there are two keys.
         keys: Vec<String>,
+        /// The scope that the query names.
+        scope: Option<Scope>,
     },
     /// The records that a request for a module would read.
     Module {
@@ -24,6 +27,8 @@ pub enum ExplainQuery {
         source: Option<String>,
         /// The scope of the request.
         scope: Scope,
+        /// Whether the query names the scope.
+        names_scope: bool,
     },
 }
 
@@ -99,7 +104,7 @@ impl ExplainQuery {
             keys.retain(is_readable);
             return match keys.is_empty() {
                 true => refuse("the key is in a scope that requests with this `scope` do not read"),
-                false => Ok(Self::Upload { keys }),
+                false => Ok(Self::Upload { keys, scope: asked }),
             };
         }
         let debug_id: Option<DebugId> = parsed("debug_id", debug_id)?;
@@ -119,8 +124,48 @@ impl ExplainQuery {
                 object_type: object_type.unwrap_or_default(),
             },
             source,
+            names_scope: scope.is_some(),
             scope: scope.unwrap_or_default(),
         })
+    }
+
+    /// Returns the query as this caller may send it: in a scope that it has a grant for.
+    ///
+    /// # Errors
+    ///
+    /// [`ScopeError`] if there is none, or if requests of the scope do not read the keys.
+    pub fn for_caller(self, caller: &Caller) -> Result<Self, ScopeError> {
+        match self {
+            Self::Upload { mut keys, scope } => {
+                let of_key = keys.iter().find_map(|key| Scope::of_key(key));
+                match caller.named_scope(scope.clone())? {
+                    Some(named) => {
+                        let readable = named.readable();
+                        let may = |of: Scope| readable.contains(&of);
+                        keys.retain(|key| Scope::of_key(key).is_some_and(may));
+                    }
+                    None => keys.retain(|key| caller.may_read(key)),
+                }
+                match keys.is_empty() {
+                    true => Err(ScopeError::NotGranted(of_key.unwrap_or_default())),
+                    false => Ok(Self::Upload { keys, scope }),
+                }
+            }
+            Self::Module {
+                module,
+                source,
+                scope,
+                names_scope,
+            } => {
+                let scope = caller.scope_for(names_scope.then_some(scope))?;
+                Ok(Self::Module {
+                    module,
+                    source,
+                    scope,
+                    names_scope,
+                })
+            }
+        }
     }
 }
 
@@ -167,7 +212,8 @@ impl From<RequestError> for ExplainError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::ObjectType;
+    use crate::api::caller::Right;
+    use crate::domain::{Grants, ObjectType};
 
     const ID: &str = "502fc0a5-1ec1-3e47-9998-684fa139dca7";
 
@@ -176,16 +222,24 @@ mod tests {
         let parse = |query: &str| ExplainQuery::parse(query).unwrap();
         let keys = vec!["global/a b+c".to_owned(), "global/a+b+c".to_owned()];
         for query in ["key=global/a+b%2Bc", "key=global/a+b%2Bc&scope=acme"] {
-            assert_eq!(parse(query), ExplainQuery::Upload { keys: keys.clone() });
+            let ExplainQuery::Upload { keys: found, scope } = parse(query) else {
+                panic!("{query}");
+            };
+            assert_eq!(
+                (found, scope.is_some()),
+                (keys.clone(), query.contains("scope"))
+            );
         }
         let keys = vec!["global/libc++.debug".to_owned()];
         let encoded = "key=global/libc%2B%2B.debug";
-        assert_eq!(parse(encoded), ExplainQuery::Upload { keys });
+        let scope = None;
+        assert_eq!(parse(encoded), ExplainQuery::Upload { keys, scope });
         let module = |query: &str| match parse(query) {
             ExplainQuery::Module {
                 module,
                 source,
                 scope,
+                ..
             } => (module, source, scope.to_string()),
             other => panic!("{other:?}"),
         };
@@ -199,6 +253,43 @@ mod tests {
             (source.as_deref(), scope.as_str()),
             (Some("uploads"), "acme")
         );
+    }
+
+    #[test]
+    fn a_query_of_explain_is_in_a_scope_of_its_caller() {
+        let grants = Grants {
+            scopes: ["acme".to_owned().into()].into(),
+            rights: [Right::Upload].into(),
+        };
+        let acme = Caller::with_token("00", grants);
+        let refused = |query: &str| {
+            let query = ExplainQuery::parse(query).unwrap();
+            query.for_caller(&acme).is_err()
+        };
+        let module = format!("debug_id={ID}");
+        for query in [
+            "key=acme/a",
+            "key=global/a",
+            "key=acme/a&scope=acme",
+            &module,
+            &format!("{module}&scope=acme"),
+        ] {
+            assert!(!refused(query), "{query}");
+        }
+        for query in [
+            "key=b/a",
+            "key=a",
+            "key=b/a&scope=b",
+            "key=global/a&scope=global",
+            &format!("{module}&scope=b"),
+            &format!("{module}&scope=global"),
+        ] {
+            assert!(refused(query), "{query}");
+        }
+        for query in ["key=b/a", "key=a", &module] {
+            let query = ExplainQuery::parse(query).unwrap();
+            assert_eq!(query.clone().for_caller(&Caller::anyone()), Ok(query));
+        }
     }
 
     #[test]

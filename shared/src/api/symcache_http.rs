@@ -4,8 +4,9 @@
 //! GET [/prefix]/v<major>.<minor>.<patch>/<pdb name>/<pdb id>[/<age>]
 //! ```
 //!
-//! The prefix is empty, `/symcache`, or `/scope/<name>`: clients are configured with a base URL and
-//! cannot send headers of their own. The age is decimal, and 1 if omitted. A path that does not
+//! The prefix is empty or `/symcache`. Before it, the path may have the prefixes of all protocols
+//! ([`super::entrance`]): clients are configured with a base URL and cannot send headers of their
+//! own. The age is decimal, and 1 if omitted. A path that does not
 //! follow this form names no file: clients treat 404 as final and retry everything else.
 //!
 //! Source: Microsoft's sample server for SymCaches, `README.md`, "SymCache HTTP Protocol". Where
@@ -51,7 +52,7 @@ pub enum Route {
 /// A requested file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SymCacheRequest {
-    /// The scope of the request.
+    /// The scope of the request: the global one, unless its caller or its path say otherwise.
     pub scope: Scope,
     /// The requested version.
     pub version: FormatVersion,
@@ -67,10 +68,9 @@ impl Route {
         let path = path.strip_prefix('/').unwrap_or(path);
         let path = path.strip_suffix('/').unwrap_or(path);
         let segments: Vec<&str> = path.split('/').collect();
-        let (scope, rest) = match segments.as_slice() {
-            ["symcache", rest @ ..] => (Some(Scope::Global), rest),
-            ["scope", name, rest @ ..] => (decoded(name).and_then(|name| name.parse().ok()), rest),
-            rest => (Some(Scope::Global), rest),
+        let rest = match segments.as_slice() {
+            ["symcache", rest @ ..] => rest,
+            rest => rest,
         };
         let Some(version) = rest
             .first()
@@ -88,7 +88,7 @@ impl Route {
                 _ => return None,
             };
             Some(SymCacheRequest {
-                scope: scope?,
+                scope: Scope::Global,
                 version: version
                     .parse()
                     .ok()
@@ -221,7 +221,6 @@ mod tests {
             format!("/v3.1.0/a.pdb/%7B{D}%7D/1"),
             format!("/v3.1.0/a.pdb/({D})/1"),
             format!("/symcache/v3.1.0/a.pdb/{N}/1"),
-            format!("/scope/global/v3.1.0/a.pdb/{N}/1"),
         ] {
             assert_eq!(file(&path), expected, "{path}");
         }
@@ -242,16 +241,6 @@ mod tests {
         assert_eq!(name("a+b.pdb"), "a+b.pdb");
         assert_eq!(name("%E6%97%A5.pdb"), "日.pdb");
         assert_eq!(name("50%25.pdb"), "50%.pdb");
-    }
-
-    #[test]
-    fn a_scope_is_a_prefix() {
-        let acme = file(&format!("/scope/acme/v3.1.0/a.pdb/{N}"));
-        assert_eq!(acme.scope.to_string(), "acme");
-        assert_eq!(
-            Route::of(&format!("/scope/a%2Fb/v3.1.0/a.pdb/{N}")),
-            Route::Nothing
-        );
     }
 
     #[test]

@@ -29,10 +29,11 @@ pub const SIGNATURE_SECONDS: u64 = 15 * 60;
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct UploadsRequest {
-    /// The scope that they are for. A misspelled field would send them to the global scope, so
-    /// unknown fields are errors.
-    #[serde(default)]
-    pub scope: Scope,
+    /// The scope that they are for; without it, the scope in the path, or else that of a credential
+    /// with a single scope, or else the global one. A misspelled field would send them to another
+    /// scope, so unknown fields are errors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Scope>,
     /// The files.
     #[serde(deserialize_with = "objects")]
     #[cfg_attr(feature = "openapi", schemars(length(max = FILES)))]

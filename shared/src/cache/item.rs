@@ -10,8 +10,8 @@ use super::{
 };
 use crate::cache::dif::Dif;
 use crate::cache::{
-    Generation, ObjectChunk, Overflow, PendingRequest, Presence, RequestStage, Rollout,
-    SourceDefinition, SweepCursor, Upload, UploadedObject, Wanted,
+    Generation, IssuedToken, ObjectChunk, Overflow, PendingRequest, Presence, RequestStage,
+    Rollout, SourceDefinition, SweepCursor, Upload, UploadedObject, Wanted,
 };
 use crate::domain::{CompanionId, Location, ModuleId, Timestamp};
 
@@ -63,6 +63,8 @@ pub enum Item {
     Manifest(Manifest),
     /// The counts of the last complete pass of the pruner.
     Rollout(Rollout),
+    /// An access token that was issued.
+    IssuedToken(IssuedToken),
     /// An item that a newer build wrote, or that this build cannot read for another reason.
     #[serde(skip)]
     Newer {
@@ -84,7 +86,8 @@ pub enum Item {
 /// - 5: an [`Upload`], an [`ObjectChunk`], a [`Dif`] or a [`DifCopy`] of an auxiliary file, or of a
 ///   file with hidden names.
 /// - 6: a [`PendingRequest`] whose answer has another format.
-pub const SCHEMA: u32 = 6;
+/// - 7: an [`IssuedToken`].
+pub const SCHEMA: u32 = 7;
 
 /// Refers from the second id of an object (its code id) to the module that it is filed under. It
 /// has no lease and no blob.
@@ -117,6 +120,7 @@ macro_rules! of_item {
 of_item! {
     Copy(DifCopy),
     Health(SourceHealth),
+    IssuedToken(IssuedToken),
     Request(PendingRequest),
     Rollout(Rollout),
     Source(SourceDefinition),
@@ -136,6 +140,7 @@ impl Item {
             Item::Objects(chunk) if have_companions(&chunk.objects) => 3,
             Item::Dif(dif) if !dif.needs.is_empty() || dif.module.is_of_companions() => 3,
             Item::Presence(_) | Item::Generation(_) | Item::Objects(_) | Item::Overflow(_) => 2,
+            Item::IssuedToken(_) => 7,
             // A build that knows one format would answer in that one.
             Item::Request(request) if !request.format.is_default() => 6,
             // A build that does not know crash files would omit what they say besides.
@@ -184,6 +189,7 @@ impl Item {
             Item::Source(source) => Some(source.expires_at),
             Item::Wanted(wanted) => Some(wanted.expires_at),
             Item::Health(health) => Some(health.expires_at),
+            Item::IssuedToken(token) => Some(token.expires_at),
             Item::Entry(_)
             | Item::Alias(_)
             | Item::Dif(_)
@@ -222,6 +228,7 @@ impl Item {
             Item::Wanted(wanted) => Some(ItemKey::wanted(&wanted.scope, wanted.debug_id)),
             Item::Sweep(_) => Some(ItemKey::sweep(SweepItem::Cursor)),
             Item::Rollout(_) => Some(ItemKey::sweep(SweepItem::Rollout)),
+            Item::IssuedToken(token) => Some(ItemKey::issued_token(&token.id)),
             Item::Alias(_) | Item::Manifest(_) | Item::Newer { .. } => None,
         }
     }

@@ -298,6 +298,19 @@ impl ItemKey {
         }
     }
 
+    /// Returns the partition of all access tokens.
+    pub fn issued_tokens() -> String {
+        hash("tokens\n")
+    }
+
+    /// Returns the key of the access token with this id.
+    pub fn issued_token(id: &str) -> Self {
+        Self {
+            partition: Self::issued_tokens(),
+            sort: format!("token#{}", hash(id)),
+        }
+    }
+
     /// Returns the key of a pending request.
     pub fn request(id: &str) -> Self {
         Self {

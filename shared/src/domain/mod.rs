@@ -4,12 +4,14 @@
 //! Nothing here depends on a wire format, a store, or the clock.
 
 mod access;
+mod access_token;
 mod auxiliary;
 mod candidate;
 mod companion;
 mod definition;
 mod features;
 mod file_type;
+mod grants;
 mod inspection;
 mod isolated_name;
 mod layout;
@@ -32,12 +34,14 @@ mod time;
 mod upload_key;
 
 pub use access::{Access, AwsRole, GcsCredentials, S3Access, S3Credentials, S3Keys};
+pub use access_token::AccessToken;
 pub use auxiliary::{AuxiliaryFile, AuxiliaryId};
 pub use candidate::{Candidate, Download};
 pub use companion::CompanionId;
 pub use definition::ConfiguredSource;
 pub use features::{Features, Purpose, Quality, Rank};
 pub use file_type::{FileType, FilteredType, ObjectType, UnusedType};
+pub use grants::{GrantedScope, Grants, InvalidRight, Right};
 pub use inspection::{Inspection, ObjectMeta, Written, WrittenFile};
 pub use isolated_name::{IsolatedName, READABLE};
 pub use layout::{Casing, Formulae, SourceLayout, two_tiers};

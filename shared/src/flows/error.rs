@@ -12,6 +12,12 @@ pub enum Error {
         /// What is invalid, and what to do instead.
         detail: String,
     },
+    /// The caller may not do this.
+    #[error("{detail}")]
+    Refused {
+        /// What is refused.
+        detail: String,
+    },
     /// The response exceeds its size limit.
     #[error(
         "the response has at least {bytes} bytes, and the limit is {}: send the threads in several requests",
@@ -69,6 +75,7 @@ impl Error {
     pub fn name(&self) -> &'static str {
         match self {
             Error::Invalid { .. } => "Invalid",
+            Error::Refused { .. } => "Refused",
             Error::TooLarge { .. } => "TooLarge",
             Error::Store(_) => "Store",
             Error::Doubtful { .. } => "Doubtful",
@@ -83,6 +90,7 @@ impl Error {
     pub fn status(&self) -> u16 {
         match self {
             Error::Invalid { .. } => 422,
+            Error::Refused { .. } => 403,
             Error::TooLarge { .. } => 413,
             Error::Crashed { .. } | Error::Incomplete { .. } => 500,
             // The request is valid, and may be sent again.

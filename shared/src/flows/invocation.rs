@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::cache::{Revision, Token};
-use crate::domain::Timestamp;
+use crate::domain::{AccessToken, Timestamp};
 use crate::flows::notes::Notes;
 
 /// One invocation of a function. Its time and its seed come from the edge.
@@ -89,6 +89,12 @@ impl Invocation {
     /// Draws a revision.
     pub fn revision(&self) -> Revision {
         Revision::from_random(self.draw())
+    }
+
+    /// Draws an access token. The generator is a cryptographic one, and its seed has 256 random
+    /// bits of the operating system.
+    pub fn access_token(&self) -> AccessToken {
+        AccessToken::from_random(self.draw())
     }
 
     /// Draws a nonce for encryption.

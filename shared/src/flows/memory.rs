@@ -1,4 +1,5 @@
-//! The cache of a warm instance: items, opened blobs up to a number of bytes, and demangled names.
+//! The cache of a warm instance: items, opened blobs up to a number of bytes, demangled names, and
+//! what access tokens grant.
 //!
 //! An item is valid for a time after it was read. Items about the uploads of a scope stay valid for
 //! longer, while the [`Generation`] of the scope is unchanged. The generation is read again at most
@@ -6,8 +7,7 @@
 //! removed since. So a warm request whose modules are ready makes no call at all. A request with
 //! modules that have no upload, or whose uploads have only symbols, reads one item per scope.
 //!
-//! The monotonic clock may stand still while the sandbox is frozen, and the wall clock may be set
-//! back. An item expires as soon as either clock says so.
+//! An item expires as soon as one of two clocks says so ([`Moment`]).
 //!
 //! An item that this instance changes is removed from the cache at once.
 
@@ -16,9 +16,10 @@ use std::time::Duration;
 
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use tokio::time::Instant;
 
 use super::Invocation;
+use super::known_tokens::KnownTokens;
+use super::moment::Moment;
 use crate::cache::{Entry, Generation, Item, ItemKey, Ready, Stored, Token};
 use crate::debuginfo::{OpenCache, Slice, SliceIndex};
 use crate::domain::{DebugId, Quality, Scope, Timestamp};
@@ -60,28 +61,7 @@ pub struct Memory {
     indexes: Cache<String, SliceIndex, CachedBytes>,
     names: NameMemory,
     requested: Cache<(Scope, DebugId), ()>,
-}
-
-/// A point in time, by both clocks.
-#[derive(Clone, Copy, Debug)]
-struct Moment {
-    monotonic: Instant,
-    since_epoch: Duration,
-}
-
-impl Moment {
-    fn now(invocation: &Invocation) -> Self {
-        Self {
-            monotonic: Instant::now(),
-            since_epoch: invocation.since_epoch(),
-        }
-    }
-
-    /// Returns the time since then, by the clock that shows more.
-    fn elapsed(&self, invocation: &Invocation) -> Duration {
-        let by_wall_clock = invocation.since_epoch().saturating_sub(self.since_epoch);
-        self.monotonic.elapsed().max(by_wall_clock)
-    }
+    tokens: KnownTokens,
 }
 
 #[derive(Clone, Debug)]
@@ -215,7 +195,13 @@ impl Memory {
             indexes: by_bytes(of_indexes),
             names: NameMemory::new(MAX_NAME_BYTES),
             requested: Cache::new(MAX_REQUESTED),
+            tokens: KnownTokens::default(),
         }
+    }
+
+    /// Returns what this instance knows of access tokens.
+    pub(super) fn tokens(&self) -> &KnownTokens {
+        &self.tokens
     }
 
     /// Returns the cached state of an item.

@@ -15,6 +15,7 @@
 //! randomness; `runtime` creates it.
 
 pub mod about;
+mod access;
 pub mod attachments;
 pub mod build;
 mod build_requests;
@@ -26,9 +27,11 @@ pub mod explain;
 pub mod fetch;
 pub mod find;
 mod invocation;
+mod known_tokens;
 mod lookup;
 pub mod memory;
 pub mod minidump;
+mod moment;
 pub mod ms_symcache;
 mod notes;
 mod opening;

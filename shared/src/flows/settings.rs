@@ -57,6 +57,8 @@ pub struct Settings {
     pub transcoded: Vec<FormatVersion>,
     /// The memory for derived caches between requests, in bytes.
     pub memory_cache_bytes: u64,
+    /// Whether requests without a credential may do everything: on the local stack.
+    pub is_open: bool,
 }
 
 /// The defaults in `docs/settings.md`, which the template sets. No symbol servers and no
@@ -89,6 +91,7 @@ impl Default for Settings {
             max_losses_per_hour: 100,
             transcoded: Vec::new(),
             memory_cache_bytes: 1 << 30,
+            is_open: false,
         }
     }
 }

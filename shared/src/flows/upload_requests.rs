@@ -16,7 +16,7 @@ use crate::api::uploads::{
     SIGNATURE_SECONDS, SIGNED_PARTS, Transfer, UploadsAnswer, UploadsRequest,
 };
 use crate::cache::{Item, ItemKey, Stored, UploadState};
-use crate::domain::{InvalidUploadKey, Location, upload_key};
+use crate::domain::{InvalidUploadKey, Location, Scope, upload_key};
 use crate::ports::{Consistency, Fault, UploadPart};
 
 /// For how long a signature is valid.
@@ -39,11 +39,12 @@ impl Symbolicator {
     pub async fn request_uploads(
         &self,
         invocation: &Invocation,
+        scope: &Scope,
         request: &UploadsRequest,
     ) -> Result<UploadsAnswer, Error> {
         let files = request.files.iter().enumerate();
         let files = files.map(|(at, file)| {
-            checked(invocation, request, file).map_err(|detail| Error::Invalid {
+            checked(invocation, scope, file).map_err(|detail| Error::Invalid {
                 detail: format!("files[{at}]: {detail}"),
             })
         });
@@ -127,7 +128,7 @@ impl Symbolicator {
 /// Returns a file with its key and its parts; fails with what is wrong with it.
 fn checked(
     invocation: &Invocation,
-    request: &UploadsRequest,
+    scope: &Scope,
     file: &FileToUpload,
 ) -> Result<CheckedFile, String> {
     let drawn = || {
@@ -136,7 +137,7 @@ fn checked(
     };
     let digest = file.sha256.clone().unwrap_or_else(drawn);
     let id = file.ids.first().map_or("", String::as_str);
-    let key = upload_key(&request.scope, &file.name, id, &digest);
+    let key = upload_key(scope, &file.name, id, &digest);
     Ok(CheckedFile {
         key: key.map_err(|error| error.to_string())?,
         size: file.size,

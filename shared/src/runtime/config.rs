@@ -12,6 +12,7 @@ use serde_json::json;
 use url::Url;
 
 use super::given;
+use super::stored_values::{read_secret, read_setting};
 use crate::adapters::parser::transcoder::Transcoder;
 use crate::cache::{BuildNumbers, Policy};
 use crate::domain::{ConfiguredSource, FormatVersion, HttpSource, SourceLinks};
@@ -141,34 +142,6 @@ impl RawEnv {
     }
 }
 
-async fn read_secret(reference: &str, secrets: &dyn Secrets) -> Result<String, String> {
-    let secret = SecretName::parse(reference).ok_or_else(|| {
-        format!(
-            "{reference} is neither the ARN of a secret of Secrets Manager nor of a parameter of SSM"
-        )
-    })?;
-    let read = secrets.read(&secret).await;
-    read.map_err(|error| format!("names the secret {reference}, which cannot be read: {error}"))
-}
-
-/// Only the list of sources may be large enough to be stored in S3. Secrets belong in a service for
-/// secrets.
-async fn read_setting(
-    name: &str,
-    reference: &str,
-    settings: &dyn StoredSettings,
-) -> Result<String, String> {
-    if name != "SOURCES" {
-        return Err(format!(
-            "{reference} is an address in S3, where only SOURCES may be stored"
-        ));
-    }
-    let address = SettingAddress::parse(reference)
-        .ok_or_else(|| format!("{reference} is no address in S3: write s3://bucket/key"))?;
-    let read = settings.read(&address).await;
-    read.map_err(|error| format!("is stored at {reference}, which cannot be read: {error}"))
-}
-
 impl<const N: usize> From<[(&str, &str); N]> for RawEnv {
     fn from(variables: [(&str, &str); N]) -> Self {
         let values = variables.into_iter();
@@ -249,6 +222,7 @@ impl Config {
         let allows_definitions = env.flag("ALLOW_REQUEST_SOURCES");
         let symbol_server = env.text("SYMBOL_SERVER");
         let allow_private_sources = env.private_sources();
+        let auth = env.text("AUTH");
         let (sources, source_links, request_sources) = match source_use {
             SourceUse::Nothing => (Vec::new(), SourceLinks::default(), None),
             SourceUse::Locations | SourceUse::Contents => {
@@ -334,6 +308,7 @@ impl Config {
                     .unwrap_or(usize::MAX),
                 max_losses_per_hour: env.number("MAX_LOSSES_PER_HOUR", "a number of blobs"),
                 memory_cache_bytes: env.memory_cache(),
+                is_open: env.is_open(&auth),
             },
         };
         if env.problems.is_empty() {
@@ -434,6 +409,19 @@ impl Environment<'_> {
             return false;
         }
         allows
+    }
+
+    /// Whether requests need no credential. Allowed only on the local stack, which only its machine
+    /// reaches.
+    fn is_open(&mut self, auth: &str) -> bool {
+        let problem = match auth {
+            "token" | "" => return false,
+            "open" if self.env.is_of_the_local_stack() => return true,
+            "open" => "is open, which is allowed on the local stack only: set token".to_owned(),
+            other => format!("{other:?} is neither token nor open"),
+        };
+        self.problems.push(("AUTH", problem));
+        false
     }
 
     /// Reads a time; `none` is no limit.
@@ -957,6 +945,27 @@ mod tests {
             !problems.iter().any(|(name, _)| *name == "SOURCES"),
             "{problems:?}"
         );
+    }
+
+    #[test]
+    fn requests_need_a_credential_except_on_the_local_stack() {
+        let local = (RECORDS_ENDPOINT, "http://127.0.0.1:3023");
+        let elsewhere = (
+            RECORDS_ENDPOINT,
+            "https://dynamodb.eu-central-1.amazonaws.com",
+        );
+        let problem = |auth: &str, endpoint: (&str, &str)| {
+            let env = RawEnv::from([("AUTH", auth), endpoint]);
+            let error = Config::from_env(&env, SourceUse::Nothing).unwrap_err();
+            let mut problems = error.0.into_iter();
+            problems.find(|(name, _)| *name == "AUTH")
+        };
+        for accepted in [("token", local), ("token", elsewhere), ("open", local)] {
+            assert_eq!(problem(accepted.0, accepted.1), None, "{accepted:?}");
+        }
+        for refused in [("open", elsewhere), ("none", local), ("", local)] {
+            assert!(problem(refused.0, refused.1).is_some(), "{refused:?}");
+        }
     }
 
     /// F9.

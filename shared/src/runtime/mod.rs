@@ -8,6 +8,7 @@ mod metrics;
 pub mod parser;
 mod run;
 pub mod sandbox;
+mod stored_values;
 mod summary;
 mod telemetry;
 pub mod transcoder;

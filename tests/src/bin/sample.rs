@@ -109,7 +109,7 @@ async fn connect(arguments: &Arguments) -> Result<Client, SampleError> {
         });
     };
     let gateway = addresses.gateway.clone();
-    let client = Client::new(addresses)?;
+    let client = Client::new(addresses)?.as_operator();
     // The file of a stack that was killed still exists.
     client.stats().await.map_err(|_| SampleError::Stale {
         path: path.clone(),

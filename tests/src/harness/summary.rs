@@ -62,6 +62,7 @@ pub(super) fn of(world: &World) -> String {
             Item::Source(source) => format!("source {}", source.key),
             Item::Copy(copy) => format!("copy of {}", copy.dif.file.location),
             Item::Health(health) => format!("health of {}", health.source),
+            Item::IssuedToken(token) => format!("token {} of {:?}", token.name, token.scope),
             Item::Losses(_) => "losses".to_owned(),
             Item::Wanted(wanted) => format!(
                 "wanted {} in {}, asked {}",

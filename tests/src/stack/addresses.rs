@@ -22,6 +22,8 @@ pub struct Addresses {
     pub buckets: BTreeMap<String, String>,
     /// URLs of queues, by logical id.
     pub queues: BTreeMap<String, String>,
+    /// The value of the header of requests of the operator.
+    pub operator_key: String,
     /// The data directory.
     pub data: PathBuf,
     /// The process id of the stack.

@@ -9,6 +9,8 @@ use aws_sdk_s3::primitives::ByteStream;
 use reqwest::{Method, RequestBuilder};
 use serde_json::Value;
 
+use local_stack::gateway::OPERATOR_HEADER;
+
 use super::{Addresses, StackError, Stats};
 
 /// A client of one stack. Clones share connections.
@@ -17,6 +19,8 @@ pub struct Client {
     addresses: Addresses,
     http: reqwest::Client,
     s3: aws_sdk_s3::Client,
+    /// Whether requests are those of the operator.
+    is_operator: bool,
 }
 
 /// A response of the HTTP API.
@@ -75,6 +79,7 @@ impl Client {
             s3: aws_sdk_s3::Client::from_conf(config),
             http,
             addresses,
+            is_operator: false,
         })
     }
 
@@ -222,10 +227,23 @@ impl Client {
         }
     }
 
+    /// Returns a client whose requests are the operator's, as if they were signed.
+    #[must_use]
+    pub fn as_operator(&self) -> Self {
+        Self {
+            is_operator: true,
+            ..self.clone()
+        }
+    }
+
     /// Starts a request to the HTTP API.
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        self.http
-            .request(method, format!("{}{path}", self.addresses.gateway))
+        let url = format!("{}{path}", self.addresses.gateway);
+        let request = self.http.request(method, url);
+        match self.is_operator {
+            true => request.header(OPERATOR_HEADER, &self.addresses.operator_key),
+            false => request,
+        }
     }
 
     /// Sends a request and reads the complete response.

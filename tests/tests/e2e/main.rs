@@ -9,6 +9,7 @@
     reason = "the whole crate is tests, but clippy recognises only functions marked as tests"
 )]
 
+mod access;
 mod account;
 mod attachments;
 mod chaos;

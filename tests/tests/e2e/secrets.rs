@@ -156,7 +156,7 @@ async fn answer(mut connection: TcpStream, heads: Arc<Mutex<Vec<String>>>, file:
 }
 
 /// Returns every file below a directory.
-fn files_below(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn files_below(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries
         .flat_map(|entry| match entry.file_type() {

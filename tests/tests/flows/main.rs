@@ -6,6 +6,7 @@
     reason = "a test fails if a required value is absent"
 )]
 
+mod access;
 mod attachments;
 mod companions;
 mod companions_of_servers;

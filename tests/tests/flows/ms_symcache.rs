@@ -48,7 +48,10 @@ async fn request_build(world: &World, by: &str, present: Option<&str>) -> SymCac
 
 /// Requests a file, and is held while `derive` runs.
 async fn held(world: &World, path: &str) -> SymCacheResponse {
-    let asked = asked(path);
+    held_as(world, asked(path)).await
+}
+
+async fn held_as(world: &World, asked: SymCacheRequest) -> SymCacheResponse {
     let invocation = world.invocation(Duration::from_secs(29));
     let symbolicator = world.symbolicator();
     let answer = symbolicator.ms_sym_cache(&invocation, &asked, None, false);
@@ -399,10 +402,19 @@ async fn the_files_of_another_scope_are_not_served() {
         request_build(&world, "3.1.0", None).await,
         SymCacheResponse::Nothing
     );
-    let path = format!("/scope/acme/v3.1.0/crash.pdb/{GUID}");
-    assert_served(&held(&world, &path).await, "3.1.0");
-    let other = format!("/scope/other/v3.1.0/crash.pdb/{GUID}");
-    assert_eq!(held(&world, &other).await, SymCacheResponse::Nothing);
+    let path = format!("/v3.1.0/crash.pdb/{GUID}");
+    let held_in = |scope: &str| {
+        let scope = scope.parse().unwrap();
+        held_as(
+            &world,
+            SymCacheRequest {
+                scope,
+                ..asked(&path)
+            },
+        )
+    };
+    assert_served(&held_in("acme").await, "3.1.0");
+    assert_eq!(held_in("other").await, SymCacheResponse::Nothing);
 }
 
 #[tokio::test(start_paused = true)]

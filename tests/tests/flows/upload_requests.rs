@@ -47,11 +47,13 @@ async fn requested(
     files: Vec<FileToUpload>,
 ) -> Result<Vec<RequestedFile>, Error> {
     let request = UploadsRequest {
-        scope: scope.clone(),
+        scope: Some(scope.clone()),
         files,
     };
     let invocation = world.invocation(Duration::from_secs(29));
-    let answer = world.symbolicator().request_uploads(&invocation, &request);
+    let answer = world
+        .symbolicator()
+        .request_uploads(&invocation, scope, &request);
     Ok(answer.await?.files)
 }
 

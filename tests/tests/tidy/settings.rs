@@ -173,8 +173,14 @@ fn documents_template_and_code_have_the_same_defaults() {
         max_losses_per_hour,
         transcoded: _,
         memory_cache_bytes: _,
+        is_open,
     } = Settings::default();
     let listed = read("docs/settings.md").unwrap_or_default();
+    let is_closed = listed.contains("| `AUTH` | `token` |");
+    assert!(
+        !is_open && is_closed && template.contains("        AUTH: token\n"),
+        "AUTH: code, docs/settings.md and infra/template.yaml are not all closed"
+    );
     for name in ["SCRATCH_BYTES", "PARSER_MEMORY_BYTES", "MEMORY_CACHE_BYTES"] {
         assert!(
             listed.contains(&format!("| `{name}` | `auto` |"))

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use symdepot::api::about::ServiceInfo;
+use symdepot::api::tokens::{TokenIssued, TokenList, TokenRequest};
 use symdepot::api::uploads::{UploadsAnswer, UploadsRequest};
 use symdepot::flows::explain::{Explained, ExplainedUpload};
 use symdepot::flows::ms_symcache::WantedList;
@@ -119,6 +120,51 @@ pub(super) fn wanted(schemas: &mut Schemas) -> Described {
     .with_parameters(&["scope", "page"])
     .answers("200", list)
     .may_fail(&[Shared::BadRequest, Shared::Internal, Shared::Unavailable])
+}
+
+pub(super) fn issue_token(schemas: &mut Schemas) -> Described {
+    let example = json!({"name": "ci", "scope": "acme", "rights": ["upload"], "days": 90});
+    let issued = json_of(
+        "The token. No later response shows it.",
+        schemas.response::<TokenIssued>(),
+        json!({}),
+    );
+    Described::new(
+        "issueToken",
+        "service",
+        "Issues an access token",
+        "The caller needs the right `admin` in the scope of the token. `*` is every scope.",
+    )
+    .with_json::<TokenRequest>(schemas, json!({"ci": {"value": example}}))
+    .answers("201", issued)
+    .may_fail(&[
+        Shared::BadRequest,
+        Shared::TooLarge,
+        Shared::Unprocessable,
+        Shared::Internal,
+        Shared::Unavailable,
+    ])
+}
+
+pub(super) fn list_tokens(schemas: &mut Schemas) -> Described {
+    let list = json_of(
+        "The valid tokens of the caller's scopes, the newest first.",
+        schemas.response::<TokenList>(),
+        json!({}),
+    );
+    let summary = "Lists the valid access tokens";
+    Described::new("listTokens", "service", summary, "")
+        .answers("200", list)
+        .may_fail(&[Shared::Internal, Shared::Unavailable])
+}
+
+pub(super) fn revoke_token() -> Described {
+    let revoked = json!({"description": "All instances refuse the token within a minute."});
+    let summary = "Revokes an access token";
+    Described::new("revokeToken", "service", summary, "")
+        .with_parameters(&["token_id"])
+        .answers("204", revoked)
+        .may_fail(&[Shared::NotFound, Shared::Internal, Shared::Unavailable])
 }
 
 pub(super) fn about(schemas: &mut Schemas) -> Described {

@@ -26,7 +26,11 @@ pub fn document() -> Value {
     for route in &ROUTES {
         for path in self::paths(route) {
             let item = operations::path_item(route, &path, &mut schemas);
-            paths.insert(path, item);
+            // Several methods of a path are several routes.
+            let of_path = paths.entry(path).or_insert_with(|| json!({}));
+            for (method, operation) in item.as_object().into_iter().flatten() {
+                of_path[method] = operation.clone();
+            }
         }
     }
     let mut document = json!({
@@ -36,7 +40,7 @@ pub fn document() -> Value {
             {"url": "http://127.0.0.1:3021", "description": "The service on this machine: `make run`, `symdepot serve`"},
             {
                 "url": "https://{api}.execute-api.{region}.amazonaws.com",
-                "description": "A deployment in AWS. Requests are signed (Signature Version 4, service `execute-api`)",
+                "description": "A deployment in AWS. Requests are signed (Signature Version 4, service `execute-api`), or have an access token and a path below `/t/<token>` or `/scope/<scope>`",
                 "variables": {"api": {"default": "api"}, "region": {"default": "eu-central-1"}},
             },
         ],
@@ -56,7 +60,7 @@ fn info() -> Value {
         "title": "symdepot",
         "summary": "Native symbolication: addresses become functions, files and lines",
         "description": "The API has Symbolicator's wire format, and Microsoft's protocol for SymCaches. \
-            `docs/api.md` explains it. Integers are sent without a fraction (`7`, not `7.0`). Requests that do not reach the service (over 10 MB, too many, not signed) are \
+            `docs/api.md` explains it. Any path may have the prefixes `/t/<token>` and `/scope/<scope>`. Integers are sent without a fraction (`7`, not `7.0`). Requests that do not reach the service (over 10 MB, too many, not signed) are \
             answered by the gateway, with a body of `{\"message\": …}`.",
         "version": env!("CARGO_PKG_VERSION"),
         "license": {"name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT"},

@@ -66,8 +66,13 @@ impl Described {
         self
     }
 
-    /// Returns it as the document has it.
+    /// Returns it as the document has it. Any request may be refused for its credential.
     pub(super) fn operation(self) -> Value {
+        let this = self.may_fail(&[Shared::Unauthorized, Shared::Forbidden]);
+        this.written()
+    }
+
+    fn written(self) -> Value {
         let mut operation = json!({
             "operationId": self.id,
             "tags": [self.tag],
@@ -101,6 +106,9 @@ pub(super) fn path_item(route: &Route, path: &str, schemas: &mut Schemas) -> Val
         Operation::SymCache => lookups::symcache(),
         Operation::Rollout => lookups::rollout(schemas),
         Operation::Wanted => lookups::wanted(schemas),
+        Operation::IssueToken => lookups::issue_token(schemas),
+        Operation::ListTokens => lookups::list_tokens(schemas),
+        Operation::RevokeToken => lookups::revoke_token(),
         Operation::About => lookups::about(schemas),
         Operation::HealthCheck => lookups::health_check(),
         Operation::MsSymCache => {

@@ -58,6 +58,11 @@ pub(super) fn components(schemas: &mut Schemas) -> Value {
             "The code id of a module. Characters that are not hexadecimal digits are ignored.",
             json!({"type": "string", "pattern": "[1-9a-fA-F]", "examples": ["ac456ebc7f4825f4367208b89f51ad481774aae7"]}),
         ),
+        "token_id": {
+            "name": "id", "in": "path", "required": true,
+            "description": "The id of an access token, as the list has it.",
+            "schema": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+        },
         "source": query("source", "Only this source: `uploads`, or the id of a configured one.", text()),
         "type": query("type", "The type of the module, for symbol servers.", json!({"type": "string", "examples": ["pe"]})),
         "code_file": query("code_file", "The code file of the module, for symbol servers.", text()),

@@ -11,6 +11,8 @@ use super::schemas::Schemas;
 pub(super) enum Shared {
     Stored,
     BadRequest,
+    Unauthorized,
+    Forbidden,
     NotFound,
     TooLarge,
     NoForm,
@@ -20,9 +22,11 @@ pub(super) enum Shared {
 }
 
 impl Shared {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 10] = [
         Self::Stored,
         Self::BadRequest,
+        Self::Unauthorized,
+        Self::Forbidden,
         Self::NotFound,
         Self::TooLarge,
         Self::NoForm,
@@ -36,6 +40,8 @@ impl Shared {
         match self {
             Self::Stored => ("303", "Stored"),
             Self::BadRequest => ("400", "BadRequest"),
+            Self::Unauthorized => ("401", "Unauthorized"),
+            Self::Forbidden => ("403", "Forbidden"),
             Self::NotFound => ("404", "NotFound"),
             Self::TooLarge => ("413", "TooLarge"),
             Self::NoForm => ("415", "NoForm"),
@@ -51,6 +57,12 @@ impl Shared {
                 "The response has more than 4,608,000 bytes: it is at the `Location`, for 15 minutes and without authentication."
             }
             Self::BadRequest => "The query, the syntax of the body, or a part of a form is wrong.",
+            Self::Unauthorized => {
+                "The request has no credential, or an access token that is unknown, expired or revoked."
+            }
+            Self::Forbidden => {
+                "The credential lacks the right, or is not valid in the scope of the request."
+            }
             Self::NotFound => {
                 "What the request refers to does not exist, or does not exist any more."
             }
@@ -70,7 +82,14 @@ impl Shared {
 
     /// Returns whether the gateway gives such responses, too.
     fn is_of_gateway(self) -> bool {
-        matches!(self, Self::TooLarge | Self::Internal | Self::Unavailable)
+        matches!(
+            self,
+            Self::Unauthorized
+                | Self::Forbidden
+                | Self::TooLarge
+                | Self::Internal
+                | Self::Unavailable
+        )
     }
 }
 

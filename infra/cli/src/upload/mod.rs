@@ -63,7 +63,7 @@ enum FinalState {
 /// Uploads to one service.
 struct Uploader<'a> {
     client: &'a Client,
-    scope: Scope,
+    scope: Option<Scope>,
     sender: Sender,
 }
 
@@ -136,7 +136,7 @@ impl<'a> Uploader<'a> {
     fn new(client: &'a Client, settings: &Settings) -> Result<Self, CliError> {
         Ok(Self {
             client,
-            scope: settings.scope.clone().unwrap_or_default(),
+            scope: settings.scope.clone(),
             sender: Sender::new()?,
         })
     }

@@ -45,8 +45,23 @@ struct Context<'a> {
     request_id: &'a str,
     route_key: &'static str,
     stage: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    authorizer: Option<Authorizer>,
     time: String,
     time_epoch: u64,
+}
+
+/// What the authorizer of IAM found.
+#[derive(Debug, Serialize)]
+struct Authorizer {
+    iam: Principal,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Principal {
+    account_id: &'static str,
+    user_arn: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -60,6 +75,17 @@ struct Http<'a> {
 }
 
 impl<'a> Event<'a> {
+    /// Returns the event of a request that a principal of the account has signed.
+    pub(super) fn of_operator(mut self) -> Self {
+        self.request_context.authorizer = Some(Authorizer {
+            iam: Principal {
+                account_id: identity::ACCOUNT,
+                user_arn: format!("arn:aws:iam::{}:user/operator", identity::ACCOUNT),
+            },
+        });
+        self
+    }
+
     pub(super) fn new(
         parts: &'a request::Parts,
         body: &Bytes,
@@ -137,6 +163,7 @@ impl<'a> Event<'a> {
                 request_id,
                 route_key: "$default",
                 stage: "$default",
+                authorizer: None,
                 time: dates::common_log(now),
                 time_epoch: dates::epoch_millis(now),
             },

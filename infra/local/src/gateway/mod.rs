@@ -12,6 +12,9 @@
 //!   are separate; bodies that are not text are in base64;
 //! - `multiValueHeaders` of a result has no effect in format 2.0.
 //!
+//! The authorizers of the template are not imitated: no request is refused here. A request with the
+//! header [`OPERATOR_HEADER`] is passed on as one whose signature AWS has verified.
+//!
 //! Paths under `/_local/` are the stack's own ([`crate::control`]). The path is passed to the
 //! function unchanged. Requests of web pages are refused ([`crate::guard`]) before they reach
 //! functions or controls.
@@ -43,6 +46,9 @@ use crate::control::Control;
 use crate::functions::{Functions, trace_id};
 use crate::guard::Guard;
 
+/// The header of requests of the operator. AWS verifies a signature instead.
+pub const OPERATOR_HEADER: &str = "x-local-operator";
+
 /// The maximum size of a request's body.
 pub const MAX_BODY: usize = 10 * 1024 * 1024;
 
@@ -63,6 +69,8 @@ pub struct Gateway {
     pub control: Control,
     /// Refuses requests of web pages.
     pub guard: Guard,
+    /// The value of the header [`OPERATOR_HEADER`] in requests of the operator.
+    pub operator_key: String,
     /// [`INTEGRATION_TIMEOUT`]; tests may use a shorter one.
     pub timeout: Duration,
 }
@@ -98,7 +106,11 @@ pub async fn serve(listener: TcpListener, gateway: Gateway, shutdown: Cancellati
 
 impl Gateway {
     async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Answer {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        let is_operator = parts
+            .headers
+            .remove(OPERATOR_HEADER)
+            .is_some_and(|key| key.as_bytes() == self.operator_key.as_bytes());
         if parts
             .uri
             .path()
@@ -120,7 +132,10 @@ impl Gateway {
         };
         let request_id = Uuid::new_v4().to_string();
         let trace_id = trace_id();
-        let event = Event::new(&parts, &body, peer, &request_id, &trace_id);
+        let mut event = Event::new(&parts, &body, peer, &request_id, &trace_id);
+        if is_operator {
+            event = event.of_operator();
+        }
         let payload = match serde_json::to_vec(&event) {
             Ok(payload) => Bytes::from(payload),
             Err(error) => {
@@ -132,8 +147,9 @@ impl Gateway {
             self.functions
                 .invoke_as(function, payload, Uuid::new_v4().to_string(), trace_id);
         let Ok(answer) = tokio::time::timeout(self.timeout, invoked).await else {
+            // The path may have an access token.
             tracing::warn!(
-                path = parts.uri.path(),
+                method = %parts.method,
                 timeout = ?self.timeout,
                 "function did not respond in time"
             );

@@ -29,6 +29,10 @@ pub struct Addresses {
     pub tables: BTreeMap<String, String>,
     /// Queue URLs, by logical id.
     pub queues: BTreeMap<String, String>,
+    /// The value of the header `x-local-operator`, by which the gateway takes a request for one
+    /// that a principal of the account has signed. Only the user who started the stack can read the
+    /// file.
+    pub operator_key: String,
     /// The data folder.
     pub data: PathBuf,
     /// The process id of the stack.
@@ -39,7 +43,7 @@ impl Addresses {
     /// Returns the addresses of a stack in this process.
     pub(super) fn new(
         template: &Template,
-        gateway: String,
+        (gateway, operator_key): (String, String),
         endpoints: &Endpoints,
         data: &Path,
     ) -> Self {
@@ -61,6 +65,7 @@ impl Addresses {
                 .map(|table| (table.name.clone(), table.name.clone()))
                 .collect(),
             queues: queues.collect(),
+            operator_key,
             data: data.to_owned(),
             pid: std::process::id(),
         }

@@ -27,6 +27,8 @@ pub use running::Running;
 use services::Services;
 use stores::Stores;
 
+use uuid::Uuid;
+
 use crate::template::{Deployment, Template};
 
 /// The stack.
@@ -75,10 +77,12 @@ impl Stack {
             .await?;
 
         // 5. The file with the addresses tells scripts that the stack is ready.
-        let addresses = Addresses::new(&template, listeners.address.clone(), &endpoints, data);
+        let operator_key = Uuid::new_v4().simple().to_string();
+        let gateway = (listeners.address.clone(), operator_key.clone());
+        let addresses = Addresses::new(&template, gateway, &endpoints, data);
         let queues = stores.queues.clone();
         let calls = (&functions, processes.events);
-        let services = Services::start(&template, &options, listeners, stores, calls);
+        let services = Services::start(&template, &options, listeners, stores, operator_key, calls);
         let running = Running {
             addresses,
             division: processes.division,

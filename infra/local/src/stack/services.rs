@@ -36,6 +36,7 @@ impl Services {
         options: &Options,
         listeners: Listeners,
         stores: Stores,
+        operator_key: String,
         (functions, events): (&Functions, usize),
     ) -> Self {
         let guard = Guard::new(&options.host_names, listeners.gateway_port);
@@ -50,6 +51,7 @@ impl Services {
             function: template.http_api.clone(),
             control: control.clone(),
             guard,
+            operator_key,
             timeout: options.integration_timeout,
         };
         let mut services = Self {

@@ -210,8 +210,10 @@ fn event(place: String, name: String, node: Node) -> Result<DeclaredEvent, Templ
     let source = match kind.as_str() {
         "HttpApi" => {
             properties.require("ApiId")?;
-            properties.choice("Path", &["$default"])?;
+            properties.choice("Path", &["$default", "/t/{proxy+}", "/scope/{proxy+}"])?;
             properties.choice("Method", &["ANY", "any"])?;
+            // Requests are passed on without a check here; the function checks them.
+            properties.take("Auth");
             Source::HttpApi
         }
         "SQS" => Source::Queue(queue_source(&mut properties)?),
@@ -308,6 +310,8 @@ pub(super) fn http_api(id: &str, properties: Node) -> Result<(), TemplateError> 
     settings.take("ThrottlingBurstLimit");
     settings.end()?;
     fields.take("AccessLogSettings");
+    // The routes with an authorizer of their own.
+    fields.take("DefinitionBody");
     fields.end()
 }
 
@@ -326,8 +330,8 @@ pub(super) fn wire(
             |message: String| Err(TemplateError::new(event.line, event.place.clone(), message));
         match event.source {
             Source::HttpApi => {
-                if let Some(other) = &template.http_api {
-                    return fail(format!("the route $default already belongs to {other}"));
+                if let Some(other) = template.http_api.as_ref().filter(|other| **other != name) {
+                    return fail(format!("a route already belongs to {other}"));
                 }
                 template.http_api = Some(name.clone());
             }

@@ -24,6 +24,8 @@ pub struct Query {
     pub timeout: Option<Duration>,
     /// The scope whose caches are read and filled.
     pub scope: Scope,
+    /// Whether the query names the scope.
+    pub names_scope: bool,
     /// The page of a list, from 1.
     pub page: usize,
     /// The schema of the answer.
@@ -39,6 +41,11 @@ impl Query {
 
     /// The parameters of lists.
     pub const OF_LISTS: &'static [&'static str] = &["scope", "page"];
+
+    /// Returns the scope that the query names.
+    pub fn named_scope(&self) -> Option<Scope> {
+        self.names_scope.then(|| self.scope.clone())
+    }
 
     /// Parses the part of a URL after the question mark, which may have these parameters.
     ///
@@ -102,6 +109,7 @@ impl Query {
         }
         Ok(Self {
             timeout,
+            names_scope: scope.is_some(),
             scope: scope.unwrap_or_default(),
             page: page.unwrap_or(1),
             format: format.unwrap_or_default(),

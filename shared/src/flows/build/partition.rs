@@ -65,6 +65,7 @@ impl Build<'_> {
                 | Item::Upload(_)
                 | Item::Request(_)
                 | Item::Source(_)
+                | Item::IssuedToken(_)
                 | Item::Wanted(_)
                 | Item::Health(_)
                 | Item::Losses(_)

@@ -210,6 +210,7 @@ impl RecordSweep<'_> {
             | Item::Source(_)
             | Item::Health(_)
             | Item::Losses(_)
+            | Item::IssuedToken(_)
             | Item::Wanted(_)
             | Item::Sweep(_)
             | Item::Manifest(_)
@@ -497,6 +498,7 @@ fn name(item: &Item) -> &'static str {
         Item::Copy(_) => "copy",
         Item::Health(_) => "health",
         Item::Losses(_) => "losses",
+        Item::IssuedToken(_) => "token",
         Item::Wanted(_) => "wanted",
         Item::Request(_) => "request",
         Item::Source(_) => "source",

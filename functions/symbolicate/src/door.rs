@@ -1,0 +1,139 @@
+//! Lets requests in: who sends them, and what their callers may do.
+//!
+//! The gateway has checked a signature (IAM) or a JWT on some of its routes, and nothing on the
+//! others. A request needs what the gateway found, or an access token; on the local stack, which
+//! only its machine reaches, anyone may enter unless `AUTH` is `token`.
+//!
+//! [`admit`] runs before a route is chosen, [`check`] before the handler of a route. The scope of a
+//! request is checked where it is parsed (`extract.rs`). Only the lookup of a token that this
+//! instance does not know calls a store.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::uri::PathAndQuery;
+use axum::http::{HeaderValue, StatusCode, Uri, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use lambda_http::RequestExt;
+use lambda_http::request::RequestContext;
+use symdepot::api::caller::{Caller, Need};
+use symdepot::api::entrance::{Credential, Entrance};
+use symdepot::flows::Invocation;
+use symdepot::flows::symbolicate::Symbolicator;
+
+use crate::failure::Failure;
+use crate::routes::Operation;
+
+/// What a 401 says. A client that was given a credential in its address sends it when asked to.
+const CHALLENGE: HeaderValue =
+    HeaderValue::from_static("Basic realm=\"symdepot\", charset=\"UTF-8\"");
+
+/// What a request without a credential is told.
+const HOW: &str = "a credential is required: an access token as Bearer, as the password of Basic, or in the path (/t/<token>/…); or a request that is signed by a principal of AWS";
+
+/// Finds the caller of a request, and removes from its path what is not part of a protocol.
+///
+/// # Errors
+///
+/// The response for a request without a valid credential.
+pub(crate) async fn admit(
+    symbolicator: &Symbolicator,
+    invocation: &Invocation,
+    request: &mut lambda_http::Request,
+) -> Result<Arc<Caller>, Response> {
+    let entrance = Entrance::of(request.uri().path());
+    let authorization = request.headers().get(header::AUTHORIZATION);
+    let authorization = authorization.map(|value| value.to_str().unwrap_or_default());
+    let caller = match (of_the_gateway(request), entrance.credential(authorization)) {
+        (Some(caller), _) => caller,
+        (None, Credential::Token(token)) => {
+            let granted = symbolicator.token_grants(invocation, &token).await;
+            match granted.map_err(|error| Failure::from(error).into_response())? {
+                Some((id, grants)) => Caller::with_token(&id, grants),
+                None => return Err(refused("the access token is unknown, expired or revoked")),
+            }
+        }
+        (None, Credential::Malformed) => return Err(refused("the credential is no access token")),
+        (None, Credential::Absent) if symbolicator.settings.is_open => Caller::anyone(),
+        (None, Credential::Absent) => return Err(refused(HOW)),
+    };
+    let scope = entrance.scope.transpose().map_err(|name| {
+        let detail = format!("the path names no valid scope: {name:?}");
+        Failure::new(StatusCode::NOT_FOUND, detail).into_response()
+    })?;
+    let rest = match request.uri().query() {
+        Some(query) => format!("{}?{query}", entrance.path),
+        None => entrance.path.to_owned(),
+    };
+    if let Ok(rest) = PathAndQuery::try_from(rest) {
+        *request.uri_mut() = Uri::from(rest);
+    }
+    Ok(Arc::new(caller.in_scope(scope)))
+}
+
+/// Returns the caller that an authorizer of the gateway has found.
+fn of_the_gateway(request: &lambda_http::Request) -> Option<Caller> {
+    let RequestContext::ApiGatewayV2(context) = request.request_context_ref()? else {
+        return None;
+    };
+    let authorizer = context.authorizer.as_ref()?;
+    let arn = authorizer
+        .iam
+        .as_ref()
+        .and_then(|iam| iam.user_arn.as_ref());
+    if let Some(arn) = arn {
+        return Some(Caller::operator(arn));
+    }
+    let claims = &authorizer.jwt.as_ref()?.claims;
+    Some(Caller::with_claims(|name| {
+        claims.get(name).map(String::as_str)
+    }))
+}
+
+fn refused(why: &str) -> Response {
+    let failure = Failure::new(StatusCode::UNAUTHORIZED, why);
+    ([(header::WWW_AUTHENTICATE, CHALLENGE)], failure).into_response()
+}
+
+/// Serves a request to a route if its caller has the right. The response says which route it was.
+pub(crate) async fn check(
+    State(operation): State<Operation>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let caller = request.extensions().get::<Arc<Caller>>();
+    let mut response = match caller.map(|caller| entitled(caller, operation)) {
+        Some(Ok(())) => next.run(request).await,
+        Some(Err(failure)) => failure.into_response(),
+        None => refused(HOW),
+    };
+    response.extensions_mut().insert(operation);
+    response
+}
+
+/// Checks that a caller has the rights for an operation, and a grant for the scope in its path.
+///
+/// # Errors
+///
+/// The 403 for a caller that has not.
+pub(crate) fn entitled(caller: &Caller, operation: Operation) -> Result<(), Failure> {
+    let need = operation.needs();
+    if caller.may(need) {
+        caller.named_scope(None)?;
+        return Ok(());
+    }
+    let lacking = match need {
+        Need::AnyOf(rights) if !rights.is_empty() => {
+            let rights: Vec<&str> = rights.iter().map(|right| right.as_str()).collect();
+            format!("the right {}", rights.join(" or "))
+        }
+        Need::AnyOf(_) => "the right admin".to_owned(),
+        Need::AdminEverywhere => "the right admin in every scope".to_owned(),
+        Need::Credential => "nothing".to_owned(),
+    };
+    Err(Failure::new(
+        StatusCode::FORBIDDEN,
+        format!("the credential lacks {lacking}"),
+    ))
+}

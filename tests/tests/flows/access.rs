@@ -1,0 +1,586 @@
+//! Who may do what: every route, with every right, scope and kind of caller.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use symbolicate::testing::{Answer, answer};
+use symdepot::flows::Invocation;
+use symdepot_tests::harness::World;
+
+const ID: &str = "bc6e45ac-487f-f425-3672-08b89f51ad48";
+
+/// Where a request names its scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Named {
+    Query,
+    Body,
+    /// The key of an upload begins with it.
+    Key,
+    /// Nowhere but in the path.
+    Path,
+    /// It has none: it is about the service, or about the caller's tokens.
+    Nowhere,
+}
+
+/// A route: its method, a request to it, where that names its scope, and the rights of which one is
+/// enough. `admin` is enough for all, and `any` is no right in particular.
+type Row = (&'static str, &'static str, Named, &'static [&'static str]);
+
+const ROUTES: [Row; 17] = [
+    ("POST", "/symbolicate", Named::Query, &["symbolicate"]),
+    ("POST", "/minidump", Named::Query, &["symbolicate"]),
+    ("POST", "/applecrashreport", Named::Query, &["symbolicate"]),
+    ("POST", "/symbolicate-any", Named::Query, &["symbolicate"]),
+    ("POST", "/attachments", Named::Query, &["symbolicate"]),
+    (
+        "GET",
+        "/requests/bc6e45ac-487f-f425-3672-08b89f51ad48",
+        Named::Query,
+        &["symbolicate"],
+    ),
+    ("POST", "/uploads", Named::Body, &["upload"]),
+    (
+        "GET",
+        "/explain?key=SCOPE/a.debug",
+        Named::Key,
+        &["symbolicate", "upload"],
+    ),
+    (
+        "GET",
+        "/explain?debug_id=bc6e45ac-487f-f425-3672-08b89f51ad48",
+        Named::Query,
+        &["symbolicate", "upload"],
+    ),
+    (
+        "GET",
+        "/symcache?debug_id=bc6e45ac-487f-f425-3672-08b89f51ad48",
+        Named::Query,
+        &["download"],
+    ),
+    ("GET", "/wanted", Named::Query, &["upload"]),
+    (
+        "GET",
+        "/v3.1.0/a.pdb/ee78a075f42847b888239eed88fa9c34/1",
+        Named::Path,
+        &["download"],
+    ),
+    ("GET", "/rollout", Named::Nowhere, &["admin of every scope"]),
+    ("GET", "/tokens", Named::Nowhere, &[]),
+    ("DELETE", "/tokens/00", Named::Nowhere, &[]),
+    ("GET", "/about", Named::Nowhere, &["any"]),
+    ("GET", "/healthcheck", Named::Nowhere, &["any"]),
+];
+
+/// A request, and what the gateway found out about its sender.
+#[derive(Clone, Debug, Default)]
+struct Sent {
+    method: String,
+    path: String,
+    query: String,
+    body: Option<Value>,
+    headers: Vec<(&'static str, String)>,
+    authorizer: Option<Value>,
+}
+
+impl Sent {
+    fn new(method: &str, target: &str) -> Self {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        Self {
+            method: method.to_owned(),
+            path: path.to_owned(),
+            query: query.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    fn with_body(self, body: Value) -> Self {
+        let body = Some(body);
+        Self { body, ..self }
+    }
+
+    fn with_header(mut self, name: &'static str, value: String) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    fn with_bearer(self, token: &str) -> Self {
+        self.with_header("authorization", format!("Bearer {token}"))
+    }
+
+    fn below(self, prefix: &str) -> Self {
+        let path = format!("{prefix}{}", self.path);
+        Self { path, ..self }
+    }
+
+    /// Sent by a principal of the account.
+    fn signed(self) -> Self {
+        let arn = "arn:aws:iam::123456789012:user/operator";
+        let authorizer = Some(json!({"iam": {"userArn": arn, "accountId": "123456789012"}}));
+        Self { authorizer, ..self }
+    }
+
+    fn with_claims(self, claims: Value) -> Self {
+        let authorizer = Some(json!({"jwt": {"claims": claims, "scopes": null}}));
+        Self { authorizer, ..self }
+    }
+
+    fn event(&self) -> Value {
+        let headers: serde_json::Map<String, Value> = self
+            .headers
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), value.clone().into()))
+            .chain([("content-type".to_owned(), "application/json".into())])
+            .collect();
+        let mut event = json!({
+            "version": "2.0", "routeKey": "$default", "rawPath": self.path, "rawQueryString": self.query,
+            "headers": headers, "isBase64Encoded": false,
+            "requestContext": {
+                "accountId": "1", "apiId": "abc", "domainName": "abc", "domainPrefix": "abc",
+                "requestId": "1", "routeKey": "$default", "stage": "$default",
+                "time": "12/Mar/2020:19:03:58 +0000", "timeEpoch": 1,
+                "http": {"method": self.method, "path": self.path, "protocol": "HTTP/1.1", "sourceIp": "1.2.3.4", "userAgent": "a"}
+            }
+        });
+        if let Some(authorizer) = &self.authorizer {
+            event["requestContext"]["authorizer"] = authorizer.clone();
+        }
+        if let Some(body) = &self.body {
+            event["body"] = body.to_string().into();
+        }
+        event
+    }
+
+    async fn to(&self, world: &World) -> Answer {
+        self.as_invocation(world, world.invocation(Duration::from_secs(29)))
+            .await
+    }
+
+    async fn as_invocation(&self, world: &World, invocation: Invocation) -> Answer {
+        let symbolicator = world.symbolicator().clone();
+        answer(symbolicator, invocation, &self.event())
+            .await
+            .unwrap()
+    }
+}
+
+fn json_of(answer: &Answer) -> Value {
+    serde_json::from_slice(&answer.body).unwrap_or_default()
+}
+
+/// Issues a token as the operator; returns the token and its id.
+async fn issue(world: &World, scope: &str, rights: &[&str]) -> (String, String) {
+    let body = json!({"name": "of a test", "scope": scope, "rights": rights});
+    let sent = Sent::new("POST", "/tokens").with_body(body).signed();
+    let issued = sent.to(world).await;
+    assert_eq!(issued.status, 201, "{issued:?}");
+    let text = |name: &str| json_of(&issued)[name].as_str().unwrap().to_owned();
+    (text("token"), text("id"))
+}
+
+/// Returns a request to a route in a scope; `None`: it names none. In the path, if `in_path`.
+fn request(row: &Row, scope: Option<&str>, in_path: bool) -> Sent {
+    let (method, target, named, _) = *row;
+    let target = target.replace("SCOPE", scope.unwrap_or("global"));
+    let mut sent = Sent::new(method, &target);
+    if named == Named::Body {
+        sent = sent.with_body(json!({"files": []}));
+    } else if method == "POST" {
+        sent = sent.with_body(json!({"stacktraces": [], "modules": []}));
+    }
+    let Some(scope) = scope else {
+        return sent;
+    };
+    if in_path || matches!(named, Named::Path | Named::Nowhere) {
+        return sent.below(&format!("/scope/{scope}"));
+    }
+    match named {
+        Named::Query => {
+            let separator = if sent.query.is_empty() { "" } else { "&" };
+            sent.query = format!("{}{separator}scope={scope}", sent.query);
+        }
+        Named::Body => sent.body = Some(json!({"scope": scope, "files": []})),
+        Named::Key | Named::Path | Named::Nowhere => {}
+    }
+    sent
+}
+
+/// Returns whether a caller with these rights in this scope may send a request in a scope.
+fn is_allowed(
+    row: &Row,
+    granted: &str,
+    rights: &[&str],
+    (scope, in_path): (Option<&str>, bool),
+) -> bool {
+    let (_, _, named, enough) = *row;
+    let is_admin = rights.contains(&"admin");
+    let has_right = match enough {
+        ["admin of every scope"] => is_admin && granted == "*",
+        ["any"] => true,
+        enough => is_admin || enough.iter().any(|right| rights.contains(right)),
+    };
+    let in_scope = match (named, scope) {
+        (_, None) => true,
+        // The global uploads are read by all.
+        (Named::Key, Some("global")) if !in_path => true,
+        (_, Some(scope)) => granted == "*" || granted == scope,
+    };
+    has_right && in_scope
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_route_is_open_to_its_rights_in_the_scopes_of_the_caller_alone() {
+    let world = World::new();
+    let mut refused_without_a_call = 0;
+    for granted in ["acme", "global", "*"] {
+        for rights in [&["symbolicate"][..], &["upload"], &["download"], &["admin"]] {
+            let (token, _) = issue(&world, granted, rights).await;
+            // The token is looked up once.
+            let known = Sent::new("GET", "/healthcheck").with_bearer(&token);
+            assert_eq!(known.to(&world).await.status, 200);
+            let claims = json!({
+                "iss": "https://issuer.test", "sub": "someone",
+                "symdepot_scopes": granted, "symdepot_rights": rights.join(" "),
+            });
+            for row in &ROUTES {
+                for scope in [None, Some("acme"), Some("other"), Some("global")] {
+                    for in_path in [false, true] {
+                        let expected = is_allowed(row, granted, rights, (scope, in_path));
+                        let sent = request(row, scope, in_path);
+                        let by_token = sent.clone().with_bearer(&token);
+                        let by_path = sent.clone().below(&format!("/t/{token}"));
+                        let by_jwt = sent.with_claims(claims.clone()).below("/o");
+                        for sent in [by_token, by_path, by_jwt] {
+                            let calls = world.calls();
+                            let answer = sent.to(&world).await;
+                            let what = format!("{granted} {rights:?}: {sent:?}: {answer:?}");
+                            let is_refused = matches!(answer.status, 401 | 403);
+                            assert_eq!(!is_refused, expected, "{what}");
+                            if is_refused {
+                                assert_eq!(answer.status, 403, "{what}");
+                                assert_eq!(world.calls(), calls, "{what}");
+                                refused_without_a_call += 1;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(refused_without_a_call > 1000, "{refused_without_a_call}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_table_of_this_test_has_every_route() {
+    let document = symbolicate::openapi::document();
+    let paths = document["paths"].as_object().unwrap();
+    let documented: BTreeSet<String> = paths
+        .iter()
+        .filter(|(path, _)| !path.starts_with("/scope/") && !path.starts_with("/symcache/"))
+        .flat_map(|(path, item)| {
+            let first = path.split('/').nth(1).unwrap_or_default();
+            let first = if first.starts_with("v{") {
+                "v3.1.0"
+            } else {
+                first
+            };
+            let methods = item.as_object().unwrap().keys().cloned();
+            methods
+                .filter(|method| method != "head")
+                .map(move |method| format!("{} {first}", method.to_uppercase()))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    let tested = ROUTES.iter().map(|(method, target, ..)| {
+        let first = target.split(['/', '?']).nth(1).unwrap_or_default();
+        format!("{method} {first}")
+    });
+    let mut tested: BTreeSet<String> = tested.collect();
+    // The test issues its tokens by this route.
+    tested.insert("POST tokens".to_owned());
+    assert_eq!(tested, documented);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_credential_nothing_is_read_and_the_answer_is_a_challenge() {
+    let world = World::new();
+    let (token, id) = issue(&world, "acme", &["admin"]).await;
+    let basic = |pair: &str| format!("Basic {}", BASE64_STANDARD.encode(pair));
+    let unknown = format!("sdt_{}", "A".repeat(43));
+    for row in &ROUTES {
+        for scope in [None, Some("acme")] {
+            let plain = request(row, scope, true);
+            let malformed = [
+                plain.clone(),
+                plain.clone().with_bearer("eyJhbGciOi"),
+                plain.clone().with_bearer(&id),
+                plain
+                    .clone()
+                    .with_header("authorization", basic("user:secret")),
+                plain.clone().below("/t/secret"),
+                plain.clone().below("/o"),
+            ];
+            for sent in malformed {
+                let calls = world.calls();
+                let answer = sent.to(&world).await;
+                assert_eq!(answer.status, 401, "{sent:?}");
+                let challenge = answer.headers.get("www-authenticate").unwrap();
+                assert!(challenge.to_str().unwrap().starts_with("Basic realm="));
+                assert_eq!(world.calls(), calls, "{sent:?}");
+            }
+        }
+    }
+    // An unknown token costs one read a minute.
+    let calls = world.calls();
+    for _ in 0..50 {
+        let sent = Sent::new("GET", "/wanted").with_bearer(&unknown);
+        assert_eq!(sent.to(&world).await.status, 401);
+    }
+    assert_eq!(world.calls(), calls + 1);
+    world.wait(Duration::from_secs(61)).await;
+    let sent = Sent::new("GET", "/wanted").with_bearer(&unknown);
+    assert_eq!(sent.to(&world).await.status, 401);
+    assert_eq!(world.calls(), calls + 2);
+    // The operator needs no token, and neither path nor header make a caller one.
+    for sent in [
+        Sent::new("GET", "/rollout").with_bearer(&token),
+        Sent::new("GET", "/rollout").with_header("x-local-operator", "1".to_owned()),
+    ] {
+        assert!(
+            matches!(sent.to(&world).await.status, 401 | 403),
+            "{sent:?}"
+        );
+    }
+    assert_eq!(
+        Sent::new("GET", "/rollout")
+            .signed()
+            .to(&world)
+            .await
+            .status,
+        200
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_the_local_stack_anyone_may_enter_but_not_with_a_wrong_token() {
+    let world = World::with(|settings| settings.is_open = true);
+    for row in &ROUTES {
+        for scope in [None, Some("acme")] {
+            let answer = request(row, scope, false).to(&world).await;
+            assert!(!matches!(answer.status, 401 | 403), "{row:?}: {answer:?}");
+        }
+    }
+    let wrong = Sent::new("GET", "/about").with_bearer("wrong");
+    assert_eq!(wrong.to(&world).await.status, 401);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_shown_once_stored_as_a_hash_and_sent_in_three_ways() {
+    let world = World::new();
+    let (token, id) = issue(&world, "acme", &["upload"]).await;
+    let basic = |pair: String| format!("Basic {}", BASE64_STANDARD.encode(pair));
+    let plain = || Sent::new("GET", "/wanted");
+    for sent in [
+        plain().with_bearer(&token),
+        plain().with_header("authorization", basic(format!("user:{token}"))),
+        plain().with_header("authorization", basic(format!("{token}:"))),
+        plain().below(&format!("/t/{token}")),
+        plain().below(&format!("/t/{token}/scope/acme")),
+    ] {
+        let answer = sent.to(&world).await;
+        assert_eq!(answer.status, 200, "{sent:?}: {answer:?}");
+        assert!(!format!("{answer:?}").contains(&token));
+    }
+    let stored = format!("{world:?}");
+    assert!(stored.contains(&id) && !stored.contains(&token));
+    let listed = Sent::new("GET", "/tokens").signed().to(&world).await;
+    let tokens = json_of(&listed)["tokens"].clone();
+    assert_eq!(
+        (&tokens[0]["id"], &tokens[0]["scope"]),
+        (&id.into(), &"acme".into())
+    );
+    assert!(tokens[0].get("token").is_none() && tokens.as_array().unwrap().len() == 1);
+    // What no route serves is answered without the token in its path.
+    let lost = Sent::new("GET", "/nowhere").below(&format!("/t/{token}"));
+    let lost = lost.to(&world).await;
+    assert_eq!(lost.status, 404);
+    assert!(!String::from_utf8_lossy(&lost.body).contains(&token));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revoked_token_is_refused_by_every_instance_within_a_minute_and_an_expired_one_at_once() {
+    let world = World::new();
+    let other = world.another_instance();
+    let (token, id) = issue(&world, "acme", &["upload"]).await;
+    let sent = Sent::new("GET", "/wanted").with_bearer(&token);
+    for instance in [&world, &other] {
+        assert_eq!(sent.to(instance).await.status, 200);
+    }
+    let revoke = Sent::new("DELETE", &format!("/tokens/{id}")).signed();
+    assert_eq!(revoke.to(&world).await.status, 204);
+    assert_eq!(sent.to(&world).await.status, 401);
+    // The other instance does not know yet.
+    assert_eq!(sent.to(&other).await.status, 200);
+    world.wait(Duration::from_secs(31)).await;
+    assert_eq!(sent.to(&other).await.status, 401);
+    assert_eq!(revoke.to(&world).await.status, 404);
+    let listed = Sent::new("GET", "/tokens").signed().to(&world).await;
+    assert_eq!(json_of(&listed)["tokens"], json!([]));
+    // The pruner keeps the item of a valid token, and removes those that have expired.
+    let (token, _) = issue(&world, "acme", &["upload"]).await;
+    let sent = Sent::new("GET", "/wanted").with_bearer(&token);
+    world.pass(Duration::from_secs(364 * 24 * 3600)).await;
+    world.prune().await.unwrap();
+    assert_eq!(sent.to(&world).await.status, 200);
+    world.pass(Duration::from_secs(24 * 3600)).await;
+    assert_eq!(sent.to(&world).await.status, 401);
+    world.prune().await.unwrap();
+    assert!(!world.summary().contains("token "), "{}", world.summary());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_admin_of_a_scope_manages_the_tokens_of_that_scope_alone() {
+    let world = World::new();
+    let (admin, _) = issue(&world, "acme", &["admin"]).await;
+    let (_, of_other) = issue(&world, "other", &["upload"]).await;
+    let (_, of_every) = issue(&world, "*", &["upload"]).await;
+    let ask = |scope: &str| {
+        let body = json!({"name": "x", "scope": scope, "rights": ["admin"]});
+        Sent::new("POST", "/tokens")
+            .with_body(body)
+            .with_bearer(&admin)
+    };
+    for (scope, status) in [
+        ("acme", 201),
+        ("other", 403),
+        ("*", 403),
+        ("global", 403),
+        ("a/b", 422),
+    ] {
+        assert_eq!(ask(scope).to(&world).await.status, status, "{scope}");
+    }
+    let listed = Sent::new("GET", "/tokens")
+        .with_bearer(&admin)
+        .to(&world)
+        .await;
+    let listed = json_of(&listed)["tokens"].as_array().unwrap().clone();
+    assert_eq!(listed.len(), 2, "{listed:?}");
+    assert!(listed.iter().all(|token| token["scope"] == "acme"));
+    // A token of another scope is as unknown as one that does not exist.
+    let nothing = Sent::new("DELETE", &format!("/tokens/{}", "0".repeat(64)));
+    let nothing = nothing.with_bearer(&admin).to(&world).await;
+    for id in [of_other, of_every] {
+        let revoke = Sent::new("DELETE", &format!("/tokens/{id}")).with_bearer(&admin);
+        assert_eq!(revoke.to(&world).await, nothing);
+    }
+    for wrong in [
+        json!({"name": "", "scope": "acme", "rights": ["upload"]}),
+        json!({"name": "x", "scope": "acme", "rights": []}),
+        json!({"name": "x", "scope": "acme", "rights": ["upload"], "days": 0}),
+        json!({"name": "x", "scope": "acme", "rights": ["upload"], "days": 3651}),
+        json!({"name": "x", "scope": "", "rights": ["upload"]}),
+    ] {
+        let sent = Sent::new("POST", "/tokens")
+            .with_body(wrong.clone())
+            .signed();
+        assert_eq!(sent.to(&world).await.status, 422, "{wrong}");
+    }
+}
+
+/// The id of the pending request of the other tenant.
+const PENDING: &str = "11111111-2222-4333-8444-555555555555";
+
+/// Returns a world with uploads in the global scope and in that of `acme`. With `has_other`, the
+/// tenant `other` has used the service, too. Also returns a token of `acme`.
+async fn tenants(has_other: bool) -> (World, String) {
+    let world = World::new();
+    let (token, _) = issue(&world, "acme", &["symbolicate", "upload", "download"]).await;
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    if has_other {
+        world.upload("other/crash.debug", "elf/crash.debug").await;
+        world.upload("other/crash", "elf/crash").await;
+        let (theirs, _) = issue(&world, "other", &["admin"]).await;
+        let pdb = "/v3.1.0/secret.pdb/ee78a075f42847b888239eed88fa9c34/1";
+        for _ in 0..3 {
+            let wanted = Sent::new("GET", pdb).with_bearer(&theirs);
+            assert_eq!(wanted.to(&world).await.status, 404);
+        }
+        let body = json!({"stacktraces": [], "modules": []}).to_string();
+        let symbolicator = world.symbolicator();
+        let kept = symdepot::flows::requests::RequestToKeep::received(body.as_bytes());
+        let invocation = world.invocation(Duration::from_secs(29));
+        let scope = "other".parse().unwrap();
+        symbolicator
+            .keep_request(&invocation, PENDING, &scope, kept)
+            .await
+            .unwrap();
+        let mine = Sent::new("GET", &format!("/requests/{PENDING}")).with_bearer(&theirs);
+        assert_eq!(mine.to(&world).await.status, 200);
+    }
+    (world, token)
+}
+
+/// Requests that a tenant might send to learn about another one.
+fn probe() -> impl Strategy<Value = Sent> {
+    let scope = prop::sample::select(vec!["", "acme", "other", "global", "*", "Other"]);
+    let key = prop::sample::select(vec!["crash.debug", "crash", "none"]);
+    let row = prop::sample::select(ROUTES.to_vec());
+    let pdb = prop::sample::select(vec!["secret.pdb", "a.pdb"]);
+    (row, scope, key, pdb, any::<bool>(), any::<bool>()).prop_map(
+        |(row, scope, key, pdb, in_path, twice)| {
+            let scope = Some(scope).filter(|scope| !scope.is_empty());
+            let mut sent = request(&row, scope, in_path);
+            sent.query = sent.query.replace("a.debug", key);
+            sent.path = sent.path.replace("a.pdb", pdb).replace(ID, PENDING);
+            if twice {
+                sent = sent.below("/scope/acme");
+            }
+            if sent.path.ends_with("/symbolicate") {
+                let crash = std::fs::read_to_string(symdepot_tests::stack::fixture("crash.json"));
+                sent.body = crash
+                    .ok()
+                    .and_then(|text| serde_json::from_str(&text).ok())
+                    .or(sent.body);
+                sent.query = format!("{}&timeout=0", sent.query);
+            }
+            sent
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// If another tenant has uploads, tokens, pending and wanted things or not makes no difference
+    /// to any response: no byte, no name, no existence.
+    #[test]
+    fn no_response_depends_on_another_tenant(probes in prop::collection::vec(probe(), 1..24)) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        let answers = |has_other: bool| {
+            runtime.block_on(async {
+                let (world, token) = tenants(has_other).await;
+                let mut answers = Vec::new();
+                for (at, sent) in probes.iter().enumerate() {
+                    let sent = sent.clone().with_bearer(&token);
+                    let seed = [u8::try_from(at).unwrap(); 32];
+                    let now = Duration::from_secs(world.now().as_secs());
+                    let left = Duration::from_secs(29);
+                    let invocation = Invocation::new("a probe".to_owned(), now, left, seed);
+                    answers.push(sent.as_invocation(&world, invocation).await);
+                }
+                answers
+            })
+        };
+        let (alone, beside) = (answers(false), answers(true));
+        for ((sent, alone), beside) in probes.iter().zip(alone).zip(beside) {
+            prop_assert_eq!(alone, beside, "{:?}", sent);
+        }
+    }
+}

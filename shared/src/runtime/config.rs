@@ -12,6 +12,7 @@ use serde_json::json;
 use url::Url;
 
 use super::given;
+use crate::adapters::aws::AwsEnvironment;
 use crate::adapters::parser::transcoder::Transcoder;
 use crate::cache::{BuildNumbers, Policy};
 use crate::domain::{ConfiguredSource, FormatVersion, HttpSource, SourceLinks};
@@ -75,6 +76,11 @@ impl RawEnv {
             values: values.collect(),
             stored_at: BTreeMap::new(),
         }
+    }
+
+    /// Returns what the environment says about AWS.
+    pub fn aws(&self) -> AwsEnvironment {
+        AwsEnvironment::of(&self.values)
     }
 
     /// Replaces references in variables by what they refer to, for a function with this use of

@@ -92,8 +92,9 @@ fn record_of(text: &mut String, record: &Value) {
     let made = stored
         .and_then(|stored| stored.get("ready"))
         .filter(|it| it.is_object());
-    if let Some(made) = made {
-        let _ = writeln!(text, "    made from {}", field(made, "made_from"));
+    let files = made.and_then(|made| made.get("made_from")?.as_array());
+    for file in files.into_iter().flatten() {
+        let _ = writeln!(text, "    made from {}", field(file, "location"));
     }
     let missing = stored
         .and_then(|stored| stored.get("missing"))
@@ -168,7 +169,7 @@ mod tests {
             json!({"cause": "not_uploaded", "detail": "no file", "next_step": "upload it"});
         let record = json!([
             {"kind": "symcache", "scope": "global", "source": "uploads", "state": "absent", "advice": advice},
-            {"kind": "cficache", "scope": "global", "source": "uploads", "state": "use", "record": {"ready": {"made_from": "global/a"}}},
+            {"kind": "cficache", "scope": "global", "source": "uploads", "state": "use", "record": {"ready": {"made_from": [{"location": "global/a", "etag": "1"}]}}},
         ]);
         assert_eq!(
             human(&record),

@@ -54,6 +54,11 @@ pub(crate) async fn supply(
     Ok(true)
 }
 
+/// Returns whether modules of a response lack files.
+pub(crate) fn could_help(completed: &Completed) -> bool {
+    !lacking(completed).is_empty()
+}
+
 /// Returns the modules of frames that no source has a file for, and those that stacks were walked
 /// through without their unwind information.
 fn lacking(completed: &Completed) -> Vec<Lacking<'_>> {

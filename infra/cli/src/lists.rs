@@ -32,6 +32,10 @@ pub(crate) async fn rollout(client: &Client, format: ListFormat) -> Result<Outpu
 
 fn rollout_text(report: &Value) -> String {
     let mut text = format!("converter {}\n", number(report, "converter"));
+    if report.get("at").is_none_or(Value::is_null) {
+        text.push_str("  no pass of prune is complete yet: the first one counts the caches\n");
+        return text;
+    }
     let kinds = report.get("kinds").and_then(Value::as_object);
     for (kind, counts) in kinds.into_iter().flatten() {
         let counted = |name: &str| number(counts, name);
@@ -50,19 +54,24 @@ fn rollout_text(report: &Value) -> String {
         );
     }
     let uploads = number(report, "uploads");
-    let estimate = report
-        .get("estimate")
-        .and_then(Value::as_str)
-        .unwrap_or("unknown");
-    let _ = writeln!(
-        text,
-        "  {uploads} uploads; the rollout: {}",
-        view::visible(estimate)
-    );
-    if report.get("at").is_none_or(Value::is_null) {
-        text.push_str("  no pass of prune is complete yet\n");
-    }
+    let _ = writeln!(text, "  {uploads} uploads; {}", end_of(report));
     text
+}
+
+/// Returns when the rollout ends.
+fn end_of(report: &Value) -> String {
+    let of = |name: &str| report.get(name).and_then(Value::as_str).unwrap_or_default();
+    match of("estimate") {
+        "complete" => "the rollout is complete".to_owned(),
+        "at" => {
+            let end = view::date(number(report, "expected_at"));
+            format!("at the rate of the last pass, the rollout is complete on {end}")
+        }
+        _ => format!(
+            "when the rollout is complete is not known: {}",
+            view::visible(of("reason"))
+        ),
+    }
 }
 
 pub(crate) async fn wanted(
@@ -117,12 +126,12 @@ mod tests {
     #[test]
     fn the_rollout_is_a_line_for_each_kind() {
         let report = json!({
-            "converter": 2, "uploads": 5, "at": 1, "estimate": "at",
+            "converter": 2, "uploads": 5, "at": 1, "estimate": "at", "expected_at": 1_800_000_000_u64,
             "kinds": {"symcache": {"current": 9, "behind": 1, "failed": {"malformed": 3}, "unbuilt": 2}},
         });
         assert_eq!(
             rollout_text(&report),
-            "converter 2\n  symcache: 90% current (9 current, 1 behind, 3 failed, 2 unbuilt)\n  5 uploads; the rollout: at\n",
+            "converter 2\n  symcache: 90% current (9 current, 1 behind, 3 failed, 2 unbuilt)\n  5 uploads; at the rate of the last pass, the rollout is complete on Fri, 15 Jan 2027 08:00:00 GMT\n",
         );
         assert!(rollout_text(&json!({"converter": 2})).contains("no pass"));
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -66,9 +66,9 @@ impl Message {
     }
 
     /// Returns when it was sent.
-    fn sent(&self) -> Option<SystemTime> {
-        let millis = self.attribute("SentTimestamp")?.parse().ok()?;
-        SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis))
+    fn sent(&self) -> Option<String> {
+        let millis: u64 = self.attribute("SentTimestamp")?.parse().ok()?;
+        Some(view::date(millis / 1000))
     }
 }
 
@@ -245,9 +245,8 @@ fn text_of(messages: &[Message], ended: Option<&MoveTask>) -> String {
     for (source, messages) in by_source {
         let _ = writeln!(text, "from {}: {}", view::visible(source), messages.len());
         for message in messages {
-            let sent = message.sent().map_or_else(String::new, |sent| {
-                format!(", sent {}", httpdate::fmt_http_date(sent))
-            });
+            let sent = message.sent();
+            let sent = sent.map_or_else(String::new, |sent| format!(", sent {sent}"));
             let id = view::visible(&message.message_id);
             let _ = writeln!(text, "  {id}{sent}\n    {}", beginning(&message.body));
         }
@@ -273,7 +272,7 @@ fn json_of(messages: &[Message], ended: Option<&MoveTask>) -> String {
     let messages = messages.iter().map(|message| {
         json!({
             "id": message.message_id, "from": message.source(), "body": message.body,
-            "sent_at": message.sent().map(httpdate::fmt_http_date),
+            "sent_at": message.sent(),
         })
     });
     let task = ended.map(|task| {

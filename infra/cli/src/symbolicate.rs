@@ -46,6 +46,14 @@ pub(crate) async fn run(
     {
         symbolicated = ask().await?;
     }
+    if let (None, Format::Human, Some((_, completed))) =
+        (&arguments.fix, arguments.format(), &symbolicated)
+        && fix::could_help(completed)
+    {
+        anstream::eprintln!(
+            "`--fix FOLDER` uploads the files of missing modules from a folder, and asks again"
+        );
+    }
     Ok(match symbolicated {
         Some((report, completed)) => shown(arguments.format(), &text, &report, &completed),
         None => Output::ended("", Exit::Pending),

@@ -1,6 +1,7 @@
 //! A symbolicated report, as it is printed. Addresses are shown as the report has them.
 
 use std::fmt::Write as _;
+use std::time::{Duration, UNIX_EPOCH};
 
 use anstyle::{AnsiColor, Style};
 use serde_json::{Value, json};
@@ -13,6 +14,14 @@ pub(crate) const SCHEMA: u32 = 1;
 const DIM: Style = Style::new().dimmed();
 const BOLD: Style = Style::new().bold();
 const YELLOW: Style = AnsiColor::Yellow.on_default();
+
+/// The last second of the year 9999, the last one that dates have.
+const LAST_SECOND: u64 = 253_402_300_799;
+
+/// Returns a time, in seconds since 1970, as in a header of HTTP. It may come from anywhere.
+pub(crate) fn date(seconds: u64) -> String {
+    httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds.min(LAST_SECOND)))
+}
 
 /// Returns a text without control characters: names come from files that may be hostile, and must
 /// not move the cursor of the terminal.

@@ -33,11 +33,11 @@ impl App {
     /// Reads the settings, starts logging and builds the clients. The only network requests are
     /// those for the secrets and the stored settings that settings of this use refer to.
     pub async fn from_env(sources: SourceUse) -> Result<Self, ConfigError> {
-        let sdk_config = AwsClients::sdk_config().await;
+        let env = RawEnv::read();
+        let sdk_config = AwsClients::sdk_config(env.aws());
         let clients = AwsClients::from_sdk_config(&sdk_config);
         let secrets = AwsSecrets::new(sdk_config.clone(), since_epoch);
         let settings = S3Settings::new(clients.s3.clone());
-        let env = RawEnv::read();
         let env = env.with_stored_values(sources, &secrets, &settings).await?;
         let config = Config::from_env(&env, sources)?;
         telemetry::init(&config.log);

@@ -13,6 +13,7 @@ use url::Url;
 
 use super::given;
 use super::stored_values::{read_secret, read_setting};
+use crate::adapters::aws::AwsEnvironment;
 use crate::adapters::parser::transcoder::Transcoder;
 use crate::cache::{BuildNumbers, Policy};
 use crate::domain::{ConfiguredSource, FormatVersion, HttpSource, SourceLinks};
@@ -76,6 +77,11 @@ impl RawEnv {
             values: values.collect(),
             stored_at: BTreeMap::new(),
         }
+    }
+
+    /// Returns what the environment says about AWS.
+    pub fn aws(&self) -> AwsEnvironment {
+        AwsEnvironment::of(&self.values)
     }
 
     /// Replaces references in variables by what they refer to, for a function with this use of

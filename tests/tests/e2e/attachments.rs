@@ -236,11 +236,7 @@ async fn a_response_that_is_too_large_to_be_sent_is_at_another_address() {
     let running = Running::start().await;
     let frames = vec![json!({"instruction_addr": 9}); FRAMES];
     let request = json!({"stacktraces": [{"frames": frames}]});
-    let client = reqwest::Client::builder()
-        .redirect(reqwest::redirect::Policy::none())
-        .no_proxy()
-        .build()
-        .unwrap();
+    let client = client();
     let url = format!("{}/symbolicate", running.client().addresses().gateway);
     let reply = client.post(url).json(&request).send().await.unwrap();
     assert_eq!(reply.status().as_u16(), 303);
@@ -254,4 +250,31 @@ async fn a_response_that_is_too_large_to_be_sent_is_at_another_address() {
     assert_eq!(completed["status"], "completed");
     let frames = completed["stacktraces"][0]["frames"].as_array().unwrap();
     assert_eq!(frames.len(), FRAMES);
+}
+
+#[tokio::test]
+async fn a_response_that_is_full_of_quotes_is_sent() {
+    // As an escaped string in a result, it would have more than the 6 MB that the platform accepts.
+    const QUOTES: usize = 2_200_000;
+    let running = Running::start().await;
+    let module = json!({"type": "elf", "code_file": "\"".repeat(QUOTES)});
+    let request = json!({"stacktraces": [], "modules": [module]});
+    let url = format!("{}/symbolicate", running.client().addresses().gateway);
+    // Bodies of this type are in base64 in an event.
+    let request = client().post(url).body(request.to_string());
+    let request = request.header("content-type", "application/octet-stream");
+    let reply = request.send().await.unwrap();
+    assert_eq!(reply.status().as_u16(), 200);
+    let completed: Value = reply.json().await.unwrap();
+    let echoed = completed["modules"][0]["code_file"].as_str().unwrap();
+    assert_eq!(echoed.len(), QUOTES);
+}
+
+/// Returns a client that follows no redirection.
+fn client() -> reqwest::Client {
+    reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .build()
+        .unwrap()
 }

@@ -83,7 +83,8 @@ pub(crate) async fn run(
         outcomes,
         skipped,
         others: found.others,
-        lists_skipped: arguments.verbose || arguments.dry_run,
+        named: arguments.paths.clone(),
+        lists_all: arguments.verbose || arguments.dry_run,
     };
     let exit = report.exit(arguments.wait);
     Ok(match arguments.json {
@@ -106,7 +107,8 @@ pub(crate) async fn upload_files(
         outcomes: uploader.upload(chosen, Some(wait)).await?,
         skipped,
         others: Vec::new(),
-        lists_skipped: true,
+        named: Vec::new(),
+        lists_all: true,
     };
     Ok(report.text())
 }
@@ -335,7 +337,10 @@ struct Report {
     skipped: Vec<(PathBuf, String)>,
     /// What else is in folders.
     others: Vec<Other>,
-    lists_skipped: bool,
+    /// The paths that the command was given. Those of files are listed also if they were skipped.
+    named: Vec<PathBuf>,
+    /// Whether to list each file that was not sent.
+    lists_all: bool,
 }
 
 impl Report {
@@ -355,18 +360,20 @@ impl Report {
 
     fn text(&self) -> String {
         let mut text: String = self.outcomes.iter().map(Outcome::line).collect();
-        if self.lists_skipped {
-            for (path, reason) in &self.skipped {
-                let path = view::visible(&path.display().to_string());
-                let _ = writeln!(text, "{:10} {path}: {}", "skipped", view::visible(reason));
-            }
-            for Other { path, reason } in &self.others {
-                let path = view::visible(&path.display().to_string());
-                let _ = writeln!(text, "{:10} {path}: {reason}", "passed");
-            }
+        let (listed, hidden): (Vec<_>, Vec<_>) = self
+            .skipped
+            .iter()
+            .partition(|(path, _)| self.lists_all || self.named.contains(path));
+        for (path, reason) in listed {
+            let path = view::visible(&path.display().to_string());
+            let _ = writeln!(text, "{:10} {path}: {}", "skipped", view::visible(reason));
+        }
+        for Other { path, reason } in self.others.iter().filter(|_| self.lists_all) {
+            let path = view::visible(&path.display().to_string());
+            let _ = writeln!(text, "{:10} {path}: {reason}", "passed");
         }
         text.push_str(&self.summary());
-        if !self.skipped.is_empty() && !self.lists_skipped {
+        if !hidden.is_empty() {
             text.push_str("--verbose lists the skipped files with the reasons\n");
         }
         text
@@ -416,7 +423,7 @@ impl Report {
         };
         let skipped = |(path, reason): &(PathBuf, String)| json!({"path": path, "reason": reason});
         let other = |Other { path, reason }: &Other| json!({"path": path, "reason": reason});
-        let others = self.others.iter().filter(|_| self.lists_skipped);
+        let others = self.others.iter().filter(|_| self.lists_all);
         let others: Vec<Value> = others.map(other).collect();
         view::json(&json!({
             "schema": view::SCHEMA,

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::routing::get;
 
 use crate::service::Service;
@@ -14,7 +15,7 @@ use crate::{run, run_with_variables};
 /// A service that answers `GET /about` so.
 fn answering(status: StatusCode, date: Option<&'static str>, body: &'static str) -> Service {
     let about = move || async move {
-        let mut headers = axum::http::HeaderMap::new();
+        let mut headers = HeaderMap::new();
         if let Some(date) = date {
             headers.insert("date", date.parse().unwrap());
         }
@@ -137,4 +138,37 @@ fn credentials_that_the_aws_command_line_does_not_have_are_named() {
         );
     }
     insta::assert_snapshot!("doctor_credentials", table);
+}
+
+#[test]
+fn requests_are_signed_with_the_credentials_that_the_aws_command_line_has() {
+    let received = Arc::new(Mutex::new(HeaderMap::new()));
+    let seen = Arc::clone(&received);
+    let about = move |headers: HeaderMap| async move {
+        *seen.lock().unwrap() = headers;
+        "{}"
+    };
+    // The requests to this host arrive at a proxy.
+    let proxy = Service::with(Router::new().route("/about", get(about)));
+    let url = "http://a1b2c3.execute-api.eu-west-1.amazonaws.com";
+    let folder = tempfile::tempdir().unwrap();
+    let exported = r#"{"Version": 1, "AccessKeyId": "EXPORTED", "SecretAccessKey": "secret", "SessionToken": "session"}"#;
+    let command = "configure export-credentials --format process";
+    let script = format!("[ \"$*\" = '{command}' ] && echo '{exported}'");
+    write_program(&folder.path().join("aws"), &script);
+    let path = folder.path().display().to_string();
+    let variables = [("PATH", path.as_str()), ("http_proxy", &proxy.url())];
+    let ended = run_with_variables(b"", &["doctor", "--url", url], &variables);
+    assert!(ended.out.contains("ok: it answers"), "{}", ended.out);
+    let received = received.lock().unwrap();
+    let value = |name: &str| received[name].to_str().unwrap();
+    let authorization = value("authorization");
+    let credential = authorization.split(['=', ',']).nth(1).unwrap();
+    let credential: Vec<&str> = credential.split('/').collect();
+    let (id, region, service) = (credential[0], credential[2], credential[3]);
+    assert_eq!(
+        (id, region, service),
+        ("EXPORTED", "eu-west-1", "execute-api")
+    );
+    assert_eq!(value("x-amz-security-token"), "session");
 }

@@ -95,3 +95,25 @@ fn what_the_store_refuses_for_a_moment_is_sent_again() {
     assert_eq!(stored.lock().unwrap().attempts, 2);
     assert_eq!(stored.lock().unwrap().files.len(), 1);
 }
+
+#[test]
+fn a_file_that_was_named_is_listed_with_the_reason_if_it_is_skipped() {
+    let (service, _) = store::start(0);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("broken.so");
+    std::fs::write(&path, b"\x7fELF and nothing else").unwrap();
+    let name = path.display().to_string();
+    let of = |argument: &str| run(&["upload", argument, "--url", &service.url()]).out;
+    let named = of(&name);
+    assert!(
+        named.starts_with(&format!("skipped    {name}: ")),
+        "{named}"
+    );
+    assert!(!named.contains("--verbose"), "{named}");
+    let walked = of(&folder.path().display().to_string());
+    assert!(!walked.contains(&name), "{walked}");
+    assert!(
+        walked.contains("--verbose lists the skipped files"),
+        "{walked}"
+    );
+}

@@ -1,24 +1,26 @@
 //! The clients of the three services, built once at start.
 //!
-//! They share one HTTP client, and therefore one connection pool. The SDK reads region, credentials
-//! and endpoints from the environment that Lambda (or the local stack) sets; building the clients
-//! needs no network request.
+//! They share one HTTP client, and therefore one connection pool. Region, credentials and endpoints
+//! are those of the environment that Lambda (or the local stack) sets. The files of the AWS command
+//! line (`~/.aws`) are not read: on a developer's machine, they are about other things. Building the
+//! clients needs no network request.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aws_config::ecs::EcsCredentialsProvider;
-use aws_config::environment::{
-    EnvironmentVariableCredentialsProvider, EnvironmentVariableRegionProvider,
-};
+use aws_config::environment::EnvironmentVariableCredentialsProvider;
+use aws_config::identity::IdentityCache;
 use aws_config::meta::credentials::CredentialsProviderChain;
 use aws_config::provider_config::ProviderConfig;
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
-use aws_config::{BehaviorVersion, SdkConfig};
+use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_smithy_http_client::Builder as HttpClientBuilder;
 use aws_smithy_http_client::tls::Provider;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
-use aws_types::service_config::ServiceConfigKey;
+use aws_types::service_config::{LoadServiceConfig, ServiceConfigKey};
 
 /// A connection takes a millisecond within one region. One that is not established after this time
 /// is retried.
@@ -30,6 +32,9 @@ const READ_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The same for S3, which responds more slowly. Uploads have their own timeout.
 const S3_READ_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The variable with the endpoint of all services, and the begin of those with the endpoint of one.
+pub(super) const ENDPOINT: &str = "AWS_ENDPOINT_URL";
 
 /// Attempts of the SDK per request.
 const MAX_ATTEMPTS: u32 = 3;
@@ -45,13 +50,53 @@ pub struct AwsClients {
     pub sqs: aws_sdk_sqs::Client,
 }
 
+/// What the environment says about AWS, without credentials.
+#[derive(Clone, Debug, Default)]
+pub struct AwsEnvironment {
+    region: Option<Region>,
+    /// The endpoints that replace those of AWS, by variable.
+    endpoints: BTreeMap<String, String>,
+    is_fips: bool,
+    is_dual_stack: bool,
+}
+
+impl AwsEnvironment {
+    /// Reads the variables that the SDKs of AWS have in common: `AWS_REGION` (or
+    /// `AWS_DEFAULT_REGION`), `AWS_ENDPOINT_URL` and `AWS_ENDPOINT_URL_<SERVICE>`,
+    /// `AWS_USE_FIPS_ENDPOINT` and `AWS_USE_DUALSTACK_ENDPOINT`.
+    pub fn of(variables: &BTreeMap<String, String>) -> Self {
+        let value = |name: &str| variables.get(name).filter(|value| !value.is_empty());
+        let is_set = |name| value(name).is_some_and(|value| value.eq_ignore_ascii_case("true"));
+        let region = value("AWS_REGION").or_else(|| value("AWS_DEFAULT_REGION"));
+        let endpoints = variables
+            .iter()
+            .filter(|(name, value)| name.starts_with(ENDPOINT) && !value.is_empty());
+        Self {
+            region: region.cloned().map(Region::new),
+            endpoints: endpoints
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect(),
+            is_fips: is_set("AWS_USE_FIPS_ENDPOINT"),
+            is_dual_stack: is_set("AWS_USE_DUALSTACK_ENDPOINT"),
+        }
+    }
+}
+
+impl LoadServiceConfig for AwsEnvironment {
+    /// Returns the endpoint of a service; nothing else is set for one service.
+    fn load_config(&self, key: ServiceConfigKey<'_>) -> Option<String> {
+        let service = key.service_id().to_uppercase().replace([' ', '-'], "_");
+        let variable = format!("{}_{service}", key.env());
+        self.endpoints.get(&variable).cloned()
+    }
+}
+
 impl AwsClients {
-    /// Returns the SDK configuration from the variables that Lambda sets: region, credentials, and
-    /// endpoints if there are any.
+    /// Returns the SDK configuration for an environment.
     ///
     /// Credentials are those of the environment or of the container; the instance metadata service
     /// is never used.
-    pub async fn sdk_config() -> SdkConfig {
+    pub fn sdk_config(environment: AwsEnvironment) -> SdkConfig {
         let http_client = http_client();
         let container = ProviderConfig::without_region().with_http_client(http_client.clone());
         let credentials = CredentialsProviderChain::first_try(
@@ -64,12 +109,16 @@ impl AwsClients {
                 .configure(&container)
                 .build(),
         );
-        aws_config::defaults(BehaviorVersion::latest())
+        let mut config = SdkConfig::builder()
+            .behavior_version(BehaviorVersion::latest())
             .http_client(http_client)
-            .region(EnvironmentVariableRegionProvider::new())
-            .credentials_provider(credentials)
-            .load()
-            .await
+            .region(environment.region.clone())
+            .credentials_provider(SharedCredentialsProvider::new(credentials))
+            .identity_cache(IdentityCache::lazy().build())
+            .use_fips(environment.is_fips)
+            .use_dual_stack(environment.is_dual_stack);
+        config.set_endpoint_url(environment.endpoints.get(ENDPOINT).cloned());
+        config.service_config(environment).build()
     }
 
     /// Builds the clients from an SDK configuration. Timeouts and retries are set here and replace
@@ -120,7 +169,7 @@ fn timeouts(read: Duration) -> TimeoutConfig {
 fn has_s3_endpoint(config: &SdkConfig) -> bool {
     let key = ServiceConfigKey::builder()
         .service_id("S3")
-        .env("AWS_ENDPOINT_URL")
+        .env(ENDPOINT)
         .profile("endpoint_url")
         .build();
     let of_service = || {
@@ -130,4 +179,66 @@ fn has_s3_endpoint(config: &SdkConfig) -> bool {
             .and_then(|(settings, key)| settings.load_config(key))
     };
     config.endpoint_url().is_some() || of_service().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the configuration for an environment with these variables.
+    fn config_for(variables: &[(&str, &str)]) -> SdkConfig {
+        let variables = variables.iter();
+        let variables = variables.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        AwsClients::sdk_config(AwsEnvironment::of(&variables.collect()))
+    }
+
+    fn endpoint_of(config: &SdkConfig, service: &str) -> Option<String> {
+        let key = ServiceConfigKey::builder()
+            .service_id(service)
+            .env(ENDPOINT)
+            .profile("endpoint_url")
+            .build();
+        config.service_config()?.load_config(key.unwrap())
+    }
+
+    #[test]
+    fn a_service_has_the_endpoint_of_its_variable_before_that_of_all() {
+        let config = config_for(&[
+            ("AWS_REGION", "eu-west-1"),
+            ("AWS_ENDPOINT_URL", "http://127.0.0.1:1"),
+            ("AWS_ENDPOINT_URL_SECRETS_MANAGER", "http://127.0.0.1:2"),
+            ("AWS_ENDPOINT_URL_S3", ""),
+        ]);
+        assert_eq!(config.region(), Some(&Region::from_static("eu-west-1")));
+        assert_eq!(config.endpoint_url(), Some("http://127.0.0.1:1"));
+        let of_secrets = endpoint_of(&config, "Secrets Manager");
+        assert_eq!(of_secrets.as_deref(), Some("http://127.0.0.1:2"));
+        assert_eq!(endpoint_of(&config, "S3"), None);
+    }
+
+    #[test]
+    fn without_variables_the_endpoints_are_those_of_aws() {
+        let config = config_for(&[("AWS_DEFAULT_REGION", "us-gov-west-1")]);
+        assert_eq!(config.region(), Some(&Region::from_static("us-gov-west-1")));
+        assert_eq!(
+            (config.endpoint_url(), config.use_fips()),
+            (None, Some(false))
+        );
+        assert!(!has_s3_endpoint(&config));
+        let config = config_for(&[("AWS_USE_FIPS_ENDPOINT", "true")]);
+        assert_eq!(
+            (config.use_fips(), config.use_dual_stack()),
+            (Some(true), Some(false))
+        );
+    }
+
+    #[test]
+    fn buckets_are_in_the_path_where_s3_has_an_endpoint_of_its_own() {
+        for variable in ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"] {
+            assert!(has_s3_endpoint(&config_for(&[(
+                variable,
+                "http://127.0.0.1:1"
+            )])));
+        }
+    }
 }

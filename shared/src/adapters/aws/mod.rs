@@ -26,7 +26,7 @@ mod upload_gate;
 
 pub use attachments::S3Attachments;
 pub use blobs::S3Blobs;
-pub use clients::AwsClients;
+pub use clients::{AwsClients, AwsEnvironment};
 pub use difs::S3Difs;
 pub use queues::{QueueUrls, SqsQueues};
 pub use records::DynamoRecords;

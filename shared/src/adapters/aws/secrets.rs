@@ -15,6 +15,7 @@ use aws_sigv4::sign::v4;
 use aws_types::service_config::ServiceConfigKey;
 use serde_json::{Value, json};
 
+use super::clients::ENDPOINT;
 use crate::adapters::backoff::pause;
 use crate::ports::{SecretError, SecretName, SecretService, Secrets};
 
@@ -139,7 +140,7 @@ impl AwsSecrets {
         };
         let key = ServiceConfigKey::builder()
             .service_id(id)
-            .env("AWS_ENDPOINT_URL")
+            .env(ENDPOINT)
             .profile("endpoint_url")
             .build();
         let of_service = self

@@ -417,6 +417,50 @@ async fn the_files_of_another_scope_are_not_served() {
     assert_eq!(held_in("other").await, SymCacheResponse::Nothing);
 }
 
+/// The simulation found it (seed 265): whatever another reader had cached was served.
+#[tokio::test(start_paused = true)]
+async fn a_cached_file_of_another_scope_does_not_hide_a_higher_version() {
+    let world = World::new();
+    for (scope, version) in [("acme", "3.2.0"), ("global", "3.1.0"), ("global", "4.1.0")] {
+        let name = format!("crash.pdb/{GUID}1/crash.pdb-v{version}.symcache");
+        let event = world.put(&format!("{scope}/{name}"), format!("{scope} {version}"));
+        world.deliver(&event).await.unwrap();
+        world.settle().await;
+    }
+    let of_acme = format!("/scope/acme/v3.9.0/crash.pdb/{GUID}");
+    for (by, own) in [("3.9.0", "3.1.0"), ("4.9.0", "4.1.0")] {
+        let world = world.another_instance();
+        // The files of the global scope are ready in the memory of the instance now.
+        assert_served(&request_build(&world, by, None).await, own);
+        assert_served(&held(&world, &of_acme).await, "3.2.0");
+    }
+    let world = world.another_instance();
+    assert_served(&request_build(&world, "3.9.0", None).await, "3.1.0");
+    assert_served(&request_build(&world, "4.9.0", None).await, "4.1.0");
+}
+
+/// Of equal versions, that of the own scope is served.
+#[tokio::test(start_paused = true)]
+async fn a_cached_file_of_another_scope_does_not_hide_an_own_one() {
+    let world = World::new();
+    for scope in ["acme", "global"] {
+        let name = format!("crash.pdb/{GUID}1/crash.pdb-v3.1.0.symcache");
+        let event = world.put(&format!("{scope}/{name}"), format!("of {scope}"));
+        world.deliver(&event).await.unwrap();
+        world.settle().await;
+    }
+    let world = world.another_instance();
+    for (path, expected) in [("", "of global"), ("/scope/acme", "of acme")] {
+        let path = format!("{path}/v3.1.0/crash.pdb/{GUID}");
+        let SymCacheResponse::File { url, .. } = held(&world, &path).await else {
+            panic!("no file for {path}")
+        };
+        let blob = url.strip_prefix("memory://blobs/").unwrap();
+        let blob = blob.split('?').next().unwrap();
+        assert_eq!(world.caches.peek(blob).unwrap(), expected.as_bytes());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_file_with_a_malformed_name_is_ignored_with_the_reason() {
     let world = World::new();

@@ -95,36 +95,28 @@ impl CacheFinder<'_> {
 
     /// Returns the items to load for a lookup.
     ///
-    /// The items of a place whose cached entry is ready are limited to that entry. No later place
-    /// is searched if a cached entry cannot be beaten.
+    /// The items of a place whose cached entry is ready are limited to that entry. If no build can
+    /// beat a cached entry, only places that take precedence over it are searched besides.
     fn queries(&self, lookup: &Lookup, criteria: &Criteria<'_>) -> Vec<ItemQuery> {
-        // The entry of a version that cannot be beaten is enough, wherever it is.
-        if let Preference::HighestVersion { .. } = criteria.preference {
-            let mut places = lookup.places.iter();
-            let place = places
-                .find(|place| self.cached_state(place, criteria) == Some(CachedState::Unbeatable));
-            if let Some(place) = place {
-                return vec![place.query(&place.entry)];
-            }
-        }
-        let mut queries: Vec<ItemQuery> = lookup
-            .further
-            .iter()
-            .cloned()
-            .map(ItemQuery::alone)
+        let states = lookup.places.iter();
+        let states: Vec<Option<CachedState>> = states
+            .map(|place| self.cached_state(place, criteria))
             .collect();
-        for place in &lookup.places {
-            match self.cached_state(place, criteria) {
+        let mut each = states.iter();
+        let unbeatable = each.position(|state| *state == Some(CachedState::Unbeatable));
+        let unbeatable = unbeatable.filter(|_| !lookup.reads_all);
+        let further = lookup.further.iter().cloned().map(ItemQuery::alone);
+        let mut queries: Vec<ItemQuery> = further.collect();
+        for (at, place) in lookup.places.iter().enumerate() {
+            let is_searched = unbeatable
+                .is_none_or(|best| at == best || may_beat(&lookup.places, at, best, criteria));
+            match &states[at] {
+                _ if !is_searched => {}
                 None => queries.extend(place.queries()),
-                Some(state) => {
-                    queries.push(place.query(&place.entry));
-                    if state == CachedState::Unbeatable && !lookup.reads_all {
-                        return queries;
-                    }
-                }
+                Some(_) => queries.push(place.query(&place.entry)),
             }
         }
-        if lookup.reads_sources {
+        if lookup.reads_sources && unbeatable.is_none() {
             let servers = lookup.places.iter();
             let servers = servers.filter(|place| place.may_serve_sources());
             queries.extend(servers.map(|place| ItemQuery::alone(place.of_sources().entry)));
@@ -180,5 +172,18 @@ impl CacheFinder<'_> {
             true => selections,
             false => select_all(&health),
         })
+    }
+}
+
+/// Returns whether the place at `at` may have a state that is preferred over the one at `best`,
+/// which no build can beat.
+fn may_beat(places: &[CachePlace], at: usize, best: usize, criteria: &Criteria<'_>) -> bool {
+    match criteria.preference {
+        Preference::BestDif => at < best,
+        // An upload may have a higher version than is made here, or the same one in a scope that
+        // takes precedence.
+        Preference::HighestVersion { .. } => {
+            places[at].is_uploads() && places[at].kind >= places[best].kind
+        }
     }
 }

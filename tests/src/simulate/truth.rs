@@ -1,6 +1,6 @@
 //! The reference: which files exist and existed, and which names a response may contain.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use symdepot::domain::{Scope, Sequencer};
@@ -186,6 +186,19 @@ impl Truth {
             _ => None,
         });
         minors.max()
+    }
+
+    /// Returns the number of modules of a scope, below this number, that have a file which kills
+    /// its parser.
+    pub(super) fn killed(&self, scope: &str, modules: usize) -> usize {
+        let of_scope = |key: &str| key.split_once('/').is_some_and(|(of, _)| of == scope);
+        let files = self.files.iter().filter(|(key, _)| of_scope(key));
+        // Each of its objects, as in `best`.
+        let killers = files.filter(|(_, file)| file.symbols().iter().any(|symbols| symbols.kills));
+        let killed = killers.flat_map(|(_, file)| file.symbols());
+        let killed = killed.map(|symbols| symbols.module);
+        let killed: BTreeSet<usize> = killed.filter(|module| *module < modules).collect();
+        killed.len()
     }
 
     /// Returns whether a build can make something of the file of a key.

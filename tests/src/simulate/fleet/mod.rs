@@ -187,8 +187,8 @@ pub(super) struct Fleet {
     has_ended: bool,
     /// When a build was last deployed.
     deployed_at: Moment,
-    /// The counts before the last requests.
-    before_last: Option<Counts>,
+    /// The counts before the last requests, and when that was.
+    before_last: Option<(Moment, Counts)>,
     listener: Listener,
     /// Requests whose client still waits for what the reference says.
     awaited: u64,
@@ -568,7 +568,9 @@ impl Fleet {
                     self.is_calm = true;
                     self.end_deploys();
                 }
-                Appointment::CountLast => self.before_last = Some(self.stores.ledger().counts),
+                Appointment::CountLast => {
+                    self.before_last = Some((self.now, self.stores.ledger().counts));
+                }
                 Appointment::AskForAll(is_final) => self.ask_for_all(is_final),
                 Appointment::End => self.has_ended = true,
             }

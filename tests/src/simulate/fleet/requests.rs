@@ -6,6 +6,7 @@ use symdepot::cache::UploadState;
 use symdepot::flows::requests::RequestToKeep;
 use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
 
+use super::super::builds::Build;
 use super::super::{Moment, workload};
 use super::{
     Appointment, Asked, Body, DERIVE_TIME, Done, Fleet, Flows, Function, NO_INSTANCE,
@@ -214,6 +215,13 @@ impl Fleet {
             if let Some((property, detail)) = objection {
                 self.fail(property, detail);
             }
+        }
+        if asked.is_final && asked.repeats > 0 && self.is_early(&asked, &names) {
+            asked.repeats -= 1;
+            self.appoint(self.now + Duration::from_secs(3), Appointment::Ask(asked));
+            return;
+        }
+        for (module, function) in modules.iter().zip(&names) {
             self.awaited -= u64::from(asked.is_final);
             // Without faults, an event is applied within seconds.
             // A client that does not wait gets what there is, even if its own scope has a file.
@@ -228,6 +236,17 @@ impl Fleet {
                 self.compare(scope, *module, function.as_deref());
             }
         }
+    }
+
+    /// Returns whether a response has a lesser name because the message that requests a better
+    /// build is not delivered yet: at its deadline, a request gets the best state that exists. The
+    /// client asks again.
+    fn is_early(&self, asked: &Asked, names: &[Option<String>]) -> bool {
+        let mut each = asked.modules.iter().zip(names);
+        each.any(|(module, name)| {
+            let best = self.best(asked.scope, *module);
+            !self.is_best(&best, name.as_deref()) && self.is_build_delayed(*module)
+        })
     }
 
     /// Returns whether a message that requests a build of a module is not delivered yet. A client
@@ -256,23 +275,37 @@ impl Fleet {
 
     /// Compares a name in a response with the reference.
     pub(super) fn compare(&self, scope: &str, module: usize, function: Option<&str>) {
-        let given_up = self.given_up();
-        let build = self.last_build();
-        let mut best = self.truth.best(scope, module, build, &given_up);
-        if self.plan.rates.parsers == 0 {
-            // If the parser of one file was killed, another one that is as good may have been used.
-            best.truncate(1);
+        let best = self.best(scope, module);
+        if !self.is_best(&best, function) {
+            let detail = format!("m{module}@{scope}: {function:?} instead of {best:?}");
+            self.fail("the answer is that of the reference", detail);
         }
-        let is_best = match function {
+    }
+
+    fn is_best(&self, best: &[String], function: Option<&str>) -> bool {
+        match function {
             // A state that only the other build can make may have stayed.
             Some(function) if self.truth.is_of_one_build(function) => true,
             Some(function) => best.iter().any(|name| name == function),
             None => best.is_empty(),
-        };
-        if !is_best {
-            let detail = format!("m{module}@{scope}: {function:?} instead of {best:?}");
-            self.fail("the answer is that of the reference", detail);
         }
+    }
+
+    /// Returns the names that the reference allows; none if there must be no name.
+    fn best(&self, scope: &str, module: usize) -> Vec<String> {
+        let given_up = self.given_up();
+        let best_of = |build| self.truth.best(scope, module, build, &given_up);
+        let best = best_of(self.last_build());
+        if self.plan.rates.parsers > 0 {
+            // If the parser of one file was killed, another one that is as good may have been used.
+            return best;
+        }
+        // After a rollback, the older build does not replace a state of the same rank that the
+        // newer one made. Of equally good files, that is the first that the newer build can read.
+        let of_newer = best_of(Build::Newer).into_iter().next();
+        let kept = of_newer.filter(|name| self.is_mixed() && best.contains(name));
+        let first = best.first().cloned();
+        first.into_iter().chain(kept).collect()
     }
 
     /// Returns the keys of the files that no builder could read in several attempts. With faults,

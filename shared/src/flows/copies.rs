@@ -23,6 +23,9 @@ use crate::ports::{BlobStore, Deriver, Fault, FaultKind, ParseError, Scratch};
 /// The bytes of a DIF in each chunk of its copy.
 const CHUNK_BYTES: u64 = 8 << 20;
 
+/// A chunk of at most this size is encoded within a millisecond.
+const SMALL_CHUNK: u64 = 64 << 10;
+
 /// The maximum number of chunks that are encoded or read at a time.
 const PARTS_IN_FLIGHT: usize = 3;
 
@@ -67,7 +70,7 @@ impl Destination<'_> {
     }
 
     async fn store(&self, number: u64, chunk: Bytes) -> Result<u64, Fault> {
-        let encoded = compute(move || encode_chunk(&chunk)).await?;
+        let encoded = compute(chunk.len() as u64, move || encode_chunk(&chunk)).await?;
         let bytes = encoded.len() as u64;
         let path = self.key.chunk(&self.token, number);
         self.caches.create(&path, encoded.into()).await?;
@@ -157,7 +160,7 @@ async fn read_chunks(
             let corrupt = || Fault::new(FaultKind::Corrupt, format!("reading {path}"));
             let encoded = caches.get(&path, None).await?;
             let encoded = encoded.ok_or_else(|| corrupt().caused_by("the chunk does not exist"))?;
-            let chunk = compute(move || open_chunk(&encoded, length)).await;
+            let chunk = compute(length, move || open_chunk(&encoded, length)).await;
             Ok::<_, Fault>((offset, chunk.map_err(|error| corrupt().caused_by(error))?))
         })
         .buffer_unordered(PARTS_IN_FLIGHT);
@@ -184,13 +187,20 @@ async fn note_use(update: Update<'_>, copy: &DifCopy) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Runs CPU-bound work on another thread, so that it does not block network I/O.
-async fn compute<T, E>(work: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, Fault>
+/// Runs CPU-bound work on a chunk of this many bytes. A large one is left to another thread, so
+/// that it does not block network I/O.
+async fn compute<T, E>(
+    bytes: u64,
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, Fault>
 where
     T: Send + 'static,
     E: std::error::Error + Send + Sync + 'static,
 {
     let bug = || Fault::new(FaultKind::Bug, "encoding or decoding a chunk of a copy");
+    if bytes <= SMALL_CHUNK {
+        return work().map_err(|error| bug().caused_by(error));
+    }
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done.map_err(|error| bug().caused_by(error)),
         Err(error) => Err(bug().caused_by(error)),

@@ -32,6 +32,12 @@ struct Arguments {
     /// 200 uploads and a deploy.
     #[arg(long, conflicts_with = "years")]
     days: Option<u32>,
+    /// Simulates three weeks with each seed instead, in which some modules are forgotten.
+    #[arg(long, conflicts_with_all = ["years", "days"])]
+    weeks: bool,
+    /// Simulates an hour with each seed instead, in which builders are deployed before readers.
+    #[arg(long, conflicts_with_all = ["years", "days", "weeks"])]
+    deploys: bool,
     /// Simulates years instead: the weeks of a busy team, and ten seeds of trouble beside each.
     #[arg(long)]
     years: Option<u64>,
@@ -57,6 +63,8 @@ impl Arguments {
     fn plans(&self) -> Box<dyn Iterator<Item = Plan> + '_> {
         let seeds = self.seed..self.seed.saturating_add(self.seeds);
         match (self.days, self.years) {
+            _ if self.deploys => Box::new(seeds.map(Plan::deploys)),
+            _ if self.weeks => Box::new(seeds.map(Plan::weeks)),
             (Some(days), _) => Box::new(seeds.map(move |seed| Plan::team(seed, days))),
             (None, Some(years)) => Box::new((0..years * WEEKS).flat_map(move |week| {
                 let seed = self.seed + week * TROUBLES;

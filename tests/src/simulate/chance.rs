@@ -55,7 +55,7 @@ impl Chance {
     }
 
     /// Returns a key of a map, which must not be empty.
-    pub(super) fn pick_key(&mut self, keys: &BTreeMap<String, ()>) -> String {
+    pub(super) fn pick_key<V>(&mut self, keys: &BTreeMap<String, V>) -> String {
         let at = self.index(keys.len());
         keys.keys().nth(at).cloned().unwrap_or_default()
     }

@@ -155,7 +155,9 @@ impl Faults {
             return Fate::Late(chance.seconds(0.01, 10.0));
         }
         if call == Call::Download {
-            return Fate::Late(chance.seconds(0.5, 90.0));
+            // Up to a minute, servers are slow. Beyond that, they are too slow.
+            let most = if is_calm { 60.0 } else { 90.0 };
+            return Fate::Late(chance.seconds(0.5, most));
         }
         if is_calm {
             return Fate::Succeeds;

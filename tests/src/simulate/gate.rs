@@ -131,6 +131,13 @@ impl Gate {
         ready.map(|(id, call)| (*id, call.call)).collect()
     }
 
+    /// Returns whether a call may pass now.
+    pub(super) fn is_ready(&self, now: Moment) -> bool {
+        let waiting = self.lock();
+        let mut calls = waiting.calls.values();
+        calls.any(|call| call.fate.is_none() && call.not_before <= now)
+    }
+
     /// Returns the earliest time at which a waiting call may pass. Calls that were let pass do not
     /// count: the invocation may do something else before it looks at them.
     pub(super) fn earliest(&self) -> Option<Moment> {

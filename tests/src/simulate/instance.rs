@@ -110,7 +110,7 @@ impl<T> Instance<T> {
     pub(super) fn can_continue(&self, now: Moment) -> bool {
         self.is_running()
             && self.frozen_until <= now
-            && (self.wakes_at <= now || !self.gate.ready(now).is_empty())
+            && (self.wakes_at <= now || self.gate.is_ready(now))
     }
 
     /// Returns when the invocation can continue at the latest, unless something else happens.
@@ -159,10 +159,9 @@ impl<T> Instance<T> {
             }
             Poll::Pending => {
                 self.running = Some(running);
-                if self.gate.ready(now).is_empty() {
-                    self.sleep(now);
-                } else {
-                    self.wakes_at = Moment::MAX;
+                match self.gate.is_ready(now) {
+                    true => self.wakes_at = Moment::MAX,
+                    false => self.sleep(now),
                 }
                 Polled::Waits
             }

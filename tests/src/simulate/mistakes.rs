@@ -5,11 +5,12 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use symdepot::cache::{Dif, Entry, Item, ItemKey, Stored, Token};
+use symdepot::cache::{Dif, Entry, Item, ItemKey, Kind, Stored, Token};
 use symdepot::domain::Cause;
 use symdepot::ports::{Fault, FaultKind, QueueMessage, RecordStore};
 
-use super::stores::{Stores, Writer, ready_now};
+use super::fleet::Function;
+use super::stores::{Stores, Writer, ready_now, states};
 use super::workload::module_key;
 
 /// Defines the mistakes, and the list of all of them.
@@ -77,7 +78,7 @@ mistakes! {
     ConsideredFilesAreForgotten,
     /// A tenant is shown the entries of another one.
     TenantsAreMixedUp,
-    /// The memory of an instance expires by the monotonic clock alone.
+    /// The memory of an instance expires by the monotonic clock alone (P1).
     MemoryIgnoresTheWallClock,
     /// The 17th file of an id is dropped (P2; here the third).
     FilesWithoutRoomAreDropped,
@@ -123,8 +124,26 @@ mistakes! {
     PresencesAreRetired,
     /// An older build does not record that it left files to a newer one.
     LeftFilesAreForgotten,
-    /// An older build overwrites items of a newer schema.
-    NewerItemsAreOverwritten,
+    /// An older build reads items of a newer schema as if they were its own.
+    NewerItemsAreTrusted,
+    /// A file that changed without an event is read again and again (P17).
+    ChangedFilesAreReadForever,
+    /// A kind that is only uploaded is not marked (L2).
+    UploadedKindsAreNotMarked,
+    /// A build removes the suspect state of an entry whose lease it does not hold (L3).
+    SuspectsOfOthersAreRemoved,
+    /// A server that a build does not know has no files (P10).
+    UnknownServersHaveNothing,
+    /// The use of a cache is not recorded (L4; here of any state).
+    UsesAreNotRecorded,
+    /// A message that failed waits for the visibility timeout of its queue (L8).
+    FailedMessagesWaitForTheirTimeout,
+    /// An alias outlives the files of its module (L5).
+    AliasesAreNotRemoved,
+    /// Giving up a build begins its attempts again (L1).
+    GivingUpBeginsAgain,
+    /// A file from a server that is too slow is malformed (P13).
+    SlowServersAreMalformed,
 }
 
 impl Mistake {
@@ -164,6 +183,15 @@ impl Mistake {
                     missing.is_some_and(|missing| missing.missing.cause == Cause::NotFound);
                 is_marked(next) && keeps_states(next) && was_absent
             }
+            (Self::UploadedKindsAreNotMarked, Item::Entry(next)) => {
+                matches!(next.kind(), Kind::MsSymCache(_)) && is_marked(next)
+            }
+            (Self::UsesAreNotRecorded, Item::Entry(next)) => entry.is_some_and(|entry| {
+                entry.last_used_at() != next.last_used_at()
+                    && states(entry).eq(states(next))
+                    && entry.lease() == next.lease()
+                    && entry.build_request() == next.build_request()
+            }),
             (Self::ExistingPresencesAreSpared, Item::Presence(_)) => before.is_some(),
             (Self::PresencesAreNotWritten, Item::Presence(_))
             | (Self::GenerationsAreNotWritten, Item::Generation(_))
@@ -182,6 +210,7 @@ impl Mistake {
             (Self::PresencesAreNotRemoved, Item::Presence(_))
                 | (Self::DifsAreNotRemoved, Item::Dif(_))
                 | (Self::RetiredRecordsStay, Item::Entry(_))
+                | (Self::AliasesAreNotRemoved, Item::Alias(_))
         )
     }
 
@@ -266,12 +295,37 @@ impl Mistake {
             Self::PlaceholdersNeverExpire if field(&is, "missing").is_some() => {
                 is["missing"]["retry_at"] = century.into();
             }
+            Self::GivingUpBeginsAgain
+                if was["attempts"].as_u64() > is["attempts"].as_u64()
+                    && is["missing"]["cause"]["cause"] == "crashed" =>
+            {
+                is.as_object_mut().map(|is| is.remove("missing"));
+                keep(&mut is, "ask");
+            }
+            Self::UnknownServersHaveNothing
+                if is["missing"]["cause"]["cause"] == "download_failed"
+                    && is["missing"]["detail"].as_str().is_some_and(is_unknown) =>
+            {
+                is["missing"]["cause"]["cause"] = "not_found".into();
+            }
+            Self::SlowServersAreMalformed if is["missing"]["cause"]["cause"] == "timeout" => {
+                is["missing"]["cause"]["cause"] = "malformed".into();
+            }
             Self::BackOffsNeverEnd if field(&is, "not_before").is_some() => {
                 is["not_before"] = century.into();
             }
             _ => {}
         }
         is
+    }
+
+    /// Returns an entry without its suspect state.
+    pub(super) fn without_suspect(entry: &Entry) -> Option<Entry> {
+        let mut json = serde_json::to_value(entry).ok()?;
+        let fields = json.as_object_mut()?;
+        fields.remove("suspect")?;
+        fields.remove("ready")?;
+        serde_json::from_value(json).ok()
     }
 
     /// Returns whether a write replaces whatever is stored.
@@ -312,7 +366,7 @@ impl Mistake {
         keys: &[ItemKey],
         mut loaded: Vec<Option<Stored>>,
     ) -> Vec<Option<Stored>> {
-        if self == Self::PrunersSeeNoRecords && writer.instance.starts_with("prune") {
+        if self == Self::PrunersSeeNoRecords && writer.function == Function::Prune {
             for stored in &mut loaded {
                 stored.take_if(|stored| stored.item.entry().is_some());
             }
@@ -334,6 +388,11 @@ impl Mistake {
         };
         keys.iter().zip(loaded).map(mixed).collect()
     }
+}
+
+/// Returns whether the detail of a failure says that its server is unknown.
+fn is_unknown(detail: &str) -> bool {
+    detail.contains("has no source")
 }
 
 fn dif_of(item: &Item) -> Option<&Dif> {

@@ -9,10 +9,12 @@
 //! disturbed any more. A day later every module is requested: each response is that of the
 //! reference (`truth`). In the end no message and no orphan may be left.
 //!
-//! What must always hold is checked after each write and each response (`stores`, `truth`).
+//! What must always hold is checked after each write (`checks`) and each response (`truth`).
 
 mod builds;
+mod busy;
 mod chance;
+mod checks;
 mod coverage;
 mod describe;
 mod faults;
@@ -22,6 +24,7 @@ mod instance;
 mod mistakes;
 mod plan;
 mod ports;
+mod programs;
 mod servers;
 mod shrink;
 mod stores;
@@ -73,6 +76,9 @@ pub struct Run {
 
 /// Runs a plan. With `keeps_lines`, the result has the whole trace.
 pub fn run(plan: &Plan, keeps_lines: bool) -> Run {
+    if plan.has_programs {
+        programs::prepare_all();
+    }
     let stores = Arc::new(Stores::new(plan, Trace::new(keeps_lines)));
     let mut fleet = Fleet::new(plan.clone(), stores.clone());
     fleet.run();

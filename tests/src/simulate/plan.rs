@@ -8,11 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use super::Moment;
 use super::builds::Difference;
+use super::busy::{self, Busy};
 use super::chance::Chance;
 use super::faults::Rates;
 use super::fleet::Function;
 use super::mistakes::Mistake;
-use super::workload::{self, Action, Busy};
+use super::workload::{self, Action};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -57,9 +58,18 @@ pub struct Plan {
     pub clocks_stop: bool,
     /// Whether blobs are damaged and removed.
     pub damages_blobs: bool,
+    /// Whether readers get other bytes than are stored, now and then.
+    #[serde(default)]
+    pub garbles_reads: bool,
     /// Whether the service searches three symbol servers: a slow one, a dead one, and one that
     /// lies.
     pub has_servers: bool,
+    /// Whether a further symbol server is configured while the fleet runs.
+    #[serde(default)]
+    pub adds_server: bool,
+    /// Whether there are programs whose debug information is in several files.
+    #[serde(default)]
+    pub has_programs: bool,
     /// Whether the platform stops a message after 16 hops.
     pub stops_loops: bool,
     /// A planted mistake.
@@ -114,7 +124,10 @@ impl Plan {
             },
             has_deploys: chance.one_in(2),
             most_members: if chance.one_in(12) { 300 } else { 0 },
+            has_programs: chance.one_in(4),
         };
+        plan.has_programs = busy.has_programs;
+        plan.garbles_reads = plan.damages_blobs && chance.one_in(2);
         plan.difference = Difference {
             raises_versions: chance.one_in(2),
         };
@@ -125,6 +138,10 @@ impl Plan {
         plan.actions = busy.draw(&mut Chance::of(seed, 1));
         if busy.has_deploys {
             plan.draw_deploys(&mut chance, plan.busy_for);
+        }
+        plan.adds_server = plan.has_servers && chance.one_in(2);
+        if plan.adds_server {
+            plan.draw_configuration(&mut chance);
         }
         for round in 1..ROUNDS {
             let at = plan.busy_for * round / ROUNDS;
@@ -166,6 +183,7 @@ impl Plan {
             pause: Duration::from_secs(60),
             has_deploys: true,
             most_members: 0,
+            has_programs: false,
         };
         plan.actions = busy.team(
             &mut users,
@@ -180,6 +198,67 @@ impl Plan {
             plan.actions.extend(of_a_day.actions.into_iter().map(later));
         }
         plan.actions.sort_by_key(|(at, _)| *at);
+        plan
+    }
+
+    /// Returns the plan of an hour in which nothing goes wrong, and a newer build is deployed and
+    /// rolled back: readers follow builders late, so older readers meet newer builders first, and
+    /// then newer readers meet older builders. Caches are removed soon, so that they meet at caches
+    /// that only one of the builds has made.
+    pub fn deploys(seed: u64) -> Self {
+        let mut plan = Self {
+            rates: Rates::NONE,
+            damages_blobs: false,
+            garbles_reads: false,
+            has_servers: false,
+            adds_server: false,
+            stops_loops: false,
+            budget: 0,
+            max_unused: HOUR / 12,
+            prunes_every: HOUR / 6,
+            difference: Difference {
+                raises_versions: true,
+            },
+            ends_newer: false,
+            ..Self::of_seed(seed, 1.0)
+        };
+        let stays = |action: &Action| {
+            !matches!(
+                action,
+                Action::Deploy(..) | Action::Configure(_) | Action::Damage(..)
+            )
+        };
+        plan.actions.retain(|(_, action)| stays(action));
+        for (function, at, newer) in [
+            (Function::Derive, 0.1, usize::MAX),
+            (Function::Symbolicate, 0.45, usize::MAX),
+            (Function::Prune, 0.5, usize::MAX),
+            (Function::Derive, 0.6, 0),
+            (Function::Symbolicate, 0.9, 0),
+            (Function::Prune, 0.95, 0),
+        ] {
+            let deploy = Action::Deploy(function, newer);
+            plan.actions.push((plan.busy_for.mul_f64(at), deploy));
+        }
+        plan.actions.sort_by_key(|(at, _)| *at);
+        plan
+    }
+
+    /// Returns the plan of three weeks in which some modules are requested every day, and others
+    /// are forgotten for more than a week.
+    pub fn weeks(seed: u64) -> Self {
+        let mut chance = Chance::of(seed, 0);
+        let (modules, scopes, days) = (6, 2, 21);
+        let mut plan = Self {
+            modules,
+            scopes,
+            symbolicates: 2,
+            derives: 2,
+            clocks_differ: false,
+            has_servers: chance.one_in(2),
+            ..Self::calm(seed, DAY * days)
+        };
+        plan.actions = busy::weeks(&mut Chance::of(seed, 1), modules, scopes, days);
         plan
     }
 
@@ -214,7 +293,10 @@ impl Plan {
             clocks_differ: true,
             clocks_stop: true,
             damages_blobs: false,
+            garbles_reads: false,
             has_servers: false,
+            adds_server: false,
+            has_programs: false,
             stops_loops: false,
             mistake: None,
             difference: Difference {
@@ -245,6 +327,23 @@ impl Plan {
                     .push((end + apart, Action::Deploy(function, all)));
             }
         }
+    }
+
+    /// Adds the configuration of a further symbol server, function by function.
+    fn draw_configuration(&mut self, chance: &mut Chance) {
+        let begin = self.busy_for.mul_f64(0.7 * chance.fraction());
+        for function in [Function::Symbolicate, Function::Derive, Function::Prune] {
+            let apart = self.busy_for.mul_f64(0.2 * chance.fraction());
+            let configure = Action::Configure(function);
+            self.actions.push((begin + apart, configure));
+        }
+    }
+
+    /// Returns the time without use after which a cache is removed, if neither a budget nor a
+    /// fault removes it earlier.
+    pub(super) fn kept_for(&self) -> Option<Duration> {
+        let is_kept = self.rates == Rates::NONE && self.budget == 0 && !self.damages_blobs;
+        is_kept.then_some(self.max_unused)
     }
 
     /// Returns the number of things that users do.

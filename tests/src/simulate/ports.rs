@@ -20,6 +20,7 @@ use symdepot::ports::{
 use super::Moment;
 use super::builds::Build;
 use super::describe;
+use super::fleet::Function;
 use super::gate::{Call, Fate, Gate};
 use super::mistakes::Mistake;
 use super::stores::{Stores, Writer, ready_now};
@@ -48,7 +49,7 @@ impl Ports {
     /// Sets the id of the invocation that calls from now on.
     pub(super) fn begin(&self, invocation: &str) {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        invocation.clone_into(&mut writer.invocation);
+        writer.invocation = invocation.into();
     }
 
     /// Counts a call to a store or a queue.
@@ -145,8 +146,13 @@ impl Ports {
             let fault = Fault::new(FaultKind::Transient, format!("{call}, simulated"));
             E::from(fault.caused_by(detail.to_owned()))
         };
-        let note = |answer: &str| {
-            let name = self.writer().instance;
+        let keeps_lines = self.stores.ledger().trace.keeps_lines();
+        let note = |answer: &dyn Fn() -> String| {
+            if !keeps_lines {
+                self.stores.ledger().note("");
+                return;
+            }
+            let (name, answer) = (self.writer().instance, answer());
             let what = format!("{call} {}", subject());
             let line = match fate {
                 Fate::Succeeds => format!("{name}: {what} -> {answer}"),
@@ -157,8 +163,8 @@ impl Ports {
         let run = |age| {
             let done = run(age);
             match &done {
-                Ok(value) => note(&result(value)),
-                Err(_) => note("refused"),
+                Ok(value) => note(&|| result(value)),
+                Err(_) => note(&|| "refused".to_owned()),
             }
             done
         };
@@ -166,7 +172,7 @@ impl Ports {
             Fate::Succeeds | Fate::ParserKilled => run(Duration::ZERO),
             Fate::Stale(age) => run(age),
             Fate::FailsBefore | Fate::Throttled => {
-                note("fails");
+                note(&|| "fails".to_owned());
                 Err(fault("no effect"))
             }
             Fate::FailsAfter => {
@@ -188,7 +194,7 @@ impl Ports {
                 if has_effect {
                     run(Duration::ZERO)?;
                 } else {
-                    note("no response");
+                    note(&|| "no response".to_owned());
                 }
                 self.gate
                     .pass(Call::Response, self.stores.now() + time)
@@ -216,7 +222,7 @@ impl RecordStore for Ports {
             || stores.ledger().labels.keys(keys),
             |age| {
                 let loaded = self.seen_of_all(stores.load(&self.writer(), keys, age))?;
-                if self.writer().instance.starts_with("symbolicate") {
+                if self.writer().function == Function::Symbolicate {
                     stores.decide(self.build(), keys, &loaded);
                 }
                 Ok(loaded)
@@ -312,7 +318,7 @@ impl BlobStore for Ports {
         self.call(
             Call::Port(Operation::GetBlob),
             || describe::path(path),
-            |_| ready_now(stores.caches.get(path, range.clone())),
+            |_| stores.get(&self.writer(), path, range.clone()),
             |found| {
                 let bytes = found.as_ref().map(Bytes::len);
                 bytes.map_or("absent".to_owned(), |bytes| format!("{bytes} bytes"))
@@ -406,10 +412,16 @@ impl DifReader for Ports {
         range: Range<u64>,
     ) -> Result<Bytes, DifError> {
         let stores = &self.stores;
+        let is_read_forever = stores.mistake == Some(Mistake::ChangedFilesAreReadForever);
         self.call(
             Call::Port(Operation::ReadDif),
             || format!("{location} etag {}", describe::short(etag)),
-            |_| ready_now(stores.uploads.read(location, etag, range.clone())),
+            |_| match ready_now(stores.uploads.read(location, etag, range.clone())) {
+                Err(DifError::Changed) if is_read_forever => {
+                    Err(Fault::new(FaultKind::Transient, "the file has changed").into())
+                }
+                read => read,
+            },
             |bytes| format!("{} bytes", bytes.len()),
         )
         .await

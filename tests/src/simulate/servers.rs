@@ -1,4 +1,5 @@
-//! Three symbol servers: one is slow, one is dead, and one lies.
+//! Symbol servers: one is slow, one is dead, and one lies. A fourth one may be configured while the
+//! fleet runs, function by function.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,16 +20,21 @@ use super::workload::{File, Offer, Readers, Symbols, object_id};
 /// What the functions of files from servers have for a number.
 pub(super) const SERIAL: usize = 900_000;
 
+/// The body of a response that takes longer than this is too slow.
+const SLOWEST: Duration = Duration::from_secs(60);
+
 /// The name of a symbol server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Name {
     Slow,
     Dead,
     Lying,
+    /// It is configured later.
+    Added,
 }
 
 impl Name {
-    const ALL: [Self; 3] = [Self::Slow, Self::Dead, Self::Lying];
+    const ALL: [Self; 4] = [Self::Slow, Self::Dead, Self::Lying, Self::Added];
 
     fn source(self) -> HttpSource {
         let name = format!("{self:?}").to_lowercase();
@@ -41,26 +47,39 @@ impl Name {
         });
         HttpSource::deserialize(json).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
+
+    /// Returns the symbols that the server has for a module.
+    fn symbols(self, module: usize) -> Option<Symbols> {
+        let (has_it, offer) = match (self, module % 3) {
+            (Self::Slow, 0) | (Self::Added, 2) => (true, Offer::Debug),
+            (Self::Slow, 1) => (true, Offer::Symbols),
+            _ => (false, Offer::Symbols),
+        };
+        has_it.then_some(Symbols {
+            module,
+            offer,
+            serial: SERIAL,
+            kills: false,
+            readers: Readers::All,
+        })
+    }
 }
+
+/// The id of the server that is configured later.
+pub(super) const ADDED: &str = "added";
 
 /// Returns the configured servers, in the order in which they are searched.
-pub(super) fn sources() -> Vec<Server> {
-    Name::ALL.map(|name| name.source().into()).into()
+pub(super) fn sources(with_added: bool) -> Vec<Server> {
+    let names = Name::ALL.into_iter();
+    let names = names.filter(|name| with_added || *name != Name::Added);
+    names.map(|name| name.source().into()).collect()
 }
 
-/// Returns the symbols that the slow server has for a module: every third one has none.
-pub(super) fn symbols(module: usize) -> Option<Symbols> {
-    (module % 3 != 2).then_some(Symbols {
-        module,
-        offer: if module.is_multiple_of(3) {
-            Offer::Debug
-        } else {
-            Offer::Symbols
-        },
-        serial: SERIAL,
-        kills: false,
-        readers: Readers::All,
-    })
+/// Returns the symbols that one of the servers has for a module: of every third one, only the
+/// server that is configured later has some.
+pub(super) fn symbols(module: usize, with_added: bool) -> Option<Symbols> {
+    let of_slow = Name::Slow.symbols(module);
+    of_slow.or_else(|| Name::Added.symbols(module).filter(|_| with_added))
 }
 
 /// Returns the module that is sought at each location.
@@ -131,7 +150,13 @@ impl SymbolServers for Ports {
             (Name::Dead, _) => Duration::from_secs(10),
             _ => Duration::from_millis(50),
         };
-        self.respond_after(time).await;
+        // Some responses begin at once, and their bodies are too slow.
+        let is_slow_body = name == Name::Slow && time > SLOWEST;
+        let (until_head, until_body) = match is_slow_body {
+            true => (Duration::from_secs(1), time),
+            false => (time, Duration::ZERO),
+        };
+        self.respond_after(until_head).await;
         let module = self.module_at(location);
         let answer = match (name, module) {
             (Name::Dead, _) => Err(failure(
@@ -139,8 +164,10 @@ impl SymbolServers for Ports {
                 "no connection",
                 Concerns::Server,
             )),
-            (Name::Slow, Some(module)) => {
-                let bytes = symbols(module).map(|symbols| File::Single(symbols).bytes());
+            (Name::Slow | Name::Added, Some(module)) => {
+                let bytes = name
+                    .symbols(module)
+                    .map(|symbols| File::Single(symbols).bytes());
                 let sized = bytes.map(|bytes| (bytes.clone(), bytes.len() as u64));
                 sized.ok_or_else(not_found)
             }
@@ -156,10 +183,17 @@ impl SymbolServers for Ports {
         let is_cut = (bytes.len() as u64) < size;
         let cut = is_cut.then(|| Err(failure(Cause::DownloadFailed, "cut", Concerns::Location)));
         let etag = format!("{:016x}", checksum(&bytes));
+        let ports = self.clone();
+        let sent = stream::once(async move {
+            if is_slow_body {
+                ports.respond_after(until_body).await;
+            }
+            Ok(bytes)
+        });
         Ok(IncomingDif {
             etag,
             size: Some(size),
-            body: stream::iter([Ok(bytes)].into_iter().chain(cut)).boxed(),
+            body: sent.chain(stream::iter(cut)).boxed(),
         })
     }
 

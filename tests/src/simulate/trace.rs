@@ -6,7 +6,7 @@ use std::hash::Hasher;
 
 use super::Moment;
 
-/// The lines of a run. Lines are kept only on request, because a long run has millions.
+/// The lines of a run. Lines are made and kept only on request, because a long run has millions.
 #[derive(Debug)]
 pub(super) struct Trace {
     hasher: DefaultHasher,
@@ -31,8 +31,23 @@ impl Trace {
         }
     }
 
+    /// Returns whether lines are kept. Otherwise only the times of the steps are hashed.
+    pub(super) fn keeps_lines(&self) -> bool {
+        self.lines.is_some()
+    }
+
+    /// Adds a step of which no line is kept.
+    pub(super) fn mark(&mut self, now: Moment) {
+        self.hasher
+            .write_u64(now.as_secs() << 20 | u64::from(now.subsec_micros()));
+    }
+
     /// Adds a line.
     pub(super) fn add(&mut self, now: Moment, line: &str) {
+        let Some(lines) = &mut self.lines else {
+            self.mark(now);
+            return;
+        };
         self.buffer.clear();
         let seconds = now.as_secs();
         let (days, hours) = (seconds / 86_400, seconds / 3600 % 24);
@@ -45,9 +60,7 @@ impl Trace {
         debug_assert!(written.is_ok());
         self.hasher.write(self.buffer.as_bytes());
         self.hasher.write_u8(b'\n');
-        if let Some(lines) = &mut self.lines {
-            lines.push(self.buffer.clone());
-        }
+        lines.push(self.buffer.clone());
     }
 
     /// Returns the hash of all lines so far.

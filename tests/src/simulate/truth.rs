@@ -17,8 +17,9 @@ const WITHDRAWN_WITHIN: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(super) struct Truth {
     files: BTreeMap<String, File>,
-    /// Whether symbol servers are searched.
+    /// Whether symbol servers are searched, and a further one in the end.
     has_servers: bool,
+    adds_server: bool,
     /// Where a function is, or was, by its name.
     held: BTreeMap<String, Vec<Held>>,
     /// When a file of a module was last uploaded or removed.
@@ -36,10 +37,11 @@ struct Held {
 }
 
 impl Truth {
-    /// Returns no files yet. Whether symbol servers are searched.
-    pub(super) fn new(has_servers: bool) -> Self {
+    /// Returns no files yet. Whether symbol servers are searched, and a further one in the end.
+    pub(super) fn new(has_servers: bool, adds_server: bool) -> Self {
         Self {
             has_servers,
+            adds_server,
             ..Self::default()
         }
     }
@@ -92,6 +94,15 @@ impl Truth {
             if held.key == key && is_done && held.withdrawn_at.is_none() {
                 held.withdrawn_at = Some(now);
             }
+        }
+    }
+
+    /// Returns the key of the only file that ever had a name; `None` if there were several, or if
+    /// the name is that of a file from a server.
+    pub(super) fn key_of(&self, name: &str) -> Option<&str> {
+        match &self.held.get(name)?[..] {
+            [held] => Some(&held.key),
+            _ => None,
         }
     }
 
@@ -161,7 +172,7 @@ impl Truth {
             symbols.map(move |symbols| (symbols.offer, place, key.as_str(), *symbols))
         });
         let visible = candidates.filter(|(_, place, _, _)| place.is_some());
-        let served = servers::symbols(module).filter(|_| self.has_servers);
+        let served = servers::symbols(module, self.adds_server).filter(|_| self.has_servers);
         let served = served.map(|symbols| (symbols.offer, Some(places.len()), "", symbols));
         let mut visible: Vec<(Offer, _, _, Symbols)> = visible.chain(served).collect();
         visible.sort();
@@ -186,6 +197,16 @@ impl Truth {
             _ => None,
         });
         minors.max()
+    }
+
+    /// Returns the files of a program, except for those whose key is `given_up`.
+    pub(super) fn parts(&self, program: usize, given_up: &[String]) -> Vec<usize> {
+        let files = self.files.iter().filter(|(key, _)| !given_up.contains(key));
+        let parts = files.filter_map(|(_, file)| match file {
+            File::Part { program: of, part } if *of == program => Some(*part),
+            _ => None,
+        });
+        parts.collect()
     }
 
     /// Returns the number of modules of a scope, below this number, that have a file which kills

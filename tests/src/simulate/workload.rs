@@ -4,7 +4,6 @@
 //! function has a name that says which module and which bytes it comes from, so that a response
 //! shows which file it was made from.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,17 +14,16 @@ use symdepot::api::symcache_http::SymCacheRequest;
 use symdepot::cache::ModuleKey;
 use symdepot::domain::{DebugId, FormatVersion, ModuleId, ObjectId, Scope};
 
-use super::Moment;
 use super::builds::Build;
-use super::chance::Chance;
 use super::fleet::Function;
+use super::programs;
 use crate::harness::archive;
 
 /// The scopes.
 pub(super) const SCOPES: [&str; 3] = ["global", "acme", "beta"];
 
 /// The modules from this number on are in no crash.
-const OTHERS: usize = 1000;
+pub(super) const OTHERS: usize = 1000;
 
 /// The address of the function in each module.
 const FUNCTION: u64 = 0x1000;
@@ -138,18 +136,24 @@ impl Symbols {
             Offer::Symbols => format!("PUBLIC {FUNCTION:x} 0"),
         };
         format!(
-            "MODULE Linux x86_64 {id} lib{module}.so\n{record} {}\n",
+            "MODULE Linux x86_64 {id} lib{module}.so\nINFO CODE_ID {}\n{record} {}\n",
+            code_id(module),
             self.function()
         )
     }
 }
 
-fn hex(module: usize) -> String {
+/// Returns the code id of a module.
+fn code_id(module: usize) -> String {
+    format!("{:040x}", module + 1)
+}
+
+pub(super) fn hex(module: usize) -> String {
     format!("{:032X}0", module + 1)
 }
 
 /// Returns the name of the PDB of a module.
-fn pdb(module: usize) -> String {
+pub(super) fn pdb(module: usize) -> String {
     format!("app{module}.pdb")
 }
 
@@ -217,6 +221,8 @@ pub(super) enum File {
     Archive(Vec<Symbols>),
     /// Bytes that are no debug information file.
     Nothing(usize),
+    /// A file of a program whose debug information is in several files.
+    Part { program: usize, part: usize },
     /// One of Microsoft's SymCaches: of a module, with the minor number of its version.
     Microsofts {
         module: usize,
@@ -237,6 +243,7 @@ impl File {
                 archive(&all.iter().map(file).collect::<Vec<_>>()).into()
             }
             Self::Nothing(number) => format!("no symbols, {number}").into(),
+            Self::Part { program, part } => programs::part(*program, *part),
             Self::Microsofts { .. } => self.names().remove(0).1.into(),
         }
     }
@@ -246,7 +253,7 @@ impl File {
         match self {
             Self::Single(symbols) => std::slice::from_ref(symbols),
             Self::Archive(all) => all,
-            Self::Nothing(_) | Self::Microsofts { .. } => &[],
+            Self::Nothing(_) | Self::Part { .. } | Self::Microsofts { .. } => &[],
         }
     }
 
@@ -255,6 +262,9 @@ impl File {
         match self {
             Self::Microsofts { module, serial, .. } => {
                 vec![(*module, format!("module{module}_microsofts{serial}"))]
+            }
+            Self::Part { program, part } => {
+                vec![(programs::module(*program), programs::name(*program, *part))]
             }
             _ => {
                 let symbols = self.symbols().iter();
@@ -278,6 +288,8 @@ pub(super) enum Action {
         modules: Vec<usize>,
         wait: Duration,
     },
+    /// Sends a crash in a program whose debug information is in several files.
+    CrashInProgram { scope: usize, program: usize },
     /// Requests one of Microsoft's SymCaches. Whether the client obeys a response that asks for a
     /// retry.
     Download {
@@ -289,212 +301,10 @@ pub(super) enum Action {
     Explain { scope: usize, module: usize },
     /// Damages or removes a blob: the number selects it.
     Damage(u64, bool),
+    /// Configures a further symbol server for a function.
+    Configure(Function),
     /// Deploys a function: so many of its instances run the newer build from now on.
     Deploy(Function, usize),
-}
-
-/// What the users do in one run.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Busy {
-    pub(super) modules: usize,
-    pub(super) scopes: usize,
-    pub(super) time: Duration,
-    pub(super) actions: usize,
-    pub(super) damages_blobs: bool,
-    /// The longest time between two things that happen at about the same time.
-    pub(super) pause: Duration,
-    /// Whether there are two builds, and files that only one of them can read.
-    pub(super) has_deploys: bool,
-    /// The number of members of large archives; 0: there are none.
-    pub(super) most_members: usize,
-}
-
-impl Busy {
-    /// Draws the actions.
-    pub(super) fn draw(self, chance: &mut Chance) -> Vec<(Moment, Action)> {
-        let mut actions = Vec::new();
-        let mut keys: BTreeMap<String, ()> = BTreeMap::new();
-        let (mut drawn, mut serial): (Vec<File>, usize) = (Vec::new(), 0);
-        for _ in 0..self.actions {
-            let at = self.time.mul_f64(chance.fraction());
-            actions.push(at);
-        }
-        actions.sort();
-        let mut last = Moment::ZERO;
-        let mut done = Vec::new();
-        for at in actions {
-            // Things often happen at the same time.
-            let at = match chance.one_in(5) {
-                true => at.max(last),
-                false => last + self.pause.mul_f64(chance.fraction()),
-            };
-            last = at;
-            let action = match chance.below(100) {
-                0..30 => {
-                    let key = match chance.one_in(2) && !keys.is_empty() {
-                        true => chance.pick_key(&keys),
-                        false => self.key(chance),
-                    };
-                    // The same bytes may come under another key, unless the key says what they are.
-                    let is_plain = !key.contains(FUTURE) && !key.contains(".pdb");
-                    let file = match is_plain && chance.one_in(4) && !drawn.is_empty() {
-                        true => drawn[chance.index(drawn.len())].clone(),
-                        false => self.file(chance, &key, serial),
-                    };
-                    serial += 1;
-                    if is_plain {
-                        drawn.push(file.clone());
-                    }
-                    keys.insert(key.clone(), ());
-                    Action::Put(key, file)
-                }
-                30..42 if !keys.is_empty() => {
-                    let key = chance.pick_key(&keys);
-                    keys.remove(&key);
-                    Action::Remove(key)
-                }
-                42..45 => Action::Explain {
-                    scope: chance.index(self.scopes),
-                    module: chance.index(self.modules),
-                },
-                45..53 if self.damages_blobs => Action::Damage(chance.draw(), chance.one_in(2)),
-                _ => self.crash(chance),
-            };
-            done.push((at, action));
-        }
-        done
-    }
-
-    /// Draws what a busy team does: so many requests and uploads, at the hours of a working day.
-    pub(super) fn team(
-        self,
-        chance: &mut Chance,
-        requests: usize,
-        uploads: usize,
-    ) -> Vec<(Moment, Action)> {
-        let mut done = Vec::new();
-        let mut keys: BTreeMap<String, ()> = BTreeMap::new();
-        let at = |chance: &mut Chance| {
-            let day = Duration::from_secs(24 * 3600);
-            let days = self.time.as_secs() / day.as_secs();
-            let hour = 7.0 + 12.0 * (chance.fraction() + chance.fraction()) / 2.0;
-            day * chance.below(days.max(1)) as u32 + Duration::from_secs_f64(hour * 3600.0)
-        };
-        for _ in 0..requests {
-            let crash = match chance.one_in(50) {
-                true => Action::Explain {
-                    scope: chance.index(self.scopes),
-                    module: chance.index(self.modules),
-                },
-                false => self.crash(chance),
-            };
-            done.push((at(chance), crash));
-        }
-        let mut times: Vec<Moment> = (0..uploads).map(|_| at(chance)).collect();
-        times.sort();
-        for (serial, at) in times.into_iter().enumerate() {
-            if chance.one_in(6) && !keys.is_empty() {
-                let key = chance.pick_key(&keys);
-                keys.remove(&key);
-                done.push((at, Action::Remove(key)));
-                continue;
-            }
-            let key = match chance.one_in(3) && !keys.is_empty() {
-                true => chance.pick_key(&keys),
-                false => self.key(chance),
-            };
-            let file = self.file(chance, &key, serial);
-            keys.insert(key.clone(), ());
-            done.push((at, Action::Put(key, file)));
-        }
-        done
-    }
-
-    fn key(self, chance: &mut Chance) -> String {
-        let scope = SCOPES[chance.index(self.scopes)];
-        if chance.one_in(8) {
-            return format!("{scope}/archive{}", chance.below(2));
-        }
-        let (module, slot) = (chance.index(self.modules), chance.below(2));
-        if chance.one_in(12) {
-            let (pdb, id) = (pdb(module), hex(module).to_ascii_uppercase());
-            let minor = 1 + chance.below(2);
-            return format!("{scope}/{pdb}/{}1/{pdb}-v3.{minor}.0.symcache", &id[..32]);
-        }
-        if self.has_deploys && chance.one_in(10) {
-            return format!("{scope}/m{module}-{FUTURE}");
-        }
-        format!("{scope}/m{module}-{slot}")
-    }
-
-    fn file(self, chance: &mut Chance, key: &str, serial: usize) -> File {
-        // A build reads all of a file, or nothing.
-        let readers = match chance.below(12) {
-            _ if key.contains(FUTURE) => Readers::Future,
-            0 if self.has_deploys => Readers::Newer,
-            1 if self.has_deploys => Readers::Older,
-            _ => Readers::All,
-        };
-        let mut symbols = |module| Symbols {
-            module,
-            offer: match chance.one_in(3) {
-                true => Offer::Symbols,
-                false => Offer::Debug,
-            },
-            serial,
-            kills: chance.one_in(15),
-            readers,
-        };
-        let name = key.split('/').next_back().unwrap_or_default();
-        if let Some((pdb, version)) = name.split_once(".pdb-v3.") {
-            return File::Microsofts {
-                module: pdb.trim_start_matches("app").parse().unwrap_or(0),
-                minor: version
-                    .split('.')
-                    .next()
-                    .and_then(|minor| minor.parse().ok())
-                    .unwrap_or(0),
-                serial,
-            };
-        }
-        if name.starts_with("archive") {
-            let mut members: Vec<Symbols> =
-                (0..self.modules).step_by(2).map(&mut symbols).collect();
-            if name.ends_with('1') {
-                // Modules that no crash has.
-                members.extend((0..self.most_members).map(|at| symbols(OTHERS + at)));
-            }
-            return File::Archive(members);
-        }
-        let module = name.trim_start_matches('m').split('-').next();
-        let module = module.and_then(|module| module.parse().ok()).unwrap_or(0);
-        let file = File::Single(symbols(module));
-        match chance.one_in(20) {
-            true => File::Nothing(serial),
-            false => file,
-        }
-    }
-
-    fn crash(self, chance: &mut Chance) -> Action {
-        if chance.one_in(12) {
-            return Action::Download {
-                scope: chance.index(self.scopes),
-                module: chance.index(self.modules),
-                retries: chance.one_in(2),
-            };
-        }
-        let count = 1 + chance.index(3);
-        let wait = match chance.below(3) {
-            0 => Duration::ZERO,
-            1 => Duration::from_secs(2),
-            _ => Duration::from_secs(25),
-        };
-        Action::Crash {
-            scope: chance.index(self.scopes),
-            modules: (0..count).map(|_| chance.index(self.modules)).collect(),
-            wait,
-        }
-    }
 }
 
 /// Returns a crash in each module of each scope.

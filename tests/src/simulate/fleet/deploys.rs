@@ -70,12 +70,22 @@ impl Fleet {
         }
     }
 
-    /// Starts other instances in the place of idle ones that run another build than they should.
+    /// Configures a further symbol server for a function.
+    pub(super) fn configure(&mut self, function: Function) {
+        self.note(&format!("{function:?} gets a further symbol server"));
+        self.configured.insert(function);
+        self.replace_outdated();
+    }
+
+    /// Starts other instances in the place of idle ones that run another build or have another
+    /// configuration than they should.
     pub(super) fn replace_outdated(&mut self) {
         for at in 0..self.members.len() {
             let build = self.build_of(at);
             let member = &self.members[at];
-            if member.build != build && !member.instance.is_running() {
+            let is_configured = self.configured.contains(&member.function);
+            let is_outdated = member.build != build || member.is_configured != is_configured;
+            if is_outdated && !member.instance.is_running() {
                 let successor = self.launch(member.function, build);
                 self.members[at] = successor;
             }

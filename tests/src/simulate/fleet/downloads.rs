@@ -4,8 +4,19 @@ use std::time::Duration;
 
 use symdepot::flows::ms_symcache::SymCacheResponse;
 
+use super::super::Moment;
 use super::super::mistakes::Mistake;
 use super::{Appointment, Asked, Fleet, Wants};
+
+/// A presigned URL that a client got.
+#[derive(Clone, Debug)]
+pub(super) struct IssuedUrl {
+    /// The name in the file that it leads to.
+    name: String,
+    module: usize,
+    scope: &'static str,
+    expires: Moment,
+}
 
 impl Fleet {
     /// Checks the response to a client.
@@ -79,7 +90,7 @@ impl Fleet {
     }
 
     /// Checks that a URL leads to a file that the client may have until it expires.
-    fn check_url(&self, scope: &str, module: usize, url: &str) {
+    fn check_url(&mut self, scope: &'static str, module: usize, url: &str) {
         let Some((path, rest)) = url
             .trim_start_matches("memory://blobs/")
             .split_once("?seconds=")
@@ -103,11 +114,34 @@ impl Fleet {
         if is_damaged {
             return;
         }
-        if let Some((property, detail)) = self.truth.objection(&name, module, scope, expires) {
-            self.fail(
-                property,
-                format!("{detail}, in a URL of {} s", seconds.unwrap_or(0)),
-            );
+        let issued = IssuedUrl {
+            name,
+            module,
+            scope,
+            expires,
+        };
+        self.check_issued(&issued);
+        self.issued.push(issued);
+    }
+
+    /// Checks that no URL leads to a file that was removed after the URL was issued.
+    pub(super) fn check_all_issued(&self) {
+        for issued in &self.issued {
+            self.check_issued(issued);
+        }
+    }
+
+    fn check_issued(&self, issued: &IssuedUrl) {
+        let IssuedUrl {
+            name,
+            module,
+            scope,
+            expires,
+        } = issued;
+        let objection = self.truth.objection(name, *module, scope, *expires);
+        if let Some((property, detail)) = objection {
+            let detail = format!("{detail}, in a URL that is valid until {expires:?}");
+            self.fail(property, detail);
         }
     }
 }

@@ -7,8 +7,8 @@ use symdepot::cache::{Entry, Item, Stored, UploadState};
 use symdepot::domain::{Cause, DifRef, Location};
 use symdepot::ports::{DifReader, DifStat};
 
-use super::super::{describe, stores, workload};
-use super::Fleet;
+use super::super::{describe, programs, stores, workload};
+use super::{Fleet, Function};
 
 /// The kinds of caches that are derived from the files of the workload.
 const KINDS: usize = 2;
@@ -53,6 +53,28 @@ impl Fleet {
         matches!(seen.item, Item::Newer { .. })
     }
 
+    /// Checks that each module with files has a presence, if no builder is at work and none was
+    /// disturbed: without a presence, readers believe that there is no file.
+    pub(super) fn check_presences(&self) {
+        let mut members = self.members.iter();
+        let is_building = members
+            .any(|member| member.function != Function::Symbolicate && member.instance.is_running());
+        if is_building || self.settled_within().is_none() {
+            return;
+        }
+        for (_, stored) in self.stores.records.items() {
+            let Item::Dif(dif) = stored.item else {
+                continue;
+            };
+            if self.stores.records.peek(&dif.module.presence()).is_none() {
+                let module = describe::module(&dif.module);
+                let detail = format!("{module} has {}", dif.file.location);
+                self.fail("a module with files has a presence", detail);
+                return;
+            }
+        }
+    }
+
     /// Checks what is left in the records.
     pub(super) fn check_items(&self) {
         let items = self.stores.records.items();
@@ -67,7 +89,15 @@ impl Fleet {
                 Item::Presence(_) if !modules.contains(&*key.partition) => {
                     self.fail("a presence ends with the last file", label);
                 }
-                Item::Dif(dif) if is_exact && !self.truth.has(dif.file.location.as_str()) => {
+                Item::Alias(alias) if !modules.contains(&*alias.target.partition()) => {
+                    self.fail("an alias ends with the last file of its module", label);
+                }
+                // A removal that only a newer build can apply waits for one.
+                Item::Dif(dif)
+                    if is_exact
+                        && !self.truth.has(dif.file.location.as_str())
+                        && !self.is_beyond(stored) =>
+                {
                     self.fail("a removed file is not filed", label);
                 }
                 // What a newer build has begun, only a newer build can end.
@@ -98,8 +128,18 @@ impl Fleet {
         counts.last_writes = counts.writes - before.writes;
         let builds = counts.last_builds;
         drop(ledger);
-        let places = self.plan.scopes + if self.plan.has_servers { 3 } else { 0 };
-        let entries = (KINDS * places * self.plan.modules) as u64;
+        let servers = match (self.plan.has_servers, self.plan.adds_server) {
+            (false, _) => 0,
+            (true, false) => 3,
+            (true, true) => 4,
+        };
+        let places = self.plan.scopes + servers;
+        let programs = if self.plan.has_programs {
+            programs::COUNT
+        } else {
+            0
+        };
+        let entries = (KINDS * (places * self.plan.modules + programs)) as u64;
         let policy = &self.settings.policy;
         let seconds = (self.now - since).as_secs();
         let retries = seconds.div_ceil(policy.retry_malformed_after.as_secs());
@@ -119,7 +159,7 @@ impl Fleet {
     /// Checks what holds when nothing is left to do.
     pub(super) fn check_end(&mut self) {
         self.check_last();
-        if !self.has_ended || self.awaited > 0 {
+        if self.ended_at.is_none() || self.awaited > 0 {
             self.fail("6: every wait ends", format!("{} requests", self.awaited));
         }
         let left: Vec<String> = self
@@ -132,6 +172,7 @@ impl Fleet {
         }
         self.check_items();
         self.check_considered();
+        self.check_all_issued();
         let entries = self.stores.entries();
         let named: Vec<&str> = entries
             .iter()

@@ -4,20 +4,19 @@
 mod deploys;
 mod downloads;
 mod ending;
+mod launch;
+mod programs;
 mod queues;
 mod requests;
 mod users;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use symdepot::adapters::demangler::InProcessDemangler;
-use symdepot::adapters::memory::{MemoryAttachments, MemoryDifs, MemoryRemoteFiles};
 use symdepot::domain::Location;
 use symdepot::flows::build::Builder;
-use symdepot::flows::memory::Memory;
 use symdepot::flows::ms_symcache::SymCacheResponse;
 use symdepot::flows::prune::Pruner;
 use symdepot::flows::symbolicate::{SymbolicateOutcome, Symbolicator};
@@ -26,6 +25,7 @@ use symdepot::flows::{Invocation, Settings};
 use symdepot::ports::QueueMessage;
 
 use self::deploys::Deployed;
+use self::downloads::IssuedUrl;
 use super::builds::Build;
 use super::chance::Chance;
 use super::coverage::Listener;
@@ -34,7 +34,7 @@ use super::gate::Fate;
 use super::instance::{Instance, Polled};
 use super::mistakes::Mistake;
 use super::ports::Ports;
-use super::stores::{Counts, Stores, Writer};
+use super::stores::{Counts, Stores};
 use super::truth::Truth;
 use super::workload::{self, Action};
 use super::{EPOCH, Moment, Plan, describe, servers};
@@ -47,6 +47,12 @@ const DERIVE_TIME: Duration = Duration::from_secs(900);
 /// How long a received message is invisible, and how often it is received, as in the template.
 const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(960);
 const MAX_RECEIVES: u32 = 6;
+
+/// A message that failed is received again within this time.
+const LONGEST_RETRY: Duration = Duration::from_secs(900);
+
+/// How long what has begun may go on in the end: messages are received six times.
+const LAST: Duration = Duration::from_secs(4 * 3600);
 
 /// How often every module is requested in the end, when nothing changes any more.
 const LAST_ROUNDS: u32 = 12;
@@ -76,6 +82,8 @@ struct Member {
     flows: Flows,
     function: Function,
     build: Build,
+    /// Whether it has the further symbol server.
+    is_configured: bool,
     /// Whether its invocation began when nothing was disturbed any more.
     began_calmly: bool,
 }
@@ -120,6 +128,8 @@ struct Message {
 enum Wants {
     /// The names of functions.
     Names,
+    /// The names of functions in a program whose debug information is in several files.
+    NamesOfProgram(usize),
     /// One of Microsoft's SymCaches. Whether the client obeys a response that asks for a retry.
     File {
         retries: bool,
@@ -145,7 +155,8 @@ struct Asked {
 
 /// How an invocation ended.
 enum Done {
-    Message(u64, Result<(), String>),
+    /// A message: the reason if it failed, and whether it is received again soon.
+    Message(u64, Result<(), (String, bool)>),
     Answer(Asked, Moment, Box<Result<SymbolicateOutcome, String>>),
     File(Asked, Result<SymCacheResponse, String>),
     Explained(Result<(), String>),
@@ -174,6 +185,8 @@ pub(super) struct Fleet {
     pub(super) stores: Arc<Stores>,
     settings: Settings,
     deployed: Deployed,
+    /// The functions that have the further symbol server.
+    configured: BTreeSet<Function>,
     members: Vec<Member>,
     appointments: BTreeMap<(Moment, u64), Appointment>,
     messages: BTreeMap<u64, Message>,
@@ -184,7 +197,8 @@ pub(super) struct Fleet {
     schedule: Chance,
     faults: Faults,
     is_calm: bool,
-    has_ended: bool,
+    /// When nothing new began any more.
+    ended_at: Option<Moment>,
     /// When a build was last deployed.
     deployed_at: Moment,
     /// The counts before the last requests, and when that was.
@@ -192,6 +206,8 @@ pub(super) struct Fleet {
     listener: Listener,
     /// Requests whose client still waits for what the reference says.
     awaited: u64,
+    /// The URLs that clients got.
+    issued: Vec<IssuedUrl>,
 }
 
 impl Fleet {
@@ -200,9 +216,8 @@ impl Fleet {
         settings.policy.derived_max_unused = plan.max_unused;
         settings.derived_budget_bytes = plan.budget;
         if plan.has_servers {
-            settings.sources = servers::sources();
-            // Copies are compressed in a thread of their own, whose end no seed determines.
-            settings.dif_max_unused = Duration::ZERO;
+            settings.sources = servers::sources(false);
+            settings.dif_max_unused = plan.max_unused;
         }
         let mut fleet = Self {
             schedule: Chance::of(plan.schedule, 2),
@@ -210,18 +225,20 @@ impl Fleet {
             stores,
             settings,
             deployed: Deployed::default(),
+            configured: BTreeSet::new(),
             members: Vec::new(),
             appointments: BTreeMap::new(),
             messages: BTreeMap::new(),
-            truth: Truth::new(plan.has_servers),
+            truth: Truth::new(plan.has_servers, plan.adds_server),
             now: Moment::ZERO,
             drawn: 0,
             is_calm: false,
-            has_ended: false,
+            ended_at: None,
             deployed_at: Moment::ZERO,
             before_last: None,
             listener: Listener::default(),
             awaited: 0,
+            issued: Vec::new(),
             plan,
         };
         fleet.name_partitions();
@@ -306,74 +323,10 @@ impl Fleet {
         self.stores.ledger().fail(property, detail);
     }
 
-    /// Starts an instance.
-    fn launch(&mut self, function: Function, build: Build) -> Member {
-        self.drawn += 1;
-        let mark = if build == Build::Newer { "+" } else { "" };
-        let name = format!("{function:?}{mark}-{}", self.drawn).to_lowercase();
-        let clock_error = match self.plan.clocks_differ {
-            true => 60 - i64::try_from(self.schedule.below(121)).unwrap_or(0),
-            false => 0,
-        };
-        let instance = Instance::new(name.clone(), self.now, clock_error);
-        let writer = Writer {
-            instance: name,
-            invocation: String::new(),
-            build,
-            function,
-        };
-        let ports = Ports::new(self.stores.clone(), instance.gate.clone(), writer);
-        let mut settings = self.settings.clone();
-        settings.policy.numbers = build.numbers(self.plan.difference);
-        let each = Arc::new(ports.clone());
-        let flows = match function {
-            Function::Symbolicate => Flows::Symbolicator(Symbolicator {
-                records: each.clone(),
-                caches: each.clone(),
-                // Clients of this workload write to the bucket themselves.
-                uploads: Arc::new(MemoryDifs::new()),
-                queues: each,
-                attachments: Arc::new(MemoryAttachments::default()),
-                remote_files: Arc::new(MemoryRemoteFiles::default()),
-                demangler: Arc::new(InProcessDemangler),
-                memory: Arc::new(Memory::new(
-                    settings.memory_cache_bytes,
-                    settings.policy.retry_misses_after,
-                )),
-                settings,
-            }),
-            Function::Derive => Flows::Builder(Builder {
-                records: each.clone(),
-                caches: each.clone(),
-                uploads: each.clone(),
-                servers: each.clone(),
-                queues: each.clone(),
-                deriver: each,
-                settings,
-            }),
-            Function::Prune => Flows::Pruner(Pruner {
-                records: each.clone(),
-                caches: each.clone(),
-                uploads: each.clone(),
-                listing: each.clone(),
-                queues: each,
-                settings,
-            }),
-        };
-        Member {
-            instance,
-            ports,
-            flows,
-            function,
-            build,
-            began_calmly: false,
-        }
-    }
-
     /// Runs until nothing is left to do, or until a property does not hold.
     pub(super) fn run(&mut self) {
         let _listening = tracing::subscriber::set_default(self.listener.clone());
-        while self.stores.ledger().failure.is_none() {
+        while self.stores.ledger().failure.is_none() && !self.is_overdue() {
             self.keep_appointments();
             let candidates: Vec<usize> = (0..self.members.len())
                 .filter(|at| self.members[*at].instance.can_continue(self.now))
@@ -394,6 +347,11 @@ impl Fleet {
         for member in &mut self.members {
             member.instance.kill();
         }
+    }
+
+    /// Returns whether something goes on although nothing new begins.
+    fn is_overdue(&self) -> bool {
+        self.ended_at.is_some_and(|ended| self.now > ended + LAST)
     }
 
     fn set_now(&mut self, now: Moment) {
@@ -477,56 +435,6 @@ impl Fleet {
         }
     }
 
-    /// Freezes or kills an instance. Returns whether it did.
-    fn disturb(&mut self, at: usize) -> bool {
-        if let Some((time, stands_still)) = self.faults.freeze() {
-            let instance = &mut self.members[at].instance;
-            instance.freeze(self.now, time, stands_still);
-            let clock = if stands_still { "stopped" } else { "running" };
-            let line = format!(
-                "{} is frozen for {} s, its clock is {clock}",
-                instance.name,
-                time.as_secs()
-            );
-            self.note(&line);
-            self.stores.ledger().counts.freezes += 1;
-            return true;
-        }
-        if self.faults.kills() {
-            self.stores.ledger().counts.kills += 1;
-            self.kill(at, "is killed");
-            return true;
-        }
-        false
-    }
-
-    /// Kills an instance, and starts another one in its place.
-    fn kill(&mut self, at: usize, how: &str) {
-        let function = self.members[at].function;
-        self.members[at].instance.kill();
-        let build = self.build_of(at);
-        let successor = self.launch(function, build);
-        let line = format!(
-            "{} {how}, {} is started",
-            self.members[at].instance.name, successor.instance.name
-        );
-        self.note(&line);
-        self.members[at] = successor;
-    }
-
-    /// Returns an idle instance of a function.
-    fn idle(&mut self, function: Function) -> Option<usize> {
-        let is_idle = |at: &usize| {
-            let member = &self.members[*at];
-            let instance = &member.instance;
-            member.function == function
-                && !instance.is_running()
-                && instance.frozen_until <= self.now
-        };
-        let idle: Vec<usize> = (0..self.members.len()).filter(is_idle).collect();
-        (!idle.is_empty()).then(|| idle[self.schedule.index(idle.len())])
-    }
-
     /// Begins an invocation.
     fn invocation(
         &mut self,
@@ -566,13 +474,14 @@ impl Fleet {
                 Appointment::CalmDown => {
                     self.note("from now on nothing is disturbed");
                     self.is_calm = true;
+                    self.stores.ledger().garbles_reads = false;
                     self.end_deploys();
                 }
                 Appointment::CountLast => {
                     self.before_last = Some((self.now, self.stores.ledger().counts));
                 }
                 Appointment::AskForAll(is_final) => self.ask_for_all(is_final),
-                Appointment::End => self.has_ended = true,
+                Appointment::End => self.ended_at = Some(self.now),
             }
         }
     }

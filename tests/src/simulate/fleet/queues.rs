@@ -29,6 +29,9 @@ impl Fleet {
             self.enqueue(Body::Reconcile(message), delay);
         }
         for (received, delay) in self.stores.queues.drain_retried() {
+            if self.stores.mistake == Some(Mistake::FailedMessagesWaitForTheirTimeout) {
+                continue;
+            }
             let receipt = received.receipt.split('#').next();
             if let Some(id) = receipt.and_then(|id| id.parse().ok()) {
                 self.show(id, delay);
@@ -138,15 +141,16 @@ impl Fleet {
                     Body::Build(message) => Box::pin(builder.serve(&invocation, message)).await,
                     Body::Reconcile(message) => builder.reconcile(&invocation, message).await,
                 };
-                if served.is_err() {
-                    let received = Received {
-                        queue: "arn:aws:sqs:::queue".to_owned(),
-                        receipt: format!("{id}#{receives}"),
-                    };
-                    // As in the function: otherwise the message is visible after its timeout.
-                    let _ = builder.retry_later(&received, receives).await;
-                }
-                Done::Message(id, served.map_err(|error| error.to_string()))
+                let Err(error) = served else {
+                    return Done::Message(id, Ok(()));
+                };
+                let received = Received {
+                    queue: "arn:aws:sqs:::queue".to_owned(),
+                    receipt: format!("{id}#{receives}"),
+                };
+                // As in the function: otherwise the message is visible after its timeout.
+                let is_put_off = builder.retry_later(&received, receives).await.is_ok();
+                Done::Message(id, Err((error.to_string(), is_put_off)))
             }
         });
     }

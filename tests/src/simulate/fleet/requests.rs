@@ -7,10 +7,10 @@ use symdepot::flows::requests::RequestToKeep;
 use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
 
 use super::super::builds::Build;
-use super::super::{Moment, workload};
+use super::super::{Moment, programs, workload};
 use super::{
-    Appointment, Asked, Body, DERIVE_TIME, Done, Fleet, Flows, Function, NO_INSTANCE,
-    SYMBOLICATE_TIME, Wants,
+    Appointment, Asked, Body, DERIVE_TIME, Done, Fleet, Flows, Function, LONGEST_RETRY,
+    NO_INSTANCE, SYMBOLICATE_TIME, Wants,
 };
 
 impl Fleet {
@@ -59,7 +59,10 @@ impl Fleet {
                         explained.map(|_| ()).map_err(|error| error.to_string()),
                     );
                 }
-                let request = workload::crash(&asked.modules);
+                let request = match asked.wants {
+                    Wants::NamesOfProgram(program) => programs::crash(program),
+                    _ => workload::crash(&asked.modules),
+                };
                 let id = invocation.uuid().to_string();
                 let kept = Kept {
                     wait: symbolicator.wait(&invocation, Some(asked.wait)),
@@ -125,6 +128,7 @@ impl Fleet {
                     self.appoint(self.now, Appointment::Ask(asked));
                 }
             }
+            self.ask_for_programs(scope, repeats, is_final);
         }
     }
 
@@ -136,11 +140,19 @@ impl Fleet {
         match done {
             Done::Message(id, Ok(())) => {
                 self.note(&format!("{name} completes message {id}"));
-                self.messages.remove(&id);
+                let message = self.messages.remove(&id);
+                if message.is_some_and(|message| matches!(message.body, Body::Event(_))) {
+                    self.check_presences();
+                }
             }
-            Done::Message(id, Err(error)) => {
+            Done::Message(id, Err((error, is_put_off))) => {
                 self.note(&format!("{name} fails with message {id}: {error}"));
                 self.stores.ledger().counts.errors += 1;
+                let latest = self.now + LONGEST_RETRY;
+                let message = self.messages.get(&id);
+                if is_put_off && message.is_some_and(|message| message.visible_at > latest) {
+                    self.fail("a message that failed is retried soon", name);
+                }
             }
             Done::Answer(asked, began, answer) => self.answered(&name, asked, began, *answer),
             Done::File(asked, file) => self.downloaded(&name, asked, file),
@@ -149,7 +161,13 @@ impl Fleet {
                 self.note(&format!("{name} cannot explain: {error}"));
                 self.stores.ledger().counts.errors += 1;
             }
-            Done::Pruned(Ok(())) => self.note(&format!("{name} ends")),
+            Done::Pruned(Ok(())) => {
+                self.note(&format!("{name} ends"));
+                // Passes are rarer in the end.
+                if !self.is_calm {
+                    self.stores.check_unused(self.plan.prunes_every);
+                }
+            }
             Done::Pruned(Err(error)) => {
                 self.note(&format!("{name} fails: {error}"));
                 self.stores.ledger().counts.errors += 1;
@@ -208,12 +226,21 @@ impl Fleet {
         self.note(&format!(
             "{name} answers {scope} for {modules:?}: {names:?}"
         ));
+        if let Wants::NamesOfProgram(program) = asked.wants {
+            self.check_program(program, asked, began, &names);
+            return;
+        }
         for (module, function) in modules.iter().zip(&names) {
             let objection = function
                 .as_ref()
                 .and_then(|function| self.truth.objection(function, *module, scope, began));
             if let Some((property, detail)) = objection {
                 self.fail(property, detail);
+            }
+            if let Some(key) = function.as_ref().and_then(|name| self.truth.key_of(name)) {
+                let scope = key.split('/').next().unwrap_or_default();
+                let partition = workload::module_key(scope, *module).partition();
+                self.stores.ledger().used.insert(partition, self.now);
             }
         }
         if asked.is_final && asked.repeats > 0 && self.is_early(&asked, &names) {
@@ -302,10 +329,11 @@ impl Fleet {
         }
         // After a rollback, the older build does not replace a state of the same rank that the
         // newer one made. Of equally good files, that is the first that the newer build can read.
+        let mut allowed: Vec<String> = best.first().cloned().into_iter().collect();
         let of_newer = best_of(Build::Newer).into_iter().next();
         let kept = of_newer.filter(|name| self.is_mixed() && best.contains(name));
-        let first = best.first().cloned();
-        first.into_iter().chain(kept).collect()
+        allowed.extend(kept.filter(|name| !allowed.contains(name)));
+        allowed
     }
 
     /// Returns the keys of the files that no builder could read in several attempts. With faults,

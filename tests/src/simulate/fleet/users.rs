@@ -6,8 +6,8 @@ use symdepot::domain::{Location, Sequencer};
 use symdepot::flows::uploads::{UploadChange, UploadEvent};
 use symdepot::ports::DifStat;
 
-use super::super::describe;
 use super::super::workload::{Action, File, SCOPES};
+use super::super::{describe, programs};
 use super::{Asked, Fleet, Wants};
 
 impl Fleet {
@@ -39,6 +39,14 @@ impl Fleet {
                 repeats: 2,
                 is_final: false,
             }),
+            Action::CrashInProgram { scope, program } => self.ask(Asked {
+                scope: SCOPES[scope],
+                modules: vec![programs::module(program)],
+                wait: Duration::from_secs(25),
+                wants: Wants::NamesOfProgram(program),
+                repeats: 2,
+                is_final: false,
+            }),
             Action::Download {
                 scope,
                 module,
@@ -63,6 +71,7 @@ impl Fleet {
                 is_final: false,
             }),
             Action::Damage(which, is_removed) => self.damage(which, is_removed),
+            Action::Configure(function) => self.configure(function),
             Action::Deploy(function, newer) => self.deploy(function, newer),
         }
     }

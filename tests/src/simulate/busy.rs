@@ -1,0 +1,316 @@
+//! What users do, drawn from a seed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Moment;
+use super::chance::Chance;
+use super::programs;
+use super::workload::{Action, FUTURE, File, OTHERS, Offer, Readers, SCOPES, Symbols, hex, pdb};
+
+/// What the users do in one run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Busy {
+    pub(super) modules: usize,
+    pub(super) scopes: usize,
+    pub(super) time: Duration,
+    pub(super) actions: usize,
+    pub(super) damages_blobs: bool,
+    /// The longest time between two things that happen at about the same time.
+    pub(super) pause: Duration,
+    /// Whether there are two builds, and files that only one of them can read.
+    pub(super) has_deploys: bool,
+    /// The number of members of large archives; 0: there are none.
+    pub(super) most_members: usize,
+    /// Whether there are programs whose debug information is in several files.
+    pub(super) has_programs: bool,
+}
+
+/// Draws what happens in weeks: each module is uploaded on the first day. The even ones are
+/// requested on each day, at intervals of up to some hours. Each of the others is requested on the
+/// first day and on one other day.
+pub(super) fn weeks(
+    chance: &mut Chance,
+    modules: usize,
+    scopes: usize,
+    days: u32,
+) -> Vec<(Moment, Action)> {
+    let hour = Duration::from_secs(3600);
+    let mut done = Vec::new();
+    let all = (0..scopes).flat_map(|scope| (0..modules).map(move |module| (scope, module)));
+    for (serial, (scope, module)) in all.enumerate() {
+        let symbols = Symbols {
+            module,
+            offer: Offer::Debug,
+            serial,
+            kills: false,
+            readers: Readers::All,
+        };
+        let key = format!("{}/m{module}-0", SCOPES[scope]);
+        done.push((
+            Moment::from_secs(1),
+            Action::Put(key, File::Single(symbols)),
+        ));
+        let mut request = |at: Moment| {
+            let crash = Action::Crash {
+                scope,
+                modules: vec![module],
+                wait: Duration::from_secs(25),
+            };
+            done.push((at, crash));
+        };
+        request(hour);
+        if module % 2 == 0 {
+            let mut at = hour;
+            while at < 24 * hour * days {
+                at += hour.mul_f64(1.0 + 9.0 * chance.fraction());
+                request(at);
+            }
+        } else {
+            let day = 2 + chance.below(u64::from(days) - 2) as u32;
+            request(24 * hour * day);
+        }
+    }
+    done.sort_by_key(|(at, _)| *at);
+    done
+}
+
+impl Busy {
+    /// Draws the actions.
+    pub(super) fn draw(self, chance: &mut Chance) -> Vec<(Moment, Action)> {
+        let mut actions = Vec::new();
+        let mut keys: BTreeMap<String, File> = BTreeMap::new();
+        let (mut drawn, mut serial): (Vec<File>, usize) = (Vec::new(), 0);
+        for _ in 0..self.actions {
+            let at = self.time.mul_f64(chance.fraction());
+            actions.push(at);
+        }
+        actions.sort();
+        let mut last = Moment::ZERO;
+        let mut done = Vec::new();
+        for at in actions {
+            // Things often happen at the same time.
+            let at = match chance.one_in(5) {
+                true => at.max(last),
+                false => last + self.pause.mul_f64(chance.fraction()),
+            };
+            last = at;
+            if self.has_programs && chance.one_in(5) {
+                done.push((at, self.of_program(chance)));
+                continue;
+            }
+            let action = match chance.below(100) {
+                0..3 if !keys.is_empty() => {
+                    let renamed = self.rename(chance, &mut keys, at);
+                    done.extend(renamed);
+                    continue;
+                }
+                0..30 => {
+                    let key = match chance.one_in(2) && !keys.is_empty() {
+                        true => chance.pick_key(&keys),
+                        false => self.key(chance),
+                    };
+                    // The same bytes may come under another key, unless the key says what they are.
+                    let is_plain = !key.contains(FUTURE) && !key.contains(".pdb");
+                    let file = match is_plain && chance.one_in(4) && !drawn.is_empty() {
+                        true => drawn[chance.index(drawn.len())].clone(),
+                        false => self.file(chance, &key, serial),
+                    };
+                    serial += 1;
+                    if is_plain {
+                        drawn.push(file.clone());
+                    }
+                    keys.insert(key.clone(), file.clone());
+                    Action::Put(key, file)
+                }
+                30..42 if !keys.is_empty() => {
+                    let key = chance.pick_key(&keys);
+                    keys.remove(&key);
+                    Action::Remove(key)
+                }
+                42..45 => Action::Explain {
+                    scope: chance.index(self.scopes),
+                    module: chance.index(self.modules),
+                },
+                45..53 if self.damages_blobs => Action::Damage(chance.draw(), chance.one_in(2)),
+                _ => self.crash(chance),
+            };
+            done.push((at, action));
+        }
+        done
+    }
+
+    /// Draws an action that concerns a program.
+    fn of_program(self, chance: &mut Chance) -> Action {
+        let program = chance.index(programs::COUNT);
+        let part = chance.index(programs::parts(program));
+        let key = format!("{}/program{program}-{part}", SCOPES[0]);
+        match chance.below(8) {
+            0..4 => Action::Put(key, File::Part { program, part }),
+            4 => Action::Remove(key),
+            _ => Action::CrashInProgram {
+                scope: chance.index(self.scopes),
+                program,
+            },
+        }
+    }
+
+    /// Draws what renames a file does to a bucket: the same bytes come under another key, and the
+    /// old key is removed, in either order and at about the same time.
+    fn rename(
+        self,
+        chance: &mut Chance,
+        keys: &mut BTreeMap<String, File>,
+        at: Moment,
+    ) -> Vec<(Moment, Action)> {
+        let old = chance.pick_key(keys);
+        let is_single = matches!(keys.get(&old), Some(File::Single(_)));
+        let new = match old.rsplit_once('-') {
+            Some((stem, slot)) if is_single && matches!(slot, "0" | "1") => {
+                format!("{stem}-{}", if slot == "0" { 1 } else { 0 })
+            }
+            _ => return Vec::new(),
+        };
+        let Some(file) = keys.remove(&old) else {
+            return Vec::new();
+        };
+        keys.insert(new.clone(), file.clone());
+        let later = at + self.pause.mul_f64(chance.fraction() / 2.0);
+        let (put, remove) = (Action::Put(new, file), Action::Remove(old));
+        match chance.one_in(2) {
+            true => vec![(at, put), (later, remove)],
+            false => vec![(at, remove), (later, put)],
+        }
+    }
+
+    /// Draws what a busy team does: so many requests and uploads, at the hours of a working day.
+    pub(super) fn team(
+        self,
+        chance: &mut Chance,
+        requests: usize,
+        uploads: usize,
+    ) -> Vec<(Moment, Action)> {
+        let mut done = Vec::new();
+        let mut keys: BTreeMap<String, File> = BTreeMap::new();
+        let at = |chance: &mut Chance| {
+            let day = Duration::from_secs(24 * 3600);
+            let days = self.time.as_secs() / day.as_secs();
+            let hour = 7.0 + 12.0 * (chance.fraction() + chance.fraction()) / 2.0;
+            day * chance.below(days.max(1)) as u32 + Duration::from_secs_f64(hour * 3600.0)
+        };
+        for _ in 0..requests {
+            let crash = match chance.one_in(50) {
+                true => Action::Explain {
+                    scope: chance.index(self.scopes),
+                    module: chance.index(self.modules),
+                },
+                false => self.crash(chance),
+            };
+            done.push((at(chance), crash));
+        }
+        let mut times: Vec<Moment> = (0..uploads).map(|_| at(chance)).collect();
+        times.sort();
+        for (serial, at) in times.into_iter().enumerate() {
+            if chance.one_in(6) && !keys.is_empty() {
+                let key = chance.pick_key(&keys);
+                keys.remove(&key);
+                done.push((at, Action::Remove(key)));
+                continue;
+            }
+            let key = match chance.one_in(3) && !keys.is_empty() {
+                true => chance.pick_key(&keys),
+                false => self.key(chance),
+            };
+            let file = self.file(chance, &key, serial);
+            keys.insert(key.clone(), file.clone());
+            done.push((at, Action::Put(key, file)));
+        }
+        done
+    }
+
+    fn key(self, chance: &mut Chance) -> String {
+        let scope = SCOPES[chance.index(self.scopes)];
+        if chance.one_in(8) {
+            return format!("{scope}/archive{}", chance.below(2));
+        }
+        let (module, slot) = (chance.index(self.modules), chance.below(2));
+        if chance.one_in(12) {
+            let (pdb, id) = (pdb(module), hex(module).to_ascii_uppercase());
+            let minor = 1 + chance.below(2);
+            return format!("{scope}/{pdb}/{}1/{pdb}-v3.{minor}.0.symcache", &id[..32]);
+        }
+        if self.has_deploys && chance.one_in(10) {
+            return format!("{scope}/m{module}-{FUTURE}");
+        }
+        format!("{scope}/m{module}-{slot}")
+    }
+
+    fn file(self, chance: &mut Chance, key: &str, serial: usize) -> File {
+        // A build reads all of a file, or nothing.
+        let readers = match chance.below(12) {
+            _ if key.contains(FUTURE) => Readers::Future,
+            0 if self.has_deploys => Readers::Newer,
+            1 if self.has_deploys => Readers::Older,
+            _ => Readers::All,
+        };
+        let mut symbols = |module| Symbols {
+            module,
+            offer: match chance.one_in(3) {
+                true => Offer::Symbols,
+                false => Offer::Debug,
+            },
+            serial,
+            kills: chance.one_in(15),
+            readers,
+        };
+        let name = key.split('/').next_back().unwrap_or_default();
+        if let Some((pdb, version)) = name.split_once(".pdb-v3.") {
+            return File::Microsofts {
+                module: pdb.trim_start_matches("app").parse().unwrap_or(0),
+                minor: version
+                    .split('.')
+                    .next()
+                    .and_then(|minor| minor.parse().ok())
+                    .unwrap_or(0),
+                serial,
+            };
+        }
+        if name.starts_with("archive") {
+            let mut members: Vec<Symbols> =
+                (0..self.modules).step_by(2).map(&mut symbols).collect();
+            if name.ends_with('1') {
+                // Modules that no crash has.
+                members.extend((0..self.most_members).map(|at| symbols(OTHERS + at)));
+            }
+            return File::Archive(members);
+        }
+        let module = name.trim_start_matches('m').split('-').next();
+        let module = module.and_then(|module| module.parse().ok()).unwrap_or(0);
+        let file = File::Single(symbols(module));
+        match chance.one_in(20) {
+            true => File::Nothing(serial),
+            false => file,
+        }
+    }
+
+    fn crash(self, chance: &mut Chance) -> Action {
+        if chance.one_in(12) {
+            return Action::Download {
+                scope: chance.index(self.scopes),
+                module: chance.index(self.modules),
+                retries: chance.one_in(2),
+            };
+        }
+        let count = 1 + chance.index(3);
+        let wait = match chance.below(3) {
+            0 => Duration::ZERO,
+            1 => Duration::from_secs(2),
+            _ => Duration::from_secs(25),
+        };
+        Action::Crash {
+            scope: chance.index(self.scopes),
+            modules: (0..count).map(|_| chance.index(self.modules)).collect(),
+            wait,
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! How instances begin, are disturbed and end.
+
+use std::sync::Arc;
+
+use symdepot::adapters::demangler::InProcessDemangler;
+use symdepot::adapters::memory::{MemoryAttachments, MemoryDifs, MemoryRemoteFiles};
+use symdepot::flows::build::Builder;
+use symdepot::flows::memory::Memory;
+use symdepot::flows::prune::Pruner;
+use symdepot::flows::symbolicate::Symbolicator;
+
+use super::super::builds::Build;
+use super::super::instance::Instance;
+use super::super::ports::Ports;
+use super::super::servers;
+use super::super::stores::Writer;
+use super::{Fleet, Flows, Function, Member};
+
+impl Fleet {
+    /// Starts an instance.
+    pub(super) fn launch(&mut self, function: Function, build: Build) -> Member {
+        self.drawn += 1;
+        let mark = if build == Build::Newer { "+" } else { "" };
+        let name = format!("{function:?}{mark}-{}", self.drawn).to_lowercase();
+        let clock_error = match self.plan.clocks_differ {
+            true => 60 - i64::try_from(self.schedule.below(121)).unwrap_or(0),
+            false => 0,
+        };
+        let instance = Instance::new(name.clone(), self.now, clock_error);
+        let is_configured = self.configured.contains(&function);
+        let writer = Writer {
+            instance: name.into(),
+            invocation: "".into(),
+            build,
+            function,
+            is_configured,
+        };
+        let ports = Ports::new(self.stores.clone(), instance.gate.clone(), writer);
+        let mut settings = self.settings.clone();
+        settings.policy.numbers = build.numbers(self.plan.difference);
+        if is_configured {
+            settings.sources = servers::sources(true);
+        }
+        let each = Arc::new(ports.clone());
+        let flows = match function {
+            Function::Symbolicate => Flows::Symbolicator(Symbolicator {
+                records: each.clone(),
+                caches: each.clone(),
+                // Clients of this workload write to the bucket themselves.
+                uploads: Arc::new(MemoryDifs::new()),
+                queues: each,
+                attachments: Arc::new(MemoryAttachments::default()),
+                remote_files: Arc::new(MemoryRemoteFiles::default()),
+                demangler: Arc::new(InProcessDemangler),
+                memory: Arc::new(Memory::new(
+                    settings.memory_cache_bytes,
+                    settings.policy.retry_misses_after,
+                )),
+                settings,
+            }),
+            Function::Derive => Flows::Builder(Builder {
+                records: each.clone(),
+                caches: each.clone(),
+                uploads: each.clone(),
+                servers: each.clone(),
+                queues: each.clone(),
+                deriver: each,
+                settings,
+            }),
+            Function::Prune => Flows::Pruner(Pruner {
+                records: each.clone(),
+                caches: each.clone(),
+                uploads: each.clone(),
+                listing: each.clone(),
+                queues: each,
+                settings,
+            }),
+        };
+        Member {
+            instance,
+            ports,
+            flows,
+            function,
+            build,
+            is_configured,
+            began_calmly: false,
+        }
+    }
+
+    /// Freezes or kills an instance. Returns whether it did.
+    pub(super) fn disturb(&mut self, at: usize) -> bool {
+        if let Some((time, stands_still)) = self.faults.freeze() {
+            let instance = &mut self.members[at].instance;
+            instance.freeze(self.now, time, stands_still);
+            let clock = if stands_still { "stopped" } else { "running" };
+            let line = format!(
+                "{} is frozen for {} s, its clock is {clock}",
+                instance.name,
+                time.as_secs()
+            );
+            self.note(&line);
+            self.stores.ledger().counts.freezes += 1;
+            return true;
+        }
+        if self.faults.kills() {
+            self.stores.ledger().counts.kills += 1;
+            self.kill(at, "is killed");
+            return true;
+        }
+        false
+    }
+
+    /// Kills an instance, and starts another one in its place.
+    pub(super) fn kill(&mut self, at: usize, how: &str) {
+        let function = self.members[at].function;
+        self.members[at].instance.kill();
+        let build = self.build_of(at);
+        let successor = self.launch(function, build);
+        let line = format!(
+            "{} {how}, {} is started",
+            self.members[at].instance.name, successor.instance.name
+        );
+        self.note(&line);
+        self.members[at] = successor;
+    }
+
+    /// Returns an idle instance of a function.
+    pub(super) fn idle(&mut self, function: Function) -> Option<usize> {
+        let is_idle = |at: &usize| {
+            let member = &self.members[*at];
+            let instance = &member.instance;
+            member.function == function
+                && !instance.is_running()
+                && instance.frozen_until <= self.now
+        };
+        let idle: Vec<usize> = (0..self.members.len()).filter(is_idle).collect();
+        (!idle.is_empty()).then(|| idle[self.schedule.index(idle.len())])
+    }
+}

@@ -64,6 +64,14 @@ impl MemoryBlobs {
         self.lock().blobs.keys().cloned().collect()
     }
 
+    /// Returns the paths of the blobs that were written before this time; not counted as a call.
+    pub fn written_before(&self, time: Timestamp) -> Vec<String> {
+        let state = self.lock();
+        let blobs = state.blobs.iter();
+        let old = blobs.filter(|(_, blob)| blob.modified_at < time);
+        old.map(|(path, _)| path.clone()).collect()
+    }
+
     /// Returns a blob; not counted as a call.
     pub fn peek(&self, path: &str) -> Option<Bytes> {
         self.lock().blobs.get(path).map(|blob| blob.body.clone())

@@ -1,14 +1,20 @@
 //! What holds when nothing is left to do.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use futures::FutureExt;
 use symdepot::cache::{Entry, Item, Stored, UploadState};
-use symdepot::domain::{Cause, DifRef, Location};
+use symdepot::domain::{Cause, DifRef, Location, Timestamp};
 use symdepot::ports::{DifReader, DifStat};
 
-use super::super::{describe, programs, stores, workload};
+use super::super::{EPOCH, describe, programs, stores, workload};
 use super::{Fleet, Function};
+
+/// The age at which no orphan is left. A record may be retired at any time, and leaves its blobs to
+/// the pruner, which lists the blobs once a day, removes none that is younger than an hour, and runs
+/// every four hours in the end.
+const ORPHAN_MAX_AGE: Duration = Duration::from_secs(54 * 3600);
 
 /// The kinds of caches that are derived from the files of the workload.
 const KINDS: usize = 2;
@@ -182,7 +188,10 @@ impl Fleet {
         let paths = self.stores.caches.paths();
         let copied: Vec<String> = self.stores.copied();
         let is_owned = |path: &str| path.starts_with("derived/") || path.starts_with("copies/");
-        let owned = paths.iter().filter(|path| is_owned(path));
+        let time = EPOCH + self.now.saturating_sub(ORPHAN_MAX_AGE);
+        let time = Timestamp::from_secs(time.as_secs());
+        let old = self.stores.caches.written_before(time);
+        let owned = old.iter().filter(|path| is_owned(path));
         let orphans: Vec<String> = owned
             .filter(|path| !named.contains(&&***path) && !copied.contains(path))
             .map(|path| describe::path(path))

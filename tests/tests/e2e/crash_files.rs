@@ -266,11 +266,11 @@ async fn nothing_of_the_memory_in_a_minidump_is_in_a_log() {
     assert_eq!(answer.body["status"], "completed", "{}", answer.text);
     assert!(!answer.text.contains("sesame"), "{}", answer.text);
     let logs = running.client().addresses().data.join("logs");
-    let mut lines = 0;
+    let mut is_logged = false;
     for log in std::fs::read_dir(logs).unwrap() {
         let text = std::fs::read_to_string(log.unwrap().path()).unwrap();
-        lines += text.lines().count();
+        is_logged |= text.contains("request served");
         assert!(!text.contains("sesame"), "{text}");
     }
-    assert!(lines > 1, "nothing was logged");
+    assert!(is_logged, "nothing was logged");
 }

@@ -263,7 +263,7 @@ mod tests {
           scope: global
           type: request
         ffffffff x
-          schema: 7
+          schema: 8
         "#);
         assert_eq!(
             (records.calls().of("replace"), records.calls().total()),

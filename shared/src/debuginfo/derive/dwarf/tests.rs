@@ -205,6 +205,7 @@ fn every_address_of_every_fixture_has_the_same_answer_as_in_symbolic() {
     elf/crash.debug: no code, 12 times
     elf/crash.zlib.debug: no code, 12 times
     elf/crash.zstd.debug: no code, 12 times
+    elf/threads: no code, 12 times
     macho/arm64/crash: no code, 8 times
     macho/arm64/crash.dSYM/Contents/Resources/DWARF/crash: no code, 12 times
     macho/fat/crash: no code, 16 times

@@ -48,10 +48,16 @@ async fn request_build(world: &World, by: &str, present: Option<&str>) -> SymCac
 
 /// Requests a file, and is held while `derive` runs.
 async fn held(world: &World, path: &str) -> SymCacheResponse {
-    held_as(world, asked(path)).await
+    held_in(world, "global", path).await
 }
 
-async fn held_as(world: &World, asked: SymCacheRequest) -> SymCacheResponse {
+/// Likewise, in a scope.
+async fn held_in(world: &World, scope: &str, path: &str) -> SymCacheResponse {
+    let scope = scope.parse().unwrap();
+    let asked = SymCacheRequest {
+        scope,
+        ..asked(path)
+    };
     let invocation = world.invocation(Duration::from_secs(29));
     let symbolicator = world.symbolicator();
     let answer = symbolicator.ms_sym_cache(&invocation, &asked, None, false);
@@ -403,18 +409,9 @@ async fn the_files_of_another_scope_are_not_served() {
         SymCacheResponse::Nothing
     );
     let path = format!("/v3.1.0/crash.pdb/{GUID}");
-    let held_in = |scope: &str| {
-        let scope = scope.parse().unwrap();
-        held_as(
-            &world,
-            SymCacheRequest {
-                scope,
-                ..asked(&path)
-            },
-        )
-    };
-    assert_served(&held_in("acme").await, "3.1.0");
-    assert_eq!(held_in("other").await, SymCacheResponse::Nothing);
+    assert_served(&held_in(&world, "acme", &path).await, "3.1.0");
+    let of_other = held_in(&world, "other", &path).await;
+    assert_eq!(of_other, SymCacheResponse::Nothing);
 }
 
 /// The simulation found it (seed 265): whatever another reader had cached was served.
@@ -427,12 +424,12 @@ async fn a_cached_file_of_another_scope_does_not_hide_a_higher_version() {
         world.deliver(&event).await.unwrap();
         world.settle().await;
     }
-    let of_acme = format!("/scope/acme/v3.9.0/crash.pdb/{GUID}");
+    let path = format!("/v3.9.0/crash.pdb/{GUID}");
     for (by, own) in [("3.9.0", "3.1.0"), ("4.9.0", "4.1.0")] {
         let world = world.another_instance();
         // The files of the global scope are ready in the memory of the instance now.
         assert_served(&request_build(&world, by, None).await, own);
-        assert_served(&held(&world, &of_acme).await, "3.2.0");
+        assert_served(&held_in(&world, "acme", &path).await, "3.2.0");
     }
     let world = world.another_instance();
     assert_served(&request_build(&world, "3.9.0", None).await, "3.1.0");
@@ -450,10 +447,10 @@ async fn a_cached_file_of_another_scope_does_not_hide_an_own_one() {
         world.settle().await;
     }
     let world = world.another_instance();
-    for (path, expected) in [("", "of global"), ("/scope/acme", "of acme")] {
-        let path = format!("{path}/v3.1.0/crash.pdb/{GUID}");
-        let SymCacheResponse::File { url, .. } = held(&world, &path).await else {
-            panic!("no file for {path}")
+    for (scope, expected) in [("global", "of global"), ("acme", "of acme")] {
+        let path = format!("/v3.1.0/crash.pdb/{GUID}");
+        let SymCacheResponse::File { url, .. } = held_in(&world, scope, &path).await else {
+            panic!("no file in {scope}")
         };
         let blob = url.strip_prefix("memory://blobs/").unwrap();
         let blob = blob.split('?').next().unwrap();

@@ -1,9 +1,9 @@
 //! The clients of the three services, built once at start.
 //!
-//! They share one HTTP client, and therefore one connection pool. Region, credentials and endpoints
-//! are those of the environment that Lambda (or the local stack) sets. The files of the AWS command
-//! line (`~/.aws`) are not read: on a developer's machine, they are about other things. Building the
-//! clients needs no network request.
+//! They share one HTTP client, and therefore one connection pool. Region, credentials and
+//! endpoints are those of the environment that Lambda (or the local stack) sets. The files of the
+//! AWS command line (`~/.aws`) are not read: on a developer's machine, they are about other things.
+//! Building the clients needs no network request.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -12,8 +12,8 @@ use super::super::{EPOCH, describe, programs, stores, workload};
 use super::{Fleet, Function};
 
 /// The age at which no orphan is left. A record may be retired at any time, and leaves its blobs to
-/// the pruner, which lists the blobs once a day, removes none that is younger than an hour, and runs
-/// every four hours in the end.
+/// the pruner, which lists the blobs once a day, removes none that is younger than an hour, and
+/// runs every four hours in the end.
 const ORPHAN_MAX_AGE: Duration = Duration::from_secs(54 * 3600);
 
 /// The kinds of caches that are derived from the files of the workload.

@@ -29,7 +29,7 @@ use crate::routes::Operation;
 const CHALLENGE: HeaderValue =
     HeaderValue::from_static("Basic realm=\"symdepot\", charset=\"UTF-8\"");
 
-/// What a request without a credential is told.
+/// The text of a 401 for a request without a credential.
 const HOW: &str = "a credential is required: an access token as Bearer, as the password of Basic, or in the path (/t/<token>/…); or a request that is signed by a principal of AWS";
 
 /// Finds the caller of a request, and removes from its path what is not part of a protocol.
@@ -62,12 +62,15 @@ pub(crate) async fn admit(
         let detail = format!("the path names no valid scope: {name:?}");
         Failure::new(StatusCode::NOT_FOUND, detail).into_response()
     })?;
-    let rest = match request.uri().query() {
-        Some(query) => format!("{}?{query}", entrance.path),
-        None => entrance.path.to_owned(),
-    };
-    if let Ok(rest) = PathAndQuery::try_from(rest) {
-        *request.uri_mut() = Uri::from(rest);
+    let uri = request.uri();
+    if entrance.path != uri.path() {
+        let rest = match uri.query() {
+            Some(query) => format!("{}?{query}", entrance.path),
+            None => entrance.path.to_owned(),
+        };
+        if let Ok(rest) = PathAndQuery::try_from(rest) {
+            *request.uri_mut() = Uri::from(rest);
+        }
     }
     Ok(Arc::new(caller.in_scope(scope)))
 }

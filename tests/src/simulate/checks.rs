@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use symdepot::cache::{Entry, ItemKey, Kind, Placeholder, Ready, Token, violations};
-use symdepot::domain::{Cause, SourceKey, Timestamp};
+use symdepot::domain::{Cause, SourceKey};
 
 use super::stores::{Stores, Writer, states};
-use super::{EPOCH, Moment, describe, servers};
+use super::{Moment, describe, servers, timestamp};
 
 /// Requests for an entry within this time are concurrent: they cause one derivation.
 const CONCURRENT: Duration = Duration::from_secs(60);
@@ -193,7 +193,7 @@ impl Stores {
         let Some(kept_for) = self.kept_for else {
             return;
         };
-        let now = Timestamp::from_secs((EPOCH + self.now()).as_secs());
+        let now = timestamp(self.now());
         for entry in self.entries() {
             let unused_for = now.since(entry.last_used_at());
             if states(&entry).next().is_some() && unused_for > kept_for + 3 * passes_every {

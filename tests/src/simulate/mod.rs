@@ -37,6 +37,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use symdepot::domain::Timestamp;
+
 pub use self::coverage::Coverage;
 pub use self::faults::Rates;
 pub use self::mistakes::Mistake;
@@ -54,6 +56,11 @@ type Moment = Duration;
 
 /// The time since 1970 at which each simulation begins.
 const EPOCH: Duration = Duration::from_secs(1_800_000_000);
+
+/// Returns the time of day at a moment, by a clock that is right.
+fn timestamp(moment: Moment) -> Timestamp {
+    Timestamp::from_secs((EPOCH + moment).as_secs())
+}
 
 /// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]

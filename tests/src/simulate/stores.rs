@@ -13,7 +13,7 @@ use futures::FutureExt;
 use symdepot::adapters::faulty::Operation;
 use symdepot::adapters::memory::{MemoryBlobs, MemoryDifs, MemoryQueues, MemoryRecords};
 use symdepot::cache::{Entry, Item, ItemKey, Kind, Ready, Revision, SCHEMA, Stored, UploadState};
-use symdepot::domain::{Location, Sequencer, Timestamp};
+use symdepot::domain::{Location, Sequencer};
 use symdepot::flows::Settings;
 use symdepot::ports::{
     BlobStore, Created, Fault, NotDeleted, QueueMessage, Queues, ReconcileMessage, RecordStore,
@@ -27,7 +27,7 @@ use super::describe::{self, Labels};
 use super::fleet::Function;
 use super::mistakes::Mistake;
 use super::trace::Trace;
-use super::{EPOCH, Moment, Plan, servers};
+use super::{Moment, Plan, servers, timestamp};
 
 /// How long former items are kept, for reads that return the past.
 const PAST: Duration = Duration::from_secs(10);
@@ -247,7 +247,7 @@ impl Stores {
     /// Sets the time.
     pub(super) fn set_now(&self, now: Moment) {
         self.ledger().now = now;
-        let at = Timestamp::from_secs((EPOCH + now).as_secs());
+        let at = timestamp(now);
         self.caches.set_now(at);
         self.uploads.set_now(at);
     }
@@ -328,7 +328,7 @@ impl Stores {
         settings.policy.numbers = build.numbers(self.difference);
         let reader = settings.capabilities();
         let mut ledger = self.ledger();
-        let now = Timestamp::from_secs((EPOCH + ledger.now).as_secs());
+        let now = timestamp(ledger.now);
         let each = keys.iter().zip(loaded);
         for (_, stored) in each.filter(|(key, _)| Kind::from_text(&key.sort).is_some()) {
             let entry = stored.as_ref().and_then(|stored| stored.item.entry());

@@ -76,14 +76,9 @@ async fn with_auth_nobody_enters_without_a_credential_and_a_token_appears_nowher
     );
 
     // Logs, records and blobs have the hash of the token at most.
-    let folder = running.folder.path().to_owned();
-    let Running {
-        stack,
-        folder: _kept,
-    } = running;
-    stack.stop().await.unwrap();
+    let folder = running.stop().await;
     let (mut has_hash, mut callers) = (false, 0);
-    for file in files_below(&folder) {
+    for file in files_below(folder.path()) {
         let bytes = std::fs::read(&file).unwrap();
         let text = String::from_utf8_lossy(&bytes);
         assert!(!text.contains(&token), "{}", file.display());

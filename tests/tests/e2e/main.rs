@@ -89,6 +89,12 @@ impl Running {
         self.idle().await;
     }
 
+    /// Stops the stack, and returns the folder of its files.
+    async fn stop(self) -> TempDir {
+        self.stack.stop().await.unwrap();
+        self.folder
+    }
+
     async fn idle(&self) {
         self.client().idle(PATIENCE).await.unwrap();
     }

@@ -293,13 +293,8 @@ async fn secrets_in_any_field_of_a_source_reach_only_its_server() {
         assert_nowhere(answer, what);
     }
     // Logs, records, blobs, and messages in queues, including received ones.
-    let folder = running.folder.path().to_owned();
-    let Running {
-        stack,
-        folder: _kept,
-    } = running;
-    stack.stop().await.unwrap();
-    let files = files_below(&folder);
+    let folder = running.stop().await;
+    let files = files_below(folder.path());
     let is_there = |part: &str| {
         files
             .iter()

@@ -42,11 +42,7 @@ async fn each_invocation_of_each_function_logs_one_line_with_what_it_did() {
     let invocations = client.stats().await.unwrap().function("symbolicate");
     client.prune(false).await.unwrap();
     let folder = running.stack.options().data();
-    let Running {
-        stack,
-        folder: _kept,
-    } = running;
-    stack.stop().await.unwrap();
+    let _kept = running.stop().await;
 
     let requests = lines(&folder, "symbolicate", "request served");
     assert_eq!(

@@ -8,7 +8,7 @@ use symdepot::api::symbolicator::{Options, Request, Response, Scraping, Sources}
 
 use super::examples;
 use super::operations::Described;
-use super::responses::{Shared, json_of};
+use super::responses::{OF_BODIES, Shared, json_of};
 use super::schemas::Schemas;
 
 const SYMBOLICATED: &str = "`completed`; `pending`, with the `request_id` by which `GET /requests/{id}` continues it; or, \
@@ -40,14 +40,8 @@ pub(super) fn symbolicate(schemas: &mut Schemas) -> Described {
         .with_parameters(&["timeout", "scope"])
         .with_json::<Request>(schemas, examples::requests())
         .answers("200", response)
-        .may_fail(&[
-            Shared::Stored,
-            Shared::BadRequest,
-            Shared::TooLarge,
-            Shared::Unprocessable,
-            Shared::Internal,
-            Shared::Unavailable,
-        ])
+        .may_fail(&[Shared::Stored])
+        .may_fail(&OF_BODIES)
 }
 
 /// What the operations with crash files may fail with, besides forms.
@@ -179,11 +173,5 @@ pub(super) fn attachments(schemas: &mut Schemas) -> Described {
     .with_parameters(&["scope"])
     .with_json::<AttachmentRequest>(schemas, json!({"dump": {"value": {"bytes": 209_715_200}}}))
     .answers("200", offer)
-    .may_fail(&[
-        Shared::BadRequest,
-        Shared::TooLarge,
-        Shared::Unprocessable,
-        Shared::Internal,
-        Shared::Unavailable,
-    ])
+    .may_fail(&OF_BODIES)
 }

@@ -10,7 +10,7 @@ use symdepot::flows::rollout::RolloutReport;
 
 use super::examples;
 use super::operations::Described;
-use super::responses::{Shared, json_of, redirect};
+use super::responses::{OF_BODIES, Shared, json_of, redirect};
 use super::schemas::Schemas;
 
 pub(super) fn uploads(schemas: &mut Schemas) -> Described {
@@ -27,13 +27,7 @@ pub(super) fn uploads(schemas: &mut Schemas) -> Described {
     )
     .with_json::<UploadsRequest>(schemas, examples::uploads())
     .answers("200", answer)
-    .may_fail(&[
-        Shared::BadRequest,
-        Shared::TooLarge,
-        Shared::Unprocessable,
-        Shared::Internal,
-        Shared::Unavailable,
-    ])
+    .may_fail(&OF_BODIES)
 }
 
 pub(super) fn explain(schemas: &mut Schemas) -> Described {
@@ -137,13 +131,7 @@ pub(super) fn issue_token(schemas: &mut Schemas) -> Described {
     )
     .with_json::<TokenRequest>(schemas, json!({"ci": {"value": example}}))
     .answers("201", issued)
-    .may_fail(&[
-        Shared::BadRequest,
-        Shared::TooLarge,
-        Shared::Unprocessable,
-        Shared::Internal,
-        Shared::Unavailable,
-    ])
+    .may_fail(&OF_BODIES)
 }
 
 pub(super) fn list_tokens(schemas: &mut Schemas) -> Described {

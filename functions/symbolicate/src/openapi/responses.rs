@@ -21,6 +21,15 @@ pub(super) enum Shared {
     Unavailable,
 }
 
+/// What the operations with a body in JSON may fail with.
+pub(super) const OF_BODIES: [Shared; 5] = [
+    Shared::BadRequest,
+    Shared::TooLarge,
+    Shared::Unprocessable,
+    Shared::Internal,
+    Shared::Unavailable,
+];
+
 impl Shared {
     const ALL: [Self; 10] = [
         Self::Stored,

@@ -34,7 +34,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(3);
 const S3_READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The variable with the endpoint of all services, and the begin of those with the endpoint of one.
-pub(super) const ENDPOINT: &str = "AWS_ENDPOINT_URL";
+const ENDPOINT: &str = "AWS_ENDPOINT_URL";
 
 /// Attempts of the SDK per request.
 const MAX_ATTEMPTS: u32 = 3;
@@ -167,18 +167,21 @@ fn timeouts(read: Duration) -> TimeoutConfig {
 
 /// Returns whether S3 has a custom endpoint: `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL` is set.
 fn has_s3_endpoint(config: &SdkConfig) -> bool {
+    custom_endpoint(config, "S3").is_some()
+}
+
+/// Returns the endpoint that replaces that of AWS for a service: its own, or that of all services.
+pub(super) fn custom_endpoint(config: &SdkConfig, service: &str) -> Option<String> {
     let key = ServiceConfigKey::builder()
-        .service_id("S3")
+        .service_id(service)
         .env(ENDPOINT)
         .profile("endpoint_url")
         .build();
-    let of_service = || {
-        config
-            .service_config()
-            .zip(key.ok())
-            .and_then(|(settings, key)| settings.load_config(key))
-    };
-    config.endpoint_url().is_some() || of_service().is_some()
+    let of_service = config
+        .service_config()
+        .zip(key.ok())
+        .and_then(|(settings, key)| settings.load_config(key));
+    of_service.or_else(|| config.endpoint_url().map(str::to_owned))
 }
 
 #[cfg(test)]
@@ -192,15 +195,6 @@ mod tests {
         AwsClients::sdk_config(AwsEnvironment::of(&variables.collect()))
     }
 
-    fn endpoint_of(config: &SdkConfig, service: &str) -> Option<String> {
-        let key = ServiceConfigKey::builder()
-            .service_id(service)
-            .env(ENDPOINT)
-            .profile("endpoint_url")
-            .build();
-        config.service_config()?.load_config(key.unwrap())
-    }
-
     #[test]
     fn a_service_has_the_endpoint_of_its_variable_before_that_of_all() {
         let config = config_for(&[
@@ -211,9 +205,11 @@ mod tests {
         ]);
         assert_eq!(config.region(), Some(&Region::from_static("eu-west-1")));
         assert_eq!(config.endpoint_url(), Some("http://127.0.0.1:1"));
-        let of_secrets = endpoint_of(&config, "Secrets Manager");
+        let of_secrets = custom_endpoint(&config, "Secrets Manager");
         assert_eq!(of_secrets.as_deref(), Some("http://127.0.0.1:2"));
-        assert_eq!(endpoint_of(&config, "S3"), None);
+        // An empty variable is none.
+        let of_s3 = custom_endpoint(&config, "S3");
+        assert_eq!(of_s3.as_deref(), Some("http://127.0.0.1:1"));
     }
 
     #[test]

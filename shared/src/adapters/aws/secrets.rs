@@ -12,10 +12,9 @@ use aws_config::SdkConfig;
 use aws_sdk_s3::config::ProvideCredentials;
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
 use aws_sigv4::sign::v4;
-use aws_types::service_config::ServiceConfigKey;
 use serde_json::{Value, json};
 
-use super::clients::ENDPOINT;
+use super::clients::custom_endpoint;
 use crate::adapters::backoff::pause;
 use crate::ports::{SecretError, SecretName, SecretService, Secrets};
 
@@ -138,17 +137,7 @@ impl AwsSecrets {
             SecretService::SecretsManager => ("Secrets Manager", "secretsmanager"),
             SecretService::Ssm => ("SSM", "ssm"),
         };
-        let key = ServiceConfigKey::builder()
-            .service_id(id)
-            .env(ENDPOINT)
-            .profile("endpoint_url")
-            .build();
-        let of_service = self
-            .config
-            .service_config()
-            .zip(key.ok())
-            .and_then(|(settings, key)| settings.load_config(key));
-        if let Some(url) = of_service.or_else(|| self.config.endpoint_url().map(str::to_owned)) {
+        if let Some(url) = custom_endpoint(&self.config, id) {
             return Ok(format!("{}/", url.trim_end_matches('/')));
         }
         let suffix = match name.partition.as_str() {

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use symdepot::cache::{Entry, Item, Stored, UploadState};
-use symdepot::domain::{Cause, DifRef, Location, Timestamp};
+use symdepot::domain::{Cause, DifRef, Location};
 use symdepot::ports::{DifReader, DifStat};
 
-use super::super::{EPOCH, describe, programs, stores, workload};
+use super::super::{describe, programs, stores, timestamp, workload};
 use super::{Fleet, Function};
 
 /// The age at which no orphan is left. A record may be retired at any time, and leaves its blobs to
@@ -188,8 +188,7 @@ impl Fleet {
         let paths = self.stores.caches.paths();
         let copied: Vec<String> = self.stores.copied();
         let is_owned = |path: &str| path.starts_with("derived/") || path.starts_with("copies/");
-        let time = EPOCH + self.now.saturating_sub(ORPHAN_MAX_AGE);
-        let time = Timestamp::from_secs(time.as_secs());
+        let time = timestamp(self.now.saturating_sub(ORPHAN_MAX_AGE));
         let old = self.stores.caches.written_before(time);
         let owned = old.iter().filter(|path| is_owned(path));
         let orphans: Vec<String> = owned

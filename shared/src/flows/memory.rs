@@ -7,7 +7,7 @@
 //! removed since. So a warm request whose modules are ready makes no call at all. A request with
 //! modules that have no upload, or whose uploads have only symbols, reads one item per scope.
 //!
-//! An item expires as soon as one of two clocks says so ([`Moment`]).
+//! An item expires as soon as one of two clocks says so (`Moment`).
 //!
 //! An item that this instance changes is removed from the cache at once.
 

@@ -5,12 +5,17 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 use std::str::FromStr;
 
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
 };
+
+/// More bytes than `/proc/<pid>/status` has.
+const STATUS_BYTES: usize = 16 << 10;
 
 /// A process group, identified by its leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -147,7 +152,7 @@ pub(crate) fn memory(pid: i32) -> Memory {
 
 /// Reads the memory of `pid` without its descendants; none if it has ended.
 pub(crate) fn memory_of_one(pid: i32) -> Memory {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = status(pid).unwrap_or_default();
     let bytes = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
         line.trim()
@@ -160,6 +165,14 @@ pub(crate) fn memory_of_one(pid: i32) -> Memory {
         peak_of_one: bytes("VmHWM:").unwrap_or(0),
         now_of_all: bytes("VmRSS:").unwrap_or(0),
     }
+}
+
+/// Reads `/proc/<pid>/status`. Its size is unknown, so `std::fs::read_to_string` reads small parts.
+fn status(pid: i32) -> io::Result<String> {
+    let mut text = Vec::with_capacity(STATUS_BYTES);
+    let mut file = File::open(format!("/proc/{pid}/status"))?.take(STATUS_BYTES as u64);
+    file.read_to_end(&mut text)?;
+    String::from_utf8(text).map_err(io::Error::other)
 }
 
 struct Stat {

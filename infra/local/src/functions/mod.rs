@@ -1,8 +1,8 @@
 //! Functions, run as in Lambda: their own binaries as processes that use the Lambda runtime API.
 //!
 //! - A process is started on demand, with Lambda's environment and no variable of this machine
-//!   except `PATH`. It processes one event at a time, is reused, and is stopped (`SIGSTOP`) while
-//!   it waits for the next event, as a sandbox is frozen.
+//!   except `PATH`. It processes one event at a time, is reused, and is stopped (`SIGSTOP`) if it
+//!   waits for the next event for longer than 10 ms, as a sandbox is frozen.
 //! - At the deadline the whole process group is killed. A process that has left its group is found
 //!   only when the stack ends.
 //! - A function has at most as many processes as its reserved concurrency, or

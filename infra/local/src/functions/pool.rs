@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::error::FunctionError;
 use super::ledger::Ledger;
@@ -23,6 +23,10 @@ use super::worker::{Ran, Worker};
 
 /// How long a call that may start a process waits for one that has answered.
 const ABOUT_TO_BE_IDLE: Duration = Duration::from_millis(100);
+
+/// How long a process is idle before it is frozen. Requests that follow each other within this time
+/// do not stop and resume it each time, which costs both processes a change of context.
+const BEFORE_FREEZING: Duration = Duration::from_millis(10);
 
 /// The processes of one function.
 #[derive(Debug)]
@@ -36,6 +40,8 @@ pub(super) struct Pool {
 #[derive(Debug, Default)]
 struct State {
     idle: Vec<Worker<Seat>>,
+    /// Whether a task will freeze the idle processes.
+    freezes: bool,
     /// The number of seats in use, by generation.
     seats: BTreeMap<u64, usize>,
     /// Processes that have answered but not yet requested the next event.
@@ -233,8 +239,8 @@ impl Pool {
         }
     }
 
-    /// Passes a process that was finishing to the call that waits longest, or freezes it if no call
-    /// waits.
+    /// Passes a process that was finishing to the call that waits longest. If no call waits, it
+    /// becomes idle.
     async fn give_back(self: &Arc<Self>, worker: Worker<Seat>) {
         let mut worker = worker;
         let obsolete = {
@@ -251,8 +257,11 @@ impl Pool {
                         Err(Turn::Cold(_)) => break None,
                     },
                     None => {
-                        worker.freeze();
+                        worker.idle_since = Instant::now();
                         state.idle.push(worker);
+                        if !std::mem::replace(&mut state.freezes, true) {
+                            tokio::spawn(Arc::clone(self).freeze_idle());
+                        }
                         break None;
                     }
                 }
@@ -260,6 +269,32 @@ impl Pool {
         };
         if let Some(worker) = obsolete {
             worker.end().await;
+        }
+    }
+
+    /// Freezes each idle process at its time. Returns when all are frozen.
+    async fn freeze_idle(self: Arc<Self>) {
+        loop {
+            let next = {
+                let mut state = self.state();
+                let now = Instant::now();
+                let awake = state.idle.iter_mut().filter(|worker| !worker.is_frozen);
+                let next = awake.filter_map(|worker| {
+                    let at = worker.idle_since + BEFORE_FREEZING;
+                    if at <= now {
+                        worker.freeze();
+                        return None;
+                    }
+                    Some(at)
+                });
+                let next = next.min();
+                state.freezes = next.is_some();
+                next
+            };
+            match next {
+                Some(at) => sleep_until(at).await,
+                None => return,
+            }
         }
     }
 

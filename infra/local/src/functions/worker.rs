@@ -1,5 +1,5 @@
 //! A function process with its runtime API: it is started, receives one event after the other, and
-//! is frozen in between.
+//! can be frozen in between.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -39,6 +39,9 @@ pub(super) struct Worker<Seat> {
     /// The time from the start of the process to its first request, until it has been reported.
     pub(super) init: Option<Duration>,
     pub(super) max_rss: u64,
+    /// When it became idle.
+    pub(super) idle_since: Instant,
+    pub(super) is_frozen: bool,
     server: JoinHandle<()>,
     seat: Seat,
 }
@@ -90,6 +93,8 @@ impl<Seat> Worker<Seat> {
             deadline: begun + INIT_LIMIT,
             init: None,
             max_rss: 0,
+            idle_since: begun,
+            is_frozen: false,
             server,
             seat,
         };
@@ -141,7 +146,9 @@ impl<Seat> Worker<Seat> {
             .unwrap_or_default();
         let begun = Instant::now();
         self.deadline = begun + limit;
-        self.process.thaw();
+        if std::mem::take(&mut self.is_frozen) {
+            self.process.thaw();
+        }
         let event = Event {
             request_id: invocation.request_id.clone(),
             deadline_ms: u64::try_from((now + limit).as_millis()).unwrap_or(u64::MAX),
@@ -208,8 +215,9 @@ impl<Seat> Worker<Seat> {
         self.process.is_alive()
     }
 
-    pub(super) fn freeze(&self) {
+    pub(super) fn freeze(&mut self) {
         self.process.freeze();
+        self.is_frozen = true;
     }
 
     /// Returns the seat of the process.

@@ -48,6 +48,9 @@ pub enum StackError {
         /// The existing names.
         known: String,
     },
+    /// The thread of the gateway cannot be started.
+    #[error("cannot start the thread of the gateway: {0}")]
+    Thread(#[source] io::Error),
     /// The functions cannot be started.
     #[error(transparent)]
     Functions(#[from] FunctionsError),

@@ -4,6 +4,7 @@ mod addresses;
 mod error;
 mod files;
 mod folder;
+mod gateway_thread;
 mod listeners;
 mod lock;
 pub mod machine;
@@ -82,7 +83,8 @@ impl Stack {
         let addresses = Addresses::new(&template, gateway, &endpoints, data);
         let queues = stores.queues.clone();
         let calls = (&functions, processes.events);
-        let services = Services::start(&template, &options, listeners, stores, operator_key, calls);
+        let services = Services::start(&template, &options, listeners, stores, operator_key, calls)
+            .map_err(StackError::Thread)?;
         let running = Running {
             addresses,
             division: processes.division,

@@ -64,6 +64,7 @@ impl Running {
         }
         self.services.shutdown.cancel();
         self.functions.stop().await;
+        self.services.gateway.end().await;
         // Requests in progress may end; a client that never ends its request does not delay the
         // stop.
         let ended = async { while self.services.tasks.join_next().await.is_some() {} };

@@ -1,18 +1,21 @@
-//! The services, queues and schedules as tasks.
+//! The services, queues and schedules as tasks, and the thread of the gateway.
 
+use std::io;
 use std::sync::Arc;
 
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::gateway_thread::GatewayThread;
 use super::listeners::Listeners;
 use super::options::Options;
 use super::stores::Stores;
 use crate::control::Control;
 use crate::event_sources::{QueuePoller, run_schedule};
 use crate::functions::Functions;
-use crate::gateway::{self, Gateway};
+use crate::gateway::Gateway;
 use crate::guard::Guard;
 use crate::latency::Traffic;
 use crate::meter::Meter;
@@ -26,6 +29,7 @@ pub(super) struct Services {
     pub(super) control: Control,
     pub(super) tasks: JoinSet<()>,
     pub(super) shutdown: CancellationToken,
+    pub(super) gateway: GatewayThread,
 }
 
 impl Services {
@@ -38,7 +42,7 @@ impl Services {
         stores: Stores,
         operator_key: String,
         (functions, events): (&Functions, usize),
-    ) -> Self {
+    ) -> io::Result<Self> {
         let guard = Guard::new(&options.host_names, listeners.gateway_port);
         let traffic = Traffic {
             meter: Meter::default(),
@@ -54,26 +58,27 @@ impl Services {
             operator_key,
             timeout: options.integration_timeout,
         };
+        let shutdown = CancellationToken::new();
         let mut services = Self {
             control,
             tasks: JoinSet::new(),
-            shutdown: CancellationToken::new(),
+            gateway: GatewayThread::start(listeners.gateway, gateway, shutdown.clone())?,
+            shutdown,
         };
         let queues = stores.queues.clone();
-        services.answer_requests(listeners, stores, traffic, gateway);
+        let listeners = (listeners.s3, listeners.dynamodb, listeners.sqs);
+        services.serve_stores(listeners, stores, traffic);
         services.call_functions(template, functions, &queues, events);
-        services
+        Ok(services)
     }
 
-    fn answer_requests(
+    fn serve_stores(
         &mut self,
-        listeners: Listeners,
+        (s3, tables, queues): (TcpListener, TcpListener, TcpListener),
         stores: Stores,
         traffic: Traffic,
-        gateway: Gateway,
     ) {
         let ends = || self.shutdown.clone().cancelled_owned();
-        let (s3, tables) = (listeners.s3, listeners.dynamodb);
         self.tasks
             .spawn(s3::serve(s3, stores.objects, traffic.clone(), ends()));
         self.tasks.spawn(dynamodb::serve(
@@ -83,12 +88,7 @@ impl Services {
             ends(),
         ));
         self.tasks
-            .spawn(sqs::serve(listeners.sqs, stores.queues, traffic, ends()));
-        self.tasks.spawn(gateway::serve(
-            listeners.gateway,
-            gateway,
-            self.shutdown.clone(),
-        ));
+            .spawn(sqs::serve(queues, stores.queues, traffic, ends()));
     }
 
     fn call_functions(

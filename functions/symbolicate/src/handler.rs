@@ -1,6 +1,5 @@
 //! Handles the requests of `symbolicate`: one function per route.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,9 @@ use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json, Router};
+use lambda_http::aws_lambda_events::apigw::ApiGatewayV2httpResponse;
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
 use symdepot::api::caller::Caller;
 use symdepot::api::crash::CrashFile;
 use symdepot::api::explain::ExplainQuery;
@@ -48,9 +50,6 @@ impl Service {
 }
 
 /// Serves one request, in a span with the invocation's id.
-///
-/// A response may repeat text of the request, for example a header: `nosniff` keeps browsers from
-/// interpreting it as another type.
 pub(crate) async fn handle(
     service: &Service,
     invocation: Invocation,
@@ -61,10 +60,7 @@ pub(crate) async fn handle(
     let span = tracing::info_span!("invocation", request_id = invocation.request_id());
     let invocation = Arc::new(invocation);
     let answer = service.answer(&invocation, request);
-    let (caller, mut response) = answer.instrument(span.clone()).await;
-    let no_guesses = HeaderValue::from_static("nosniff");
-    let headers = response.headers_mut();
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, no_guesses);
+    let (caller, response) = answer.instrument(span.clone()).await;
     let (reply, sent) = Reply::of(response).await;
     let caller = caller.as_deref().and_then(Caller::name);
     span.in_scope(|| summary::summary(received, caller, sent, &invocation).log());
@@ -97,39 +93,73 @@ impl Service {
     }
 }
 
-/// A response as the gateway receives it, with its body in base64, text too: a result then has four
-/// thirds of the body's bytes, and never the multiple that an escaped string may have.
-pub(crate) struct Reply(lambda_http::Response<lambda_http::Body>);
+/// A result of the function.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Reply {
+    /// A result without a status code: the gateway makes it the body of a response with status 200
+    /// and the type of JSON (API Gateway developer guide, "Lambda proxy integrations for HTTP APIs").
+    /// Such a body is neither encoded nor escaped, which would take as long as symbolicating it.
+    Json(Arc<JsonBody>),
+    /// A response with its body in base64, text too: a result then has four thirds of the body's
+    /// bytes, and never the multiple that an escaped string may have.
+    Whole(Box<ApiGatewayV2httpResponse>),
+}
+
+/// The JSON of a response with status 200 and no further headers.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+pub(crate) struct JsonBody(Box<RawValue>);
+
+impl JsonBody {
+    pub(crate) fn text(&self) -> &str {
+        self.0.get()
+    }
+}
 
 impl Reply {
     /// Also returns what the log says of the response.
     async fn of(response: Response) -> (Self, Sent) {
         let (mut parts, body) = response.into_parts();
+        let mut extensions = std::mem::take(&mut parts.extensions);
+        if let Some(json) = extensions.remove::<Arc<JsonBody>>() {
+            let sent = Sent {
+                status: parts.status,
+                bytes: json.text().len(),
+                extensions,
+            };
+            return (Self::Json(json), sent);
+        }
         let mut bytes_sent = 0;
         let body = match axum::body::to_bytes(body, usize::MAX).await {
-            Ok(bytes) if bytes.is_empty() => lambda_http::Body::Empty,
+            Ok(bytes) if bytes.is_empty() => None,
             Ok(bytes) => {
                 bytes_sent = bytes.len();
-                lambda_http::Body::Binary(bytes.into())
+                Some(lambda_http::Body::Binary(bytes.into()))
             }
             Err(error) => {
                 tracing::error!(%error, "a response ended early");
                 parts.status = StatusCode::INTERNAL_SERVER_ERROR;
-                lambda_http::Body::Empty
+                None
             }
         };
+        // A response to a browser may repeat text of the request: `nosniff` keeps the browser from
+        // interpreting it as another type. It never interprets the type of JSON.
+        let no_guesses = HeaderValue::from_static("nosniff");
+        parts
+            .headers
+            .insert(header::X_CONTENT_TYPE_OPTIONS, no_guesses);
+        let mut whole = Box::<ApiGatewayV2httpResponse>::default();
+        whole.status_code = parts.status.as_u16().into();
+        whole.headers = parts.headers;
+        whole.is_base64_encoded = body.is_some();
+        whole.body = body;
         let sent = Sent {
             status: parts.status,
             bytes: bytes_sent,
-            extensions: std::mem::take(&mut parts.extensions),
+            extensions,
         };
-        (Self(Response::from_parts(parts, body)), sent)
-    }
-}
-
-impl lambda_http::IntoResponse for Reply {
-    fn into_response(self) -> Pin<Box<dyn Future<Output = Response<lambda_http::Body>> + Send>> {
-        Box::pin(std::future::ready(self.0))
+        (Self::Whole(whole), sent)
     }
 }
 
@@ -266,19 +296,19 @@ impl Call {
             SymbolicateOutcome::Pending => Ok(pending(id)),
             SymbolicateOutcome::Completed(completed, stats) => {
                 let body = match report.stackwalk {
-                    Some(report) => serde_json::to_vec(&report.completed(&completed)),
-                    None => serde_json::to_vec(&api::Response::Completed(*completed)),
+                    Some(report) => to_raw_value(&report.completed(&completed)),
+                    None => to_raw_value(&api::Response::Completed(*completed)),
                 };
-                let body = body.map_err(Failure::internal)?;
+                let body = JsonBody(body.map_err(Failure::internal)?);
                 let noted = (Extension(COMPLETED), Extension(stats));
-                if body.len() > limits::SENT_ANSWER_BYTES {
+                if body.text().len() > limits::SENT_ANSWER_BYTES {
+                    let body = Box::<str>::from(body.0).into_string().into_bytes();
                     let url = symbolicator.store_answer(&id_text, body).await?;
                     return Ok(
                         (StatusCode::SEE_OTHER, noted, [(header::LOCATION, url)]).into_response()
                     );
                 }
-                let headers = [(header::CONTENT_TYPE, "application/json")];
-                Ok((noted, headers, body).into_response())
+                Ok((noted, Extension(Arc::new(body))).into_response())
             }
         }
     }

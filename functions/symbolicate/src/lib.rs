@@ -25,7 +25,8 @@ pub use form::hostile;
 
 use std::process::ExitCode;
 
-use lambda_http::lambda_runtime::Diagnostic;
+use lambda_http::lambda_runtime::{Diagnostic, LambdaEvent};
+use lambda_http::request::LambdaRequest;
 use lambda_http::service_fn;
 use symdepot::runtime::{self, App, SourceUse};
 
@@ -48,8 +49,9 @@ async fn serve() -> Result<(), lambda_http::Error> {
     let app = App::from_env(SourceUse::Locations).await?;
     let symbolicator = app.symbolicator(std::env::current_exe()?);
     let service = &Service::new(symbolicator);
-    lambda_http::run(service_fn(|request: lambda_http::Request| {
-        let invocation = runtime::invocation(&lambda_http::RequestExt::lambda_context(&request));
+    lambda_http::lambda_runtime::run(service_fn(|event: LambdaEvent<LambdaRequest>| {
+        let invocation = runtime::invocation(&event.context);
+        let request = event.payload.into();
         async { Ok::<_, Diagnostic>(handler::handle(service, invocation?, request).await) }
     }))
     .await

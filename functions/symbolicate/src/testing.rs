@@ -1,12 +1,11 @@
 //! The function in a test: one event, one response, over any stores.
 
-use axum::http::HeaderMap;
-use lambda_http::IntoResponse;
+use axum::http::{HeaderMap, HeaderValue, header};
 use serde_json::Value;
 use symdepot::flows::Invocation;
 use symdepot::flows::symbolicate::Symbolicator;
 
-use crate::handler::{self, Service};
+use crate::handler::{self, Reply, Service};
 
 /// A response of the function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,11 +30,22 @@ pub async fn answer(
 ) -> Result<Answer, serde_json::Error> {
     let request = lambda_http::request::from_str(&event.to_string())?;
     let service = Service::new(symbolicator);
-    let reply = handler::handle(&service, invocation, request).await;
-    let (parts, body) = reply.into_response().await.into_parts();
-    Ok(Answer {
-        status: parts.status.as_u16(),
-        headers: parts.headers,
-        body: body.to_vec(),
+    Ok(match handler::handle(&service, invocation, request).await {
+        // What the gateway makes of it.
+        Reply::Json(json) => Answer {
+            status: 200,
+            headers: [(
+                header::CONTENT_TYPE,
+                HeaderValue::from_static("application/json"),
+            )]
+            .into_iter()
+            .collect(),
+            body: json.text().as_bytes().to_vec(),
+        },
+        Reply::Whole(whole) => Answer {
+            status: u16::try_from(whole.status_code).unwrap_or_default(),
+            headers: whole.headers,
+            body: whole.body.map(|body| body.to_vec()).unwrap_or_default(),
+        },
     })
 }

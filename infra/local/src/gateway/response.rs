@@ -8,14 +8,15 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, SET_COOKIE};
 use http::{Response, StatusCode};
 use http_body_util::Full;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 /// A function's result in format 2.0.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct FunctionResponse {
-    status_code: u16,
+    #[serde(default, deserialize_with = "number")]
+    status_code: Option<u16>,
     #[serde(default)]
     headers: Option<BTreeMap<String, Value>>,
     #[serde(default)]
@@ -24,6 +25,11 @@ struct FunctionResponse {
     body: Option<String>,
     #[serde(default)]
     is_base64_encoded: Option<bool>,
+}
+
+/// Reads a number. A field without a value is not one that is absent.
+fn number<'de, D: Deserializer<'de>>(field: D) -> Result<Option<u16>, D::Error> {
+    u16::deserialize(field).map(Some)
 }
 
 /// Returns the response for a function's result. Valid JSON without a status code is itself the
@@ -38,17 +44,20 @@ pub(super) fn response(answer: &Bytes) -> Result<Answer, String> {
             if value.get("statusCode").is_some() {
                 return Err("its fields do not have the types of payload format 2.0".to_owned());
             }
-            let mut response = Response::new(Full::new(answer.clone()));
-            response
-                .headers_mut()
-                .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            return Ok(response);
+            FunctionResponse::default()
         }
     };
-    let status = StatusCode::from_u16(parsed.status_code)
+    let Some(status_code) = parsed.status_code else {
+        let mut response = Response::new(Full::new(answer.clone()));
+        response
+            .headers_mut()
+            .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        return Ok(response);
+    };
+    let status = StatusCode::from_u16(status_code)
         .ok()
         .filter(|status| !status.is_informational())
-        .ok_or_else(|| format!("the status code {} is invalid", parsed.status_code))?;
+        .ok_or_else(|| format!("the status code {status_code} is invalid"))?;
     let body = parsed.body.unwrap_or_default();
     let body = if parsed.is_base64_encoded.unwrap_or(false) {
         Bytes::from(
@@ -116,6 +125,8 @@ pub(super) type Answer = Response<Full<Bytes>>;
 
 #[cfg(test)]
 mod tests {
+    use hyper::body::Body;
+
     use super::*;
 
     fn answer(json: &str) -> Result<Answer, String> {
@@ -139,9 +150,19 @@ mod tests {
 
     #[test]
     fn json_without_a_status_is_the_body_of_a_200() {
-        let response = answer(r#"{"hello":[1]}"#).unwrap();
-        assert_eq!(response.status(), 200);
-        assert_eq!(response.headers()["content-type"], "application/json");
+        for json in [
+            r#"{"hello":[1]}"#,
+            r#"{"headers":5}"#,
+            r#"{"body":"text"}"#,
+            r#""text""#,
+        ] {
+            let response = answer(json).unwrap();
+            assert_eq!(response.status(), 200, "{json}");
+            assert_eq!(response.headers()["content-type"], "application/json");
+            assert_eq!(response.body().size_hint().exact(), Some(json.len() as u64));
+        }
+        let null = answer(r#"{"statusCode":null,"body":"text"}"#);
+        assert!(null.is_err(), "{null:?}");
     }
 
     #[test]

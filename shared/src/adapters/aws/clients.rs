@@ -17,14 +17,9 @@ use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::provider::SharedCredentialsProvider;
-use aws_smithy_http_client::Builder as HttpClientBuilder;
-use aws_smithy_http_client::tls::Provider;
-use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_types::service_config::{LoadServiceConfig, ServiceConfigKey};
 
-/// A connection takes a millisecond within one region. One that is not established after this time
-/// is retried.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+use super::http_client::SdkHttpClient;
 
 /// Responses begin within milliseconds. One that takes this long is on a connection that died while
 /// the sandbox was frozen.
@@ -97,7 +92,7 @@ impl AwsClients {
     /// Credentials are those of the environment or of the container; the instance metadata service
     /// is never used.
     pub fn sdk_config(environment: AwsEnvironment) -> SdkConfig {
-        let http_client = http_client();
+        let http_client = SdkHttpClient::shared();
         let container = ProviderConfig::without_region().with_http_client(http_client.clone());
         let credentials = CredentialsProviderChain::first_try(
             "Environment",
@@ -124,7 +119,7 @@ impl AwsClients {
     /// Builds the clients from an SDK configuration. Timeouts and retries are set here and replace
     /// those of the configuration.
     pub fn from_sdk_config(config: &SdkConfig) -> Self {
-        let http_client = config.http_client().unwrap_or_else(http_client);
+        let http_client = config.http_client().unwrap_or_else(SdkHttpClient::shared);
         let retries = RetryConfig::standard().with_max_attempts(MAX_ATTEMPTS);
         let s3 = aws_sdk_s3::config::Builder::from(config)
             .http_client(http_client.clone())
@@ -152,17 +147,8 @@ impl AwsClients {
     }
 }
 
-fn http_client() -> aws_sdk_s3::config::SharedHttpClient {
-    HttpClientBuilder::new()
-        .tls_provider(Provider::Rustls(CryptoMode::Ring))
-        .build_https()
-}
-
 fn timeouts(read: Duration) -> TimeoutConfig {
-    TimeoutConfig::builder()
-        .connect_timeout(CONNECT_TIMEOUT)
-        .read_timeout(read)
-        .build()
+    TimeoutConfig::builder().read_timeout(read).build()
 }
 
 /// Returns whether S3 has a custom endpoint: `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL` is set.

@@ -15,6 +15,7 @@ mod clients;
 mod difs;
 mod error;
 mod get_object;
+mod http_client;
 mod queues;
 mod record_item;
 mod records;

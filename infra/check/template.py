@@ -103,8 +103,8 @@ def main():
     return checks.exit_code()
 
 
-def enter(folder):
-    """Restarts this script inside the virtual environment `folder`, and creates the environment first if necessary.
+def enter(folder, script=Path(__file__).resolve()):
+    """Restarts `script` inside the virtual environment `folder`, and creates the environment first if necessary.
 
     The stamp has the hash of the installed requirements.txt, so that a changed one is installed again.
     """
@@ -124,7 +124,7 @@ def enter(folder):
             sys.exit(f"could not install the libraries of {REQUIREMENTS}: check the access to the package index")
         stamp.write_text(wanted)
     if Path(sys.prefix).resolve() != folder.resolve():
-        os.execv(python, [str(python), "-B", __file__, *sys.argv[1:]])
+        os.execv(python, [str(python), "-B", str(script), *sys.argv[1:]])
 
 
 def load(text):
@@ -140,8 +140,11 @@ def load(text):
     return json.loads(json.dumps(cfn_yaml.loads(text))), aliases
 
 
-def translate(template):
-    """Returns the CloudFormation template that SAM generates from `template`, as `sam deploy` does after a build."""
+def translate(template, packages=None):
+    """Returns the CloudFormation template that SAM generates from `template`, as `sam deploy` does after a build.
+
+    `packages` has the addresses of the functions' packages, by the names of the functions.
+    """
     import boto3
     import logging
     from samtranslator.parser.parser import Parser
@@ -149,29 +152,30 @@ def translate(template):
 
     logging.getLogger("samtranslator").setLevel(logging.ERROR)
     template = copy.deepcopy(template)
-    for resource in template["Resources"].values():
+    for name, resource in template["Resources"].items():
         if resource["Type"] == "AWS::Serverless::Function":
             # `sam build` and `sam package` set the location of the package.
-            resource["Properties"]["CodeUri"] = "s3://packages/bootstrap.zip"
+            resource["Properties"]["CodeUri"] = (packages or {}).get(name, "s3://packages/bootstrap.zip")
     # The map of managed policies is only needed for policies that are referenced by name.
     translator = Translator({}, Parser(), boto_session=boto3.session.Session(region_name=REGIONS[0]))
     return translator.translate(template, {})
 
 
-def lint(translated):
-    """Returns the errors and warnings of cfn-lint for the translation."""
+def lint(translated, ignored=None):
+    """Returns the errors and warnings of cfn-lint for the translation, except `ignored`, by default LINT_IGNORED."""
     from cfnlint.api import ManualArgs, lint as cfn_lint
 
     matches = cfn_lint(json.dumps(translated, indent=1), config=ManualArgs(regions=REGIONS))
-    found, ignored = [], set()
+    expected = LINT_IGNORED if ignored is None else ignored
+    found, seen = [], set()
     for match in matches:
         place = "/".join(str(part) for part in getattr(match, "path", None) or [])
-        reason = next(((rule, name) for rule, name in LINT_IGNORED if rule == match.rule.id and name in place + match.message), None)
+        reason = next(((rule, name) for rule, name in expected if rule == match.rule.id and name in place + match.message), None)
         if reason:
-            ignored.add(reason)
+            seen.add(reason)
             continue
         found.append(f"{match.rule.id} {match.message} ({place or f'line {match.linenumber}'})")
-    return found + [f"{rule} of {name} is ignored, but not found" for rule, name in sorted(LINT_IGNORED.keys() - ignored)]
+    return found + [f"{rule} of {name} is ignored, but not found" for rule, name in sorted(expected.keys() - seen)]
 
 
 class Checks:
@@ -193,12 +197,12 @@ class Checks:
     def failures(self):
         return [f"{topic}: {what}: {found}" for holds, topic, what, found in self.rows if not holds]
 
-    def report(self):
+    def report(self, of=None):
         width = max(len(topic) for _, topic, _, _ in self.rows)
         for holds, topic, what, found in self.rows:
             print(f"{'ok  ' if holds else 'FAIL'} {topic:<{width}}  {what}{': ' + found if found else ''}")
         failed = len(self.failures())
-        print(f"\n{len(self.rows)} checks of {TEMPLATE.relative_to(CHECKOUT)}, {failed} failed")
+        print(f"\n{len(self.rows)} checks of {of or TEMPLATE.relative_to(CHECKOUT)}, {failed} failed")
 
     def exit_code(self):
         return 1 if self.failures() else 0
@@ -885,7 +889,7 @@ def mistakes():
         ("a deployment that no alarm stops", lambda t: resource(t, "DeriveFunction")["DeploymentPreference"].pop("Alarms"), "DeriveFunction is rolled back"),
         ("a bucket that ignores the key", lambda t: resource(t, "CachesBucket").pop("BucketEncryption"), "CachesBucket is encrypted"),
         ("a function that uses every key", lambda t: statements(t, "PruneFunction").append({"Effect": "Allow", "Action": ["kms:Decrypt"], "Resource": "arn:aws:kms:eu-central-1:111122223333:key/*"}), "uses the key of the account"),
-        ("a lane whose age nobody watches", lambda t: t["Resources"].pop("UploadsQueueAgeAlarm"), "UploadsQueueAgeAlarm watches"),
+        ("a queue whose age no alarm watches", lambda t: t["Resources"].pop("UploadsQueueAgeAlarm"), "UploadsQueueAgeAlarm watches"),
         ("an alarm on the wrong queue", lambda t: resource(t, "RefreshQueueAgeAlarm").update(Dimensions=[{"Name": "QueueName", "Value": {"Fn::GetAtt": "EagerQueue.QueueName"}}]), "RefreshQueueAgeAlarm watches"),
         ("an alarm on a metric that nothing writes", lambda t: resource(t, "DoubtfulLossesAlarm").update(MetricName="Losses"), "symdepot Losses"),
         ("an alarm on the metrics of all stacks", lambda t: resource(t, "DoubtfulLossesAlarm").update(Dimensions=[]), "metrics that are written: DoubtfulLossesAlarm"),

@@ -132,7 +132,7 @@ package: ## makes what is released: zips, plain CloudFormation for Terraform and
 	$(PYTHON) infra/check/package.py --architecture "$(ARCHITECTURE)"
 
 .PHONY: test-deploy
-test-deploy: ## builds what `make deploy` deploys, checks its size and libraries, and sends it the events of infra/events (an hour on two cores; ARCHITECTURES="x86_64 arm64")
+test-deploy: doctor ## builds what `make deploy` deploys, checks its size and libraries, and sends it the events of infra/events (an hour on two cores; ARCHITECTURES="x86_64 arm64")
 	@PYTHON="$(PYTHON)" infra/doctor venv deploy
 	$(CARGO) build --locked --workspace --bins
 	$(PYTHON) infra/check/deploy.py --local-stack target/debug/local-stack $(if $(ARCHITECTURES),--architecture $(ARCHITECTURES))

@@ -239,8 +239,8 @@ $(CEPH):
 	rm -r target/cost/package
 
 .PHONY: cost
-cost: fast-binaries $(CEPH) ## counts what a run on the local stack calls, and computes what it costs in AWS: the tables and plots of docs/cost.md
-	$(PYTHON) infra/cost --functions $(PROFILE_FOLDER) --file $(CEPH)
+cost: fast-binaries $(CEPH) ## counts what a run on the local stack calls, and computes what it costs in AWS; writes the tables and plots of docs/cost.md
+	$(PYTHON) infra/cost --functions $(PROFILE_FOLDER) --file $(CEPH) --write docs/cost.md
 
 .PHONY: smoke
 smoke: ## checks a deployed service: uploads the sample, reads the response, names what failed (ENDPOINT=https://… BUCKET=…)

@@ -667,7 +667,7 @@ def check_alarms(checks, stack):
         if not entries:
             continue
         # The names in an expression: its own functions are upper case.
-        used = {word for entry in entries.values() for word in re.findall(r"\b[a-z]+\b", re.sub(r"\$\{\w+\}", "", expression_of(entry)))}
+        used = {word for entry in entries.values() for word in re.findall(r"\b[a-z]+\b", re.sub(r"\$\{\w+\}", "", expression_of(stack, entry)))}
         shown = [id for id, entry in entries.items() if entry.get("ReturnData", True)]
         checks.that("alarms", f"{name} compares one value, of all that it reads", len(shown) == 1 and used | set(shown) == set(entries), ", ".join(sorted(used | set(shown))))
     for name in ("SymbolicateFunction", "DeriveFunction"):
@@ -684,11 +684,10 @@ def check_alarms(checks, stack):
     check_estimate(checks, stack, alarms.get("DailyCostAlarm", {}))
 
 
-def expression_of(entry):
-    expression = entry.get("Expression", "")
-    if isinstance(expression, dict):
-        expression = expression["Fn::Sub"] if isinstance(expression["Fn::Sub"], str) else expression["Fn::Sub"][0]
-    return expression
+def expression_of(stack, entry, **chosen):
+    """Returns the expression of a metric, with placeholders, for chosen parameters; none if it is read from a metric."""
+    expression = stack.value(entry.get("Expression", ""), **chosen)
+    return expression["Fn::Sub"] if isinstance(expression, dict) else expression
 
 
 def check_estimate(checks, stack, alarm):
@@ -700,10 +699,8 @@ def check_estimate(checks, stack, alarm):
         for entry in alarm.get("Metrics", []):
             if "Expression" not in entry:
                 continue
-            text = expression_of(entry)
-            given = entry["Expression"].get("Fn::Sub") if isinstance(entry["Expression"], dict) else text
-            chosen = {name: stack.value(value, Architecture=architecture) for name, value in (given[1] if isinstance(given, list) else {}).items()}
-            text = re.sub(r"\$\{(\w+)\}", lambda match: str(chosen.get(match[1], stack.parameters.get(match[1]))), text)
+            text = expression_of(stack, entry, Architecture=architecture)
+            text = re.sub(r"\$\{(\w+)\}", lambda match: str(stack.parameters.get(match[1])), text)
             functions = {"__builtins__": {}, "FILL": lambda amount, _: amount, "SUM": sum}
             try:
                 values[entry["Id"]] = eval(text, functions, values)
@@ -784,12 +781,7 @@ def check_policies(checks, stack, outputs):
     with_key = {"UploaderPolicy": {"kms:GenerateDataKey": key, "kms:Decrypt": key}}
     for name, expected in wanted.items():
         for chosen, expected in (("none", expected), (key, expected | with_key.get(name, {}))):
-            text = outputs.get(name, {}).get("Value", {}).get("Fn::Sub", "")
-            text, values = text if isinstance(text, list) else (text, {})
-            for placeholder, value in values.items():
-                value = stack.value(value, KmsKey=chosen)
-                value = value["Fn::Sub"] if isinstance(value, dict) else value
-                text = text.replace(f"${{{placeholder}}}", str(value).replace("${KmsKey}", chosen))
+            text = stack.value(outputs.get(name, {}).get("Value"), KmsKey=chosen)["Fn::Sub"].replace("${KmsKey}", chosen)
             try:
                 granted = {action: statement["Resource"] for statement in json.loads(text)["Statement"] for action in as_list(statement["Action"])}
             except (json.JSONDecodeError, KeyError) as error:
@@ -896,8 +888,8 @@ def mistakes():
         ("throttles of a function that are not counted", lambda t: resource(t, "ThrottlesAlarm")["Metrics"][3].update(Expression="SUM([symbolicate, derive])"), "ThrottlesAlarm compares one value"),
         ("an expression with a name that is not defined", lambda t: resource(t, "ConcurrencyAlarm")["Metrics"][1].update(Expression="100 * run / 10"), "ConcurrencyAlarm"),
         ("a missed schedule that is fine", lambda t: resource(t, "PruneMissedAlarm").update(TreatMissingData="notBreaching"), "only the alarm of the schedule"),
-        ("an estimate with the price of the other processors", lambda t: resource(t, "DailyCostAlarm")["Metrics"][5]["Expression"]["Fn::Sub"][1].update(GbSecond="0.0000133334"), r"prices.json \(x86_64\)"),
-        ("an estimate that counts milliseconds as seconds", lambda t: resource(t, "DailyCostAlarm")["Metrics"][5]["Expression"]["Fn::Sub"].__setitem__(0, "(FILL(symbolicate, 0) * ${SymbolicateMemory} + FILL(derive, 0) * ${DeriveMemory}) / 1024 * ${GbSecond}"), "DailyCostAlarm estimates"),
+        ("an estimate with the price of the other processors", lambda t: resource(t, "DailyCostAlarm")["Metrics"][5]["Expression"]["Fn::If"].__setitem__(2, resource(t, "DailyCostAlarm")["Metrics"][5]["Expression"]["Fn::If"][1]), r"prices.json \(x86_64\)"),
+        ("an estimate that counts milliseconds as seconds", lambda t: resource(t, "DailyCostAlarm")["Metrics"][5].update(Expression={"Fn::Sub": "(FILL(symbolicate, 0) * ${SymbolicateMemory} + FILL(derive, 0) * ${DeriveMemory}) / 1024 * 0.0000133334"}), "DailyCostAlarm estimates"),
         ("an alarm that the dashboard lacks", lambda t: body(t, lambda text: text.replace("${DailyCostAlarm.Arn}", "${ApiErrorsAlarm.Arn}")), "shows every alarm: DailyCostAlarm"),
         ("a dashboard that is not JSON", lambda t: body(t, lambda text: text.replace('"start":', "start:")), "its body is JSON"),
         ("a dashboard with a metric of AWS that does not exist", lambda t: body(t, lambda text: text.replace('"Throttles"', '"Throttled"')), "AWS/Lambda Throttled"),
@@ -908,8 +900,8 @@ def mistakes():
         ("a dashboard whose name another region has", lambda t: resource(t, "DashboardOfStack").update(DashboardName={"Ref": "AWS::StackName"}), "its name has the stack"),
         ("tokens that are lost with the table", lambda t: resource(t, "RecordsTable").pop("PointInTimeRecoverySpecification"), "can be restored"),
         ("an access log without the subject of a JWT", lambda t: resource(t, "Api")["AccessLogSettings"].update(Format=resource(t, "Api")["AccessLogSettings"]["Format"].replace("$context.authorizer.claims.sub", "")), "access log names caller"),
-        ("uploaders of every scope", lambda t: t["Outputs"]["UploaderPolicy"]["Value"]["Fn::Sub"].__setitem__(0, t["Outputs"]["UploaderPolicy"]["Value"]["Fn::Sub"][0].replace("SCOPE/", "")), "UploaderPolicy is the least"),
-        ("uploaders who may not use the key", lambda t: t["Outputs"]["UploaderPolicy"]["Value"]["Fn::Sub"][1].update(WithKey=""), "UploaderPolicy is the least with a key"),
+        ("uploaders of every scope", lambda t: t["Outputs"]["UploaderPolicy"]["Value"]["Fn::If"][2].update({"Fn::Sub": t["Outputs"]["UploaderPolicy"]["Value"]["Fn::If"][2]["Fn::Sub"].replace("SCOPE/", "")}), "UploaderPolicy is the least"),
+        ("uploaders who may not use the key", lambda t: t["Outputs"]["UploaderPolicy"].update(Value=t["Outputs"]["UploaderPolicy"]["Value"]["Fn::If"][2]), "UploaderPolicy is the least with a key"),
         ("callers of every API", lambda t: t["Outputs"]["CallerPolicy"]["Value"].update({"Fn::Sub": t["Outputs"]["CallerPolicy"]["Value"]["Fn::Sub"].replace("${Api}/", "")}), "CallerPolicy is the least"),
         ("a function built at the workspace's root", lambda t: resource(t, "DeriveFunction").update(CodeUri=".."), "has no binary derive"),
     ]

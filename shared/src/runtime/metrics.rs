@@ -101,9 +101,9 @@ impl Metrics {
         }
     }
 
-    /// Writes the rollout of the current converter, one line per kind that has entries. CloudWatch
-    /// charges for each metric of each kind by the hour in which it is written, so that a stack that
-    /// is not used costs nothing.
+    /// Writes the rollout of the current converter, one line per kind that has entries: CloudWatch
+    /// charges for each metric of each kind by the hour in which it is written, so a stack that is
+    /// not used costs nothing.
     pub fn emit_rollout(&self, report: &RolloutReport) {
         emit(self.rollout(report));
     }

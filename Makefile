@@ -100,12 +100,42 @@ scan-template: ## scans the translation of infra/template.yaml with checkov, and
 	$(PYTHON) infra/check/template.py --print | target/scan/bin/python infra/check/scan.py
 	SAM_CLI_TELEMETRY=0 AWS_DEFAULT_REGION=eu-central-1 target/deploy/bin/sam validate --lint --template infra/template.yaml
 
+STACK ?= symdepot
+ARCHITECTURE ?= arm64
+# The SAM CLI takes the region of the environment unless it is given one.
+IN_REGION = $(if $(REGION),--region $(REGION))
+
 .PHONY: deploy
 deploy: OVERRIDES = $(if $(PARAMETERS),--parameter-overrides $(PARAMETERS))
-deploy: ## builds the functions for AWS and deploys them, asking for the rest (PARAMETERS="Architecture=x86_64"; needs an account)
+deploy: ## builds the functions for AWS and deploys them (STACK=symdepot REGION= PARAMETERS="AlarmAddress=me@example.com"; needs an account)
 	@PYTHON="$(PYTHON)" infra/doctor venv deploy
-	PATH="$(CURDIR)/target/deploy/bin:$$PATH" SAM_CLI_TELEMETRY=0 sam build --template infra/template.yaml $(OVERRIDES)
-	PATH="$(CURDIR)/target/deploy/bin:$$PATH" SAM_CLI_TELEMETRY=0 sam deploy --guided --capabilities CAPABILITY_IAM $(OVERRIDES)
+	rustup target add $(if $(findstring x86_64,$(PARAMETERS)),x86_64,aarch64)-unknown-linux-gnu
+	PATH="$(CURDIR)/target/deploy/bin:$$PATH" SAM_CLI_TELEMETRY=0 sam build --template infra/template.yaml $(IN_REGION) $(OVERRIDES)
+	PATH="$(CURDIR)/target/deploy/bin:$$PATH" SAM_CLI_TELEMETRY=0 sam deploy --stack-name "$(STACK)" $(IN_REGION) \
+	  --resolve-s3 --capabilities CAPABILITY_IAM --no-fail-on-empty-changeset $(OVERRIDES)
+
+.PHONY: remove
+remove: ## empties the caches of a deployed stack and removes it, except for the uploads (STACK=symdepot REGION=; needs an account)
+	@PYTHON="$(PYTHON)" infra/doctor venv deploy
+	for bucket in CachesBucket AttachmentsBucket; do \
+	  if name=$$(aws cloudformation describe-stack-resource --stack-name "$(STACK)" $(IN_REGION) --logical-resource-id $$bucket \
+	    --query StackResourceDetail.PhysicalResourceId --output text) && aws s3api head-bucket --bucket "$$name" $(IN_REGION) 2>/dev/null; then \
+	    aws s3 rm "s3://$$name" --recursive --quiet $(IN_REGION); \
+	  fi; \
+	done
+	SAM_CLI_TELEMETRY=0 target/deploy/bin/sam delete --stack-name "$(STACK)" $(IN_REGION) --no-prompts
+
+.PHONY: package
+package: ## makes what is released: zips, plain CloudFormation for Terraform and CDK, licences (ARCHITECTURE=arm64)
+	@PYTHON="$(PYTHON)" infra/doctor venv deploy
+	@infra/doctor about
+	$(PYTHON) infra/check/package.py --architecture "$(ARCHITECTURE)"
+
+.PHONY: test-deploy
+test-deploy: doctor ## builds what `make deploy` deploys, checks its size and libraries, and sends it the events of infra/events (an hour on two cores; ARCHITECTURES="x86_64 arm64")
+	@PYTHON="$(PYTHON)" infra/doctor venv deploy
+	$(CARGO) build --locked --workspace --bins
+	$(PYTHON) infra/check/deploy.py --local-stack target/debug/local-stack $(if $(ARCHITECTURES),--architecture $(ARCHITECTURES))
 
 .PHONY: check-dependencies
 check-dependencies: ## checks licences, bans, sources and advisories of all dependencies (ADVISORIES=required fails without the database)
@@ -200,6 +230,18 @@ build: ## builds the three functions as they are deployed: small, and slow to li
 	$(CARGO) build --locked --release -p symbolicate -p prune
 	cd functions/derive && $(CARGO) build --locked --release
 	@ls -l target/release/symbolicate target/release/derive target/release/prune
+
+# The debug file of ceph-osd has 230 MB. Its package, a download of 512 MB, is fetched once.
+CEPH = target/cost/ceph-osd.debug
+$(CEPH):
+	mkdir -p target/cost/package
+	cd target/cost/package && apt-get download ceph-osd-dbg && dpkg-deb --extract ceph-osd-dbg_*.deb .
+	cp "$$(find target/cost/package/usr/lib/debug/.build-id -name '*.debug' -size +200M -size -260M | head -n 1)" $(CEPH)
+	rm -r target/cost/package
+
+.PHONY: cost
+cost: fast-binaries $(CEPH) ## counts what a run on the local stack calls, and computes what it costs in AWS; writes the tables and plots of docs/cost.md
+	$(PYTHON) infra/cost --functions $(PROFILE_FOLDER) --file $(CEPH) --write docs/cost.md
 
 .PHONY: smoke
 smoke: ## checks a deployed service: uploads the sample, reads the response, names what failed (ENDPOINT=https://… BUCKET=…)

@@ -24,7 +24,6 @@ ACCEPTED = [
     ("CKV_AWS_21", ["CachesBucket", "AttachmentsBucket"], "blobs are never overwritten, and can be derived again; attachments live for a day"),
     ("CKV_AWS_26", ["Alarms"], "messages name an alarm and nothing else; CloudWatch cannot send to a topic with the key of AWS"),
     ("CKV_AWS_27", QUEUES, "SQS encrypts with its own keys (SqsManagedSseEnabled), which the scanner does not know"),
-    ("CKV_AWS_28", ["RecordsTable"], "all of it can be derived from the uploads again"),
     ("CKV_AWS_115", ["SymbolicateFunction"], "a new account cannot reserve anything; Reserve=builds keeps runs for derive and prune, so that requests cannot take them"),
     ("CKV_AWS_116", FUNCTIONS, "the queues have a dead-letter queue, requests have a client, and a failed run of prune has an alarm"),
     ("CKV_AWS_117", FUNCTIONS, "a network of its own needs a gateway that costs more than the functions; they only call AWS and symbol servers"),

@@ -26,6 +26,7 @@ HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parent.parent
 TEMPLATE = HERE.parent / "template.yaml"
 REQUIREMENTS = HERE / "requirements.txt"
+PRICES = HERE.parent / "prices.json"
 
 REGIONS = ["eu-central-1", "us-east-1"]
 # What of cfn-lint is ignored: the rule and the parameter, with the reason. One that is not found fails.
@@ -45,6 +46,38 @@ ALIAS = "Aliaslive"
 NEW_ACCOUNT_MB = 3008
 # The routes of the API: the condition and the authorizer of each. What no authorizer checks, the function does.
 AUTHORIZERS = {"$default": (None, "AWS_IAM"), "/o/{proxy+}": ("HasIssuer", "Issuer"), "/scope/{proxy+}": (None, "NONE"), "/t/{proxy+}": (None, "NONE")}
+# The metrics of AWS that alarms and the dashboard may name: the dimensions, with the type of the resource whose name is
+# their value, or the values. Sources: the pages "metrics and dimensions" of each service. Those that no resource has are
+# of the whole account.
+METRICS = {
+    "AWS/Lambda": ({"FunctionName": "AWS::Lambda::Function"}, {"Invocations", "Errors", "Throttles", "Duration", "ConcurrentExecutions", "RecursiveInvocationsDropped"}),
+    "AWS/SQS": ({"QueueName": "AWS::SQS::Queue"}, {"ApproximateNumberOfMessagesVisible", "ApproximateAgeOfOldestMessage"}),
+    "AWS/ApiGateway": ({"ApiId": "AWS::ApiGatewayV2::Api"}, {"Count", "4xx", "5xx", "Latency", "IntegrationLatency", "DataProcessed"}),
+    "AWS/DynamoDB": ({"TableName": "AWS::DynamoDB::Table"}, {"ConsumedReadCapacityUnits", "ConsumedWriteCapacityUnits", "ReadThrottleEvents", "WriteThrottleEvents"}),
+    "AWS/S3": ({"BucketName": "AWS::S3::Bucket", "StorageType": {"StandardStorage"}}, {"BucketSizeBytes"}),
+    "AWS/Logs": ({"LogGroupName": "AWS::Logs::LogGroup"}, {"IncomingBytes", "IncomingLogEvents"}),
+}
+OF_THE_ACCOUNT = {("AWS/Lambda", "ConcurrentExecutions")}
+# The metrics of the functions: those of `enum Metric`.
+OWN_METRICS = CHECKOUT / "shared/src/runtime/metrics.rs"
+# What is watched: the metric, and the resource, by the alarm. An alarm that is not listed may watch anything.
+WATCHED = {
+    "SymbolicateErrorsAlarm": {("Errors", "SymbolicateFunction")},
+    "DeriveErrorsAlarm": {("Errors", "DeriveFunction")},
+    "PruneErrorsAlarm": {("Errors", "PruneFunction")},
+    "PruneMissedAlarm": {("Invocations", "PruneFunction")},
+    "DeadLettersAlarm": {("ApproximateNumberOfMessagesVisible", "DeadLetters")},
+    **{f"{queue}AgeAlarm": {("ApproximateAgeOfOldestMessage", queue)} for queue in QUEUES},
+    "ApiErrorsAlarm": {("5xx", "Api")},
+    "DoubtfulLossesAlarm": {("DoubtfulLosses", "AWS::StackName")},
+    "ThrottlesAlarm": {("Throttles", name) for name in FUNCTIONS},
+    "ConcurrencyAlarm": {("ConcurrentExecutions", None)},
+    "RecursionAlarm": {("RecursiveInvocationsDropped", "DeriveFunction")},
+    "DailyCostAlarm": {
+        ("Duration", "SymbolicateFunction"), ("Duration", "DeriveFunction"), ("Count", "Api"),
+        ("ConsumedWriteCapacityUnits", "RecordsTable"), ("IncomingBytes", "Logs"),
+    },
+}
 # Actions that change a bucket.
 WRITES = {"s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"}
 
@@ -70,8 +103,8 @@ def main():
     return checks.exit_code()
 
 
-def enter(folder):
-    """Restarts this script inside the virtual environment `folder`, and creates the environment first if necessary.
+def enter(folder, script=Path(__file__).resolve()):
+    """Restarts `script` inside the virtual environment `folder`, and creates the environment first if necessary.
 
     The stamp has the hash of the installed requirements.txt, so that a changed one is installed again.
     """
@@ -91,7 +124,7 @@ def enter(folder):
             sys.exit(f"could not install the libraries of {REQUIREMENTS}: check the access to the package index")
         stamp.write_text(wanted)
     if Path(sys.prefix).resolve() != folder.resolve():
-        os.execv(python, [str(python), "-B", __file__, *sys.argv[1:]])
+        os.execv(python, [str(python), "-B", str(script), *sys.argv[1:]])
 
 
 def load(text):
@@ -107,8 +140,11 @@ def load(text):
     return json.loads(json.dumps(cfn_yaml.loads(text))), aliases
 
 
-def translate(template):
-    """Returns the CloudFormation template that SAM generates from `template`, as `sam deploy` does after a build."""
+def translate(template, packages=None):
+    """Returns the CloudFormation template that SAM generates from `template`, as `sam deploy` does after a build.
+
+    `packages` has the addresses of the functions' packages, by the names of the functions.
+    """
     import boto3
     import logging
     from samtranslator.parser.parser import Parser
@@ -116,29 +152,30 @@ def translate(template):
 
     logging.getLogger("samtranslator").setLevel(logging.ERROR)
     template = copy.deepcopy(template)
-    for resource in template["Resources"].values():
+    for name, resource in template["Resources"].items():
         if resource["Type"] == "AWS::Serverless::Function":
             # `sam build` and `sam package` set the location of the package.
-            resource["Properties"]["CodeUri"] = "s3://packages/bootstrap.zip"
+            resource["Properties"]["CodeUri"] = (packages or {}).get(name, "s3://packages/bootstrap.zip")
     # The map of managed policies is only needed for policies that are referenced by name.
     translator = Translator({}, Parser(), boto_session=boto3.session.Session(region_name=REGIONS[0]))
     return translator.translate(template, {})
 
 
-def lint(translated):
-    """Returns the errors and warnings of cfn-lint for the translation."""
+def lint(translated, ignored=None):
+    """Returns the errors and warnings of cfn-lint for the translation, except `ignored`, by default LINT_IGNORED."""
     from cfnlint.api import ManualArgs, lint as cfn_lint
 
     matches = cfn_lint(json.dumps(translated, indent=1), config=ManualArgs(regions=REGIONS))
-    found, ignored = [], set()
+    expected = LINT_IGNORED if ignored is None else ignored
+    found, seen = [], set()
     for match in matches:
         place = "/".join(str(part) for part in getattr(match, "path", None) or [])
-        reason = next(((rule, name) for rule, name in LINT_IGNORED if rule == match.rule.id and name in place + match.message), None)
+        reason = next(((rule, name) for rule, name in expected if rule == match.rule.id and name in place + match.message), None)
         if reason:
-            ignored.add(reason)
+            seen.add(reason)
             continue
         found.append(f"{match.rule.id} {match.message} ({place or f'line {match.linenumber}'})")
-    return found + [f"{rule} of {name} is ignored, but not found" for rule, name in sorted(LINT_IGNORED.keys() - ignored)]
+    return found + [f"{rule} of {name} is ignored, but not found" for rule, name in sorted(expected.keys() - seen)]
 
 
 class Checks:
@@ -160,12 +197,12 @@ class Checks:
     def failures(self):
         return [f"{topic}: {what}: {found}" for holds, topic, what, found in self.rows if not holds]
 
-    def report(self):
+    def report(self, of=None):
         width = max(len(topic) for _, topic, _, _ in self.rows)
         for holds, topic, what, found in self.rows:
             print(f"{'ok  ' if holds else 'FAIL'} {topic:<{width}}  {what}{': ' + found if found else ''}")
         failed = len(self.failures())
-        print(f"\n{len(self.rows)} checks of {TEMPLATE.relative_to(CHECKOUT)}, {failed} failed")
+        print(f"\n{len(self.rows)} checks of {of or TEMPLATE.relative_to(CHECKOUT)}, {failed} failed")
 
     def exit_code(self):
         return 1 if self.failures() else 0
@@ -195,6 +232,8 @@ def check(template):
     check_limits(checks, stack)
     check_grants(checks, stack)
     check_alarms(checks, stack)
+    check_dashboard(checks, stack)
+    check_policies(checks, stack, template.get("Outputs", {}))
     return checks
 
 
@@ -255,7 +294,8 @@ def check_parameters(checks, template):
     parameters = template.get("Parameters", {})
     checks.all("parameters", "every parameter has a default", [name for name, parameter in parameters.items() if "Default" not in parameter])
     used = json.dumps({section: template.get(section) for section in ("Conditions", "Globals", "Resources")})
-    checks.all("parameters", "every parameter is used", [name for name in parameters if f'{{"Ref": "{name}"}}' not in used])
+    is_used = lambda name: f'{{"Ref": "{name}"}}' in used or f"${{{name}}}" in used
+    checks.all("parameters", "every parameter is used", [name for name in parameters if not is_used(name)])
 
 
 def check_packages(checks, template):
@@ -284,6 +324,8 @@ def check_table(checks, stack):
         keys = [f"{key['AttributeName']} {key['KeyType']}" for key in table.get("KeySchema", [])]
         checks.that("table", f"{name} has the right keys", keys == ["partition HASH", "sort RANGE"], ", ".join(keys))
         indexes = [k for k in table if k.endswith("SecondaryIndexes")]
+        restored = table.get("PointInTimeRecoverySpecification", {}).get("PointInTimeRecoveryEnabled") is True
+        checks.that("table", f"{name} can be restored, because tokens cannot be made again", restored)
         checks.that("table", f"{name} has no index, because prune scans", not indexes, ", ".join(indexes) or "none")
     checks.that("table", "exactly one", len(tables) == 1, ", ".join(tables))
 
@@ -423,7 +465,8 @@ def check_api(checks, stack):
     for stage in stages.values():
         logged = stage.get("AccessLogSettings", {})
         names = re.findall(r"\$context\.([a-zA-Z.]+)", logged.get("Format", ""))
-        wanted = {"requestId", "identity.userArn", "routeKey", "status"}
+        # Callers sign, or have a JWT. Those with a token are in the log of symbolicate.
+        wanted = {"requestId", "identity.userArn", "authorizer.claims.iss", "authorizer.claims.sub", "routeKey", "status"}
         checks.that("api", "the access log names caller, route and status", wanted <= set(names), ", ".join(names) or "no access log")
         # They contain the names of files, and tokens.
         checks.that("api", "the access log has no path and no query", not {"path", "rawPath", "rawQueryString"} & set(names))
@@ -572,11 +615,61 @@ def check_grants(checks, stack):
     checks.all("grants", "only prune scans", [name for name in FUNCTIONS if name != "PruneFunction" and any(a == "dynamodb:Scan" for a, _ in granted[name])])
 
 
+def own_metrics():
+    """Returns the names of the metrics that the functions write."""
+    [listed] = re.findall(r"pub enum Metric \{(.*?)\n\}", OWN_METRICS.read_text(), re.DOTALL)
+    return set(re.findall(r"^ +(\w+),$", listed, re.MULTILINE))
+
+
+def unknown_metric(stack, namespace, metric, dimensions):
+    """Returns what is wrong with a metric that is named; None if functions or resources of the template write it."""
+    what = f"{namespace} {metric} of {', '.join(f'{name} {value}' for name, value in dimensions.items()) or 'the account'}"
+    if namespace == "symdepot":
+        of_this_stack = dimensions.get("Stack") == "AWS::StackName" and set(dimensions) <= {"Stack", "Kind"}
+        return None if metric in own_metrics() and of_this_stack else what
+    known, names = METRICS.get(namespace, ({}, set()))
+    if metric not in names:
+        return what
+    if not dimensions:
+        return None if (namespace, metric) in OF_THE_ACCOUNT else what
+    if set(dimensions) != set(known):
+        return what
+    for name, value in dimensions.items():
+        kind = known[name]
+        exists = value in kind if isinstance(kind, set) else stack.resources.get(value, {}).get("Type") == kind
+        if not exists:
+            return what
+    return None
+
+
+def named_in(text):
+    """Returns the resource that `${Name}` or `${Name.Attribute}` refers to; other text as it is."""
+    reference = re.fullmatch(r"\$\{([\w:]+)(\.\w+)?\}", text)
+    return reference[1] if reference else text
+
+
+def metrics_of_alarm(alarm):
+    """Returns the metrics that an alarm watches: namespace, name, dimensions."""
+    stats = [entry["MetricStat"]["Metric"] for entry in alarm.get("Metrics", []) if "MetricStat" in entry] or [alarm]
+    return [(m.get("Namespace"), m.get("MetricName"), {d["Name"]: target(d["Value"]) for d in m.get("Dimensions", [])}) for m in stats]
+
+
 def check_alarms(checks, stack):
     alarms = stack.of_type("AWS::CloudWatch::Alarm")
-    watched = {target(d["Value"]) for alarm in alarms.values() for d in alarm.get("Dimensions", [])}
-    for name in ("DeadLetters", "EagerQueue", "Api", *FUNCTIONS):
-        checks.that("alarms", f"{name} has an alarm", name in watched)
+    for name, watched in WATCHED.items():
+        found = {(metric, next(iter(dimensions.values()), None)) for _, metric, dimensions in metrics_of_alarm(alarms.get(name, {}))}
+        shown = ", ".join(sorted(f"{metric} of {of or 'the account'}" for metric, of in found))
+        checks.that("alarms", f"{name} watches what its name says", found == watched, shown)
+    unknown = [f"{name}: {what}" for name, alarm in alarms.items() for metric in metrics_of_alarm(alarm) if (what := unknown_metric(stack, *metric))]
+    checks.all("alarms", "every alarm watches metrics that are written", unknown)
+    for name, alarm in alarms.items():
+        entries = {entry["Id"]: entry for entry in alarm.get("Metrics", [])}
+        if not entries:
+            continue
+        # The names in an expression: its own functions are upper case.
+        used = {word for entry in entries.values() for word in re.findall(r"\b[a-z]+\b", re.sub(r"\$\{\w+\}", "", expression_of(stack, entry)))}
+        shown = [id for id, entry in entries.items() if entry.get("ReturnData", True)]
+        checks.that("alarms", f"{name} compares one value, of all that it reads", len(shown) == 1 and used | set(shown) == set(entries), ", ".join(sorted(used | set(shown))))
     for name in ("SymbolicateFunction", "DeriveFunction"):
         group = stack.properties(f"{name}DeploymentGroup")
         watching = [target(alarm["Name"]) for alarm in group.get("AlarmConfiguration", {}).get("Alarms", [])]
@@ -584,6 +677,116 @@ def check_alarms(checks, stack):
         checks.that("alarms", f"a new version of {name} is rolled back by an alarm", rolls_back and watching and set(watching) <= set(alarms), ", ".join(watching))
     deaf = [name for name, alarm in alarms.items() if not alarm.get("AlarmActions")]
     checks.all("alarms", "every alarm has an action", deaf)
+    # Without data, a function did not run. Everything else is fine without data.
+    missing = {name for name, alarm in alarms.items() if alarm.get("TreatMissingData") != "notBreaching"}
+    breaching = alarms.get("PruneMissedAlarm", {}).get("TreatMissingData") == "breaching"
+    checks.that("alarms", "only the alarm of the schedule is raised without data", breaching and missing == {"PruneMissedAlarm"}, ", ".join(missing))
+    check_estimate(checks, stack, alarms.get("DailyCostAlarm", {}))
+
+
+def expression_of(stack, entry, **chosen):
+    """Returns the expression of a metric, with placeholders, for chosen parameters; none if it is read from a metric."""
+    expression = stack.value(entry.get("Expression", ""), **chosen)
+    return expression["Fn::Sub"] if isinstance(expression, dict) else expression
+
+
+def check_estimate(checks, stack, alarm):
+    """The estimate of the daily cost is what the amounts cost, computed from the prices."""
+    prices = json.loads(PRICES.read_text())["prices"]
+    amounts = {"symbolicate": 3.6e9, "derive": 7.2e8, "requests": 1e8, "writes": 1e9, "logged": 5e11}
+    for architecture in ("arm64", "x86_64"):
+        values = dict(amounts)
+        for entry in alarm.get("Metrics", []):
+            if "Expression" not in entry:
+                continue
+            text = expression_of(stack, entry, Architecture=architecture)
+            text = re.sub(r"\$\{(\w+)\}", lambda match: str(stack.parameters.get(match[1])), text)
+            functions = {"__builtins__": {}, "FILL": lambda amount, _: amount, "SUM": sum}
+            try:
+                values[entry["Id"]] = eval(text, functions, values)
+            except (NameError, SyntaxError, TypeError) as error:
+                values[entry["Id"]] = error
+        memory = {name: int(stack.value(stack.properties(f"{name.title()}Function").get("MemorySize"))) for name in ("symbolicate", "derive")}
+        seconds = {name: amounts[name] / 1000 for name in memory}
+        scratch = int(stack.parameters.get("DeriveScratch", 0)) - 512
+        expected = (
+            sum(seconds[name] * memory[name] / 1024 for name in memory) * prices[f"lambda_gb_second_{architecture}"]
+            + seconds["derive"] * scratch / 1024 * prices["lambda_scratch_gb_second"]
+            + amounts["requests"] * (prices["http_api_request"] + prices["lambda_request"])
+            + amounts["writes"] * prices["dynamodb_write_unit"]
+            + amounts["logged"] / 1e9 * prices["logs_gb"]
+        )
+        found = values.get("dollars")
+        right = isinstance(found, float) and abs(found - expected) < expected * 0.0001
+        checks.that("alarms", f"DailyCostAlarm estimates with the prices of {PRICES.name} ({architecture})", right, f"{found}, {expected:.4f}")
+
+
+def check_dashboard(checks, stack):
+    """The dashboard is JSON, shows every alarm, and names only metrics and log groups that exist."""
+    dashboards = stack.of_type("AWS::CloudWatch::Dashboard")
+    checks.that("dashboard", "exactly one", len(dashboards) == 1, ", ".join(dashboards))
+    for name, dashboard in dashboards.items():
+        # Dashboards belong to the account: their names would conflict with those of other stacks and regions.
+        named = json.dumps(dashboard.get("DashboardName"))
+        checks.that("dashboard", "its name has the stack and the region", "${AWS::StackName}" in named and "${AWS::Region}" in named, named)
+        body = dashboard.get("DashboardBody", {}).get("Fn::Sub", "")
+        try:
+            widgets = json.loads(body)["widgets"]
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            checks.that("dashboard", "its body is JSON", False, error)
+            continue
+        checks.that("dashboard", "its body is JSON", True, f"{len(widgets)} widgets")
+        problems, alarms, places, searched, groups = [], set(), [], set(), []
+        for widget in widgets:
+            properties = widget["properties"]
+            title = properties.get("title")
+            places.append({(x, y) for x in range(widget["x"], widget["x"] + widget["width"]) for y in range(widget["y"], widget["y"] + widget["height"])})
+            if widget["x"] + widget["width"] > 24:
+                problems.append(f"{title} is wider than the dashboard")
+            if widget["type"] == "alarm":
+                alarms |= {named_in(alarm) for alarm in properties["alarms"]}
+                continue
+            if properties.get("region") != "${AWS::Region}":
+                problems.append(f"{title} is not of the stack's region")
+            if widget["type"] == "log":
+                groups += [named_in(group) for group in re.findall(r"SOURCE '([^']*)'", properties["query"])] or [f"no log group in {title}"]
+                continue
+            for row in properties["metrics"]:
+                if isinstance(row[0], dict):
+                    search = re.fullmatch(r"SEARCH\('\{symdepot,Stack,Kind\} MetricName=\"(\w+)\" Stack=\"\$\{AWS::StackName\}\"', '\w+', \d+\)", row[0].get("expression", ""))
+                    metric = ("symdepot", search[1], {"Stack": "AWS::StackName", "Kind": "any"}) if search else ("", json.dumps(row[0]), {})
+                else:
+                    names = [part for part in row if isinstance(part, str)]
+                    metric = (names[0], names[1], {key: named_in(value) for key, value in zip(names[2::2], names[3::2])})
+                searched |= {metric[1]} if metric[0] == "symdepot" else set()
+                problems += filter(None, [unknown_metric(stack, *metric)])
+        checks.all("dashboard", "every metric that it names is written", problems)
+        overlapping = [widgets[b]["properties"].get("title") for a in range(len(places)) for b in range(a + 1, len(places)) if places[a] & places[b]]
+        checks.all("dashboard", "its widgets do not overlap", overlapping)
+        unshown = sorted(set(stack.of_type("AWS::CloudWatch::Alarm")) ^ alarms)
+        checks.that("dashboard", "it shows every alarm", not unshown, ", ".join(unshown) or f"{len(alarms)} alarms")
+        hidden = sorted(own_metrics() - searched)
+        checks.that("dashboard", "it shows every metric of the functions", not hidden, ", ".join(hidden) or f"{len(searched)} metrics")
+        logged = {target(stack.properties(function).get("LoggingConfig", {}).get("LogGroup", "")) for function in FUNCTIONS}
+        checks.that("dashboard", "its queries read the log of the functions", groups and set(groups) == logged, ", ".join(groups))
+
+
+def check_policies(checks, stack, outputs):
+    """The policies in the outputs are JSON, and permit what a caller and an uploader need, and nothing else."""
+    key = "arn:aws:kms:eu-central-1:111122223333:key/k"
+    wanted = {
+        "CallerPolicy": {"execute-api:Invoke": "arn:${AWS::Partition}:execute-api:${AWS::Region}:${AWS::AccountId}:${Api}/*"},
+        "UploaderPolicy": {"s3:PutObject": "${UploadsBucket.Arn}/SCOPE/*", "s3:AbortMultipartUpload": "${UploadsBucket.Arn}/SCOPE/*"},
+    }
+    with_key = {"UploaderPolicy": {"kms:GenerateDataKey": key, "kms:Decrypt": key}}
+    for name, expected in wanted.items():
+        for chosen, expected in (("none", expected), (key, expected | with_key.get(name, {}))):
+            text = stack.value(outputs.get(name, {}).get("Value"), KmsKey=chosen)["Fn::Sub"].replace("${KmsKey}", chosen)
+            try:
+                granted = {action: statement["Resource"] for statement in json.loads(text)["Statement"] for action in as_list(statement["Action"])}
+            except (json.JSONDecodeError, KeyError) as error:
+                granted = error
+            checks.that("policies", f"{name} is the least {'with a key' if chosen == key else 'without a key'}", granted == expected, granted)
 
 
 def mistakes():
@@ -604,6 +807,10 @@ def mistakes():
 
     def allow(action, where):
         return {"Effect": "Allow", "Action": [action], "Resource": {"Fn::Sub": where}}
+
+    def body(template, change):
+        text = resource(template, "DashboardOfStack")["DashboardBody"]
+        text["Fn::Sub"] = change(text["Fn::Sub"])
 
     return [
         ("a Ref to nothing", lambda t: granting(t, "PruneFunction", "dynamodb:Scan").update(Resource={"Ref": "RecordTable"}), "RecordTable"),
@@ -674,6 +881,28 @@ def mistakes():
         ("a deployment that no alarm stops", lambda t: resource(t, "DeriveFunction")["DeploymentPreference"].pop("Alarms"), "DeriveFunction is rolled back"),
         ("a bucket that ignores the key", lambda t: resource(t, "CachesBucket").pop("BucketEncryption"), "CachesBucket is encrypted"),
         ("a function that uses every key", lambda t: statements(t, "PruneFunction").append({"Effect": "Allow", "Action": ["kms:Decrypt"], "Resource": "arn:aws:kms:eu-central-1:111122223333:key/*"}), "uses the key of the account"),
+        ("a queue whose age no alarm watches", lambda t: t["Resources"].pop("UploadsQueueAgeAlarm"), "UploadsQueueAgeAlarm watches"),
+        ("an alarm on the wrong queue", lambda t: resource(t, "RefreshQueueAgeAlarm").update(Dimensions=[{"Name": "QueueName", "Value": {"Fn::GetAtt": "EagerQueue.QueueName"}}]), "RefreshQueueAgeAlarm watches"),
+        ("an alarm on a metric that nothing writes", lambda t: resource(t, "DoubtfulLossesAlarm").update(MetricName="Losses"), "symdepot Losses"),
+        ("an alarm on the metrics of all stacks", lambda t: resource(t, "DoubtfulLossesAlarm").update(Dimensions=[]), "metrics that are written: DoubtfulLossesAlarm"),
+        ("throttles of a function that are not counted", lambda t: resource(t, "ThrottlesAlarm")["Metrics"][3].update(Expression="SUM([symbolicate, derive])"), "ThrottlesAlarm compares one value"),
+        ("an expression with a name that is not defined", lambda t: resource(t, "ConcurrencyAlarm")["Metrics"][1].update(Expression="100 * run / 10"), "ConcurrencyAlarm"),
+        ("a missed schedule that is fine", lambda t: resource(t, "PruneMissedAlarm").update(TreatMissingData="notBreaching"), "only the alarm of the schedule"),
+        ("an estimate with the price of the other processors", lambda t: resource(t, "DailyCostAlarm")["Metrics"][5]["Expression"]["Fn::If"].__setitem__(2, resource(t, "DailyCostAlarm")["Metrics"][5]["Expression"]["Fn::If"][1]), r"prices.json \(x86_64\)"),
+        ("an estimate that counts milliseconds as seconds", lambda t: resource(t, "DailyCostAlarm")["Metrics"][5].update(Expression={"Fn::Sub": "(FILL(symbolicate, 0) * ${SymbolicateMemory} + FILL(derive, 0) * ${DeriveMemory}) / 1024 * 0.0000133334"}), "DailyCostAlarm estimates"),
+        ("an alarm that the dashboard lacks", lambda t: body(t, lambda text: text.replace("${DailyCostAlarm.Arn}", "${ApiErrorsAlarm.Arn}")), "shows every alarm: DailyCostAlarm"),
+        ("a dashboard that is not JSON", lambda t: body(t, lambda text: text.replace('"start":', "start:")), "its body is JSON"),
+        ("a dashboard with a metric of AWS that does not exist", lambda t: body(t, lambda text: text.replace('"Throttles"', '"Throttled"')), "AWS/Lambda Throttled"),
+        ("a dashboard with a metric that the functions do not write", lambda t: body(t, lambda text: text.replace("Behind", "Outdated")), "symdepot Outdated"),
+        ("a dashboard with a table in place of a queue", lambda t: body(t, lambda text: text.replace("${DeadLetters.QueueName}", "${RecordsTable}")), "QueueName RecordsTable"),
+        ("a dashboard that queries the access log", lambda t: body(t, lambda text: text.replace("SOURCE '${Logs}'", "SOURCE '${AccessLogs}'")), "its queries read"),
+        ("widgets on top of each other", lambda t: body(t, lambda text: text.replace('"x": 8, "y": 10', '"x": 4, "y": 10')), "do not overlap"),
+        ("a dashboard whose name another region has", lambda t: resource(t, "DashboardOfStack").update(DashboardName={"Ref": "AWS::StackName"}), "its name has the stack"),
+        ("tokens that are lost with the table", lambda t: resource(t, "RecordsTable").pop("PointInTimeRecoverySpecification"), "can be restored"),
+        ("an access log without the subject of a JWT", lambda t: resource(t, "Api")["AccessLogSettings"].update(Format=resource(t, "Api")["AccessLogSettings"]["Format"].replace("$context.authorizer.claims.sub", "")), "access log names caller"),
+        ("uploaders of every scope", lambda t: t["Outputs"]["UploaderPolicy"]["Value"]["Fn::If"][2].update({"Fn::Sub": t["Outputs"]["UploaderPolicy"]["Value"]["Fn::If"][2]["Fn::Sub"].replace("SCOPE/", "")}), "UploaderPolicy is the least"),
+        ("uploaders who may not use the key", lambda t: t["Outputs"]["UploaderPolicy"].update(Value=t["Outputs"]["UploaderPolicy"]["Value"]["Fn::If"][2]), "UploaderPolicy is the least with a key"),
+        ("callers of every API", lambda t: t["Outputs"]["CallerPolicy"]["Value"].update({"Fn::Sub": t["Outputs"]["CallerPolicy"]["Value"]["Fn::Sub"].replace("${Api}/", "")}), "CallerPolicy is the least"),
         ("a function built at the workspace's root", lambda t: resource(t, "DeriveFunction").update(CodeUri=".."), "has no binary derive"),
     ]
 

@@ -7,6 +7,7 @@ use std::io::Write;
 
 use serde_json::{Map, Value, json};
 
+use crate::cache::KindTally;
 use crate::domain::Timestamp;
 use crate::flows::rollout::{KindRollout, RolloutReport};
 
@@ -100,7 +101,9 @@ impl Metrics {
         }
     }
 
-    /// Writes the rollout of the current converter, one line per kind.
+    /// Writes the rollout of the current converter, one line per kind that has entries: CloudWatch
+    /// charges for each metric of each kind by the hour in which it is written, so a stack that is
+    /// not used costs nothing.
     pub fn emit_rollout(&self, report: &RolloutReport) {
         emit(self.rollout(report));
     }
@@ -129,7 +132,9 @@ impl Metrics {
             ];
             self.line(at, &[(KIND, kind)], &values)
         };
-        report.kinds.iter().map(line).collect()
+        let kinds = report.kinds.iter();
+        let used = kinds.filter(|(_, rollout)| rollout.tally != KindTally::default());
+        used.map(line).collect()
     }
 
     /// Returns the line of these metrics, which have the same dimensions: the stack, and `also`.
@@ -213,10 +218,12 @@ mod tests {
         let kind = report.kinds.get_mut("symcache").unwrap();
         kind.tally.behind = 7;
         kind.tally.failed = [("malformed".to_owned(), 2), ("crashed".to_owned(), 1)].into();
+        assert!(metrics.rollout(&RolloutReport::of_this_build()).is_empty());
         let mut lines = metrics.rollout(&report);
-        assert_eq!(lines.len(), 4);
-        let line = lines.iter().find(|line| line["Kind"] == "symcache");
-        let line = line.unwrap();
+        let [line] = lines.as_slice() else {
+            panic!("kinds without entries have lines: {lines:?}");
+        };
+        assert_eq!(line["Kind"], "symcache");
         assert_eq!((&line["Behind"], &line["Failed"]), (&7.into(), &3.into()));
         lines.push(metrics.doubtful_loss(now));
         let names: BTreeSet<String> = lines.iter().flat_map(announced).collect();

@@ -10,6 +10,7 @@ mod documents;
 mod fixtures;
 mod glossary;
 mod layers;
+mod licences;
 mod metrics;
 mod openapi;
 mod permissions;

@@ -2,8 +2,9 @@
 //! the parameters' defaults.
 //!
 //! Supported are parameters of the types `String` and `Number` with a default, `Fn::Equals` and
-//! `Fn::Not` in conditions, `Ref` of a parameter, `Fn::If`, `Ref` of `AWS::NoValue`, and the
-//! `Condition` of a resource or an output. Anything else is an error that names it.
+//! `Fn::Not` in conditions, `Ref` of a parameter, parameters in `Fn::Sub`, `Fn::If`, `Ref` of
+//! `AWS::NoValue`, and the `Condition` of a resource or an output. Anything else is an error that
+//! names it.
 
 use std::collections::BTreeMap;
 
@@ -139,7 +140,7 @@ impl Decided {
                 Value::List(items.into_iter().flatten().collect())
             }
             Value::Map(entries) => match entries.as_slice() {
-                [(name, argument)] if name == "Ref" || name == "Fn::If" => {
+                [(name, argument)] if matches!(name.as_str(), "Ref" | "Fn::If" | "Fn::Sub") => {
                     return self.call(name, argument, line);
                 }
                 _ => {
@@ -155,6 +156,22 @@ impl Decided {
         Ok(Some(Node { line, value }))
     }
 
+    /// Returns a pattern of `Fn::Sub` with the values of the parameters in it.
+    fn filled(&self, pattern: &str) -> String {
+        let mut filled = pattern.to_owned();
+        for (name, value) in &self.parameters {
+            let placeholder = format!("${{{name}}}");
+            match value {
+                Value::Text(text) => filled = filled.replace(&placeholder, text),
+                Value::Integer(number) => {
+                    filled = filled.replace(&placeholder, &number.to_string());
+                }
+                _ => {}
+            }
+        }
+        filled
+    }
+
     fn call(
         &self,
         name: &str,
@@ -165,6 +182,14 @@ impl Decided {
             ("Ref", Value::Text(target)) if target == "AWS::NoValue" => Ok(None),
             ("Ref", Value::Text(target)) if self.parameters.contains_key(target) => {
                 let value = self.parameters[target].clone();
+                Ok(Some(Node { line, value }))
+            }
+            ("Fn::Sub", Value::Text(pattern)) => {
+                let argument = Node {
+                    line: argument.line,
+                    value: Value::Text(self.filled(pattern)),
+                };
+                let value = Value::Map(vec![(name.to_owned(), argument)]);
                 Ok(Some(Node { line, value }))
             }
             ("Fn::If", Value::List(parts)) => {
@@ -252,6 +277,24 @@ Resources:
         )
         .unwrap();
         assert_eq!(template["Resources"]["Orders"]["MemorySize"], 3008);
+    }
+
+    #[test]
+    fn parameters_in_a_pattern_have_their_values() {
+        let template = decided(
+            r#"
+Parameters:
+  Memory: { Type: Number, Default: 3008 }
+  Named: { Type: String, Default: here }
+Resources:
+  Orders: !Sub "${Named}/${Memory}/${Memories}/${AWS::Region}"
+"#,
+        )
+        .unwrap();
+        assert_eq!(
+            template["Resources"]["Orders"],
+            serde_json::json!({"Fn::Sub": "here/3008/${Memories}/${AWS::Region}"})
+        );
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(super) enum Kind {
 }
 
 /// Resource types that have no effect here, with their allowed properties.
-const WITHOUT_EFFECT: [(&str, &[&str]); 6] = [
+const WITHOUT_EFFECT: [(&str, &[&str]); 7] = [
     (
         "AWS::IAM::Role",
         &["AssumeRolePolicyDocument", "ManagedPolicyArns", "Policies"],
@@ -43,6 +43,7 @@ const WITHOUT_EFFECT: [(&str, &[&str]); 6] = [
             "AlarmDescription",
             "Namespace",
             "MetricName",
+            "Metrics",
             "Dimensions",
             "Statistic",
             "Period",
@@ -52,6 +53,10 @@ const WITHOUT_EFFECT: [(&str, &[&str]); 6] = [
             "TreatMissingData",
             "AlarmActions",
         ],
+    ),
+    (
+        "AWS::CloudWatch::Dashboard",
+        &["DashboardName", "DashboardBody"],
     ),
 ];
 

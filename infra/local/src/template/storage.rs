@@ -77,6 +77,7 @@ pub(super) fn table(id: &str, properties: Node) -> Result<Table, TemplateError> 
     fields.require("AttributeDefinitions")?;
     fields.require("KeySchema")?;
     fields.take("TimeToLiveSpecification");
+    fields.take("PointInTimeRecoverySpecification");
     fields.take("SSESpecification");
     fields.end()?;
     Ok(Table {

@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+"""Builds the functions as `make deploy` does, checks what would be deployed, and sends them the events of infra/events.
+
+    infra/check/deploy.py --local-stack target/debug/local-stack [--architecture x86_64 arm64]
+
+For each architecture, the SAM CLI builds the three functions with cargo-lambda and zig. Each package must be one program
+`bootstrap` for these processors, of at most 12 MB as a zip, that needs no newer C library and no other library than
+the runtime `provided.al2023` has. Those for the processors of this machine then run under the Lambda runtime API of
+cargo-lambda, with the stores of the local stack, and have to answer every event.
+
+Needs the tools of deploy-requirements.txt in target/deploy (`infra/doctor venv deploy`), rustup, and readelf.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+import zipfile
+from pathlib import Path
+
+import template
+
+HERE = Path(__file__).resolve().parent
+CHECKOUT = HERE.parent.parent
+TOOLS = CHECKOUT / "target/deploy/bin"
+FOLDER = CHECKOUT / "target/test-deploy"
+EVENTS = CHECKOUT / "infra/events"
+
+MAX_ZIP_BYTES = 12_000_000
+# Amazon Linux 2023 has glibc 2.34, whose parts these are, and libgcc. Sources: release notes of Amazon Linux 2023; AWS
+# Lambda developer guide, "OS-only runtime".
+MAX_GLIBC = (2, 34)
+LIBRARIES = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libutil.so.1", "libresolv.so.2", "libgcc_s.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+MACHINES = {"x86_64": "Advanced Micro Devices X86-64", "arm64": "AArch64"}
+TARGETS = {"x86_64": "x86_64-unknown-linux-gnu", "arm64": "aarch64-unknown-linux-gnu"}
+HOST = {"x86_64": "x86_64", "aarch64": "arm64"}.get(platform.machine())
+PROGRAMS = {"SymbolicateFunction": "symbolicate", "DeriveFunction": "derive", "PruneFunction": "prune"}
+
+
+def is_answer_to_a_crash(answer):
+    return answer.get("statusCode") == 200 and answer.get("headers", {}).get("content-type", "").startswith("application/json")
+
+
+def has_no_failures(answer):
+    return answer.get("batchItemFailures") == []
+
+
+def is_report(answer):
+    return answer.get("complete") is True and answer.get("failed") == 0
+
+
+# The events, the functions that receive them, and what is an answer.
+ANSWERS = {
+    "symbolicate.json": ("SymbolicateFunction", is_answer_to_a_crash),
+    "upload-created.json": ("DeriveFunction", has_no_failures),
+    "upload-removed.json": ("DeriveFunction", has_no_failures),
+    "upload-test-event.json": ("DeriveFunction", has_no_failures),
+    "queue.json": ("DeriveFunction", has_no_failures),
+    "schedule.json": ("PruneFunction", is_report),
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--local-stack", type=Path, required=True, help="the program whose stores answer the functions")
+    parser.add_argument("--architecture", nargs="+", choices=sorted(TARGETS), default=sorted(TARGETS), help="what to build for")
+    arguments = parser.parse_args()
+    checks = template.Checks()
+    for architecture in arguments.architecture:
+        packages = build(architecture)
+        check_packages(checks, architecture, packages)
+        if architecture == HOST:
+            check_answers(checks, packages, arguments.local_stack)
+    if HOST not in arguments.architecture:
+        print(f"no events were sent: they need programs for {HOST}", file=sys.stderr)
+    checks.report("what is deployed")
+    return checks.exit_code()
+
+
+def environment(**more):
+    """The environment of the tools: theirs first in the path, and build folders of their own."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("CARGO_BUILD_")}
+    return kept | {"PATH": f"{TOOLS}:{os.environ['PATH']}", "SAM_CLI_TELEMETRY": "0", "AWS_DEFAULT_REGION": template.REGIONS[0], "CARGO_TARGET_DIR": str(CHECKOUT / "target/deploy-build"), **more}
+
+
+def build(architecture):
+    """Builds the functions, and returns the folder of each package."""
+    subprocess.run(["rustup", "target", "add", TARGETS[architecture]], check=True, stdout=sys.stderr)
+    folder = FOLDER / architecture
+    command = ["sam", "build", "--template", "infra/template.yaml", "--build-dir", str(folder), "--parameter-overrides", f"Architecture={architecture}"]
+    subprocess.run(command, check=True, cwd=CHECKOUT, env=environment(), stdout=sys.stderr)
+    return {name: folder / name for name in PROGRAMS}
+
+
+def readelf(program, *options):
+    return subprocess.run(["readelf", "--wide", *options, str(program)], check=True, capture_output=True, text=True).stdout
+
+
+def check_packages(checks, architecture, packages):
+    for name, folder in packages.items():
+        topic = f"{PROGRAMS[name]}, {architecture}"
+        files = sorted(path.name for path in folder.rglob("*") if path.is_file())
+        checks.that(topic, "the package is one program", files == ["bootstrap"], ", ".join(files))
+        if files != ["bootstrap"]:
+            continue
+        program = folder / "bootstrap"
+        checks.that(topic, "it may be executed", os.access(program, os.X_OK))
+        with tempfile.TemporaryDirectory() as temporary:
+            packed = Path(temporary) / "package.zip"
+            with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+                archive.write(program, "bootstrap")
+            size = packed.stat().st_size
+        checks.that(topic, f"the zip has at most {MAX_ZIP_BYTES / 1e6:.0f} MB", size <= MAX_ZIP_BYTES, f"{size / 1e6:.1f} MB, {program.stat().st_size / 1e6:.1f} MB unpacked")
+        machine = re.search(r"Machine: +(.+)", readelf(program, "--file-header"))[1]
+        checks.that(topic, "it is for these processors", machine == MACHINES[architecture], machine)
+        needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", readelf(program, "--dynamic")))
+        checks.that(topic, "it needs libraries of the runtime only", needed and needed <= LIBRARIES, ", ".join(sorted(needed)))
+        versions = {tuple(map(int, version.split("."))) for version in re.findall(r"Name: GLIBC_([\d.]+)", readelf(program, "--version-info"))}
+        newest = max(versions, default=None)
+        checks.that(topic, "its C library is in the runtime", newest is not None and newest <= MAX_GLIBC, ".".join(map(str, newest or ())))
+        sections = readelf(program, "--section-headers")
+        checks.that(topic, "it is stripped", ".symtab" not in sections and ".debug_" not in sections)
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def wait_for(condition, process, what):
+    until = time.monotonic() + 60
+    while not condition():
+        if process.poll() is not None or time.monotonic() > until:
+            sys.exit(f"{what} did not start")
+        time.sleep(0.05)
+
+
+def accepts(port):
+    with socket.socket() as connection:
+        return connection.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextlib.contextmanager
+def running(command, **options):
+    process = subprocess.Popen(command, **options)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def settings(function, stack, addresses):
+    """Returns the variables of a function, with the names of the local stack's resources."""
+    named = {**addresses["buckets"], **addresses["tables"], **addresses["queues"], "AWS::StackName": "test-deploy"}
+    variables = {}
+    for name, value in stack.properties(function)["Environment"]["Variables"].items():
+        value = stack.value(value)
+        if isinstance(value, dict) and "Ref" in value:
+            value = named[value["Ref"]]
+        variables[name] = str(value)
+    return variables
+
+
+def check_answers(checks, packages, local_stack):
+    """Sends each event to the program that was built, by way of the runtime API of cargo-lambda."""
+    data = FOLDER / "data"
+    shutil.rmtree(data, ignore_errors=True)
+    programs = FOLDER / "programs"
+    shutil.rmtree(programs, ignore_errors=True)
+    programs.mkdir(parents=True)
+    for name, program in PROGRAMS.items():
+        shutil.copy(packages[name] / "bootstrap", programs / program)
+    printed = subprocess.run([sys.executable, str(HERE / "template.py"), "--print"], check=True, capture_output=True, text=True).stdout
+    translated = template.Stack(json.loads(printed))
+    port = free_port()
+    stack = [str(local_stack.absolute()), "--template", "infra/template.yaml", "--stack-name", "test-deploy", "--functions", str(programs), "--port", "0", "--data", str(data)]
+    watch = ["cargo", "lambda", "watch", "--only-lambda-apis", "--invoke-address", "127.0.0.1", "--invoke-port", str(port)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with contextlib.ExitStack() as processes:
+        stores = processes.enter_context(running(stack, cwd=CHECKOUT, stdout=subprocess.DEVNULL))
+        wait_for((data / "stack.json").exists, stores, "the local stack")
+        addresses = json.loads((data / "stack.json").read_text())
+        api = processes.enter_context(running(watch, cwd=CHECKOUT / "functions/prune", env=environment(), **quiet))
+        wait_for(lambda: accepts(port), api, "cargo lambda watch")
+        logs = {}
+        for name, folder in packages.items():
+            logs[name] = FOLDER / f"{PROGRAMS[name]}.log"
+            function = {
+                **settings(name, translated, addresses),
+                "AWS_LAMBDA_RUNTIME_API": f"127.0.0.1:{port}/{PROGRAMS[name]}",
+                "AWS_LAMBDA_FUNCTION_NAME": PROGRAMS[name], "AWS_LAMBDA_FUNCTION_VERSION": "1", "_HANDLER": "bootstrap",
+                "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(translated.value(translated.properties(name)["MemorySize"])),
+                "AWS_LAMBDA_LOG_GROUP_NAME": "logs", "AWS_LAMBDA_LOG_STREAM_NAME": "stream",
+                "AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local",
+                **{f"AWS_ENDPOINT_URL_{service.upper()}": addresses[service] for service in ("s3", "dynamodb", "sqs")},
+                "PATH": "/usr/bin:/bin", "TMPDIR": str(data),
+                # The local stack is no account with signed callers.
+                "AUTH": "open",
+            }
+            log = processes.enter_context(open(logs[name], "wb"))
+            processes.enter_context(running([str(folder / "bootstrap")], env=function, stdout=log, stderr=log))
+        given = sorted(path.name for path in EVENTS.glob("*.json"))
+        checks.that("events", "every event of infra/events is sent", given == sorted(ANSWERS), ", ".join(given))
+        for event, (name, is_answer) in ANSWERS.items():
+            url = f"http://127.0.0.1:{port}/2015-03-31/functions/{PROGRAMS[name]}/invocations"
+            request = urllib.request.Request(url, data=(EVENTS / event).read_bytes(), headers={"content-type": "application/json"})
+            try:
+                with urllib.request.urlopen(request, timeout=60) as response:
+                    text = response.read()
+            except urllib.error.HTTPError as error:
+                text = error.read()
+            except OSError as error:
+                text = str(error).encode()
+            try:
+                right = is_answer(json.loads(text))
+            except (AttributeError, ValueError):
+                right = False
+            checks.that("events", f"{PROGRAMS[name]} answers {event}", right, text.decode(errors="replace")[:160])
+        for name, log in logs.items():
+            failed = [line for line in log.read_text().splitlines() if "panicked" in line or '"level":"ERROR"' in line]
+            checks.all("events", f"{PROGRAMS[name]} logs no error", failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -24,6 +24,7 @@ use symbolic::symcache::transform::{self, Transformer};
 
 use super::dwarf::{self, Program};
 use super::kind::{Beside, Derive, EncodedCache};
+use super::pdb;
 use super::pdb_links::{LinkStreams, PdbLinks};
 use crate::cache::Kind;
 use crate::debuginfo::auxiliary::{LineMap, MapLines};
@@ -96,6 +97,10 @@ impl Derive for Sym {
     ) -> Result<EncodedCache, Failure> {
         if let Some(program) = Program::of(object, beside) {
             return dwarf::encode(program, cores, contents);
+        }
+        if let Object::Pdb(file) = object {
+            let links = LinkStreams::of(object);
+            return pdb::encode(file, links.as_ref(), beside, cores, contents);
         }
         let mut raw = RawCache::default();
         let lines = beside.maps.lines.as_ref();
@@ -296,7 +301,7 @@ impl Transformer for Undecorate {
 /// `_name@bytes` (`__stdcall`), `@name@bytes` (`__fastcall`), `name@@bytes` (`__vectorcall`), where
 /// `bytes` is the decimal size of the parameters. Names of C++ begin with `?`, or are already
 /// readable.
-fn undecorated(name: &str) -> &str {
+pub(super) fn undecorated(name: &str) -> &str {
     let without_size = |name: &str, separator: &str| {
         let (name, size) = name.rsplit_once(separator)?;
         size.parse::<u32>().is_ok().then_some(name.len())

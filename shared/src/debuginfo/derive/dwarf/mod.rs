@@ -43,13 +43,13 @@ use crate::debuginfo::workers::side_by_side;
 mod bad_input_tests;
 mod companions;
 mod current_unit;
-mod encode;
+pub(super) mod encode;
 mod entries;
 mod flatten;
 mod input;
 mod line_programs;
 mod lines;
-mod merge;
+pub(super) mod merge;
 mod names;
 mod object;
 mod open_entries;
@@ -59,8 +59,8 @@ mod related;
 mod rows;
 mod sections;
 mod shapes;
-mod symbols;
-mod tables;
+pub(super) mod symbols;
+pub(super) mod tables;
 #[cfg(test)]
 mod tests;
 mod units;
@@ -105,7 +105,7 @@ impl From<UnitsError> for Failure {
 /// The size of slices. Adjacent ranges with the same answer are merged here, so that a slice needs
 /// fewer ranges than in [`Bounds::CURRENT`] to cover the same addresses. A lookup reads the same
 /// number of bytes.
-const BOUNDS: Bounds = Bounds {
+pub(super) const BOUNDS: Bounds = Bounds {
     ranges: 1800,
     ..Bounds::CURRENT
 };

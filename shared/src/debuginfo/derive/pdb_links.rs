@@ -13,8 +13,8 @@ use std::io::Cursor;
 use serde::Deserialize;
 use srcsrv::{SourceRetrievalMethod, SrcSrvStream};
 use symbolic::common::{SourceLinkMappings, clean_path, join_path};
-use symbolic::debuginfo::{FileInfo, Object};
 use symbolic::debuginfo::pdb::pdb::PDB;
+use symbolic::debuginfo::{FileInfo, Object};
 use symbolic::symcache::transform::{SourceLocation, Transformer};
 
 use crate::domain::link_target;

@@ -1,9 +1,10 @@
 //! SymCaches: the functions and lines of native objects.
 //!
 //! Objects in a format that can contain DWARF, including those with symbols alone, are derived into
-//! slices directly: see [`dwarf`]. For all other objects, `symbolic` reads the functions and makes
-//! one SymCache, which is then cut into slices. `symbolic` can do this for every object, so tests
-//! compare [`dwarf`] with it; benchmarks call it the plain process.
+//! slices directly: see [`dwarf`], and so are PDBs: see [`pdb`]. For all other objects, `symbolic`
+//! reads the functions and makes one SymCache, which is then cut into slices. `symbolic` can do this
+//! for every object, so tests compare [`dwarf`] and [`pdb`] with it; benchmarks call it the plain
+//! process.
 //!
 //! Reading the functions of a large file takes about as long as converting them, and the two steps
 //! share only the functions. So one thread reads while another converts and writes. For a small

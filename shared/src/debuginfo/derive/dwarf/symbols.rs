@@ -14,7 +14,10 @@ pub(in crate::debuginfo::derive) struct Symbols<'d> {
 
 impl<'d> Symbols<'d> {
     /// Takes symbols of functions, and labels, which are used only outside of functions.
-    pub(in crate::debuginfo::derive) fn new(functions: Vec<Symbol<'d>>, labels: Vec<Symbol<'d>>) -> Self {
+    pub(in crate::debuginfo::derive) fn new(
+        functions: Vec<Symbol<'d>>,
+        labels: Vec<Symbol<'d>>,
+    ) -> Self {
         let count = u32::try_from(functions.len()).unwrap_or(u32::MAX);
         let mut all = functions;
         all.extend(labels);

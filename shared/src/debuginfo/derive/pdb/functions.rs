@@ -337,8 +337,8 @@ impl<'r, 's, 'l> ModuleReader<'r, 's, 'l> {
         self.lines.sort_by_key(|line| line.address);
         self.lines.dedup_by(|line, last| {
             let end = last.size.and_then(|size| last.address.checked_add(size));
-            let continues = end == Some(line.address)
-                && (line.file, line.line) == (last.file, last.line);
+            let continues =
+                end == Some(line.address) && (line.file, line.line) == (last.file, last.line);
             if continues {
                 let more = line.size.unwrap_or(0);
                 last.size = last.size.map(|size| size.saturating_add(more));
@@ -442,7 +442,9 @@ impl<'r, 's, 'l> ModuleReader<'r, 's, 'l> {
         const NAME: &str = "f";
         let (formatter, name) = (self.shared.formatter, name.to_string());
         if name.is_empty() {
-            return formatter.format_function("", module, of).unwrap_or_default();
+            return formatter
+                .format_function("", module, of)
+                .unwrap_or_default();
         }
         let parameters = self.parameters.entry(Scoped::new(module, of));
         let parameters = parameters.or_insert_with(|| {

@@ -32,17 +32,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pdb_addr2line::pdb::{self, FallibleIterator, StreamIndex};
 use pdb_addr2line::{ModuleProvider, TypeFormatter};
-use symbolic::debuginfo::pdb::PdbObject;
 use symbolic::debuginfo::Symbol;
+use symbolic::debuginfo::pdb::PdbObject;
 
 use self::functions::{ModuleReader, Shared};
 use self::modules::{OpenModules, RUN_BYTES};
 use self::streams::{Pdb, PdbBytes, SharedStreams};
+use super::dwarf::BOUNDS;
 use super::dwarf::encode::SymCacheEncoder;
 use super::dwarf::merge;
 use super::dwarf::symbols::Symbols;
 use super::dwarf::tables::{Texts, UnitTables};
-use super::dwarf::BOUNDS;
 use super::kind::{Beside, EncodedCache};
 use super::pdb_links::{LinkStreams, PdbLinks};
 use super::symcache::undecorated;
@@ -209,9 +209,8 @@ fn read_runs(
             let list = about.modules()?.collect::<Vec<_>>()?;
             let open = OpenModules::new(&pdb, list.len());
             let (strings, flags) = (strings.as_ref(), Default::default());
-            let formatter = TypeFormatter::new_from_parts(
-                &open, list, &about, &types, &ids, strings, flags,
-            )?;
+            let formatter =
+                TypeFormatter::new_from_parts(&open, list, &about, &types, &ids, strings, flags)?;
             let shared = Shared {
                 formatter: &formatter,
                 addresses: &addresses,

@@ -50,7 +50,9 @@ pub(super) fn sizes(stream: &[u8]) -> Vec<u64> {
         // The names of the module and of its object file.
         let mut ends = memchr::memchr_iter(0, rest);
         let Some(end) = ends.nth(1) else { break };
-        left = rest.get((end + 1).next_multiple_of(4)..).unwrap_or_default();
+        left = rest
+            .get((end + 1).next_multiple_of(4)..)
+            .unwrap_or_default();
     }
     sizes
 }
@@ -110,7 +112,7 @@ mod tests {
 
     #[test]
     fn runs_have_all_modules_in_order() {
-        assert_eq!(runs(&[], 10), []);
+        assert!(runs(&[], 10).is_empty());
         assert_eq!(runs(&[0, 0], 10), [0..2]);
         assert_eq!(runs(&[4, 6, 11, 2], 10), [0..2, 2..3, 3..4]);
         let many = runs(&[100; 1000], 10);
@@ -137,7 +139,7 @@ mod tests {
         stream[LIST_BYTES_AT..][..4].copy_from_slice(&length.to_le_bytes());
         assert_eq!(sizes(&stream), [11, 11]);
         for length in 0..stream.len() {
-            assert_eq!(sizes(&stream[..length]), []);
+            assert!(sizes(&stream[..length]).is_empty());
         }
         stream[LIST_BYTES_AT] -= 30;
         assert_eq!(sizes(&stream), [11]);

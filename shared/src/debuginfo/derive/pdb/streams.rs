@@ -48,7 +48,10 @@ impl<'s> Source<'s> for PdbBytes<'s> {
     fn view(&mut self, pages: &[SourceSlice]) -> io::Result<Box<dyn SourceView<'s>>> {
         // A page belongs to one stream. Malformed files list pages repeatedly, which would take any
         // amount of memory.
-        let length = pages.iter().map(|page| page.size).try_fold(0, usize::checked_add);
+        let length = pages
+            .iter()
+            .map(|page| page.size)
+            .try_fold(0, usize::checked_add);
         let length = length.filter(|length| *length <= self.file.len());
         let length = length.ok_or(io::ErrorKind::UnexpectedEof)?;
         if length < SHARED_BYTES {

@@ -105,7 +105,7 @@ impl From<UnitsError> for Failure {
 /// The size of slices. Adjacent ranges with the same answer are merged here, so that a slice needs
 /// fewer ranges than in [`Bounds::CURRENT`] to cover the same addresses. A lookup reads the same
 /// number of bytes.
-pub(super) const BOUNDS: Bounds = Bounds {
+const BOUNDS: Bounds = Bounds {
     ranges: 1800,
     ..Bounds::CURRENT
 };

@@ -38,7 +38,6 @@ use symbolic::debuginfo::pdb::PdbObject;
 use self::functions::{ModuleReader, Shared};
 use self::modules::{OpenModules, RUN_BYTES};
 use self::streams::{Pdb, PdbBytes, SharedStreams};
-use super::dwarf::BOUNDS;
 use super::dwarf::encode::SymCacheEncoder;
 use super::dwarf::merge;
 use super::dwarf::symbols::Symbols;
@@ -59,7 +58,8 @@ pub(super) fn encode(
     workers: usize,
     contents: &Contents,
 ) -> Result<EncodedCache, Failure> {
-    encode_runs(object, links, beside, RUN_BYTES, workers, contents, BOUNDS)
+    let bounds = Bounds::CURRENT;
+    encode_runs(object, links, beside, RUN_BYTES, workers, contents, bounds)
 }
 
 fn encode_runs(

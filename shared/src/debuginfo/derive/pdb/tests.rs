@@ -91,7 +91,7 @@ fn every_address_of_a_pdb_has_the_same_answer_as_in_symbolic() {
             (1, 1, SMALL),
             (1, 3, SMALL),
             (u64::MAX, 2, SMALL),
-            (u64::MAX, 1, BOUNDS),
+            (u64::MAX, 1, Bounds::CURRENT),
         ] {
             let encoded = encoded(&dif, None, &Beside::default(), how).unwrap();
             assert_eq!(encoded.lacks, None);

@@ -48,7 +48,7 @@ use super::symcache::undecorated;
 use crate::debuginfo::blob::Contents;
 use crate::debuginfo::failure::{Failure, chain, malformed};
 use crate::debuginfo::slices::{self, Bounds};
-use crate::debuginfo::workers::side_by_side;
+use crate::debuginfo::workers::deep_side_by_side;
 
 /// Derives the slices of a PDB with `workers` threads, and encodes them as a blob.
 pub(super) fn encode(
@@ -189,7 +189,7 @@ fn read_runs(
 ) -> pdb::Result<Vec<ReadRun>> {
     let next = AtomicUsize::new(0);
     let workers = workers.min(runs.len()).max(1);
-    side_by_side(workers, || {
+    deep_side_by_side(workers, || {
         let mut pdb = Pdb::open(bytes)?;
         let about = pdb.debug_information()?;
         let (types, ids) = (pdb.type_information()?, pdb.id_information()?);

@@ -40,7 +40,8 @@ const _: () = assert!(
 /// - 3: CFI caches in slices, with overlaps resolved.
 /// - 4: SymCaches directly from DWARF: lines of functions without entries, parts of functions under
 ///   their own names, no names outside of code.
-/// - 5: links to source files in the SymCaches of PDBs. Source files are entries of their own.
+/// - 5: links to source files in the SymCaches of PDBs. Source files are entries of their own. PDBs
+///   with modules that cannot be read are derived without these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(transparent)]

@@ -15,7 +15,7 @@ cargo=${CARGO:-cargo}
 [ -f "$folder/lto.so" ] && exit
 
 for clang in clang-19 clang; do type -P "$clang" > /dev/null && break; done
-if ! type -P "$clang" > /dev/null || ! type -P ld.lld-19 ld.lld > /dev/null; then
+if ! type -P "$clang" > /dev/null || ! { type -P ld.lld-19 || type -P ld.lld; } > /dev/null; then
   echo "the program with link-time optimisation is skipped: clang or lld is not installed; on Debian: apt-get install clang lld"
   exit
 fi

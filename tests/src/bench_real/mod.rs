@@ -90,6 +90,10 @@ pub struct Arguments {
     /// Only derives, which takes some minutes.
     #[arg(long)]
     pub deriving_only: bool,
+    /// The programs to derive or to compare, by name, with `--deriving-only` or `--answers-only`
+    /// (default: all).
+    #[arg(long = "only", value_name = "PROGRAM")]
+    pub only: Vec<String>,
     /// Only compares SymCaches with those of symbolic: some minutes.
     #[arg(long, conflicts_with = "deriving_only")]
     pub answers_only: bool,
@@ -105,6 +109,14 @@ pub struct Arguments {
     /// Also writes the numbers to this file, as Markdown.
     #[arg(long)]
     pub markdown: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// Returns whether a program is one of those to derive or to compare.
+    fn includes(&self, name: &str) -> bool {
+        let is_limited = self.deriving_only || self.answers_only;
+        !is_limited || self.only.is_empty() || self.only.iter().any(|only| only == name)
+    }
 }
 
 /// Why the measurements cannot be taken.
@@ -206,7 +218,8 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
 
     say("downloads", &format!("kept in {}", cache.display()));
     let mut programs = Vec::new();
-    for source in packages::SOURCES {
+    let needed = packages::SOURCES.into_iter();
+    for source in needed.filter(|source| arguments.includes(source.name)) {
         let files = packages::files(&cache, source)?;
         report.environment.push(files.version.clone());
         programs.push((Program::read(source.name, &files.debug)?, files));
@@ -297,7 +310,10 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
 /// Returns the debug files of all programs that are available.
 fn inputs(cache: &Path, arguments: &Arguments, report: &mut Report) -> Vec<(Input, PathBuf)> {
     let mut files = Vec::new();
-    for input in INPUTS {
+    for input in INPUTS
+        .into_iter()
+        .filter(|input| arguments.includes(input.name))
+    {
         say(input.name, input.what);
         if let Some((path, version)) = input.file(cache, arguments.kernel) {
             if !report.environment.contains(&version) {
@@ -346,7 +362,7 @@ async fn derive_all(
         let took = deriving::against_plain(binaries, file, targets, runs, report).await?;
         let target = match name {
             CEPH => Some(0.34),
-            LIBC => None,
+            LIBC | "ldb" => None,
             _ => continue,
         };
         deriving::on_one_core(binaries, file, target, runs, report).await?;
@@ -362,7 +378,8 @@ async fn derive_all(
             deriving::against_plain(binaries, file, targets, runs, report).await?;
         }
     }
-    if let Some((program, files)) = programs.last() {
+    let ceph = programs.iter().find(|(program, _)| program.name == CEPH);
+    if let Some((program, files)) = ceph {
         let name = format!("{} (program)", program.name);
         let file = (name.as_str(), files.program.as_path());
         let targets = Targets {

@@ -35,7 +35,7 @@ pub(crate) async fn explained(world: &World, key: &str) -> Option<ExplainedUploa
 }
 
 /// Returns what a request for a module would read.
-async fn explained_module(world: &World, module: &ObjectId) -> Vec<Explained> {
+pub(crate) async fn explained_module(world: &World, module: &ObjectId) -> Vec<Explained> {
     let invocation = world.invocation(Duration::from_secs(9));
     let symbolicator = world.symbolicator();
     let explained = symbolicator.explain_module(&invocation, module, None, &Scope::Global);

@@ -14,6 +14,7 @@ mod copies;
 mod counts;
 mod crash_file_costs;
 mod crash_files;
+mod damaged;
 mod documented;
 mod faults;
 mod first_hour;

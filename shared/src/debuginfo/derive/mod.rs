@@ -1,13 +1,14 @@
 //! Derives one cache from one object, encodes it as a blob and loads the blob as a reader would.
 //!
 //! `kind` has the trait that each kind implements: `symcache`, `cfi`, `ppdb` and `sources`. `dwarf`
-//! derives SymCaches from files with DWARF, `frames` reads unwind information of ELF files, and
-//! `pdb_links` finds links to source files in PDBs.
+//! derives SymCaches from files with DWARF, `pdb` from PDBs, `frames` reads unwind information of
+//! ELF files, and `pdb_links` finds links to source files in PDBs.
 
 mod cfi;
 pub(super) mod dwarf;
 mod frames;
 pub(super) mod kind;
+mod pdb;
 pub(super) mod pdb_links;
 mod ppdb;
 mod sources;

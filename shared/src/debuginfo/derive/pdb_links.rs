@@ -13,8 +13,8 @@ use std::io::Cursor;
 use serde::Deserialize;
 use srcsrv::{SourceRetrievalMethod, SrcSrvStream};
 use symbolic::common::{SourceLinkMappings, clean_path, join_path};
-use symbolic::debuginfo::Object;
 use symbolic::debuginfo::pdb::pdb::PDB;
+use symbolic::debuginfo::{FileInfo, Object};
 use symbolic::symcache::transform::{SourceLocation, Transformer};
 
 use crate::domain::link_target;
@@ -40,6 +40,14 @@ pub(in crate::debuginfo) struct PdbLinks<'a> {
     source_link: SourceLinkMappings,
     /// The links that were computed, by the path of the file: folder and name.
     known: HashMap<String, Option<(String, String)>>,
+}
+
+/// The place of a file on a source server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SourcePlace {
+    pub(super) folder: Option<String>,
+    pub(super) name: String,
+    pub(super) revision: Option<String>,
 }
 
 /// The JSON of Source Link.
@@ -94,6 +102,41 @@ impl<'a> PdbLinks<'a> {
             source_link: SourceLinkMappings::new(documents),
             known: HashMap::new(),
         }
+    }
+
+    /// Returns the place of a file on a source server.
+    pub(super) fn of_file(&mut self, folder: &str, name: &str) -> Option<SourcePlace> {
+        let path = join_path(folder, name);
+        let in_perforce = self.in_perforce(&path);
+        in_perforce.or_else(|| {
+            let (folder, name) = self.link_of(&path)?;
+            Some(SourcePlace {
+                folder: Some(folder.to_owned()),
+                name: name.to_owned(),
+                revision: None,
+            })
+        })
+    }
+
+    /// Returns the path and the revision of a file in Perforce: variables 3 and 4, which SDKs of
+    /// Perforce write as the path in the depot, and the number of the change.
+    fn in_perforce(&self, path: &str) -> Option<SourcePlace> {
+        let stream = self.srcsrv.as_ref()?;
+        let system = stream.version_control_description()?;
+        if !system.eq_ignore_ascii_case("perforce") {
+            return None;
+        }
+        let values = stream.source_and_raw_var_values_for_path(path, "");
+        let (_, values) = values.ok()??;
+        let depot_path = values.get("var3")?.trim_start_matches("//");
+        let file = FileInfo::from_path(depot_path.as_bytes());
+        let revision = values.get("var4").filter(|revision| !revision.is_empty());
+        let folder = file.dir_str();
+        Some(SourcePlace {
+            folder: Some(folder.into_owned()).filter(|folder| !folder.is_empty()),
+            name: file.name_str().into_owned(),
+            revision: revision.cloned(),
+        })
     }
 
     /// Returns the link of a file, as a folder and a name.

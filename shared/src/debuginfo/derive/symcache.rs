@@ -1,9 +1,10 @@
 //! SymCaches: the functions and lines of native objects.
 //!
 //! Objects in a format that can contain DWARF, including those with symbols alone, are derived into
-//! slices directly: see [`dwarf`]. For all other objects, `symbolic` reads the functions and makes
-//! one SymCache, which is then cut into slices. `symbolic` can do this for every object, so tests
-//! compare [`dwarf`] with it; benchmarks call it the plain process.
+//! slices directly: see [`dwarf`], and so are PDBs: see [`pdb`]. For all other objects, `symbolic`
+//! reads the functions and makes one SymCache, which is then cut into slices. `symbolic` can do this
+//! for every object, so tests compare [`dwarf`] and [`pdb`] with it; benchmarks call it the plain
+//! process.
 //!
 //! Reading the functions of a large file takes about as long as converting them, and the two steps
 //! share only the functions. So one thread reads while another converts and writes. For a small
@@ -24,6 +25,7 @@ use symbolic::symcache::transform::{self, Transformer};
 
 use super::dwarf::{self, Program};
 use super::kind::{Beside, Derive, EncodedCache};
+use super::pdb;
 use super::pdb_links::{LinkStreams, PdbLinks};
 use crate::cache::Kind;
 use crate::debuginfo::auxiliary::{LineMap, MapLines};
@@ -96,6 +98,10 @@ impl Derive for Sym {
     ) -> Result<EncodedCache, Failure> {
         if let Some(program) = Program::of(object, beside) {
             return dwarf::encode(program, cores, contents);
+        }
+        if let Object::Pdb(file) = object {
+            let links = LinkStreams::of(object);
+            return pdb::encode(file, links.as_ref(), beside, cores, contents);
         }
         let mut raw = RawCache::default();
         let lines = beside.maps.lines.as_ref();
@@ -296,7 +302,7 @@ impl Transformer for Undecorate {
 /// `_name@bytes` (`__stdcall`), `@name@bytes` (`__fastcall`), `name@@bytes` (`__vectorcall`), where
 /// `bytes` is the decimal size of the parameters. Names of C++ begin with `?`, or are already
 /// readable.
-fn undecorated(name: &str) -> &str {
+pub(super) fn undecorated(name: &str) -> &str {
     let without_size = |name: &str, separator: &str| {
         let (name, size) = name.rsplit_once(separator)?;
         size.parse::<u32>().is_ok().then_some(name.len())

@@ -9,25 +9,25 @@ use crate::debuginfo::auxiliary::{self, Maps, SourceLine};
 use crate::debuginfo::slices::{self, Bounds, Cut, NOWHERE, RawFile, RawFunction, RawLocation};
 
 /// Encodes the slices of an object.
-pub(super) struct SymCacheEncoder<'a> {
+pub(in crate::debuginfo::derive) struct SymCacheEncoder<'a> {
     /// The first bytes of each SymCache: see [`slices::head`].
-    pub(super) head: &'a [u8],
-    pub(super) texts: Texts<'a>,
-    pub(super) symbols: &'a Symbols<'a>,
-    pub(super) merged: &'a Merged,
-    pub(super) maps: &'a Maps<'a>,
-    pub(super) bounds: Bounds,
+    pub(in crate::debuginfo::derive) head: &'a [u8],
+    pub(in crate::debuginfo::derive) texts: Texts<'a>,
+    pub(in crate::debuginfo::derive) symbols: &'a Symbols<'a>,
+    pub(in crate::debuginfo::derive) merged: &'a Merged,
+    pub(in crate::debuginfo::derive) maps: &'a Maps<'a>,
+    pub(in crate::debuginfo::derive) bounds: Bounds,
 }
 
 impl SymCacheEncoder<'_> {
     /// Returns the number of groups. A group of ranges becomes one or more slices.
-    pub(super) fn groups(&self) -> usize {
+    pub(in crate::debuginfo::derive) fn groups(&self) -> usize {
         self.merged.entries.len().div_ceil(self.bounds.ranges)
     }
 
     /// Returns a function that writes the slices of a group in address order. It reuses its tables
     /// from one slice to the next.
-    pub(super) fn cutter(&self) -> impl FnMut(usize) -> Vec<Cut> {
+    pub(in crate::debuginfo::derive) fn cutter(&self) -> impl FnMut(usize) -> Vec<Cut> {
         let mut tables = SliceTables::new(self);
         move |group| {
             let from = group * self.bounds.ranges;
@@ -239,14 +239,17 @@ impl<'t> SliceTables<'t> {
             return NOWHERE;
         };
         let [working_directory, directory, name] = file.map(|text| self.text(text));
+        let link = tables.links.get(&number);
+        let link = link.map_or([NOWHERE; 3], |link| link.map(|text| self.text(text)));
+        let [link_name, link_directory, revision] = link;
         let known = count(&self.files);
         self.files.push([
             working_directory,
             directory,
             name,
-            NOWHERE,
-            NOWHERE,
-            NOWHERE,
+            link_name,
+            link_directory,
+            revision,
         ]);
         self.known.set(TableItem::File, number, known);
         known

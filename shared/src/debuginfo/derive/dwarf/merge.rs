@@ -49,7 +49,7 @@ pub(super) struct SymbolLine {
 
 /// The merged ranges of an object.
 #[derive(Debug, Default)]
-pub(super) struct Merged {
+pub(in crate::debuginfo::derive) struct Merged {
     /// In address order.
     pub(super) entries: Vec<MergedRange>,
     pub(super) lines: Vec<SymbolLine>,
@@ -65,8 +65,27 @@ struct OfRun {
 }
 
 /// Merges the tables of several runs. Adjacent ranges with the same content become one.
+///
+/// An address range that several functions have belongs to the first of them.
 pub(super) fn merge(runs: &[UnitTables], symbols: &Symbols<'_>) -> Merged {
-    let functions = FunctionRanges::of(runs);
+    let mut seen = HashSet::new();
+    let is_first = |body: &RangeBody| seen.insert((body.start, body.end));
+    merge_functions(FunctionRanges::of(runs, is_first), runs, symbols)
+}
+
+/// Like [`merge()`], but functions with the same address range are treated as if they overlapped.
+pub(in crate::debuginfo::derive) fn merge_all(
+    runs: &[UnitTables],
+    symbols: &Symbols<'_>,
+) -> Merged {
+    merge_functions(FunctionRanges::of(runs, |_| true), runs, symbols)
+}
+
+fn merge_functions(
+    functions: FunctionRanges<'_>,
+    runs: &[UnitTables],
+    symbols: &Symbols<'_>,
+) -> Merged {
     let mut merged = Merged {
         entries: Vec::with_capacity(functions.most()),
         lines: Vec::new(),
@@ -198,14 +217,12 @@ enum Ranges<'r> {
 }
 
 impl<'r> FunctionRanges<'r> {
-    /// Takes the functions of all runs. An address range that several runs have belongs to the
-    /// first.
-    fn of(runs: &'r [UnitTables]) -> Self {
-        let mut seen = HashSet::new();
+    /// Takes those functions of all runs that count.
+    fn of(runs: &'r [UnitTables], mut counts: impl FnMut(&RangeBody) -> bool) -> Self {
         let mut bodies = Vec::new();
         for tables in runs {
             for body in &tables.bodies {
-                if seen.insert((body.start, body.end)) {
+                if counts(body) {
                     let order = u32::try_from(bodies.len()).unwrap_or(u32::MAX);
                     let run = tables.run;
                     bodies.push(OfRun {

@@ -4,7 +4,7 @@ use symbolic::debuginfo::Symbol;
 
 /// Symbols in table order and in address order.
 #[derive(Debug)]
-pub(super) struct Symbols<'d> {
+pub(in crate::debuginfo::derive) struct Symbols<'d> {
     /// The symbols of functions, then labels.
     all: Vec<Symbol<'d>>,
     functions: u32,
@@ -14,7 +14,10 @@ pub(super) struct Symbols<'d> {
 
 impl<'d> Symbols<'d> {
     /// Takes symbols of functions, and labels, which are used only outside of functions.
-    pub(super) fn new(functions: Vec<Symbol<'d>>, labels: Vec<Symbol<'d>>) -> Self {
+    pub(in crate::debuginfo::derive) fn new(
+        functions: Vec<Symbol<'d>>,
+        labels: Vec<Symbol<'d>>,
+    ) -> Self {
         let count = u32::try_from(functions.len()).unwrap_or(u32::MAX);
         let mut all = functions;
         all.extend(labels);
@@ -28,7 +31,7 @@ impl<'d> Symbols<'d> {
     }
 
     /// Returns the symbols in table order.
-    pub(super) fn all(&self) -> &[Symbol<'d>] {
+    pub(in crate::debuginfo::derive) fn all(&self) -> &[Symbol<'d>] {
         &self.all
     }
 

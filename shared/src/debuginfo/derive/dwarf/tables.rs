@@ -12,7 +12,7 @@ use crate::debuginfo::slices::{NOWHERE, RawLocation};
 /// A reference to a text. The highest byte gives the source, the next three bytes the number of the
 /// run, and the lower half an offset or a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct TextRef(u64);
+pub(in crate::debuginfo::derive) struct TextRef(u64);
 
 const IN_DEBUG_STR: u64 = 1;
 const IN_LINE_STR: u64 = 2;
@@ -22,9 +22,9 @@ const SOURCE_SHIFT: u32 = 56;
 const RUN_SHIFT: u32 = 32;
 
 impl TextRef {
-    pub(super) const EMPTY: Self = Self(0);
+    pub(in crate::debuginfo::derive) const EMPTY: Self = Self(0);
     /// No text, as opposed to the empty text.
-    pub(super) const NONE: Self = Self(u64::MAX);
+    pub(in crate::debuginfo::derive) const NONE: Self = Self(u64::MAX);
 
     pub(super) fn in_debug_str(offset: usize) -> Self {
         Self::of(IN_DEBUG_STR, offset)
@@ -52,11 +52,11 @@ impl TextRef {
 }
 
 /// The sources of texts.
-pub(super) struct Texts<'a> {
-    pub(super) debug_str: &'a [u8],
-    pub(super) line_str: &'a [u8],
-    pub(super) symbols: &'a [Symbol<'a>],
-    pub(super) runs: &'a [UnitTables],
+pub(in crate::debuginfo::derive) struct Texts<'a> {
+    pub(in crate::debuginfo::derive) debug_str: &'a [u8],
+    pub(in crate::debuginfo::derive) line_str: &'a [u8],
+    pub(in crate::debuginfo::derive) symbols: &'a [Symbol<'a>],
+    pub(in crate::debuginfo::derive) runs: &'a [UnitTables],
 }
 
 impl<'a> Texts<'a> {
@@ -92,29 +92,29 @@ fn terminated(section: &[u8], at: usize) -> &[u8] {
 
 /// A function. The entry point of an inlined function is [`NOWHERE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct UnitFunction {
-    pub(super) name: TextRef,
-    pub(super) entry: u32,
-    pub(super) language: Language,
+pub(in crate::debuginfo::derive) struct UnitFunction {
+    pub(in crate::debuginfo::derive) name: TextRef,
+    pub(in crate::debuginfo::derive) entry: u32,
+    pub(in crate::debuginfo::derive) language: Language,
 }
 
 /// Compilation directory, directory, name.
-pub(super) type UnitFile = [TextRef; 3];
+pub(in crate::debuginfo::derive) type UnitFile = [TextRef; 3];
 
 /// A range, which extends to the next one. The numbers in its location refer to the tables of the
 /// same run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Placed {
-    pub(super) start: u32,
-    pub(super) location: RawLocation,
+pub(in crate::debuginfo::derive) struct Placed {
+    pub(in crate::debuginfo::derive) start: u32,
+    pub(in crate::debuginfo::derive) location: RawLocation,
 }
 
 /// The location of a gap.
-pub(super) const NOTHING: RawLocation = [NOWHERE; 4];
+pub(in crate::debuginfo::derive) const NOTHING: RawLocation = [NOWHERE; 4];
 
 impl Placed {
     /// Returns whether it is a gap.
-    pub(super) fn is_nothing(&self) -> bool {
+    pub(in crate::debuginfo::derive) fn is_nothing(&self) -> bool {
         self.location == NOTHING
     }
 
@@ -128,11 +128,11 @@ impl Placed {
 /// One address range of a function, and the indices of its [`UnitTables::ranges`], the last of
 /// which is a gap.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RangeBody {
-    pub(super) start: u32,
-    pub(super) end: u32,
-    pub(super) first: u32,
-    pub(super) count: u32,
+pub(in crate::debuginfo::derive) struct RangeBody {
+    pub(in crate::debuginfo::derive) start: u32,
+    pub(in crate::debuginfo::derive) end: u32,
+    pub(in crate::debuginfo::derive) first: u32,
+    pub(in crate::debuginfo::derive) count: u32,
 }
 
 /// A row of a line program that lies in no function of its unit.
@@ -184,23 +184,25 @@ impl Counts {
 
 /// The contents of one run of units.
 #[derive(Debug, Default)]
-pub(super) struct UnitTables {
-    pub(super) run: u32,
+pub(in crate::debuginfo::derive) struct UnitTables {
+    pub(in crate::debuginfo::derive) run: u32,
     pub(super) counts: Counts,
-    pub(super) bodies: Vec<RangeBody>,
-    pub(super) ranges: Vec<Placed>,
+    pub(in crate::debuginfo::derive) bodies: Vec<RangeBody>,
+    pub(in crate::debuginfo::derive) ranges: Vec<Placed>,
     pub(super) loose: Vec<Loose>,
-    pub(super) functions: Vec<UnitFunction>,
-    pub(super) files: Vec<UnitFile>,
+    pub(in crate::debuginfo::derive) functions: Vec<UnitFunction>,
+    pub(in crate::debuginfo::derive) files: Vec<UnitFile>,
+    /// The places of files on source servers, by the number of the file: name, directory, revision.
+    pub(in crate::debuginfo::derive) links: HashMap<u32, [TextRef; 3]>,
     /// Inlined calls: the location of each, and the number of the call around it, which is lower
     /// than its own.
-    pub(super) calls: Vec<RawLocation>,
+    pub(in crate::debuginfo::derive) calls: Vec<RawLocation>,
     /// Texts that the other sources do not have, each terminated by a zero byte.
     texts: Vec<u8>,
 }
 
 impl UnitTables {
-    pub(super) fn new(run: u32) -> Self {
+    pub(in crate::debuginfo::derive) fn new(run: u32) -> Self {
         Self {
             run,
             ..Self::default()
@@ -208,7 +210,7 @@ impl UnitTables {
     }
 
     /// Stores a text. Returns a reference to it.
-    pub(super) fn keep(&mut self, text: &[u8]) -> TextRef {
+    pub(in crate::debuginfo::derive) fn keep(&mut self, text: &[u8]) -> TextRef {
         let at = self.texts.len();
         self.texts.extend_from_slice(text);
         self.texts.push(0);
@@ -226,7 +228,7 @@ impl UnitTables {
     }
 
     /// Frees memory that is reserved and not used.
-    pub(super) fn shrink(&mut self) {
+    pub(in crate::debuginfo::derive) fn shrink(&mut self) {
         self.bodies.shrink_to_fit();
         self.ranges.shrink_to_fit();
         self.loose.shrink_to_fit();
@@ -237,15 +239,15 @@ impl UnitTables {
 
 /// Assigns numbers to values. Equal values have the same number.
 #[derive(Debug)]
-pub(super) struct Numbers<T>(HashMap<T, u32>);
+pub(in crate::debuginfo::derive) struct Numbers<T>(HashMap<T, u32>);
 
 impl<T: Copy + Eq + std::hash::Hash> Numbers<T> {
-    pub(super) fn new() -> Self {
+    pub(in crate::debuginfo::derive) fn new() -> Self {
         Self(HashMap::new())
     }
 
     /// Returns the index of a value in a table, and adds the value if it is new.
-    pub(super) fn of(&mut self, thing: T, table: &mut Vec<T>) -> u32 {
+    pub(in crate::debuginfo::derive) fn of(&mut self, thing: T, table: &mut Vec<T>) -> u32 {
         *self.0.entry(thing).or_insert_with(|| {
             let number = u32::try_from(table.len()).unwrap_or(NOWHERE);
             table.push(thing);
@@ -259,7 +261,7 @@ impl<T: Copy + Eq + std::hash::Hash> Numbers<T> {
 
     /// Like [`Self::clear`], for a map that rarely has many values: clearing takes time for each
     /// place in it.
-    pub(super) fn clear_often(&mut self) {
+    pub(in crate::debuginfo::derive) fn clear_often(&mut self) {
         const MOST_KEPT: usize = 1 << 10;
         match self.0.capacity() > MOST_KEPT {
             true => self.0 = HashMap::new(),

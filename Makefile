@@ -54,9 +54,12 @@ layers: ## checks the architecture rules: layers, documents, settings, structure
 	$(CARGO) test --locked --workspace --test tidy
 
 .PHONY: test
-test: doctor ## runs all tests except the long ones
+test: doctor ## runs all tests except the long ones, then checks that the functions needed each grant of the template
 	$(CARGO) build --locked --workspace --bins --tests
-	SYMDEPOT_BINARIES="$(CURDIR)/target/debug" $(CARGO) test --locked --workspace --no-fail-fast
+	rm -rf target/access
+	SYMDEPOT_BINARIES="$(CURDIR)/target/debug" SYMDEPOT_ACCESS="$(CURDIR)/target/access" \
+	  $(CARGO) test --locked --workspace --no-fail-fast
+	target/debug/grants --records target/access
 
 .PHONY: test-moto
 test-moto: ## runs the contract tests of the stores against moto, an independent implementation (needs Python)

@@ -28,6 +28,7 @@ mod hostile_servers;
 mod kills;
 mod memory;
 mod ms_symcache;
+mod permissions;
 mod queues;
 mod readers;
 mod reconcile;

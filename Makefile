@@ -203,6 +203,11 @@ build: ## builds the three functions as they are deployed: small, and slow to li
 	$(CARGO) build --locked --release -p symbolicate -p derive -p prune
 	@ls -l target/release/symbolicate target/release/derive target/release/prune
 
+.PHONY: redrive
+redrive: ## shows the dead letters, and moves them back to their queues (QUEUE= the output DeadLetters of a stack in AWS; default: the stack of make run; DRY_RUN=1)
+	@$(CARGO) run --locked --quiet --profile local --no-default-features -p symdepot-cli -- \
+	  redrive $(if $(QUEUE),--queue "$(QUEUE)") $(if $(filter 1,$(DRY_RUN)),--dry-run)
+
 .PHONY: smoke
 smoke: ## checks a deployed service: uploads the sample, reads the response, names what failed (ENDPOINT=https://… BUCKET=…)
 	@$(PYTHON) infra/smoke --endpoint "$(ENDPOINT)" --bucket "$(BUCKET)"

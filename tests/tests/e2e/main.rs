@@ -12,6 +12,7 @@
 mod access;
 mod account;
 mod attachments;
+mod backup;
 mod chaos;
 mod cli_uploads;
 mod copies;

@@ -2,8 +2,9 @@
 //! the values of a deployment, or for the parameters' defaults.
 //!
 //! Supported are parameters of the types `String` and `Number` with a default, `Fn::Equals` and
-//! `Fn::Not` in conditions, `Ref` of a parameter, `Fn::If`, `Ref` of `AWS::NoValue`, and the
-//! `Condition` of a resource or an output. Anything else is an error that names it.
+//! `Fn::Not` in conditions, `Ref` of a parameter and a parameter in `Fn::Sub`, `Fn::If`, `Ref` of
+//! `AWS::NoValue`, and the `Condition` of a resource or an output. Anything else is an error that
+//! names it.
 
 use std::collections::BTreeMap;
 
@@ -167,7 +168,7 @@ impl Decided {
                 Value::List(items.into_iter().flatten().collect())
             }
             Value::Map(entries) => match entries.as_slice() {
-                [(name, argument)] if name == "Ref" || name == "Fn::If" => {
+                [(name, argument)] if ["Ref", "Fn::If", "Fn::Sub"].contains(&name.as_str()) => {
                     return self.call(name, argument, line);
                 }
                 _ => {
@@ -183,6 +184,19 @@ impl Decided {
         Ok(Some(Node { line, value }))
     }
 
+    /// Returns the pattern of an `Fn::Sub` with the parameters in it replaced.
+    fn filled(&self, pattern: &str) -> String {
+        let parameters = self.parameters.iter();
+        parameters.fold(pattern.to_owned(), |filled, (name, value)| {
+            let value = match value {
+                Value::Text(text) => text.clone(),
+                Value::Integer(number) => number.to_string(),
+                _ => return filled,
+            };
+            filled.replace(&format!("${{{name}}}"), &value)
+        })
+    }
+
     fn call(
         &self,
         name: &str,
@@ -193,6 +207,11 @@ impl Decided {
             ("Ref", Value::Text(target)) if target == "AWS::NoValue" => Ok(None),
             ("Ref", Value::Text(target)) if self.parameters.contains_key(target) => {
                 let value = self.parameters[target].clone();
+                Ok(Some(Node { line, value }))
+            }
+            ("Fn::Sub", Value::Text(pattern)) => {
+                let pattern = Node::text(argument.line, self.filled(pattern));
+                let value = Value::Map(vec![(name.to_owned(), pattern)]);
                 Ok(Some(Node { line, value }))
             }
             ("Fn::If", Value::List(parts)) => {
@@ -247,6 +266,12 @@ Resources:
     fn a_deployment_chooses_values_of_parameters() {
         let template = decided_for(TEMPLATE, &[("Named", "arn:b")]).unwrap();
         assert_eq!(template["Resources"]["Text"], "arn:b");
+        let sub = TEMPLATE.replace("!Ref Orders", "!Sub \"${Named}/${!Named}/${Orders}\"");
+        let template = decided_for(&sub, &[("Named", "arn:b")]).unwrap();
+        assert_eq!(
+            template["Resources"]["Other"]["Fn::Sub"],
+            "arn:b/${!Named}/${Orders}"
+        );
         let error = decided_for(TEMPLATE, &[("Nmed", "arn:b")]).unwrap_err();
         assert!(error.message.contains("Nmed is not a parameter"), "{error}");
         let number = TEMPLATE.replace(

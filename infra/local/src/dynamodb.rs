@@ -2,8 +2,8 @@
 //! from the template's own properties.
 //!
 //! - Clients talk to a proxy in front of the engine's HTTP server, which counts calls, and refuses
-//!   web pages and what the template does not allow. The engine itself refuses none, so its server listens on an address that a page
-//!   cannot find (`bind`).
+//!   web pages and what the template does not allow. The engine itself refuses none, so its server
+//!   listens on an address that a page cannot find (`bind`).
 //! - Writes survive a crash of the process, but not of the machine, as in the rest of the stack.
 //! - [`Tables::sweep_ttl`] removes items whose time to live has passed, much sooner than AWS
 //!   promises. Clients must not rely on either.

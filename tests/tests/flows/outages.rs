@@ -7,10 +7,10 @@ use std::time::Duration;
 use symdepot::adapters::faulty::{How, Operation};
 use symdepot::api::symbolicator::ModuleStatus;
 use symdepot::domain::Scope;
+use symdepot::flows::Error;
 use symdepot::flows::requests::RequestToKeep;
 use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::flows::uploads::{ReconcileMessage, UploadEvent};
-use symdepot::flows::{Error, Settings};
 use symdepot::ports::QueueMessage;
 use symdepot_tests::harness::{Crash, World, function_names, in_module};
 use symdepot_tests::made_up::MadeUp;
@@ -222,7 +222,7 @@ async fn ask(world: &World, module: MadeUp) -> Seen {
 /// three modules, and `prune` runs. Returns what the clients saw of the module that was ready.
 async fn outage(service: Service, how: How) -> Vec<Seen> {
     let what = format!("{} {how:?}", service.name);
-    let world = World::with(|settings: &mut Settings| settings.memory_cache_bytes = 64 << 20);
+    let world = World::new();
     let [ready, retired, uploaded] = [1, 2, 3].map(|number| MadeUp::new(number, 3));
     let put = |module: MadeUp| world.put(&module.key(), module.file());
     // The caches of one module are retired: a request has to have them built again.

@@ -81,8 +81,8 @@ pub(crate) fn deletion(bucket: &str, key: &str, of_version: bool) -> Asked {
     Asked::new(action, arn(bucket, Some(key)))
 }
 
-/// Returns what the signer needs to learn that an object does not exist: without it, S3 answers that
-/// access is denied.
+/// Returns what the signer needs to learn that an object does not exist: without it, S3 answers
+/// that access is denied.
 pub(crate) fn absence(bucket: &str) -> Asked {
     Asked::new("s3:ListBucket", arn(bucket, None))
 }

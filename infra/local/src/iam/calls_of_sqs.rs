@@ -1,7 +1,7 @@
 //! The permissions that operations of SQS need.
 //!
-//! Source: Service Authorization Reference, "Actions, resources, and condition keys for Amazon SQS";
-//! Amazon SQS Developer Guide, "Configuring a dead-letter queue redrive" for moves.
+//! Source: Service Authorization Reference, "Actions, resources, and condition keys for Amazon
+//! SQS"; Amazon SQS Developer Guide, "Configuring a dead-letter queue redrive" for moves.
 
 use serde_json::Value;
 

@@ -1,9 +1,9 @@
 //! IAM: what the roles of the functions, the bucket policies and the queue policies of a template
 //! allow, decided as AWS decides it, and a record of what was asked.
 //!
-//! - [`decide`] is the decision, without state: an explicit deny of any policy ends it; otherwise an
-//!   allow of the role or of the resource's policy suffices, because everything is in one account;
-//!   otherwise the request is denied. Source: IAM User Guide, "Policy evaluation logic".
+//! - [`decide`] is the decision, without state: an explicit deny of any policy ends it; otherwise
+//!   an allow of the role or of the resource's policy suffices, because everything is in one
+//!   account; otherwise the request is denied. Source: IAM User Guide, "Policy evaluation logic".
 //! - [`Statement`] is what of the policy language is supported: `Effect`, `Principal`, `Action`,
 //!   `Resource` and `Condition` with wildcards. Everything else is an error when the template is
 //!   read, so that no policy is evaluated by half.

@@ -1,5 +1,5 @@
-//! Parameters and conditions. Before anything else is parsed, they are replaced by their values: for
-//! the values of a deployment, or for the parameters' defaults.
+//! Parameters and conditions. Before anything else is parsed, they are replaced by their values:
+//! for the values of a deployment, or for the parameters' defaults.
 //!
 //! Supported are parameters of the types `String` and `Number` with a default, `Fn::Equals` and
 //! `Fn::Not` in conditions, `Ref` of a parameter and a parameter in `Fn::Sub`, `Fn::If`, `Ref` of

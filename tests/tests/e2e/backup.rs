@@ -1,17 +1,14 @@
 //! `infra/backup`: the uploads and the tokens of a stack that has lost everything are restored.
 
-use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
 use reqwest::Method;
 use serde_json::{Value, json};
 use symdepot_tests::stack::{Client, checkout};
 use tokio::process::Command;
 
-use crate::{Running, bytes_of, crash};
+use crate::{RECORDS, Running, bytes_of, crash, records};
 
 /// The bucket of the backup.
 const BACKUP: &str = "backup-of-symdepot";
-
-const TABLE: &str = "RecordsTable";
 
 /// The least size of a part, so that a file of a few of them is copied in parts.
 const PART_BYTES: usize = 5 << 20;
@@ -33,7 +30,7 @@ async fn backup(client: &Client, command: &str, more: &[&str]) -> String {
             "--uploads",
             addresses.uploads(),
             "--table",
-            TABLE,
+            RECORDS,
             "--in",
             BACKUP,
         ])
@@ -54,17 +51,6 @@ async fn backup(client: &Client, command: &str, more: &[&str]) -> String {
     printed
 }
 
-fn records(client: &Client) -> aws_sdk_dynamodb::Client {
-    let keys = Credentials::new("local", "local", None, None, "local stack");
-    let config = aws_sdk_dynamodb::Config::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .http_client(aws_smithy_http_client::Builder::new().build_http())
-        .credentials_provider(keys)
-        .region(Region::from_static("us-east-1"))
-        .endpoint_url(client.addresses().dynamodb.clone());
-    aws_sdk_dynamodb::Client::from_conf(config.build())
-}
-
 /// Removes everything that the service has stored: uploads, records and caches.
 async fn lose_everything(running: &Running) {
     let client = running.client();
@@ -78,10 +64,10 @@ async fn lose_everything(running: &Running) {
     }
     running.idle().await;
     let records = records(client);
-    let all = records.scan().table_name(TABLE).send().await.unwrap();
+    let all = records.scan().table_name(RECORDS).send().await.unwrap();
     assert!(all.last_evaluated_key().is_none() && all.count() > 0);
     for item in all.items() {
-        let remove = records.delete_item().table_name(TABLE);
+        let remove = records.delete_item().table_name(RECORDS);
         let remove = remove.key("partition", item["partition"].clone());
         remove
             .key("sort", item["sort"].clone())

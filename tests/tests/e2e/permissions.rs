@@ -137,7 +137,7 @@ fn s3_of(client: &Client, function: &str) -> aws_sdk_s3::Client {
 }
 
 /// A blob of more than 64 MiB is sent in parts. If another builder was faster, the parts are
-/// removed, which needs a permission of its own.
+/// removed, which needs a permission of its own. `prune` deletes from each folder.
 #[tokio::test]
 async fn the_parts_of_a_blob_that_exists_are_removed() {
     let running = Running::start().await;
@@ -157,6 +157,11 @@ async fn the_parts_of_a_blob_that_exists_are_removed() {
         let left = client.s3().list_multipart_uploads().bucket(bucket);
         assert!(left.send().await.unwrap().uploads().is_empty(), "{path}");
     }
+    let schedule = S3Blobs::new(s3_of(client, "prune"), bucket);
+    let paths = ["derived/large", "copies/large", "plain/large"].map(str::to_owned);
+    let kept = schedule.delete_many(&paths).await.unwrap();
+    assert!(kept.is_empty(), "{kept:?}");
+    assert_eq!(client.blobs().await.unwrap(), []);
 }
 
 /// A function cannot do with the keys of another one what only that one may.

@@ -80,7 +80,8 @@ impl Policies {
     }
 
     /// Returns every grant of the roles and of the policies of resources: each pair of an action
-    /// and a resource that a statement allows. One that two statements of a role allow is listed twice.
+    /// and a resource that a statement allows. One that two statements of a role allow is listed
+    /// twice.
     #[must_use]
     pub fn grants(&self) -> Vec<Grant> {
         // Two functions may have one role.

@@ -243,8 +243,8 @@ pub(super) fn is_pair_of((pattern, resources): (&str, &str), action: &str, resou
 }
 
 /// Returns whether resources of this kind have this action. Only S3 has two kinds here: buckets,
-/// and the objects in them. Source: Service Authorization Reference, "Actions, resources, and condition
-/// keys for Amazon S3".
+/// and the objects in them. Source: Service Authorization Reference, "Actions, resources, and
+/// condition keys for Amazon S3".
 fn can_apply(action: &str, resource: &str) -> bool {
     let Some(name) = action.strip_prefix("s3:") else {
         return true;

@@ -54,9 +54,12 @@ layers: ## checks the architecture rules: layers, documents, settings, structure
 	$(CARGO) test --locked --workspace --test tidy
 
 .PHONY: test
-test: doctor ## runs all tests except the long ones
+test: doctor ## runs all tests except the long ones, then checks that the functions needed each grant of the template
 	$(CARGO) build --locked --workspace --bins --tests
-	SYMDEPOT_BINARIES="$(CURDIR)/target/debug" $(CARGO) test --locked --workspace --no-fail-fast
+	rm -rf target/access
+	SYMDEPOT_BINARIES="$(CURDIR)/target/debug" SYMDEPOT_ACCESS="$(CURDIR)/target/access" \
+	  $(CARGO) test --locked --workspace --no-fail-fast
+	target/debug/grants --records target/access
 
 .PHONY: test-moto
 test-moto: ## runs the contract tests of the stores against moto, an independent implementation (needs Python)
@@ -242,6 +245,11 @@ $(CEPH):
 .PHONY: cost
 cost: fast-binaries $(CEPH) ## counts what a run on the local stack calls, and computes what it costs in AWS; writes the tables and plots of docs/cost.md
 	$(PYTHON) infra/cost --functions $(PROFILE_FOLDER) --file $(CEPH) --write docs/cost.md
+
+.PHONY: redrive
+redrive: ## shows the dead letters, and moves them back to their queues (QUEUE= the output DeadLetters of a stack in AWS; default: the stack of make run; DRY_RUN=1)
+	@$(CARGO) run --locked --quiet --profile local --no-default-features -p symdepot-cli -- \
+	  redrive $(if $(QUEUE),--queue "$(QUEUE)") $(if $(filter 1,$(DRY_RUN)),--dry-run)
 
 .PHONY: smoke
 smoke: ## checks a deployed service: uploads the sample, reads the response, names what failed (ENDPOINT=https://… BUCKET=…)

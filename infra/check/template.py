@@ -38,6 +38,15 @@ FUNCTIONS = ["SymbolicateFunction", "DeriveFunction", "PruneFunction"]
 # Settings that may be secrets: the parameter with the name of the secret, and the value if it is empty.
 SECRETS = {"SOURCES": ("SourcesSecret", "[]"), "SOURCE_LINKS": ("SourceLinksSecret", "[]"), "REQUEST_SOURCES_SECRET": ("RequestSourcesSecret", "unset")}
 READS_SECRETS = ["secretsmanager:GetSecretValue", "ssm:GetParameter"]
+# The grants of services that the local stack does not have. The others are enforced there, and `make test` shows that
+# each is needed (tests/src/grants.rs).
+LOGS = {("logs:CreateLogStream", "Logs"), ("logs:PutLogEvents", "Logs")}
+OF_SECRETS = {(action, secret) for action in READS_SECRETS for secret, _ in SECRETS.values()}
+ELSEWHERE = {
+    "SymbolicateFunction": LOGS | OF_SECRETS | {("kms:Decrypt", "KmsKey"), ("kms:GenerateDataKey", "KmsKey")},
+    "DeriveFunction": LOGS | OF_SECRETS | {("kms:Decrypt", "KmsKey"), ("kms:GenerateDataKey", "KmsKey"), ("sts:AssumeRole", "SourceRoles")},
+    "PruneFunction": LOGS | {("kms:Decrypt", "KmsKey")},
+}
 # What Lambda needs to invoke a function with the messages of a queue.
 RECEIVES = ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"]
 # How SAM names the alias `live` of a function, under which its newest version is called.
@@ -279,6 +288,8 @@ def target(value):
     if "Fn::GetAtt" in value:
         attribute = value["Fn::GetAtt"]
         return (attribute if isinstance(attribute, str) else attribute[0]).split(".")[0]
+    if "Fn::Split" in value:
+        return target(value["Fn::Split"][1])
     if "Fn::Sub" in value:
         text = value["Fn::Sub"] if isinstance(value["Fn::Sub"], str) else value["Fn::Sub"][0]
         return re.sub(r"\$\{(\w+)(\.Arn)?\}", r"\1", text)
@@ -588,6 +599,10 @@ def check_grants(checks, stack):
         lent = problems(name, lambda a, r: a.startswith("sts:") or "SourceBuckets" in r)
         checks.that("grants", f"{name} has the roles and buckets of sources only if it is derive", bool(lent) == (name == "DeriveFunction"), lent)
         role = stack.properties(target(stack.properties(name).get("Role", "")))
+        # With one less, logs, a key, a secret or a role could not be used; with one more, others could.
+        elsewhere = {(action, resource) for action, resource in granted[name] if action.split(":")[0] not in ("dynamodb", "s3", "sqs")}
+        differs = [f"{action} on {resource}" for action, resource in sorted(elsewhere ^ ELSEWHERE[name])]
+        checks.all("grants", f"{name} has what it needs of logs, keys, secrets and roles, and no more", differs)
         managed = [target(arn).rsplit("/", 1)[-1] for arn in role.get("ManagedPolicyArns", [])]
         # Their grants are not in the template, so the checks above would not see them.
         checks.that("grants", f"{name} has no managed policy", not managed, ", ".join(managed))
@@ -907,6 +922,24 @@ def mistakes():
     ]
 
 
+def removals(template):
+    """Returns the template without one grant of a service that the local stack does not have, for each of them: what is
+    removed, the template, and a pattern that a finding must match."""
+    for name in FUNCTIONS:
+        statements = lambda t: t["Resources"][name.replace("Function", "Role")]["Properties"]["Policies"][0]["PolicyDocument"]["Statement"]
+        for at, statement in enumerate(statements(template)):
+            for action in statement.get("Fn::If", [None, statement])[1]["Action"]:
+                if action.split(":")[0] in ("dynamodb", "s3", "sqs"):
+                    continue
+                mutant = copy.deepcopy(template)
+                changed = statements(mutant)[at]
+                changed = changed.get("Fn::If", [None, changed])[1]
+                changed["Action"].remove(action)
+                if not changed["Action"]:
+                    del statements(mutant)[at]
+                yield f"{name} without {action} (statement {at})", mutant, f"{name} has what it needs.*{action}"
+
+
 def self_test(template):
     """Seeds each mistake alone; returns 0 if each one is detected by the right finding."""
     before = check(template).failures()
@@ -921,10 +954,18 @@ def self_test(template):
         telling = [finding for finding in found if re.search(expected, finding)]
         missed += not telling
         print(f"{'found ' if telling else 'MISSED'} {what}\n         {(telling or found or ['no finding'])[0][:150]}")
+    removed = 0
+    for what, mutant, expected in removals(template):
+        checks = Checks()
+        check_grants(checks, Stack(translate(mutant)))
+        telling = [finding for finding in checks.failures() if re.search(expected, finding)]
+        missed += not telling
+        removed += 1
+        print(f"{'found ' if telling else 'MISSED'} {what}")
     aliased = load("a: &x 1\nb: *x\n")[1]
     missed += not aliased
     print(f"{'found ' if aliased else 'MISSED'} an alias in the YAML\n         {aliased}")
-    print(f"\n{len(mistakes()) + 1} mistakes seeded, {missed} missed")
+    print(f"\n{len(mistakes()) + removed + 1} mistakes seeded, {missed} missed")
     return 1 if missed else 0
 
 

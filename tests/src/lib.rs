@@ -8,6 +8,7 @@ pub mod bench_plots;
 pub mod bench_real;
 #[cfg(feature = "harness")]
 pub mod contract;
+pub mod grants;
 #[cfg(feature = "harness")]
 pub mod harness;
 #[cfg(feature = "bench")]

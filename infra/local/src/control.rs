@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::event_sources::schedule_event;
 use crate::functions::{FunctionStats, Functions};
 use crate::gateway::query_parameters;
+use crate::iam::Access;
 use crate::meter::Meter;
 use crate::queues::{QueueError, Queues};
 use crate::template::Schedule;
@@ -27,9 +28,10 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_IDLE_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The available paths, listed in the response to an unknown path.
-const PATHS: [&str; 5] = [
+const PATHS: [&str; 6] = [
     "GET /_local/stats: calls of AWS services by operation, invocations and dependent rounds of calls by function, messages by queue",
     "DELETE /_local/stats: resets the counters",
+    "GET /_local/access: the grants of the template, and what the functions used of them and were denied",
     "GET /_local/idle?timeout=60: responds when all queues are empty and no function runs, or with 504 after this many seconds",
     "DELETE /_local/functions: ends all function processes; the next invocations are cold starts",
     "POST /_local/schedules/<function>?dry_run=true: invokes a function that has a schedule as the schedule does, and returns its result; POST /_local/<function> is the same",
@@ -48,6 +50,8 @@ pub struct Control {
     pub queue_names: Arc<BTreeMap<String, Option<String>>>,
     /// The counters of the AWS services.
     pub meter: Meter,
+    /// The permissions of the functions.
+    pub access: Access,
     /// The schedules.
     pub schedules: Arc<[Schedule]>,
 }
@@ -82,6 +86,10 @@ impl Control {
                 self.queues.reset_sent();
                 self.functions.reset_stats();
                 answer(StatusCode::OK, &json!({ "cleared": true }))
+            }
+            (&Method::GET, "/access") => {
+                let (grants, uses) = self.access.report();
+                answer(StatusCode::OK, &json!({ "grants": grants, "uses": uses }))
             }
             (&Method::GET, "/idle") => self.idle(query.get("timeout").map(String::as_str)).await,
             (&Method::DELETE, "/functions") => answer(

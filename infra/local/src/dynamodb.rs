@@ -1,9 +1,9 @@
 //! DynamoDB on a file. `dynoxide` is the engine and implements the protocol; tables are created
 //! from the template's own properties.
 //!
-//! - Clients talk to a proxy in front of the engine's HTTP server, which counts calls and refuses
-//!   web pages. The engine itself refuses none, so its server listens on an address that a page
-//!   cannot find (`bind`).
+//! - Clients talk to a proxy in front of the engine's HTTP server, which counts calls, and refuses
+//!   web pages and what the template does not allow. The engine itself refuses none, so its server
+//!   listens on an address that a page cannot find (`bind`).
 //! - Writes survive a crash of the process, but not of the machine, as in the rest of the stack.
 //! - [`Tables::sweep_ttl`] removes items whose time to live has passed, much sooner than AWS
 //!   promises. Clients must not rely on either.
@@ -19,8 +19,8 @@ use dynoxide::actions::describe_time_to_live::DescribeTimeToLiveRequest;
 use dynoxide::actions::update_time_to_live::{TimeToLiveSpecification, UpdateTimeToLiveRequest};
 use dynoxide::{DynoxideError, server};
 use http::uri::{Authority, Scheme};
-use http::{Request, Response, StatusCode, Uri};
-use http_body_util::{Either, Full};
+use http::{HeaderValue, Request, Response, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -29,11 +29,16 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::endpoint;
+use crate::iam::{Access, Refusal, calls_of_dynamodb};
 use crate::latency::Traffic;
-use crate::meter::{Counted, Service};
+use crate::meter::{Counted, Service, access_key};
 
 /// The file's name in the data folder.
 pub const FILE_NAME: &str = "dynamodb.sqlite3";
+
+/// The maximum size of a request, that of a batch of items (Amazon DynamoDB API reference,
+/// BatchWriteItem: 16 MB).
+const MAX_REQUEST_BYTES: usize = 17 * 1024 * 1024;
 
 /// How often expired items are removed. In AWS this takes up to days, so no client can rely on it.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(60);
@@ -403,14 +408,23 @@ pub async fn serve(
     // Without this, a request of more than one segment waits 40 ms for the engine's delayed
     // acknowledgement.
     connector.set_nodelay(true);
-    let client: Client<_, Counted<Incoming>> =
-        Client::builder(TokioExecutor::new()).build(connector);
+    let client: Client<_, Forwarded> = Client::builder(TokioExecutor::new()).build(connector);
+    let traffic: Traffic = traffic.into();
+    let access = traffic.access.clone();
     let serving = endpoint::serve(
         listener,
         Service::DynamoDb,
-        traffic.into(),
+        traffic,
         shutdown,
-        move |request| forward(client.clone(), address.clone(), request),
+        move |request| {
+            let (client, address, access) = (client.clone(), address.clone(), access.clone());
+            async move {
+                match permitted(&access, request).await? {
+                    Ok(request) => forward(client, address, request).await,
+                    Err(refused) => Ok(refused.map(Either::Right)),
+                }
+            }
+        },
     );
     tokio::select! {
         () = serving => {}
@@ -436,10 +450,62 @@ async fn bind() -> std::io::Result<(TcpListener, Authority)> {
     Ok((listener, address.parse().map_err(std::io::Error::other)?))
 }
 
+/// The body of a request to the engine: it is read first if permissions depend on it.
+type Forwarded = Either<Counted<Incoming>, Full<Bytes>>;
+
+/// Returns the request, or the response to it if the signer lacks a permission. A request without a
+/// signature is the engine's to refuse.
+async fn permitted(
+    access: &Access,
+    request: Request<Counted<Incoming>>,
+) -> Result<Result<Request<Forwarded>, Response<Full<Bytes>>>, endpoint::Broken> {
+    let (parts, body) = request.into_parts();
+    let Some(access_key) = access_key(&parts.headers, &parts.uri).filter(|_| access.is_enforced())
+    else {
+        return Ok(Ok(Request::from_parts(parts, Either::Left(body))));
+    };
+    let body = match Limited::new(body, MAX_REQUEST_BYTES).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) => return Err(endpoint::Broken(error)),
+    };
+    let target = parts
+        .headers
+        .get("x-amz-target")
+        .and_then(|target| target.to_str().ok());
+    let operation = target
+        .and_then(|target| target.rsplit_once('.'))
+        .map_or("", |(_, name)| name);
+    // A body that is not JSON names no table; the engine says what is wrong with it.
+    let input: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let asked = calls_of_dynamodb::asked(operation, &input);
+    Ok(match access.check(Some(access_key), &asked) {
+        Ok(()) => Ok(Request::from_parts(parts, Either::Right(Full::from(body)))),
+        Err(refusal) => Err(refused(&refusal)),
+    })
+}
+
+/// Source: DynamoDB Developer Guide, "Error handling with DynamoDB".
+fn refused(refusal: &Refusal) -> Response<Full<Bytes>> {
+    let name = match refusal {
+        Refusal::Denied(_) => "AccessDeniedException",
+        Refusal::UnknownKey => "UnrecognizedClientException",
+        Refusal::Unsigned => "MissingAuthenticationTokenException",
+    };
+    let body = json!({ "__type": format!("com.amazon.coral.service#{name}"), "Message": refusal.to_string() });
+    let mut response = Response::new(Full::from(body.to_string()));
+    *response.status_mut() = StatusCode::BAD_REQUEST;
+    let headers = response.headers_mut();
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/x-amz-json-1.0"),
+    );
+    response
+}
+
 async fn forward(
-    client: Client<HttpConnector, Counted<Incoming>>,
+    client: Client<HttpConnector, Forwarded>,
     address: Authority,
-    mut request: Request<Counted<Incoming>>,
+    mut request: Request<Forwarded>,
 ) -> Result<Response<Either<Incoming, Full<Bytes>>>, endpoint::Broken> {
     let mut parts = std::mem::take(request.uri_mut()).into_parts();
     parts.scheme = Some(Scheme::HTTP);

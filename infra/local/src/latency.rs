@@ -10,6 +10,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::guard::Guard;
+use crate::iam::Access;
 use crate::meter::{Meter, Service};
 
 /// The maximum latency, in milliseconds; clients time out beyond it.
@@ -120,7 +121,7 @@ impl fmt::Display for Latency {
 }
 
 /// The policies that an endpoint applies to calls: it refuses those of web pages, counts the
-/// others, and delays those of functions.
+/// others, delays those of functions, and denies what the template does not allow.
 #[derive(Clone, Debug, Default)]
 pub struct Traffic {
     /// Counts calls.
@@ -129,15 +130,16 @@ pub struct Traffic {
     pub latency: Latency,
     /// Refuses calls.
     pub guard: Guard,
+    /// Denies calls.
+    pub access: Access,
 }
 
-/// Calls are counted and not delayed, under the default guard.
+/// Calls are counted and not delayed or denied, under the default guard.
 impl From<Meter> for Traffic {
     fn from(meter: Meter) -> Self {
         Self {
             meter,
-            latency: Latency::default(),
-            guard: Guard::default(),
+            ..Self::default()
         }
     }
 }

@@ -14,6 +14,7 @@ pub mod event_sources;
 pub mod functions;
 pub mod gateway;
 pub mod guard;
+pub mod iam;
 pub mod identity;
 pub mod latency;
 pub mod meter;

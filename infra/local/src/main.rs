@@ -31,6 +31,9 @@ struct Arguments {
     /// template's file without its extension)
     #[arg(long, value_name = "NAME")]
     stack_name: Option<String>,
+    /// Sets a parameter of the template (repeatable)
+    #[arg(long = "parameter", value_name = "NAME=VALUE", value_parser = assignment)]
+    parameters: Vec<(String, String)>,
     /// The folder that holds the functions' binaries
     #[arg(long, required = true)]
     functions: Option<PathBuf>,
@@ -102,6 +105,7 @@ fn run(arguments: Arguments) -> Result<(), String> {
         arguments.data,
     );
     options.stack_name = arguments.stack_name.unwrap_or(options.stack_name);
+    options.parameters = arguments.parameters.into_iter().collect();
     options.port = arguments.port;
     options.inherited = program::variables();
     options.environment = arguments.overrides.into_iter().collect();

@@ -223,7 +223,7 @@ fn bucket(uri: &Uri) -> &str {
 }
 
 /// Returns the access key that a request is signed with, from its header or presigned URL.
-fn access_key<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<&'a str> {
+pub(crate) fn access_key<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<&'a str> {
     let in_header = headers
         .get(header::AUTHORIZATION)
         .and_then(|value| value.to_str().ok())

@@ -2,7 +2,8 @@
 //!
 //! - Queue URLs are `http://127.0.0.1:<port>/000000000000/<name>`; only the last segment is
 //!   evaluated.
-//! - Signatures of requests are not verified: the keys are public.
+//! - The signature names the signer, who must be allowed by the template to do this. It is not
+//!   verified, because the keys are public; a request without one is that of a client (`local`).
 //! - Queues are created from the template, not by requests.
 //!
 //! Source: Amazon SQS API reference, and the service's Smithy model for the names of errors.
@@ -23,9 +24,12 @@ use tokio::net::TcpListener;
 use uuid::Uuid;
 
 use self::error::{Closed, SqsError};
+use self::fields::arn;
 use crate::endpoint;
+use crate::iam::{Access, calls_of_sqs};
+use crate::identity::LOCAL;
 use crate::latency::Traffic;
-use crate::meter::{Counted, Service};
+use crate::meter::{Counted, Service, access_key};
 use crate::queues::Queues;
 
 /// The maximum size of a request. Ten messages of 1 MiB with all characters escaped are longer, but
@@ -46,25 +50,22 @@ pub async fn serve(
         // Long polls end with the endpoint.
         closing.send_replace(true);
     };
-    endpoint::serve(
-        listener,
-        Service::Sqs,
-        traffic.into(),
-        shutdown,
-        move |request| {
-            let (queues, closed) = (queues.clone(), closed.clone());
-            async move { Ok(answer(queues, closed, request).await) }
-        },
-    )
+    let traffic: Traffic = traffic.into();
+    let access = traffic.access.clone();
+    endpoint::serve(listener, Service::Sqs, traffic, shutdown, move |request| {
+        let (queues, closed, access) = (queues.clone(), closed.clone(), access.clone());
+        async move { Ok(answer(queues, closed, &access, request).await) }
+    })
     .await;
 }
 
 async fn answer(
     queues: Queues,
     closed: Closed,
+    access: &Access,
     request: Request<Counted<Incoming>>,
 ) -> Response<Full<Bytes>> {
-    let (status, body, code) = match handle(queues, closed, request).await {
+    let (status, body, code) = match handle(queues, closed, access, request).await {
         Ok(body) => (StatusCode::OK, body, None),
         Err(error) => {
             let body = json!({ "__type": error.shape, "message": error.message });
@@ -93,6 +94,7 @@ async fn answer(
 async fn handle(
     queues: Queues,
     closed: Closed,
+    access: &Access,
     request: Request<Counted<Incoming>>,
 ) -> Result<Value, SqsError> {
     let (parts, body) = request.into_parts();
@@ -128,5 +130,8 @@ async fn handle(
             )
         })?
     };
+    let asked = calls_of_sqs::asked(&operation, &input, arn);
+    let signer = access_key(&parts.headers, &parts.uri).unwrap_or(LOCAL.access_key_id);
+    access.check(Some(signer), &asked)?;
     operations::perform(&queues, closed, &host, &operation, &input).await
 }

@@ -4,13 +4,14 @@
 
 use std::time::Duration;
 
-use local_stack::template::{Deployment, Template, TemplateError};
+use local_stack::template::{DEFAULTS, Deployment, Template, TemplateError};
 
 const TEMPLATE: &str = include_str!("project/template.yaml");
 
 const DEPLOYMENT: Deployment<'_> = Deployment {
     stack_name: "shop",
     sqs_endpoint: "http://127.0.0.1:3024",
+    parameters: &DEFAULTS,
 };
 
 /// Returns the error for [`TEMPLATE`] with `old` replaced by `new`.

@@ -25,7 +25,7 @@ use symdepot::flows::prune::{Pruner, Report};
 use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome, Symbolicator};
 use symdepot::flows::uploads::{ReconcileMessage, UploadChange, UploadEvent};
 use symdepot::flows::{Error, Invocation, Settings};
-use symdepot::ports::{DifStat, QueueMessage};
+use symdepot::ports::{DifStat, QueueMessage, Received};
 use tokio::time::Instant;
 
 use super::deriver::{Derivations, ObservedDeriver};
@@ -42,6 +42,9 @@ const DERIVE_TIME: Duration = Duration::from_secs(900);
 
 /// The time limit of a `symbolicate` invocation.
 const SYMBOLICATE_TIME: Duration = Duration::from_secs(29);
+
+/// The visibility timeout of the queues (infra/template.yaml).
+const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(960);
 
 /// The maximum number of messages; a test whose queues deliver more is assumed to be in an endless
 /// loop.
@@ -350,6 +353,22 @@ impl World {
     pub async fn serve_within(&self, message: &QueueMessage, time: Duration) -> Delivery {
         let invocation = self.invocation(time);
         Box::pin(self.builder.serve(&invocation, message)).await
+    }
+
+    /// Returns the delay after which a message that failed after this number of receives is
+    /// delivered again: the one that `derive` sets, or else the visibility timeout of the queue.
+    pub async fn delay_of_retry(&self, receives: u32) -> Duration {
+        let received = Received {
+            queue: "arn:aws:sqs:us-east-1:000000000000:UploadsQueue".to_owned(),
+            receipt: String::new(),
+        };
+        match self.builder.retry_later(&received, receives).await {
+            Ok(()) => {
+                let set = self.queues.drain_retried().pop();
+                set.map_or(VISIBILITY_TIMEOUT, |(_, delay)| delay)
+            }
+            Err(_) => VISIBILITY_TIMEOUT,
+        }
     }
 
     /// Delivers all messages of the queues, each at its time, until the queues are empty.

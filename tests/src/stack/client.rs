@@ -88,6 +88,11 @@ impl Client {
         &self.addresses
     }
 
+    /// Returns a client of S3 with the keys of the account's administrator.
+    pub fn s3(&self) -> &aws_sdk_s3::Client {
+        &self.s3
+    }
+
     /// Uploads bytes to the uploads bucket.
     ///
     /// # Errors

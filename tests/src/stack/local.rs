@@ -7,6 +7,7 @@ use std::process::Stdio;
 use local_stack::latency::Latency;
 use tokio::process::{Child, Command};
 
+use super::permissions::Watch;
 use super::{Addresses, Binaries, Client, PATIENCE, Process, StackError, template, until};
 
 /// The name of the stack, which begins the names of its buckets.
@@ -21,6 +22,8 @@ pub struct Options {
     binaries: Binaries,
     folder: PathBuf,
     arguments: Vec<String>,
+    template: PathBuf,
+    expects_denials: bool,
 }
 
 impl Options {
@@ -31,7 +34,31 @@ impl Options {
             binaries,
             folder: folder.into(),
             arguments: Vec::new(),
+            template: template(),
+            expects_denials: false,
         }
+    }
+
+    /// Uses another template, in which functions may lack permissions: calls may be denied.
+    #[must_use]
+    pub fn template(mut self, path: impl Into<PathBuf>) -> Self {
+        self.template = path.into();
+        self.expecting_denials()
+    }
+
+    /// Lets the test cause calls that are denied to functions. Its record is not kept.
+    #[must_use]
+    pub fn expecting_denials(mut self) -> Self {
+        self.expects_denials = true;
+        self
+    }
+
+    /// Sets a parameter of the template.
+    #[must_use]
+    pub fn parameter(mut self, name: &str, value: impl std::fmt::Display) -> Self {
+        self.arguments
+            .extend(["--parameter".to_owned(), format!("{name}={value}")]);
+        self
     }
 
     /// Sets a variable of all functions, overriding the template.
@@ -104,7 +131,7 @@ impl Options {
         let mut command = Command::new(self.binaries.get("local-stack"));
         command
             .arg("--template")
-            .arg(template())
+            .arg(&self.template)
             .args(["--stack-name", STACK_NAME])
             .arg("--functions")
             .arg(self.binaries.folder())
@@ -126,6 +153,7 @@ pub struct LocalStack {
     options: Options,
     child: Child,
     client: Client,
+    watch: Watch,
 }
 
 impl LocalStack {
@@ -163,6 +191,7 @@ impl LocalStack {
         let addresses = ready.await??;
         Ok(Self {
             client: Client::new(addresses)?,
+            watch: Watch::over(&options.data(), options.expects_denials),
             options,
             child,
         })
@@ -202,8 +231,13 @@ impl LocalStack {
     /// # Errors
     /// As [`LocalStack::start`].
     pub async fn restart(self) -> Result<Self, StackError> {
-        let Self { options, child, .. } = self;
-        drop(child);
+        let Self {
+            options,
+            child,
+            watch,
+            ..
+        } = self;
+        drop((child, watch));
         Self::start(options).await
     }
 

@@ -8,6 +8,7 @@ mod addresses;
 mod binaries;
 mod client;
 mod local;
+mod permissions;
 mod processes;
 mod stats;
 
@@ -18,6 +19,7 @@ pub use addresses::Addresses;
 pub use binaries::{Binaries, checkout, fixture, template};
 pub use client::{Client, Reply, http_client};
 pub use local::{LocalStack, Options, STACK_NAME};
+pub use permissions::{RECORDS, uses_in};
 pub use processes::Process;
 pub use stats::{FunctionCounts, Spread, Stats};
 

@@ -12,6 +12,7 @@
 mod access;
 mod account;
 mod attachments;
+mod backup;
 mod chaos;
 mod cli_uploads;
 mod copies;
@@ -28,7 +29,9 @@ mod hostile_servers;
 mod kills;
 mod memory;
 mod ms_symcache;
+mod permissions;
 mod queues;
+mod rare_calls;
 mod readers;
 mod reconcile;
 mod requests;
@@ -47,12 +50,16 @@ mod uploads;
 
 use std::time::Duration;
 
+use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
 use symdepot_tests::made_up;
 use symdepot_tests::stack::{Binaries, Client, LocalStack, Options, Stats};
 use tempfile::TempDir;
 
 /// The time in which a stack must become idle.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The table of the records.
+const RECORDS: &str = "RecordsTable";
 
 /// A stack and its data directory.
 struct Running {
@@ -113,6 +120,18 @@ impl Running {
             reply.body,
         )
     }
+}
+
+/// Returns a client of the local DynamoDB with the keys of the account's administrator.
+fn records(client: &Client) -> aws_sdk_dynamodb::Client {
+    let keys = Credentials::new("local", "local", None, None, "local stack");
+    let config = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .http_client(aws_smithy_http_client::Builder::new().build_http())
+        .credentials_provider(keys)
+        .region(Region::from_static("us-east-1"))
+        .endpoint_url(client.addresses().dynamodb.clone());
+    aws_sdk_dynamodb::Client::from_conf(config.build())
 }
 
 /// Asserts that one message was sent and that `derive` ran once.

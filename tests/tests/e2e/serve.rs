@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use symdepot_tests::stack::{Addresses, Binaries, Client, Process, until};
+use symdepot_tests::stack::{Addresses, Binaries, Client, Process, until, uses_in};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
@@ -138,6 +138,10 @@ async fn one_file_in_an_empty_folder_serves_symbolicates_ends_and_serves_again()
     );
     assert_eq!(interrupt(&mut service).await.code(), Some(0));
     all_end(&processes).await;
+    // The permissions are enforced here, too.
+    let uses = uses_in(&one.folder.path().join(".data/access.jsonl"));
+    assert!(uses.len() > 10, "{uses:#?}");
+    assert!(uses.iter().all(|it| it.denied.is_none()), "{uses:#?}");
 
     // The program may have been moved meanwhile; the data is still there.
     let one = one.moved();

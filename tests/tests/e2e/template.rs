@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use local_stack::template::{Deployment, QueueSource, Resource, Template};
+use local_stack::template::{DEFAULTS, Deployment, QueueSource, Resource, Template};
 use symdepot_tests::stack::STACK_NAME;
 
 fn template() -> Template {
     let deployment = Deployment {
         stack_name: STACK_NAME,
         sqs_endpoint: "http://127.0.0.1:3024",
+        parameters: &DEFAULTS,
     };
     Template::load(&symdepot_tests::stack::template(), &deployment).unwrap()
 }

@@ -25,6 +25,7 @@ mod maps;
 mod minidump;
 mod ms_symcache;
 mod oracles;
+mod outages;
 mod pruning;
 mod reference;
 mod regressions;

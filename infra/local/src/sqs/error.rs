@@ -2,6 +2,7 @@
 
 use http::StatusCode;
 
+use crate::iam::Refusal;
 use crate::queues::QueueError;
 
 /// Resolves when the endpoint closes.
@@ -48,6 +49,21 @@ impl SqsError {
     /// Returns the shape's name alone, as in the entries of a batch.
     pub(super) fn name(&self) -> &str {
         self.shape.rsplit('#').next().unwrap_or(&self.shape)
+    }
+}
+
+impl From<Refusal> for SqsError {
+    fn from(refusal: Refusal) -> Self {
+        let (shape, code) = match refusal {
+            Refusal::Denied(_) => ("AccessDeniedException", "AccessDenied"),
+            Refusal::UnknownKey => ("InvalidClientTokenId", "InvalidClientTokenId"),
+            Refusal::Unsigned => ("MissingAuthenticationToken", "MissingAuthenticationToken"),
+        };
+        Self {
+            status: StatusCode::FORBIDDEN,
+            code: code.to_owned(),
+            ..Self::new(shape, refusal.to_string())
+        }
     }
 }
 

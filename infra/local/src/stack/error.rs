@@ -40,6 +40,9 @@ pub enum StackError {
     /// The stack does not understand the template.
     #[error("{0}")]
     Template(String),
+    /// The policies of the template do not allow what AWS requires at a deployment.
+    #[error("{0}")]
+    Permission(String),
     /// An override names a function that the template does not have.
     #[error("the template has no function {name}; it has {known}")]
     UnknownFunction {

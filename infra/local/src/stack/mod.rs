@@ -9,6 +9,7 @@ mod listeners;
 mod lock;
 pub mod machine;
 mod options;
+mod permissions;
 mod private;
 mod processes;
 mod programs;
@@ -18,7 +19,7 @@ mod stores;
 
 pub use addresses::Addresses;
 pub use error::StackError;
-pub use files::ADDRESSES_FILE;
+pub use files::{ACCESS_FILE, ADDRESSES_FILE};
 use folder::DataFolder;
 use listeners::Listeners;
 use machine::Machine;
@@ -53,6 +54,7 @@ impl Stack {
         let deployment = Deployment {
             stack_name: &options.stack_name,
             sqs_endpoint: &endpoints.sqs,
+            parameters: &options.parameters,
         };
         let template = match options.template_text {
             Some(text) => Template::read(text, &deployment)
@@ -63,6 +65,8 @@ impl Stack {
         if let Some(program) = &options.program {
             options.functions = programs::link(program, &template, data)?;
         }
+
+        let access = permissions::enforce(&template, data)?;
 
         // 3. Messages that were in flight in an earlier run become visible again.
         let stores = Stores::open(&template, data).await?;
@@ -83,8 +87,15 @@ impl Stack {
         let addresses = Addresses::new(&template, gateway, &endpoints, data);
         let queues = stores.queues.clone();
         let calls = (&functions, processes.events);
-        let services = Services::start(&template, &options, listeners, stores, operator_key, calls)
-            .map_err(StackError::Thread)?;
+        let services = Services::start(
+            &template,
+            &options,
+            listeners,
+            stores,
+            (operator_key, access),
+            calls,
+        )
+        .map_err(StackError::Thread)?;
         let running = Running {
             addresses,
             division: processes.division,

@@ -20,6 +20,8 @@ pub struct Options {
     /// The value of `AWS::StackName`, from which a template may make the names of its buckets. The
     /// default is the name of the template's file, without its extension.
     pub stack_name: String,
+    /// Values of the template's parameters; the others have their defaults.
+    pub parameters: BTreeMap<String, String>,
     /// The folder with the functions' binaries.
     pub functions: PathBuf,
     /// A program that contains all functions, and obeys the name under which it is started: links
@@ -73,6 +75,7 @@ impl Options {
             stack_name: stack_name.to_string_lossy().into_owned(),
             template,
             template_text: None,
+            parameters: BTreeMap::new(),
             program: None,
             functions: functions.into(),
             port: 0,

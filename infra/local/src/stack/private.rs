@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use super::files::{ADDRESSES_FILE, LOCK_FILE, PROGRAMS};
+use super::files::{ACCESS_FILE, ADDRESSES_FILE, LOCK_FILE, PROGRAMS};
 use crate::{database, dynamodb};
 
 /// The permission bits of everyone but the owner.
@@ -57,7 +57,7 @@ pub(super) fn tighten(folder: &Path) -> io::Result<()> {
 fn is_ours(name: &str) -> bool {
     let is_of = |file: &str| name.strip_prefix(file).is_some_and(is_suffix);
     FOLDERS.contains(&name)
-        || [LOCK_FILE, ADDRESSES_FILE].contains(&name)
+        || [ACCESS_FILE, ADDRESSES_FILE, LOCK_FILE].contains(&name)
         || is_of(database::FILE_NAME)
         || is_of(dynamodb::FILE_NAME)
         // A file of `tempfile` that does not have its final name yet.

@@ -17,6 +17,7 @@ use crate::event_sources::{QueuePoller, run_schedule};
 use crate::functions::Functions;
 use crate::gateway::Gateway;
 use crate::guard::Guard;
+use crate::iam::Access;
 use crate::latency::Traffic;
 use crate::meter::Meter;
 use crate::queues::Queues;
@@ -40,7 +41,7 @@ impl Services {
         options: &Options,
         listeners: Listeners,
         stores: Stores,
-        operator_key: String,
+        (operator_key, access): (String, Access),
         (functions, events): (&Functions, usize),
     ) -> io::Result<Self> {
         let guard = Guard::new(&options.host_names, listeners.gateway_port);
@@ -48,8 +49,14 @@ impl Services {
             meter: Meter::default(),
             latency: options.latency,
             guard: guard.clone(),
+            access: access.clone(),
         };
-        let control = control(template, functions, &stores, traffic.meter.clone());
+        let control = control(
+            template,
+            functions,
+            &stores,
+            (traffic.meter.clone(), access),
+        );
         let gateway = Gateway {
             functions: functions.clone(),
             function: template.http_api.clone(),
@@ -122,7 +129,12 @@ impl Services {
     }
 }
 
-fn control(template: &Template, functions: &Functions, stores: &Stores, meter: Meter) -> Control {
+fn control(
+    template: &Template,
+    functions: &Functions,
+    stores: &Stores,
+    (meter, access): (Meter, Access),
+) -> Control {
     let queue_names = template.queues.iter().map(|queue| {
         let dead_letters = queue.redrive.as_ref().map(|(name, _)| name.clone());
         (queue.name.clone(), dead_letters)
@@ -132,6 +144,7 @@ fn control(template: &Template, functions: &Functions, stores: &Stores, meter: M
         queues: stores.queues.clone(),
         queue_names: Arc::new(queue_names.collect()),
         meter,
+        access,
         schedules: template.schedules.clone().into(),
     }
 }

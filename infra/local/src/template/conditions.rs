@@ -1,8 +1,8 @@
-//! Parameters and conditions. Before anything else is parsed, they are replaced by their values for
-//! the parameters' defaults.
+//! Parameters and conditions. Before anything else is parsed, they are replaced by their values:
+//! for the values of a deployment, or for the parameters' defaults.
 //!
 //! Supported are parameters of the types `String` and `Number` with a default, `Fn::Equals` and
-//! `Fn::Not` in conditions, `Ref` of a parameter, parameters in `Fn::Sub`, `Fn::If`, `Ref` of
+//! `Fn::Not` in conditions, `Ref` of a parameter and a parameter in `Fn::Sub`, `Fn::If`, `Ref` of
 //! `AWS::NoValue`, and the `Condition` of a resource or an output. Anything else is an error that
 //! names it.
 
@@ -20,7 +20,10 @@ struct Decided {
 }
 
 /// Returns the template without its parameters and conditions.
-pub(super) fn decide(mut root: Node) -> Result<Node, TemplateError> {
+pub(super) fn decide(
+    mut root: Node,
+    values: &BTreeMap<String, String>,
+) -> Result<Node, TemplateError> {
     let mut decided = Decided::default();
     if let Value::Map(entries) = &mut root.value {
         let mut take = |key: &str| {
@@ -30,9 +33,23 @@ pub(super) fn decide(mut root: Node) -> Result<Node, TemplateError> {
         let (parameters, conditions) = (take("Parameters"), take("Conditions"));
         if let Some(node) = parameters {
             for (name, node) in Fields::of(node, "Parameters")?.rest() {
-                let default = default_of(Fields::of(node, format!("Parameters.{name}"))?)?;
-                decided.parameters.insert(name, default);
+                let fields = Fields::of(node, format!("Parameters.{name}"))?;
+                let (line, place) = (fields.line(), fields.place().to_owned());
+                let default = default_of(fields)?;
+                let value = match values.get(&name) {
+                    None => default,
+                    Some(text) => chosen(text, &default)
+                        .map_err(|message| TemplateError::new(line, place, message))?,
+                };
+                decided.parameters.insert(name, value);
             }
+        }
+        if let Some(unknown) = values
+            .keys()
+            .find(|it| !decided.parameters.contains_key(*it))
+        {
+            let message = format!("{unknown} is not a parameter of this template");
+            return Err(TemplateError::new(root.line, "Parameters", message));
         }
         if let Some(node) = conditions {
             for (name, node) in Fields::of(node, "Conditions")?.rest() {
@@ -73,6 +90,17 @@ fn default_of(mut fields: Fields) -> Result<Value, TemplateError> {
     let default = default.ok_or_else(|| fields.error(line, "Default is missing"))?;
     fields.end()?;
     Ok(default)
+}
+
+/// Returns the value that a deployment chooses, of the type of the default.
+fn chosen(text: &str, default: &Value) -> Result<Value, String> {
+    match default {
+        Value::Integer(_) => match text.parse() {
+            Ok(number) => Ok(Value::Integer(number)),
+            Err(_) => Err(format!("the value {text:?} is not an integer")),
+        },
+        _ => Ok(Value::Text(text.to_owned())),
+    }
 }
 
 impl Decided {
@@ -140,7 +168,7 @@ impl Decided {
                 Value::List(items.into_iter().flatten().collect())
             }
             Value::Map(entries) => match entries.as_slice() {
-                [(name, argument)] if matches!(name.as_str(), "Ref" | "Fn::If" | "Fn::Sub") => {
+                [(name, argument)] if ["Ref", "Fn::If", "Fn::Sub"].contains(&name.as_str()) => {
                     return self.call(name, argument, line);
                 }
                 _ => {
@@ -156,20 +184,17 @@ impl Decided {
         Ok(Some(Node { line, value }))
     }
 
-    /// Returns a pattern of `Fn::Sub` with the values of the parameters in it.
+    /// Returns the pattern of an `Fn::Sub` with the parameters in it replaced.
     fn filled(&self, pattern: &str) -> String {
-        let mut filled = pattern.to_owned();
-        for (name, value) in &self.parameters {
-            let placeholder = format!("${{{name}}}");
-            match value {
-                Value::Text(text) => filled = filled.replace(&placeholder, text),
-                Value::Integer(number) => {
-                    filled = filled.replace(&placeholder, &number.to_string());
-                }
-                _ => {}
-            }
-        }
-        filled
+        let parameters = self.parameters.iter();
+        parameters.fold(pattern.to_owned(), |filled, (name, value)| {
+            let value = match value {
+                Value::Text(text) => text.clone(),
+                Value::Integer(number) => number.to_string(),
+                _ => return filled,
+            };
+            filled.replace(&format!("${{{name}}}"), &value)
+        })
     }
 
     fn call(
@@ -185,11 +210,8 @@ impl Decided {
                 Ok(Some(Node { line, value }))
             }
             ("Fn::Sub", Value::Text(pattern)) => {
-                let argument = Node {
-                    line: argument.line,
-                    value: Value::Text(self.filled(pattern)),
-                };
-                let value = Value::Map(vec![(name.to_owned(), argument)]);
+                let pattern = Node::text(argument.line, self.filled(pattern));
+                let value = Value::Map(vec![(name.to_owned(), pattern)]);
                 Ok(Some(Node { line, value }))
             }
             ("Fn::If", Value::List(parts)) => {
@@ -226,8 +248,41 @@ Resources:
 "#;
 
     fn decided(text: &str) -> Result<serde_json::Value, TemplateError> {
-        let root = decide(Node::read(text)?)?;
+        decided_for(text, &[])
+    }
+
+    fn decided_for(
+        text: &str,
+        values: &[(&str, &str)],
+    ) -> Result<serde_json::Value, TemplateError> {
+        let values = values
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let root = decide(Node::read(text)?, &values.collect())?;
         Ok(root.to_json())
+    }
+
+    #[test]
+    fn a_deployment_chooses_values_of_parameters() {
+        let template = decided_for(TEMPLATE, &[("Named", "arn:b")]).unwrap();
+        assert_eq!(template["Resources"]["Text"], "arn:b");
+        let sub = TEMPLATE.replace("!Ref Orders", "!Sub \"${Named}/${!Named}/${Orders}\"");
+        let template = decided_for(&sub, &[("Named", "arn:b")]).unwrap();
+        assert_eq!(
+            template["Resources"]["Other"]["Fn::Sub"],
+            "arn:b/${!Named}/${Orders}"
+        );
+        let error = decided_for(TEMPLATE, &[("Nmed", "arn:b")]).unwrap_err();
+        assert!(error.message.contains("Nmed is not a parameter"), "{error}");
+        let number = TEMPLATE.replace(
+            "Named: {",
+            "Memory: { Type: Number, Default: 128 }\n  Named: {",
+        );
+        let number = number.replace("Other: !Ref Orders", "Other: !Ref Memory");
+        let template = decided_for(&number, &[("Memory", "256")]).unwrap();
+        assert_eq!(template["Resources"]["Other"], 256);
+        let error = decided_for(&number, &[("Memory", "much")]).unwrap_err();
+        assert!(error.message.contains("is not an integer"), "{error}");
     }
 
     #[test]

@@ -43,8 +43,7 @@ pub(super) fn function(
     fields.list("Architectures")?;
     fields.text("CodeUri")?;
     fields.text("Description")?;
-    fields.take("Policies");
-    fields.text("Role")?;
+    let role = fields.text("Role")?;
     fields.choice("RecursiveLoop", &["Allow", "Terminate"])?;
     fields.text("AutoPublishAlias")?;
     fields.take("AutoPublishAliasAllProperties");
@@ -123,6 +122,7 @@ pub(super) fn function(
         environment,
         queues: Vec::new(),
         shares: Vec::new(),
+        role,
     };
     Ok((function, events))
 }

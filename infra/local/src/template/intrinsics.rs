@@ -1,7 +1,7 @@
 //! Replaces intrinsics by their values in the local stack.
 //!
-//! Supported are `Ref`, `Fn::GetAtt` of an `Arn` or `QueueName`, and `Fn::Sub` of a string.
-//! Anything else is an error that names it.
+//! Supported are `Ref`, `Fn::GetAtt` of an `Arn` or `QueueName`, `Fn::Sub` of a string, and
+//! `Fn::Split` of a string. Anything else is an error that names it.
 
 use std::collections::BTreeMap;
 
@@ -57,6 +57,9 @@ pub(super) fn resolve(
                 .collect::<Result<_, _>>()?,
         ),
         Value::Map(entries) => match entries.as_slice() {
+            [(name, argument)] if name == "Fn::Split" => {
+                split(&resolve(argument, identities, place)?, place)?
+            }
             [(name, argument)] if name == "Ref" || name.starts_with("Fn::") => {
                 Value::Text(call(name, argument, identities, place)?)
             }
@@ -76,6 +79,32 @@ pub(super) fn resolve(
         scalar => scalar.clone(),
     };
     Ok(Node { line, value })
+}
+
+/// Returns the parts of a text between separators.
+fn split(argument: &Node, place: &str) -> Result<Value, TemplateError> {
+    let texts: Vec<&str> = match &argument.value {
+        Value::List(items) => items
+            .iter()
+            .filter_map(|item| match &item.value {
+                Value::Text(text) => Some(text.as_str()),
+                _ => None,
+            })
+            .collect(),
+        _ => Vec::new(),
+    };
+    match texts.as_slice() {
+        [separator, text] if !separator.is_empty() => {
+            let parts = text.split(separator);
+            Ok(Value::List(
+                parts.map(|part| Node::text(argument.line, part)).collect(),
+            ))
+        }
+        _ => {
+            let message = "Fn::Split needs a separator and a text";
+            Err(TemplateError::new(argument.line, place, message))
+        }
+    }
 }
 
 fn call(
@@ -112,7 +141,7 @@ fn call(
             argument.kind()
         ))),
         (other, _) => Err(fail(format!(
-            "{other} is not supported by the local stack, only Ref, Fn::GetAtt and Fn::Sub"
+            "{other} is not supported by the local stack, only Ref, Fn::GetAtt, Fn::Sub and Fn::Split"
         ))),
     }
 }
@@ -204,6 +233,22 @@ mod tests {
         )
         .unwrap();
         assert_eq!(filled, "shop-http://here/queue-arn:aws:sqs:q-${kept}-$5");
+    }
+
+    #[test]
+    fn a_text_is_split_at_its_separators() {
+        let resolved = |text: &str| {
+            let node = Node::read(text)?;
+            resolve(&node, &identities(), "").map(|node| node.to_json())
+        };
+        assert_eq!(
+            resolved("a: !Split [\",\", \"x,y\"]").unwrap(),
+            serde_json::json!({"a": ["x", "y"]})
+        );
+        for wrong in ["a: !Split [x]", "a: !Split x", "a: !Split [\"\", x]"] {
+            let error = resolved(wrong).unwrap_err();
+            assert!(error.message.contains("Fn::Split needs"), "{error}");
+        }
     }
 
     #[test]

@@ -5,16 +5,14 @@
 //! silent here would only be found in AWS.
 //!
 //! Some resources and properties are parsed, checked for references to missing resources, and then
-//! have no effect: IAM, bucket and queue policies and the API's authorizer (all clients on the
-//! loopback interface have all permissions), the API's throttling, a bucket's lifecycle and access
-//! block (objects do not expire), encryption and versions, log groups, access logs, topics, alarms,
-//! a function's `RecursiveLoop` (loops of messages are not terminated) and alias (there is one
+//! have no effect: the API's authorizer and throttling, a bucket's lifecycle and access block
+//! (objects do not expire), encryption and versions, log groups, access logs, topics, alarms, a
+//! function's `RecursiveLoop` (loops of messages are not terminated) and alias (there is one
 //! version), the order of `DependsOn`, and everything under `Outputs`.
 //!
 //! `MachineShares` in the `Metadata` of a function is only for the local stack; CloudFormation and
-//! SAM ignore it. Parameters have their defaults, and a resource whose condition is then false does
-//! not exist. Values that a deployment would set as parameters are set as environment variables
-//! here.
+//! SAM ignore it. Parameters have their defaults or the values of [`Deployment::parameters`], and a
+//! resource whose condition is then false does not exist.
 //!
 //! `ReservedConcurrentExecutions` is only the maximum number of processes of a function. No
 //! resources are reserved for it: other functions can use all of the machine's memory and time.
@@ -26,20 +24,24 @@ mod function;
 mod intrinsics;
 mod model;
 mod node;
+mod policies;
 mod resources;
 mod storage;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 pub use error::TemplateError;
 use fields::Fields;
 use intrinsics::{Identities, resolve};
 pub use model::{
-    Bucket, Deployment, Function, MachineShare, Notification, Queue, QueueSource, Resource,
-    Schedule, Table, Template, function_arn, queue_arn,
+    Bucket, DEFAULTS, Deployment, Function, MachineShare, Notification, Queue, QueueSource,
+    Resource, Schedule, Table, Template, function_arn, queue_arn,
 };
 use node::Node;
 use resources::{Kind, declare, identify, without_effect};
+
+use crate::iam::{Policies, Role};
 
 impl Template {
     /// Reads the template at `path`.
@@ -59,7 +61,10 @@ impl Template {
     /// Returns an error if the text is not YAML, refers to something that does not exist, or uses
     /// something that the local stack does not support.
     pub fn read(text: &str, deployment: &Deployment<'_>) -> Result<Self, TemplateError> {
-        let mut root = Fields::of(conditions::decide(Node::read(text)?)?, "")?;
+        let mut root = Fields::of(
+            conditions::decide(Node::read(text)?, deployment.parameters)?,
+            "",
+        )?;
         root.text("AWSTemplateFormatVersion")?;
         root.text("Description")?;
         root.choice("Transform", &["AWS::Serverless-2016-10-31"])?;
@@ -97,8 +102,10 @@ impl Template {
             queues: Vec::new(),
             http_api: None,
             schedules: Vec::new(),
+            policies: Policies::default(),
         };
         let mut events = Vec::new();
+        let mut roles = BTreeMap::new();
         for resource in declared {
             let place = resource.id.clone();
             for dependency in &resource.depends_on {
@@ -124,6 +131,19 @@ impl Template {
                 }
                 Kind::Table => template.tables.push(storage::table(&place, properties)?),
                 Kind::Queue => template.queues.push(storage::queue(&place, properties)?),
+                Kind::Role => {
+                    let role = policies::role(&place, properties)?;
+                    roles.insert(role.arn(), role);
+                }
+                Kind::BucketPolicy => {
+                    let (bucket, policy) = policies::of_bucket(&place, properties)?;
+                    template.policies.resources.insert(bucket, policy);
+                }
+                Kind::QueuePolicy => {
+                    let (queues, policy) = policies::of_queues(&place, properties)?;
+                    let of_each = queues.into_iter().map(|queue| (queue, policy.clone()));
+                    template.policies.resources.extend(of_each);
+                }
                 Kind::WithoutEffect { known } => without_effect(&place, properties, known)?,
                 Kind::HttpApi => function::http_api(&place, properties)?,
                 Kind::Function { binary, shares } => {
@@ -164,6 +184,17 @@ impl Template {
             function::wire(&mut template, index, its_events)?;
         }
         template.check_queues()?;
+        for function in &template.functions {
+            let role = match &function.role {
+                None => Role::generated(&function.logical_id),
+                Some(arn) => roles.get(arn).cloned().ok_or_else(|| {
+                    let message = format!("Role {arn} is not a role of this template");
+                    TemplateError::new(0, &function.logical_id, message)
+                })?,
+            };
+            let name = function.name.clone();
+            template.policies.roles.insert(name, role);
+        }
         Ok(template)
     }
 

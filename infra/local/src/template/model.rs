@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::iam::Policies;
 use crate::identity;
 
 /// The values of a template that are not in it.
@@ -12,7 +13,12 @@ pub struct Deployment<'a> {
     pub stack_name: &'a str,
     /// `http://127.0.0.1:3024`: the queues' URLs, which are the values of `Ref`, are below it.
     pub sqs_endpoint: &'a str,
+    /// The values of parameters; the others have their defaults.
+    pub parameters: &'a BTreeMap<String, String>,
 }
+
+/// No parameter has a value of its own.
+pub static DEFAULTS: BTreeMap<String, String> = BTreeMap::new();
 
 /// The resources of a template.
 #[derive(Clone, Debug)]
@@ -29,6 +35,8 @@ pub struct Template {
     pub http_api: Option<String>,
     /// The schedules.
     pub schedules: Vec<Schedule>,
+    /// What the functions' roles, the buckets and the queues allow.
+    pub policies: Policies,
 }
 
 /// A function: how to start its processes, and the queues that invoke it.
@@ -56,6 +64,8 @@ pub struct Function {
     pub queues: Vec<QueueSource>,
     /// Its variables whose values are shares of the machine.
     pub shares: Vec<MachineShare>,
+    /// The ARN of its role; without one, SAM generates a role.
+    pub role: Option<String>,
 }
 
 /// A variable whose value is a share of the machine (`Metadata.MachineShares`).

@@ -24,17 +24,14 @@ pub(super) enum Kind {
     Queue,
     HttpApi,
     Function { binary: String, shares: Fields },
+    Role,
+    BucketPolicy,
+    QueuePolicy,
     WithoutEffect { known: &'static [&'static str] },
 }
 
 /// Resource types that have no effect here, with their allowed properties.
-const WITHOUT_EFFECT: [(&str, &[&str]); 7] = [
-    (
-        "AWS::IAM::Role",
-        &["AssumeRolePolicyDocument", "ManagedPolicyArns", "Policies"],
-    ),
-    ("AWS::SQS::QueuePolicy", &["Queues", "PolicyDocument"]),
-    ("AWS::S3::BucketPolicy", &["Bucket", "PolicyDocument"]),
+const WITHOUT_EFFECT: [(&str, &[&str]); 4] = [
     ("AWS::Logs::LogGroup", &["RetentionInDays", "KmsKeyId"]),
     ("AWS::SNS::Topic", &[]),
     (
@@ -72,6 +69,9 @@ pub(super) fn declare((id, node): (String, Node)) -> Result<Declared, TemplateEr
         "AWS::DynamoDB::Table" => Kind::Table,
         "AWS::SQS::Queue" => Kind::Queue,
         "AWS::Serverless::HttpApi" => Kind::HttpApi,
+        "AWS::IAM::Role" => Kind::Role,
+        "AWS::S3::BucketPolicy" => Kind::BucketPolicy,
+        "AWS::SQS::QueuePolicy" => Kind::QueuePolicy,
         "AWS::Serverless::Function" => {
             let mut metadata = fields.map("Metadata")?;
             metadata.choice("BuildMethod", &["rust-cargolambda"])?;
@@ -162,9 +162,16 @@ pub(super) fn identify(
             Some(binary.clone()),
             BTreeMap::from([("Arn", function_arn(binary))]),
         ),
+        Kind::Role => {
+            let role = format!("arn:aws:iam::{}:role/{id}", identity::ACCOUNT);
+            (Some(id.clone()), BTreeMap::from([("Arn", role)]))
+        }
+        Kind::BucketPolicy | Kind::QueuePolicy => (Some(id.clone()), BTreeMap::new()),
         Kind::WithoutEffect { .. } => {
             let name = format!("{stack_name}-{id}");
-            (Some(name.clone()), BTreeMap::from([("Arn", name)]))
+            // The ARN of a log group; the others are not referred to by their ARNs.
+            let arn = arn("logs", &format!("log-group:{name}:*"));
+            (Some(name), BTreeMap::from([("Arn", arn)]))
         }
     };
     Ok(Identity {

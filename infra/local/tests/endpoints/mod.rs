@@ -206,12 +206,17 @@ pub(crate) fn s3_client(url: &str, keys: KeyPair) -> aws_sdk_s3::Client {
 
 /// Returns an SQS client that signs with the public keys.
 pub(crate) fn sqs_client(url: &str) -> aws_sdk_sqs::Client {
+    sqs_client_of(url, LOCAL)
+}
+
+/// Returns an SQS client that signs with `keys`.
+pub(crate) fn sqs_client_of(url: &str, keys: KeyPair) -> aws_sdk_sqs::Client {
     aws_sdk_sqs::Client::from_conf(
         aws_sdk_sqs::Config::builder()
             .behavior_version(aws_sdk_sqs::config::BehaviorVersion::latest())
             .http_client(aws_smithy_http_client::Builder::new().build_http())
             .region(aws_sdk_sqs::config::Region::new("us-east-1"))
-            .credentials_provider(credentials(LOCAL))
+            .credentials_provider(credentials(keys))
             .endpoint_url(url)
             .build(),
     )

@@ -1,0 +1,196 @@
+//! `infra/backup`: the uploads and the tokens of a stack that has lost everything are restored.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use symdepot_tests::stack::{Client, checkout};
+use tokio::process::Command;
+
+use crate::{RECORDS, Running, bytes_of, crash, records};
+
+/// The bucket of the backup.
+const BACKUP: &str = "backup-of-symdepot";
+
+/// The least size of a part, so that a file of a few of them is copied in parts.
+const PART_BYTES: usize = 5 << 20;
+
+fn has_python() -> bool {
+    let there = std::process::Command::new("python3")
+        .arg("--version")
+        .output();
+    there.is_ok_and(|output| output.status.success())
+}
+
+/// Runs a command of the script, and returns what it printed.
+async fn backup(client: &Client, command: &str, more: &[&str]) -> String {
+    let addresses = client.addresses();
+    let ended = Command::new("python3")
+        .arg(checkout().join("infra/backup"))
+        .args([
+            command,
+            "--uploads",
+            addresses.uploads(),
+            "--table",
+            RECORDS,
+            "--in",
+            BACKUP,
+        ])
+        .args(["--s3", &addresses.s3, "--dynamodb", &addresses.dynamodb])
+        .args(["--part-bytes", &PART_BYTES.to_string()])
+        .args(more)
+        .env("AWS_ACCESS_KEY_ID", "local")
+        .env("AWS_SECRET_ACCESS_KEY", "local")
+        .env_remove("AWS_SESSION_TOKEN")
+        .env("AWS_REGION", "us-east-1")
+        .env("NO_PROXY", "127.0.0.1")
+        .output();
+    let ended = ended.await.unwrap();
+    let printed = String::from_utf8(ended.stdout).unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{printed}{said}");
+    assert_eq!(said, "");
+    printed
+}
+
+/// Removes everything that the service has stored: uploads, records and caches.
+async fn lose_everything(running: &Running) {
+    let client = running.client();
+    let (s3, addresses) = (client.s3(), client.addresses());
+    for bucket in [addresses.uploads(), addresses.caches()] {
+        let objects = s3.list_objects_v2().bucket(bucket).send().await.unwrap();
+        for object in objects.contents() {
+            let remove = s3.delete_object().bucket(bucket);
+            remove.key(object.key().unwrap()).send().await.unwrap();
+        }
+    }
+    running.idle().await;
+    let records = records(client);
+    let all = records.scan().table_name(RECORDS).send().await.unwrap();
+    assert!(all.last_evaluated_key().is_none() && all.count() > 0);
+    for item in all.items() {
+        let remove = records.delete_item().table_name(RECORDS);
+        let remove = remove.key("partition", item["partition"].clone());
+        remove
+            .key("sort", item["sort"].clone())
+            .send()
+            .await
+            .unwrap();
+    }
+    client.end_functions().await.unwrap();
+}
+
+/// Issues a token. Returns it, and its id.
+async fn issue(running: &Running, name: &str) -> (String, String) {
+    let operator = running.client().as_operator();
+    let body = json!({"name": name, "scope": "global", "rights": ["symbolicate"]});
+    let request = operator.request(Method::POST, "/tokens").json(&body);
+    let issued = operator.send("a token", request).await.unwrap();
+    let issued = issued.expect(201, "a token").unwrap().body;
+    let text = |field: &str| issued[field].as_str().unwrap().to_owned();
+    (text("token"), text("id"))
+}
+
+async fn revoke(running: &Running, id: &str) {
+    let operator = running.client().as_operator();
+    let request = operator.request(Method::DELETE, &format!("/tokens/{id}"));
+    let revoked = operator.send("the end of a token", request).await.unwrap();
+    revoked.expect(204, "the end of a token").unwrap();
+    // Another instance may know the token for some more seconds.
+    running.client().end_functions().await.unwrap();
+}
+
+/// Sends the sample crash with a token, and returns the response.
+async fn asked(client: &Client, token: &str) -> (u16, Value) {
+    let request = client
+        .request(Method::POST, "/symbolicate")
+        .bearer_auth(token);
+    let reply = client
+        .send("a crash", request.json(&crash::sample()))
+        .await
+        .unwrap();
+    (reply.status, reply.body)
+}
+
+#[tokio::test]
+async fn uploads_and_tokens_are_restored_after_the_loss_of_everything() {
+    if !has_python() {
+        println!("skipped: python3 is not installed");
+        return;
+    }
+    let running = Running::start_with(|options| options.variable("AUTH", "token")).await;
+    let client = running.client();
+    let (token, id) = issue(&running, "kept").await;
+    let (revoked, id_of_revoked) = issue(&running, "revoked").await;
+    revoke(&running, &id_of_revoked).await;
+    client
+        .s3()
+        .create_bucket()
+        .bucket(BACKUP)
+        .send()
+        .await
+        .unwrap();
+    // A key that has to be encoded, and a file that is copied in parts.
+    let keys = [
+        "global/crash.debug",
+        "acme/a b+c/ü&=?.txt",
+        "acme/large.txt",
+    ];
+    let large = vec![b'x'; 2 * PART_BYTES + 7];
+    for (key, bytes) in keys
+        .iter()
+        .zip([bytes_of("elf/crash.debug"), b"text".to_vec(), large])
+    {
+        running.upload(key, bytes).await;
+    }
+    let saved = backup(client, "save", &[]).await;
+    assert!(saved.starts_with("tokens: 2 in tokens/"), "{saved}");
+    assert!(
+        saved.ends_with("uploads: 3 copied, 0 unchanged, 0 failed\n"),
+        "{saved}"
+    );
+
+    lose_everything(&running).await;
+    assert_eq!(asked(client, &token).await.0, 401);
+    let restored = backup(client, "restore", &[]).await;
+    assert!(
+        restored.starts_with("tokens: 2 restored from tokens/"),
+        "{restored}"
+    );
+    assert!(
+        restored.ends_with("uploads: 3 copied, 0 unchanged, 0 failed\n"),
+        "{restored}"
+    );
+    // The events of the copies have everything derived again.
+    running.idle().await;
+    let sizes = async |key: &str| {
+        let head = client
+            .s3()
+            .head_object()
+            .bucket(client.addresses().uploads());
+        head.key(key).send().await.unwrap().content_length()
+    };
+    assert_eq!(sizes(keys[2]).await, Some(2 * PART_BYTES as i64 + 7));
+    assert_eq!(sizes(keys[1]).await, Some(4));
+    client.end_functions().await.unwrap();
+    let (status, answer) = asked(client, &token).await;
+    assert_eq!(status, 200, "{answer:#}");
+    crash::assert_symbolicated(&answer);
+    assert_eq!(asked(client, &revoked).await.0, 401);
+
+    // What the table knows is newer than the backup.
+    revoke(&running, &id).await;
+    let again = backup(client, "restore", &["--prefix", "global/"]).await;
+    assert!(again.starts_with("tokens: 0 restored"), "{again}");
+    assert!(
+        again.ends_with("uploads: 0 copied, 1 unchanged, 0 failed\n"),
+        "{again}"
+    );
+    client.end_functions().await.unwrap();
+    assert_eq!(asked(client, &token).await.0, 401);
+    // A second backup copies what changed.
+    running.upload(keys[1], b"other text".to_vec()).await;
+    let saved = backup(client, "save", &[]).await;
+    assert!(
+        saved.ends_with("uploads: 1 copied, 2 unchanged, 0 failed\n"),
+        "{saved}"
+    );
+}

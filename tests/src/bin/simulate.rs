@@ -1,16 +1,20 @@
 //! Simulates a fleet, seed by seed, and prints the story of each seed that fails.
 
+use std::num::NonZero;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use symdepot_tests::simulate::{Mistake, Plan, Run, Totals, keep_story, run, shrink};
+use symdepot_tests::simulate::{Mistake, Plan, Run, Totals, keep_story, run_all, shrink};
 
 /// The weeks of a busy team in a simulated year.
 const WEEKS: u64 = 52;
 
-/// The hours of trouble beside each of these weeks, each with a seed of its own.
+/// The hours of trouble beside each of these weeks, each with a seed of its own. There are three
+/// more, of the kinds that have options.
 const TROUBLES: u64 = 10;
 
 /// The most runs in search of a shorter story.
@@ -38,7 +42,14 @@ struct Arguments {
     /// Simulates an hour with each seed instead, in which builders are deployed before readers.
     #[arg(long, conflicts_with_all = ["years", "days", "weeks"])]
     deploys: bool,
-    /// Simulates years instead: the weeks of a busy team, and ten seeds of trouble beside each.
+    /// Simulates an hour with each seed instead, in which events of uploads are lost.
+    #[arg(long, conflicts_with_all = ["years", "days", "weeks", "deploys"])]
+    unannounced: bool,
+    /// Simulates an hour or a day with each seed instead, in which everything happens to few
+    /// modules at once.
+    #[arg(long, conflicts_with_all = ["years", "days", "weeks", "deploys", "unannounced"])]
+    contested: bool,
+    /// Simulates years instead: the weeks of a busy team, and trouble beside each.
     #[arg(long)]
     years: Option<u64>,
     /// A planted mistake, which should be found.
@@ -56,21 +67,33 @@ struct Arguments {
     /// The folder of the tests of the simulation.
     #[arg(long)]
     into: Option<String>,
+    /// The number of seeds that run at a time, each on one core; 0: one for each core.
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
 }
 
 impl Arguments {
     /// Returns the plans to run.
-    fn plans(&self) -> Box<dyn Iterator<Item = Plan> + '_> {
+    fn plans(&self) -> Box<dyn Iterator<Item = Plan> + Send + '_> {
         let seeds = self.seed..self.seed.saturating_add(self.seeds);
         match (self.days, self.years) {
             _ if self.deploys => Box::new(seeds.map(Plan::deploys)),
+            _ if self.unannounced => Box::new(seeds.map(Plan::unannounced)),
+            _ if self.contested => Box::new(seeds.map(Plan::contested)),
             _ if self.weeks => Box::new(seeds.map(Plan::weeks)),
             (Some(days), _) => Box::new(seeds.map(move |seed| Plan::team(seed, days))),
             (None, Some(years)) => Box::new((0..years * WEEKS).flat_map(move |week| {
                 let seed = self.seed + week * TROUBLES;
                 let troubles = seed..seed + TROUBLES;
                 let troubles = troubles.map(|seed| Plan::of_seed(seed, self.hours));
-                std::iter::once(Plan::team(seed, 7)).chain(troubles)
+                let others = [
+                    Plan::contested(seed),
+                    Plan::deploys(seed),
+                    Plan::unannounced(seed),
+                ];
+                std::iter::once(Plan::team(seed, 7))
+                    .chain(troubles)
+                    .chain(others)
             })),
             (None, None) => Box::new(seeds.map(|seed| Plan::of_seed(seed, self.hours))),
         }
@@ -87,34 +110,44 @@ fn main() -> ExitCode {
         }
         named => named.flatten(),
     };
+    let threads = match arguments.threads {
+        0 => thread::available_parallelism().map_or(1, NonZero::get),
+        threads => threads,
+    };
     let (began, mut totals) = (Instant::now(), Totals::default());
-    let mut failed = Vec::new();
-    for mut plan in arguments.plans() {
+    let (mut failed, mut kept) = (Vec::new(), None);
+    let plans = arguments.plans().map(|mut plan| {
         plan.mistake = mistake;
-        let done = run(&plan, arguments.trace);
+        plan
+    });
+    run_all(plans, arguments.trace, threads, |plan, done| {
         totals.add(&done);
         if arguments.trace {
             println!("{}", done.lines.join("\n"));
         }
-        if let Some(failure) = done.failure.as_ref().filter(|_| arguments.brief) {
+        let Some(failure) = &done.failure else {
+            return ControlFlow::Continue(());
+        };
+        failed.push(plan.seed);
+        if arguments.brief {
             println!("seed {} breaks: {}", plan.seed, failure.property);
             println!("{}", failure.detail);
-            failed.push(plan.seed);
-            if mistake.is_some() {
-                break;
-            }
-        } else if done.failure.is_some() {
+        } else {
             let smallest = tell(&plan);
-            failed.push(plan.seed);
             if let (Some(name), Some(into)) = (&arguments.keep, &arguments.into) {
-                return keep(Path::new(into), name, &smallest);
-            }
-            if mistake.is_some() {
-                break;
+                kept = Some(keep(Path::new(into), name, &smallest));
+                return ControlFlow::Break(());
             }
         }
+        match mistake {
+            Some(_) => ControlFlow::Break(()),
+            None => ControlFlow::Continue(()),
+        }
+    });
+    if let Some(code) = kept {
+        return code;
     }
-    print_totals(&totals, began.elapsed());
+    print_totals(&totals, threads, began.elapsed());
     if failed.is_empty() {
         return ExitCode::SUCCESS;
     }
@@ -149,7 +182,7 @@ fn tell(plan: &Plan) -> Plan {
     smallest
 }
 
-fn print_totals(totals: &Totals, took: Duration) {
+fn print_totals(totals: &Totals, threads: usize, took: Duration) {
     println!("{totals}");
-    println!("took {:.1} s", took.as_secs_f64());
+    println!("took {:.1} s with {threads} threads", took.as_secs_f64());
 }

@@ -28,6 +28,9 @@ pub(super) struct Difference {
 }
 
 impl Build {
+    /// Every build, in the order of their numbers.
+    pub(super) const ALL: [Self; 2] = [Self::Older, Self::Newer];
+
     /// Returns the numbers of this build.
     pub(super) fn numbers(self, difference: Difference) -> BuildNumbers {
         let older = BuildNumbers::CURRENT;

@@ -71,8 +71,23 @@ pub(super) fn weeks(
             request(24 * hour * day);
         }
     }
+    // A higher version of one of Microsoft's SymCaches, beside a lower one.
+    for (at, minor) in [(hour, 1), (2 * hour, 2)] {
+        let file = File::Microsofts {
+            module: 0,
+            minor,
+            serial: usize::from(minor),
+        };
+        done.push((at, Action::Put(microsofts(SCOPES[0], 0, minor), file)));
+    }
     done.sort_by_key(|(at, _)| *at);
     done
+}
+
+/// Returns the key of one of Microsoft's SymCaches of a module.
+fn microsofts(scope: &str, module: usize, minor: u8) -> String {
+    let (pdb, id) = (pdb(module), hex(module).to_ascii_uppercase());
+    format!("{scope}/{pdb}/{}1/{pdb}-v3.{minor}.0.symcache", &id[..32])
 }
 
 impl Busy {
@@ -235,9 +250,8 @@ impl Busy {
         }
         let (module, slot) = (chance.index(self.modules), chance.below(2));
         if chance.one_in(12) {
-            let (pdb, id) = (pdb(module), hex(module).to_ascii_uppercase());
-            let minor = 1 + chance.below(2);
-            return format!("{scope}/{pdb}/{}1/{pdb}-v3.{minor}.0.symcache", &id[..32]);
+            let minor = if chance.below(2) == 0 { 1 } else { 2 };
+            return microsofts(scope, module, minor);
         }
         if self.has_deploys && chance.one_in(10) {
             return format!("{scope}/m{module}-{FUTURE}");

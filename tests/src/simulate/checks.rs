@@ -19,6 +19,10 @@ const RECORDED_WITHIN: Duration = Duration::from_secs(92 * 60);
 /// two minutes.
 const REPLACED_AFTER: Duration = Duration::from_secs(58 * 60);
 
+/// The most builds of an entry in a row that end without a change, each within [`CONCURRENT`] after
+/// the last one.
+const MOST_IN_VAIN: u32 = 3;
+
 /// A build that ended with a ready state.
 #[derive(Clone, Debug)]
 pub(super) struct Published {
@@ -27,6 +31,15 @@ pub(super) struct Published {
     seen: Option<Token>,
     /// How often in a row the state was derived again from the same files.
     repetitions: u32,
+}
+
+/// Builds of an entry in a row that ended without a change.
+#[derive(Clone, Debug)]
+pub(super) struct InVain {
+    last: Moment,
+    times: u32,
+    /// The mark that they have seen: each upload is a reason to build.
+    seen: Option<Token>,
 }
 
 /// A property that does not hold, as `docs/protocol.md` names it, and what was seen.
@@ -51,6 +64,7 @@ impl Stores {
         failures.extend(self.check_published(writer, before, entry));
         failures.extend(check_rank(before, entry));
         failures.extend(self.check_repetition(key, before, entry));
+        failures.extend(self.check_in_vain(writer, key, before, entry));
         failures.extend(self.check_replacement(key, before, entry));
         failures.extend(check_end(writer, before, entry));
         failures.extend(check_removed(writer, before, entry));
@@ -137,6 +151,45 @@ impl Stores {
     }
 }
 
+impl Stores {
+    /// Checks that readers do not cause builds again and again that find nothing to do.
+    fn check_in_vain(
+        &self,
+        writer: &Writer,
+        key: &ItemKey,
+        before: Option<&Entry>,
+        entry: &Entry,
+    ) -> Option<Violation> {
+        let before = before?;
+        let lease = before.lease()?;
+        let has_ended = *lease.holder == *writer.invocation && entry.lease().is_none();
+        let is_unchanged = states(before).eq(states(entry)) && before.missing() == entry.missing();
+        if !has_ended || entry.not_before().is_some() {
+            return None;
+        }
+        let mut ledger = self.ledger();
+        let now = ledger.now;
+        let former = ledger.in_vain.get(key);
+        let seen = lease.dirty.clone();
+        let is_again =
+            |former: &&InVain| former.seen == seen && now < former.last.saturating_add(CONCURRENT);
+        let times = match is_unchanged {
+            true => 1 + former.filter(is_again).map_or(0, |former| former.times),
+            false => 0,
+        };
+        let in_vain = InVain {
+            last: now,
+            times,
+            seen,
+        };
+        ledger.in_vain.insert(key.clone(), in_vain);
+        (times > MOST_IN_VAIN).then(|| {
+            let detail = format!("{times} builds in a row changed nothing");
+            ("8: requests do not cause builds in vain", detail)
+        })
+    }
+}
+
 fn is_made_alike(was: &Ready, is: &Ready) -> bool {
     was.version == is.version && was.converter == is.converter && was.made_from == is.made_from
 }
@@ -194,15 +247,22 @@ impl Stores {
             return;
         };
         let now = timestamp(self.now());
-        for entry in self.entries() {
-            let unused_for = now.since(entry.last_used_at());
-            if states(&entry).next().is_some() && unused_for > kept_for + 3 * passes_every {
+        let mut unused = None;
+        self.records.for_each(|_, stored| {
+            let entry = stored.item.entry();
+            let is_unused = |entry: &&Entry| {
+                let unused_for = now.since(entry.last_used_at());
+                states(entry).next().is_some() && unused_for > kept_for + 3 * passes_every
+            };
+            if let Some(entry) = entry.filter(is_unused) {
                 let module = describe::module(entry.module());
-                let detail = format!("{module} is unused for {} s", unused_for.as_secs());
-                self.ledger()
-                    .fail("rule 2: unused caches are removed", detail);
-                return;
+                unused.get_or_insert((module, now.since(entry.last_used_at())));
             }
+        });
+        if let Some((module, unused_for)) = unused {
+            let detail = format!("{module} is unused for {} s", unused_for.as_secs());
+            self.ledger()
+                .fail("rule 2: unused caches are removed", detail);
         }
     }
 }

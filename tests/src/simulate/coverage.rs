@@ -4,7 +4,7 @@
 //! The product traces each change that it applies to an entry, and each refusal; the simulation
 //! listens. Decisions of readers are made again from what they have read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -50,6 +50,25 @@ const DECISIONS: [&str; 7] = [
     "build",
 ];
 
+/// What cannot happen, and why. A run in which it happens fails its test.
+const CANNOT: &[(&str, &str)] = &[
+    (
+        "refusal: drop older, in use",
+        "a pass tries it only if its build reads the ready state and there is a lower one: nothing \
+         is lower than what the older build makes or higher than what the newer one reads, and each \
+         build reads every version of Microsoft's SymCaches",
+    ),
+    (
+        "decision: use older (one build)",
+        "what is derived has the version of the only build, and Microsoft's SymCaches are not made \
+         here",
+    ),
+    (
+        "decision: use older (the older build)",
+        "no build makes a lower version than the older one",
+    ),
+];
+
 /// The fates of calls.
 const FATES: [&str; 7] = [
     "fails before",
@@ -93,34 +112,72 @@ impl Mixture {
     }
 }
 
+/// What is counted: an index of one of the tables above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum What {
+    Change(usize),
+    /// A change, and one of the ways in which it is refused.
+    Refusal(usize, usize),
+    Decision(usize),
+    Fate(usize),
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Change(change) => write!(f, "change: {}", CHANGES[change].0),
+            Self::Refusal(change, how) => {
+                let (change, refusals) = CHANGES[change];
+                write!(f, "refusal: {change}, {}", refusals[how])
+            }
+            Self::Decision(decision) => write!(f, "decision: {}", DECISIONS[decision]),
+            Self::Fate(fate) => write!(f, "fate: {}", FATES[fate]),
+        }
+    }
+}
+
+/// A row of the coverage.
+type Row = (What, Option<Mixture>);
+
 /// How often each change, refusal, decision and fate occurred.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
-    counts: BTreeMap<(String, Option<Mixture>), u64>,
+    counts: BTreeMap<Row, u64>,
+    /// What the product has traced, and the tables do not name.
+    unknown: BTreeSet<String>,
 }
 
 impl Coverage {
-    fn count(&mut self, what: String, mixture: Option<Mixture>) {
+    fn count(&mut self, what: What, mixture: Option<Mixture>) {
         *self.counts.entry((what, mixture)).or_default() += 1;
     }
 
     /// Adds the counts of another run.
     pub(super) fn add(&mut self, other: &Self) {
-        for (what, count) in &other.counts {
-            *self.counts.entry(what.clone()).or_default() += count;
+        for (row, count) in &other.counts {
+            *self.counts.entry(*row).or_default() += count;
         }
+        self.unknown.extend(other.unknown.iter().cloned());
     }
 
-    /// Returns what never happened.
+    /// Returns what never happened although it can.
     pub fn never(&self) -> Vec<String> {
-        let missing = all().into_iter();
-        let missing = missing.filter(|row| !self.counts.contains_key(row));
-        missing.map(|row| shown(&row)).collect()
+        let missing = all().filter(|row| !self.counts.contains_key(row));
+        let missing = missing.map(shown);
+        missing.filter(|row| why_never(row).is_none()).collect()
+    }
+
+    /// Returns what is said to be impossible, and happened. Also what the product traces and no
+    /// table names.
+    pub fn contradictions(&self) -> Vec<String> {
+        let happened = self.counts.keys().map(|row| shown(*row));
+        let happened = happened.filter(|row| why_never(row).is_some());
+        happened.chain(self.unknown.iter().cloned()).collect()
     }
 
     /// Counts the fate of a call.
     pub(super) fn fate(&mut self, call: Call, fate: Fate) {
-        let what = match fate {
+        let fate = match fate {
             Fate::FailsBefore => "fails before",
             Fate::FailsAfter => "fails after",
             Fate::Throttled => "throttled",
@@ -130,7 +187,10 @@ impl Coverage {
             Fate::ParserKilled => "parser killed",
             Fate::Succeeds | Fate::Late(_) | Fate::Stale(_) => return,
         };
-        self.count(format!("fate: {what}"), None);
+        match place(&FATES, fate) {
+            Some(fate) => self.count(What::Fate(fate), None),
+            None => drop(self.unknown.insert(fate.to_owned())),
+        }
     }
 
     /// Counts the decision of a reader about an entry that it has read.
@@ -142,7 +202,7 @@ impl Coverage {
         now: Timestamp,
     ) {
         let failed = entry.and_then(Entry::missing).is_some();
-        let what = match decide(entry, reader, now) {
+        let decision = match decide(entry, reader, now) {
             Decision::Use(_) if failed => "use, although a better build failed",
             Decision::Use(_) => "use",
             Decision::UseAndUpgrade(_) => "use and upgrade",
@@ -151,63 +211,95 @@ impl Coverage {
             Decision::Wait { .. } => "wait",
             Decision::Build => "build",
         };
-        self.count(format!("decision: {what}"), Some(mixture));
+        match place(&DECISIONS, decision) {
+            Some(decision) => self.count(What::Decision(decision), Some(mixture)),
+            None => drop(self.unknown.insert(decision.to_owned())),
+        }
     }
 
     /// Counts what the product has traced.
     pub(super) fn traced(&mut self, mixture: Mixture, traced: Traced) {
-        let Traced { change, refused } = traced;
-        let what = match refused {
-            Some(refused) => format!("refusal: {change}, {refused}"),
-            None => format!("change: {change}"),
-        };
-        self.count(what, Some(mixture));
+        match traced {
+            Traced::Known(what) => self.count(what, Some(mixture)),
+            Traced::Unknown(what) => drop(self.unknown.insert(what)),
+        }
     }
+}
+
+fn place(table: &[&str], name: &str) -> Option<usize> {
+    table.iter().position(|known| *known == name)
 }
 
 /// Returns everything that is counted, so that what never happened is seen.
-fn all() -> Vec<(String, Option<Mixture>)> {
-    let mut rows = Vec::new();
-    let mut each = |what: String| {
-        rows.extend(Mixture::ALL.map(|mixture| (what.clone(), Some(mixture))));
-    };
-    for (change, refusals) in CHANGES {
-        each(format!("change: {change}"));
-        for refused in refusals {
-            each(format!("refusal: {change}, {refused}"));
-        }
-    }
-    for decision in DECISIONS {
-        each(format!("decision: {decision}"));
-    }
-    rows.extend(FATES.map(|fate| (format!("fate: {fate}"), None)));
-    rows
+fn all() -> impl Iterator<Item = Row> {
+    let changes = CHANGES
+        .iter()
+        .enumerate()
+        .flat_map(|(change, (_, refusals))| {
+            let refusals = (0..refusals.len()).map(move |how| What::Refusal(change, how));
+            std::iter::once(What::Change(change)).chain(refusals)
+        });
+    let decisions = (0..DECISIONS.len()).map(What::Decision);
+    let each = changes.chain(decisions);
+    let each = each.flat_map(|what| Mixture::ALL.map(|mixture| (what, Some(mixture))));
+    each.chain((0..FATES.len()).map(|fate| (What::Fate(fate), None)))
 }
 
-fn shown((what, mixture): &(String, Option<Mixture>)) -> String {
+fn shown((what, mixture): Row) -> String {
     match mixture {
         Some(mixture) => format!("{what} ({})", mixture.text()),
-        None => what.clone(),
+        None => what.to_string(),
     }
+}
+
+/// Returns why a row cannot happen; `None` if it can.
+fn why_never(row: &str) -> Option<&'static str> {
+    let mut rows = CANNOT.iter().filter(|(known, _)| row.starts_with(known));
+    rows.next().map(|(_, why)| *why)
 }
 
 impl fmt::Display for Coverage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (row, count) in &self.counts {
-            writeln!(f, "{}: {count}", shown(row))?;
+            writeln!(f, "{}: {count}", shown(*row))?;
+        }
+        for row in all().map(shown) {
+            if let Some(why) = why_never(&row) {
+                writeln!(f, "cannot happen: {row}, because {why}")?;
+            }
+        }
+        for row in self.contradictions() {
+            writeln!(f, "happened although it cannot: {row}")?;
         }
         match &self.never()[..] {
-            [] => write!(f, "nothing of these never happened"),
-            never => write!(f, "never happened: {}", never.join("; ")),
+            [] => write!(f, "everything else happened"),
+            never => write!(f, "did not happen in this run: {}", never.join("; ")),
         }
     }
 }
 
 /// A change that the product has applied to an entry, or refused.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Traced {
-    change: String,
-    refused: Option<String>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Traced {
+    Known(What),
+    /// It is in no table.
+    Unknown(String),
+}
+
+impl Traced {
+    fn of(change: &str, refused: Option<&str>) -> Self {
+        let known = || {
+            let at = CHANGES.iter().position(|(known, _)| *known == change)?;
+            Some(match refused {
+                Some(refused) => What::Refusal(at, place(CHANGES[at].1, refused)?),
+                None => What::Change(at),
+            })
+        };
+        known().map_or_else(
+            || Self::Unknown(format!("{change}, refused: {refused:?}")),
+            Self::Known,
+        )
+    }
 }
 
 /// Listens to what the product traces in this thread.
@@ -237,8 +329,9 @@ impl Subscriber for Listener {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut traced = Traced::default();
-        event.record(&mut traced);
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let traced = Traced::of(&fields.change, fields.refused.as_deref());
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         heard.push(traced);
     }
@@ -248,7 +341,14 @@ impl Subscriber for Listener {
     fn exit(&self, _: &Id) {}
 }
 
-impl Visit for Traced {
+/// The fields of what the product traces.
+#[derive(Default)]
+struct Fields {
+    change: String,
+    refused: Option<String>,
+}
+
+impl Visit for Fields {
     fn record_str(&mut self, field: &Field, value: &str) {
         match field.name() {
             "change" => value.clone_into(&mut self.change),

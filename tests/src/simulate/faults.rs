@@ -69,6 +69,14 @@ impl Rates {
         delayed: 30_000,
     };
 
+    /// Much goes wrong, and many responses are late, so that others write in between.
+    pub const CONTESTED: Self = Self {
+        late: 8000,
+        freezes: 500,
+        kills: 300,
+        ..Self::MANY
+    };
+
     /// A little goes wrong, as in production.
     pub const FEW: Self = Self {
         calls: 50,

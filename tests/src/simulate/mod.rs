@@ -20,6 +20,7 @@ mod describe;
 mod faults;
 mod fleet;
 mod gate;
+mod index;
 mod instance;
 mod mistakes;
 mod plan;
@@ -33,8 +34,12 @@ mod trace;
 mod truth;
 mod workload;
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use symdepot::domain::Timestamp;
@@ -107,6 +112,50 @@ pub fn run(plan: &Plan, keeps_lines: bool) -> Run {
     }
 }
 
+/// Runs plans on several threads, each plan on one of them. Calls `each` with the runs in the order
+/// of their plans, until it returns [`ControlFlow::Break`].
+pub fn run_all(
+    plans: impl Iterator<Item = Plan> + Send,
+    keeps_lines: bool,
+    threads: usize,
+    mut each: impl FnMut(Plan, Run) -> ControlFlow<()>,
+) {
+    let plans = Mutex::new(plans.enumerate().fuse());
+    let is_over = AtomicBool::new(false);
+    let (send, done) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            let (plans, is_over, send) = (&plans, &is_over, send.clone());
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let next = plans.lock().unwrap_or_else(PoisonError::into_inner).next();
+                    let Some((number, plan)) = next else {
+                        return;
+                    };
+                    let done = run(&plan, keeps_lines);
+                    if send.send((number, plan, done)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(send);
+        // Runs that wait for those of earlier plans.
+        let mut waiting = BTreeMap::new();
+        let mut next = 0;
+        for (number, plan, run) in done {
+            waiting.insert(number, (plan, run));
+            while let Some((plan, run)) = waiting.remove(&next) {
+                next += 1;
+                if each(plan, run).is_break() {
+                    is_over.store(true, Ordering::Relaxed);
+                    return;
+                }
+            }
+        }
+    });
+}
+
 /// The sums of several runs.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
@@ -120,6 +169,11 @@ impl Totals {
     /// Returns what never happened.
     pub fn never(&self) -> Vec<String> {
         self.coverage.never()
+    }
+
+    /// Returns what is said to be impossible, and happened.
+    pub fn contradictions(&self) -> Vec<String> {
+        self.coverage.contradictions()
     }
 
     /// Adds a run.

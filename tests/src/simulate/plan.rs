@@ -1,6 +1,7 @@
 //! Plans: everything that determines a run. A plan can be stored, as the story of a fault that was
 //! found.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -239,6 +240,88 @@ impl Plan {
         ] {
             let deploy = Action::Deploy(function, newer);
             plan.actions.push((plan.busy_for.mul_f64(at), deploy));
+        }
+        plan.actions.sort_by_key(|(at, _)| *at);
+        plan
+    }
+
+    /// Returns the plan of an hour in which nothing goes wrong, except that some files are
+    /// overwritten and the events of this are lost. Caches are removed soon, so that builds find
+    /// files that have changed.
+    pub fn unannounced(seed: u64) -> Self {
+        let mut plan = Self {
+            rates: Rates::NONE,
+            damages_blobs: false,
+            garbles_reads: false,
+            has_servers: false,
+            adds_server: false,
+            stops_loops: false,
+            budget: 0,
+            max_unused: HOUR / 12,
+            prunes_every: HOUR / 6,
+            ..Self::of_seed(seed, 1.0)
+        };
+        let stays = |action: &Action| {
+            !matches!(
+                action,
+                Action::Deploy(..) | Action::Configure(_) | Action::Damage(..)
+            )
+        };
+        plan.actions.retain(|(_, action)| stays(action));
+        let mut chance = Chance::of(seed, 4);
+        let mut known = BTreeSet::new();
+        for (_, action) in &mut plan.actions {
+            if let Action::Put(key, file) = action
+                && !known.insert(key.clone())
+                && chance.one_in(2)
+            {
+                *action = Action::PutSilently(key.clone(), file.clone());
+            }
+        }
+        plan
+    }
+
+    /// Returns the plan of trouble in which everything happens to few modules at once, and many
+    /// responses are late: instances meet at the same items. It takes an hour, or a day with an
+    /// hour of trouble at either end, so that the pruner drops older states in the last one.
+    pub fn contested(seed: u64) -> Self {
+        let mut chance = Chance::of(seed, 0);
+        let (modules, scopes) = (1 + chance.index(2), 1);
+        let takes_a_day = chance.one_in(2);
+        let last = HOUR * 49 / 2;
+        let mut plan = Self {
+            modules,
+            scopes,
+            max_unused: if takes_a_day { 7 * DAY } else { HOUR / 12 },
+            prunes_every: HOUR / 30,
+            symbolicates: 3,
+            derives: 4,
+            prunes: 2,
+            rates: Rates::CONTESTED,
+            damages_blobs: true,
+            garbles_reads: chance.one_in(2),
+            ends_newer: chance.one_in(2),
+            ..Self::calm(seed, if takes_a_day { last + HOUR } else { HOUR })
+        };
+        let busy = Busy {
+            modules,
+            scopes,
+            time: HOUR,
+            actions: 150,
+            damages_blobs: true,
+            pause: Duration::from_secs(5),
+            has_deploys: chance.one_in(2),
+            most_members: 0,
+            has_programs: false,
+        };
+        plan.actions = busy.draw(&mut Chance::of(seed, 1));
+        if busy.has_deploys {
+            plan.draw_deploys(&mut chance, HOUR);
+        }
+        if takes_a_day {
+            let again = busy.draw(&mut Chance::of(seed, 4)).into_iter();
+            let later = |(at, action)| (at + last, action);
+            plan.actions.extend(again.map(later));
         }
         plan.actions.sort_by_key(|(at, _)| *at);
         plan

@@ -88,9 +88,9 @@ impl Ports {
     }
 
     /// Adds a line to the trace.
-    pub(super) fn note(&self, what: &str) {
-        let name = self.writer().instance;
-        self.stores.ledger().note(&format!("{name}: {what}"));
+    pub(super) fn note(&self, what: impl FnOnce() -> String) {
+        let mut ledger = self.stores.ledger();
+        ledger.note(|| format!("{}: {}", self.writer().instance, what()));
     }
 
     fn build(&self) -> Build {
@@ -148,17 +148,16 @@ impl Ports {
         };
         let keeps_lines = self.stores.ledger().trace.keeps_lines();
         let note = |answer: &dyn Fn() -> String| {
-            if !keeps_lines {
-                self.stores.ledger().note("");
-                return;
-            }
-            let (name, answer) = (self.writer().instance, answer());
-            let what = format!("{call} {}", subject());
-            let line = match fate {
-                Fate::Succeeds => format!("{name}: {what} -> {answer}"),
-                _ => format!("{name}: {what} [{fate:?}] -> {answer}"),
-            };
-            self.stores.ledger().note(&line);
+            // The subject looks at the ledger, so it is not made while the ledger is held.
+            let line = keeps_lines.then(|| {
+                let (name, answer) = (self.writer().instance, answer());
+                let what = format!("{call} {}", subject());
+                match fate {
+                    Fate::Succeeds => format!("{name}: {what} -> {answer}"),
+                    _ => format!("{name}: {what} [{fate:?}] -> {answer}"),
+                }
+            });
+            self.stores.ledger().note(|| line.unwrap_or_default());
         };
         let run = |age| {
             let done = run(age);
@@ -278,7 +277,7 @@ impl RecordStore for Ports {
             Call::Port(Operation::Remove),
             || stores.ledger().labels.key(key),
             |_| {
-                let removed = stores.remove(self.build(), key, expected)?;
+                let removed = stores.remove(&self.writer(), key, expected)?;
                 Ok::<_, Fault>(match removed {
                     Removed::Done => Removed::Done,
                     Removed::Lost(current) => Removed::Lost(self.seen(current)),
@@ -552,10 +551,7 @@ impl Ports {
     async fn parse(&self, call: Call, kills: bool) -> Result<(), ParseError> {
         let fate = self.gate.pass(call, Moment::ZERO).await;
         let fate = if kills { Fate::ParserKilled } else { fate };
-        let name = self.writer().instance;
-        self.stores
-            .ledger()
-            .note(&format!("{name}: {call} [{fate:?}]"));
+        self.note(|| format!("{call} [{fate:?}]"));
         match fate {
             Fate::ParserKilled => {
                 let killed = Missing::new(Cause::Crashed, "the parser was killed, simulated");

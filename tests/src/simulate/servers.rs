@@ -20,6 +20,9 @@ use super::workload::{File, Offer, Readers, Symbols, object_id};
 /// What the functions of files from servers have for a number.
 pub(super) const SERIAL: usize = 900_000;
 
+/// The same number, as their names have it.
+pub(super) const SERIAL_TEXT: &str = "900000";
+
 /// The body of a response that takes longer than this is too slow.
 const SLOWEST: Duration = Duration::from_secs(60);
 
@@ -36,8 +39,18 @@ enum Name {
 impl Name {
     const ALL: [Self; 4] = [Self::Slow, Self::Dead, Self::Lying, Self::Added];
 
+    /// Returns the id of the source.
+    fn id(self) -> &'static str {
+        match self {
+            Self::Slow => "slow",
+            Self::Dead => "dead",
+            Self::Lying => "lying",
+            Self::Added => ADDED,
+        }
+    }
+
     fn source(self) -> HttpSource {
-        let name = format!("{self:?}").to_lowercase();
+        let name = self.id();
         let json = serde_json::json!({
             "type": "http",
             "id": name,
@@ -139,10 +152,7 @@ impl SymbolServers for Ports {
             source, location, ..
         } = query;
         let fate = self.pass(Call::Download).await;
-        let Some(name) = Name::ALL
-            .into_iter()
-            .find(|name| name.source().id == source.id)
-        else {
+        let Some(name) = Name::ALL.into_iter().find(|name| name.id() == source.id) else {
             return Err(not_found());
         };
         let time = match (name, fate) {
@@ -174,11 +184,13 @@ impl SymbolServers for Ports {
             (Name::Lying, Some(module)) => lie(module, self.draw()),
             (_, None) => Err(not_found()),
         };
-        let shown = match &answer {
-            Ok((bytes, _)) => format!("{} bytes", bytes.len()),
-            Err(failure) => failure.missing.detail.clone(),
-        };
-        self.note(&format!("{name:?} server {location} -> {shown}"));
+        self.note(|| {
+            let shown = match &answer {
+                Ok((bytes, _)) => format!("{} bytes", bytes.len()),
+                Err(failure) => failure.missing.detail.clone(),
+            };
+            format!("{name:?} server {location} -> {shown}")
+        });
         let (bytes, size) = answer?;
         let is_cut = (bytes.len() as u64) < size;
         let cut = is_cut.then(|| Err(failure(Cause::DownloadFailed, "cut", Concerns::Location)));

@@ -12,7 +12,9 @@ use bytes::Bytes;
 use futures::FutureExt;
 use symdepot::adapters::faulty::Operation;
 use symdepot::adapters::memory::{MemoryBlobs, MemoryDifs, MemoryQueues, MemoryRecords};
-use symdepot::cache::{Entry, Item, ItemKey, Kind, Ready, Revision, SCHEMA, Stored, UploadState};
+use symdepot::cache::{
+    Capabilities, Entry, Item, ItemKey, Kind, Ready, Revision, SCHEMA, Stored, UploadState,
+};
 use symdepot::domain::{Location, Sequencer};
 use symdepot::flows::Settings;
 use symdepot::ports::{
@@ -20,14 +22,15 @@ use symdepot::ports::{
     Removed, Replaced,
 };
 
-use super::builds::{Build, Difference};
-use super::checks::Published;
+use super::builds::Build;
+use super::checks::{InVain, Published};
 use super::coverage::{Coverage, Mixture};
 use super::describe::{self, Labels};
 use super::fleet::Function;
+use super::index::Index;
 use super::mistakes::Mistake;
 use super::trace::Trace;
-use super::{Moment, Plan, servers, timestamp};
+use super::{Moment, Plan, index, servers, timestamp};
 
 /// How long former items are kept, for reads that return the past.
 const PAST: Duration = Duration::from_secs(10);
@@ -151,6 +154,7 @@ pub(super) struct Ledger {
     pub(super) labels: Labels,
     pub(super) counts: Counts,
     pub(super) coverage: Coverage,
+    pub(super) index: Index,
     /// The calls of each function.
     pub(super) calls: BTreeMap<(Function, Operation), u64>,
     pub(super) failure: Option<Failure>,
@@ -172,6 +176,8 @@ pub(super) struct Ledger {
     pub(super) used: BTreeMap<String, Moment>,
     /// The last builds that ended with a ready state.
     pub(super) published: BTreeMap<ItemKey, Published>,
+    /// The builds of entries that ended without a change.
+    pub(super) in_vain: BTreeMap<ItemKey, InVain>,
     /// The revisions of items that were written with a schema of the newer build.
     newer: HashSet<Revision>,
     past: BTreeMap<ItemKey, VecDeque<(Moment, Option<Stored>)>>,
@@ -183,15 +189,14 @@ impl Ledger {
         Mixture::of(self.has_deployed, build)
     }
 
-    /// Adds a line to the trace.
-    pub(super) fn note(&mut self, line: &str) {
-        let now = self.now;
-        self.trace.add(now, line);
+    /// Adds a line to the trace. The line is made only if lines are kept.
+    pub(super) fn note(&mut self, line: impl FnOnce() -> String) {
+        self.trace.add(self.now, line);
     }
 
     /// Records that a property does not hold. Only the first failure counts.
     pub(super) fn fail(&mut self, property: &'static str, detail: String) {
-        self.note(&format!("FAILED: {property}: {detail}"));
+        self.note(|| format!("FAILED: {property}: {detail}"));
         self.failure.get_or_insert(Failure { property, detail });
     }
 }
@@ -206,7 +211,8 @@ pub(super) struct Stores {
     pub(super) mistake: Option<Mistake>,
     /// The module that is sought at each location of a symbol server.
     pub(super) locations: BTreeMap<Location, usize>,
-    difference: Difference,
+    /// What each build can read and make.
+    capabilities: [Capabilities; 2],
     /// The time without use after which a cache is removed, if no other reason removes it and each
     /// use is recorded.
     pub(super) kept_for: Option<Duration>,
@@ -225,7 +231,11 @@ impl Stores {
                 true => servers::locations(plan.modules),
                 false => BTreeMap::new(),
             },
-            difference: plan.difference,
+            capabilities: Build::ALL.map(|build| {
+                let mut settings = Settings::default();
+                settings.policy.numbers = build.numbers(plan.difference);
+                settings.capabilities()
+            }),
             kept_for: plan.kept_for(),
             ledger: Mutex::new(Ledger {
                 trace,
@@ -262,20 +272,6 @@ impl Stores {
         entries.collect()
     }
 
-    /// Returns the paths of the chunks of all copies.
-    pub(super) fn copied(&self) -> Vec<String> {
-        let items = self.records.items().into_iter();
-        let copies = items.filter_map(|(_, stored)| match stored.item {
-            Item::Copy(copy) => Some(copy),
-            _ => None,
-        });
-        let paths = copies.flat_map(|copy| {
-            let chunks = copy.chunks().map(|(_, _, path)| path);
-            chunks.collect::<Vec<_>>()
-        });
-        paths.collect()
-    }
-
     /// Reads items as they were `age` ago.
     pub(super) fn load(
         &self,
@@ -305,9 +301,7 @@ impl Stores {
 
     /// Returns an item as a build reads it.
     pub(super) fn seen(&self, build: Build, stored: Stored) -> Stored {
-        let is_newer = self.ledger().newer.contains(&stored.revision);
-        let is_trusted = self.mistake == Some(Mistake::NewerItemsAreTrusted);
-        match is_newer && !build.reads(SCHEMA + 1) && !is_trusted {
+        match self.is_beyond(build, &stored) {
             true => Stored {
                 item: Item::Newer { schema: SCHEMA + 1 },
                 ..stored
@@ -318,22 +312,25 @@ impl Stores {
 
     /// Returns whether a build may not replace or remove the stored item.
     fn protects(&self, build: Build, present: Option<&Stored>) -> bool {
-        let present = present.map(|present| self.seen(build, present.clone()));
-        present.is_some_and(|present| matches!(present.item, Item::Newer { .. }))
+        present.is_some_and(|present| self.is_beyond(build, present))
+    }
+
+    /// Returns whether an item has a newer schema than a build reads.
+    pub(super) fn is_beyond(&self, build: Build, stored: &Stored) -> bool {
+        let is_trusted = self.mistake == Some(Mistake::NewerItemsAreTrusted);
+        !is_trusted && !build.reads(SCHEMA + 1) && self.ledger().newer.contains(&stored.revision)
     }
 
     /// Counts what a reader decides about the entries that it has read.
     pub(super) fn decide(&self, build: Build, keys: &[ItemKey], loaded: &[Option<Stored>]) {
-        let mut settings = Settings::default();
-        settings.policy.numbers = build.numbers(self.difference);
-        let reader = settings.capabilities();
+        let reader = &self.capabilities[build as usize];
         let mut ledger = self.ledger();
         let now = timestamp(ledger.now);
         let each = keys.iter().zip(loaded);
         for (_, stored) in each.filter(|(key, _)| Kind::from_text(&key.sort).is_some()) {
             let entry = stored.as_ref().and_then(|stored| stored.item.entry());
             let mixture = ledger.mixture(build);
-            ledger.coverage.decision(mixture, entry, &reader, now);
+            ledger.coverage.decision(mixture, entry, reader, now);
         }
     }
 
@@ -366,11 +363,13 @@ impl Stores {
         }
         let replaced = ready_now(self.records.replace(key, expected.as_ref(), &next))?;
         if replaced == Replaced::Done {
+            self.check_schema(writer, key, before.as_ref());
             let mut ledger = self.ledger();
             ledger.counts.writes += 1;
             if writer.build.schema(&next.item) > SCHEMA {
                 ledger.newer.insert(next.revision.clone());
             }
+            ledger.changed(key, before.as_ref(), Some(&next));
             ledger.remember(key, before.clone());
             if let Item::Upload(upload) = &next.item
                 && upload.state != UploadState::Pending
@@ -407,21 +406,36 @@ impl Stores {
                 item: Item::Entry(entry),
                 ..stored.clone()
             };
-            let _ = ready_now(self.records.replace(&other, Some(&stored.revision), &next));
+            let replaced = ready_now(self.records.replace(&other, Some(&stored.revision), &next));
+            if matches!(replaced, Ok(Replaced::Done)) {
+                self.ledger().changed(&other, Some(&stored), Some(&next));
+            }
+        }
+    }
+
+    /// Checks that the item that was replaced or removed just now has no schema that the build does
+    /// not read: it would have dropped what it does not know.
+    fn check_schema(&self, writer: &Writer, key: &ItemKey, before: Option<&Stored>) {
+        let mut ledger = self.ledger();
+        let is_newer = before.is_some_and(|before| ledger.newer.contains(&before.revision));
+        if is_newer && !writer.build.reads(SCHEMA + 1) {
+            let (key, by) = (ledger.labels.key(key), &writer.instance);
+            let property = "a build changes no item of a newer schema";
+            ledger.fail(property, format!("{by} changes {key}"));
         }
     }
 
     /// Removes an item.
     pub(super) fn remove(
         &self,
-        build: Build,
+        writer: &Writer,
         key: &ItemKey,
         expected: &Revision,
     ) -> Result<Removed, Fault> {
         let before = self.records.peek(key);
         if let Some(present) = before
             .clone()
-            .filter(|_| self.protects(build, before.as_ref()))
+            .filter(|_| self.protects(writer.build, before.as_ref()))
         {
             return Ok(Removed::Lost(present));
         }
@@ -438,6 +452,9 @@ impl Stores {
             expected = present.revision.clone();
         }
         let removed = ready_now(self.records.remove(key, &expected))?;
+        if removed == Removed::Done {
+            self.check_schema(writer, key, before.as_ref());
+        }
         if let (Removed::Done, Some(Item::Entry(entry))) =
             (&removed, before.as_ref().map(|before| &before.item))
         {
@@ -445,6 +462,7 @@ impl Stores {
             let mut ledger = self.ledger();
             ledger.published.remove(key);
             ledger.replaced.remove(key);
+            ledger.in_vain.remove(key);
         }
         if self.mistake == Some(Mistake::PresencesAreRetired)
             && let Some(Item::Entry(entry)) = before.as_ref().map(|before| &before.item)
@@ -452,11 +470,13 @@ impl Stores {
             let presence = entry.module().presence();
             if let Some(present) = self.records.peek(&presence) {
                 ready_now(self.records.remove(&presence, &present.revision))?;
+                self.ledger().changed(&presence, Some(&present), None);
             }
         }
         if removed == Removed::Done && before.is_some() {
             let mut ledger = self.ledger();
             ledger.counts.writes += 1;
+            ledger.changed(key, before.as_ref(), None);
             ledger.remember(key, before);
         }
         Ok(removed)
@@ -469,13 +489,23 @@ impl Stores {
             Some(Mistake::BlobsAreStoredLate) => {
                 let late = self.ledger().late.replace((path.to_owned(), body));
                 if let Some((path, body)) = late {
-                    ready_now(self.caches.create(&path, body))?;
+                    self.create_now(&path, body)?;
                 }
                 return Ok(Created::New);
             }
             _ => {}
         }
-        ready_now(self.caches.create(path, body))
+        self.create_now(path, body)
+    }
+
+    fn create_now(&self, path: &str, body: Bytes) -> Result<Created, Fault> {
+        let created = ready_now(self.caches.create(path, body))?;
+        if created == Created::New {
+            let mut ledger = self.ledger();
+            let now = ledger.now;
+            ledger.index.created(path, now);
+        }
+        Ok(created)
     }
 
     /// Reads a blob, or a part of it. One of a few readers may get other bytes.
@@ -504,17 +534,25 @@ impl Stores {
         writer: &Writer,
         paths: &[String],
     ) -> Result<Vec<NotDeleted>, Fault> {
-        for entry in self.entries() {
-            let mut named = states(&entry).filter(|ready| paths.contains(&ready.blob.path));
-            if let Some(ready) = named.next() {
-                let blob = describe::path(&ready.blob.path);
-                let text = describe::entry(&entry);
-                let by = &writer.instance;
-                let detail = format!("{by} deletes {blob}, which is in use: {text}");
-                self.ledger().fail("7: no live blob is deleted", detail);
-            }
+        let named = paths.iter().find(|path| self.ledger().index.names(path));
+        if let Some(path) = named {
+            let mut user = None;
+            self.records.for_each(|key, stored| {
+                if index::paths(&stored.item).contains(path) {
+                    user = Some((key.clone(), describe::item(&stored.item)));
+                }
+            });
+            let (by, blob) = (&writer.instance, describe::path(path));
+            let mut ledger = self.ledger();
+            let user = user.map(|(key, text)| format!("{}: {text}", ledger.labels.key(&key)));
+            let user = user.unwrap_or_default();
+            let detail = format!("{by} deletes {blob}, which is in use: {user}");
+            ledger.fail("7: no live blob is deleted", detail);
         }
-        ready_now(self.caches.delete_many(paths))
+        let not_deleted = ready_now(self.caches.delete_many(paths))?;
+        let mut ledger = self.ledger();
+        paths.iter().for_each(|path| ledger.index.deleted(path));
+        Ok(not_deleted)
     }
 
     pub(super) fn send(&self, messages: &[QueueMessage], delay: Duration) -> Result<(), Fault> {
@@ -537,6 +575,15 @@ impl Stores {
 }
 
 impl Ledger {
+    /// Records that an item was written in place of another one, or removed.
+    fn changed(&mut self, key: &ItemKey, before: Option<&Stored>, after: Option<&Stored>) {
+        let (before, after) = (
+            before.map(|stored| &stored.item),
+            after.map(|stored| &stored.item),
+        );
+        self.index.changed(key, before, after, self.now);
+    }
+
     fn remember(&mut self, key: &ItemKey, before: Option<Stored>) {
         let now = self.now;
         let past = self.past.entry(key.clone()).or_default();

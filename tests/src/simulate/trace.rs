@@ -37,17 +37,18 @@ impl Trace {
     }
 
     /// Adds a step of which no line is kept.
-    pub(super) fn mark(&mut self, now: Moment) {
+    fn mark(&mut self, now: Moment) {
         self.hasher
             .write_u64(now.as_secs() << 20 | u64::from(now.subsec_micros()));
     }
 
-    /// Adds a line.
-    pub(super) fn add(&mut self, now: Moment, line: &str) {
+    /// Adds a line, which is made only if lines are kept.
+    pub(super) fn add(&mut self, now: Moment, line: impl FnOnce() -> String) {
         let Some(lines) = &mut self.lines else {
             self.mark(now);
             return;
         };
+        let line = line();
         self.buffer.clear();
         let seconds = now.as_secs();
         let (days, hours) = (seconds / 86_400, seconds / 3600 % 24);

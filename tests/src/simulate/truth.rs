@@ -20,9 +20,13 @@ pub(super) struct Truth {
     /// Whether symbol servers are searched, and a further one in the end.
     has_servers: bool,
     adds_server: bool,
-    /// Where a function is, or was, by its name.
-    held: BTreeMap<String, Vec<Held>>,
-    /// When a file of a module was last uploaded or removed.
+    /// Every file that has, or had, a function.
+    held: Vec<Held>,
+    /// Where a function is, or was, by its name: indexes of `held`.
+    by_name: BTreeMap<String, Vec<usize>>,
+    /// What the product may still serve of a key: indexes of `held`.
+    by_key: BTreeMap<String, Vec<usize>>,
+    /// When a file of a module was last uploaded or removed, or when the product knows of it.
     changed_at: BTreeMap<usize, Moment>,
 }
 
@@ -59,23 +63,32 @@ impl Truth {
             None => self.files.remove(key),
         };
         for (module, _) in former.iter().chain(file).flat_map(File::names) {
-            self.changed_at.insert(module, now);
+            let changed_at = self.changed_at.entry(module).or_default();
+            *changed_at = now.max(*changed_at);
         }
         if former.as_ref() == file {
             return;
         }
-        for held in self.held.values_mut().flatten() {
-            if held.key == key && held.removed.is_none() {
-                held.removed = Some(sequencer.clone());
-            }
+        let of_key = self.by_key.entry(key.to_owned()).or_default();
+        for at in &*of_key {
+            self.held[*at].removed.get_or_insert(sequencer.clone());
         }
         for (_, name) in file.into_iter().flat_map(File::names) {
-            let held = Held {
+            let at = self.held.len();
+            of_key.push(at);
+            self.by_name.entry(name).or_default().push(at);
+            self.held.push(Held {
                 key: key.to_owned(),
                 removed: None,
                 withdrawn_at: None,
-            };
-            self.held.entry(name).or_default().push(held);
+            });
+        }
+    }
+
+    /// Records that the product may not know before this time which file a key has.
+    pub(super) fn unsettle(&mut self, key: &str, until: Moment) {
+        for (module, _) in self.files.get(key).into_iter().flat_map(File::names) {
+            self.changed_at.insert(module, until);
         }
     }
 
@@ -86,22 +99,25 @@ impl Truth {
 
     /// Records that the product has applied an event of a key.
     pub(super) fn applied(&mut self, key: &str, sequencer: &Sequencer, now: Moment) {
-        for held in self.held.values_mut().flatten() {
-            let is_done = held
-                .removed
-                .as_ref()
-                .is_some_and(|removed| removed <= sequencer);
-            if held.key == key && is_done && held.withdrawn_at.is_none() {
+        let Some(of_key) = self.by_key.get_mut(key) else {
+            return;
+        };
+        of_key.retain(|at| {
+            let held = &mut self.held[*at];
+            let removed = held.removed.as_ref();
+            let is_done = removed.is_some_and(|removed| removed <= sequencer);
+            if is_done {
                 held.withdrawn_at = Some(now);
             }
-        }
+            !is_done
+        });
     }
 
     /// Returns the key of the only file that ever had a name; `None` if there were several, or if
     /// the name is that of a file from a server.
     pub(super) fn key_of(&self, name: &str) -> Option<&str> {
-        match &self.held.get(name)?[..] {
-            [held] => Some(&held.key),
+        match self.by_name.get(name)?[..] {
+            [at] => Some(&self.held[at].key),
             _ => None,
         }
     }
@@ -119,24 +135,24 @@ impl Truth {
             let detail = format!("module {module} has the name {name}");
             return Some(("3: the bytes of another module", detail));
         }
-        if name.contains(&servers::SERIAL.to_string()) {
+        if name.contains(servers::SERIAL_TEXT) {
             return None;
         }
         let scope: Scope = scope.parse().unwrap_or_default();
         let readable = scope.readable();
-        let held: Vec<&Held> = self.held.get(name).into_iter().flatten().collect();
+        let held = self.by_name.get(name).into_iter().flatten();
+        let held = held.map(|at| &self.held[*at]);
         let mut visible = held
-            .iter()
             .filter(|held| Scope::of_key(&held.key).is_some_and(|scope| readable.contains(&scope)));
         if visible.clone().next().is_none() {
             let detail = format!("a request of {scope} has the name {name}");
             return Some(("3: the bytes of another scope", detail));
         }
-        let is_allowed = |held: &&&Held| {
+        let is_allowed = |held: &Held| {
             held.withdrawn_at
                 .is_none_or(|at| at + WITHDRAWN_WITHIN >= began)
         };
-        match visible.any(|held| is_allowed(&held)) {
+        match visible.any(is_allowed) {
             true => None,
             false => Some((
                 "4: a removed file disappears within 60 s",
@@ -152,7 +168,7 @@ impl Truth {
         scope: &str,
         module: usize,
         build: Build,
-        given_up: &[String],
+        given_up: &BTreeSet<String>,
     ) -> Vec<String> {
         let scope: Scope = scope.parse().unwrap_or_default();
         let places = scope.readable();
@@ -164,7 +180,7 @@ impl Truth {
             symbols.all(|symbols| symbols.readers.include(build))
         };
         let usable =
-            files.filter(|(key, file)| !kills(file) && reads(file) && !given_up.contains(key));
+            files.filter(|(key, file)| !kills(file) && reads(file) && !given_up.contains(*key));
         let candidates = usable.flat_map(|(key, file)| {
             let place = Scope::of_key(key).and_then(|of| places.iter().position(|at| *at == of));
             let symbols = file.symbols().iter();
@@ -200,8 +216,11 @@ impl Truth {
     }
 
     /// Returns the files of a program, except for those whose key is `given_up`.
-    pub(super) fn parts(&self, program: usize, given_up: &[String]) -> Vec<usize> {
-        let files = self.files.iter().filter(|(key, _)| !given_up.contains(key));
+    pub(super) fn parts(&self, program: usize, given_up: &BTreeSet<String>) -> Vec<usize> {
+        let files = self
+            .files
+            .iter()
+            .filter(|(key, _)| !given_up.contains(*key));
         let parts = files.filter_map(|(_, file)| match file {
             File::Part { program: of, part } if *of == program => Some(*part),
             _ => None,

@@ -195,8 +195,13 @@ pub(super) fn module_key(scope: &str, module: usize) -> ModuleKey {
     ModuleKey::uploads(self::scope(scope), &ModuleId::Debug(debug_id(module)))
 }
 
-/// Returns the short name of a module with this id.
+/// Returns the short name of a module with this id: in the uploads its debug id, on a symbol server
+/// the locations of its files.
 pub(super) fn label(id: &str) -> String {
+    if let Some((_, rest)) = id.split_once("lib") {
+        let number: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        return format!("m{number}");
+    }
     let digits: String = id.chars().filter(char::is_ascii_hexdigit).collect();
     // The text begins with `debug_id:`, whose hex digits are skipped.
     let number = digits.get(digits.len().saturating_sub(32)..);
@@ -280,6 +285,8 @@ impl File {
 pub(super) enum Action {
     /// Uploads a file under a key, and so overwrites another one.
     Put(String, File),
+    /// Uploads a file like [`Action::Put`], and the event is lost.
+    PutSilently(String, File),
     /// Removes a key.
     Remove(String),
     /// Sends a crash in these modules, and waits this long.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Bound, Range};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -35,7 +35,19 @@ struct BlobState {
 #[derive(Debug)]
 struct Blob {
     body: Bytes,
+    /// The etag of the body, once a listing has needed it.
+    etag: OnceLock<String>,
     modified_at: Timestamp,
+}
+
+impl Blob {
+    fn new(body: Bytes, modified_at: Timestamp) -> Self {
+        Self {
+            body,
+            etag: OnceLock::new(),
+            modified_at,
+        }
+    }
 }
 
 impl MemoryBlobs {
@@ -52,10 +64,7 @@ impl MemoryBlobs {
     /// Writes a blob even if it exists. No flow does this; it simulates a broken disk.
     pub fn overwrite(&self, path: &str, body: impl Into<Bytes>) {
         let mut state = self.lock();
-        let blob = Blob {
-            body: body.into(),
-            modified_at: state.now,
-        };
+        let blob = Blob::new(body.into(), state.now);
         state.blobs.insert(path.to_owned(), blob);
     }
 
@@ -64,12 +73,9 @@ impl MemoryBlobs {
         self.lock().blobs.keys().cloned().collect()
     }
 
-    /// Returns the paths of the blobs that were written before this time; not counted as a call.
-    pub fn written_before(&self, time: Timestamp) -> Vec<String> {
-        let state = self.lock();
-        let blobs = state.blobs.iter();
-        let old = blobs.filter(|(_, blob)| blob.modified_at < time);
-        old.map(|(path, _)| path.clone()).collect()
+    /// Returns when a blob was last written, if it exists; not counted as a call.
+    pub fn modified_at(&self, path: &str) -> Option<Timestamp> {
+        self.lock().blobs.get(path).map(|blob| blob.modified_at)
     }
 
     /// Returns a blob; not counted as a call.
@@ -118,10 +124,7 @@ impl BlobStore for MemoryBlobs {
         if state.blobs.contains_key(path) {
             return Ok(Created::AlreadyThere);
         }
-        let blob = Blob {
-            body,
-            modified_at: state.now,
-        };
+        let blob = Blob::new(body, state.now);
         state.blobs.insert(path.to_owned(), blob);
         Ok(Created::New)
     }
@@ -154,7 +157,7 @@ impl BlobStore for MemoryBlobs {
             .map(|(path, blob)| BlobSummary {
                 path: path.clone(),
                 bytes: blob.body.len() as u64,
-                etag: etag(&blob.body),
+                etag: blob.etag.get_or_init(|| etag(&blob.body)).clone(),
                 modified_at: blob.modified_at,
             });
         let blobs = under.by_ref().take(PAGE_BLOBS).collect();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Bound, Range};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -39,6 +39,8 @@ struct DifState {
 #[derive(Debug)]
 struct StoredDif {
     body: Bytes,
+    /// The etag of the body, which every call needs.
+    etag: String,
     modified_at: Timestamp,
 }
 
@@ -58,10 +60,12 @@ impl MemoryDifs {
         let body = body.into();
         let etag = etag(&body);
         let mut state = self.lock();
-        let modified_at = state.now;
-        state
-            .difs
-            .insert(location.clone(), StoredDif { body, modified_at });
+        let dif = StoredDif {
+            body,
+            etag: etag.clone(),
+            modified_at: state.now,
+        };
+        state.difs.insert(location.clone(), dif);
         etag
     }
 
@@ -91,10 +95,16 @@ impl MemoryDifs {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn find(&self, operation: &'static str, location: &Location) -> Result<Bytes, DifError> {
+    /// Returns the bytes of a DIF, and their etag.
+    fn find(
+        &self,
+        operation: &'static str,
+        location: &Location,
+    ) -> Result<(Bytes, String), DifError> {
         let mut state = self.lock();
         state.calls.count(operation);
-        let found = state.difs.get(location).map(|dif| dif.body.clone());
+        let found = state.difs.get(location);
+        let found = found.map(|dif| (dif.body.clone(), dif.etag.clone()));
         found.ok_or_else(|| {
             DifError::Missing(Missing::new(
                 Cause::NotFound,
@@ -107,9 +117,9 @@ impl MemoryDifs {
 #[async_trait]
 impl DifReader for MemoryDifs {
     async fn stat(&self, location: &Location) -> Result<DifStat, DifError> {
-        let body = self.find("stat", location)?;
+        let (body, etag) = self.find("stat", location)?;
         Ok(DifStat {
-            etag: etag(&body),
+            etag,
             size: body.len() as u64,
         })
     }
@@ -123,8 +133,8 @@ impl DifReader for MemoryDifs {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
-        let body = self.find("read", location)?;
-        if etag(&body) != expected {
+        let (body, etag) = self.find("read", location)?;
+        if etag != expected {
             return Err(DifError::Changed);
         }
         let bounds = usize::try_from(range.start)
@@ -147,14 +157,14 @@ impl DifListing for MemoryDifs {
     async fn list(&self, after: Option<&Location>) -> Result<DifPage, Fault> {
         let mut state = self.lock();
         state.calls.count("list");
-        let behind = |location: &Location| after.is_none_or(|after| location > after);
-        let mut left = state.difs.iter().filter(|(location, _)| behind(location));
+        let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut left = state.difs.range::<Location, _>((behind, Bound::Unbounded));
         let difs = left
             .by_ref()
             .take(PAGE_DIFS)
             .map(|(location, dif)| ListedDif {
                 location: location.clone(),
-                etag: etag(&dif.body),
+                etag: dif.etag.clone(),
                 modified_at: dif.modified_at,
             })
             .collect();
@@ -247,8 +257,8 @@ impl fmt::Display for MemoryDifs {
         state
             .difs
             .iter()
-            .try_for_each(|(location, StoredDif { body, .. })| {
-                writeln!(f, "{location} ({} bytes, etag {})", body.len(), etag(body))
+            .try_for_each(|(location, StoredDif { body, etag, .. })| {
+                writeln!(f, "{location} ({} bytes, etag {etag})", body.len())
             })
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -29,9 +30,17 @@ pub struct MemoryRecords {
 
 #[derive(Debug, Default)]
 struct RecordState {
-    items: BTreeMap<ItemKey, Stored>,
+    items: BTreeMap<ItemKey, Kept>,
     calls: Calls,
     keys_loaded: u64,
+}
+
+/// An item, and its size.
+#[derive(Debug)]
+struct Kept {
+    stored: Stored,
+    /// The approximate billed size: that of its JSON. Zero for an item of a newer build.
+    bytes: usize,
 }
 
 impl MemoryRecords {
@@ -43,23 +52,29 @@ impl MemoryRecords {
     /// Puts an item of a newer build, and replaces an existing one.
     pub fn put_newer(&self, key: &ItemKey, revision: Revision) {
         let item = Item::Newer { schema: SCHEMA + 1 };
-        self.lock()
-            .items
-            .insert(key.clone(), Stored { revision, item });
+        let stored = Stored { revision, item };
+        let kept = Kept { stored, bytes: 0 };
+        self.lock().items.insert(key.clone(), kept);
     }
 
     /// Returns the item of a key; not counted as a call.
     pub fn peek(&self, key: &ItemKey) -> Option<Stored> {
-        self.lock().items.get(key).cloned()
+        self.lock().stored(key).cloned()
     }
 
     /// Returns all items, in the order of their keys; not counted as a call.
     pub fn items(&self) -> Vec<(ItemKey, Stored)> {
-        self.lock()
-            .items
-            .iter()
-            .map(|(key, stored)| (key.clone(), stored.clone()))
-            .collect()
+        let mut items = Vec::new();
+        self.for_each(|key, stored| items.push((key.clone(), stored.clone())));
+        items
+    }
+
+    /// Calls `visit` for each item, in the order of their keys; not counted as a call. `visit` must
+    /// not call this store.
+    pub fn for_each(&self, mut visit: impl FnMut(&ItemKey, &Stored)) {
+        let state = self.lock();
+        let items = state.items.iter();
+        items.for_each(|(key, kept)| visit(key, &kept.stored));
     }
 
     /// Returns the whole state as readable text.
@@ -88,15 +103,18 @@ impl MemoryRecords {
     }
 }
 
+impl RecordState {
+    fn stored(&self, key: &ItemKey) -> Option<&Stored> {
+        self.items.get(key).map(|kept| &kept.stored)
+    }
+}
+
 #[async_trait]
 impl RecordStore for MemoryRecords {
     async fn load(&self, keys: &[ItemKey], _: Consistency) -> Result<Vec<Option<Stored>>, Fault> {
         let mut state = self.call("load");
         state.keys_loaded += keys.len() as u64;
-        Ok(keys
-            .iter()
-            .map(|key| state.items.get(key).cloned())
-            .collect())
+        Ok(keys.iter().map(|key| state.stored(key).cloned()).collect())
     }
 
     async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, Fault> {
@@ -108,7 +126,7 @@ impl RecordStore for MemoryRecords {
         let items = state.items.range(first..);
         Ok(items
             .take_while(|(key, _)| key.partition == partition)
-            .map(|(key, stored)| (key.clone(), stored.clone()))
+            .map(|(key, kept)| (key.clone(), kept.stored.clone()))
             .collect())
     }
 
@@ -119,8 +137,8 @@ impl RecordStore for MemoryRecords {
         next: &Stored,
     ) -> Result<Replaced, Fault> {
         let mut state = self.call("replace");
-        check(key, &next.item)?;
-        let present = state.items.get(key);
+        let bytes = check(key, &next.item)?;
+        let present = state.stored(key);
         let may_write = match (present, expected) {
             (None, None) => true,
             (Some(present), Some(expected)) => may_replace(present, expected),
@@ -129,13 +147,14 @@ impl RecordStore for MemoryRecords {
         if !may_write {
             return Ok(Replaced::Lost(present.cloned()));
         }
-        state.items.insert(key.clone(), next.clone());
+        let stored = next.clone();
+        state.items.insert(key.clone(), Kept { stored, bytes });
         Ok(Replaced::Done)
     }
 
     async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, Fault> {
         let mut state = self.call("remove");
-        if let Some(present) = state.items.get(key)
+        if let Some(present) = state.stored(key)
             && !may_replace(present, expected)
         {
             return Ok(Removed::Lost(present.clone()));
@@ -154,19 +173,19 @@ impl RecordStore for MemoryRecords {
             .items
             .range((behind, Bound::Unbounded))
             .filter(|(key, _)| within(key));
+        let mut bytes = 0;
         let page: Vec<_> = items
             .by_ref()
             .take(PAGE_ITEMS)
-            .map(|(key, stored)| (key.clone(), stored.clone()))
+            .map(|(key, kept)| {
+                bytes += kept.bytes;
+                (key.clone(), kept.stored.clone())
+            })
             .collect();
         let next = items
             .next()
             .and(page.last())
             .map(|(key, _)| Cursor(key.clone()));
-        let bytes: usize = page
-            .iter()
-            .map(|(_, stored)| json_bytes(&stored.item))
-            .sum();
         Ok(Page {
             items: page,
             next,
@@ -175,27 +194,24 @@ impl RecordStore for MemoryRecords {
     }
 }
 
-/// Returns the approximate billed size of an item: that of its JSON.
-fn json_bytes(item: &Item) -> usize {
-    serde_json::to_vec(item).map_or(0, |json| json.len())
-}
-
 fn may_replace(present: &Stored, expected: &Revision) -> bool {
     present.revision == *expected && !matches!(present.item, Item::Newer { .. })
 }
 
-fn check(key: &ItemKey, item: &Item) -> Result<(), Fault> {
+/// Returns the size of an item that may be written.
+fn check(key: &ItemKey, item: &Item) -> Result<usize, Fault> {
     let refuse = |kind, cause: String| {
         let context = format!("writing item {} {}", key.partition, key.sort);
         Err(Fault::new(kind, context).caused_by(cause))
     };
-    match serde_json::to_vec(item) {
-        Ok(json) if json.len() <= MAX_ITEM_BYTES => Ok(()),
-        Ok(json) => refuse(
+    let mut written = Written(0);
+    match serde_json::to_writer(&mut written, item) {
+        Ok(()) if written.0 <= MAX_ITEM_BYTES => Ok(written.0),
+        Ok(()) => refuse(
             FaultKind::TooLarge,
             format!(
                 "the item has {} bytes; the limit is {MAX_ITEM_BYTES}",
-                json.len()
+                written.0
             ),
         ),
         // An item of a newer build cannot be serialized.
@@ -203,9 +219,23 @@ fn check(key: &ItemKey, item: &Item) -> Result<(), Fault> {
     }
 }
 
+/// Counts the bytes that are written.
+struct Written(usize);
+
+impl io::Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 impl fmt::Display for MemoryRecords {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (key, stored) in &self.lock().items {
+        for (key, Kept { stored, .. }) in &self.lock().items {
             let partition: String = key.partition.chars().take(8).collect();
             writeln!(f, "{partition} {}", key.sort)?;
             match &stored.item {

@@ -180,7 +180,8 @@ impl Builder {
                 for (kind, known) in &mut member.entries {
                     let module = &member.message.module;
                     let build = self.of(invocation, module);
-                    match build.take_lease_from(*kind, known.take()).await {
+                    let is_due = |leased: &Entry| leased.build_request().is_some();
+                    match build.take_lease_from(*kind, known.take(), is_due).await {
                         Ok(Taken::Ours(held)) => member.held.push(*held),
                         Ok(Taken::BackingOff { until }) => {
                             backing_off = backing_off.max(Some(until))

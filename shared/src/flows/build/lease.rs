@@ -2,7 +2,7 @@
 
 use super::builder::Build;
 use super::made::{Made, MadeOf};
-use crate::cache::{Change, Kind, Refused, Stored, Token};
+use crate::cache::{Change, Entry, Kind, Refused, Stored, Token};
 use crate::domain::{Cause, Timestamp};
 use crate::flows::error::Error;
 use crate::flows::update::Updated;
@@ -25,7 +25,8 @@ pub(super) enum Taken {
     Leased { until: Timestamp },
     /// The entry backs off until this time.
     BackingOff { until: Timestamp },
-    /// The entry failed as crashed instead, or this build may not change it.
+    /// The entry failed as crashed instead, this build may not change it, or another builder has
+    /// built it since it was read.
     Refused,
 }
 
@@ -41,11 +42,13 @@ impl Taken {
 }
 
 impl Build<'_> {
-    /// Takes the lease of a kind, starting with its record as it was read.
+    /// Takes the lease of a kind that is due, starting with its record as it was read. `is_due`
+    /// says whether the entry that the lease was taken of is still due.
     pub(super) async fn take_lease_from(
         &self,
         kind: Kind,
         stored: Option<Stored>,
+        is_due: impl Fn(&Entry) -> bool,
     ) -> Result<Taken, Fault> {
         let token = self.invocation.token();
         let change = Change::TakeLease {
@@ -59,11 +62,18 @@ impl Build<'_> {
             .await?;
         Ok(match updated {
             Updated::Done(entry) if entry.lease().is_some_and(|lease| lease.token == token) => {
-                Taken::Ours(Box::new(Held {
+                let held = Held {
                     kind,
                     token,
                     stored,
-                }))
+                };
+                match is_due(&entry) {
+                    true => Taken::Ours(Box::new(held)),
+                    false => {
+                        self.hand_over(std::slice::from_ref(&held)).await;
+                        Taken::Refused
+                    }
+                }
             }
             Updated::Refused(Refused::Leased, Some(entry)) => match entry.lease() {
                 Some(lease) => Taken::Leased { until: lease.until },

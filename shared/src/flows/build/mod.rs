@@ -227,7 +227,8 @@ impl Build<'_> {
                 Some(lease) => Ok(Taken::Leased { until: lease.until }),
                 None if is_due(entry, is_requested, &reader, now) => {
                     let stored = partition.stored(kind).cloned();
-                    self.take_lease_from(kind, stored).await
+                    let is_due = |leased: &Entry| is_still_due(leased, is_requested, &reader, now);
+                    self.take_lease_from(kind, stored, is_due).await
                 }
                 None => continue,
             };
@@ -370,5 +371,18 @@ fn is_due(
     match entry {
         Some(entry) if is_requested => entry.build_request().is_some(),
         _ => !is_requested && decide(entry, reader, now) == Decision::Build,
+    }
+}
+
+/// Returns whether an entry is still due now that this build holds its lease. Another builder may
+/// have built it after it was read.
+fn is_still_due(leased: &Entry, is_requested: bool, reader: &Capabilities, now: Timestamp) -> bool {
+    match is_requested {
+        true => leased.build_request().is_some(),
+        // The entry is being built, by this build.
+        false => matches!(
+            decide(Some(leased), reader, now),
+            Decision::Build | Decision::Wait { .. }
+        ),
     }
 }

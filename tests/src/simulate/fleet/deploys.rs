@@ -27,9 +27,7 @@ impl Fleet {
     pub(super) fn deploy(&mut self, function: Function, newer: usize) {
         *self.deployed.of(function) = newer;
         self.stores.ledger().has_deployed = true;
-        self.note(&format!(
-            "{newer} instances of {function:?} run the newer build"
-        ));
+        self.note(|| format!("{newer} instances of {function:?} run the newer build"));
         self.deployed_at = self.now;
         self.replace_outdated();
     }
@@ -72,7 +70,7 @@ impl Fleet {
 
     /// Configures a further symbol server for a function.
     pub(super) fn configure(&mut self, function: Function) {
-        self.note(&format!("{function:?} gets a further symbol server"));
+        self.note(|| format!("{function:?} gets a further symbol server"));
         self.configured.insert(function);
         self.replace_outdated();
     }

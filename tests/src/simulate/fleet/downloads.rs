@@ -40,9 +40,7 @@ impl Fleet {
             Ok(other) => other.name().to_owned(),
             Err(error) => format!("fails: {error}"),
         };
-        self.note(&format!(
-            "{name} answers {scope} for app{module}.pdb: {shown}"
-        ));
+        self.note(|| format!("{name} answers {scope} for app{module}.pdb: {shown}"));
         let version = match response {
             Ok(SymCacheResponse::File { url, content_type }) => {
                 self.check_url(scope, module, &url);

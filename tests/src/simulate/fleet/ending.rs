@@ -8,13 +8,12 @@ use symdepot::cache::{Entry, Item, Stored, UploadState};
 use symdepot::domain::{Cause, DifRef, Location};
 use symdepot::ports::{DifReader, DifStat};
 
-use super::super::{describe, programs, stores, timestamp, workload};
+use super::super::{Moment, describe, programs, stores, timestamp, workload};
 use super::{Fleet, Function};
 
-/// The age at which no orphan is left. A record may be retired at any time, and leaves its blobs to
-/// the pruner, which lists the blobs once a day, removes none that is younger than an hour, and
-/// runs every four hours in the end.
-const ORPHAN_MAX_AGE: Duration = Duration::from_secs(54 * 3600);
+/// The time between two beginnings of listings of all blobs in the end: they begin 23.5 hours
+/// apart, and the pruner runs every four hours.
+const LISTED_WITHIN: Duration = Duration::from_secs(28 * 3600);
 
 /// The kinds of caches that are derived from the files of the workload.
 const KINDS: usize = 2;
@@ -42,7 +41,7 @@ impl Fleet {
                 let is_considered = entry.considered().contains(&file)
                     || made.any(|ready| ready.made_from.contains(&file));
                 let is_usable = self.truth.is_usable(key, self.last_build());
-                let is_given_up = given_up.iter().any(|given_up| given_up == key);
+                let is_given_up = given_up.contains(key);
                 if !is_considered && is_usable && !is_given_up {
                     let text = describe::entry(&entry);
                     let module = describe::module(module);
@@ -55,8 +54,7 @@ impl Fleet {
 
     /// Returns whether the build that runs in the end cannot read an item.
     fn is_beyond(&self, stored: &Stored) -> bool {
-        let seen = self.stores.seen(self.last_build(), stored.clone());
-        matches!(seen.item, Item::Newer { .. })
+        self.stores.is_beyond(self.last_build(), stored)
     }
 
     /// Checks that each module with files has a presence, if no builder is at work and none was
@@ -68,16 +66,10 @@ impl Fleet {
         if is_building || self.settled_within().is_none() {
             return;
         }
-        for (_, stored) in self.stores.records.items() {
-            let Item::Dif(dif) = stored.item else {
-                continue;
-            };
-            if self.stores.records.peek(&dif.module.presence()).is_none() {
-                let module = describe::module(&dif.module);
-                let detail = format!("{module} has {}", dif.file.location);
-                self.fail("a module with files has a presence", detail);
-                return;
-            }
+        let mut ledger = self.stores.ledger();
+        if let Some(partition) = ledger.index.without_presence() {
+            let module = ledger.labels.partition(partition);
+            ledger.fail("a module with files has a presence", module);
         }
     }
 
@@ -122,7 +114,7 @@ impl Fleet {
 
     /// Checks that little was built since nothing changed any more: each entry at most twice, of
     /// which once because it was unused and removed. A file that kills its parser is tried again
-    /// when its placeholder expires, each time as often as a build is attempted.
+    /// once when its placeholder expires; then the next best file, if there is one, is derived from.
     fn check_last(&self) {
         let mut ledger = self.stores.ledger();
         let Some((since, before)) = self.before_last else {
@@ -152,7 +144,7 @@ impl Fleet {
         let scopes = workload::SCOPES[..self.plan.scopes].iter();
         let killed = scopes.map(|scope| self.truth.killed(scope, self.plan.modules));
         let killed = (KINDS * killed.sum::<usize>()) as u64;
-        let most = 2 * entries + killed * retries * u64::from(policy.max_attempts);
+        let most = 2 * entries + killed * retries;
         if builds > most {
             let detail = format!(
                 "{builds} builds without a change, at most {most}: {entries} entries, {killed} of \
@@ -179,6 +171,7 @@ impl Fleet {
         self.check_items();
         self.check_considered();
         self.check_all_issued();
+        self.check_orphans();
         let entries = self.stores.entries();
         let named: Vec<&str> = entries
             .iter()
@@ -186,24 +179,36 @@ impl Fleet {
             .map(|ready| &*ready.blob.path)
             .collect();
         let paths = self.stores.caches.paths();
-        let copied: Vec<String> = self.stores.copied();
-        let is_owned = |path: &str| path.starts_with("derived/") || path.starts_with("copies/");
-        let time = timestamp(self.now.saturating_sub(ORPHAN_MAX_AGE));
-        let old = self.stores.caches.written_before(time);
-        let owned = old.iter().filter(|path| is_owned(path));
-        let orphans: Vec<String> = owned
-            .filter(|path| !named.contains(&&***path) && !copied.contains(path))
-            .map(|path| describe::path(path))
-            .collect();
-        if !orphans.is_empty() {
-            self.fail("7: no orphan exists forever", orphans.join(", "));
-        }
         let missing = named
             .iter()
             .filter(|path| !paths.iter().any(|known| known == *path));
         let missing: Vec<String> = missing.map(|path| describe::path(path)).collect();
         if !missing.is_empty() && !self.plan.damages_blobs {
             self.fail("7: no record names a missing blob", missing.join(", "));
+        }
+    }
+
+    /// Checks that the pruner has removed each blob that no record names. It lists them once a day,
+    /// and removes those that are older than an hour.
+    fn check_orphans(&self) {
+        let Some(ended) = self.ended_at else {
+            return;
+        };
+        let ledger = self.stores.ledger();
+        let is_owned = |path: &str| path.starts_with("derived/") || path.starts_with("copies/");
+        let is_left = |path: &str, since: Moment| {
+            let written = self.stores.caches.modified_at(path);
+            written.is_some_and(|written| {
+                let ripe = written.plus(self.settings.orphan_min_age);
+                timestamp(since).max(ripe).plus(LISTED_WITHIN) < timestamp(ended)
+            })
+        };
+        let unnamed = ledger.index.unnamed();
+        let orphans = unnamed.filter(|(path, since)| is_owned(path) && is_left(path, *since));
+        let orphans: Vec<String> = orphans.map(|(path, _)| describe::path(path)).collect();
+        drop(ledger);
+        if !orphans.is_empty() {
+            self.fail("7: no orphan exists forever", orphans.join(", "));
         }
     }
 }

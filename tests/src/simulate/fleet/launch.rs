@@ -93,12 +93,8 @@ impl Fleet {
             let instance = &mut self.members[at].instance;
             instance.freeze(self.now, time, stands_still);
             let clock = if stands_still { "stopped" } else { "running" };
-            let line = format!(
-                "{} is frozen for {} s, its clock is {clock}",
-                instance.name,
-                time.as_secs()
-            );
-            self.note(&line);
+            let (name, seconds) = (instance.name.clone(), time.as_secs());
+            self.note(|| format!("{name} is frozen for {seconds} s, its clock is {clock}"));
             self.stores.ledger().counts.freezes += 1;
             return true;
         }
@@ -116,11 +112,8 @@ impl Fleet {
         self.members[at].instance.kill();
         let build = self.build_of(at);
         let successor = self.launch(function, build);
-        let line = format!(
-            "{} {how}, {} is started",
-            self.members[at].instance.name, successor.instance.name
-        );
-        self.note(&line);
+        let (name, other) = (&self.members[at].instance.name, &successor.instance.name);
+        self.note(|| format!("{name} {how}, {other} is started"));
         self.members[at] = successor;
     }
 

@@ -315,7 +315,7 @@ impl Fleet {
             .insert((at.max(self.now), self.drawn), appointment);
     }
 
-    fn note(&self, line: &str) {
+    fn note(&self, line: impl FnOnce() -> String) {
         self.stores.ledger().note(line);
     }
 
@@ -472,7 +472,7 @@ impl Fleet {
                 Appointment::Ask(asked) => self.ask(asked),
                 Appointment::Prune => self.prune(),
                 Appointment::CalmDown => {
-                    self.note("from now on nothing is disturbed");
+                    self.note(|| "from now on nothing is disturbed".to_owned());
                     self.is_calm = true;
                     self.stores.ledger().garbles_reads = false;
                     self.end_deploys();

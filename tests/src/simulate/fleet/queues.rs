@@ -16,6 +16,10 @@ use super::{
 /// The hops after which the platform stops a message, unless its queue is exempt.
 const MOST_HOPS: u32 = 16;
 
+/// Messages that were sent on this often come once. Otherwise, if a third of all messages come twice,
+/// a message that is sent on for half an hour, 32 times, becomes thousands.
+const MOST_DOUBLED_HOPS: u32 = 8;
+
 impl Fleet {
     pub(super) fn send_event(&mut self, event: UploadEvent) {
         self.enqueue(Body::Event(event), Duration::ZERO);
@@ -46,9 +50,13 @@ impl Fleet {
             false => self.faults.delivery(),
         };
         let is_loop = self.plan.stops_loops && body.hops() >= MOST_HOPS;
-        let copies = if is_loop { 0 } else { copies };
+        let copies = match body.hops() {
+            _ if is_loop => 0,
+            MOST_DOUBLED_HOPS.. => copies.min(1),
+            _ => copies,
+        };
         if copies == 0 {
-            self.note(&format!("a message is lost: {}", body.text()));
+            self.note(|| format!("a message is lost: {}", body.text()));
         }
         for _ in 0..copies {
             self.drawn += 1;
@@ -108,7 +116,7 @@ impl Fleet {
         if receives > MAX_RECEIVES {
             self.messages.remove(&id);
             self.stores.ledger().counts.dead_letters += 1;
-            self.note(&format!("dead letter: {}", body.text()));
+            self.note(|| format!("dead letter: {}", body.text()));
             // An older build leaves the events of what a newer one has filed to a newer one.
             let is_of_future = body.text().contains(FUTURE);
             if self.settled_within().is_some() && !is_of_future {
@@ -122,11 +130,20 @@ impl Fleet {
         {
             event.sequencer = self.sequencer();
         }
+        if let (Some(Mistake::OutdatedReadersLoop), Body::Build(message)) =
+            (self.stores.mistake, &mut body)
+        {
+            // The builder does not know that the requester cannot read what it makes.
+            let numbers = self.members[at].build.numbers(self.plan.difference);
+            message.min_converter = message.min_converter.max(numbers.converter);
+        }
         let name = self.members[at].instance.name.clone();
-        self.note(&format!(
-            "{name} receives message {id}, {receives} times: {}",
-            body.text()
-        ));
+        self.note(|| {
+            format!(
+                "{name} receives message {id}, {receives} times: {}",
+                body.text()
+            )
+        });
         let (now, begin) = self.invocation(at, DERIVE_TIME);
         let member = &mut self.members[at];
         let Flows::Builder(builder) = &member.flows else {

@@ -1,8 +1,8 @@
 //! Requests and runs of the pruner: how they begin, and what is checked when they end.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use symdepot::cache::UploadState;
 use symdepot::flows::requests::RequestToKeep;
 use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
 
@@ -27,9 +27,7 @@ impl Fleet {
             ..
         } = &asked;
         let seconds = wait.as_secs();
-        self.note(&format!(
-            "{name} is asked by {scope} for {modules:?}, waits {seconds} s"
-        ));
+        self.note(|| format!("{name} is asked by {scope} for {modules:?}, waits {seconds} s"));
         let (now, begin) = self.invocation(at, SYMBOLICATE_TIME);
         let member = &mut self.members[at];
         let Flows::Symbolicator(symbolicator) = &member.flows else {
@@ -82,7 +80,7 @@ impl Fleet {
             return;
         };
         let name = self.members[at].instance.name.clone();
-        self.note(&format!("{name} begins"));
+        self.note(|| format!("{name} begins"));
         let (now, begin) = self.invocation(at, DERIVE_TIME);
         let member = &mut self.members[at];
         let Flows::Pruner(pruner) = &member.flows else {
@@ -104,7 +102,7 @@ impl Fleet {
 
     /// Requests every module in every scope.
     pub(super) fn ask_for_all(&mut self, is_final: bool) {
-        self.note("every module is requested");
+        self.note(|| "every module is requested".to_owned());
         let repeats = 20;
         for scope in &workload::SCOPES[..self.plan.scopes] {
             for module in 0..self.plan.modules {
@@ -139,14 +137,14 @@ impl Fleet {
         }
         match done {
             Done::Message(id, Ok(())) => {
-                self.note(&format!("{name} completes message {id}"));
+                self.note(|| format!("{name} completes message {id}"));
                 let message = self.messages.remove(&id);
                 if message.is_some_and(|message| matches!(message.body, Body::Event(_))) {
                     self.check_presences();
                 }
             }
             Done::Message(id, Err((error, is_put_off))) => {
-                self.note(&format!("{name} fails with message {id}: {error}"));
+                self.note(|| format!("{name} fails with message {id}: {error}"));
                 self.stores.ledger().counts.errors += 1;
                 let latest = self.now + LONGEST_RETRY;
                 let message = self.messages.get(&id);
@@ -156,20 +154,20 @@ impl Fleet {
             }
             Done::Answer(asked, began, answer) => self.answered(&name, asked, began, *answer),
             Done::File(asked, file) => self.downloaded(&name, asked, file),
-            Done::Explained(Ok(())) => self.note(&format!("{name} explains")),
+            Done::Explained(Ok(())) => self.note(|| format!("{name} explains")),
             Done::Explained(Err(error)) => {
-                self.note(&format!("{name} cannot explain: {error}"));
+                self.note(|| format!("{name} cannot explain: {error}"));
                 self.stores.ledger().counts.errors += 1;
             }
             Done::Pruned(Ok(())) => {
-                self.note(&format!("{name} ends"));
+                self.note(|| format!("{name} ends"));
                 // Passes are rarer in the end.
                 if !self.is_calm {
                     self.stores.check_unused(self.plan.prunes_every);
                 }
             }
             Done::Pruned(Err(error)) => {
-                self.note(&format!("{name} fails: {error}"));
+                self.note(|| format!("{name} fails: {error}"));
                 self.stores.ledger().counts.errors += 1;
             }
         }
@@ -201,7 +199,7 @@ impl Fleet {
                     Err(error) => format!("fails: {error}"),
                     Ok(_) => "pending".to_owned(),
                 };
-                self.note(&format!("{name} answers {scope} for {modules:?}: {what}"));
+                self.note(|| format!("{name} answers {scope} for {modules:?}: {what}"));
                 {
                     let counts = &mut self.stores.ledger().counts;
                     counts.errors += u64::from(is_error);
@@ -223,9 +221,7 @@ impl Fleet {
         };
         self.stores.ledger().counts.answers += 1;
         let names = workload::names(&completed);
-        self.note(&format!(
-            "{name} answers {scope} for {modules:?}: {names:?}"
-        ));
+        self.note(|| format!("{name} answers {scope} for {modules:?}: {names:?}"));
         if let Wants::NamesOfProgram(program) = asked.wants {
             self.check_program(program, asked, began, &names);
             return;
@@ -338,16 +334,11 @@ impl Fleet {
 
     /// Returns the keys of the files that no builder could read in several attempts. With faults,
     /// these may be good ones.
-    pub(super) fn given_up(&self) -> Vec<String> {
+    pub(super) fn given_up(&self) -> BTreeSet<String> {
         if self.settled_within().is_some() {
-            return Vec::new();
+            return BTreeSet::new();
         }
-        let items = self.stores.records.items().into_iter();
-        let uploads = items.filter_map(|(_, stored)| stored.item.upload().cloned());
-        let given_up = uploads.filter(
-            |upload| matches!(&upload.state, UploadState::Ignored { reason } if reason.contains("gave up")),
-        );
-        given_up.map(|upload| upload.key).collect()
+        self.stores.ledger().index.given_up().clone()
     }
 
     pub(super) fn update_truth(&mut self) {

@@ -10,12 +10,25 @@ use super::super::workload::{Action, File, SCOPES};
 use super::super::{describe, programs};
 use super::{Asked, Fleet, Wants};
 
+/// If the event of an upload is lost, the pruner repairs this within this time: when the file is an
+/// hour old, in its next run, of which there is at least one an hour.
+const RECONCILED_WITHIN: Duration = Duration::from_secs(3 * 3600);
+
 impl Fleet {
     pub(super) fn act(&mut self, action: Action) {
         match action {
-            Action::Put(key, file) => self.put(&key, &file),
+            Action::Put(key, file) => {
+                let event = self.put(&key, &file);
+                self.send_event(event);
+            }
+            Action::PutSilently(key, file) => {
+                let until = self.now + RECONCILED_WITHIN;
+                self.truth.unsettle(&key, until);
+                drop(self.put(&key, &file));
+                self.truth.unsettle(&key, until);
+            }
             Action::Remove(key) if self.truth.has(&key) => {
-                self.note(&format!("a user removes {key}"));
+                self.note(|| format!("a user removes {key}"));
                 self.stores.uploads.remove(&Location::new(key.as_str()));
                 let sequencer = self.sequencer();
                 self.truth.change(&key, None, &sequencer, self.now);
@@ -76,24 +89,27 @@ impl Fleet {
         }
     }
 
-    pub(super) fn put(&mut self, key: &str, file: &File) {
+    /// Uploads a file. Returns its event.
+    fn put(&mut self, key: &str, file: &File) -> UploadEvent {
         let names: Vec<String> = file.names().into_iter().map(|(_, name)| name).collect();
         let bytes = file.bytes();
         let size = bytes.len() as u64;
         let etag = self.stores.uploads.put(&Location::new(key), bytes);
         let names = names.join(", ");
-        self.note(&format!(
-            "a user uploads {key}: {names} etag {}",
-            describe::short(&etag)
-        ));
+        self.note(|| {
+            format!(
+                "a user uploads {key}: {names} etag {}",
+                describe::short(&etag)
+            )
+        });
         let sequencer = self.sequencer();
         self.truth.change(key, Some(file), &sequencer, self.now);
-        self.send_event(UploadEvent {
+        UploadEvent {
             key: key.to_owned(),
             sequencer,
             change: UploadChange::Created,
             written: Some(DifStat { etag, size }),
-        });
+        }
     }
 
     pub(super) fn sequencer(&mut self) -> Sequencer {
@@ -112,7 +128,7 @@ impl Fleet {
             return;
         };
         let how = if is_removed { "removed" } else { "damaged" };
-        self.note(&format!("the blob {} is {how}", describe::path(path)));
+        self.note(|| format!("the blob {} is {how}", describe::path(path)));
         self.stores.ledger().damaged.push((*path).clone());
         match is_removed {
             true => self.stores.caches.lose(path),

@@ -9,7 +9,7 @@ use symdepot::adapters::faulty::{How, Operation};
 use symdepot::adapters::memory::MemoryBlobs;
 use symdepot::api::symbolicator::{Completed, parse_request};
 use symdepot::cache::{ItemKey, Kind, Queue, Revision, Stored};
-use symdepot::domain::{Cause, Scope};
+use symdepot::domain::{Cause, Location, Scope};
 use symdepot::flows::memory::Memory;
 use symdepot::flows::symbolicate::{SymbolicateOutcome, Symbolicator};
 use symdepot::ports::{Consistency, Cursor, Fault, Page, RecordStore, Removed, Replaced, Segment};
@@ -60,6 +60,35 @@ async fn r02_a_write_that_succeeded_without_a_response_is_recognised_after_a_tou
             "write {nth}"
         );
     }
+}
+
+/// S10. The best file cannot be read, so a second build would not find that nothing is left to do.
+#[tokio::test(start_paused = true)]
+async fn a_builder_that_takes_a_lease_late_does_not_repeat_what_another_one_has_built() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    world.upload("global/z.debug", "elf/crash.zlib.debug").await;
+    world.pass(8 * 24 * HOUR).await;
+    world.prune().await.unwrap();
+    // No event reports this change.
+    let changed = Location::new("global/crash.debug");
+    world.uploads.put(&changed, fixture("elf/checksum"));
+    let (message, derived) = (requested_build(&world).await, world.derivations.derived());
+    // Between the read of the entries and the write of the lease, another builder is faster.
+    let same = message.clone();
+    before_next(&world, Operation::Replace, 0, |world| async move {
+        world.serve(&same).await.unwrap();
+    });
+    world.serve(&message).await.unwrap();
+    assert_eq!(world.derivations.derived() - derived, 2);
+    assert_eq!(made_from(&world), "global/z.debug");
+    for kind in [Kind::CfiCache, Kind::SymCache] {
+        assert_eq!(
+            (entry(&world, kind).lease(), entry(&world, kind).attempts()),
+            (None, 0)
+        );
+    }
+    world.check();
 }
 
 #[tokio::test(start_paused = true)]

@@ -199,7 +199,7 @@ def check_answers(checks, packages, local_stack):
             logs[name] = FOLDER / f"{PROGRAMS[name]}.log"
             function = {
                 **settings(name, translated, addresses),
-                "AWS_LAMBDA_RUNTIME_API": f"127.0.0.1:{port}/{PROGRAMS[name]}",
+                "AWS_LAMBDA_RUNTIME_API": f"http://127.0.0.1:{port}/.rt/{PROGRAMS[name]}",
                 "AWS_LAMBDA_FUNCTION_NAME": PROGRAMS[name], "AWS_LAMBDA_FUNCTION_VERSION": "1", "_HANDLER": "bootstrap",
                 "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(translated.value(translated.properties(name)["MemorySize"])),
                 "AWS_LAMBDA_LOG_GROUP_NAME": "logs", "AWS_LAMBDA_LOG_STREAM_NAME": "stream",

@@ -2,7 +2,8 @@
 //!
 //! `kind` has the trait that each kind implements: `symcache`, `cfi`, `ppdb` and `sources`. `dwarf`
 //! derives SymCaches from files with DWARF, `pdb` from PDBs, `frames` reads unwind information of
-//! ELF files, and `pdb_links` finds links to source files in PDBs.
+//! ELF files, `pdb_links` finds links to source files in PDBs, and `undecorate` shortens names of C
+//! functions.
 
 mod cfi;
 pub(super) mod dwarf;
@@ -13,6 +14,7 @@ pub(super) mod pdb_links;
 mod ppdb;
 mod sources;
 mod symcache;
+mod undecorate;
 
 use bytes::Bytes;
 use symbolic::debuginfo::{Archive, Object};

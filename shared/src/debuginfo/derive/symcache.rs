@@ -2,9 +2,9 @@
 //!
 //! Objects in a format that can contain DWARF, including those with symbols alone, are derived into
 //! slices directly: see [`dwarf`], and so are PDBs: see [`pdb`]. For all other objects, `symbolic`
-//! reads the functions and makes one SymCache, which is then cut into slices. `symbolic` can do this
-//! for every object, so tests compare [`dwarf`] and [`pdb`] with it; benchmarks call it the plain
-//! process.
+//! reads the functions and makes one SymCache, which is then cut into slices. `symbolic` can do
+//! this for every object, so tests compare [`dwarf`] and [`pdb`] with it; benchmarks call it the
+//! plain process.
 //!
 //! Reading the functions of a large file takes about as long as converting them, and the two steps
 //! share only the functions. So one thread reads while another converts and writes. For a small
@@ -27,6 +27,7 @@ use super::dwarf::{self, Program};
 use super::kind::{Beside, Derive, EncodedCache};
 use super::pdb;
 use super::pdb_links::{LinkStreams, PdbLinks};
+use super::undecorate::undecorated;
 use crate::cache::Kind;
 use crate::debuginfo::auxiliary::{LineMap, MapLines};
 use crate::debuginfo::blob::Contents;
@@ -296,32 +297,6 @@ impl Transformer for Undecorate {
     }
 }
 
-/// Returns the name of a C function without its decoration, and any other name unchanged.
-///
-/// Source: Microsoft, "Decorated names", "Format of a C decorated name": `_name` (`__cdecl`),
-/// `_name@bytes` (`__stdcall`), `@name@bytes` (`__fastcall`), `name@@bytes` (`__vectorcall`), where
-/// `bytes` is the decimal size of the parameters. Names of C++ begin with `?`, or are already
-/// readable.
-pub(super) fn undecorated(name: &str) -> &str {
-    let without_size = |name: &str, separator: &str| {
-        let (name, size) = name.rsplit_once(separator)?;
-        size.parse::<u32>().is_ok().then_some(name.len())
-    };
-    if name.starts_with('?') || name.contains([':', '(', '<']) {
-        return name;
-    }
-    if let Some(length) = without_size(name, "@@") {
-        return &name[..length];
-    }
-    let Some(rest) = name.strip_prefix(['@', '_']) else {
-        return name;
-    };
-    match without_size(rest, "@") {
-        Some(length) => &rest[..length],
-        None => name.strip_prefix('_').unwrap_or(name),
-    }
-}
-
 /// Converts all batches, then writes the cache.
 fn convert_batches(
     about: About<'_>,
@@ -420,26 +395,6 @@ mod tests {
             }
         }
         assert!(compared > 10, "{compared}");
-    }
-
-    #[test]
-    fn names_of_c_functions_are_undecorated() {
-        for (decorated, name) in [
-            ("_main", "main"),
-            ("__start", "_start"),
-            ("_WinMain@16", "WinMain"),
-            ("@fast@8", "fast"),
-            ("vector@@32", "vector"),
-            ("@fast", "@fast"),
-            ("_a@b", "a@b"),
-            ("plain", "plain"),
-            ("?f@@YAXXZ", "?f@@YAXXZ"),
-            ("_app::run", "_app::run"),
-            ("_f<int>@4", "_f<int>@4"),
-            ("", ""),
-        ] {
-            assert_eq!(undecorated(decorated), name);
-        }
     }
 
     #[test]

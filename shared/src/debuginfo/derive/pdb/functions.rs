@@ -1,7 +1,7 @@
 //! Reads the functions, inlined calls and lines of modules into flat tables.
 //!
-//! The rules follow `symbolic` (`symbolic_debuginfo::pdb`, MIT), which is the oracle. It formats the
-//! name of each inlined call and the parameters of each function again; here, names of inlined
+//! The rules follow `symbolic` (`symbolic_debuginfo::pdb`, MIT), which is the oracle. It formats
+//! the name of each inlined call and the parameters of each function again; here, names of inlined
 //! functions, parameters by type, and files are known within a run. Records of other kinds than
 //! functions, separated code and inlined calls are not parsed.
 
@@ -18,10 +18,10 @@ use pdb_addr2line::pdb::{
 use symbolic::common::Language;
 use symbolic::debuginfo::FileInfo;
 
-use super::ranges::{Line, Node, RangeBuilder};
+use super::ranges::{FunctionNode, PdbLine, RangeBuilder};
 use crate::debuginfo::derive::dwarf::tables::{TextRef, UnitFunction, UnitTables};
 use crate::debuginfo::derive::pdb_links::PdbLinks;
-use crate::debuginfo::derive::symcache::undecorated;
+use crate::debuginfo::derive::undecorate::undecorated;
 use crate::debuginfo::slices::NOWHERE;
 
 /// The kinds of records of functions and inlined calls: LLVM, `CodeViewSymbols.def`.
@@ -70,10 +70,10 @@ pub(super) struct ModuleReader<'r, 's, 'l> {
     files: HashMap<Box<[u8]>, u32>,
     folders: HashMap<Box<str>, TextRef>,
     /// The functions that are being read, and the calls inlined into them.
-    nodes: Vec<Node>,
+    nodes: Vec<FunctionNode>,
     /// The open ones of [`Self::nodes`], with their depths.
     stack: Vec<(isize, usize)>,
-    lines: Vec<Line>,
+    lines: Vec<PdbLine>,
 }
 
 /// The number of a type, with the module if it has a meaning only there.
@@ -256,7 +256,7 @@ impl<'r, 's, 'l> ModuleReader<'r, 's, 'l> {
         module: &mut OpenModule<'r>,
         (offset, length): (PdbInternalSectionOffset, u32),
         procedure: &ProcedureSymbol<'_>,
-    ) -> Result<Option<Node>, ModuleError> {
+    ) -> Result<Option<FunctionNode>, ModuleError> {
         let Some(address) = offset.to_rva(self.shared.addresses) else {
             return Ok(None);
         };
@@ -280,7 +280,7 @@ impl<'r, 's, 'l> ModuleReader<'r, 's, 'l> {
         module: &mut OpenModule<'r>,
         site: &InlineSiteSymbol<'r>,
         parent: PdbInternalSectionOffset,
-    ) -> Option<Node> {
+    ) -> Option<FunctionNode> {
         let lines = module.inlinees.get(&site.inlinee.0)?.lines(parent, site);
         // Some compilers write files that do not exist.
         self.collect(&module.lines, &mut module.files, lines).ok()?;
@@ -292,8 +292,13 @@ impl<'r, 's, 'l> ModuleReader<'r, 's, 'l> {
     }
 
     /// Makes a node of the lines that were collected and that lie in the function.
-    fn node(&mut self, (address, size): (u64, u64), function: u32, is_inlined: bool) -> Node {
-        let mut node = Node {
+    fn node(
+        &mut self,
+        (address, size): (u64, u64),
+        function: u32,
+        is_inlined: bool,
+    ) -> FunctionNode {
+        let mut node = FunctionNode {
             address,
             size,
             is_inlined,
@@ -327,7 +332,7 @@ impl<'r, 's, 'l> ModuleReader<'r, 's, 'l> {
                 continue;
             }
             let file = self.file(program, files, line.file_index)?;
-            self.lines.push(Line {
+            self.lines.push(PdbLine {
                 address: u64::from(address.0),
                 size,
                 file,

@@ -44,7 +44,7 @@ use super::dwarf::symbols::Symbols;
 use super::dwarf::tables::{Texts, UnitTables};
 use super::kind::{Beside, EncodedCache};
 use super::pdb_links::{LinkStreams, PdbLinks};
-use super::symcache::undecorated;
+use super::undecorate::undecorated;
 use crate::debuginfo::blob::Contents;
 use crate::debuginfo::failure::{Failure, chain, malformed};
 use crate::debuginfo::slices::{self, Bounds};

@@ -15,14 +15,14 @@ use crate::debuginfo::slices::{NOWHERE, RawLocation};
 
 /// A line: it covers `size` bytes from its address on, or one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct PdbLine {
     pub(super) address: u64,
     pub(super) size: Option<u64>,
     pub(super) file: u32,
     pub(super) line: u32,
 }
 
-impl Line {
+impl PdbLine {
     /// Returns the start and the end.
     fn extent(&self) -> (u32, u32) {
         let limited = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
@@ -34,19 +34,19 @@ impl Line {
 
 /// A function, or an inlined call.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct FunctionNode {
     pub(super) address: u64,
     pub(super) size: u64,
     pub(super) is_inlined: bool,
     /// The number of the function in the tables.
     pub(super) function: u32,
     /// Sorted by address.
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<PdbLine>,
     /// The calls that were inlined into it: indices of nodes.
     pub(super) inlined: Vec<usize>,
 }
 
-impl Node {
+impl FunctionNode {
     pub(super) fn end(&self) -> u64 {
         self.address.saturating_add(self.size)
     }
@@ -54,7 +54,7 @@ impl Node {
 
 /// Why a range begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cause {
+enum RangeCause {
     Line,
     Entry,
     End,
@@ -66,7 +66,7 @@ type Calls = Rc<[(u32, u32)]>;
 /// Adds the ranges of functions to tables. Reuses its buffers from one function to the next.
 #[derive(Debug)]
 pub(super) struct RangeBuilder {
-    starts: Vec<(u32, Cause, RawLocation)>,
+    starts: Vec<(u32, RangeCause, RawLocation)>,
     left: Vec<(usize, Calls)>,
     numbers: Numbers<RawLocation>,
     outermost: Calls,
@@ -83,7 +83,7 @@ impl RangeBuilder {
     }
 
     /// Adds the ranges of a function, which is one of `nodes`, and of the calls inlined into it.
-    pub(super) fn add(&mut self, nodes: &[Node], function: usize, tables: &mut UnitTables) {
+    pub(super) fn add(&mut self, nodes: &[FunctionNode], function: usize, tables: &mut UnitTables) {
         self.starts.clear();
         self.numbers.clear_often();
         let outermost = Rc::clone(&self.outermost);
@@ -97,7 +97,13 @@ impl RangeBuilder {
     }
 
     /// Notes where the ranges of one function or inlined call begin.
-    fn add_node(&mut self, nodes: &[Node], node: &Node, calls: &Calls, tables: &mut UnitTables) {
+    fn add_node(
+        &mut self,
+        nodes: &[FunctionNode],
+        node: &FunctionNode,
+        calls: &Calls,
+        tables: &mut UnitTables,
+    ) {
         let Ok(entry) = u32::try_from(node.address) else {
             return;
         };
@@ -106,7 +112,7 @@ impl RangeBuilder {
         }
         let inlined = || node.inlined.iter().filter_map(|number| nodes.get(*number));
         let mut inner: Vec<_> = inlined()
-            .flat_map(|call| call.lines.iter().map(Line::extent))
+            .flat_map(|call| call.lines.iter().map(PdbLine::extent))
             .collect();
         inner.sort_unstable_by_key(|(start, _)| *start);
         let mut inner = inner.into_iter().peekable();
@@ -128,7 +134,7 @@ impl RangeBuilder {
             let mut at = start;
             while at < end {
                 if inner.peek().is_none_or(|(start, _)| *start > at) {
-                    self.starts.push((at, Cause::Line, location));
+                    self.starts.push((at, RangeCause::Line, location));
                 }
                 at = match inner.next_if(|(start, _)| *start < end) {
                     Some((start, inner_end)) => {
@@ -143,11 +149,11 @@ impl RangeBuilder {
         }
         if !node.is_inlined {
             let bare = [NOWHERE, 0, node.function, NOWHERE];
-            self.starts.push((entry, Cause::Entry, bare));
+            self.starts.push((entry, RangeCause::Entry, bare));
         }
         // A SymCache has the low half of an address.
         let end = u32::try_from(node.end() & u64::from(u32::MAX)).unwrap_or(u32::MAX);
-        self.starts.push((end, Cause::End, NOTHING));
+        self.starts.push((end, RangeCause::End, NOTHING));
         if !inner_calls.is_empty() {
             let calls: Calls = inner_calls.into();
             // The first is read first.
@@ -163,8 +169,8 @@ impl RangeBuilder {
         self.starts.sort_by_key(|(start, ..)| *start);
         let first = tables.ranges.len();
         for at in self.starts.chunk_by(|one, other| one.0 == other.0) {
-            let line = at.iter().rfind(|(_, cause, _)| *cause == Cause::Line);
-            let entry = || at.iter().find(|(_, cause, _)| *cause == Cause::Entry);
+            let line = at.iter().rfind(|(_, cause, _)| *cause == RangeCause::Line);
+            let entry = || at.iter().find(|(_, cause, _)| *cause == RangeCause::Entry);
             if let Some((start, _, location)) = line.or_else(entry).or(at.first()) {
                 tables.ranges.push(Placed {
                     start: *start,

@@ -243,8 +243,8 @@ fn an_unreadable_module_loses_its_functions_and_is_reported() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// A file that `symbolic` reads has the same answers here, and a file that it refuses is read in
-    /// parts or refused.
+    /// A file that `symbolic` reads has the same answers here, and a file that it refuses is read
+    /// in parts or refused.
     #[test]
     fn a_mutated_pdb_has_the_same_answers_as_in_symbolic_or_is_read_in_parts(
         file in 0_usize..2,

@@ -1,5 +1,5 @@
-//! Calls of AWS that functions make rarely: after a release, a race, a loss, or an error. Each needs
-//! a permission, which no other test may use.
+//! Calls of AWS that functions make rarely: after a release, a race, a loss, or an error. Each
+//! needs a permission, which no other test may use.
 
 use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};

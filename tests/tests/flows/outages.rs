@@ -290,7 +290,7 @@ async fn outage(service: Service, how: How) -> Vec<Seen> {
 async fn after_ten_minutes_without_a_service_everything_catches_up() {
     for service in SERVICES {
         for how in [How::Before, How::Throttled, How::Denied] {
-            let seen = outage(service, how).await;
+            let seen = Box::pin(outage(service, how)).await;
             assert!(
                 !seen.contains(&Seen::Missing),
                 "{} {how:?}: {seen:?}",

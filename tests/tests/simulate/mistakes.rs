@@ -64,7 +64,7 @@ const FOUND_BY: &[(Mistake, By)] = &[
     (Mistake::PrunersSeeNoRecords, Seed(1)),
     (Mistake::OrphansAreNotListed, Seed(1)),
     (Mistake::UploadWritesIgnoreRevisions, Seed(2)),
-    (Mistake::PresencesAreRetired, Seed(6)),
+    (Mistake::PresencesAreRetired, Seed(20)),
     (Mistake::LeftFilesAreForgotten, Seed(695)),
     (Mistake::DirtyMarksAreForgotten, Seed(1)),
     (Mistake::UrlsOutliveRemovals, Seed(7)),

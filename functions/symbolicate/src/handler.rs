@@ -98,8 +98,8 @@ impl Service {
 #[serde(untagged)]
 pub(crate) enum Reply {
     /// A result without a status code: the gateway makes it the body of a response with status 200
-    /// and the type of JSON (API Gateway developer guide, "Lambda proxy integrations for HTTP APIs").
-    /// Such a body is neither encoded nor escaped, which would take as long as symbolicating it.
+    /// and the type of JSON (API Gateway developer guide, "Lambda proxy integrations for HTTP
+    /// APIs"). Such a body is neither encoded here nor decoded there.
     Json(Arc<JsonBody>),
     /// A response with its body in base64, text too: a result then has four thirds of the body's
     /// bytes, and never the multiple that an escaped string may have.

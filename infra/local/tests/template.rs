@@ -30,11 +30,21 @@ fn line(text: &str) -> usize {
 
 #[test]
 fn the_long_form_of_an_intrinsic_means_the_same() {
-    let long = TEMPLATE
+    let mut long = TEMPLATE
         .replace("!Ref Orders", "{Ref: Orders}")
-        .replace("!GetAtt Orders.Arn", "{\"Fn::GetAtt\": [Orders, Arn]}")
-        .replace("!GetAtt Dead.Arn", "{\"Fn::GetAtt\": Dead.Arn}")
-        .replace("!Sub \"", "\n        Fn::Sub: \"");
+        .replace("!GetAtt Orders.Arn", "{\"Fn::GetAtt\": [Orders, Arn]}");
+    for name in ["Dead", "Records", "ProbeRole"] {
+        long = long.replace(
+            &format!("!GetAtt {name}.Arn"),
+            &format!("{{\"Fn::GetAtt\": {name}.Arn}}"),
+        );
+    }
+    const SUB: &str = "!Sub \"";
+    while let Some(at) = long.find(SUB) {
+        let end = long[at + SUB.len()..].find('"').unwrap();
+        long.insert(at + SUB.len() + end + 1, '}');
+        long.replace_range(at..at + SUB.len(), "{\"Fn::Sub\": \"");
+    }
     assert!(!long.contains("!GetAtt") && !long.contains("!Sub"));
     let (short, long) = (
         Template::read(TEMPLATE, &DEPLOYMENT).unwrap(),

@@ -94,8 +94,8 @@ mistakes! {
     NotModifiedIsNeverSaid,
     /// Messages for a newer build outlive their build request (P8, P12).
     MessagesOutliveTheirRequests,
-    /// A reader of an older build causes a loop of builds (P9): it does not wait behind a newer one,
-    /// whose builder does not know that.
+    /// A reader of an older build causes a loop of builds (P9): it does not wait behind a newer
+    /// one, whose builder does not know that.
     OutdatedReadersLoop,
     /// What a newer build failed to convert is never tried again by an older one (P11).
     RollbacksDoNotRecover,

@@ -255,7 +255,12 @@ mod tests {
             (only_if_new, "r:s3:*"),
             (part, "r:s3:*"),
         ] {
-            let found = decided(&[get.clone()], &[policy.clone()], "s3:PutObject", &context);
+            let found = decided(
+                std::slice::from_ref(&get),
+                std::slice::from_ref(&policy),
+                "s3:PutObject",
+                &context,
+            );
             assert_eq!(found, expected, "{context:?}");
         }
     }

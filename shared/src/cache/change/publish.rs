@@ -37,10 +37,17 @@ pub(super) fn publish(next: &mut Entry, built: &Ready, seen: &Seen, now: Timesta
         return Published::Worse;
     } else if built.version > present.version {
         next.older = next.ready.replace(built.clone());
-    } else if !is_older_work(built, present) {
+    } else if is_disputed(next, present) || !is_older_work(built, present) {
         next.ready = Some(built.clone());
     }
     Published::Settled
+}
+
+/// Returns whether readers cannot read a state although its blob is intact, and it is built again
+/// for that reason.
+fn is_disputed(entry: &Entry, state: &Ready) -> bool {
+    let suspect = entry.suspect.as_ref();
+    suspect.is_some_and(|suspect| suspect.disputed.is_some() && suspect.blob == state.blob.path)
 }
 
 /// Returns the reason that is stored if the new state is worse than the ready one.
@@ -105,14 +112,17 @@ pub(super) fn finish(before: &Entry, next: &mut Entry, seen: &Seen, policy: &Pol
 }
 
 /// Returns whether the build leaves DIFs to newer ones: DIFs that it could not read, or that no
-/// newer build has considered beside the state that a newer build made.
+/// newer build has considered beside the state that a newer build made, or all, because it replaced
+/// a disputed state of a newer build.
 fn leaves_files(before: &Entry, seen: &Seen, policy: &Policy) -> bool {
     let numbers = &policy.numbers;
     let mine = (numbers.version(before.kind), numbers.converter);
     let ready = before.ready.as_ref();
     let is_newer = ready.is_some_and(|ready| (ready.version, ready.converter) > mine);
     let is_new = |dif: &DifRef| !before.considered.contains(dif);
-    seen.has_unread || is_newer && (before.left_by.is_some() || seen.considered.iter().any(is_new))
+    let has_new = || before.left_by.is_some() || seen.considered.iter().any(is_new);
+    let is_disputed = || ready.is_some_and(|ready| is_disputed(before, ready));
+    seen.has_unread || is_newer && (has_new() || is_disputed())
 }
 
 /// Removes the build request, unless a DIF arrived that this build cannot have seen.

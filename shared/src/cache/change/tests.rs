@@ -914,6 +914,29 @@ fn a_blob_is_removed_or_disputed_at_most_once_an_hour() {
     assert!(taken.build_request().is_some() && taken.missing().is_none());
 }
 
+/// Finding S11 in `docs/protocol.md`.
+#[test]
+fn an_older_converter_replaces_a_disputed_state_of_a_newer_one_and_leaves_the_files_to_it() {
+    let version = current_version(Kind::SymCache);
+    let mut newer = built(version, Offer::Debug, &dif("a"));
+    newer.ready.as_mut().unwrap().converter = Converter(Converter::CURRENT.0 + 1);
+    let build = |entry: &Entry| {
+        let leased = then(entry, &take(2), 20);
+        let made = state(&leased, 2, version, Offer::Debug, &dif("a"));
+        then(&leased, &publish(2, made, &[dif("a")]), 21)
+    };
+    let kept = build(&newer);
+    assert_eq!(
+        (path(kept.ready()), kept.left_by),
+        (path(newer.ready()), None)
+    );
+    let suspected = then(&newer, &suspect(&newer, 5), 12);
+    let disputed = then(&suspected, &dispute(&newer, 7), 13);
+    let replaced = build(&disputed);
+    assert_ne!(path(replaced.ready()), path(newer.ready()));
+    assert_eq!(replaced.left_by, Some(Converter::CURRENT));
+}
+
 /// Finding P4 in `docs/protocol.md`.
 #[test]
 fn the_failure_of_the_better_file_is_kept_beside_the_state_of_a_worse_one() {

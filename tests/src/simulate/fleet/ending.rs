@@ -114,7 +114,8 @@ impl Fleet {
 
     /// Checks that little was built since nothing changed any more: each entry at most twice, of
     /// which once because it was unused and removed. A file that kills its parser is tried again
-    /// once when its placeholder expires; then the next best file, if there is one, is derived from.
+    /// once when its placeholder expires; then the next best file, if there is one, is derived
+    /// from.
     fn check_last(&self) {
         let mut ledger = self.stores.ledger();
         let Some((since, before)) = self.before_last else {

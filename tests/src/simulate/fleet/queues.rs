@@ -16,8 +16,8 @@ use super::{
 /// The hops after which the platform stops a message, unless its queue is exempt.
 const MOST_HOPS: u32 = 16;
 
-/// Messages that were sent on this often come once. Otherwise, if a third of all messages come twice,
-/// a message that is sent on for half an hour, 32 times, becomes thousands.
+/// Messages that were sent on this often come once. Otherwise, if a third of all messages come
+/// twice, a message that is sent on for half an hour, 32 times, becomes thousands.
 const MOST_DOUBLED_HOPS: u32 = 8;
 
 impl Fleet {

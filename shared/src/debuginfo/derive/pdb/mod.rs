@@ -1,9 +1,9 @@
 //! Derives the slices of a SymCache from a PDB.
 //!
 //! Each worker takes a *run* of modules, reads it into flat tables and takes the next run, until
-//! none is left. The rest is done as for [`dwarf`]: all ranges are merged in address order, and the
-//! workers write the slices. A SymCache of the whole file never exists. The crate `pdb` reads the
-//! records, and `pdb-addr2line` formats names, as in `symbolic`.
+//! none is left. The rest is done as for [`super::dwarf`]: all ranges are merged in address order,
+//! and the workers write the slices. A SymCache of the whole file never exists. The crate `pdb`
+//! reads the records, and `pdb-addr2line` formats names, as in `symbolic`.
 //!
 //! ```text
 //! streams    the streams of a PDB: workers share the copies of large ones

@@ -120,7 +120,7 @@ struct Api {
 }
 
 impl Api {
-    /// Returns the answer to a read that failed: whether an object is absent is told only to those
+    /// Returns the answer to a read that failed: whether an object is absent is shown only to those
     /// who may list its bucket.
     fn absent(&self, failure: Failure, access_key: Option<&str>, bucket: &str) -> Failure {
         if *failure.0.code() != S3ErrorCode::NoSuchKey {

@@ -202,12 +202,9 @@ impl Plan {
         plan
     }
 
-    /// Returns the plan of an hour in which nothing goes wrong, and a newer build is deployed and
-    /// rolled back: readers follow builders late, so older readers meet newer builders first, and
-    /// then newer readers meet older builders. Caches are removed soon, so that they meet at caches
-    /// that only one of the builds has made.
-    pub fn deploys(seed: u64) -> Self {
-        let mut plan = Self {
+    /// Returns the plan of an hour in which nothing goes wrong. Caches are removed soon.
+    fn untroubled(seed: u64) -> Self {
+        Self {
             rates: Rates::NONE,
             damages_blobs: false,
             garbles_reads: false,
@@ -217,11 +214,21 @@ impl Plan {
             budget: 0,
             max_unused: HOUR / 12,
             prunes_every: HOUR / 6,
+            ..Self::of_seed(seed, 1.0)
+        }
+    }
+
+    /// Returns the plan of an hour in which nothing goes wrong, and a newer build is deployed and
+    /// rolled back: readers follow builders late, so older readers meet newer builders first, and
+    /// then newer readers meet older builders. Caches are removed soon, so that they meet at caches
+    /// that only one of the builds has made.
+    pub fn deploys(seed: u64) -> Self {
+        let mut plan = Self {
             difference: Difference {
                 raises_versions: true,
             },
             ends_newer: false,
-            ..Self::of_seed(seed, 1.0)
+            ..Self::untroubled(seed)
         };
         let stays = |action: &Action| {
             !matches!(
@@ -249,18 +256,7 @@ impl Plan {
     /// overwritten and the events of this are lost. Caches are removed soon, so that builds find
     /// files that have changed.
     pub fn unannounced(seed: u64) -> Self {
-        let mut plan = Self {
-            rates: Rates::NONE,
-            damages_blobs: false,
-            garbles_reads: false,
-            has_servers: false,
-            adds_server: false,
-            stops_loops: false,
-            budget: 0,
-            max_unused: HOUR / 12,
-            prunes_every: HOUR / 6,
-            ..Self::of_seed(seed, 1.0)
-        };
+        let mut plan = Self::untroubled(seed);
         let stays = |action: &Action| {
             !matches!(
                 action,

@@ -25,9 +25,6 @@ use crate::ports::{AwsRoles, RoleError};
 /// The name of the sessions, which the owner of a role sees in its logs.
 const SESSION: &str = "symdepot";
 
-/// A connection that is not established after this time is retried.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-
 /// A request without a response after this time is retried.
 const READ_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -62,10 +59,7 @@ impl StsRoles {
     /// Returns the roles of the function that has the credentials of `config`; `since_epoch`
     /// returns the time since 1970.
     pub fn new(config: SdkConfig, since_epoch: fn() -> Duration) -> Self {
-        let timeouts = TimeoutConfig::builder()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(READ_TIMEOUT)
-            .build();
+        let timeouts = TimeoutConfig::builder().read_timeout(READ_TIMEOUT).build();
         let of_sts = aws_sdk_sts::config::Builder::from(&config)
             .timeout_config(timeouts)
             .retry_config(RetryConfig::standard().with_max_attempts(MAX_ATTEMPTS))

@@ -2,8 +2,8 @@
 //!
 //! A request passes through several tasks: the connection of its client, its invocation, and the
 //! connection of the function to its runtime API. In a runtime with several threads, each step may
-//! wake another thread. Therefore the gateway and the function processes that it starts have a thread
-//! of their own. The stores and the event sources share the other threads.
+//! wake another thread. Therefore the gateway and the function processes that it starts have a
+//! thread of their own. The stores and the event sources share the other threads.
 
 use std::io;
 

@@ -1,9 +1,9 @@
 //! The HTTP client of the SDK, over hyper.
 //!
 //! The SDK's own client contains HTTP/2, which S3, DynamoDB and SQS do not need: this one speaks
-//! HTTP/1.1 only. All clients of one [`SdkHttpClient`] share its pool of connections. A proxy of the
-//! environment is not used. The limit for connecting is the same for all services: that of their
-//! settings has no effect.
+//! HTTP/1.1 only. All clients of one [`SdkHttpClient`] share its pool of connections. A proxy of
+//! the environment is not used. The limit for connecting is the same for all services: that of
+//! their settings has no effect.
 //!
 //! Source of the contract: the documentation of `aws_smithy_runtime_api::client::http`. Its
 //! timeout of a read is from the begin of a request to the first byte of the response.

@@ -107,11 +107,17 @@ impl ExplainQuery {
                 false => Ok(Self::Upload { keys, scope: asked }),
             };
         }
+        if debug_id.is_none() && code_id.is_none() {
+            return refuse(WANTED);
+        }
         let debug_id: Option<DebugId> = parsed("debug_id", debug_id)?;
         let code_id: Option<CodeId> = parsed("code_id", code_id)?;
         let scope: Option<Scope> = parsed("scope", scope)?;
-        if ModuleId::of(debug_id, code_id.as_ref()).is_none() {
-            return refuse(WANTED);
+        if debug_id.is_some() && ModuleId::of(debug_id, None).is_none() {
+            return refuse("debug_id: it is all zeros: leave it out, and send code_id");
+        }
+        if code_id.is_some() && ModuleId::of(None, code_id.as_ref()).is_none() {
+            return refuse("code_id: it has no hexadecimal digit except zeros");
         }
         let object_type = object_type.map(|name| Module::type_named(&name));
         Ok(Self::Module {
@@ -299,7 +305,16 @@ mod tests {
             ("debugid=1", "unknown parameter \"debugid\""),
             ("timeout=1", "unknown parameter \"timeout\""),
             ("debug_id=soon", "debug_id: \"soon\""),
-            ("code_id=0000", "expected ?key="),
+            ("code_id=0000", "code_id: it has no hexadecimal digit"),
+            (
+                "code_id=xyz&debug_id=502fc0a51ec13e479998684fa139dca7",
+                "code_id: it has no hexadecimal digit",
+            ),
+            (
+                "code_id=f1c3bcc0&debug_id=00000000-0000-0000-0000-000000000000",
+                "debug_id: it is all zeros",
+            ),
+            ("source=uploads", "expected ?key="),
             ("debug_id=1&debug_id=2", "debug_id is given more than once"),
             ("code_id=f1c3bcc0&scope=a%2Fb", "scope: \"a/b\""),
             ("key=a&type=elf", "can only be combined with `scope`"),

@@ -40,7 +40,8 @@ pub struct TokenRequest {
     )]
     pub scope: String,
     /// What its holder may do.
-    #[cfg_attr(feature = "openapi", schemars(length(min = 1)))]
+    // A right that is given twice counts once.
+    #[cfg_attr(feature = "openapi", schemars(with = "Vec<Right>", length(min = 1)))]
     pub rights: BTreeSet<Right>,
     /// For how many days it is valid.
     #[serde(default = "default_days")]
@@ -108,6 +109,8 @@ mod tests {
         let request = parse(r#"{"name": "ci", "scope": "acme", "rights": ["upload"]}"#).unwrap();
         assert_eq!(request.days, DEFAULT_DAYS);
         assert_eq!(request.rights, [Right::Upload].into());
+        let twice = r#"{"name": "ci", "scope": "a", "rights": ["upload", "upload"]}"#;
+        assert_eq!(parse(twice).unwrap().rights, [Right::Upload].into());
         for (json, status) in [
             ("{", 400),
             (r#"{"name": "ci", "rights": ["upload"]}"#, 422),

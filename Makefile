@@ -19,7 +19,7 @@ PROFILE_FOLDER = target/fast
 # Override these to use other programs; the scripts receive them in their environment.
 CARGO ?= cargo
 PYTHON ?= python3
-BINARIES = -p symbolicate -p derive -p prune -p local-stack
+BINARIES = -p symbolicate -p derive -p prune -p local-stack -p symdepot-cli
 
 .PHONY: help
 help: ## lists the targets
@@ -199,7 +199,7 @@ bench: ## runs the benchmarks of the core and of deriving
 # In one command: separate builds would compile dependencies once per set of features.
 .PHONY: fast-binaries
 fast-binaries: doctor
-	$(CARGO) build --locked --profile fast --no-default-features --bins $(BINARIES) -p symdepot-tests --features symdepot-tests/bench
+	$(CARGO) build --locked --profile fast --no-default-features --bins $(BINARIES) -p symdepot-tests --features symdepot-tests/bench,symdepot-cli/serve
 
 # Two programs are built in some minutes. The two of `bench-plots` that take longer are skipped unless
 # they were built; the benchmark prints the commands. KERNEL=1 adds Debian's kernel, a download of 1 GB.

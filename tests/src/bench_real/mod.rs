@@ -261,9 +261,8 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
     if arguments.requests_only {
         if let Some((program, files)) = programs.last() {
             deriving::through_the_stack(&stack, program, &files.debug, &mut report).await?;
-            latency::measure(&stack, program, arguments, &mut report).await?;
+            requests(stack, &binaries, program, arguments, &mut report).await?;
         }
-        stack.stop().await?;
         return Ok(report);
     }
     for (program, files) in &programs {
@@ -295,16 +294,34 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
         }
         Err(error) => detail(&format!("backtraces skipped: {error}")),
     }
-    if !arguments.stacks_only {
-        if let Some((program, _)) = programs.last() {
-            latency::measure(&stack, program, arguments, &mut report).await?;
-            warm::measure(program, arguments.seed, &mut report)?;
-        }
-        latency::ms_symcache(&stack, arguments.requests, &mut report).await?;
-        startup::measure(&stack, &binaries, arguments.cold, &mut report).await?;
+    if arguments.stacks_only {
+        stack.stop().await?;
+        return Ok(report);
     }
-    stack.stop().await?;
+    latency::ms_symcache(&stack, arguments.requests, &mut report).await?;
+    startup::measure(&stack, &binaries, arguments.cold, &mut report).await?;
+    if let Some((program, _)) = programs.last() {
+        warm::measure(program, arguments.seed, &mut report)?;
+        requests(stack, &binaries, program, arguments, &mut report).await?;
+    }
     Ok(report)
+}
+
+/// Measures requests to a stack, which it stops, and to `symdepot serve` with the same data.
+async fn requests(
+    stack: LocalStack,
+    binaries: &Binaries,
+    program: &Program,
+    arguments: &Arguments,
+    report: &mut Report,
+) -> Result<(), BenchError> {
+    let in_handler = latency::measure(&stack, program, arguments, report).await?;
+    let folder = stack.options().folder().to_owned();
+    stack.stop().await?;
+    let stack = LocalStack::start(Options::of_one_program(binaries.clone(), folder)).await?;
+    latency::in_one_program(&stack, program, arguments, in_handler, report).await?;
+    stack.stop().await?;
+    Ok(())
 }
 
 /// Returns the debug files of all programs that are available.

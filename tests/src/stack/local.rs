@@ -16,10 +16,20 @@ pub const STACK_NAME: &str = "symdepot";
 /// The number of log lines in an error.
 const LOG_LINES: usize = 20;
 
+/// The programs that a stack consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Programs {
+    /// `local-stack`, and one program for each function.
+    Separate,
+    /// `symdepot serve`, which contains them all.
+    One,
+}
+
 /// How to start a stack.
 #[derive(Clone, Debug)]
 pub struct Options {
     binaries: Binaries,
+    programs: Programs,
     folder: PathBuf,
     arguments: Vec<String>,
     template: PathBuf,
@@ -32,10 +42,22 @@ impl Options {
     pub fn new(binaries: Binaries, folder: impl Into<PathBuf>) -> Self {
         Self {
             binaries,
+            programs: Programs::Separate,
             folder: folder.into(),
             arguments: Vec::new(),
             template: template(),
             expects_denials: false,
+        }
+    }
+
+    /// Returns the options of `symdepot serve`, with the template and the log level that it
+    /// contains. It refuses what the methods below set. Its data may be that of another stack that
+    /// has ended.
+    pub fn of_one_program(binaries: Binaries, folder: impl Into<PathBuf>) -> Self {
+        let programs = Programs::One;
+        Self {
+            programs,
+            ..Self::new(binaries, folder)
         }
     }
 
@@ -104,6 +126,11 @@ impl Options {
         self
     }
 
+    /// Returns the directory of the data and of the log.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Returns the data directory.
     pub fn data(&self) -> PathBuf {
         self.folder.join("data")
@@ -111,6 +138,13 @@ impl Options {
 
     fn log(&self) -> PathBuf {
         self.folder.join("stack.log")
+    }
+
+    fn program(&self) -> PathBuf {
+        self.binaries.get(match self.programs {
+            Programs::Separate => "local-stack",
+            Programs::One => "symdepot",
+        })
     }
 
     /// Returns the command that starts this stack and writes its output to the log.
@@ -128,13 +162,17 @@ impl Options {
             .append(true)
             .open(&path)
             .map_err(unusable)?;
-        let mut command = Command::new(self.binaries.get("local-stack"));
+        let mut command = Command::new(self.program());
+        match self.programs {
+            Programs::One => command.arg("serve"),
+            Programs::Separate => command
+                .arg("--template")
+                .arg(&self.template)
+                .args(["--stack-name", STACK_NAME])
+                .arg("--functions")
+                .arg(self.binaries.folder()),
+        };
         command
-            .arg("--template")
-            .arg(&self.template)
-            .args(["--stack-name", STACK_NAME])
-            .arg("--functions")
-            .arg(self.binaries.folder())
             .args(["--port", "0", "--data"])
             .arg(self.data())
             .args(&self.arguments)
@@ -167,7 +205,7 @@ impl LocalStack {
             .command()?
             .spawn()
             .map_err(|source| StackError::File {
-                path: options.binaries.get("local-stack"),
+                path: options.program(),
                 source,
             })?;
         let pid = child.id();

@@ -54,7 +54,8 @@ ALIAS = "Aliaslive"
 # The memory that a function may have in a new account.
 NEW_ACCOUNT_MB = 3008
 # The routes of the API: the condition and the authorizer of each. What no authorizer checks, the function does.
-AUTHORIZERS = {"$default": (None, "AWS_IAM"), "/o/{proxy+}": ("HasIssuer", "Issuer"), "/scope/{proxy+}": (None, "NONE"), "/t/{proxy+}": (None, "NONE")}
+AUTHORIZERS = {"$default": (None, "AWS_IAM"), "/o/{proxy+}": ("HasIssuer", "Issuer"), "/scope/{proxy+}": (None, "NONE"), "/t/{proxy+}": (None, "NONE"),
+               "/tokens": (None, "AWS_IAM"), "/tokens/{id}": (None, "AWS_IAM"), "/rollout": (None, "AWS_IAM")}
 # The metrics of AWS that alarms and the dashboard may name: the dimensions, with the type of the resource whose name is
 # their value, or the values. Sources: the pages "metrics and dimensions" of each service. Those that no resource has are
 # of the whole account.
@@ -787,18 +788,23 @@ def check_dashboard(checks, stack):
 
 
 def check_policies(checks, stack, outputs):
-    """The policies in the outputs are JSON, and permit what a caller and an uploader need, and nothing else."""
+    """The policies in the outputs are JSON, and permit what a caller and an uploader need, and nothing else: a caller may
+    neither issue tokens nor see what is about all scopes."""
     key = "arn:aws:kms:eu-central-1:111122223333:key/k"
+    api = "arn:${AWS::Partition}:execute-api:${AWS::Region}:${AWS::AccountId}:${Api}/*"
     wanted = {
-        "CallerPolicy": {"execute-api:Invoke": "arn:${AWS::Partition}:execute-api:${AWS::Region}:${AWS::AccountId}:${Api}/*"},
-        "UploaderPolicy": {"s3:PutObject": "${UploadsBucket.Arn}/SCOPE/*", "s3:AbortMultipartUpload": "${UploadsBucket.Arn}/SCOPE/*"},
+        "CallerPolicy": {
+            ("Allow", "execute-api:Invoke"): [api],
+            ("Deny", "execute-api:Invoke"): [f"{api}/*/{path}" for path in ("tokens", "tokens/*", "rollout")],
+        },
+        "UploaderPolicy": {("Allow", action): ["${UploadsBucket.Arn}/SCOPE/*"] for action in ("s3:PutObject", "s3:AbortMultipartUpload")},
     }
-    with_key = {"UploaderPolicy": {"kms:GenerateDataKey": key, "kms:Decrypt": key}}
+    with_key = {"UploaderPolicy": {("Allow", action): [key] for action in ("kms:GenerateDataKey", "kms:Decrypt")}}
     for name, expected in wanted.items():
         for chosen, expected in (("none", expected), (key, expected | with_key.get(name, {}))):
             text = stack.value(outputs.get(name, {}).get("Value"), KmsKey=chosen)["Fn::Sub"].replace("${KmsKey}", chosen)
             try:
-                granted = {action: statement["Resource"] for statement in json.loads(text)["Statement"] for action in as_list(statement["Action"])}
+                granted = {(statement["Effect"], action): as_list(statement["Resource"]) for statement in json.loads(text)["Statement"] for action in as_list(statement["Action"])}
             except (json.JSONDecodeError, KeyError) as error:
                 granted = error
             checks.that("policies", f"{name} is the least {'with a key' if chosen == key else 'without a key'}", granted == expected, granted)
@@ -918,6 +924,9 @@ def mistakes():
         ("uploaders of every scope", lambda t: t["Outputs"]["UploaderPolicy"]["Value"]["Fn::If"][2].update({"Fn::Sub": t["Outputs"]["UploaderPolicy"]["Value"]["Fn::If"][2]["Fn::Sub"].replace("SCOPE/", "")}), "UploaderPolicy is the least"),
         ("uploaders who may not use the key", lambda t: t["Outputs"]["UploaderPolicy"].update(Value=t["Outputs"]["UploaderPolicy"]["Value"]["Fn::If"][2]), "UploaderPolicy is the least with a key"),
         ("callers of every API", lambda t: t["Outputs"]["CallerPolicy"]["Value"].update({"Fn::Sub": t["Outputs"]["CallerPolicy"]["Value"]["Fn::Sub"].replace("${Api}/", "")}), "CallerPolicy is the least"),
+        ("callers who may issue tokens", lambda t: t["Outputs"]["CallerPolicy"]["Value"].update({"Fn::Sub": t["Outputs"]["CallerPolicy"]["Value"]["Fn::Sub"].replace("tokens", "token")}), "CallerPolicy is the least"),
+        ("tokens that anybody may issue", lambda t: event(t, "SymbolicateFunction", "Tokens").update(Auth={"Authorizer": "NONE"}), "/tokens has the authorizer AWS_IAM"),
+        ("tokens without a route that policies can name", lambda t: resource(t, "SymbolicateFunction")["Events"].pop("Token"), "no routes but those"),
         ("a function built at the workspace's root", lambda t: resource(t, "DeriveFunction").update(CodeUri=".."), "has no binary derive"),
     ]
 

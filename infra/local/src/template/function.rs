@@ -201,6 +201,16 @@ fn merge(defaults: Node, own: Node) -> Node {
     Node { line, value }
 }
 
+/// The paths of routes. All lead to the same function, whose `$default` has every path anyway.
+const PATHS: [&str; 6] = [
+    "$default",
+    "/rollout",
+    "/scope/{proxy+}",
+    "/t/{proxy+}",
+    "/tokens",
+    "/tokens/{id}",
+];
+
 fn event(place: String, name: String, node: Node) -> Result<DeclaredEvent, TemplateError> {
     let line = node.line;
     let mut fields = Fields::of(node, place.clone())?;
@@ -210,7 +220,7 @@ fn event(place: String, name: String, node: Node) -> Result<DeclaredEvent, Templ
     let source = match kind.as_str() {
         "HttpApi" => {
             properties.require("ApiId")?;
-            properties.choice("Path", &["$default", "/t/{proxy+}", "/scope/{proxy+}"])?;
+            properties.choice("Path", &PATHS)?;
             properties.choice("Method", &["ANY", "any"])?;
             // Requests are passed on without a check here; the function checks them.
             properties.take("Auth");

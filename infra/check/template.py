@@ -345,7 +345,7 @@ def check_table(checks, stack):
 def check_buckets(checks, stack):
     configurations = stack.properties("UploadsBucket").get("NotificationConfiguration", {}).get("QueueConfigurations", [])
     wired = {entry.get("Event"): target(entry.get("Queue")) for entry in configurations}
-    for event in ("s3:ObjectCreated:*", "s3:ObjectRemoved:*"):
+    for event in ("s3:ObjectCreated:*", "s3:ObjectRemoved:*", "s3:LifecycleExpiration:*"):
         checks.that("uploads", f"{event} is sent to the uploads queue", wired.get(event) == "UploadsQueue", wired.get(event))
     allowed = [
         (target(queue), target(statement.get("Resource")))
@@ -854,7 +854,7 @@ def mistakes():
             "last_used_at|AttributeDefinitions",
         ),
         ("no expiry in the table", lambda t: resource(t, "RecordsTable").pop("TimeToLiveSpecification"), "TTL"),
-        ("removals without events", lambda t: resource(t, "UploadsBucket")["NotificationConfiguration"]["QueueConfigurations"].pop(), "ObjectRemoved"),
+        ("removals without events", lambda t: resource(t, "UploadsBucket")["NotificationConfiguration"]["QueueConfigurations"].pop(1), "ObjectRemoved"),
         ("a queue without a redrive policy", lambda t: resource(t, "RefreshQueue").pop("RedrivePolicy"), "RefreshQueue moves failed messages"),
         ("failures of whole batches", lambda t: event(t, "DeriveFunction", "Uploads").pop("FunctionResponseTypes"), "UploadsQueue accepts failures"),
         ("a queue without a concurrency limit", lambda t: event(t, "DeriveFunction", "Refresh").pop("ScalingConfig"), "RefreshQueue has its own concurrency"),
@@ -924,6 +924,7 @@ def mistakes():
         ("uploaders of every scope", lambda t: t["Outputs"]["UploaderPolicy"]["Value"]["Fn::If"][2].update({"Fn::Sub": t["Outputs"]["UploaderPolicy"]["Value"]["Fn::If"][2]["Fn::Sub"].replace("SCOPE/", "")}), "UploaderPolicy is the least"),
         ("uploaders who may not use the key", lambda t: t["Outputs"]["UploaderPolicy"].update(Value=t["Outputs"]["UploaderPolicy"]["Value"]["Fn::If"][2]), "UploaderPolicy is the least with a key"),
         ("callers of every API", lambda t: t["Outputs"]["CallerPolicy"]["Value"].update({"Fn::Sub": t["Outputs"]["CallerPolicy"]["Value"]["Fn::Sub"].replace("${Api}/", "")}), "CallerPolicy is the least"),
+        ("uploads that expire unnoticed", lambda t: resource(t, "UploadsBucket")["NotificationConfiguration"]["QueueConfigurations"].pop(), "s3:LifecycleExpiration:\\* is sent"),
         ("callers who may issue tokens", lambda t: t["Outputs"]["CallerPolicy"]["Value"].update({"Fn::Sub": t["Outputs"]["CallerPolicy"]["Value"]["Fn::Sub"].replace("tokens", "token")}), "CallerPolicy is the least"),
         ("tokens that anybody may issue", lambda t: event(t, "SymbolicateFunction", "Tokens").update(Auth={"Authorizer": "NONE"}), "/tokens has the authorizer AWS_IAM"),
         ("tokens without a route that policies can name", lambda t: resource(t, "SymbolicateFunction")["Events"].pop("Token"), "no routes but those"),

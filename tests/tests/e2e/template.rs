@@ -75,7 +75,8 @@ fn the_template_is_parsed_as_intended() {
         events,
         [
             ("s3:ObjectCreated:*", "UploadsQueue"),
-            ("s3:ObjectRemoved:*", "UploadsQueue")
+            ("s3:ObjectRemoved:*", "UploadsQueue"),
+            ("s3:LifecycleExpiration:*", "UploadsQueue"),
         ]
     );
 

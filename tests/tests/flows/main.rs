@@ -43,6 +43,7 @@ mod unwinding;
 mod updates;
 mod upload_requests;
 mod uploads;
+mod walk_oracle;
 
 /// The debug id of elf/crash, of its debug file, and of its Breakpad symbols.
 const CRASH: &str = "bc6e45ac-487f-f425-3672-08b89f51ad48";

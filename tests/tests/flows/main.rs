@@ -31,6 +31,7 @@ mod reference;
 mod regressions;
 mod reports;
 mod requests;
+mod scans;
 mod sections;
 mod servers;
 mod slices;

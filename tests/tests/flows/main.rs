@@ -12,6 +12,7 @@ mod companions;
 mod companions_of_servers;
 mod copies;
 mod counts;
+mod crash_fields;
 mod crash_file_costs;
 mod crash_files;
 mod damaged;

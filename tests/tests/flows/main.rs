@@ -8,6 +8,7 @@
 
 mod access;
 mod attachments;
+mod bodies;
 mod companions;
 mod companions_of_servers;
 mod copies;

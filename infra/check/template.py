@@ -384,6 +384,14 @@ def check_buckets(checks, stack):
         # Attachments are removed when they were used; the rule is for the others.
         expected = {"None"} if name == "AttachmentsBucket" else {"requests/"}
         checks.that("buckets", f"{name} expires only request bodies and attachments", set(expiring) <= expected, ", ".join(expiring) or "nothing")
+    # Minidumps hold secrets: one that no request used, or that a removal missed, is gone after a day.
+    attachments = stack.properties("AttachmentsBucket")
+    rules = attachments.get("LifecycleConfiguration", {}).get("Rules", [])
+    expiring = [{key: value for key, value in rule.items() if key != "Id"} for rule in rules if "AbortIncompleteMultipartUpload" not in rule]
+    checks.that("buckets", "attachments expire after a day", expiring == [{"Status": "Enabled", "ExpirationInDays": 1}], expiring or "never")
+    # Requests name attachments; an event of one would build nothing.
+    notified = attachments.get("NotificationConfiguration")
+    checks.that("buckets", "attachments cause no events", not notified, notified or "none")
     create_only = [
         statement
         for policy in stack.of_type("AWS::S3::BucketPolicy").values()
@@ -889,6 +897,14 @@ def mistakes():
         ("prune that reads the queues", lambda t: granting(t, "PruneFunction", "sqs:SendMessage").update(Action=["sqs:SendMessage", "sqs:ReceiveMessage"]), "PruneFunction receives the messages of its own queues"),
         ("a bucket name that is the same in every region", lambda t: resource(t, "CachesBucket").update(BucketName={"Fn::Sub": "${AWS::StackName}-caches-${AWS::AccountId}"}), "the name of CachesBucket"),
         ("a bucket policy for the other bucket", lambda t: resource(t, "CachesBucketPolicy").update(Bucket={"Ref": "UploadsBucket"}), "CachesBucket refuses"),
+        ("attachments that are kept", lambda t: resource(t, "AttachmentsBucket")["LifecycleConfiguration"]["Rules"].pop(), "attachments expire after a day"),
+        ("attachments that are kept for a month", lambda t: resource(t, "AttachmentsBucket")["LifecycleConfiguration"]["Rules"][1].update(ExpirationInDays=30), "attachments expire after a day"),
+        ("attachments whose rule is off", lambda t: resource(t, "AttachmentsBucket")["LifecycleConfiguration"]["Rules"][1].update(Status="Disabled"), "attachments expire after a day"),
+        (
+            "attachments that invoke derive",
+            lambda t: resource(t, "AttachmentsBucket").update(NotificationConfiguration={"QueueConfigurations": [{"Event": "s3:ObjectCreated:*", "Queue": {"Fn::GetAtt": "UploadsQueue.Arn"}}]}),
+            "attachments cause no events",
+        ),
         ("a scratch space that does not follow from /tmp", lambda t: t["Globals"]["Function"]["Environment"]["Variables"].update(SCRATCH_BYTES="21474836480"), "SCRATCH_BYTES"),
         ("functions that are told another memory of derive", lambda t: resource(t, "DeriveFunction").update(MemorySize=2048), "DERIVE_MEMORY_MB"),
         ("a default that a new account refuses", lambda t: t["Parameters"]["DeriveMemory"].update(Default=10240), "fits into a new account"),

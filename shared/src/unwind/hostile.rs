@@ -5,26 +5,48 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::FutureExt;
 use minidump::UnifiedMemory;
+use minidump::system_info::Cpu;
 
 use super::dump::{Dump, DumpBytes, DumpFile, DumpParts, ReportHead, THREADS, needed, registers};
 use super::{MAX_FRAMES, ModuleCfi, Stack, StackWalker, UnwindInfo, WalkEnd, pointed_at};
+use crate::debuginfo::CfiRecords;
 use crate::domain::ResponseFormat;
 
 /// Stacks beyond this number are not walked, so that each input is fast.
 const WALKED: usize = 16;
 
-/// No unwind information for any module.
-struct NoUnwindInfo;
+/// The unwind information of the modules: each has the same.
+struct SameForAll(Option<CfiRecords>);
 
 #[async_trait]
-impl UnwindInfo for NoUnwindInfo {
+impl UnwindInfo for SameForAll {
     async fn cfi(&self, _: usize, _: &[u64]) -> Option<ModuleCfi> {
-        None
+        let records = self.0.clone()?;
+        Some(ModuleCfi(vec![(0..u64::MAX, records)]))
     }
 
-    async fn is_in_function(&self, _: usize, _: u64) -> Option<bool> {
-        None
+    async fn is_in_function(&self, _: usize, address: u64) -> Option<bool> {
+        self.0.as_ref().map(|_| address.is_multiple_of(2))
     }
+}
+
+/// Returns records that cover the first gibibytes of a module, as compilers write them for
+/// functions with a frame pointer. The rest is judged by functions.
+fn records(cpu: Cpu) -> Option<CfiRecords> {
+    let text = match cpu {
+        Cpu::X86 => {
+            "STACK CFI INIT 0 7fffffff .cfa: $ebp 8 + .ra: .cfa 4 - ^ $ebp: .cfa 8 - ^\n\
+             STACK WIN 4 0 1000 0 0 4 0 0 0 1 $T0 $ebp = $eip $T0 4 + ^ = $ebp $T0 ^ = $esp $T0 8 + =\n"
+        }
+        Cpu::X86_64 => {
+            "STACK CFI INIT 0 7fffffff .cfa: $rbp 16 + .ra: .cfa 8 - ^ $rbp: .cfa 16 - ^\n"
+        }
+        Cpu::Arm => "STACK CFI INIT 0 7fffffff .cfa: r11 8 + .ra: .cfa 4 - ^ r11: .cfa 8 - ^\n",
+        Cpu::Arm64 => "STACK CFI INIT 0 7fffffff .cfa: x29 16 + .ra: .cfa 8 - ^ x29: .cfa 16 - ^\n",
+        _ => return None,
+    };
+    let records = CfiRecords::parse(text.as_bytes());
+    Some(records.expect("the records are valid"))
 }
 
 /// Takes bytes as a minidump that is read in parts: the rounds end, and what was read once is not
@@ -55,7 +77,7 @@ fn check_parts(bytes: &[u8]) {
     panic!("the rounds do not end");
 }
 
-/// Takes bytes as a minidump, and walks its stacks without unwind information.
+/// Takes bytes as a minidump, and walks its stacks without unwind information and with some.
 pub fn dump(bytes: &[u8]) {
     let whole = DumpBytes::from(Bytes::copy_from_slice(bytes));
     let Ok(file) = DumpFile::open(&whole) else {
@@ -70,7 +92,13 @@ pub fn dump(bytes: &[u8]) {
     if let Ok(mut report) = ReportHead::read(&whole, &file, &dump) {
         let _ = report.unloaded_at(0);
     }
-    let walker = StackWalker::new(&NoUnwindInfo, &dump.modules, &dump.system);
+    for info in [None, records(dump.system.cpu)].map(SameForAll) {
+        walk(&dump, &info);
+    }
+}
+
+fn walk(dump: &Dump<'_>, info: &SameForAll) {
+    let walker = StackWalker::new(info, &dump.modules, &dump.system);
     for thread in dump.threads.iter().take(WALKED) {
         let Some(context) = &thread.context else {
             continue;

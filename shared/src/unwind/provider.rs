@@ -160,7 +160,8 @@ impl<'a> StackWalk<'a> {
 #[async_trait]
 impl SymbolProvider for StackWalk<'_> {
     /// Decides whether a word may be a return address: `Ok` without a name rejects it, and an error
-    /// accepts it. Names are not resolved during a walk.
+    /// accepts it. Names are not resolved during a walk. Of a frame's function, only the size of
+    /// its parameters is set.
     async fn fill_symbol(
         &self,
         module: &(dyn Module + Sync),
@@ -172,7 +173,12 @@ impl SymbolProvider for StackWalk<'_> {
             return Err(FillSymbolError {});
         };
         let address = instruction.saturating_sub(module.base_address());
-        if records.is_some_and(|records| records.cover(address)) {
+        if let Some(records) = records.filter(|records| records.cover(address)) {
+            // Between the frame of a caller and that of its caller are the parameters of the
+            // function that it called. Without a name, this does not reject a word.
+            if let Some(bytes) = records.parameter_bytes(address) {
+                frame.set_function("", module.base_address(), bytes);
+            }
             return Err(FillSymbolError {});
         }
         if !self.may_read() {

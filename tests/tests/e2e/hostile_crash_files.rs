@@ -1,7 +1,7 @@
-//! Crash files that are made to cost much: each has a status, a reason that names its limit, and
-//! bounded memory.
+//! Crash files that are made to cost much: each has a status, a reason that names its limit,
+//! bounded memory and bounded time.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use symdepot_tests::harness::{MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread};
@@ -19,6 +19,9 @@ const BESIDE: u64 = 256 << 20;
 const STACK: u64 = 0x7fff_0000_0000;
 const BASE: u64 = 0x5555_0000_0000;
 const MIB: usize = 1 << 20;
+
+/// The time that an answer may take, with unoptimised programs too.
+const TIME: Duration = Duration::from_secs(5);
 
 /// The maximum number of frames of a stack trace.
 const FRAMES: usize = 256;
@@ -228,7 +231,9 @@ async fn no_crash_file_uses_more_memory_than_its_limits_allow() {
             client.clear_stats().await.unwrap();
             let began = Instant::now();
             let reply = send(&running, path, body.clone()).await;
-            println!("{what}: {} ms, {path}", began.elapsed().as_millis());
+            let took = began.elapsed();
+            println!("{what}: {} ms, {path}", took.as_millis());
+            assert!(took < TIME, "{what}: {took:?}, {path}");
             if path == "/minidump" {
                 assert_answered(what, reply.status, &reply.body, &expected);
             }

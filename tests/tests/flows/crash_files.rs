@@ -129,7 +129,7 @@ async fn stacks_that_the_client_walked_replace_the_walks_of_their_threads() {
     assert_eq!(frame.function.as_deref(), Some("one()"));
 }
 
-fn rules(from: &str, to: &str) -> CrashFields {
+pub(crate) fn rules(from: &str, to: &str) -> CrashFields {
     CrashFields {
         rewrite_first_module: RewriteRules(vec![RewriteRule {
             from: from.to_owned(),
@@ -140,7 +140,7 @@ fn rules(from: &str, to: &str) -> CrashFields {
 }
 
 /// A symbol server whose files are found by the names of the modules.
-fn by_name() -> World {
+pub(crate) fn by_name() -> World {
     World::with(|settings| {
         let source = serde_json::json!({
             "type": "http", "id": "by-name", "url": "http://symbols.test",

@@ -8,10 +8,12 @@
 
 mod access;
 mod attachments;
+mod bodies;
 mod companions;
 mod companions_of_servers;
 mod copies;
 mod counts;
+mod crash_fields;
 mod crash_file_costs;
 mod crash_files;
 mod damaged;
@@ -31,6 +33,7 @@ mod reference;
 mod regressions;
 mod reports;
 mod requests;
+mod scans;
 mod sections;
 mod servers;
 mod slices;
@@ -43,6 +46,7 @@ mod unwinding;
 mod updates;
 mod upload_requests;
 mod uploads;
+mod walk_oracle;
 
 /// The debug id of elf/crash, of its debug file, and of its Breakpad symbols.
 const CRASH: &str = "bc6e45ac-487f-f425-3672-08b89f51ad48";

@@ -51,7 +51,11 @@ fn with_candidates() -> CrashFields {
     }
 }
 
-async fn walk(world: &World, dump: &KeptDump, wait: Duration) -> Result<WalkOutcome, Error> {
+pub(crate) async fn walk(
+    world: &World,
+    dump: &KeptDump,
+    wait: Duration,
+) -> Result<WalkOutcome, Error> {
     let invocation = world.invocation(TIME);
     let request = MinidumpRequest {
         file: dump.file.clone(),
@@ -78,7 +82,7 @@ async fn walked(world: &World, file: impl Into<Bytes>) -> (CrashFile, WalkStats)
     }
 }
 
-async fn answered(world: &World, report: &CrashFile) -> Completed {
+pub(crate) async fn answered(world: &World, report: &CrashFile) -> Completed {
     let invocation = world.invocation(TIME);
     let body = serde_json::to_vec(report).unwrap();
     let kept = Kept {

@@ -659,6 +659,9 @@ async fn a_pdb_links_to_the_files_of_its_source_server_and_its_source_link() {
         let addresses: Vec<u64> = addresses.map(|frame| address(&frame.address)).collect();
         let crash = in_module(json!({"type": "pe", "debug_id": CRASH_PE}), &addresses);
         let completed = world.symbolicate(&crash).await;
+        // What `VERCTRL` says, if there is such a stream.
+        let vcs = completed.modules[0].features.srcsrv_vcs.as_deref();
+        assert_eq!(vcs, (stream == "srcsrv").then_some("http"));
         let mut shown = 0;
         for frame in frames(&completed) {
             let frame = &frame.frame;

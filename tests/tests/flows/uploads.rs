@@ -353,19 +353,21 @@ async fn a_file_that_unpacks_to_more_than_the_budget_is_reported() {
 
 #[tokio::test(start_paused = true)]
 async fn a_compressed_debug_file_is_derived_like_an_uncompressed_one() {
-    for file in ["gz", "zlib", "zst"].map(|packed| format!("containers/crash-arm64.debug.{packed}"))
-    {
+    for (file, id, arch) in [
+        ("crash-arm64.debug.gz", CRASH_ARM64, "arm64"),
+        ("crash-arm64.debug.zlib", CRASH_ARM64, "arm64"),
+        ("crash-arm64.debug.zst", CRASH_ARM64, "arm64"),
+        ("several.zip", CRASH_ARM64, "arm64"),
+        ("crash.pd_", CRASH_PE, "x86_64"),
+    ] {
         let world = World::new();
+        let file = format!("containers/{file}");
         world.upload("global/packed", &file).await;
-        let ready = world
-            .entry("global", CRASH_ARM64, Kind::SymCache)
-            .unwrap()
-            .ready()
-            .cloned()
-            .unwrap();
+        let entry = world.entry("global", id, Kind::SymCache).unwrap();
+        let ready = entry.ready().cloned().unwrap();
         assert_eq!(
             (ready.quality, ready.arch.as_str()),
-            (Quality::Preferred, "arm64"),
+            (Quality::Preferred, arch),
             "{file}"
         );
     }

@@ -36,7 +36,7 @@ pub struct CfiRecords {
 
 impl CfiRecords {
     /// Parses the records of a Breakpad symbol file, if there are any.
-    pub(in crate::debuginfo) fn parse(mut records: impl Read) -> Result<Self, String> {
+    pub(crate) fn parse(mut records: impl Read) -> Result<Self, String> {
         let mut first = [0];
         let read = records
             .read(&mut first)
@@ -70,6 +70,14 @@ impl CfiRecords {
         self.file.cfi_stack_info.get(address).is_some()
             || self.file.win_stack_framedata_info.get(address).is_some()
             || self.file.win_stack_fpo_info.get(address).is_some()
+    }
+
+    /// Returns how many bytes of parameters the function at an address removes from the stack when
+    /// it returns. Only records of 32-bit Windows say so.
+    pub fn parameter_bytes(&self, address: u64) -> Option<u32> {
+        let frame_data = self.file.win_stack_framedata_info.get(address);
+        let record = frame_data.or_else(|| self.file.win_stack_fpo_info.get(address));
+        record.map(|record| record.parameter_size)
     }
 
     /// Returns the estimated memory of the records, in bytes.

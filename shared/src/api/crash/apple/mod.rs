@@ -1,7 +1,8 @@
 //! Crash reports of Apple's systems, in both formats.
 //!
 //! - *Text* (`.crash`): up to macOS 11 and iOS 14, of PLCrashReporter, and as other tools convert
-//!   reports today. The crate `apple-crash-report-parser` reads it (`text`).
+//!   reports today. The crate `apple-crash-report-parser` reads it (`text`). Devices up to iOS 14
+//!   store it as `.ips`, after a header of one line in JSON, which repeats what the text says.
 //! - *JSON* (`.ips`): since macOS 12 and iOS 15. Two JSON values, a header of one line and the
 //!   report. Apple describes it in "Interpreting the JSON format of a crash report" (`ips`).
 //!
@@ -13,6 +14,8 @@ mod ips;
 mod parsed;
 mod system;
 mod text;
+
+use serde::de::IgnoredAny;
 
 use self::parsed::ParsedReport;
 pub use self::parsed::{AppleReportError, REPORT_BYTES};
@@ -30,10 +33,10 @@ pub fn parse_report(file: &[u8]) -> Result<CrashFile, AppleReportError> {
         return Err(AppleReportError::TooLong(file.len()));
     }
     let file = file.strip_prefix(b"\xef\xbb\xbf").unwrap_or(file);
-    let first = file.iter().find(|byte| !byte.is_ascii_whitespace());
-    let parsed = match first {
-        Some(b'{') => ips::parse(file)?,
-        _ => text::parse(&String::from_utf8_lossy(file))?,
+    let file = file.trim_ascii_start();
+    let parsed = match text_of(file) {
+        Some(text) => text::parse(&String::from_utf8_lossy(text))?,
+        None => ips::parse(file)?,
     };
     let ParsedReport {
         facts,
@@ -62,6 +65,20 @@ pub fn parse_report(file: &[u8]) -> Result<CrashFile, AppleReportError> {
         },
         ..CrashFile::default()
     })
+}
+
+/// Returns the text of a report in the text format, without a header in JSON; `None` for a report
+/// in JSON.
+fn text_of(file: &[u8]) -> Option<&[u8]> {
+    if !file.starts_with(b"{") {
+        return Some(file);
+    }
+    let end = file.iter().position(|byte| *byte == b'\n')?;
+    let (header, text) = file.split_at(end);
+    let text = text.trim_ascii_start();
+    let is_text = !text.is_empty() && !text.starts_with(b"{");
+    let has_header = is_text && serde_json::from_slice::<IgnoredAny>(header).is_ok();
+    has_header.then_some(text)
 }
 
 #[cfg(test)]

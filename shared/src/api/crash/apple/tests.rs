@@ -321,6 +321,106 @@ fn a_report_in_json_needs_no_header() {
     assert_eq!(with, without);
 }
 
+/// A report as a device with iOS 14 stores it: the header in JSON of one line, as Apple describes
+/// it in "Interpreting the JSON format of a crash report", and the text.
+const IOS_14: &str = r#"{"app_name":"Ledger","timestamp":"2021-11-03 09:30:16.11 +0100","app_version":"3.2","slice_uuid":"8a1f4e8c-52f0-3d0b-9c6a-0b4e29d1c1aa","adam_id":0,"build_version":"77","bundleID":"com.example.ledger","share_with_app_devs":false,"is_first_party":false,"bug_type":"109","os_version":"iPhone OS 14.8 (18H17)","incident_id":"5C32DF84-31A0-43E7-87D0-239F7F594940","name":"Ledger"}
+Incident Identifier: 5C32DF84-31A0-43E7-87D0-239F7F594940
+CrashReporter Key:   0123456789abcdef0123456789abcdef01234567
+Hardware Model:      iPhone12,1
+Process:             Ledger [812]
+Path:                /private/var/containers/Bundle/Application/Ledger.app/Ledger
+Identifier:          com.example.ledger
+Version:             77 (3.2)
+Code Type:           ARM-64 (Native)
+Role:                Foreground
+Parent Process:      launchd [1]
+Coalition:           com.example.ledger [590]
+
+Date/Time:           2021-11-03 09:30:15.2500 +0100
+Launch Time:         2021-11-03 09:29:59.9000 +0100
+OS Version:          iPhone OS 14.8 (18H17)
+Release Type:        User
+Report Version:      104
+
+Exception Type:  EXC_BAD_ACCESS (SIGSEGV)
+Exception Subtype: KERN_INVALID_ADDRESS at 0x0000000000000008
+VM Region Info: 0x8 is not in any region.
+Triggered by Thread:  1
+
+Thread 0 name:  Dispatch queue: com.apple.main-thread
+Thread 0:
+0   libsystem_kernel.dylib        	0x0000000191000010 0x191000000 + 16
+1   Ledger                        	0x0000000100003f00 0x100000000 + 16128
+
+Thread 1 name:  worker
+Thread 1 Crashed:
+0   Ledger                        	0x0000000100003ff4 0x100000000 + 16372
+1   Ledger                        	0x0000000100004100 0x100000000 + 16640
+
+Thread 1 crashed with ARM Thread State (64-bit):
+    x0: 0x0000000000000000   x1: 0x0000000000000008
+    lr: 0x0000000100004100   pc: 0x0000000100003ff4
+
+Binary Images:
+0x100000000 - 0x100007fff Ledger arm64  <8a1f4e8c52f03d0b9c6a0b4e29d1c1aa> /private/var/containers/Bundle/Application/Ledger.app/Ledger
+0x191000000 - 0x191037fff libsystem_kernel.dylib arm64e  <1b2c3d4e000031118222333344445555> /usr/lib/system/libsystem_kernel.dylib
+
+EOF
+"#;
+
+#[test]
+fn a_report_of_ios_14_is_text_after_a_header_in_json() {
+    let report = parsed(IOS_14);
+    let [main, crashed] = &*report.request.stacktraces else {
+        panic!("{:#?}", report.request.stacktraces);
+    };
+    assert_eq!((main.thread_id, main.is_requesting), (Some(0), Some(false)));
+    assert_eq!(addresses(main), [0x1_9100_0010, 0x1_0000_3f00]);
+    assert_eq!(
+        (crashed.thread_id, crashed.is_requesting),
+        (Some(1), Some(true))
+    );
+    assert_eq!(crashed.thread_name.as_deref(), Some("worker"));
+    assert_eq!(addresses(crashed), [0x1_0000_3ff4, 0x1_0000_4100]);
+    assert_eq!(crashed.registers["pc"], Hex(0x1_0000_3ff4));
+    assert_eq!(
+        system(&report),
+        ["iOS", "14.8", "18H17", "arm64", "iPhone12,1"]
+    );
+    assert_eq!(report.facts.timestamp, Some(1_635_928_215));
+    let reason = report.facts.crash_reason.as_deref();
+    assert_eq!(reason, Some("EXC_BAD_ACCESS (SIGSEGV)"));
+    let ids = report.request.modules.iter();
+    let ids: Vec<String> = ids
+        .map(|module| module.debug_id.unwrap().to_string())
+        .collect();
+    assert_eq!(
+        ids,
+        [
+            "8a1f4e8c-52f0-3d0b-9c6a-0b4e29d1c1aa",
+            "1b2c3d4e-0000-3111-8222-333344445555"
+        ]
+    );
+
+    // Without its header, the report says the same.
+    let (_, text) = IOS_14.split_once('\n').unwrap();
+    assert_eq!(parsed(text), report);
+    // A text after the header that is no report, and what only begins like a header.
+    for (file, expected) in [
+        (
+            IOS_14.lines().next().unwrap().to_owned() + "\nnothing",
+            "not an Apple crash report",
+        ),
+        (
+            "{\nThread 0:\n0 Ledger 0x1 0x0 + 1\n".to_owned(),
+            "not an Apple crash report in JSON",
+        ),
+    ] {
+        let error = parse_report(file.as_bytes()).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}
+
 #[test]
 fn frames_are_put_into_the_order_of_the_options() {
     let options = Options {

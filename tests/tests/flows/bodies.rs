@@ -1,0 +1,74 @@
+//! Bodies of requests, up to their limit and beyond it.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use symbolicate::testing::{Answer, answer};
+use symdepot_tests::harness::World;
+
+/// The maximum size of a body, as docs/api.md says.
+const LIMIT: usize = 6 * 1024 * 1024;
+
+const BOUNDARY: &str = "a-boundary";
+
+/// The routes that read a body, each with its type and a short body.
+fn routes() -> [(&'static str, String, String); 7] {
+    let json = || "application/json".to_owned();
+    let form = || format!("multipart/form-data; boundary={BOUNDARY}");
+    let empty_form = format!("--{BOUNDARY}--\r\n");
+    let referring = json!({"symbolicate": {"type": "minidump", "storage_url": "file:///a"}});
+    [
+        (
+            "/symbolicate",
+            json(),
+            json!({"stacktraces": []}).to_string(),
+        ),
+        ("/minidump", form(), empty_form.clone()),
+        ("/applecrashreport", form(), empty_form),
+        ("/symbolicate-any", json(), referring.to_string()),
+        ("/attachments", json(), json!({"bytes": 10}).to_string()),
+        ("/uploads", json(), json!({"files": []}).to_string()),
+        (
+            "/tokens",
+            json(),
+            json!({"scope": "acme", "rights": ["upload"]}).to_string(),
+        ),
+    ]
+}
+
+/// Sends a body as the operator.
+async fn sent(world: &World, path: &str, content_type: &str, body: &str) -> Answer {
+    let arn = "arn:aws:iam::123456789012:user/operator";
+    let event = json!({
+        "version": "2.0", "routeKey": "$default", "rawPath": path, "rawQueryString": "",
+        "headers": {"content-type": content_type}, "isBase64Encoded": false, "body": body,
+        "requestContext": {
+            "accountId": "1", "apiId": "abc", "domainName": "abc", "domainPrefix": "abc",
+            "requestId": "1", "routeKey": "$default", "stage": "$default",
+            "time": "12/Mar/2020:19:03:58 +0000", "timeEpoch": 1,
+            "http": {"method": "POST", "path": path, "protocol": "HTTP/1.1", "sourceIp": "1.2.3.4", "userAgent": "a"},
+            "authorizer": {"iam": {"userArn": arn, "accountId": "123456789012"}}
+        }
+    });
+    let invocation = world.invocation(Duration::from_secs(29));
+    let answered = answer(world.symbolicator().clone(), invocation, &event);
+    Box::pin(answered).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_over_six_mebibytes_is_refused_by_every_route_that_reads_one() {
+    let world = World::new();
+    for (path, content_type, short) in routes() {
+        // Spaces after JSON, and bytes after the last boundary of a form, mean nothing.
+        let of_length = |length: usize| short.clone() + &" ".repeat(length - short.len());
+        let least = sent(&world, path, &content_type, &short).await;
+        assert_ne!(least.status, 413, "{path}");
+        let most = sent(&world, path, &content_type, &of_length(LIMIT)).await;
+        assert_eq!(most.status, least.status, "{path}");
+        let beyond = sent(&world, path, &content_type, &of_length(LIMIT + 1)).await;
+        let body: Value = serde_json::from_slice(&beyond.body).unwrap();
+        assert_eq!(beyond.status, 413, "{path}: {body}");
+        let detail = body["detail"].as_str().unwrap();
+        assert!(detail.contains("6291456"), "{path}: {detail}");
+    }
+}

@@ -802,6 +802,8 @@ def check_policies(checks, stack, outputs):
             except (json.JSONDecodeError, KeyError) as error:
                 granted = error
             checks.that("policies", f"{name} is the least {'with a key' if chosen == key else 'without a key'}", granted == expected, granted)
+    queue = outputs.get("DeadLetters", {}).get("Value")
+    checks.that("outputs", "DeadLetters is the URL of the queue, which `symdepot redrive` needs", queue == {"Ref": "DeadLetters"}, queue)
 
 
 def mistakes():
@@ -918,6 +920,8 @@ def mistakes():
         ("uploaders of every scope", lambda t: t["Outputs"]["UploaderPolicy"]["Value"]["Fn::If"][2].update({"Fn::Sub": t["Outputs"]["UploaderPolicy"]["Value"]["Fn::If"][2]["Fn::Sub"].replace("SCOPE/", "")}), "UploaderPolicy is the least"),
         ("uploaders who may not use the key", lambda t: t["Outputs"]["UploaderPolicy"].update(Value=t["Outputs"]["UploaderPolicy"]["Value"]["Fn::If"][2]), "UploaderPolicy is the least with a key"),
         ("callers of every API", lambda t: t["Outputs"]["CallerPolicy"]["Value"].update({"Fn::Sub": t["Outputs"]["CallerPolicy"]["Value"]["Fn::Sub"].replace("${Api}/", "")}), "CallerPolicy is the least"),
+        ("no address of the dead letters", lambda t: t["Outputs"].pop("DeadLetters"), "DeadLetters is the URL"),
+        ("the ARN of the dead letters as their address", lambda t: t["Outputs"]["DeadLetters"].update(Value={"Fn::GetAtt": ["DeadLetters", "Arn"]}), "DeadLetters is the URL"),
         ("a function built at the workspace's root", lambda t: resource(t, "DeriveFunction").update(CodeUri=".."), "has no binary derive"),
     ]
 

@@ -151,8 +151,9 @@ check-spelling: ## checks the spelling of all files except generated ones (.typo
 	PATH="$(CURDIR)/target/tools/bin:$$PATH" typos
 
 .PHONY: check-core
-check-core: ## checks that the crate builds without its AWS and HTTP clients
+check-core: ## checks that the crate builds without its AWS and HTTP clients, and the program for the terminal without the service
 	$(CARGO) check --locked -p symdepot --no-default-features
+	$(CARGO) check --locked -p symdepot-cli --no-default-features
 
 .PHONY: ci
 ci: test check ## runs exactly what CI runs

@@ -816,6 +816,8 @@ def check_policies(checks, stack, outputs):
             except (json.JSONDecodeError, KeyError) as error:
                 granted = error
             checks.that("policies", f"{name} is the least {'with a key' if chosen == key else 'without a key'}", granted == expected, granted)
+    queue = outputs.get("DeadLetters", {}).get("Value")
+    checks.that("outputs", "DeadLetters is the URL of the queue, which `symdepot redrive` needs", queue == {"Ref": "DeadLetters"}, queue)
 
 
 def mistakes():
@@ -944,6 +946,8 @@ def mistakes():
         ("callers who may issue tokens", lambda t: t["Outputs"]["CallerPolicy"]["Value"].update({"Fn::Sub": t["Outputs"]["CallerPolicy"]["Value"]["Fn::Sub"].replace("tokens", "token")}), "CallerPolicy is the least"),
         ("tokens that anybody may issue", lambda t: event(t, "SymbolicateFunction", "Tokens").update(Auth={"Authorizer": "NONE"}), "/tokens has the authorizer AWS_IAM"),
         ("tokens without a route that policies can name", lambda t: resource(t, "SymbolicateFunction")["Events"].pop("Token"), "no routes but those"),
+        ("no address of the dead letters", lambda t: t["Outputs"].pop("DeadLetters"), "DeadLetters is the URL"),
+        ("the ARN of the dead letters as their address", lambda t: t["Outputs"]["DeadLetters"].update(Value={"Fn::GetAtt": ["DeadLetters", "Arn"]}), "DeadLetters is the URL"),
         ("a function built at the workspace's root", lambda t: resource(t, "DeriveFunction").update(CodeUri=".."), "has no binary derive"),
     ]
 

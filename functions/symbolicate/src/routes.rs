@@ -250,3 +250,44 @@ pub(crate) async fn no_such_method_of(verb: Verb, method: Method, uri: Uri) -> R
     let failure = no_such_method(method, uri).await;
     ([(header::ALLOW, allow)], failure).into_response()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use symdepot::api::about::ServiceInfo;
+
+    use super::*;
+
+    /// Returns the name in `GET /about` of what a client may not expect of every version.
+    fn feature(operation: Operation) -> Option<&'static str> {
+        match operation {
+            Operation::Symbolicate
+            | Operation::ContinueRequest
+            | Operation::About
+            | Operation::HealthCheck => None,
+            Operation::Minidump => Some("minidump"),
+            Operation::AppleCrashReport => Some("applecrashreport"),
+            Operation::SymbolicateAny => Some("symbolicate_any"),
+            Operation::Attachments => Some("attachments"),
+            Operation::Uploads => Some("uploads"),
+            Operation::Explain => Some("explain"),
+            Operation::SymCache => Some("symcache"),
+            Operation::Rollout => Some("rollout"),
+            Operation::Wanted => Some("wanted"),
+            Operation::IssueToken | Operation::ListTokens | Operation::RevokeToken => {
+                Some("tokens")
+            }
+            Operation::MsSymCache => Some("ms_symcache"),
+        }
+    }
+
+    #[test]
+    fn the_features_are_the_names_of_the_routes_and_of_what_responses_have() {
+        let of_routes = ROUTES.iter().filter_map(|route| feature(route.operation));
+        let of_responses = ["source_lines"];
+        let expected: BTreeSet<&str> = of_routes.chain(of_responses).collect();
+        let expected: Vec<&str> = expected.into_iter().collect();
+        assert_eq!(ServiceInfo::FEATURES.to_vec(), expected);
+    }
+}

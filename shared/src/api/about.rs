@@ -55,7 +55,7 @@ pub struct UploadLimits {
 
 impl ServiceInfo {
     /// The names of all features.
-    pub const FEATURES: [&str; 10] = [
+    pub const FEATURES: [&str; 12] = [
         "applecrashreport",
         "attachments",
         "explain",
@@ -63,7 +63,9 @@ impl ServiceInfo {
         "ms_symcache",
         "rollout",
         "source_lines",
+        "symbolicate_any",
         "symcache",
+        "tokens",
         "uploads",
         "wanted",
     ];

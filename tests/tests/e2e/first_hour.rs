@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
-use symdepot_tests::stack::{checkout, until};
+use symdepot_tests::stack::{Binaries, checkout, until};
 use tempfile::TempDir;
 
 use crate::explain::get;
@@ -127,6 +127,52 @@ async fn a_crash_under_gdb_is_symbolicated_by_its_build_id_alone() {
         detail.contains("(absent in the uploads of global)"),
         "{detail}"
     );
+}
+
+/// Runs a command of the README in a folder.
+async fn run_of_readme(running: &Running, folder: &Path, command: &str) -> Output {
+    let readme = std::fs::read_to_string(checkout().join("README.md")).unwrap();
+    assert!(readme.lines().any(|line| line == command), "{command}");
+    let arguments = command.strip_prefix("symdepot ").unwrap().split(' ');
+    let program = Binaries::from_env().unwrap().get("symdepot");
+    tokio::process::Command::new(program)
+        .args(arguments)
+        .env_clear()
+        .env("SYMDEPOT_URL", &running.client().addresses().gateway)
+        .current_dir(folder)
+        .output()
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn the_commands_of_the_readme_name_the_functions_of_a_users_program() {
+    if !is_possible() {
+        return;
+    }
+    let folder = build_crashing_program();
+    request_by_gdb(folder.path(), &["-ex", "run"], &["./app"]);
+    let running = Running::start().await;
+    let of_readme = async |command| run_of_readme(&running, folder.path(), command).await;
+    let upload = of_readme("symdepot upload app.debug --wait").await;
+    let printed = String::from_utf8(upload.stdout).unwrap();
+    assert_eq!(upload.status.code(), Some(0), "{printed}");
+    assert!(printed.starts_with("sent "), "{printed}");
+    assert!(printed.contains("app.debug"), "{printed}");
+    assert!(printed.contains("in use"), "{printed}");
+    let crash = of_readme("symdepot symbolicate crash.json").await;
+    let printed = String::from_utf8(crash.stdout).unwrap();
+    // The files of the C library were not uploaded.
+    assert_eq!(crash.status.code(), Some(3), "{printed}");
+    for (function, line) in [("at", 1), ("main", 2)] {
+        let is_named = |printed: &str| {
+            let words: Vec<&str> = printed.split_whitespace().collect();
+            let place = format!("/app.c:{line}");
+            let is_there = |word: &&str| word.ends_with(&place);
+            words.contains(&function) && words.iter().any(is_there)
+        };
+        assert!(printed.lines().any(is_named), "{function}: {printed}");
+    }
 }
 
 #[test]

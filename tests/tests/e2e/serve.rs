@@ -1,5 +1,6 @@
 //! `symdepot serve`: the whole service from one file.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Output, Stdio};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use symdepot_tests::stack::{Addresses, Binaries, Client, Process, until, uses_in};
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::{PATIENCE, json_of};
@@ -94,6 +95,44 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_raw(pid.unwrap()).unwrap(), signal).unwrap();
 }
 
+/// Returns what a service that has ended wrote to standard error.
+async fn said(service: &mut Child) -> String {
+    let mut said = String::new();
+    let mut stderr = service.stderr.take().unwrap();
+    stderr.read_to_string(&mut said).await.unwrap();
+    said
+}
+
+/// Returns where processes listen, as the kernel writes it: the address and the port in hex.
+fn listening(processes: &[Process]) -> BTreeSet<String> {
+    let files = processes.iter().flat_map(|process| {
+        let files = std::fs::read_dir(format!("/proc/{}/fd", process.pid));
+        files.into_iter().flatten()
+    });
+    let links = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+    let sockets: BTreeSet<PathBuf> = links.collect();
+    let mut addresses = BTreeSet::new();
+    for table in ["tcp", "tcp6"] {
+        let table = std::fs::read_to_string(format!("/proc/net/{table}"));
+        for line in table.unwrap_or_default().lines().skip(1) {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let (address, state, inode) = (fields[1], fields[3], fields[9]);
+            let is_own = sockets.contains(Path::new(&format!("socket:[{inode}]")));
+            // 0A is LISTEN.
+            if is_own && state == "0A" {
+                addresses.insert(address.to_owned());
+            }
+        }
+    }
+    addresses
+}
+
+/// Returns the address of a loopback port as the kernel writes it.
+fn loopback(url: &str) -> String {
+    let port: u16 = url.rsplit(':').next().unwrap().parse().unwrap();
+    format!("0100007F:{port:04X}")
+}
+
 async fn all_end(processes: &[Process]) {
     until("the end of all processes", END, async || {
         (!processes.iter().any(Process::is_alive)).then_some(())
@@ -138,6 +177,8 @@ async fn one_file_in_an_empty_folder_serves_symbolicates_ends_and_serves_again()
     );
     assert_eq!(interrupt(&mut service).await.code(), Some(0));
     all_end(&processes).await;
+    // Warnings are logged, and nothing was wrong.
+    assert_eq!(said(&mut service).await, "");
     // The permissions are enforced here, too.
     let uses = uses_in(&one.folder.path().join(".data/access.jsonl"));
     assert!(uses.len() > 10, "{uses:#?}");
@@ -221,6 +262,17 @@ async fn the_service_is_for_this_user_and_this_machine_alone() {
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&data), 0o700);
     let addresses = one.addresses();
+    let listening = listening(&Process::tree(service.id().unwrap()));
+    for url in [
+        &addresses.gateway,
+        &addresses.s3,
+        &addresses.dynamodb,
+        &addresses.sqs,
+    ] {
+        assert!(listening.contains(&loopback(url)), "{url}: {listening:?}");
+    }
+    let is_loopback = |address: &String| address.starts_with("0100007F:");
+    assert!(listening.iter().all(is_loopback), "{listening:?}");
     let client = Client::new(addresses.clone()).unwrap();
     for (header, value, status) in [
         ("Host", "evil.example", 421),

@@ -26,12 +26,13 @@ struct Case {
 /// Where programs that are not position independent are linked to.
 const FIXED: Option<u64> = Some(0x40_0000);
 
-const CASES: [Case; 14] = [
+const CASES: [Case; 15] = [
     case("asan.txt", "asan", None),
     case("asan-fixed.txt", "asan-fixed", Some(("asan-fixed", FIXED))),
     case("tsan.txt", "tsan", None),
     case("msan.txt", "msan", None),
     case("ubsan.txt", "ubsan", None),
+    case("ubsan-overflow.txt", "overflow", None),
     case("android.txt", "fault", None),
     case("glibc-fault.txt", "fault", Some(("fault", None))),
     case(

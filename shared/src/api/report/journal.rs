@@ -29,6 +29,14 @@ pub(super) fn is_entry(bytes: &[u8]) -> bool {
     entry.is_some_and(|entry| entry.contains_key("__CURSOR") || entry.contains_key("MESSAGE_ID"))
 }
 
+/// Returns whether the message of an entry is `null`, which `journalctl -o json` prints in place of
+/// fields of more than 4,096 bytes, unless it is called with `--all`.
+pub(super) fn lacks_messages(bytes: &[u8]) -> bool {
+    let is_null =
+        |entry: JournalEntry<'_>| entry.get("MESSAGE").is_some_and(|it| it.get() == "null");
+    entries(bytes).any(is_null)
+}
+
 fn entries(bytes: &[u8]) -> impl Iterator<Item = JournalEntry<'_>> {
     let entries = serde_json::Deserializer::from_slice(bytes).into_iter::<JournalEntry<'_>>();
     entries.map_while(Result::ok)

@@ -86,9 +86,10 @@ impl CrashReport {
     ///
     /// # Errors
     ///
-    /// [`ReportError::Unknown`] if no frame is found in any format, [`ReportError::Request`] for a
-    /// JSON object that is not a valid request, and [`ReportError::TooLarge`] if the report exceeds
-    /// the [limits](super::limits) of a request.
+    /// [`ReportError::Unknown`] if no frame is found in any format,
+    /// [`ReportError::WithoutMessage`] if the message of a journal entry was left out,
+    /// [`ReportError::Request`] for a JSON object that is not a valid request, and
+    /// [`ReportError::TooLarge`] if the report exceeds the [limits](super::limits) of a request.
     pub fn read(bytes: &[u8]) -> Result<Self, ReportError> {
         let request = is_json_object(bytes).then(|| parse_request(bytes));
         // Any JSON object is a valid request, but one without stack traces reports nothing.
@@ -112,6 +113,7 @@ impl CrashReport {
             (None, Some(Err(error))) if !journal::is_entry(bytes) => {
                 Err(ReportError::Request(error))
             }
+            (None, _) if journal::lacks_messages(bytes) => Err(ReportError::WithoutMessage),
             (None, _) => Err(ReportError::Unknown),
         }
     }

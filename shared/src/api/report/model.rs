@@ -72,6 +72,11 @@ pub enum ReportError {
         "no stack trace of a known format was found: expected a minidump, a crash report of Apple's systems, the JSON of /symbolicate, or the text of a sanitizer, Android tombstone, systemd-coredump, glibc backtrace_symbols, Rust panic (RUST_BACKTRACE=full), gdb bt, JVM hs_err or symbolizer markup"
     )]
     Unknown,
+    /// Entries of a journal whose messages were left out.
+    #[error(
+        "the journal entry has no message, because journalctl leaves out long fields: use `journalctl --all -o json`"
+    )]
+    WithoutMessage,
     /// A JSON object that is not a request.
     #[error("{}", described(.0))]
     Request(RequestError),

@@ -18,12 +18,13 @@ macro_rules! fixture {
     };
 }
 
-const REPORTS: [(&str, &[u8], ReportFormat); 15] = [
+const REPORTS: [(&str, &[u8], ReportFormat); 16] = [
     fixture!("asan.txt", Sanitizer),
     fixture!("asan-fixed.txt", Sanitizer),
     fixture!("tsan.txt", Sanitizer),
     fixture!("msan.txt", Sanitizer),
     fixture!("ubsan.txt", Sanitizer),
+    fixture!("ubsan-overflow.txt", Sanitizer),
     fixture!("android.txt", Android),
     fixture!("systemd.txt", Systemd),
     fixture!("systemd-with-ids.txt", Systemd),
@@ -36,9 +37,14 @@ const REPORTS: [(&str, &[u8], ReportFormat); 15] = [
     fixture!("markup.txt", Markup),
 ];
 
-/// Apple's reports, which the service reads: by construction.
+/// Apple's reports, which the service reads: by construction. Those of the fuzz target have more of
+/// the syntax, those of the fixtures have the frames of a program.
 const APPLE_TEXT: &[u8] = include_bytes!("../../../../tests/fuzz/seeds/report/apple");
 const APPLE_JSON: &[u8] = include_bytes!("../../../../tests/fuzz/seeds/report/ips");
+const APPLE_FRAMES: [&[u8]; 2] = [
+    include_bytes!("../../../../tests/fixtures/reports/apple.crash"),
+    include_bytes!("../../../../tests/fixtures/reports/apple.ips"),
+];
 
 fn fixture(name: &str) -> &'static [u8] {
     let found = REPORTS.iter().find(|(of, _, _)| *of == name);
@@ -156,6 +162,19 @@ fn text_without_a_stack_trace_is_refused() {
 }
 
 #[test]
+fn a_message_that_journalctl_left_out_is_named() {
+    let entry = br#"{"MESSAGE_ID": "fc2e22bc6ee647b6b90729ab34a250b1", "MESSAGE": null}"#;
+    let error = CrashReport::read(entry).unwrap_err();
+    assert_eq!(error, ReportError::WithoutMessage);
+    assert!(error.to_string().contains("--all"), "{error}");
+    // Of several entries, those with messages are read.
+    let both = [entry, &b"\n"[..], fixture("journal.json")].concat();
+    let report = CrashReport::read(&both).unwrap();
+    let alone = CrashReport::read(fixture("journal.json")).unwrap();
+    assert_eq!(frames(&report), frames(&alone));
+}
+
+#[test]
 fn a_request_is_a_report_with_its_own_addresses() {
     let body = br#" {"signal": 11,
         "stacktraces": [{"frames": [{"instruction_addr": "0x10"}, {"instruction_addr": 4, "addr_mode": "rel:0"}]}],
@@ -222,16 +241,30 @@ fn a_program_that_is_not_position_independent_lacks_its_load_address() {
 }
 
 #[test]
-fn glibc_prints_return_addresses_only_and_systemd_all_but_the_first() {
+fn glibc_prints_return_addresses_only_and_the_others_all_but_the_first() {
     let glibc = frames(&CrashReport::read(fixture("glibc-fault.txt")).unwrap());
     assert!(glibc.len() > 3 && glibc.iter().all(|(_, is_return)| *is_return));
-    for name in ["systemd.txt", "gdb.txt", "journal.json"] {
-        let frames = frames(&CrashReport::read(fixture(name)).unwrap());
-        assert!(
-            !frames[0].1 && frames[1..].iter().all(|(_, is_return)| *is_return),
-            "{name}"
-        );
+    for name in ["systemd.txt", "gdb.txt", "journal.json", "hs_err.txt"] {
+        let report = CrashReport::read(fixture(name)).unwrap();
+        for stack in &report.stacks {
+            let (first, callers) = stack.frames.split_first().unwrap();
+            let all_return = callers.iter().all(|frame| frame.is_return);
+            assert!(!first.is_return && all_return, "{name}: {stack:?}");
+        }
+        let longest = report.stacks.iter().map(|stack| stack.frames.len()).max();
+        assert!(longest.unwrap() > 2, "{name}");
     }
+}
+
+#[test]
+fn the_caller_in_a_log_of_the_jvm_has_a_return_address() {
+    // The first frame is printed twice. The address of the call itself is in no log: the call
+    // instruction before 0x1141 has five bytes.
+    let report = CrashReport::read(fixture("hs_err.txt")).unwrap();
+    assert_eq!(
+        frames(&report)[..3],
+        [(0x112b, false), (0x112b, false), (0x1141, true)]
+    );
 }
 
 #[test]
@@ -474,6 +507,7 @@ fn markup_has_the_module_that_is_mapped_at_an_address() {
         "{{{module:0:a:elf:1111111111111111}}}{{{module:1:b:elf:2222222222222222}}}\n\
          {{{mmap:0x1000:0x1000:load:0:rx:0x0}}}{{{mmap:0x3000:0x1000:load:1:rx:0x1000}}}\n\
          {{{bt:0:0x1010}}}{{{bt:1:0x3010:pc}}}{{{bt:2:0x2010}}}{{{pc:0x4000}}}\n\
+         {{{bt:3:0x1010:ra}}}{{{pc:0x1010:ra}}}{{{pc:0x1010:pc}}}\n\
          {{{reset}}}{{{bt:0:0x1010}}}\n",
     );
     let frames = report.stacks.iter().flat_map(|stack| &stack.frames);
@@ -487,6 +521,9 @@ fn markup_has_the_module_that_is_mapped_at_an_address() {
             (Some((1, 0x1010)), false),
             (None, true),
             (None, false),
+            (Some((0, 0x10)), true),
+            (Some((0, 0x10)), true),
+            (Some((0, 0x10)), false),
             (None, true),
         ]
     );
@@ -571,12 +608,23 @@ fn any_line_of(reports: &[&[u8]]) -> impl Strategy<Value = Vec<u8>> + use<> {
 }
 
 #[test]
-fn the_seeds_of_fuzzing_are_reports_of_apple() {
-    for bytes in [APPLE_TEXT, APPLE_JSON] {
+fn the_fixtures_and_the_seeds_of_fuzzing_are_reports_of_apple() {
+    let [text, json] = APPLE_FRAMES;
+    for bytes in [APPLE_TEXT, APPLE_JSON, text, json] {
         assert_eq!(CrashFileKind::of(bytes), Some(CrashFileKind::Apple));
         assert!(CrashReport::of_apple(bytes).is_ok());
         hostile::report(bytes);
     }
+    // The two formats say the same.
+    let [text, json] = APPLE_FRAMES.map(|bytes| CrashReport::of_apple(bytes).unwrap());
+    let addresses = |report: &CrashReport| -> Vec<u64> {
+        frames(report)
+            .into_iter()
+            .map(|(address, _)| address)
+            .collect()
+    };
+    assert!(addresses(&text).len() > 20);
+    assert_eq!(addresses(&text), addresses(&json));
 }
 
 proptest! {

@@ -248,10 +248,13 @@ pub fn apply(
             if !states(entry).any(|ready| ready.blob.path == *blob) {
                 return Err(Refused::Nothing);
             }
+            // A build that has disputed the blob may be about to replace it.
+            let former = next.suspect.take();
+            let former = former.filter(|suspect| suspect.blob == *blob);
             next.suspect = Some(Suspect {
                 blob: blob.clone(),
                 at: now,
-                disputed: None,
+                disputed: former.and_then(|suspect| suspect.disputed),
             });
             let _ = request_build(&mut next, id, Queue::Eager, now);
         }

@@ -5,7 +5,7 @@
 //! and on each symbol server. Microsoft's SymCaches also have one entry per major version.
 //! [`decide()`] judges one entry; [`select`] compares all of them.
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 
 use super::{Capabilities, Decision, Entry, Kind, Placeholder, Ready, decide};
 use crate::domain::{Cause, FormatVersion, Missing, Quality, Timestamp};
@@ -56,12 +56,36 @@ pub struct Criteria<'a> {
     pub reader: &'a Capabilities,
     /// Which of several states is the best.
     pub preference: Preference,
-    /// The paths of blobs that this reader could not read.
-    pub unreadable: &'a HashSet<String>,
+    /// The blobs that this reader could not read.
+    pub unreadable: &'a Unreadable,
     /// Whether the reader can wait for a better state than the best existing one.
     pub may_wait: bool,
     /// The current time.
     pub now: Timestamp,
+}
+
+/// The blobs that a reader could not read and has reported, each at most twice.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Unreadable {
+    /// Whether each was reported again, by its path.
+    is_reported_again: BTreeMap<String, bool>,
+}
+
+impl Unreadable {
+    /// Returns whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.is_reported_again.is_empty()
+    }
+
+    /// Adds a blob that was reported.
+    pub fn add(&mut self, path: String) {
+        self.is_reported_again.entry(path).or_insert(false);
+    }
+
+    /// Records that a blob was reported again.
+    pub fn report_again(&mut self, path: String) {
+        self.is_reported_again.insert(path, true);
+    }
 }
 
 /// Which of several states is the best.
@@ -84,12 +108,12 @@ pub struct Selection<'a> {
     /// The best state that exists. It should be used now if nothing is awaited.
     pub best: Option<SelectedState<'a>>,
     /// The places to wait for. A build must be requested where none is pending.
-    pub waits_for: Vec<Awaited>,
+    pub waits_for: Vec<Awaited<'a>>,
     /// The places that could provide a better state than the best one, if the reader cannot wait
     /// for them. A build must be requested where none is pending, for the readers that follow.
-    pub not_awaited: Vec<Awaited>,
+    pub not_awaited: Vec<Awaited<'a>>,
     /// Places with a usable state that a build would renew or improve. No reader waits for them.
-    pub to_improve: Vec<Awaited>,
+    pub to_improve: Vec<Awaited<'a>>,
     /// Why there is no state, if there is none and nothing is awaited.
     pub missing: Missing,
     /// When the last of the sources that failed for a moment may be called again.
@@ -111,11 +135,14 @@ pub struct SelectedState<'a> {
 
 /// A place that a build could serve, or serve better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Awaited {
+pub struct Awaited<'a> {
     /// The index of the place.
     pub at: usize,
     /// Whether a build is in progress or requested.
     pub is_requested: bool,
+    /// The path of the blob to report again, because the next build would not know that it cannot
+    /// be read.
+    pub suspect: Option<&'a str>,
     /// Whether a build is in progress.
     pub is_in_progress: bool,
 }
@@ -131,7 +158,11 @@ enum Contribution<'a> {
     /// The reason, and when the source may be called again if it failed for a moment.
     Missing(Missing, Option<Timestamp>),
     /// A build could make a state.
-    Buildable { is_requested: bool },
+    Buildable {
+        is_requested: bool,
+        /// The blob to report again.
+        suspect: Option<&'a str>,
+    },
     /// The reader cannot use the state, and no build would change that.
     Nothing,
 }
@@ -152,6 +183,7 @@ pub fn select<'a>(places: &[PlaceState<'a>], criteria: &Criteria<'_>) -> Selecti
         let awaited = |is_requested| Awaited {
             at,
             is_requested,
+            suspect: None,
             is_in_progress,
         };
         match contribution(place, criteria) {
@@ -174,9 +206,13 @@ pub fn select<'a>(places: &[PlaceState<'a>], criteria: &Criteria<'_>) -> Selecti
                 selection.note_missing(missing);
                 selection.retry_at = selection.retry_at.max(retry_at);
             }
-            Contribution::Buildable { is_requested } => {
-                selection.waits_for.push(awaited(is_requested));
-            }
+            Contribution::Buildable {
+                is_requested,
+                suspect,
+            } => selection.waits_for.push(Awaited {
+                suspect,
+                ..awaited(is_requested)
+            }),
             Contribution::Nothing => {}
         }
     }
@@ -187,7 +223,7 @@ pub fn select<'a>(places: &[PlaceState<'a>], criteria: &Criteria<'_>) -> Selecti
     selection
 }
 
-impl Selection<'_> {
+impl<'a> Selection<'a> {
     /// Keeps the more specific of two reasons; "not found" is the least specific.
     fn note_missing(&mut self, missing: Missing) {
         if self.missing.cause == Cause::NotFound {
@@ -212,12 +248,12 @@ impl Selection<'_> {
         if self.is_settled(places, criteria) {
             self.waits_for.clear();
         }
-        let closed = |awaited: &Awaited| places[awaited.at].circuit.is_none();
+        let closed = |awaited: &Awaited<'_>| places[awaited.at].circuit.is_none();
         let (waits_for, open) = std::mem::take(&mut self.waits_for)
             .into_iter()
             .partition(closed);
         self.waits_for = waits_for;
-        let open: Vec<Awaited> = open;
+        let open: Vec<Awaited<'a>> = open;
         self.is_circuit_open = !open.is_empty();
         for awaited in open {
             if let Some(missing) = places[awaited.at].circuit.clone() {
@@ -230,7 +266,7 @@ impl Selection<'_> {
         // Making one of Microsoft's SymCaches is expensive: leave the symbol servers out while the
         // uploads may have the file.
         if matches!(criteria.preference, Preference::HighestVersion { .. }) {
-            let is_upload = |awaited: &Awaited| places[awaited.at].is_uploads;
+            let is_upload = |awaited: &Awaited<'_>| places[awaited.at].is_uploads;
             if self.waits_for.iter().chain(&self.to_improve).any(is_upload) {
                 self.waits_for
                     .retain(|awaited| awaited.is_requested || is_upload(awaited));
@@ -244,8 +280,9 @@ impl Selection<'_> {
         let Some(best) = self.best else {
             return self.waits_for.is_empty();
         };
-        let could_beat =
-            |awaited: &Awaited| criteria.could_beat(best, *awaited, places[awaited.at].is_uploads);
+        let could_beat = |awaited: &Awaited<'_>| {
+            criteria.could_beat(best, *awaited, places[awaited.at].is_uploads)
+        };
         !self.waits_for.iter().any(could_beat)
     }
 }
@@ -270,23 +307,17 @@ fn contribution<'a>(place: &PlaceState<'a>, criteria: &Criteria<'_>) -> Contribu
             Decision::Use(ready) | Decision::UseAndUpgrade(ready) | Decision::UseOlder(ready),
             Some(entry),
         ) => {
-            if !criteria.unreadable.contains(&ready.blob.path) {
-                return match criteria.reads(ready) {
-                    true => Contribution::Usable {
-                        entry,
-                        ready,
-                        improvement: may_improve.then_some(is_pending),
-                    },
-                    false => Contribution::Nothing,
-                };
-            }
-            // If the rebuild of the unreadable blob has failed, report the reason.
-            let failed = entry.missing();
-            match failed.filter(|failed| criteria.now < failed.retry_at) {
-                Some(failed) => Contribution::Missing(failed.missing.clone(), None),
-                None => Contribution::Buildable {
-                    is_requested: is_pending,
+            let unreadable = &criteria.unreadable.is_reported_again;
+            match unreadable.get(&ready.blob.path) {
+                Some(is_reported_again) => {
+                    instead_of_unreadable(entry, ready, *is_reported_again, criteria.now)
+                }
+                None if criteria.reads(ready) => Contribution::Usable {
+                    entry,
+                    ready,
+                    improvement: may_improve.then_some(is_pending),
                 },
+                None => Contribution::Nothing,
             }
         }
         (Decision::Missing(placeholder), _) => placeholder_of(placeholder),
@@ -295,12 +326,52 @@ fn contribution<'a>(place: &PlaceState<'a>, criteria: &Criteria<'_>) -> Contribu
             Some(placeholder) => Contribution::Missing(placeholder.missing.clone(), None),
             None => Contribution::Missing(Missing::not_found(), None),
         },
-        (Decision::Wait { .. }, _) => Contribution::Buildable { is_requested: true },
+        (Decision::Wait { .. }, _) => Contribution::Buildable {
+            is_requested: true,
+            suspect: None,
+        },
         // The build request of another queue may wait for hours there.
         _ if criteria.may_build(place.kind) => Contribution::Buildable {
             is_requested: false,
+            suspect: None,
         },
         _ => Contribution::Nothing,
+    }
+}
+
+/// Returns what a place contributes whose state this reader could not read, and has reported.
+///
+/// A build that finds the blob intact may not replace it, and stores why. An upload removes that
+/// reason, and the builds that follow keep the state: none of them knows of the report. So the
+/// reader reports the blob again, once.
+fn instead_of_unreadable<'a>(
+    entry: &'a Entry,
+    ready: &'a Ready,
+    is_reported_again: bool,
+    now: Timestamp,
+) -> Contribution<'a> {
+    let blob = &ready.blob.path;
+    if let Some(failed) = entry.missing().filter(|failed| now < failed.retry_at) {
+        return Contribution::Missing(failed.missing.clone(), None);
+    }
+    let is_requested = entry.has_pending_build(now);
+    let is_suspect = entry.suspect().is_some_and(|suspect| suspect.blob == *blob);
+    if is_requested || is_suspect {
+        let suspect = None;
+        return Contribution::Buildable {
+            is_requested,
+            suspect,
+        };
+    }
+    match is_reported_again {
+        false => Contribution::Buildable {
+            is_requested,
+            suspect: Some(blob),
+        },
+        true => {
+            let detail = "its cache cannot be read, and no build has replaced it";
+            Contribution::Missing(Missing::new(Cause::DownloadFailed, detail), None)
+        }
     }
 }
 
@@ -358,7 +429,7 @@ impl Criteria<'_> {
 
     /// Returns whether an awaited place could provide a better state: a better file, or an upload
     /// that takes precedence.
-    fn could_beat(&self, best: SelectedState<'_>, awaited: Awaited, is_uploads: bool) -> bool {
+    fn could_beat(&self, best: SelectedState<'_>, awaited: Awaited<'_>, is_uploads: bool) -> bool {
         let is_nearer = match self.preference {
             Preference::BestDif => is_uploads && awaited.at < best.at,
             // An uploaded SymCache may have a higher version than a build can make.
@@ -374,9 +445,9 @@ mod tests {
 
     use super::super::change::examples::{
         Offer, after, dif, entry, entry_of_a_symbol_server, fail, publish, request_build, state,
-        take, then,
+        take, then, token,
     };
-    use super::super::{BuildNumbers, ModuleKey, Queue, current_version};
+    use super::super::{BuildNumbers, Change, ModuleKey, Queue, current_version};
     use super::*;
     use crate::domain::{ModuleId, Scope};
 
@@ -444,7 +515,7 @@ mod tests {
 
     /// Describes a selection; `names` are those of the places.
     fn described(selection: &Selection<'_>, names: &[&str]) -> String {
-        let list = |places: &[Awaited], verb: &str, pending: &str| {
+        let list = |places: &[Awaited<'_>], verb: &str, pending: &str| {
             let mut text = String::new();
             for place in places {
                 let verb = if place.is_requested { pending } else { verb };
@@ -513,7 +584,7 @@ mod tests {
                 let criteria = Criteria {
                     reader: &reader(&[]),
                     preference: Preference::BestDif,
-                    unreadable: &HashSet::new(),
+                    unreadable: &Unreadable::default(),
                     may_wait,
                     now: after(1),
                 };
@@ -568,7 +639,7 @@ mod tests {
                         client,
                         made: Some(version("3.5.0")),
                     },
-                    unreadable: &HashSet::new(),
+                    unreadable: &Unreadable::default(),
                     may_wait: true,
                     now: after(1),
                 };
@@ -592,25 +663,85 @@ mod tests {
         insta::assert_snapshot!("versions", table);
     }
 
-    #[test]
-    fn a_blob_that_cannot_be_read_is_never_selected_again() {
-        let ready = ready(&entry(), current_version(Kind::SymCache), Offer::Debug);
-        let path = ready.ready().unwrap().blob.path.clone();
-        let unreadable = example("unreadable", Some(ready));
-        let place = unreadable.state(Kind::SymCache, true);
+    /// Selects among one entry whose blob the reader could not read.
+    fn without_its_blob(entry: Entry, is_reported_again: bool) -> (Option<bool>, String) {
+        let path = entry.ready().unwrap().blob.path.clone();
+        let mut unreadable = Unreadable::default();
+        unreadable.add(path.clone());
+        if is_reported_again {
+            unreadable.report_again(path.clone());
+        }
+        let example = example("unreadable", Some(entry));
+        let place = example.state(Kind::SymCache, true);
         let criteria = Criteria {
             reader: &reader(&[]),
             preference: Preference::BestDif,
-            unreadable: &HashSet::from([path]),
+            unreadable: &unreadable,
             may_wait: false,
             now: after(1),
         };
         let selection = select(std::slice::from_ref(&place), &criteria);
-        let awaited = Awaited {
-            at: 0,
-            is_requested: false,
-            is_in_progress: false,
+        assert_eq!(selection.best, None);
+        let awaited = selection.waits_for.first();
+        if let Some(suspect) = awaited.and_then(|awaited| awaited.suspect) {
+            assert_eq!(suspect, path);
+        }
+        let reports = awaited.map(|awaited| awaited.suspect.is_some());
+        (reports, described(&selection, &["uploads"]))
+    }
+
+    #[test]
+    fn a_blob_that_cannot_be_read_is_never_selected_again() {
+        let ready = ready(&entry(), current_version(Kind::SymCache), Offer::Debug);
+        let reported = Change::Suspect {
+            blob: ready.ready().unwrap().blob.path.clone(),
+            id: token(7),
         };
-        assert_eq!((selection.best, selection.waits_for), (None, vec![awaited]));
+        let suspect = then(&ready, &reported, 0);
+        // The message of its build request was lost.
+        let mut unrequested = suspect.clone();
+        unrequested.build_request = None;
+        let failed = then(
+            &leased(&suspect),
+            &fail(1, Cause::DownloadFailed, &[dif("a")]),
+            0,
+        );
+        // An upload has ended the failure, and a build kept the state.
+        let kept = Entry {
+            missing: None,
+            ..failed.clone()
+        };
+        let is_reported = true;
+        for (name, entry, is_reported_again, expected) in [
+            (
+                "is built",
+                suspect,
+                false,
+                (Some(false), "wait, await uploads"),
+            ),
+            (
+                "is known",
+                unrequested,
+                false,
+                (Some(false), "wait, build uploads"),
+            ),
+            ("failed", failed.clone(), false, (None, "DownloadFailed")),
+            (
+                "failed again",
+                failed,
+                is_reported,
+                (None, "DownloadFailed"),
+            ),
+            (
+                "is kept",
+                kept.clone(),
+                false,
+                (Some(true), "wait, build uploads"),
+            ),
+            ("is kept again", kept, is_reported, (None, "DownloadFailed")),
+        ] {
+            let (reports, described) = without_its_blob(entry, is_reported_again);
+            assert_eq!((reports, &*described), expected, "{name}");
+        }
     }
 }

@@ -33,6 +33,8 @@ pub(super) struct BuildToRequest {
     pub(super) queue: Queue,
     /// The entry's record as it was read, if there is one.
     pub(super) known: Option<Arc<Stored>>,
+    /// The blob that cannot be read, if the request reports one to the next build.
+    pub(super) suspect: Option<String>,
 }
 
 impl BuildToRequest {
@@ -43,6 +45,7 @@ impl BuildToRequest {
             kind: place.kind,
             queue,
             known: items.stored(place).cloned(),
+            suspect: None,
         }
     }
 }
@@ -105,7 +108,8 @@ impl CacheFinder<'_> {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Writes a build request. Returns whether this build request is the stored one.
+    /// Writes a build request, or a report that requests a build. Returns whether this build request
+    /// is the stored one.
     async fn record_request(
         &self,
         BuildToRequest {
@@ -113,12 +117,19 @@ impl CacheFinder<'_> {
             kind,
             queue,
             known,
+            suspect,
         }: &BuildToRequest,
         id: &Token,
     ) -> Result<bool, Fault> {
-        let change = Change::RequestBuild {
-            id: id.clone(),
-            queue: *queue,
+        let change = match suspect.clone() {
+            Some(blob) => Change::Suspect {
+                blob,
+                id: id.clone(),
+            },
+            None => Change::RequestBuild {
+                id: id.clone(),
+                queue: *queue,
+            },
         };
         let known = known.as_deref().cloned();
         let update = self.service.update(self.invocation);

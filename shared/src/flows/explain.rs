@@ -1,7 +1,7 @@
 //! Explains the state of an upload, and the entries that a request for a module would read. Changes
 //! nothing.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 
@@ -11,7 +11,8 @@ use super::{Error, Invocation, permits, uploads};
 use crate::api::advice::Advice;
 use crate::cache::{
     BuildRequest, Converter, Criteria, Decision, Entry, Item, ItemKey, Kind, ModuleKey, NoRoom,
-    Placeholder, Preference, Queue, Ready, Sought, Upload, UploadState, UploadedObject, decide,
+    Placeholder, Preference, Queue, Ready, Sought, Unreadable, Upload, UploadState, UploadedObject,
+    decide,
 };
 use crate::domain::{
     Candidate, Cause, CodeId, CompanionId, DebugId, DifRef, Features, FileType, FormatVersion,
@@ -382,7 +383,7 @@ impl Symbolicator {
         let criteria = Criteria {
             reader: &self.settings.capabilities(),
             preference: Preference::BestDif,
-            unreadable: &HashSet::new(),
+            unreadable: &Unreadable::default(),
             may_wait: false,
             now: invocation.now(),
         };

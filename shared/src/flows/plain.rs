@@ -4,14 +4,13 @@
 //! record names. The pruner treats it as an orphan, and removes it after the minimum age of
 //! orphans. Until then, further requests are led to the same blob.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use super::explain::Explained;
 use super::lookup::{CacheFinder, CachePlace, Lookup};
 use super::symbolicate::Symbolicator;
 use super::{Error, Invocation};
-use crate::cache::{Criteria, Kind, Preference, Ready, SelectedState, Sought, select};
+use crate::cache::{Criteria, Kind, Preference, Ready, SelectedState, Sought, Unreadable, select};
 use crate::debuginfo::{OpenCache, SliceIndex};
 use crate::domain::{ObjectId, Scope};
 use crate::ports::{Consistency, Fault, FaultKind};
@@ -58,7 +57,7 @@ impl Symbolicator {
         let criteria = Criteria {
             reader: &self.settings.capabilities(),
             preference: Preference::BestDif,
-            unreadable: &HashSet::new(),
+            unreadable: &Unreadable::default(),
             may_wait: false,
             now: invocation.now(),
         };

@@ -18,6 +18,10 @@ use crate::first_hour::explained;
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
+/// The first lines of Breakpad symbols of the crashed module.
+const SYMBOLS: &str = "MODULE Linux x86_64 BC6E45AC487FF425367208B89F51AD480 crash\n\
+                       INFO CODE_ID AC456EBC7F4825F4367208B89F51AD481774AAE7\n";
+
 /// The frames of the sample crash, including inlined calls.
 const FRAMES: usize = 13;
 
@@ -372,6 +376,51 @@ async fn a_blob_that_is_corrupt_repeatedly_is_replaced_once_an_hour() {
     }
     assert_eq!(world.derivations.derived() - derived, 1);
     assert!(sym_cache(&world).missing().is_some());
+}
+
+/// Found by the simulation: an upload ends the failure of the rebuild, and the waiting request asked
+/// for builds, none of which knew of the blob, until its deadline.
+#[tokio::test(start_paused = true)]
+async fn a_blob_that_cannot_be_read_is_reported_twice_by_a_request_however_many_files_arrive() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let path = sym_cache(&world).ready().unwrap().blob.path.clone();
+    world.caches.overwrite(&path, b"not a cache".to_vec());
+    world.symbolicate(&sample_crash()).await;
+    let path = sym_cache(&world).ready().unwrap().blob.path.clone();
+    world.caches.overwrite(&path, b"not a cache".to_vec());
+
+    let instance = world.another_instance();
+    let crash = sample_crash();
+    let answer = instance.answer(&crash, &Scope::Global, Duration::from_secs(25));
+    let mut served = 0;
+    let uploads_after_each_build = async {
+        loop {
+            let messages = world.queues.drain();
+            for sent in messages {
+                world.serve(&sent.message).await.unwrap();
+                served += 1;
+                // A lesser file: the entry stays as it is, except that nothing has failed.
+                let symbols = format!("{SYMBOLS}PUBLIC 1000 0 symbol{served}\n");
+                let event = world.put("global/crash.sym", symbols);
+                world.deliver(&event).await.unwrap();
+                assert_eq!(sym_cache(&world).missing(), None);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let began = world.now();
+    let answer = tokio::select! {
+        answer = answer => answer.unwrap(),
+        () = uploads_after_each_build => unreachable!("uploads never end"),
+    };
+    let SymbolicateOutcome::Completed(answer, _) = answer else {
+        panic!("the response is pending");
+    };
+    assert_eq!(answer.modules[0].debug_status, ModuleStatus::FetchingFailed);
+    assert!(world.now().since(began) < Duration::from_secs(10));
+    assert_eq!(served, 2);
+    assert_eq!(sym_cache(&world).ready().unwrap().blob.path, path);
 }
 
 #[tokio::test(start_paused = true)]

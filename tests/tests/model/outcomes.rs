@@ -1,13 +1,15 @@
 //! The model of outcomes: what the ends of builds leave in an entry, and what readers then request.
 //!
-//! Nothing changes outside: there are always the same two files. The better one is good, or fails,
-//! or kills its parser, or yields a blob that readers cannot read. Readers request builds whenever
-//! `decide` says so. However often they do, the number of builds is bounded.
+//! There are always the same two files. The better one is good, or fails, or kills its parser, or
+//! yields a blob that readers cannot read; then lesser files are uploaded besides, which end every
+//! failure. Requests come one after the other, and do in each of their rounds what `select` says.
+//! However often they come, the number of builds is bounded; each request that meets a blob that it
+//! cannot read, and each upload, is a reason for a few more.
 
 use stateright::{Model, Property};
 use symdepot::cache::{
-    Applied, BuildNumbers, Capabilities, Change, Decision, Entry, Policy, Queue, Ready, Seen,
-    apply, decide, violations,
+    Applied, Awaited, BuildNumbers, Capabilities, Change, Criteria, Entry, PlaceRecord, PlaceState,
+    Policy, Preference, Queue, Ready, Seen, Unreadable, apply, select, violations,
 };
 use symdepot::domain::{Cause, DifRef, Missing, Timestamp};
 
@@ -22,6 +24,10 @@ const LONG: u64 = 3600;
 /// The most builds that begin without a limit of time between them: those that are given up, and
 /// one more for each state that a build replaces.
 const MOST_AT_ONCE: u8 = 5;
+
+/// The builds for which a request that meets a blob that it cannot read is a reason: it reports the
+/// blob at most twice.
+const MOST_OF_A_REQUEST: u8 = 2;
 
 /// What becomes of the better file when a cache is derived from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,12 +71,23 @@ struct State {
     long_left: u8,
     short_left: u8,
     gave_up_twice: bool,
+    /// What a request knows, while it waits.
+    request: Option<Unreadable>,
+    /// The requests that met a blob that cannot be read, or may meet one.
+    met: u8,
+    /// The lesser files that were uploaded, and how many of them the build at work has seen.
+    uploaded: u8,
+    seen: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
-    /// A reader decides, and requests a build if it should.
+    /// A request comes.
+    Ask,
+    /// The request selects, reads the blob, and requests builds.
     Read,
+    /// A lesser file is uploaded.
+    Upload,
     Begin,
     End,
     Short,
@@ -87,6 +104,8 @@ enum Mistake {
     CountsNoAttempts,
     /// The time of a replacement is not recorded.
     ReplacesWithoutLimit,
+    /// A request that knows that a blob cannot be read requests builds without saying so.
+    ReportsNothingAgain,
 }
 
 struct Outcomes {
@@ -102,11 +121,23 @@ fn lesser() -> DifRef {
     dif(1, 1)
 }
 
-fn seen(better_failed: Option<Missing>) -> Seen {
+fn uploaded(number: u8) -> DifRef {
+    dif(2, number)
+}
+
+fn seen(better_failed: Option<Missing>, uploads: u8) -> Seen {
+    let uploads = (1..=uploads).map(uploaded);
     Seen {
-        considered: vec![better(), lesser()],
+        considered: [better(), lesser()].into_iter().chain(uploads).collect(),
         better_failed,
         ..Seen::default()
+    }
+}
+
+impl Nature {
+    /// Returns whether a reader cannot read what is made.
+    fn is_unreadable(self) -> bool {
+        matches!(self, Self::Unreadable | Self::Lost)
     }
 }
 
@@ -131,39 +162,81 @@ impl State {
         }
     }
 
-    /// Does what a reader does with the entry.
-    fn read(&mut self) {
+    /// Does what a request does in a round.
+    fn read(&mut self, mistake: Mistake) {
+        let Some(mut unreadable) = self.request.take() else {
+            return;
+        };
         let reader = Capabilities {
             transcoded: Vec::new(),
             numbers: BuildNumbers::CURRENT,
             limits: Vec::new(),
         };
-        let entry = self.entry();
-        let id = token(100 + self.begun);
-        let decision = decide(self.stored.as_ref(), &reader, self.clock());
-        match decision {
-            Decision::Use(ready) | Decision::UseAndUpgrade(ready) | Decision::UseOlder(ready)
-                if matches!(self.nature, Nature::Unreadable | Nature::Lost) =>
-            {
-                // As in `select`: if the rebuild of the unreadable blob has failed, that is the
-                // answer.
-                let now = self.clock();
-                let failed = entry.missing().filter(|failed| now < failed.retry_at);
-                if failed.is_none() {
-                    let blob = ready.blob.path.clone();
-                    self.apply(&Change::Suspect { blob, id });
-                }
-            }
-            Decision::UseAndUpgrade(_) | Decision::UseOlder(_) => {
-                let queue = Queue::Refresh;
-                self.apply(&Change::RequestBuild { id, queue });
-            }
-            Decision::Build => {
-                let queue = Queue::Eager;
-                self.apply(&Change::RequestBuild { id, queue });
-            }
-            Decision::Use(_) | Decision::Missing(_) | Decision::Wait { .. } => {}
+        let stored = self.stored.clone();
+        let place = PlaceState {
+            kind: self.entry().kind(),
+            record: match &stored {
+                Some(entry) => PlaceRecord::Entry(entry),
+                None => PlaceRecord::Absent,
+            },
+            is_uploads: true,
+            may_have_files: true,
+            circuit: None,
+        };
+        let criteria = Criteria {
+            reader: &reader,
+            preference: Preference::BestDif,
+            unreadable: &unreadable.clone(),
+            may_wait: true,
+            now: self.clock(),
+        };
+        let selection = select(&[place], &criteria);
+        let unrequested = |places: &[Awaited<'_>]| -> Vec<Option<String>> {
+            let places = places.iter().filter(|place| !place.is_requested);
+            places
+                .map(|place| place.suspect.map(str::to_owned))
+                .collect()
+        };
+        for _ in unrequested(&selection.to_improve) {
+            self.request(Queue::Refresh);
         }
+        for suspect in unrequested(&selection.waits_for) {
+            match suspect {
+                Some(_) if mistake == Mistake::ReportsNothingAgain => self.request(Queue::Eager),
+                Some(blob) => {
+                    self.report(&blob);
+                    unreadable.report_again(blob);
+                }
+                None => self.request(Queue::Eager),
+            }
+        }
+        let best = selection.best.filter(|_| selection.waits_for.is_empty());
+        let waits = match best {
+            Some(best) if self.nature.is_unreadable() => {
+                self.report(&best.ready.blob.path);
+                unreadable.add(best.ready.blob.path.clone());
+                true
+            }
+            _ => !selection.waits_for.is_empty(),
+        };
+        self.request = waits.then_some(unreadable);
+    }
+
+    fn request(&mut self, queue: Queue) {
+        let id = token(100 + self.begun);
+        self.apply(&Change::RequestBuild { id, queue });
+    }
+
+    fn report(&mut self, blob: &str) {
+        let (blob, id) = (blob.to_owned(), token(100 + self.begun));
+        self.apply(&Change::Suspect { blob, id });
+    }
+
+    /// Files a lesser file.
+    fn upload(&mut self) {
+        self.uploaded += 1;
+        let (dif, mark) = (uploaded(self.uploaded), token(220 + self.uploaded));
+        self.apply(&Change::Invalidate { dif, mark });
     }
 
     /// Returns the state that this build makes of a file.
@@ -199,6 +272,7 @@ impl Outcomes {
         state.begun = build;
         state.at_work = state.entry().lease().is_some();
         state.begun_in_this_hour += u8::from(state.at_work);
+        state.seen = state.uploaded;
         state.gave_up_twice |= had_given_up && !state.at_work && gave_up(&state.entry());
         let Some(suspect) = state.entry().suspect().cloned().filter(|_| state.at_work) else {
             return;
@@ -219,7 +293,7 @@ impl Outcomes {
 
     fn fail(&self, state: &mut State, missing: Missing) {
         let token = token(state.begun);
-        let seen = seen(None);
+        let seen = seen(None, state.seen);
         state.apply(&Change::Fail {
             token,
             missing,
@@ -238,10 +312,19 @@ impl Outcomes {
         };
         match state.nature {
             Nature::Good | Nature::Unreadable | Nature::Lost => {
-                state.apply(&publish(state.made(true, better()), seen(None)));
+                // A ready state that is what would be made stays, unless it is suspect.
+                let entry = state.entry();
+                let is_made = |ready: &&Ready| {
+                    ready.version == BuildNumbers::CURRENT.symcache
+                        && ready.made_from == [better()]
+                        && entry.suspect().is_none()
+                };
+                let ready = entry.ready().filter(is_made).cloned();
+                let ready = ready.map_or_else(|| state.made(true, better()), Box::new);
+                state.apply(&publish(ready, seen(None, state.seen)));
             }
             Nature::LesserSucceeds => {
-                let seen = seen(Some(malformed()));
+                let seen = seen(Some(malformed()), state.seen);
                 state.apply(&publish(state.made(false, lesser()), seen));
                 if self.mistake == Mistake::HidesTheFailure {
                     state.forget("missing");
@@ -281,12 +364,16 @@ impl Model for Outcomes {
                 long_left: self.bounds.choose(1, 2),
                 short_left: 6,
                 gave_up_twice: false,
+                request: None,
+                met: 0,
+                uploaded: 0,
+                seen: 0,
             };
             state.apply(&take(99));
             state.apply(&Change::Publish {
                 token: token(99),
                 ready: Box::new(product.ready(99, better(), clock(0, 0))),
-                seen: seen(None),
+                seen: seen(None, 0),
             });
             state
         };
@@ -298,7 +385,17 @@ impl Model for Outcomes {
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        actions.push(Action::Read);
+        let is_unreadable = state.nature.is_unreadable();
+        match &state.request {
+            Some(_) => actions.push(Action::Read),
+            None if !is_unreadable || state.met < self.bounds.choose(2, 3) => {
+                actions.push(Action::Ask);
+            }
+            None => {}
+        }
+        if is_unreadable && state.uploaded < self.bounds.choose(2, 3) {
+            actions.push(Action::Upload);
+        }
         if state.at_work {
             actions.push(Action::End);
         } else if state.entry().build_request().is_some() && state.begun < 90 {
@@ -316,7 +413,12 @@ impl Model for Outcomes {
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
         let mut state = last.clone();
         match action {
-            Action::Read => state.read(),
+            Action::Ask => {
+                state.request = Some(Unreadable::default());
+                state.met += u8::from(state.nature.is_unreadable());
+            }
+            Action::Read => state.read(self.mistake),
+            Action::Upload => state.upload(),
             Action::Begin => self.begin(&mut state),
             Action::End => self.end(&mut state),
             Action::Short => {
@@ -335,7 +437,8 @@ impl Model for Outcomes {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always("8. the number of builds is bounded", |_, state: &State| {
-                state.begun_in_this_hour <= MOST_AT_ONCE
+                let more = MOST_OF_A_REQUEST * state.met + state.uploaded;
+                state.begun_in_this_hour <= MOST_AT_ONCE + more
             }),
             Property::always("3. the stored entry is valid", |_, state: &State| {
                 let stored = state.stored.as_ref();
@@ -389,6 +492,7 @@ fn each_seeded_mistake_in_outcomes_is_detected() {
         Mistake::HidesTheFailure,
         Mistake::CountsNoAttempts,
         Mistake::ReplacesWithoutLimit,
+        Mistake::ReportsNothingAgain,
     ] {
         let bounds = Bounds::Small;
         let broken = broken_by(Outcomes { bounds, mistake });

@@ -23,7 +23,7 @@ const UNANNOUNCED: u64 = 10;
 const WEEKS: u64 = 2;
 
 /// The seeds in which instances meet at the same items.
-const CONTESTED: [u64; 6] = [1, 2, 3, 4, 5, 6];
+const CONTESTED: [u64; 7] = [1, 2, 3, 4, 5, 6, 40];
 
 fn run_of(seed: u64) -> Run {
     run(&Plan::of_seed(seed, 1.0), false)

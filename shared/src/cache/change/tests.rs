@@ -935,6 +935,10 @@ fn an_older_converter_replaces_a_disputed_state_of_a_newer_one_and_leaves_the_fi
     let replaced = build(&disputed);
     assert_ne!(path(replaced.ready()), path(newer.ready()));
     assert_eq!(replaced.left_by, Some(Converter::CURRENT));
+
+    // Another report does not make the build that is at work forget the dispute.
+    let replaced = build(&then(&disputed, &suspect(&newer, 9), 14));
+    assert_ne!(path(replaced.ready()), path(newer.ready()));
 }
 
 /// Finding P4 in `docs/protocol.md`.

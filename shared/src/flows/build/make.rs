@@ -77,7 +77,7 @@ impl Making<'_> {
             let kind = lease.kind;
             let mut work = Work::begin(lease, partition.entry(kind), (difs, &companions), settings);
             if let Some((_, missing)) = given_up.iter().find(|(of, _)| *of == kind) {
-                work.give_up(missing.clone());
+                work.give_up(missing.clone(), partition.entry(kind), &companions);
             }
             work
         });

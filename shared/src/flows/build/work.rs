@@ -18,6 +18,8 @@ pub(super) struct Work<'a> {
     left: std::vec::IntoIter<Ranked>,
     outcome: Option<Ready>,
     failure: Option<Missing>,
+    /// Why the ready state, which readers cannot read, is not built again.
+    given_up: Option<Missing>,
     /// The version and the rank that the first failed DIF would have had.
     failed_at: Option<(u32, Rank)>,
     candidates: Vec<Candidate>,
@@ -68,6 +70,7 @@ impl<'a> Work<'a> {
             left: left.into_iter(),
             outcome: None,
             failure,
+            given_up: None,
             failed_at: None,
             candidates: Vec::new(),
             tried: Vec::new(),
@@ -81,11 +84,38 @@ impl<'a> Work<'a> {
         work
     }
 
-    /// Gives the kind up for this reason.
-    pub(super) fn give_up(&mut self, missing: Missing) {
-        self.left = Vec::new().into_iter();
-        self.outcome = None;
-        self.failure = Some(missing);
+    /// Gives up the state that readers cannot read, for this reason: nothing is derived again from
+    /// the files that it was made from. Only files that came since the last build are tried, if
+    /// they would serve at least as well.
+    pub(super) fn give_up(
+        &mut self,
+        missing: Missing,
+        entry: Option<&Entry>,
+        companions: &FoundCompanions,
+    ) {
+        let suspect = entry.and_then(Entry::suspect);
+        let mut states = entry.into_iter().flat_map(|entry| {
+            let states = entry.ready().into_iter();
+            states.chain(entry.older())
+        });
+        let state = states.find(|state| suspect.is_some_and(|it| it.blob == state.blob.path));
+        let made_from = state.map_or(&[][..], |state| &state.made_from);
+        let considered = entry.map_or(&[][..], Entry::considered);
+        let is_new = |dif: &Dif| !considered.contains(&dif.file) && !made_from.contains(&dif.file);
+        let kind = self.lease.kind;
+        let has_new = |ranked: &Ranked| {
+            let companions = companions.completing(&ranked.dif.file, kind);
+            std::iter::once(&ranked.dif).chain(companions).any(is_new)
+        };
+        let mut left: Vec<Ranked> = self.left.by_ref().collect();
+        let is_it = |ranked: &Ranked| made_from.first() == Some(&ranked.dif.file);
+        if let Some(at) = left.iter().position(is_it) {
+            left.truncate(at + 1);
+        }
+        left.retain(has_new);
+        self.left = left.into_iter();
+        self.failure = None;
+        self.given_up = Some(missing);
     }
 
     /// Records that the event of this DIF has yet to be processed, if it is the next one to try.
@@ -184,7 +214,10 @@ impl<'a> Work<'a> {
             outcome: match self.outcome {
                 Some(ready) => MadeOf::Ready(Box::new(ready)),
                 None if self.awaits_event => MadeOf::Later,
-                None => MadeOf::Missing(failure.unwrap_or_else(Missing::not_found)),
+                None => {
+                    let missing = failure.or(self.given_up);
+                    MadeOf::Missing(missing.unwrap_or_else(Missing::not_found))
+                }
             },
             seen: Seen {
                 better_failed,

@@ -1,13 +1,12 @@
 //! One search for a SymCache that a client of Microsoft's protocol reads: load, select, and request
 //! builds.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::api::symcache_http::SymCacheRequest;
 use crate::cache::{
     Awaited, Capabilities, Criteria, Entry, Item, Kind, ModuleKey, Preference, Queue, Ready,
-    Selection, Sought,
+    Selection, Sought, Unreadable,
 };
 use crate::domain::{FormatVersion, ObjectId, ObjectType};
 use crate::flows::build_requests::BuildToRequest;
@@ -59,7 +58,7 @@ pub(super) enum Look {
 
 impl Look {
     /// Returns how these builds are waited for; `None` if there are none.
-    fn for_any_of<'a>(awaited: impl Iterator<Item = &'a Awaited>) -> Option<Self> {
+    fn for_any_of<'a>(awaited: impl Iterator<Item = &'a Awaited<'a>>) -> Option<Self> {
         let in_progress = awaited.map(|place| place.is_in_progress);
         in_progress
             .reduce(|any, in_progress| any || in_progress)
@@ -121,7 +120,7 @@ impl CacheFinder<'_> {
 impl SymCacheSearch<'_> {
     /// Looks the entries up, and requests builds of those that could be made.
     pub(super) async fn look(&mut self, consistency: Consistency) -> Result<Look, Fault> {
-        let unreadable = HashSet::new();
+        let unreadable = Unreadable::default();
         let criteria = Criteria {
             reader: &self.reader,
             preference: Preference::HighestVersion {
@@ -203,15 +202,16 @@ impl SymCacheSearch<'_> {
     }
 
     /// Requests the builds of these places that are not requested yet.
-    async fn request(
+    async fn request<'p>(
         &self,
-        places: impl Iterator<Item = &Awaited>,
+        places: impl Iterator<Item = &'p Awaited<'p>>,
         queue: Queue,
         items: &Items,
     ) -> Result<(), Fault> {
         let unrequested = places.filter(|place| !place.is_requested);
-        let build =
-            |awaited: &Awaited| BuildToRequest::of(&self.lookup.places[awaited.at], items, queue);
+        let build = |awaited: &Awaited<'_>| {
+            BuildToRequest::of(&self.lookup.places[awaited.at], items, queue)
+        };
         let to_request = unrequested.map(build).collect();
         self.finder.request_builds(to_request).await
     }

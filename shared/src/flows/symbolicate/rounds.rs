@@ -1,7 +1,6 @@
 //! The rounds of a request: load, select, then read blobs and request builds, until every lookup
 //! has an outcome or the time is up.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use futures::future;
@@ -9,7 +8,9 @@ use futures::stream::{self, StreamExt};
 
 use super::module::{Chosen, LookupOutcome, ModuleLookup};
 use crate::api::symbolicator::Request;
-use crate::cache::{Awaited, Capabilities, Change, Criteria, Kind, Preference, Queue, Selection};
+use crate::cache::{
+    Awaited, Capabilities, Change, Criteria, Kind, Preference, Queue, Selection, Unreadable,
+};
 use crate::domain::Scope;
 use crate::flows::build_requests::{BuildToRequest, MAX_BUILD_REQUESTS};
 use crate::flows::lookup::{CacheFinder, Items, Lookup};
@@ -50,8 +51,8 @@ pub(super) struct Rounds<'a> {
     reader: Capabilities,
     /// The number of builds that this call may still request.
     requests_left: usize,
-    /// The paths of blobs that cannot be read.
-    unreadable: HashSet<String>,
+    /// The blobs that cannot be read.
+    unreadable: Unreadable,
 }
 
 /// What is left to wait for after a round.
@@ -98,7 +99,7 @@ impl<'a> Rounds<'a> {
             opening: Opening::new(&*finder.service.caches, &finder.service.memory),
             reader: finder.service.settings.capabilities(),
             requests_left: MAX_BUILD_REQUESTS,
-            unreadable: HashSet::new(),
+            unreadable: Unreadable::default(),
         }
     }
 
@@ -155,6 +156,19 @@ impl<'a> Rounds<'a> {
         is_last: bool,
         consistency: Consistency,
     ) -> Result<Left, Error> {
+        // A cached or outdated entry may be one from before a report of this request.
+        let CacheFinder {
+            service,
+            invocation,
+            ..
+        } = self.finder;
+        let (finder, consistency) = match self.unreadable.is_empty() {
+            true => (self.finder, consistency),
+            false => (
+                CacheFinder::uncached(service, invocation),
+                Consistency::Strong,
+            ),
+        };
         let undecided = |lookup: &&mut ModuleLookup| lookup.outcome.is_none();
         let mut undecided: Vec<&mut ModuleLookup> = lookups.iter_mut().filter(undecided).collect();
         let mut to_load: Vec<&mut Lookup> = undecided
@@ -166,14 +180,11 @@ impl<'a> Rounds<'a> {
             preference: Preference::BestDif,
             unreadable: &self.unreadable,
             may_wait: !is_last,
-            now: self.finder.invocation.now(),
+            now: invocation.now(),
         };
-        let items = self
-            .finder
-            .load(&mut to_load, &criteria, consistency)
-            .await?;
+        let items = finder.load(&mut to_load, &criteria, consistency).await?;
         let to_select: Vec<&Lookup> = undecided.iter().map(|module| &module.lookup).collect();
-        let selections = self.finder.select(&to_select, &items, &criteria).await?;
+        let selections = finder.select(&to_select, &items, &criteria).await?;
         let (mut actions, mut left) = (Actions::up_to(self.requests_left), Left::Nothing);
         let undecided = (0..).zip(lookups.iter_mut());
         let undecided = undecided.filter(|(_, lookup)| lookup.outcome.is_none());
@@ -203,15 +214,22 @@ impl<'a> Rounds<'a> {
         to_improve.truncate(requests_left);
         self.requests_left = requests_left - to_improve.len();
         to_request.append(&mut to_improve);
+        let reported = to_request.iter().filter_map(|build| build.suspect.clone());
+        let reported: Vec<String> = reported.collect();
         let requests = self.finder.request_builds(to_request);
         let (requested, read) = future::join(requests, self.read_blobs(to_read, lookups)).await;
         requested?;
+        for blob in reported {
+            self.unreadable.report_again(blob);
+        }
         let unreadable = read?;
         let left = match unreadable.is_empty() {
             true => Left::Nothing,
             false => Left::Queued,
         };
-        self.unreadable.extend(unreadable);
+        for blob in unreadable {
+            self.unreadable.add(blob);
+        }
         Ok(left)
     }
 
@@ -303,8 +321,9 @@ impl Actions {
         selection: &Selection<'_>,
         items: &Items,
     ) -> Left {
-        let build = |awaited: &Awaited, queue| {
-            BuildToRequest::of(&module.lookup.places[awaited.at], items, queue)
+        let build = |awaited: &Awaited<'_>, queue| BuildToRequest {
+            suspect: awaited.suspect.map(str::to_owned),
+            ..BuildToRequest::of(&module.lookup.places[awaited.at], items, queue)
         };
         let without_waiting = [
             (&selection.not_awaited, Queue::Eager),

@@ -16,9 +16,11 @@ use symdepot::ports::{Consistency, Cursor, Fault, Page, RecordStore, Removed, Re
 use symdepot_tests::harness::{Crash, World, fixture, function_names, in_module, sample_crash};
 use tokio::task::JoinSet;
 
-use super::{FRAMES, HOUR, KEPT, before_next, entry, made_from, requested_build};
+use super::{
+    FRAMES, HOUR, KEPT, before_next, entry, made_from, request_build_of, requested_build, rewrite,
+};
 use crate::requests::cold;
-use crate::{CHECKSUM, CRASH};
+use crate::{CHECKSUM, CRASH, CRASH_ARM64};
 
 #[tokio::test(start_paused = true)]
 async fn r02_a_write_that_succeeded_without_a_response_is_recognised_after_a_touch() {
@@ -514,4 +516,60 @@ async fn r16_many_readers_of_many_entries_at_once_send_one_message_for_each_entr
     assert!(matches!(answer.unwrap(), SymbolicateOutcome::Completed(..)));
     // A call sends ten of them.
     assert_eq!(world.queues.calls().of("send"), MODULES / 10);
+}
+
+/// Records that a reader could not read the SymCache of a module, which was already replaced a
+/// moment ago.
+async fn suspect_soon_after_a_replacement(world: &World, debug_id: &str) {
+    let entry = world.entry("global", debug_id, Kind::SymCache).unwrap();
+    let blob = entry.ready().unwrap().blob.path.clone();
+    rewrite(world, debug_id, |entry| {
+        entry["suspect"] = json!({"blob": blob, "at": world.now()});
+        entry["lost_at"] = json!(world.now());
+    })
+    .await;
+}
+
+/// Found by reading: the build gave up because of the blob, and noted the file as considered.
+#[tokio::test(start_paused = true)]
+async fn a_better_file_that_arrives_while_the_cache_is_suspect_is_used() {
+    let world = World::new();
+    world.upload("global/crash", "elf/crash").await;
+    suspect_soon_after_a_replacement(&world, CRASH).await;
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    assert_eq!(made_from(&world), "global/crash.debug");
+    let after = entry(&world, Kind::SymCache);
+    assert_eq!(
+        (after.suspect(), after.missing(), after.build_request()),
+        (None, None, None)
+    );
+    world.check();
+}
+
+/// A build tries what came since the last one, and makes no cache of the former files.
+#[tokio::test(start_paused = true)]
+async fn a_file_that_arrives_while_the_cache_is_suspect_is_tried_once() {
+    let world = World::new();
+    world.upload("global/crash", "elf/crash-arm64").await;
+    let of_module = |world: &World| world.entry("global", CRASH_ARM64, Kind::SymCache).unwrap();
+    let before = of_module(&world).ready().unwrap().blob.path.clone();
+    suspect_soon_after_a_replacement(&world, CRASH_ARM64).await;
+    // It seems better, and fails to convert.
+    let path = "hostile/bits-flipped.debug";
+    world.upload("global/flipped.debug", path).await;
+    let tried = of_module(&world);
+    assert_eq!(tried.missing().unwrap().missing.cause, Cause::Malformed);
+    assert_eq!(tried.ready().unwrap().blob.path, before);
+
+    let derived = world.derivations.derived();
+    for _ in 0..3 {
+        suspect_soon_after_a_replacement(&world, CRASH_ARM64).await;
+        let module = world.module("global", CRASH_ARM64);
+        let message = request_build_of(&world, module, Queue::Eager).await;
+        world.serve(&message).await.unwrap();
+        let failed = of_module(&world).missing().unwrap().missing.clone();
+        assert_eq!(failed.cause, Cause::DownloadFailed);
+    }
+    assert_eq!(world.derivations.derived(), derived);
+    assert_eq!(of_module(&world).ready().unwrap().blob.path, before);
 }

@@ -47,6 +47,12 @@ ELSEWHERE = {
     "DeriveFunction": LOGS | OF_SECRETS | {("kms:Decrypt", "KmsKey"), ("kms:GenerateDataKey", "KmsKey"), ("sts:AssumeRole", "SourceRoles")},
     "PruneFunction": LOGS | {("kms:Decrypt", "KmsKey")},
 }
+# The roles that SAM adds: the service that assumes each, what it may do, and its managed policies.
+ADDED_ROLES = {
+    "PruneFunctionHourlyRole": ("scheduler.amazonaws.com", {("lambda:InvokeFunction", "PruneFunction")}, set()),
+    # It moves the alias of a function to a new version, step by step.
+    "CodeDeployServiceRole": ("codedeploy.amazonaws.com", set(), {"AWSCodeDeployRoleForLambda"}),
+}
 # What Lambda needs to invoke a function with the messages of a queue.
 RECEIVES = ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"]
 # How SAM names the alias `live` of a function, under which its newest version is called.
@@ -240,6 +246,7 @@ def check(template):
     check_api(checks, stack)
     check_schedule(checks, stack)
     check_limits(checks, stack)
+    check_roles(checks, stack)
     check_grants(checks, stack)
     check_alarms(checks, stack)
     check_dashboard(checks, stack)
@@ -581,6 +588,27 @@ def only_serves_http(stack, name):
     invoked = [target(mapping["FunctionName"]) for mapping in mappings]
     invoked += [target(schedule["Target"]["Arn"]) for schedule in schedules]
     return name not in [called.removesuffix(ALIAS) for called in invoked]
+
+
+def check_roles(checks, stack):
+    """No role but those that are checked, and nothing but the gateway invokes a function by itself."""
+    roles = stack.of_type("AWS::IAM::Role")
+    of_functions = {target(stack.properties(name).get("Role", "")) for name in FUNCTIONS}
+    checks.that("roles", "no roles but those of the functions and two that SAM adds", set(roles) == of_functions | set(ADDED_ROLES), ", ".join(sorted(roles)))
+    for name, (service, may, managed) in ADDED_ROLES.items():
+        role = roles.get(name, {})
+        trusted = [principal for statement in role.get("AssumeRolePolicyDocument", {}).get("Statement", []) for principal in as_list(statement["Principal"]["Service"])]
+        checks.that("roles", f"only {service} assumes {name}", trusted == [service], trusted)
+        statements = [statement for policy in role.get("Policies", []) for statement in as_list(policy["PolicyDocument"]["Statement"])]
+        granted = {(action, target(resource)) for statement in statements for action in as_list(statement["Action"]) for resource in as_list(statement["Resource"])}
+        checks.that("roles", f"{name} may do what it has to, and nothing else", granted == may, granted or "nothing")
+        has = {target(arn).rsplit("/", 1)[-1] for arn in role.get("ManagedPolicyArns", [])}
+        checks.that("roles", f"{name} has no further managed policy", has == managed, ", ".join(sorted(has)) or "none")
+    permissions = stack.of_type("AWS::Lambda::Permission")
+    sources = {target(permission["SourceArn"]) for permission in permissions.values()}
+    checks.that("roles", "the gateway may invoke symbolicate for every route", any(source.endswith(":__ApiId__/__Stage__/*") for source in sources), ", ".join(sorted(sources)))
+    others = [name for name, permission in permissions.items() if permission.get("Principal") != "apigateway.amazonaws.com" or target(permission["FunctionName"]) != f"SymbolicateFunction{ALIAS}"]
+    checks.all("roles", "nothing else may invoke a function", others)
 
 
 def check_grants(checks, stack):
@@ -943,6 +971,9 @@ def mistakes():
         ("uploaders who may not use the key", lambda t: t["Outputs"]["UploaderPolicy"].update(Value=t["Outputs"]["UploaderPolicy"]["Value"]["Fn::If"][2]), "UploaderPolicy is the least with a key"),
         ("callers of every API", lambda t: t["Outputs"]["CallerPolicy"]["Value"].update({"Fn::Sub": t["Outputs"]["CallerPolicy"]["Value"]["Fn::Sub"].replace("${Api}/", "")}), "CallerPolicy is the least"),
         ("uploads that expire unnoticed", lambda t: resource(t, "UploadsBucket")["NotificationConfiguration"]["QueueConfigurations"].pop(), "s3:LifecycleExpiration:\\* is sent"),
+        ("a role that nothing checks", lambda t: t["Resources"].update(Forgotten=copy.deepcopy(t["Resources"]["PruneRole"])), "no roles but those"),
+        ("a schedule that assumes the role of an administrator", lambda t: resource(t, "PruneFunction")["Events"]["Hourly"]["Properties"].update(RoleArn="arn:aws:iam::111122223333:role/admin"), "no roles but those"),
+        ("a function that every bucket may invoke", lambda t: t["Resources"].update(Everyone={"Type": "AWS::Lambda::Permission", "Properties": {"Action": "lambda:InvokeFunction", "FunctionName": {"Ref": "DeriveFunction"}, "Principal": "s3.amazonaws.com", "SourceArn": "arn:aws:s3:::*"}}), "nothing else may invoke"),
         ("callers who may issue tokens", lambda t: t["Outputs"]["CallerPolicy"]["Value"].update({"Fn::Sub": t["Outputs"]["CallerPolicy"]["Value"]["Fn::Sub"].replace("tokens", "token")}), "CallerPolicy is the least"),
         ("tokens that anybody may issue", lambda t: event(t, "SymbolicateFunction", "Tokens").update(Auth={"Authorizer": "NONE"}), "/tokens has the authorizer AWS_IAM"),
         ("tokens without a route that policies can name", lambda t: resource(t, "SymbolicateFunction")["Events"].pop("Token"), "no routes but those"),

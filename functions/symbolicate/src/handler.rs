@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, IntoResponseParts, Response};
 use axum::{Extension, Json, Router};
 use lambda_http::aws_lambda_events::apigw::ApiGatewayV2httpResponse;
 use serde::Serialize;
@@ -20,7 +20,9 @@ use symdepot::api::symbolicator::{self as api, RequestError};
 use symdepot::domain::Scope;
 use symdepot::flows::minidump::kept_dump;
 use symdepot::flows::plain::{MAX_PLAIN_BYTES, Plain};
-use symdepot::flows::requests::{KeptRequest, RequestStage, RequestToKeep};
+use symdepot::flows::requests::{
+    FinishedAnswer, FoundRequest, KeptRequest, RequestStage, RequestToKeep,
+};
 use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome, Symbolicator};
 use symdepot::flows::{self, Invocation};
 use tower::ServiceExt;
@@ -188,6 +190,7 @@ pub(crate) async fn symbolicate(
         scope: &query.scope,
         wait: call.symbolicator.wait(&call.invocation, query.timeout),
         age: Duration::ZERO,
+        found: None,
     };
     let body = Some(RequestToKeep::received(&body));
     call.answer(asked, report, body).await
@@ -207,10 +210,21 @@ pub(crate) async fn continue_request(
     let id = id.ok().and_then(|Path(id)| Uuid::parse_str(&id).ok());
     let id = id.ok_or_else(unknown)?;
     // One of another scope is as unknown as one that does not exist.
-    let may_see = |kept: &KeptRequest| {
-        let is_named = query.named_scope().is_none_or(|named| named == kept.scope);
-        is_named && call.caller.may_see(&kept.scope)
+    let may_see = |found: &FoundRequest| {
+        let is_named = query
+            .named_scope()
+            .is_none_or(|named| named == *found.scope());
+        is_named && call.caller.may_see(found.scope())
     };
+    let found = call
+        .symbolicator
+        .find_request(&call.invocation, &id.to_string())
+        .await?
+        .filter(may_see)
+        .ok_or_else(unknown)?;
+    if let Some(answer) = call.symbolicator.finished_answer(&found).await? {
+        return finished(answer);
+    }
     let KeptRequest {
         scope,
         stage,
@@ -218,21 +232,20 @@ pub(crate) async fn continue_request(
         age,
     } = call
         .symbolicator
-        .kept_request(&call.invocation, &id.to_string())
+        .kept_request(&call.invocation, &found)
         .await?
-        .filter(may_see)
         .ok_or_else(unknown)?;
     let report = match stage {
         RequestStage::Symbolicate => received(&body)?,
         RequestStage::CrashFile => crash_files::stored(&body)?,
         RequestStage::Minidump => {
             let query = api::Query { scope, ..query };
-            let kept = RequestState {
+            let state = RequestState {
                 id,
-                is_kept: true,
+                found: Some(&found),
                 age,
             };
-            return crash_files::walk(&call, &query, kept, kept_dump(&body)?).await;
+            return crash_files::walk(&call, &query, state, kept_dump(&body)?).await;
         }
     };
     let asked = Asked {
@@ -240,8 +253,26 @@ pub(crate) async fn continue_request(
         scope: &scope,
         wait: call.symbolicator.wait(&call.invocation, query.timeout),
         age,
+        found: Some(&found),
     };
     call.answer(asked, report, None).await
+}
+
+/// The response with a stored answer.
+fn finished(answer: FinishedAnswer) -> Result<Response, Failure> {
+    match answer {
+        FinishedAnswer::Sent(body) => {
+            let body: Box<RawValue> = serde_json::from_slice(&body).map_err(Failure::internal)?;
+            let body = Arc::new(JsonBody(body));
+            Ok((Extension(COMPLETED), Extension(body)).into_response())
+        }
+        FinishedAnswer::At(url) => Ok(elsewhere(url, Extension(COMPLETED))),
+    }
+}
+
+/// The response that refers to an answer that is too large to be sent.
+fn elsewhere(url: String, noted: impl IntoResponseParts) -> Response {
+    (StatusCode::SEE_OTHER, noted, [(header::LOCATION, url)]).into_response()
 }
 
 /// Returns the crash in the body of `/symbolicate`.
@@ -257,12 +288,14 @@ pub(crate) fn pending(id: Uuid) -> Response {
 }
 
 /// A crash to symbolicate: the id that its client receives, whose caches it reads, how long it
-/// waits for builds, and how long it has been pending.
+/// waits for builds, how long it has been pending, and what is stored of it if this call continues
+/// it.
 pub(crate) struct Asked<'a> {
     pub(crate) id: Uuid,
     pub(crate) scope: &'a Scope,
     pub(crate) wait: Duration,
     pub(crate) age: Duration,
+    pub(crate) found: Option<&'a FoundRequest>,
 }
 
 impl Call {
@@ -275,6 +308,7 @@ impl Call {
             scope,
             wait,
             age,
+            found,
         }: Asked<'_>,
         report: CrashFile,
         body: Option<RequestToKeep<'_>>,
@@ -303,10 +337,17 @@ impl Call {
                 let noted = (Extension(COMPLETED), Extension(stats));
                 if body.text().len() > limits::SENT_ANSWER_BYTES {
                     let body = Box::<str>::from(body.0).into_string().into_bytes();
-                    let url = symbolicator.store_answer(&id_text, body).await?;
-                    return Ok(
-                        (StatusCode::SEE_OTHER, noted, [(header::LOCATION, url)]).into_response()
-                    );
+                    let stored = symbolicator.store_answer(invocation, &id_text, found, body);
+                    stored.await?;
+                    let url = symbolicator.answer_url(&id_text).await?;
+                    return Ok(elsewhere(url, noted));
+                }
+                if found.is_some() {
+                    let bytes = body.text().as_bytes().to_vec();
+                    let stored = symbolicator.store_answer(invocation, &id_text, found, bytes);
+                    if let Err(error) = stored.await {
+                        tracing::warn!(%error, "cannot store an answer; the next call computes it again");
+                    }
                 }
                 Ok((noted, Extension(Arc::new(body))).into_response())
             }

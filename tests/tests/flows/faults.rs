@@ -13,7 +13,7 @@ use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::flows::uploads::UploadEvent;
 use symdepot::flows::{Error, Update};
 use symdepot::ports::QueueMessage;
-use symdepot_tests::harness::{Crash, World, fixture, function_names, in_module};
+use symdepot_tests::harness::{Crash, World, fixture, function_names, in_module, kept_request};
 
 use crate::servers::at;
 use crate::{CHECKSUM, servers};
@@ -78,7 +78,7 @@ async fn keep(world: &World, body: &str) -> Result<(), Error> {
             RequestToKeep::received(body.as_bytes()),
         )
         .await?;
-    let kept = symbolicator.kept_request(&invocation, "id").await?;
+    let kept = kept_request(symbolicator, &invocation, "id").await?;
     assert!(
         kept.is_some_and(|kept| kept.body == body.as_bytes()),
         "the kept request differs from the one that was sent"

@@ -10,6 +10,7 @@ mod access;
 mod attachments;
 mod companions;
 mod companions_of_servers;
+mod continued;
 mod copies;
 mod counts;
 mod crash_file_costs;

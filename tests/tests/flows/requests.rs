@@ -9,7 +9,9 @@ use symdepot::domain::{Location, Scope};
 use symdepot::flows::Settings;
 use symdepot::flows::requests::{KeptRequest, RequestStage, RequestToKeep};
 use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
-use symdepot_tests::harness::{World, fixture_text, function_names, in_module, sample_crash};
+use symdepot_tests::harness::{
+    World, fixture_text, function_names, in_module, kept_request, sample_crash,
+};
 use tokio::task::JoinSet;
 
 use crate::CRASH;
@@ -569,9 +571,7 @@ async fn a_request_is_kept_and_continued_by_any_instance_until_it_expires() {
     let kept = async |id: &str| {
         let instance = world.another_instance();
         let invocation = instance.invocation(Duration::from_secs(29));
-        instance
-            .symbolicator()
-            .kept_request(&invocation, id)
+        kept_request(instance.symbolicator(), &invocation, id)
             .await
             .unwrap()
     };
@@ -601,9 +601,7 @@ async fn a_body_that_is_too_large_for_an_item_is_kept_as_a_blob() {
             .await
             .unwrap();
         assert_eq!(world.caches.paths(), blobs);
-        let kept = world
-            .symbolicator()
-            .kept_request(&invocation, id)
+        let kept = kept_request(world.symbolicator(), &invocation, id)
             .await
             .unwrap();
         assert_eq!(kept, Some(received(Scope::Global, body)));
@@ -613,9 +611,7 @@ async fn a_body_that_is_too_large_for_an_item_is_kept_as_a_blob() {
     // The blob may be removed before its item.
     world.caches.lose("requests/large");
     assert_eq!(
-        world
-            .symbolicator()
-            .kept_request(&invocation, "large")
+        kept_request(world.symbolicator(), &invocation, "large")
             .await
             .unwrap(),
         None

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use symdepot::adapters::faulty::{How, Operation};
-use symdepot::api::symbolicator::{ModuleStatus, SourceRef, Sources};
+use symdepot::api::symbolicator::{SourceRef, Sources};
 use symdepot::cache::{Change, Entry, Kind, Token};
 use symdepot::domain::Scope;
 use symdepot::flows::requests::RequestToKeep;
@@ -92,12 +92,6 @@ fn finished(answer: SymbolicateOutcome) -> Result<(), Error> {
             what: "a request".to_owned(),
         }),
         SymbolicateOutcome::Completed(completed, _) => {
-            // An internal error is reported as such, and the client retries.
-            if completed.modules[0].debug_status == ModuleStatus::Other {
-                return Err(Error::Deadline {
-                    what: "a request".to_owned(),
-                });
-            }
             assert_eq!(
                 function_names(&completed),
                 ["checksum"],

@@ -14,6 +14,7 @@ mod continued;
 mod copies;
 mod counts;
 mod crash_file_costs;
+mod crash_file_faults;
 mod crash_files;
 mod damaged;
 mod documented;

@@ -87,6 +87,7 @@ pub(crate) fn summary(
         summary.threads_cut = Some(walked.threads_cut);
         summary.stacks_cut = Some(walked.stacks_cut);
         summary.frames_cut = Some(walked.frames_cut);
+        summary.reads_cut = Some(walked.reads_cut);
         summary.panics = Some(walked.panics);
     }
     summary

@@ -44,6 +44,9 @@ pub struct WalkStats {
     pub stacks_cut: usize,
     /// The number of stacks that have more frames than the response.
     pub frames_cut: usize,
+    /// The number of reads of unwind information that the walks had to do without, because of their
+    /// limit.
+    pub reads_cut: usize,
     /// The number of walks that ended because the walker panicked.
     pub panics: usize,
 }

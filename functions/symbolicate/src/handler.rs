@@ -1,5 +1,6 @@
 //! Handles the requests of `symbolicate`: one function per route.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, IntoResponseParts, Response};
 use axum::{Extension, Json, Router};
+use futures::FutureExt;
 use lambda_http::aws_lambda_events::apigw::ApiGatewayV2httpResponse;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -61,12 +63,20 @@ pub(crate) async fn handle(
     let received = Received::of(&request);
     let span = tracing::info_span!("invocation", request_id = invocation.request_id());
     let invocation = Arc::new(invocation);
-    let answer = service.answer(&invocation, request);
-    let (caller, response) = answer.instrument(span.clone()).await;
+    // The next request finds the state of this instance as a request that was dropped leaves it.
+    let answer = AssertUnwindSafe(service.answer(&invocation, request)).catch_unwind();
+    let answered = answer.instrument(span.clone()).await;
+    let (caller, response) = answered.unwrap_or_else(|_| (None, panicked()));
     let (reply, sent) = Reply::of(response).await;
     let caller = caller.as_deref().and_then(Caller::name);
     span.in_scope(|| summary::summary(received, caller, sent, &invocation).log());
     reply
+}
+
+/// The response of a handler that panicked. It does not repeat the message of the panic, which may
+/// quote the contents of a file.
+fn panicked() -> Response {
+    Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "an internal error").into_response()
 }
 
 impl Service {

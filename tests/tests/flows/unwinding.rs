@@ -528,3 +528,50 @@ async fn reads_of_functions_count_as_reads_of_unwind_information() {
     assert_eq!(cfi, functions, "each word is read twice");
     assert!(known.reads_refused() > 0);
 }
+
+/// Panics when an address is read.
+struct Panicking<'a> {
+    inner: &'a CfiReader<'a>,
+    at: u64,
+}
+
+#[async_trait]
+impl UnwindInfo for Panicking<'_> {
+    async fn cfi(&self, module: usize, addresses: &[u64]) -> Option<ModuleCfi> {
+        assert!(!addresses.contains(&self.at), "told to panic");
+        self.inner.cfi(module, addresses).await
+    }
+
+    async fn is_in_function(&self, module: usize, address: u64) -> Option<bool> {
+        self.inner.is_in_function(module, address).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_walk_that_panics_keeps_its_frames_and_the_next_one_works() {
+    const GOOD: usize = 5;
+    let world = with_large_module().await;
+    let unwinding = world.symbolicator().unwinding(large(&world));
+    let (modules, system) = (large_module(), system());
+    // They are so far apart that each is in another slice.
+    let functions = spread(10);
+    let (bytes, addresses) = stack_of(&functions);
+    let stack = MadeUpStack {
+        bytes,
+        ..MadeUpStack::new(addresses[0], std::iter::empty())
+    };
+    // The walker looks a caller up by the address of its call.
+    let info = Panicking {
+        inner: &unwinding,
+        at: addresses[GOOD] - 1 - BASE,
+    };
+    let walker = StackWalker::new(&info, &modules, &system);
+    let (frames, end) = stack.walk(&walker).await;
+    assert_eq!((&*frames, end), (&addresses[..=GOOD], WalkEnd::Panicked));
+    let (bytes, addresses) = stack_of(&functions[GOOD + 1..]);
+    let stack = MadeUpStack {
+        bytes,
+        ..MadeUpStack::new(addresses[0], std::iter::empty())
+    };
+    assert_eq!(stack.walk(&walker).await, (addresses, WalkEnd::Complete));
+}

@@ -47,7 +47,8 @@ pub struct WalkStats {
     /// The number of reads of unwind information that the walks had to do without, because of their
     /// limit.
     pub reads_cut: usize,
-    /// The number of walks that ended because the walker panicked.
+    /// The number of walks that ended because the walker panicked. Their frames before are in the
+    /// response.
     pub panics: usize,
 }
 

@@ -187,10 +187,10 @@ pub(crate) async fn symbolicate(
     let body = axum::body::to_bytes(body, limits::BODY_BYTES)
         .await
         .map_err(|_| too_large)?;
-    let mut report = received(&body)?;
-    let scraping = &mut report.request.scraping;
+    let mut request = api::parse_request(&body)?;
+    let scraping = &mut request.scraping;
     let body = match call.symbolicator.drop_unusable_headers(scraping) {
-        true => serde_json::to_vec(&report.request)
+        true => serde_json::to_vec(&request)
             .map_err(Failure::internal)?
             .into(),
         false => body,
@@ -203,7 +203,8 @@ pub(crate) async fn symbolicate(
         found: None,
     };
     let body = Some(RequestToKeep::received(&body));
-    call.answer(asked, report, body).await
+    call.answer(asked, Crash::Sent(Box::new(request)), body)
+        .await
 }
 
 pub(crate) async fn continue_request(
@@ -245,9 +246,9 @@ pub(crate) async fn continue_request(
         .kept_request(&call.invocation, &found)
         .await?
         .ok_or_else(unknown)?;
-    let report = match stage {
-        RequestStage::Symbolicate => received(&body)?,
-        RequestStage::CrashFile => crash_files::stored(&body)?,
+    let crash = match stage {
+        RequestStage::Symbolicate => Crash::Sent(Box::new(api::parse_request(&body)?)),
+        RequestStage::CrashFile => Crash::Read(Box::new(crash_files::stored(&body)?)),
         RequestStage::Minidump => {
             let query = api::Query { scope, ..query };
             let state = RequestState {
@@ -265,7 +266,7 @@ pub(crate) async fn continue_request(
         age,
         found: Some(&found),
     };
-    call.answer(asked, report, None).await
+    call.answer(asked, crash, None).await
 }
 
 /// The response with a stored answer.
@@ -285,16 +286,16 @@ fn elsewhere(url: String, noted: impl IntoResponseParts) -> Response {
     (StatusCode::SEE_OTHER, noted, [(header::LOCATION, url)]).into_response()
 }
 
-/// Returns the crash in the body of `/symbolicate`.
-fn received(body: &[u8]) -> Result<CrashFile, Failure> {
-    Ok(CrashFile {
-        request: api::parse_request(body)?,
-        ..CrashFile::default()
-    })
-}
-
 pub(crate) fn pending(id: Uuid) -> Response {
     (Extension(PENDING), Json(api::Response::pending(id))).into_response()
+}
+
+/// The stack traces to symbolicate.
+pub(crate) enum Crash {
+    /// Those of a request. They are answered as a whole.
+    Sent(Box<api::Request>),
+    /// Those that were read from a file.
+    Read(Box<CrashFile>),
 }
 
 /// A crash to symbolicate: the id that its client receives, whose caches it reads, how long it
@@ -320,7 +321,7 @@ impl Call {
             age,
             found,
         }: Asked<'_>,
-        report: CrashFile,
+        crash: Crash,
         body: Option<RequestToKeep<'_>>,
     ) -> Result<Response, Failure> {
         let Self {
@@ -335,11 +336,20 @@ impl Call {
             body,
             age,
         };
-        let answer = symbolicator.answer_crash(invocation, &report, scope, kept);
-        match answer.await? {
+        let (outcome, stackwalk) = match crash {
+            Crash::Sent(request) => {
+                let answer = symbolicator.answer(invocation, &request, scope, kept);
+                (answer.await?, None)
+            }
+            Crash::Read(report) => {
+                let answer = symbolicator.answer_crash(invocation, &report, scope, kept);
+                (answer.await?, report.stackwalk)
+            }
+        };
+        match outcome {
             SymbolicateOutcome::Pending => Ok(pending(id)),
             SymbolicateOutcome::Completed(completed, stats) => {
-                let body = match report.stackwalk {
+                let body = match stackwalk {
                     Some(report) => to_raw_value(&report.completed(&completed)),
                     None => to_raw_value(&api::Response::Completed(*completed)),
                 };
@@ -373,7 +383,8 @@ impl Call {
     ) -> Result<Response, Failure> {
         let body = serde_json::to_vec(&report).map_err(Failure::internal)?;
         let body = Some(RequestToKeep::crash_file(&report, &body));
-        self.answer(asked, report, body).await
+        let crash = Crash::Read(Box::new(report));
+        self.answer(asked, crash, body).await
     }
 }
 

@@ -20,6 +20,7 @@ use symdepot::domain::Scope;
 use symdepot::flows::attachments::Attachment;
 use symdepot::flows::minidump::{DumpBytes, KeptDump, MinidumpRequest, WalkOutcome};
 use symdepot::flows::parsing::parsed;
+use symdepot::flows::requests::FoundRequest;
 use uuid::Uuid;
 
 use crate::extract::{Call, MinidumpQuery, RequestQuery, read_body};
@@ -93,6 +94,7 @@ async fn answer_apple_report(
                 scope: &query.scope,
                 wait: call.symbolicator.wait(&call.invocation, query.timeout),
                 age: Duration::ZERO,
+                found: None,
             };
             call.answer_file(asked, report.asked_for(fields)).await?
         }
@@ -129,7 +131,7 @@ async fn answer_minidump(
             }
             let state = RequestState {
                 id: call.invocation.uuid(),
-                is_kept: false,
+                found: None,
                 age: Duration::ZERO,
             };
             walk(call, query, state, KeptDump { file, fields }).await?
@@ -142,10 +144,10 @@ async fn answer_minidump(
     Ok(response)
 }
 
-/// The id of a request, whether it is stored under this id, and how long it has been pending.
-pub(crate) struct RequestState {
+/// The id of a request, what is stored under this id, and how long it has been pending.
+pub(crate) struct RequestState<'a> {
     pub(crate) id: Uuid,
-    pub(crate) is_kept: bool,
+    pub(crate) found: Option<&'a FoundRequest>,
     pub(crate) age: Duration,
 }
 
@@ -154,7 +156,7 @@ pub(crate) struct RequestState {
 pub(crate) async fn walk(
     call: &Call,
     query: &Query,
-    RequestState { id, is_kept, age }: RequestState,
+    RequestState { id, found, age }: RequestState<'_>,
     KeptDump { file, fields }: KeptDump,
 ) -> Result<Response, Failure> {
     let Call {
@@ -171,7 +173,7 @@ pub(crate) async fn walk(
         scope: &query.scope,
         id: &id_text,
         wait,
-        is_kept,
+        is_kept: found.is_some(),
         age,
     };
     let (report, stats) = match symbolicator.walk_minidump(invocation, request).await? {
@@ -184,6 +186,7 @@ pub(crate) async fn walk(
         scope: &query.scope,
         wait: wait.saturating_sub(invocation.elapsed() - began),
         age,
+        found,
     };
     let mut response = call.answer_file(asked, report).await?;
     response.extensions_mut().insert(stats);

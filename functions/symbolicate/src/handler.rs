@@ -1,5 +1,6 @@
 //! Handles the requests of `symbolicate`: one function per route.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,8 +8,9 @@ use axum::body::Body;
 use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, IntoResponseParts, Response};
 use axum::{Extension, Json, Router};
+use futures::FutureExt;
 use lambda_http::aws_lambda_events::apigw::ApiGatewayV2httpResponse;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -20,7 +22,9 @@ use symdepot::api::symbolicator::{self as api, RequestError};
 use symdepot::domain::Scope;
 use symdepot::flows::minidump::kept_dump;
 use symdepot::flows::plain::{MAX_PLAIN_BYTES, Plain};
-use symdepot::flows::requests::{KeptRequest, RequestStage, RequestToKeep};
+use symdepot::flows::requests::{
+    FinishedAnswer, FoundRequest, KeptRequest, RequestStage, RequestToKeep,
+};
 use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome, Symbolicator};
 use symdepot::flows::{self, Invocation};
 use tower::ServiceExt;
@@ -59,12 +63,20 @@ pub(crate) async fn handle(
     let received = Received::of(&request);
     let span = tracing::info_span!("invocation", request_id = invocation.request_id());
     let invocation = Arc::new(invocation);
-    let answer = service.answer(&invocation, request);
-    let (caller, response) = answer.instrument(span.clone()).await;
+    // The next request finds the state of this instance as a request that was dropped leaves it.
+    let answer = AssertUnwindSafe(service.answer(&invocation, request)).catch_unwind();
+    let answered = answer.instrument(span.clone()).await;
+    let (caller, response) = answered.unwrap_or_else(|_| (None, panicked()));
     let (reply, sent) = Reply::of(response).await;
     let caller = caller.as_deref().and_then(Caller::name);
     span.in_scope(|| summary::summary(received, caller, sent, &invocation).log());
     reply
+}
+
+/// The response of a handler that panicked. It does not repeat the message of the panic, which may
+/// quote the contents of a file.
+fn panicked() -> Response {
+    Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "an internal error").into_response()
 }
 
 impl Service {
@@ -175,10 +187,10 @@ pub(crate) async fn symbolicate(
     let body = axum::body::to_bytes(body, limits::BODY_BYTES)
         .await
         .map_err(|_| too_large)?;
-    let mut report = received(&body)?;
-    let scraping = &mut report.request.scraping;
+    let mut request = api::parse_request(&body)?;
+    let scraping = &mut request.scraping;
     let body = match call.symbolicator.drop_unusable_headers(scraping) {
-        true => serde_json::to_vec(&report.request)
+        true => serde_json::to_vec(&request)
             .map_err(Failure::internal)?
             .into(),
         false => body,
@@ -188,9 +200,11 @@ pub(crate) async fn symbolicate(
         scope: &query.scope,
         wait: call.symbolicator.wait(&call.invocation, query.timeout),
         age: Duration::ZERO,
+        found: None,
     };
     let body = Some(RequestToKeep::received(&body));
-    call.answer(asked, report, body).await
+    call.answer(asked, Crash::Sent(Box::new(request)), body)
+        .await
 }
 
 pub(crate) async fn continue_request(
@@ -207,10 +221,21 @@ pub(crate) async fn continue_request(
     let id = id.ok().and_then(|Path(id)| Uuid::parse_str(&id).ok());
     let id = id.ok_or_else(unknown)?;
     // One of another scope is as unknown as one that does not exist.
-    let may_see = |kept: &KeptRequest| {
-        let is_named = query.named_scope().is_none_or(|named| named == kept.scope);
-        is_named && call.caller.may_see(&kept.scope)
+    let may_see = |found: &FoundRequest| {
+        let is_named = query
+            .named_scope()
+            .is_none_or(|named| named == *found.scope());
+        is_named && call.caller.may_see(found.scope())
     };
+    let found = call
+        .symbolicator
+        .find_request(&call.invocation, &id.to_string())
+        .await?
+        .filter(may_see)
+        .ok_or_else(unknown)?;
+    if let Some(answer) = call.symbolicator.finished_answer(&found).await? {
+        return finished(answer);
+    }
     let KeptRequest {
         scope,
         stage,
@@ -218,21 +243,20 @@ pub(crate) async fn continue_request(
         age,
     } = call
         .symbolicator
-        .kept_request(&call.invocation, &id.to_string())
+        .kept_request(&call.invocation, &found)
         .await?
-        .filter(may_see)
         .ok_or_else(unknown)?;
-    let report = match stage {
-        RequestStage::Symbolicate => received(&body)?,
-        RequestStage::CrashFile => crash_files::stored(&body)?,
+    let crash = match stage {
+        RequestStage::Symbolicate => Crash::Sent(Box::new(api::parse_request(&body)?)),
+        RequestStage::CrashFile => Crash::Read(Box::new(crash_files::stored(&body)?)),
         RequestStage::Minidump => {
             let query = api::Query { scope, ..query };
-            let kept = RequestState {
+            let state = RequestState {
                 id,
-                is_kept: true,
+                found: Some(&found),
                 age,
             };
-            return crash_files::walk(&call, &query, kept, kept_dump(&body)?).await;
+            return crash_files::walk(&call, &query, state, kept_dump(&body)?).await;
         }
     };
     let asked = Asked {
@@ -240,29 +264,49 @@ pub(crate) async fn continue_request(
         scope: &scope,
         wait: call.symbolicator.wait(&call.invocation, query.timeout),
         age,
+        found: Some(&found),
     };
-    call.answer(asked, report, None).await
+    call.answer(asked, crash, None).await
 }
 
-/// Returns the crash in the body of `/symbolicate`.
-fn received(body: &[u8]) -> Result<CrashFile, Failure> {
-    Ok(CrashFile {
-        request: api::parse_request(body)?,
-        ..CrashFile::default()
-    })
+/// The response with a stored answer.
+fn finished(answer: FinishedAnswer) -> Result<Response, Failure> {
+    match answer {
+        FinishedAnswer::Sent(body) => {
+            let body: Box<RawValue> = serde_json::from_slice(&body).map_err(Failure::internal)?;
+            let body = Arc::new(JsonBody(body));
+            Ok((Extension(COMPLETED), Extension(body)).into_response())
+        }
+        FinishedAnswer::At(url) => Ok(elsewhere(url, Extension(COMPLETED))),
+    }
+}
+
+/// The response that refers to an answer that is too large to be sent.
+fn elsewhere(url: String, noted: impl IntoResponseParts) -> Response {
+    (StatusCode::SEE_OTHER, noted, [(header::LOCATION, url)]).into_response()
 }
 
 pub(crate) fn pending(id: Uuid) -> Response {
     (Extension(PENDING), Json(api::Response::pending(id))).into_response()
 }
 
+/// The stack traces to symbolicate.
+pub(crate) enum Crash {
+    /// Those of a request. They are answered as a whole.
+    Sent(Box<api::Request>),
+    /// Those that were read from a file.
+    Read(Box<CrashFile>),
+}
+
 /// A crash to symbolicate: the id that its client receives, whose caches it reads, how long it
-/// waits for builds, and how long it has been pending.
+/// waits for builds, how long it has been pending, and what is stored of it if this call continues
+/// it.
 pub(crate) struct Asked<'a> {
     pub(crate) id: Uuid,
     pub(crate) scope: &'a Scope,
     pub(crate) wait: Duration,
     pub(crate) age: Duration,
+    pub(crate) found: Option<&'a FoundRequest>,
 }
 
 impl Call {
@@ -275,8 +319,9 @@ impl Call {
             scope,
             wait,
             age,
+            found,
         }: Asked<'_>,
-        report: CrashFile,
+        crash: Crash,
         body: Option<RequestToKeep<'_>>,
     ) -> Result<Response, Failure> {
         let Self {
@@ -291,11 +336,20 @@ impl Call {
             body,
             age,
         };
-        let answer = symbolicator.answer_crash(invocation, &report, scope, kept);
-        match answer.await? {
+        let (outcome, stackwalk) = match crash {
+            Crash::Sent(request) => {
+                let answer = symbolicator.answer(invocation, &request, scope, kept);
+                (answer.await?, None)
+            }
+            Crash::Read(report) => {
+                let answer = symbolicator.answer_crash(invocation, &report, scope, kept);
+                (answer.await?, report.stackwalk)
+            }
+        };
+        match outcome {
             SymbolicateOutcome::Pending => Ok(pending(id)),
             SymbolicateOutcome::Completed(completed, stats) => {
-                let body = match report.stackwalk {
+                let body = match stackwalk {
                     Some(report) => to_raw_value(&report.completed(&completed)),
                     None => to_raw_value(&api::Response::Completed(*completed)),
                 };
@@ -303,10 +357,17 @@ impl Call {
                 let noted = (Extension(COMPLETED), Extension(stats));
                 if body.text().len() > limits::SENT_ANSWER_BYTES {
                     let body = Box::<str>::from(body.0).into_string().into_bytes();
-                    let url = symbolicator.store_answer(&id_text, body).await?;
-                    return Ok(
-                        (StatusCode::SEE_OTHER, noted, [(header::LOCATION, url)]).into_response()
-                    );
+                    let stored = symbolicator.store_answer(invocation, &id_text, found, body);
+                    stored.await?;
+                    let url = symbolicator.answer_url(&id_text).await?;
+                    return Ok(elsewhere(url, noted));
+                }
+                if found.is_some() {
+                    let bytes = body.text().as_bytes().to_vec();
+                    let stored = symbolicator.store_answer(invocation, &id_text, found, bytes);
+                    if let Err(error) = stored.await {
+                        tracing::warn!(%error, "cannot store an answer; the next call computes it again");
+                    }
                 }
                 Ok((noted, Extension(Arc::new(body))).into_response())
             }
@@ -322,7 +383,8 @@ impl Call {
     ) -> Result<Response, Failure> {
         let body = serde_json::to_vec(&report).map_err(Failure::internal)?;
         let body = Some(RequestToKeep::crash_file(&report, &body));
-        self.answer(asked, report, body).await
+        let crash = Crash::Read(Box::new(report));
+        self.answer(asked, crash, body).await
     }
 }
 

@@ -78,7 +78,8 @@ pub(crate) fn summary(
         waited_ms: Some(millis(invocation.take_notes().waited)),
         ..RequestSummary::default()
     };
-    if let Some(stats) = extensions.get::<Stats>() {
+    let stats = extensions.get::<Stats>();
+    if let Some(stats) = stats {
         add_stats(&mut summary, stats);
     }
     if let Some(walked) = extensions.get::<WalkStats>() {
@@ -86,7 +87,9 @@ pub(crate) fn summary(
         summary.walked_frames = Some(walked.frames);
         summary.threads_cut = Some(walked.threads_cut);
         summary.stacks_cut = Some(walked.stacks_cut);
-        summary.frames_cut = Some(walked.frames_cut);
+        let shortened = stats.map_or(0, |stats| stats.shortened);
+        summary.frames_cut = Some(walked.frames_cut + shortened);
+        summary.reads_cut = Some(walked.reads_cut);
         summary.panics = Some(walked.panics);
     }
     summary

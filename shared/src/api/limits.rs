@@ -22,6 +22,10 @@ pub const STACKTRACES: usize = 16_384;
 /// more do not fit into the body; no client sends shorter ones.
 pub const FRAMES: usize = 131_072;
 
+/// The maximum number of frames of a response in the schema of `minidump-stackwalk`, in which each
+/// takes several times the memory.
+pub const STACKWALK_FRAMES: usize = 32_768;
+
 /// The maximum number of modules in a request. The largest processes, with every system library
 /// mapped, have about three thousand.
 pub const MODULES: usize = 16_384;

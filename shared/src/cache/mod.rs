@@ -60,7 +60,9 @@ pub use queue::Queue;
 pub use record::{
     BlobRef, BuildRequest, Entry, IndexRef, Lease, Placeholder, Probes, Ready, Suspect,
 };
-pub use request::{PendingRequest, RequestBody, RequestStage, SourceDefinition, Wanted};
+pub use request::{
+    PendingRequest, RequestBody, RequestStage, SourceDefinition, StoredAnswer, Wanted,
+};
 pub use retention::{LEASE_EXTENSION, LEASE_LENGTH, Policy};
 pub use select::{
     Awaited, Criteria, PlaceRecord, PlaceState, Preference, SelectedState, Selection, Unreadable,

@@ -64,8 +64,22 @@ pub struct PendingRequest {
     /// When the client sent the request; unknown if an earlier build stored it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_at: Option<Timestamp>,
+    /// The answer, once a call that continues the request has completed it. Earlier builds ignore
+    /// and may drop it: they answer from the body again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<StoredAnswer>,
     /// When the store may delete the item.
     pub expires_at: Timestamp,
+}
+
+/// The complete answer to a stored request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredAnswer {
+    /// The path of the blob that contains it, as JSON.
+    pub path: String,
+    /// Its size in bytes. The blob has another size if two calls completed the request at the same
+    /// time: that of the first one stays.
+    pub bytes: u64,
 }
 
 /// How far a stored request has come, and so what its body contains.

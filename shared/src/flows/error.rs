@@ -26,6 +26,8 @@ pub enum Error {
     TooLarge {
         /// The bytes that were counted before the response was abandoned.
         bytes: usize,
+        /// The frames of the request that have these bytes.
+        frames: usize,
     },
     /// A store failed.
     #[error(transparent)]

@@ -2,7 +2,8 @@
 
 use crate::debuginfo::caught;
 
-/// Runs a parser of a file that a client sent. A panic is an error like any other.
+/// Runs a parser of a file that a client sent. A panic is an error like any other. Its message is
+/// neither logged nor part of the error, because it may quote the file.
 ///
 /// # Errors
 ///
@@ -14,8 +15,8 @@ pub fn parsed<T, E: std::error::Error>(
 ) -> Result<T, String> {
     match caught(parse) {
         Ok(parsed) => parsed.map_err(|error| error.to_string()),
-        Err(panic) => {
-            tracing::error!(panic, what, "the parser of a crash file panicked");
+        Err(_) => {
+            tracing::error!(what, "the parser of a crash file panicked");
             Err(format!("the parser cannot read this {what}"))
         }
     }

@@ -1,23 +1,27 @@
 //! Stored requests: a request whose response was `pending` can be continued by any instance.
 //!
-//! Only the request itself is stored. Each continuation symbolicates it again, with the caches that
-//! are ready by then. Of a crash file, what was read from it is stored. A response is stored only
-//! if it is too large to be sent.
+//! While it is pending, only the request itself is stored, and each call that continues it
+//! symbolicates it again, with the caches that are ready by then. Of a crash file, what was read
+//! from it is stored. The call that completes it stores the answer beside it, and later calls send
+//! that. A response that is too large to be sent is always stored.
 //!
 //! A request that has been pending for [`MAX_PENDING`] is completed with what there is.
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::try_join;
 
 use super::symbolicate::Symbolicator;
 use super::update::KnownItem;
 use super::{Error, Invocation};
 use crate::api::crash::CrashFile;
+use crate::api::limits;
 use crate::api::symbolicator::Scraping;
 pub use crate::cache::RequestStage;
-use crate::cache::{Item, ItemKey, PendingRequest, RequestBody};
+use crate::cache::{Item, ItemKey, PendingRequest, RequestBody, Stored, StoredAnswer};
 use crate::domain::{Cause, Missing, ResponseFormat, Scope};
+use crate::ports::Consistency;
 
 /// The maximum size of a body that is stored in the item, in bytes. DynamoDB charges writes by the
 /// kilobyte, so a blob is cheaper for larger bodies.
@@ -46,7 +50,30 @@ pub struct RequestToKeep<'a> {
     pub body: &'a [u8],
 }
 
-/// A stored request.
+/// The item of a stored request that has not expired.
+#[derive(Clone, Debug)]
+pub struct FoundRequest {
+    stored: Stored,
+    request: PendingRequest,
+}
+
+impl FoundRequest {
+    /// Returns the scope of the request.
+    pub fn scope(&self) -> &Scope {
+        &self.request.scope
+    }
+}
+
+/// The stored answer to a request that is complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FinishedAnswer {
+    /// The JSON of the response.
+    Sent(Bytes),
+    /// It is too large to be sent, and is at this URL.
+    At(String),
+}
+
+/// What is stored of a request that is pending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptRequest {
     /// The scope of the request.
@@ -150,6 +177,7 @@ impl Symbolicator {
             body,
             encrypted: is_encrypted,
             asked_at: Some(invocation.now()),
+            answer: None,
             expires_at: invocation.now().plus(self.settings.request_lifetime),
         };
         // The id is new, so no item exists, except for a minidump whose stacks are walked by now.
@@ -157,6 +185,8 @@ impl Symbolicator {
         let (key, update) = (ItemKey::request(id), self.update(invocation));
         let written = update.write(&key, known, |present| {
             let asked_at = match present.item {
+                // Another call has completed it since.
+                Some(Item::Request(complete)) if complete.answer.is_some() => return None,
                 Some(Item::Request(walked)) => walked.asked_at,
                 _ => request.asked_at,
             };
@@ -170,22 +200,32 @@ impl Symbolicator {
         Ok(())
     }
 
-    /// Returns a stored request; `None` if it does not exist, has expired or cannot be decrypted.
-    pub async fn kept_request(
+    /// Returns the item of a stored request; `None` if it does not exist or has expired.
+    pub async fn find_request(
         &self,
         invocation: &Invocation,
         id: &str,
-    ) -> Result<Option<KeptRequest>, Error> {
-        let request: Option<PendingRequest> = self.records.one(ItemKey::request(id)).await?;
-        let Some(request) = request else {
+    ) -> Result<Option<FoundRequest>, Error> {
+        let key = [ItemKey::request(id)];
+        let mut loaded = self.records.load(&key, Consistency::Strong).await?;
+        let Some(stored) = loaded.pop().flatten() else {
             return Ok(None);
         };
-        if request.expires_at <= invocation.now() {
-            return Ok(None);
-        }
-        let text = match request.body {
-            RequestBody::Inline(text) => text.into_bytes(),
-            RequestBody::Blob(path) => match self.caches.get(&path, None).await? {
+        let request = PendingRequest::try_from(stored.item.clone()).ok();
+        let request = request.filter(|request| request.expires_at > invocation.now());
+        Ok(request.map(|request| FoundRequest { stored, request }))
+    }
+
+    /// Returns what is stored of a pending request; `None` if its blob is gone, or if it cannot be
+    /// decrypted.
+    pub async fn kept_request(
+        &self,
+        invocation: &Invocation,
+        FoundRequest { request, .. }: &FoundRequest,
+    ) -> Result<Option<KeptRequest>, Error> {
+        let text = match &request.body {
+            RequestBody::Inline(text) => text.clone().into_bytes(),
+            RequestBody::Blob(path) => match self.caches.get(path, None).await? {
                 Some(bytes) => bytes.to_vec(),
                 None => return Ok(None),
             },
@@ -194,33 +234,92 @@ impl Symbolicator {
             (_, false) => Some(text),
             (Some(secret), true) => {
                 let encrypted = std::str::from_utf8(&text).unwrap_or_default();
-                secret.decrypt(id, encrypted)
+                secret.decrypt(&request.id, encrypted)
             }
             (None, true) => None,
         };
-        let PendingRequest {
-            scope,
-            stage,
-            asked_at,
-            ..
-        } = request;
-        let age = asked_at.map_or(Duration::ZERO, |at| invocation.now().since(at));
+        let age = match request.asked_at {
+            Some(at) => invocation.now().since(at),
+            None => Duration::ZERO,
+        };
         Ok(body.map(|body| KeptRequest {
-            scope,
-            stage,
+            scope: request.scope.clone(),
+            stage: request.stage,
             body,
             age,
         }))
     }
 
-    /// Stores a response that is too large to be sent, and returns its URL. A response that is
-    /// already stored under the id stays.
-    pub async fn store_answer(&self, id: &str, body: Vec<u8>) -> Result<String, Error> {
-        let path = format!("requests/{id}.json");
-        self.caches.create(&path, body.into()).await?;
+    /// Returns the answer to a stored request; `None` if it is not complete, or if the answer is
+    /// gone, so that it has to be computed again.
+    pub async fn finished_answer(
+        &self,
+        FoundRequest { request, .. }: &FoundRequest,
+    ) -> Result<Option<FinishedAnswer>, Error> {
+        let Some(answer) = &request.answer else {
+            return Ok(None);
+        };
+        let most = limits::SENT_ANSWER_BYTES;
+        if answer.bytes <= most as u64 {
+            match self.caches.get(&answer.path, None).await? {
+                None => return Ok(None),
+                Some(body) if body.len() <= most => return Ok(Some(FinishedAnswer::Sent(body))),
+                // The answer of another call was stored first.
+                Some(_) => {}
+            }
+        }
+        let url = self.answer_url(&request.id).await?;
+        Ok(Some(FinishedAnswer::At(url)))
+    }
+
+    /// Stores the answer to a request under its id. An answer that is already stored stays. Later
+    /// calls that continue `request`, the stored one, send it without computing it again.
+    pub async fn store_answer(
+        &self,
+        invocation: &Invocation,
+        id: &str,
+        request: Option<&FoundRequest>,
+        body: Vec<u8>,
+    ) -> Result<(), Error> {
+        let answer = StoredAnswer {
+            path: answer_path(id),
+            bytes: body.len() as u64,
+        };
+        // An item whose answer does not exist is one that is not complete.
+        let noted = async {
+            if let Some(FoundRequest { stored, .. }) = request {
+                let known = KnownItem::Before(Some(stored.clone()));
+                let (key, update) = (ItemKey::request(id), self.update(invocation));
+                let written = update.write(&key, known, |present| match present.item {
+                    Some(Item::Request(pending)) if pending.answer.is_none() => {
+                        let answer = Some(answer.clone());
+                        Some(Item::Request(PendingRequest {
+                            answer,
+                            ..pending.clone()
+                        }))
+                    }
+                    _ => None,
+                });
+                written.await?;
+            }
+            Ok(())
+        };
+        let created = self.caches.create(&answer.path, body.into());
+        try_join(created, noted).await?;
+        Ok(())
+    }
+
+    /// Returns the URL of a stored answer.
+    pub async fn answer_url(&self, id: &str) -> Result<String, Error> {
+        let path = answer_path(id);
         let url = self
             .caches
             .presign(&path, ANSWER_LIFETIME, Some("application/json"));
         Ok(url.await?)
     }
+}
+
+/// Returns the path of the blob with the answer to a request.
+fn answer_path(id: &str) -> String {
+    format!("requests/{id}.json")
 }

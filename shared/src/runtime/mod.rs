@@ -18,3 +18,4 @@ pub use config::{Config, ConfigError, RawEnv, SourceUse};
 pub use metrics::{KIND, Metric, Metrics, NAMESPACE, STACK};
 pub use run::{chain, diagnostic, exit_code, invocation, millis, run};
 pub use summary::{MessageSummary, RequestSummary, RunSummary};
+pub use telemetry::log_places_of_panics;

@@ -100,6 +100,8 @@ summary! {
         stacks_cut: usize,
         /// Stacks that have more frames than the response.
         frames_cut: usize,
+        /// Reads of unwind information that the walks had to do without.
+        reads_cut: usize,
         /// Walks that ended because the walker panicked.
         panics: usize,
     }

@@ -31,6 +31,15 @@ pub(super) fn init(filter: &str) {
     }
 }
 
+/// Logs the place of each panic in this process instead of printing its message, which may quote
+/// what a client sent.
+pub fn log_places_of_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string);
+        tracing::error!(place, "panicked");
+    }));
+}
+
 /// Parses a filter. A bare level applies to our own crates; other crates log at `info` at most,
 /// unless the filter names them, as in `info,hyper=trace`.
 fn targets(filter: &str) -> Result<Targets, ParseError> {
@@ -51,9 +60,68 @@ fn targets(filter: &str) -> Result<Targets, ParseError> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::panic::catch_unwind;
+    use std::sync::{Arc, Mutex};
+
     use tracing::Level;
 
     use super::*;
+    use crate::flows::parsing::parsed;
+
+    /// What a crash file contains.
+    const SECRET: &str = "the memory of a process";
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("never")]
+    struct Never;
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_panic_is_logged_with_its_place_and_without_what_it_quotes() {
+        // The standard library quotes a string that is cut within a character.
+        let text = format!("\u{e9}{SECRET}");
+        let cut = || text[1..].len();
+        let message = catch_unwind(cut).unwrap_err();
+        let message = message.downcast_ref::<String>().unwrap();
+        assert!(message.contains(SECRET), "{message}");
+
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = fmt()
+            .json()
+            .with_max_level(Level::TRACE)
+            .with_writer(move || writer.clone())
+            .finish();
+        // The hook belongs to the whole process. The log is that of this thread.
+        let before = std::panic::take_hook();
+        log_places_of_panics();
+        let (failed, uncaught) = tracing::subscriber::with_default(subscriber, || {
+            let failed = parsed("report", || Ok::<_, Never>(cut()));
+            (failed, catch_unwind(cut))
+        });
+        std::panic::set_hook(before);
+        assert_eq!(failed, Err("the parser cannot read this report".to_owned()));
+        assert!(uncaught.is_err());
+        let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert!(!logged.contains(SECRET), "{logged}");
+        let of_panics = |line: &&str| line.contains(r#""message":"panicked""#);
+        let places = logged.lines().filter(of_panics);
+        let places: Vec<&str> = places.filter(|line| line.contains(".rs:")).collect();
+        assert_eq!(places.len(), 2, "{logged}");
+    }
 
     /// F21.
     #[test]

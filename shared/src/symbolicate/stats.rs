@@ -16,6 +16,9 @@ pub struct Stats {
     pub truncated: usize,
     /// Frames that the response leaves out.
     pub dropped: usize,
+    /// Stack traces of a crash file without their outer frames, because the response would be too
+    /// large.
+    pub shortened: usize,
     /// Modules of the request, by status.
     pub modules: ModuleCounts,
     /// Reads of caches.

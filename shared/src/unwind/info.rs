@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use crate::debuginfo::CfiRecords;
 
-/// The maximum number of reads on demand in all walks over the same unwind information.
+/// The maximum number of reads on demand in all walks of the stacks of one minidump.
 pub const MAX_LATER: usize = 512;
 
 /// A source of unwind information for a walk. Modules are identified by their index in the

@@ -4,9 +4,9 @@
 //! unwound the previous one. If each frame requested its slice, there would be as many sequential
 //! reads as frames. However, every return address is a word on the stack. Before a walk, the slices
 //! of all words that point into a module are therefore read in parallel, up to [`MAX_PREFETCHED`]
-//! addresses. Everything else that the walks need is read on demand, at most [`MAX_LATER`] times.
-//! Beyond that, and without unwind information, the walker falls back to frame pointers and
-//! scanning.
+//! addresses. Everything else that the walks need is read on demand, at most [`MAX_LATER`] times in
+//! all walks of a minidump ([`KnownUnwinding`]). Beyond that, and without unwind information, the
+//! walker falls back to frame pointers and scanning.
 //!
 //! A walk that needs information which is still being built does not fall back: it ends, and is
 //! repeated when the information is there.
@@ -28,6 +28,7 @@ use minidump_unwind::{CallStack, FrameTrust as WalkedTrust, StackFrame, SystemIn
 
 use self::info::end_walk;
 pub use self::info::{MAX_LATER, ModuleCfi, UnwindInfo, WalkEnd};
+pub use self::provider::KnownUnwinding;
 use self::provider::StackWalk;
 use crate::api::symbolicator::FrameTrust;
 
@@ -83,6 +84,16 @@ impl<'a> StackWalker<'a> {
         Self {
             walk: StackWalk::new(info, modules),
             system,
+        }
+    }
+
+    /// Continues with what earlier walks of the same minidump have read, and within the same limit
+    /// of reads.
+    #[must_use]
+    pub fn continuing(self, known: &KnownUnwinding) -> Self {
+        Self {
+            walk: self.walk.continuing(known),
+            ..self
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use futures::future::join;
@@ -26,17 +26,42 @@ pub(super) struct StackWalk<'a> {
     modules: &'a MinidumpModuleList,
     /// The indices of the modules, by their base addresses.
     numbers: HashMap<u64, usize>,
-    known: Mutex<KnownCfi>,
+    known: KnownUnwinding,
 }
 
+/// What walks of the stacks of one minidump have read. Clones share it.
+#[derive(Clone, Default)]
+pub struct KnownUnwinding(Arc<Mutex<Known>>);
+
 #[derive(Default)]
-struct KnownCfi {
+struct Known {
     /// By module; `None` if it has no unwind information.
     modules: HashMap<usize, Option<CfiRanges>>,
+    /// Whether addresses are in functions, by module and address.
+    functions: HashMap<(usize, u64), Option<bool>>,
     /// The number of reads on demand.
     read_later: usize,
+    /// The number of reads on demand that were refused.
+    refused: usize,
     /// The modules whose unwind information was needed.
     asked_for: BTreeSet<usize>,
+}
+
+impl KnownUnwinding {
+    /// Returns the number of reads on demand that were refused, because there were [`MAX_LATER`].
+    pub fn reads_refused(&self) -> usize {
+        self.known().refused
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for KnownUnwinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KnownUnwinding").finish_non_exhaustive()
+    }
 }
 
 /// Returns the indices of modules, by their base addresses.
@@ -70,7 +95,15 @@ impl<'a> StackWalk<'a> {
             info,
             modules,
             numbers: numbers(modules),
-            known: Mutex::default(),
+            known: KnownUnwinding::default(),
+        }
+    }
+
+    /// Continues with what earlier walks have read.
+    pub(super) fn continuing(self, known: &KnownUnwinding) -> Self {
+        Self {
+            known: known.clone(),
+            ..self
         }
     }
 
@@ -93,8 +126,8 @@ impl<'a> StackWalk<'a> {
             .await;
     }
 
-    fn known(&self) -> MutexGuard<'_, KnownCfi> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.known()
     }
 
     fn remember(&self, module: usize, cfi: Option<ModuleCfi>) {
@@ -150,10 +183,28 @@ impl<'a> StackWalk<'a> {
         (Some(number), answer.unwrap_or(CfiLookup::Known(None)))
     }
 
+    /// Returns whether an address is in a function, and reads that if necessary and within the
+    /// limit.
+    async fn is_in_function(&self, module: usize, address: u64) -> Option<bool> {
+        let known = self.known().functions.get(&(module, address)).copied();
+        if let Some(known) = known {
+            return known;
+        }
+        if !self.may_read() {
+            return None;
+        }
+        let found = self.info.is_in_function(module, address).await;
+        self.known().functions.insert((module, address), found);
+        found
+    }
+
+    /// Returns whether one more read is within the limit, and counts it.
     fn may_read(&self) -> bool {
         let mut known = self.known();
-        known.read_later += 1;
-        known.read_later <= MAX_LATER
+        let may_read = known.read_later < MAX_LATER;
+        known.read_later += usize::from(may_read);
+        known.refused += usize::from(!may_read);
+        may_read
     }
 }
 
@@ -181,10 +232,7 @@ impl SymbolProvider for StackWalk<'_> {
             }
             return Err(FillSymbolError {});
         }
-        if !self.may_read() {
-            return Err(FillSymbolError {});
-        }
-        match self.info.is_in_function(number, address).await {
+        match self.is_in_function(number, address).await {
             Some(false) => Ok(()),
             Some(true) | None => Err(FillSymbolError {}),
         }

@@ -596,6 +596,10 @@ fn items_of_every_type() -> Vec<Item> {
         json!({"type": "request", "id": "1", "scope": "global", "body": {"inline": "{\"stacktraces\": []}"}, "expires_at": 1}),
         json!({"type": "request", "id": "2", "scope": "acme", "body": {"blob": "requests/2"}, "expires_at": u64::MAX}),
         json!({
+            "type": "request", "id": "3", "scope": "acme", "stage": "minidump", "body": {"blob": "requests/3.dmp"}, "asked_at": 1,
+            "answer": {"path": "requests/3.json", "bytes": u64::MAX}, "expires_at": 2,
+        }),
+        json!({
             "type": "sweep", "pass": 1, "began_at": 1, "segments": ["begin", {"after": {"partition": "p", "sort": "s"}}, "done"],
             "tally": tally, "drained": drained, "cut": {"all_before": 1, "some_before": 2, "some_bytes": u64::MAX},
             "uploads_after": "global/größe", "blobs_after": "derived/x",

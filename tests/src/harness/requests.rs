@@ -2,6 +2,9 @@
 
 use serde_json::{Value, json};
 use symdepot::api::symbolicator::{AddrMode, Completed, Hex, Request, parse_request};
+use symdepot::flows::requests::KeptRequest;
+use symdepot::flows::symbolicate::Symbolicator;
+use symdepot::flows::{Error, Invocation};
 
 use super::fixtures::{Fixture, fixture_text};
 
@@ -50,6 +53,22 @@ pub fn of_fixture(fixture: &Fixture, addresses: &[u64]) -> Crash {
         }
     }
     crash
+}
+
+/// Returns what is stored of a pending request, as the function that continues it reads it.
+///
+/// # Errors
+///
+/// A store failed.
+pub async fn kept_request(
+    symbolicator: &Symbolicator,
+    invocation: &Invocation,
+    id: &str,
+) -> Result<Option<KeptRequest>, Error> {
+    match symbolicator.find_request(invocation, id).await? {
+        Some(found) => symbolicator.kept_request(invocation, &found).await,
+        None => Ok(None),
+    }
 }
 
 /// Returns the names of the functions in a response, stack by stack, innermost first; `?` for a

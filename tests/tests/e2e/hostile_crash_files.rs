@@ -255,3 +255,46 @@ async fn no_crash_file_uses_more_memory_than_its_limits_allow() {
     let reply = send(&running, "/minidump", dump(&bytes_of("minidump/crash.dmp"))).await;
     assert_eq!(reply.body["status"], "completed", "{}", reply.text);
 }
+
+/// 131,072 frames: as many as a minidump may have, and more than a response holds.
+#[tokio::test]
+async fn a_minidump_of_more_frames_than_a_response_holds_needs_no_more_memory() {
+    const THREADS: usize = 512;
+    let running =
+        Running::start_with(|options| options.variable("MEMORY_CACHE_BYTES", CACHE_BYTES)).await;
+    let client = running.client();
+    let module = MadeUp::new(1, 200);
+    client.upload(&module.key(), module.file()).await.unwrap();
+    running.idle().await;
+    let crash = MadeUpCrash {
+        modules: &[module],
+        unreached: 0,
+        threads: THREADS,
+        frames: FRAMES,
+    };
+    let body = dump(&zstd(&crash.dump()));
+    for (path, crashed) in [
+        ("/minidump", "/stacktraces/0"),
+        ("/minidump?format=stackwalk", "/crashing_thread"),
+    ] {
+        client.clear_stats().await.unwrap();
+        let reply = send(&running, path, body.clone()).await;
+        assert_eq!(reply.status, 200, "{path}: {:.300}", reply.text);
+        if path == "/minidump" {
+            let expected = Completed(THREADS, FRAMES);
+            assert_answered(path, reply.status, &reply.body, &expected);
+        }
+        // Only the thread that crashed keeps all of its frames.
+        let crashed = reply.body.pointer(crashed).unwrap();
+        let frames = crashed["frames"].as_array().unwrap();
+        assert_eq!(frames.len(), FRAMES, "{path}");
+        let stats = client.stats().await.unwrap();
+        let symbolicate = stats.function("symbolicate");
+        assert_eq!(symbolicate.errors, 0, "{path}: {stats:#?}");
+        assert!(
+            symbolicate.max_rss < CACHE_BYTES + BESIDE,
+            "{path}: {} bytes",
+            symbolicate.max_rss
+        );
+    }
+}

@@ -16,7 +16,7 @@ use symdepot::flows::minidump::{KeptDump, MinidumpRequest, WalkOutcome, WalkStat
 use symdepot::flows::symbolicate::Symbolicator;
 use symdepot::unwind::dump::{DumpBytes, READ_BYTES};
 use symdepot_tests::harness::{
-    MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread, World, fixture, full_dump,
+    MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread, World, fixture, full_dump, kept_request,
 };
 
 const TIME: Duration = Duration::from_secs(29);
@@ -163,7 +163,7 @@ async fn what_was_read_of_a_large_minidump_is_stored_and_continued_without_the_f
     world.settle().await;
     let other = world.another_instance();
     let invocation = other.invocation(TIME);
-    let kept = other.symbolicator().kept_request(&invocation, ID).await;
+    let kept = kept_request(other.symbolicator(), &invocation, ID).await;
     let kept = kept.unwrap().unwrap();
     assert!((kept.body.len() as u64) < MIB, "{}", kept.body.len());
     let KeptDump { file: again, .. } = kept_dump(&kept.body).unwrap();

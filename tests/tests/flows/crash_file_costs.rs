@@ -4,11 +4,15 @@ use std::time::Duration;
 
 use symdepot::api::crash::CrashFile;
 use symdepot::api::crash::form::CrashFields;
+use symdepot::api::crash::stackwalk::StackwalkReport;
+use symdepot::api::limits;
 use symdepot::api::symbolicator::Response;
 use symdepot::domain::Scope;
+use symdepot::flows::Error;
 use symdepot::flows::minidump::{MinidumpRequest, WalkOutcome};
 use symdepot::flows::requests::RequestToKeep;
 use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
+use symdepot::unwind::MAX_FRAMES;
 use symdepot_tests::harness::World;
 use symdepot_tests::made_up::{MadeUp, MadeUpCrash};
 use tokio::time::Instant;
@@ -153,4 +157,81 @@ async fn of_twenty_modules_that_are_not_built_each_is_requested_once_when_a_walk
     requested.sort();
     expected.sort();
     assert_eq!(requested, expected);
+}
+
+/// 131,072 frames: as many as a minidump may have, and several times what a response may have.
+#[tokio::test(start_paused = true)]
+async fn a_minidump_of_more_frames_than_a_response_holds_keeps_those_of_the_thread_that_crashed() {
+    const MOST_THREADS: usize = 512;
+    let world = World::new();
+    let modules = [MadeUp::new(1, SOME_FUNCTIONS)];
+    upload(&world, &modules).await;
+    let crash = MadeUpCrash {
+        modules: &modules,
+        unreached: 0,
+        threads: MOST_THREADS,
+        frames: MAX_FRAMES,
+    };
+    let report = walk(&world, &crash.dump()).await.unwrap();
+    let lengths = report.request.stacktraces.iter();
+    let frames: usize = lengths.map(|stacktrace| stacktrace.frames.len()).sum();
+    assert_eq!(frames, limits::FRAMES);
+
+    let invocation = world.invocation(TIME);
+    let symbolicator = world.symbolicator();
+    let kept = Kept {
+        wait: Duration::ZERO,
+        id: ID,
+        body: None,
+        age: Duration::ZERO,
+    };
+    // A client that sends these threads itself can send them in several requests.
+    let whole = symbolicator.answer(&invocation, &report.request, &Scope::Global, kept);
+    let whole = Box::pin(whole).await;
+    assert!(matches!(whole, Err(Error::TooLarge { .. })), "{whole:?}");
+
+    let answer = symbolicator.answer_crash(&invocation, &report, &Scope::Global, kept);
+    let SymbolicateOutcome::Completed(completed, stats) = Box::pin(answer).await.unwrap() else {
+        panic!("not finished");
+    };
+    assert_eq!(stats.shortened, MOST_THREADS - 1);
+    assert_eq!(completed.stacktraces.len(), MOST_THREADS);
+    let mut shown = 0;
+    for (thread, (found, walked)) in completed
+        .stacktraces
+        .iter()
+        .zip(&report.request.stacktraces)
+        .enumerate()
+    {
+        let crashed = thread == 0;
+        assert_eq!(found.is_requesting, Some(crashed));
+        assert_eq!(found.frames.len() == MAX_FRAMES, crashed, "thread {thread}");
+        // They are the innermost ones, with their names. Callers have the addresses of their calls,
+        // which end where they return to.
+        for (at, (found, walked)) in found.frames.iter().zip(&walked.frames).enumerate() {
+            let after = walked.instruction_addr.0 - found.frame.instruction_addr.0;
+            assert_eq!(after, u64::from(at > 0), "thread {thread}, frame {at}");
+            assert!(found.frame.function.is_some(), "{found:?}");
+        }
+        shown += found.frames.len();
+    }
+    assert!(shown < frames, "{shown} frames");
+    // Not many fewer than there is room for.
+    let room = limits::ANSWER_BYTES / 2..=limits::ANSWER_BYTES;
+    assert!(room.contains(&stats.answer_bytes), "{stats:?}");
+
+    // In the schema of `minidump-stackwalk`, there is room for fewer.
+    let report = CrashFile {
+        stackwalk: Some(StackwalkReport::default()),
+        ..report
+    };
+    let answer = symbolicator.answer_crash(&invocation, &report, &Scope::Global, kept);
+    let SymbolicateOutcome::Completed(completed, stats) = Box::pin(answer).await.unwrap() else {
+        panic!("not finished");
+    };
+    assert_eq!(stats.shortened, MOST_THREADS - 1);
+    let lengths = completed.stacktraces.iter().map(|one| one.frames.len());
+    let shown: usize = lengths.sum();
+    let room = limits::STACKWALK_FRAMES - MOST_THREADS..=limits::STACKWALK_FRAMES;
+    assert!(room.contains(&shown), "{shown} frames");
 }

@@ -16,7 +16,7 @@ use symdepot::flows::requests::{MAX_PENDING, RequestStage, RequestToKeep};
 use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
 use symdepot::unwind::MAX_FRAMES;
 use symdepot_tests::harness::{
-    MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread, World, fixture,
+    MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread, World, fixture, kept_request,
 };
 
 use crate::CRASH;
@@ -285,7 +285,7 @@ async fn a_request_is_overdue_after_fifteen_minutes_also_if_it_was_walked_betwee
     };
     let is_overdue = async || {
         let invocation = world.invocation(TIME);
-        let kept = world.symbolicator().kept_request(&invocation, ID).await;
+        let kept = kept_request(world.symbolicator(), &invocation, ID).await;
         kept.unwrap().unwrap().age >= MAX_PENDING
     };
     keep(RequestStage::Minidump).await;

@@ -21,6 +21,7 @@ use symdepot::unwind::MAX_FRAMES;
 use symdepot::unwind::dump::{STACK_BYTES, THREADS};
 use symdepot_tests::harness::{
     MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread, World, fixture, function_names,
+    kept_request,
 };
 
 use crate::CRASH;
@@ -258,7 +259,7 @@ async fn a_walk_waits_for_builds_and_any_instance_continues_it() {
     world.settle().await;
     let other = world.another_instance();
     let invocation = other.invocation(TIME);
-    let kept = other.symbolicator().kept_request(&invocation, ID).await;
+    let kept = kept_request(other.symbolicator(), &invocation, ID).await;
     let kept = kept.unwrap().unwrap();
     assert_eq!(kept.stage, RequestStage::Minidump);
     let dump = kept_dump(&kept.body).unwrap();
@@ -303,7 +304,7 @@ async fn a_walked_request_replaces_the_stored_minidump() {
         let symbolicator = world.symbolicator();
         let kept = symbolicator.keep_request(&invocation, ID, &Scope::Global, to_keep);
         kept.await.unwrap();
-        symbolicator.kept_request(&invocation, ID).await.unwrap()
+        kept_request(symbolicator, &invocation, ID).await.unwrap()
     };
     let dump = vec![0xff; 100];
     let kept = keep(RequestStage::Minidump, &dump).await.unwrap();

@@ -167,8 +167,6 @@ fn crash_in(module: MadeUp) -> Crash {
 enum Seen {
     Symbolicated,
     Pending,
-    /// A response that says that the module could not be read.
-    Unreadable,
     /// A status 503.
     Unavailable,
     /// A response that says that no source has the file.
@@ -203,9 +201,6 @@ async fn ask(world: &World, module: MadeUp) -> Seen {
                     Seen::Symbolicated
                 }
                 ModuleStatus::Missing => Seen::Missing,
-                ModuleStatus::Other | ModuleStatus::FetchingFailed | ModuleStatus::Timeout => {
-                    Seen::Unreadable
-                }
                 other => panic!("{other:?} of a module that has a file"),
             };
         }

@@ -9,7 +9,7 @@ use symdepot::domain::{Cause, ConfiguredSource, HttpSource, Location, Missing, S
 use symdepot::flows::requests::RequestToKeep;
 use symdepot::flows::{Server, SourceSecret};
 use symdepot::ports::{Concerns, ServerFailure};
-use symdepot_tests::harness::{Crash, World, fixture, function_names, sample_crash};
+use symdepot_tests::harness::{Crash, World, fixture, function_names, kept_request, sample_crash};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -539,8 +539,7 @@ async fn credentials_are_stored_encrypted_and_a_pending_request_keeps_them() {
     let names = [r#"Defined { id: "mine""#, r#"Configured { id: "company""#];
     assert!(names.iter().all(|name| stored.contains(name)), "{stored}");
     assert!(!stored.contains("sesame"), "{stored}");
-    let kept = requests
-        .kept_request(&invocation, "7")
+    let kept = kept_request(requests, &invocation, "7")
         .await
         .unwrap()
         .unwrap();
@@ -685,12 +684,12 @@ async fn requests_and_sources_encrypted_with_an_old_secret_are_served_after_a_ro
         !rotated.servers.take_asked().is_empty(),
         "derive decrypted the definition"
     );
-    let request = rotated.symbolicator().kept_request(&invocation, "7").await;
+    let request = kept_request(rotated.symbolicator(), &invocation, "7").await;
     let request = request.unwrap().unwrap();
     assert_eq!(request.body, body.as_bytes());
     assert!(is_symbolicated(&rotated.symbolicate(&parsed(&body)).await));
     let alone = world.deployed_with(with(format!("1:{new}")));
-    let gone = alone.symbolicator().kept_request(&invocation, "7").await;
+    let gone = kept_request(alone.symbolicator(), &invocation, "7").await;
     assert_eq!(gone.unwrap(), None);
 }
 

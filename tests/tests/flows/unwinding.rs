@@ -19,9 +19,12 @@ use minidump_unwind::{
 use symbolic::cfi::CfiCache;
 use symbolic::debuginfo::Object;
 use symdepot::cache::Kind;
-use symdepot::debuginfo::Bounds;
+use symdepot::debuginfo::{Bounds, CfiRecords};
 use symdepot::flows::unwinding::{CfiReader, ModuleCaches};
-use symdepot::unwind::{MAX_LATER, MAX_PREFETCHED, ModuleCfi, UnwindInfo, walk};
+use symdepot::unwind::{
+    KnownUnwinding, MAX_FRAMES, MAX_LATER, MAX_PREFETCHED, ModuleCfi, Stack, StackWalker,
+    UnwindInfo, WalkEnd, walk,
+};
 use symdepot_tests::harness::{World, fixture};
 
 use crate::slices::make_whole;
@@ -294,8 +297,7 @@ async fn walked(unwinding: &CfiReader<'_>, functions: &[u64]) -> (Vec<u64>, usiz
         }),
         valid: MinidumpContextValidity::All,
     };
-    let size = u32::try_from(FUNCTIONS * FUNCTION_BYTES).unwrap();
-    let modules = MinidumpModuleList::from_modules(vec![MinidumpModule::new(BASE, size, "large")]);
+    let modules = large_module();
     let counting = Counting {
         inner: unwinding,
         asked: AtomicUsize::new(0),
@@ -356,7 +358,7 @@ async fn a_deep_stack_is_prefetched_from_its_top_and_then_read_within_bounds() {
     let functions = spread(2 * MAX_PREFETCHED as u64);
     let (frames, asked) = walked(&unwinding, &functions).await;
     assert_eq!(frames, stack_of(&functions).1[..frames.len()]);
-    assert_eq!(frames.len(), symdepot::unwind::MAX_FRAMES);
+    assert_eq!(frames.len(), MAX_FRAMES);
     assert!(asked <= 1 + MAX_LATER, "{asked}");
     // Each slice once, and the index.
     assert!(
@@ -364,4 +366,212 @@ async fn a_deep_stack_is_prefetched_from_its_top_and_then_read_within_bounds() {
         "{:?}",
         unwinding.counts()
     );
+}
+
+/// A stack in the large module.
+struct MadeUpStack {
+    context: MinidumpContext,
+    bytes: Vec<u8>,
+}
+
+impl MadeUpStack {
+    fn new(address: u64, words: impl Iterator<Item = u64>) -> Self {
+        Self {
+            context: MinidumpContext {
+                raw: MinidumpRawContext::Amd64(CONTEXT_AMD64 {
+                    rip: address,
+                    rsp: STACK,
+                    ..CONTEXT_AMD64::default()
+                }),
+                valid: MinidumpContextValidity::All,
+            },
+            bytes: words.flat_map(u64::to_le_bytes).collect(),
+        }
+    }
+
+    /// Walks it without having read anything before. Returns the addresses of the frames.
+    async fn walk(&self, walker: &StackWalker<'_>) -> (Vec<u64>, WalkEnd) {
+        let memory = MinidumpMemory {
+            desc: MINIDUMP_MEMORY_DESCRIPTOR::default(),
+            base_address: STACK,
+            size: self.bytes.len() as u64,
+            bytes: &self.bytes,
+            endian: Endian::Little,
+        };
+        let stack = Stack {
+            context: &self.context,
+            memory: Some(UnifiedMemory::Memory(&memory)),
+        };
+        let (frames, end) = walker.walk(stack).await;
+        (frames.iter().map(|frame| frame.address).collect(), end)
+    }
+}
+
+fn large_module() -> MinidumpModuleList {
+    let size = u32::try_from(FUNCTIONS * FUNCTION_BYTES).unwrap();
+    MinidumpModuleList::from_modules(vec![MinidumpModule::new(BASE, size, "large")])
+}
+
+/// Unwind information in which each address is a part of its own, so that each is read for itself.
+struct Apart {
+    records: CfiRecords,
+    cfi: AtomicUsize,
+    functions: AtomicUsize,
+}
+
+impl Apart {
+    /// Returns unwind information for the first functions of the large module.
+    async fn of_first_functions() -> Self {
+        let world = with_large_module().await;
+        let unwinding = world.symbolicator().unwinding(large(&world));
+        let ModuleCfi(parts) = unwinding.cfi(0, &[0x10]).await.unwrap();
+        let [(addresses, records)] = &*parts else {
+            panic!("{parts:?}");
+        };
+        assert!(addresses.start <= 0x10 && addresses.end > MAX_FRAMES as u64 * FUNCTION_BYTES);
+        assert!(!records.cover(FAR * FUNCTION_BYTES));
+        Self {
+            records: records.clone(),
+            cfi: AtomicUsize::new(0),
+            functions: AtomicUsize::new(0),
+        }
+    }
+
+    /// Returns the reads of unwind information, and those of functions.
+    fn reads(&self) -> (usize, usize) {
+        let [cfi, functions] =
+            [&self.cfi, &self.functions].map(|reads| reads.load(Ordering::Relaxed));
+        (cfi, functions)
+    }
+}
+
+#[async_trait]
+impl UnwindInfo for Apart {
+    async fn cfi(&self, _: usize, addresses: &[u64]) -> Option<ModuleCfi> {
+        self.cfi.fetch_add(addresses.len(), Ordering::Relaxed);
+        let parts = addresses
+            .iter()
+            .map(|address| (*address..address + 1, self.records.clone()));
+        Some(ModuleCfi(parts.collect()))
+    }
+
+    async fn is_in_function(&self, _: usize, _: u64) -> Option<bool> {
+        self.functions.fetch_add(1, Ordering::Relaxed);
+        Some(false)
+    }
+}
+
+/// A function that the first part of the unwind information does not cover.
+const FAR: u64 = 100_000;
+
+#[tokio::test(start_paused = true)]
+async fn all_walks_together_read_later_within_one_limit() {
+    let (modules, system) = (large_module(), system());
+    let info = Apart::of_first_functions().await;
+    let known = KnownUnwinding::default();
+    // The same functions in each stack, at other addresses.
+    let frames: Vec<Vec<u64>> = (0..4)
+        .map(|stack| {
+            (0..MAX_FRAMES as u64).map(move |function| BASE + function * FUNCTION_BYTES + 8 + stack)
+        })
+        .map(Iterator::collect)
+        .collect();
+    let stacks: Vec<MadeUpStack> = frames
+        .iter()
+        .map(|frames| {
+            MadeUpStack::new(
+                frames[0],
+                frames[1..].iter().flat_map(|caller| [7, *caller]),
+            )
+        })
+        .collect();
+    let mut walked = Vec::new();
+    for stack in &stacks {
+        // A walker for each, as for walks that are repeated after builds.
+        let walker = StackWalker::new(&info, &modules, &system).continuing(&known);
+        walked.push(stack.walk(&walker).await.0);
+    }
+    assert_eq!(walked[..2], frames[..2]);
+    assert!(walked[2..].iter().all(|frames| !frames.is_empty()));
+    assert_eq!(info.reads(), (MAX_LATER, 0));
+    assert!(known.reads_refused() > 0);
+    // What was read is known.
+    let walker = StackWalker::new(&info, &modules, &system).continuing(&known);
+    let refused = known.reads_refused();
+    assert_eq!(
+        stacks[0].walk(&walker).await,
+        (frames[0].clone(), WalkEnd::Cut)
+    );
+    assert_eq!(
+        (info.reads(), known.reads_refused()),
+        ((MAX_LATER, 0), refused)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_of_functions_count_as_reads_of_unwind_information() {
+    let (modules, system) = (large_module(), system());
+    let info = Apart::of_first_functions().await;
+    let known = KnownUnwinding::default();
+    let outside = 0x1000;
+    let mut walked = Vec::new();
+    for stack in 0..4 {
+        // Words that may be return addresses, and are in no function.
+        let words = (0..200).map(|word| BASE + (FAR + stack * 200 + word) * FUNCTION_BYTES);
+        let stack = MadeUpStack::new(outside, words);
+        let walker = StackWalker::new(&info, &modules, &system).continuing(&known);
+        walked.push(stack.walk(&walker).await.0);
+    }
+    assert_eq!(walked[0], [outside], "each word is rejected");
+    let (cfi, functions) = info.reads();
+    assert_eq!(cfi + functions, MAX_LATER);
+    assert_eq!(cfi, functions, "each word is read twice");
+    assert!(known.reads_refused() > 0);
+}
+
+/// Panics when an address is read.
+struct Panicking<'a> {
+    inner: &'a CfiReader<'a>,
+    at: u64,
+}
+
+#[async_trait]
+impl UnwindInfo for Panicking<'_> {
+    async fn cfi(&self, module: usize, addresses: &[u64]) -> Option<ModuleCfi> {
+        assert!(!addresses.contains(&self.at), "told to panic");
+        self.inner.cfi(module, addresses).await
+    }
+
+    async fn is_in_function(&self, module: usize, address: u64) -> Option<bool> {
+        self.inner.is_in_function(module, address).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_walk_that_panics_keeps_its_frames_and_the_next_one_works() {
+    const GOOD: usize = 5;
+    let world = with_large_module().await;
+    let unwinding = world.symbolicator().unwinding(large(&world));
+    let (modules, system) = (large_module(), system());
+    // They are so far apart that each is in another slice.
+    let functions = spread(10);
+    let (bytes, addresses) = stack_of(&functions);
+    let stack = MadeUpStack {
+        bytes,
+        ..MadeUpStack::new(addresses[0], std::iter::empty())
+    };
+    // The walker looks a caller up by the address of its call.
+    let info = Panicking {
+        inner: &unwinding,
+        at: addresses[GOOD] - 1 - BASE,
+    };
+    let walker = StackWalker::new(&info, &modules, &system);
+    let (frames, end) = stack.walk(&walker).await;
+    assert_eq!((&*frames, end), (&addresses[..=GOOD], WalkEnd::Panicked));
+    let (bytes, addresses) = stack_of(&functions[GOOD + 1..]);
+    let stack = MadeUpStack {
+        bytes,
+        ..MadeUpStack::new(addresses[0], std::iter::empty())
+    };
+    assert_eq!(stack.walk(&walker).await, (addresses, WalkEnd::Complete));
 }

@@ -268,6 +268,7 @@ mod tests {
             format: ResponseFormat::default(),
             body: RequestBody::Inline("{}\n".to_owned()),
             asked_at: None,
+            answer: None,
             expires_at: Timestamp::from_secs(3600),
         };
         let stored = Stored {

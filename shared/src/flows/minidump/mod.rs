@@ -37,9 +37,9 @@ use crate::api::crash::rewrite::RewriteRules;
 use crate::api::crash::{CrashFile, first_module};
 use crate::api::symbolicator::{Module, Request};
 use crate::domain::{ResponseFormat, Scope};
-use crate::unwind::StackWalker;
 pub use crate::unwind::dump::{DUMP_BYTES, DumpBytes};
 use crate::unwind::dump::{Dump, DumpFile, ReportHead};
+use crate::unwind::{KnownUnwinding, StackWalker};
 
 /// A minidump to walk.
 #[derive(Debug)]
@@ -107,6 +107,7 @@ impl Symbolicator {
             dump: &dump,
             modules: WalkModules::new(finder, sources, request.scope, listed, reads_all),
             walks: Walks::new(&dump, request.file.stacks_unread),
+            known: KnownUnwinding::default(),
             request,
         };
         Ok(match rounds.run().await? {
@@ -140,6 +141,7 @@ struct WalkRounds<'a> {
     dump: &'a Dump<'a>,
     modules: WalkModules<'a>,
     walks: Walks<'a>,
+    known: KnownUnwinding,
 }
 
 impl WalkRounds<'_> {
@@ -194,7 +196,7 @@ impl WalkRounds<'_> {
         let service = modules.finder.service;
         let undecided = modules.undecided(dump.modules.iter().count());
         let reader = service.unwinding(modules.caches()).without(undecided);
-        let walker = StackWalker::new(&reader, &dump.modules, &dump.system);
+        let walker = StackWalker::new(&reader, &dump.modules, &dump.system).continuing(&self.known);
         let addresses = self.walks.pointed_at().iter();
         let addresses = addresses.filter(|(module, _)| modules.is_decided(**module));
         let addresses = addresses.map(|(module, addresses)| (*module, addresses.clone()));
@@ -258,7 +260,7 @@ impl WalkRounds<'_> {
             dump,
             mut modules,
             walks,
-            ..
+            known,
         } = self;
         let frames_in = walks.frames_in();
         let listed = dump.request_modules().into_iter();
@@ -280,6 +282,10 @@ impl WalkRounds<'_> {
         let unwinding = unwinding.collect();
         let stackwalk = head.map(|head| walks.stackwalk_report(head));
         let (stacktraces, stats) = walks.into_stacktraces();
+        let stats = WalkStats {
+            reads_cut: known.reads_refused(),
+            ..stats
+        };
         let report = CrashFile {
             facts: dump.facts.clone(),
             request: Request {

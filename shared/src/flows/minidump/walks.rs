@@ -44,7 +44,11 @@ pub struct WalkStats {
     pub stacks_cut: usize,
     /// The number of stacks that have more frames than the response.
     pub frames_cut: usize,
-    /// The number of walks that ended because the walker panicked.
+    /// The number of reads of unwind information that the walks had to do without, because of their
+    /// limit.
+    pub reads_cut: usize,
+    /// The number of walks that ended because the walker panicked. Their frames before are in the
+    /// response.
     pub panics: usize,
 }
 

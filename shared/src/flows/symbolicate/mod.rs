@@ -17,6 +17,7 @@
 mod crash;
 mod module;
 mod rounds;
+mod shortened;
 mod source_files;
 mod source_lines;
 
@@ -117,6 +118,7 @@ impl Symbolicator {
         if stats.is_too_large() {
             return Err(Error::TooLarge {
                 bytes: stats.answer_bytes,
+                frames: stats.frames.total(),
             });
         }
         advise(&mut completed, request, plan, &outcomes, |place| {

@@ -34,9 +34,6 @@ pub(super) enum LookupOutcome {
         chosen: Box<Chosen>,
     },
     Missing(Missing),
-    Failed {
-        detail: String,
-    },
 }
 
 /// A state to use, and the entry that it belongs to.
@@ -156,11 +153,6 @@ impl ModuleLookup {
                 return ModuleOutcome::Missing {
                     missing: missing.clone(),
                     considered: considered(None),
-                };
-            }
-            Some(LookupOutcome::Failed { detail }) => {
-                return ModuleOutcome::Failed {
-                    detail: detail.clone(),
                 };
             }
             None => {

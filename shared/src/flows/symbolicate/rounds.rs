@@ -265,18 +265,13 @@ impl<'a> Rounds<'a> {
             .buffer_unordered(READS_IN_FLIGHT);
         let mut unreadable = Vec::new();
         while let Some((at, chosen, read)) = reads.next().await {
-            let blob = &chosen.ready.blob.path;
             match read {
                 Ok(cache) => lookups[at].outcome = Some(LookupOutcome::Cache { cache, chosen }),
-                Err(ReadError::Store(error)) => {
-                    tracing::warn!(blob, %error, "cannot read blob");
-                    lookups[at].outcome = Some(LookupOutcome::Failed {
-                        detail: error.to_string(),
-                    });
-                }
+                // It says nothing about the module.
+                Err(ReadError::Store(fault)) => return Err(fault.into()),
                 Err(fault) => {
                     self.report(&chosen, &fault).await?;
-                    unreadable.push(blob.clone());
+                    unreadable.push(chosen.ready.blob.path.clone());
                 }
             }
         }

@@ -158,10 +158,7 @@ impl Rounds<'_> {
         while let Some((read, slices)) = reads.next().await {
             match slices {
                 Ok(cache) => found.collect(&cache, &read),
-                Err(ReadError::Store(error)) => {
-                    let blob = &read.chosen.ready.blob.path;
-                    tracing::warn!(blob, %error, "cannot read source lines");
-                }
+                Err(ReadError::Store(fault)) => return Err(fault),
                 Err(fault) => self.report(read.chosen, &fault).await?,
             }
         }

@@ -225,16 +225,27 @@ impl MadeUpDump {
         list
     }
 
+    /// Returns the record with the debug id of a module: the build id of an ELF file, or the id,
+    /// the age and the name of a PDB.
+    fn debug_record(&self, module: &MadeUpModule) -> Vec<u8> {
+        if module.debug_id.is_nil() {
+            return Vec::new();
+        }
+        let id = module.debug_id.uuid().to_bytes_le();
+        if !self.is_windows {
+            return [&b"LEpB"[..], &id].concat();
+        }
+        let age = module.debug_id.appendix().to_le_bytes();
+        let name = module.name.strip_suffix(".exe").unwrap_or(&module.name);
+        let name = format!("{name}.pdb\0");
+        [&b"RSDS"[..], &id, &age, name.as_bytes()].concat()
+    }
+
     fn module_list(&self, pieces: &mut Pieces) -> Vec<u8> {
         let mut list = count(self.modules.len());
         for module in &self.modules {
             let name = pieces.add_text(&module.name);
-            // The build id of an ELF file.
-            let mut record = b"LEpB".to_vec();
-            record.extend(module.debug_id.uuid().to_bytes_le());
-            if module.debug_id.is_nil() {
-                record.clear();
-            }
+            let record = self.debug_record(module);
             let at = pieces.add(&record);
             list.extend(module.address.to_le_bytes());
             for number in [module.size, 0, module.timestamp, name] {

@@ -585,6 +585,24 @@ fn a_module_is_returned_as_sent_with_the_results() {
         answer["stacktraces"][0]["registers"],
         json!({"rip": "0x11004"})
     );
+
+    // In the order in which they were sent, which need not be that of their addresses.
+    let at = |address: &str| json!({"type": "elf", "image_addr": address, "image_size": 16});
+    let modules = ["0x30000", "0x10000", "0x20000"];
+    let (answer, _) = demo(json!({
+        "modules": modules.map(at),
+        "stacktraces": [{"frames": [{"instruction_addr": "0x10004"}]}],
+    }));
+    let returned = answer["modules"].as_array().unwrap().iter();
+    let returned: Vec<(&str, &str)> = returned
+        .map(|module| {
+            let text = |field: &str| module[field].as_str().unwrap();
+            (text("image_addr"), text("debug_status"))
+        })
+        .collect();
+    let statuses = ["unused", "found", "unused"];
+    let expected: Vec<(&str, &str)> = modules.into_iter().zip(statuses).collect();
+    assert_eq!(returned, expected);
 }
 
 #[test]

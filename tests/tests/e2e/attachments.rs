@@ -271,7 +271,7 @@ async fn a_response_that_is_full_of_quotes_is_sent() {
 }
 
 /// Returns a client that follows no redirection.
-fn client() -> reqwest::Client {
+pub(crate) fn client() -> reqwest::Client {
     reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy()

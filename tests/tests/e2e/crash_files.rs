@@ -41,8 +41,13 @@ pub(crate) fn form(parts: &[(&str, &[u8])]) -> Vec<u8> {
     form
 }
 
+/// Returns the type of the body of a form.
+pub(crate) fn content_type() -> String {
+    format!("multipart/form-data; boundary={BOUNDARY}")
+}
+
 pub(crate) async fn send(running: &Running, path: &str, body: Vec<u8>) -> Reply {
-    let content_type = format!("multipart/form-data; boundary={BOUNDARY}");
+    let content_type = content_type();
     let client = running.client();
     let request = client.request(Method::POST, path);
     let request = request.header("Content-Type", content_type).body(body);

@@ -20,6 +20,7 @@ mod cost;
 mod crash;
 mod crash_file_kills;
 mod crash_files;
+mod crash_forms;
 mod crash_readers;
 mod explain;
 mod first_hour;

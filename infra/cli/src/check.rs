@@ -12,10 +12,16 @@ use crate::error::CliError;
 use crate::inspection::{self, Inspected, advice};
 use crate::{Exit, Output, files, progress, view};
 
+/// The number of ids that are shown of many, such as those of the units of split DWARF.
+const SHOWN_IDS: usize = 3;
+
 /// What was found out about a file.
 struct Checked {
     path: String,
+    /// The objects, and after them the auxiliary files that belong to modules.
     objects: Vec<ObjectMeta>,
+    /// The ids by which other files find what they lack.
+    completes: Vec<CompanionId>,
     /// For each object, the kinds of caches that the service can derive from it.
     caches: Vec<Vec<String>>,
     /// What is wrong with each object, and with the file.
@@ -61,16 +67,23 @@ fn check(path: &Path, require: &[Requirement]) -> Checked {
             let mut problems = problems_of(path, &inspection, require);
             problems.extend(unusable(&inspection, &caches));
             let usable = caches.iter().map(usable);
+            let (maps, symbol_maps) = auxiliary(path, &inspection);
             Checked {
                 path: shown,
                 problems,
                 caches: usable.collect(),
-                objects: inspection.objects,
+                objects: inspection.objects.into_iter().chain(maps).collect(),
+                completes: inspection
+                    .completes
+                    .into_iter()
+                    .chain(symbol_maps)
+                    .collect(),
             }
         }
         Err(text) => Checked {
             path: shown,
             objects: Vec::new(),
+            completes: Vec::new(),
             caches: Vec::new(),
             problems: vec![Problem {
                 object: None,
@@ -94,18 +107,8 @@ fn problems_of(path: &Path, inspection: &Inspection, require: &[Requirement]) ->
         if let Some(advice) = advice(object) {
             add(advice.cause(), advice.to_string());
         }
-        if let Some(text) = companions(&object.needs) {
+        if let Some(text) = companions(path, &object.needs) {
             add("companions", text);
-        }
-        let has_symbol_map = inspection
-            .auxiliary
-            .iter()
-            .any(|file| file.file_type == FileType::BcSymbolMap);
-        if object.hides_names && !has_symbol_map {
-            add(
-                "hidden",
-                "its names are hidden: upload its UUID map (<UUID>.plist) and its symbol map (<UUID>.bcsymbolmap), too".to_owned(),
-            );
         }
         for (requirement, name, has) in requirements(&object.features) {
             if require.contains(&requirement) && !has {
@@ -140,6 +143,38 @@ fn problems_of(path: &Path, inspection: &Inspection, require: &[Requirement]) ->
         });
     }
     problems
+}
+
+/// Returns the auxiliary files that are found by the id of a module, as objects, and the ids of
+/// symbol maps, by which UUID maps find them.
+fn auxiliary(path: &Path, inspection: &Inspection) -> (Vec<ObjectMeta>, Vec<CompanionId>) {
+    let (mut maps, mut symbol_maps) = (Vec::new(), Vec::new());
+    let path = path.to_string_lossy();
+    for file in &inspection.auxiliary {
+        let Ok(id) = file.id_at(&path) else {
+            continue;
+        };
+        if file.file_type == FileType::BcSymbolMap {
+            let id = CompanionId::SymbolMap(id);
+            symbol_maps.extend((!inspection.completes.contains(&id)).then_some(id));
+            continue;
+        }
+        let symbol_map = file.symbol_map.map(CompanionId::SymbolMap);
+        let needs = symbol_map.filter(|id| !inspection.completes.contains(id));
+        maps.push(ObjectMeta {
+            index: inspection.objects.len() + maps.len(),
+            debug_id: Some(id),
+            code_id: None,
+            file_type: file.file_type,
+            arch: String::new(),
+            features: Features::default(),
+            is_accompanied: false,
+            needs: needs.into_iter().collect(),
+            hides_names: false,
+            fault: None,
+        });
+    }
+    (maps, symbol_maps)
 }
 
 /// Returns the kinds of the caches that can be derived.
@@ -206,8 +241,8 @@ fn requirements(features: &Features) -> [(Requirement, &'static str, bool); 3] {
     ]
 }
 
-/// Returns which other files an object needs.
-fn companions(needs: &[CompanionId]) -> Option<String> {
+/// Returns which other files an object of a file needs.
+fn companions(path: &Path, needs: &[CompanionId]) -> Option<String> {
     let shared = needs.iter().find_map(|id| match id {
         CompanionId::Shared(id) => Some(id),
         _ => None,
@@ -217,9 +252,43 @@ fn companions(needs: &[CompanionId]) -> Option<String> {
             "a part of its debug information is in the file with the build id {id}, which `dwz` made: upload this file, too"
         ));
     }
-    (!needs.is_empty()).then(|| {
-        "its debug information is split: upload its package (.dwp), made by `dwp` or `llvm-dwp`, or its .dwo files in an archive with it".to_owned()
-    })
+    let units = needs.iter().filter_map(|id| match id {
+        CompanionId::Unit(id) => Some(id.as_str()),
+        _ => None,
+    });
+    let units: Vec<&str> = units.collect();
+    if units.is_empty() {
+        return None;
+    }
+    let count = match units.len() {
+        1 => "a unit of it is in another file".to_owned(),
+        count => format!("{count} units of it are in other files"),
+    };
+    let ids = first_of(&units);
+    // Linkers and debuggers add the extension to the name of the program.
+    let program = path.file_name().unwrap_or_default().display();
+    Some(format!(
+        "its debug information is split: {count} ({ids}); upload the package {program}.dwp, which `dwp` or `llvm-dwp` makes, or the .dwo files in an archive with it"
+    ))
+}
+
+/// Returns the id of a companion, for people.
+fn companion(id: &CompanionId) -> String {
+    match id {
+        CompanionId::Unit(id) => format!("unit {id}"),
+        CompanionId::Shared(id) => format!("build id {id}"),
+        CompanionId::SymbolMap(id) => format!("symbol map {id}"),
+    }
+}
+
+/// Returns the first of some ids, for people.
+fn first_of(ids: &[impl AsRef<str>]) -> String {
+    let shown = ids.iter().take(SHOWN_IDS).map(AsRef::as_ref);
+    let mut shown = shown.collect::<Vec<_>>().join(", ");
+    if ids.len() > SHOWN_IDS {
+        shown.push_str(", …");
+    }
+    shown
 }
 
 fn contents(features: &Features) -> Vec<&'static str> {
@@ -252,11 +321,17 @@ fn text_of(checked: &[Checked], others: usize, with_problems: usize) -> String {
             );
             let contents = contents(&object.features);
             let contents = match contents.is_empty() {
+                _ if object.file_type.is_auxiliary() => "a map for its module".to_owned(),
                 true => "nothing of use".to_owned(),
                 false => contents.join(", "),
             };
-            let _ = writeln!(text, "  {} {}: {contents}", type_of(object), object.arch);
+            let kind = format!("{} {}", type_of(object), object.arch);
+            let _ = writeln!(text, "  {}: {contents}", kind.trim_end());
             let _ = writeln!(text, "    debug id {debug}, code id {code}");
+        }
+        if !file.completes.is_empty() {
+            let ids: Vec<String> = file.completes.iter().map(companion).collect();
+            let _ = writeln!(text, "  completes other files, by {}", first_of(&ids));
         }
         for problem in &file.problems {
             let text_of_problem = view::visible(&problem.text);
@@ -278,12 +353,13 @@ fn json_of(checked: &[Checked], others: usize) -> String {
             json!({
                 "index": object.index, "debug_id": object.debug_id, "code_id": object.code_id,
                 "file_type": object.file_type, "arch": object.arch, "features": contents(&object.features),
-                "usable_as": file.caches.get(object.index),
+                "usable_as": file.caches.get(object.index), "needs": object.needs,
             })
         };
         json!({
             "path": file.path,
             "objects": file.objects.iter().map(object).collect::<Vec<_>>(),
+            "completes": file.completes,
             "problems": file.problems.iter().map(problem).collect::<Vec<_>>(),
         })
     };

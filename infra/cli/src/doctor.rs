@@ -44,6 +44,8 @@ pub(crate) async fn run(settings: &Settings) -> Result<Output, CliError> {
                 true => "Set the scope of the token, or ask for one with more rights",
                 false => permission(&refusal, client.is_signed()),
             };
+            let refusal = refusal.to_string();
+            let refusal = refusal.trim_end_matches('.');
             return Ok(ended(text, &format!("{refusal}. {remedy}")));
         }
         _ => return Ok(ended(text, &client.refused("/about", &answer).to_string())),

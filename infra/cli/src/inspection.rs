@@ -107,7 +107,7 @@ fn ending(output: &std::process::Output) -> Option<String> {
     let said = String::from_utf8_lossy(&output.stderr);
     Some(match output.status.signal() {
         Some(signal) => format!(
-            "the parser ended with signal {signal}; its limits are {SECONDS} seconds and {MEMORY_BYTES} bytes of memory"
+            "the parser ended with signal {signal}; its limits are at most {SECONDS} seconds and {MEMORY_BYTES} bytes of memory"
         ),
         None => said.trim().trim_start_matches("symdepot: ").to_owned(),
     })

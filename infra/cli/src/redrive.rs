@@ -102,6 +102,30 @@ struct MoveTask {
     failure_reason: Option<String>,
 }
 
+impl MoveTask {
+    /// Returns how a command ends that waited for the move.
+    fn exit(&self) -> Exit {
+        match self.status.as_str() {
+            "COMPLETED" => Exit::Done,
+            "FAILED" => Exit::Failed,
+            _ => Exit::Pending,
+        }
+    }
+
+    /// Returns what became of the move, as a line.
+    fn line(&self) -> String {
+        let moved = self.approximate_number_of_messages_moved;
+        match (self.status.as_str(), &self.failure_reason) {
+            ("COMPLETED", _) => format!("{moved} moved back\n"),
+            ("FAILED", reason) => {
+                let reason = view::visible(reason.as_deref().unwrap_or("without a reason"));
+                format!("{moved} moved back; the move failed: {reason}\n")
+            }
+            _ => format!("{moved} moved back so far; the move goes on\n"),
+        }
+    }
+}
+
 /// An error of SQS.
 #[derive(Deserialize)]
 struct SqsRefusal {
@@ -120,14 +144,7 @@ pub(crate) async fn run(queue: Url, arguments: &RedriveArguments) -> Result<Outp
         true => None,
         false => Some(queue.redrive(&arn).await?),
     };
-    let exit = match &ended {
-        None => Exit::Done,
-        Some(task) => match task.status.as_str() {
-            "COMPLETED" => Exit::Done,
-            "FAILED" => Exit::Failed,
-            _ => Exit::Pending,
-        },
-    };
+    let exit = ended.as_ref().map_or(Exit::Done, MoveTask::exit);
     let text = match arguments.format.json {
         true => json_of(&messages, ended.as_ref()),
         false => text_of(&messages, ended.as_ref()),
@@ -255,15 +272,7 @@ fn text_of(messages: &[Message], ended: Option<&MoveTask>) -> String {
         let _ = writeln!(text, "only the first {SHOWN} are shown");
     }
     if let Some(task) = ended {
-        let moved = task.approximate_number_of_messages_moved;
-        let _ = match (task.status.as_str(), &task.failure_reason) {
-            ("COMPLETED", _) => writeln!(text, "{moved} moved back"),
-            ("FAILED", reason) => {
-                let reason = reason.as_deref().unwrap_or("without a reason");
-                writeln!(text, "{moved} moved back; the move failed: {reason}")
-            }
-            _ => writeln!(text, "{moved} moved back so far; the move goes on"),
-        };
+        text.push_str(&task.line());
     }
     text
 }
@@ -286,4 +295,42 @@ fn json_of(messages: &[Message], ended: Option<&MoveTask>) -> String {
         "messages": messages.collect::<Vec<_>>(),
         "move": task,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the state of a move, as SQS describes it.
+    fn task(status: &str) -> MoveTask {
+        let task = json!({
+            "TaskHandle": "task", "Status": status, "SourceArn": "arn:aws:sqs:eu-west-1:0:dead",
+            "ApproximateNumberOfMessagesMoved": 2, "ApproximateNumberOfMessagesToMove": 3,
+        });
+        serde_json::from_value(task).unwrap()
+    }
+
+    #[test]
+    fn a_move_that_has_not_ended_is_still_pending() {
+        for (status, exit, line) in [
+            ("COMPLETED", Exit::Done, "2 moved back\n"),
+            (
+                "FAILED",
+                Exit::Failed,
+                "2 moved back; the move failed: without a reason\n",
+            ),
+            (
+                "RUNNING",
+                Exit::Pending,
+                "2 moved back so far; the move goes on\n",
+            ),
+        ] {
+            let task = task(status);
+            assert_eq!(
+                (task.exit(), task.line().as_str()),
+                (exit, line),
+                "{status}"
+            );
+        }
+    }
 }

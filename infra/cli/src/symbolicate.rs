@@ -56,6 +56,9 @@ pub(crate) async fn run(
     }
     Ok(match symbolicated {
         Some((report, completed)) => shown(arguments.format(), &text, &report, &completed),
+        None if arguments.format() == Format::Json => {
+            Output::ended(view::pending_json(), Exit::Pending)
+        }
         None => Output::ended("", Exit::Pending),
     })
 }

@@ -35,6 +35,11 @@ pub(crate) fn json(value: &Value) -> String {
     format!("{value:#}\n")
 }
 
+/// Returns the JSON of a report whose modules the service still prepares.
+pub(crate) fn pending_json() -> String {
+    json(&json!({"schema": SCHEMA, "status": "pending"}))
+}
+
 /// A symbolicated report.
 pub(crate) struct View<'a> {
     report: &'a CrashReport,
@@ -288,6 +293,7 @@ impl<'a> View<'a> {
         });
         json(&json!({
             "schema": SCHEMA,
+            "status": "completed",
             "format": self.report.format.name(),
             "crash_reason": self.completed.crash_reason,
             "crash_details": self.completed.crash_details,

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Write;
 
 use crate::service::store;
-use crate::{noise, run, run_with};
+use crate::{APPLE, noise, run, run_with};
 
 /// The size from which a crash file is stored, whatever it is compressed to.
 const STORED_BYTES: u64 = 64 << 20;
@@ -37,6 +37,35 @@ fn the_size_alone_decides_that_a_large_crash_file_is_stored() {
     let stored = stored.lock().unwrap();
     assert_eq!(stored.files["dump"].len() as u64, STORED_BYTES + 1);
     assert_eq!(stored.forms.len(), 1);
+}
+
+#[test]
+fn a_large_apple_report_is_stored_compressed() {
+    let (service, stored) = store::start(0);
+    // Such text takes six bits a character when it is compressed. A report may have 8 MiB.
+    let letters: Vec<char> = ('0'..='9').chain('A'..='Z').chain('a'..='z').collect();
+    let letters = |bytes: &[u8]| -> String {
+        let letters = bytes
+            .iter()
+            .map(|byte| letters[usize::from(*byte) % letters.len()]);
+        letters.chain(['\n']).collect()
+    };
+    let notes: String = noise(7 << 20).chunks(80).map(letters).collect();
+    let information = format!("Application Specific Information:\n{notes}\nThread 0 Crashed:\n");
+    let report = APPLE.replace("Thread 0 Crashed:\n", &information);
+    let ended = run_with(
+        report.as_bytes(),
+        &["symbolicate", "-", "--url", &service.url()],
+    );
+    assert_eq!((ended.code, ended.err.as_str()), (3, ""), "{}", ended.out);
+    assert!(ended.out.contains("of_the_stored_dump"), "{}", ended.out);
+    let stored = stored.lock().unwrap();
+    let sent = &stored.files["dump"];
+    assert!(sent.len() < report.len(), "{}", sent.len());
+    assert!(zstd::decode_all(&**sent).unwrap() == report.as_bytes());
+    let reference = format!("attachment:0/{}", sent.len());
+    assert_eq!(stored.forms.len(), 1);
+    assert!(stored.forms[0].contains(&reference), "{:?}", stored.forms);
 }
 
 #[test]

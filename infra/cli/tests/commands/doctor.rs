@@ -84,7 +84,36 @@ fn the_doctor_names_what_is_wrong() {
         )
         .url(),
     ));
+    for (what, message) in [
+        ("403, credentials without the permission", "Forbidden"),
+        (
+            "403, credentials that are not valid",
+            "The security token included in the request is invalid.",
+        ),
+    ] {
+        table.push(format!("--- {what}: {}", refused_by_gateway(message)));
+    }
     insta::assert_snapshot!("doctor", table.join("\n"));
+}
+
+/// The address of a gateway. Requests to it arrive at a proxy.
+const GATEWAY: &str = "http://a1b2c3.execute-api.eu-west-1.amazonaws.com";
+
+/// Returns what the doctor says about a gateway that refuses signed requests with a message, after
+/// the exit code.
+fn refused_by_gateway(message: &'static str) -> String {
+    let about = move || async move {
+        let body = serde_json::json!({ "message": message });
+        (StatusCode::FORBIDDEN, body.to_string())
+    };
+    let proxy = Service::with(Router::new().route("/about", get(about)));
+    let variables = [
+        ("AWS_ACCESS_KEY_ID", "ID"),
+        ("AWS_SECRET_ACCESS_KEY", "secret"),
+        ("http_proxy", &proxy.url()),
+    ];
+    let ended = run_with_variables(b"", &["doctor", "--url", GATEWAY], &variables);
+    format!("{}\n{}{}", ended.code, ended.out, ended.err)
 }
 
 #[test]
@@ -140,35 +169,59 @@ fn credentials_that_the_aws_command_line_does_not_have_are_named() {
     insta::assert_snapshot!("doctor_credentials", table);
 }
 
-#[test]
-fn requests_are_signed_with_the_credentials_that_the_aws_command_line_has() {
+/// Returns the headers of the request that the doctor sends to a gateway, with these variables.
+fn request_to_gateway(variables: &[(&str, &str)]) -> HeaderMap {
     let received = Arc::new(Mutex::new(HeaderMap::new()));
     let seen = Arc::clone(&received);
     let about = move |headers: HeaderMap| async move {
         *seen.lock().unwrap() = headers;
         "{}"
     };
-    // The requests to this host arrive at a proxy.
     let proxy = Service::with(Router::new().route("/about", get(about)));
-    let url = "http://a1b2c3.execute-api.eu-west-1.amazonaws.com";
+    let (http_proxy, arguments) = (proxy.url(), ["doctor", "--url", GATEWAY]);
+    let all = [variables, &[("http_proxy", http_proxy.as_str())]].concat();
+    let ended = run_with_variables(b"", &arguments, &all);
+    assert!(ended.out.contains("ok: it answers"), "{}", ended.out);
+    let received = received.lock().unwrap();
+    received.clone()
+}
+
+/// Asserts that a request was signed for the gateway with the key of this id, and that it has the
+/// token of the session, if there is one.
+fn assert_signed(headers: &HeaderMap, id: &str, session: Option<&str>) {
+    let authorization = headers["authorization"].to_str().unwrap();
+    let credential = authorization.split(['=', ',']).nth(1).unwrap();
+    let credential: Vec<&str> = credential.split('/').collect();
+    let expected = (id, "eu-west-1", "execute-api");
+    assert_eq!((credential[0], credential[2], credential[3]), expected);
+    let token = headers.get("x-amz-security-token");
+    assert_eq!(token.map(|token| token.to_str().unwrap()), session);
+}
+
+#[test]
+fn requests_are_signed_with_the_credentials_that_the_aws_command_line_has() {
     let folder = tempfile::tempdir().unwrap();
     let exported = r#"{"Version": 1, "AccessKeyId": "EXPORTED", "SecretAccessKey": "secret", "SessionToken": "session"}"#;
     let command = "configure export-credentials --format process";
     let script = format!("[ \"$*\" = '{command}' ] && echo '{exported}'");
     write_program(&folder.path().join("aws"), &script);
     let path = folder.path().display().to_string();
-    let variables = [("PATH", path.as_str()), ("http_proxy", &proxy.url())];
-    let ended = run_with_variables(b"", &["doctor", "--url", url], &variables);
-    assert!(ended.out.contains("ok: it answers"), "{}", ended.out);
-    let received = received.lock().unwrap();
-    let value = |name: &str| received[name].to_str().unwrap();
-    let authorization = value("authorization");
-    let credential = authorization.split(['=', ',']).nth(1).unwrap();
-    let credential: Vec<&str> = credential.split('/').collect();
-    let (id, region, service) = (credential[0], credential[2], credential[3]);
-    assert_eq!(
-        (id, region, service),
-        ("EXPORTED", "eu-west-1", "execute-api")
-    );
-    assert_eq!(value("x-amz-security-token"), "session");
+    let headers = request_to_gateway(&[("PATH", &path)]);
+    assert_signed(&headers, "EXPORTED", Some("session"));
+    // Half of a key in the environment is none.
+    let half = ("AWS_ACCESS_KEY_ID", "OTHER");
+    let headers = request_to_gateway(&[("PATH", &path), half]);
+    assert_signed(&headers, "EXPORTED", Some("session"));
+}
+
+#[test]
+fn requests_are_signed_with_the_credentials_in_the_environment() {
+    let key = [
+        ("AWS_ACCESS_KEY_ID", "VARIABLE"),
+        ("AWS_SECRET_ACCESS_KEY", "secret"),
+    ];
+    assert_signed(&request_to_gateway(&key), "VARIABLE", None);
+    let session = [("AWS_SESSION_TOKEN", "session")];
+    let headers = request_to_gateway(&[&key[..], &session].concat());
+    assert_signed(&headers, "VARIABLE", Some("session"));
 }

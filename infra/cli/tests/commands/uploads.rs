@@ -87,6 +87,21 @@ fn the_exit_code_of_an_upload_says_what_became_of_the_files() {
 }
 
 #[test]
+fn four_files_are_sent_at_a_time() {
+    let (service, stored) = store::start_for(4);
+    let folder = tempfile::tempdir().unwrap();
+    for number in 0..8 {
+        let path = folder.path().join(format!("applied.{number}.debug"));
+        std::fs::copy(fixture("elf/crash.debug"), path).unwrap();
+    }
+    let path = folder.path().display().to_string();
+    let ended = run(&["upload", &path, "--url", &service.url()]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let stored = stored.lock().unwrap();
+    assert_eq!((stored.files.len(), stored.most_at_once), (8, 4));
+}
+
+#[test]
 fn what_the_store_refuses_for_a_moment_is_sent_again() {
     let (service, stored) = store::start(1);
     let file = fixture("elf/crash.debug");

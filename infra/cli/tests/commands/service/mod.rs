@@ -254,6 +254,12 @@ fn completed(request: &Value) -> Value {
 async fn explain(RawQuery(query): RawQuery, headers: HeaderMap) -> Response {
     assert!(headers.contains_key("user-agent"));
     let query = query.unwrap_or_default();
+    if query == "key=global%2Fapp.debug" {
+        let object = json!({"file_type": "elf_debug", "arch": "x86_64",
+            "debug_id": "502fc0a5-1ec1-3e47-9998-684fa139dca7", "code_id": "a5c02f50c11e473e"});
+        let upload = json!({"key": "global/app.debug", "state": "applied", "objects": [object]});
+        return Json(upload).into_response();
+    }
     if query.starts_with("key=") {
         let body = json!({"detail": "no event of this key has arrived"});
         return (StatusCode::NOT_FOUND, Json(body)).into_response();

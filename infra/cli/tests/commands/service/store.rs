@@ -10,8 +10,12 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{post, put};
 use axum::{Json, Router};
 use serde_json::{Value, json};
+use tokio::sync::Barrier;
 
 use super::Service;
+
+/// How often a request lets the others go ahead. The runtime looks for new ones every 61 times.
+const YIELDS: usize = 1_000;
 
 /// What was stored, by name.
 #[derive(Default)]
@@ -23,6 +27,11 @@ pub(crate) struct Stored {
     refusals: usize,
     /// The forms that refer to what was stored.
     pub(crate) forms: Vec<String>,
+    /// The number of requests to store something that are being answered, now and at most.
+    at_once: usize,
+    pub(crate) most_at_once: usize,
+    /// How many requests to store something are answered together.
+    together: Option<Arc<Barrier>>,
 }
 
 type Shared = Arc<Mutex<Stored>>;
@@ -32,14 +41,26 @@ type Shared = Arc<Mutex<Stored>>;
 pub(crate) fn start(refusals: usize) -> (Service, Shared) {
     let stored = Shared::default();
     stored.lock().unwrap().refusals = refusals;
+    (serve(&stored), stored)
+}
+
+/// Starts the service, whose store answers requests when so many of them have arrived.
+pub(crate) fn start_for(together: usize) -> (Service, Shared) {
+    let stored = Shared::default();
+    stored.lock().unwrap().together = Some(Arc::new(Barrier::new(together)));
+    (serve(&stored), stored)
+}
+
+fn serve(stored: &Shared) -> Service {
     let router = Router::new()
         .route("/uploads", post(answer))
         .route("/attachments", post(offer))
         .route("/minidump", post(symbolicate))
+        .route("/applecrashreport", post(symbolicate))
         .route("/store/{name}", put(receive))
         .merge(super::about())
         .layer(DefaultBodyLimit::disable());
-    (Service::with(router.with_state(stored.clone())), stored)
+    Service::with(router.with_state(Arc::clone(stored)))
 }
 
 fn signed_put(headers: &HeaderMap, name: &str) -> Value {
@@ -98,7 +119,9 @@ async fn receive(
     body: Bytes,
 ) -> Response {
     assert_eq!(headers["x-signed"], "yes");
+    count_at_once(&stored).await;
     let mut stored = stored.lock().unwrap();
+    stored.at_once -= 1;
     stored.attempts += 1;
     if stored.attempts <= stored.refusals {
         let error = "<Error><Code>SlowDown</Code><Message>Reduce your rate</Message></Error>";
@@ -106,6 +129,24 @@ async fn receive(
     }
     stored.files.insert(name, body.to_vec());
     StatusCode::OK.into_response()
+}
+
+/// Counts a request among those that are being answered, and waits for the others.
+async fn count_at_once(stored: &Shared) {
+    let together = {
+        let mut stored = stored.lock().unwrap();
+        stored.at_once += 1;
+        stored.most_at_once = stored.most_at_once.max(stored.at_once);
+        stored.together.clone()
+    };
+    let Some(together) = together else {
+        return;
+    };
+    together.wait().await;
+    // A request that the client has sent besides these is counted before one of them ends.
+    for _ in 0..YIELDS {
+        tokio::task::yield_now().await;
+    }
 }
 
 async fn symbolicate(State(stored): State<Shared>, body: Bytes) -> Json<Value> {

@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, IntoResponseParts, Response};
 use axum::{Extension, Json, Router};
 use futures::FutureExt;
 use lambda_http::aws_lambda_events::apigw::ApiGatewayV2httpResponse;
+use lambda_http::lambda_runtime::Diagnostic;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use symdepot::api::caller::Caller;
@@ -53,12 +54,31 @@ impl Service {
     }
 }
 
+/// A handler panicked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Panicked;
+
+impl From<Panicked> for Diagnostic {
+    /// Does not repeat the message of the panic, which may quote a file.
+    fn from(Panicked: Panicked) -> Self {
+        Self {
+            error_type: "Panic".to_owned(),
+            error_message: "the handler panicked; the log says where (`panicked`)".to_owned(),
+        }
+    }
+}
+
 /// Serves one request, in a span with the invocation's id.
+///
+/// # Errors
+///
+/// [`Panicked`]: the invocation is an error, so that alarms and deployments see it. The gateway
+/// responds with 500.
 pub(crate) async fn handle(
     service: &Service,
     invocation: Invocation,
     mut request: lambda_http::Request,
-) -> Reply {
+) -> Result<Reply, Panicked> {
     path::restore(&mut request);
     let received = Received::of(&request);
     let span = tracing::info_span!("invocation", request_id = invocation.request_id());
@@ -66,17 +86,16 @@ pub(crate) async fn handle(
     // The next request finds the state of this instance as a request that was dropped leaves it.
     let answer = AssertUnwindSafe(service.answer(&invocation, request)).catch_unwind();
     let answered = answer.instrument(span.clone()).await;
-    let (caller, response) = answered.unwrap_or_else(|_| (None, panicked()));
+    let has_panicked = answered.is_err();
+    let internal_error = |_| (None, StatusCode::INTERNAL_SERVER_ERROR.into_response());
+    let (caller, response) = answered.unwrap_or_else(internal_error);
     let (reply, sent) = Reply::of(response).await;
     let caller = caller.as_deref().and_then(Caller::name);
     span.in_scope(|| summary::summary(received, caller, sent, &invocation).log());
-    reply
-}
-
-/// The response of a handler that panicked. It does not repeat the message of the panic, which may
-/// quote the contents of a file.
-fn panicked() -> Response {
-    Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "an internal error").into_response()
+    match has_panicked {
+        true => Err(Panicked),
+        false => Ok(reply),
+    }
 }
 
 impl Service {

@@ -53,7 +53,10 @@ async fn serve() -> Result<(), lambda_http::Error> {
     lambda_http::lambda_runtime::run(service_fn(|event: LambdaEvent<LambdaRequest>| {
         let invocation = runtime::invocation(&event.context);
         let request = event.payload.into();
-        async { Ok::<_, Diagnostic>(handler::handle(service, invocation?, request).await) }
+        async {
+            let reply = handler::handle(service, invocation?, request).await;
+            reply.map_err(Diagnostic::from)
+        }
     }))
     .await
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use symdepot::flows::Invocation;
 use symdepot::flows::symbolicate::Symbolicator;
 
-use crate::handler::{self, Reply, Service};
+use crate::handler::{self, Panicked, Reply, Service};
 
 /// A response of the function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,9 +30,14 @@ pub async fn answer(
 ) -> Result<Answer, serde_json::Error> {
     let request = lambda_http::request::from_str(&event.to_string())?;
     let service = Service::new(symbolicator);
+    // What the gateway makes of it.
     Ok(match handler::handle(&service, invocation, request).await {
-        // What the gateway makes of it.
-        Reply::Json(json) => Answer {
+        Err(Panicked) => Answer {
+            status: 500,
+            headers: HeaderMap::new(),
+            body: br#"{"message":"Internal Server Error"}"#.to_vec(),
+        },
+        Ok(Reply::Json(json)) => Answer {
             status: 200,
             headers: [(
                 header::CONTENT_TYPE,
@@ -42,7 +47,7 @@ pub async fn answer(
             .collect(),
             body: json.text().as_bytes().to_vec(),
         },
-        Reply::Whole(whole) => Answer {
+        Ok(Reply::Whole(whole)) => Answer {
             status: u16::try_from(whole.status_code).unwrap_or_default(),
             headers: whole.headers,
             body: whole.body.map(|body| body.to_vec()).unwrap_or_default(),

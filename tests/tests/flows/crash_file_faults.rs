@@ -145,7 +145,7 @@ fn panicking(world: &World, prefix: &'static str) -> (Symbolicator, Arc<Panickin
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_is_an_internal_error_that_quotes_nothing_and_the_instance_lives() {
+async fn a_panic_fails_the_invocation_quotes_nothing_and_the_instance_lives() {
     let world = world().await;
     let (content_type, form) = minidump(&fixture("minidump/crash.dmp"));
     let crash = fixture_text("crash.json");
@@ -168,7 +168,6 @@ async fn a_panic_is_an_internal_error_that_quotes_nothing_and_the_instance_lives
         assert!(blobs.has_panicked.load(Ordering::Relaxed), "{prefix}");
         let said = String::from_utf8_lossy(&failed.body);
         assert_eq!(failed.status, 500, "{prefix}: {said}");
-        assert_eq!(body(&failed)["detail"], "an internal error", "{prefix}");
         assert!(!said.contains(SECRET), "{prefix}: {said}");
         let again = send_to(&symbolicator, &world, target, content).await;
         assert_eq!(again, expected, "{prefix}");

@@ -162,17 +162,19 @@ ci: test check ## runs exactly what CI runs
 model: ## checks the protocol's models exhaustively within large bounds; prints their numbers of states (takes minutes)
 	SYMDEPOT_MODEL_BOUNDS=large $(CARGO) test --locked --profile fast -p symdepot-tests --test model -- --nocapture
 
-# Without SEEDS or DAYS, it simulates YEARS: the weeks of a busy team, and seeds of trouble.
+# Without SEEDS, it simulates YEARS: the weeks of a busy team, and seeds of trouble. KIND is the kind
+# of the trouble of the seeds: contested, deploys, unannounced or weeks.
+PLANS = --seed $(SEED) --hours $(HOURS) $(if $(DAYS),--days $(DAYS)) $(if $(KIND),--$(KIND))
+
 .PHONY: simulate
-simulate: ## simulates a year of a fleet with random faults; prints the story of each failure and what never happened (YEARS=1; SEED=1 SEEDS=2000 HOURS=1; SEED=1 SEEDS=1 DAYS=7)
+simulate: ## simulates a year of a fleet with random faults; prints the story of each failure and what never happened (YEARS=1; SEED=1 SEEDS=2000 HOURS=1; SEED=1 SEEDS=1 DAYS=7; SEED=1 SEEDS=100 KIND=contested)
 	$(CARGO) build --locked --profile fast -p symdepot-tests --bin simulate
-	$(PROFILE_FOLDER)/simulate --seed $(SEED) $(if $(SEEDS),--seeds $(SEEDS) --hours $(HOURS) $(if $(DAYS),--days $(DAYS)),--years $(YEARS))
+	$(PROFILE_FOLDER)/simulate $(if $(SEEDS),$(PLANS) --seeds $(SEEDS),--seed $(SEED) --years $(YEARS))
 
 .PHONY: keep-story
-keep-story: ## turns a seed that fails into a regression test (SEED=7 NAME=a_file_that_was_removed_stays HOURS=1 DAYS=)
+keep-story: ## turns a seed that fails into a regression test (SEED=7 NAME=a_file_that_was_removed_stays HOURS=1 DAYS= KIND=)
 	$(CARGO) build --locked --profile fast -p symdepot-tests --bin simulate
-	$(PROFILE_FOLDER)/simulate --seed $(SEED) --seeds 1 --hours $(HOURS) $(if $(DAYS),--days $(DAYS)) \
-	  --keep $(NAME) --into tests/tests/simulate
+	$(PROFILE_FOLDER)/simulate $(PLANS) --seeds 1 --keep $(NAME) --into tests/tests/simulate
 
 .PHONY: zoo
 zoo: ## builds programs with many compilers for many machines and compares with llvm-symbolizer and eu-addr2line (as root it installs missing compilers, up to 1.5 GB)

@@ -65,8 +65,8 @@ pub use request::{
 };
 pub use retention::{LEASE_EXTENSION, LEASE_LENGTH, Policy};
 pub use select::{
-    Awaited, Criteria, PlaceRecord, PlaceState, Preference, SelectedState, Selection, Unreadable,
-    select,
+    Awaited, Criteria, PlaceRecord, PlaceState, Preference, SelectedState, Selection,
+    UnreadableBlobs, select,
 };
 pub use sweep::{
     Ages, Behind, Drained, Estimate, EvictionCut, KindTally, Manifest, Standing, Tally,

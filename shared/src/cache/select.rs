@@ -57,7 +57,7 @@ pub struct Criteria<'a> {
     /// Which of several states is the best.
     pub preference: Preference,
     /// The blobs that this reader could not read.
-    pub unreadable: &'a Unreadable,
+    pub unreadable: &'a UnreadableBlobs,
     /// Whether the reader can wait for a better state than the best existing one.
     pub may_wait: bool,
     /// The current time.
@@ -66,12 +66,12 @@ pub struct Criteria<'a> {
 
 /// The blobs that a reader could not read and has reported, each at most twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Unreadable {
+pub struct UnreadableBlobs {
     /// Whether each was reported again, by its path.
     is_reported_again: BTreeMap<String, bool>,
 }
 
-impl Unreadable {
+impl UnreadableBlobs {
     /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.is_reported_again.is_empty()
@@ -209,10 +209,10 @@ pub fn select<'a>(places: &[PlaceState<'a>], criteria: &Criteria<'_>) -> Selecti
             Contribution::Buildable {
                 is_requested,
                 suspect,
-            } => selection.waits_for.push(Awaited {
-                suspect,
-                ..awaited(is_requested)
-            }),
+            } => {
+                let place = awaited(is_requested);
+                selection.waits_for.push(Awaited { suspect, ..place });
+            }
             Contribution::Nothing => {}
         }
     }
@@ -584,7 +584,7 @@ mod tests {
                 let criteria = Criteria {
                     reader: &reader(&[]),
                     preference: Preference::BestDif,
-                    unreadable: &Unreadable::default(),
+                    unreadable: &UnreadableBlobs::default(),
                     may_wait,
                     now: after(1),
                 };
@@ -639,7 +639,7 @@ mod tests {
                         client,
                         made: Some(version("3.5.0")),
                     },
-                    unreadable: &Unreadable::default(),
+                    unreadable: &UnreadableBlobs::default(),
                     may_wait: true,
                     now: after(1),
                 };
@@ -666,7 +666,7 @@ mod tests {
     /// Selects among one entry whose blob the reader could not read.
     fn without_its_blob(entry: Entry, is_reported_again: bool) -> (Option<bool>, String) {
         let path = entry.ready().unwrap().blob.path.clone();
-        let mut unreadable = Unreadable::default();
+        let mut unreadable = UnreadableBlobs::default();
         unreadable.add(path.clone());
         if is_reported_again {
             unreadable.report_again(path.clone());

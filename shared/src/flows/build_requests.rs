@@ -108,8 +108,8 @@ impl CacheFinder<'_> {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Writes a build request, or a report that requests a build. Returns whether this build request
-    /// is the stored one.
+    /// Writes a build request, or a report that requests a build. Returns whether this build
+    /// request is the stored one.
     async fn record_request(
         &self,
         BuildToRequest {

@@ -11,8 +11,8 @@ use super::{Error, Invocation, permits, uploads};
 use crate::api::advice::Advice;
 use crate::cache::{
     BuildRequest, Converter, Criteria, Decision, Entry, Item, ItemKey, Kind, ModuleKey, NoRoom,
-    Placeholder, Preference, Queue, Ready, Sought, Unreadable, Upload, UploadState, UploadedObject,
-    decide,
+    Placeholder, Preference, Queue, Ready, Sought, UnreadableBlobs, Upload, UploadState,
+    UploadedObject, decide,
 };
 use crate::domain::{
     Candidate, Cause, CodeId, CompanionId, DebugId, DifRef, Features, FileType, FormatVersion,
@@ -383,7 +383,7 @@ impl Symbolicator {
         let criteria = Criteria {
             reader: &self.settings.capabilities(),
             preference: Preference::BestDif,
-            unreadable: &Unreadable::default(),
+            unreadable: &UnreadableBlobs::default(),
             may_wait: false,
             now: invocation.now(),
         };

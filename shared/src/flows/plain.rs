@@ -10,7 +10,9 @@ use super::explain::Explained;
 use super::lookup::{CacheFinder, CachePlace, Lookup};
 use super::symbolicate::Symbolicator;
 use super::{Error, Invocation};
-use crate::cache::{Criteria, Kind, Preference, Ready, SelectedState, Sought, Unreadable, select};
+use crate::cache::{
+    Criteria, Kind, Preference, Ready, SelectedState, Sought, UnreadableBlobs, select,
+};
 use crate::debuginfo::{OpenCache, SliceIndex};
 use crate::domain::{ObjectId, Scope};
 use crate::ports::{Consistency, Fault, FaultKind};
@@ -57,7 +59,7 @@ impl Symbolicator {
         let criteria = Criteria {
             reader: &self.settings.capabilities(),
             preference: Preference::BestDif,
-            unreadable: &Unreadable::default(),
+            unreadable: &UnreadableBlobs::default(),
             may_wait: false,
             now: invocation.now(),
         };

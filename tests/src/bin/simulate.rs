@@ -148,8 +148,12 @@ fn main() -> ExitCode {
         return code;
     }
     print_totals(&totals, threads, began.elapsed());
+    let is_covered = arguments.years.is_none() || is_covered(&totals);
     if failed.is_empty() {
-        return ExitCode::SUCCESS;
+        return match is_covered {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::FAILURE,
+        };
     }
     let seeds: Vec<String> = failed.iter().map(u64::to_string).collect();
     println!("seeds that failed: {}", seeds.join(", "));
@@ -180,6 +184,18 @@ fn tell(plan: &Plan) -> Plan {
         println!("{}\n", story.lines.join("\n"));
     }
     smallest
+}
+
+/// Returns whether everything happened that can, and nothing that cannot. In a year it should.
+fn is_covered(totals: &Totals) -> bool {
+    let (never, contradictions) = (totals.never(), totals.contradictions());
+    for row in &never {
+        println!("it did not happen in this time: {row}");
+    }
+    for row in &contradictions {
+        println!("it cannot happen, and happened: {row}");
+    }
+    never.is_empty() && contradictions.is_empty()
 }
 
 fn print_totals(totals: &Totals, threads: usize, took: Duration) {

@@ -24,6 +24,8 @@ pub(super) struct Busy {
     pub(super) most_members: usize,
     /// Whether there are programs whose debug information is in several files.
     pub(super) has_programs: bool,
+    /// Whether a team renames files.
+    pub(super) renames: bool,
 }
 
 /// Draws what happens in weeks: each module is uploaded on the first day. The even ones are
@@ -239,6 +241,27 @@ impl Busy {
             let file = self.file(chance, &key, serial);
             keys.insert(key.clone(), file.clone());
             done.push((at, Action::Put(key, file)));
+            if self.renames && chance.one_in(20) {
+                done.extend(self.rename(chance, &mut keys, at + self.pause));
+            }
+        }
+        done
+    }
+
+    /// Draws what happens to a busy team now and then, in a day.
+    pub(super) fn now_and_then(self, chance: &mut Chance, day: Moment) -> Vec<(Moment, Action)> {
+        let mut done = Vec::new();
+        let at =
+            |chance: &mut Chance| day + Duration::from_secs(24 * 3600).mul_f64(chance.fraction());
+        if self.damages_blobs {
+            for _ in 0..5 {
+                done.push((at(chance), Action::Damage(chance.draw(), chance.one_in(2))));
+            }
+        }
+        if self.has_programs {
+            for _ in 0..30 {
+                done.push((at(chance), self.of_program(chance)));
+            }
         }
         done
     }

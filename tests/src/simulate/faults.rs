@@ -27,7 +27,7 @@ pub struct Rates {
     pub freezes: u32,
     /// An instance is killed, for each step.
     pub kills: u32,
-    /// A message or an event is lost.
+    /// A message, an event or a response to a client is lost.
     pub lost: u32,
     /// A message or an event is delivered twice.
     pub doubled: u32,
@@ -204,6 +204,12 @@ impl Faults {
     pub(super) fn detour(&mut self) -> Option<Duration> {
         let is_long = self.chance.one_in(60);
         is_long.then(|| self.chance.seconds(0.02, 5.0))
+    }
+
+    /// Decides whether a client does not receive a response.
+    pub(super) fn loses_response(&mut self) -> bool {
+        let lost = self.rates.lost;
+        lost > 0 && self.chance.happens(lost)
     }
 
     /// Decides how often a message arrives, and how late.

@@ -68,7 +68,7 @@ mistakes! {
     TombstonesAreNotWritten,
     /// Events are applied in the order of their arrival.
     SequencersAreIgnored,
-    /// The messages of build requests name other build requests.
+    /// The messages of build requests name other build requests (S2).
     MessagesNameOtherRequests,
     /// Messages are not sent.
     MessagesAreNotSent,
@@ -123,7 +123,7 @@ mistakes! {
     ExistingPresencesAreSpared,
     /// The presence is removed together with the retired entry (model of absence).
     PresencesAreRetired,
-    /// An older build does not record that it left files to a newer one.
+    /// An older build does not record that it left files to a newer one (S7, S8).
     LeftFilesAreForgotten,
     /// An older build reads items of a newer schema as if they were its own.
     NewerItemsAreTrusted,
@@ -145,6 +145,12 @@ mistakes! {
     GivingUpBeginsAgain,
     /// A file from a server that is too slow is malformed (P13).
     SlowServersAreMalformed,
+    /// A build does not see one of the files of its module (model of leases).
+    FilesAreOverlooked,
+    /// What an older build could not read of an upload is never read by a newer one (S5).
+    RefusalsAreFinal,
+    /// The reports of readers get lost, and the builds that they request begin (S12).
+    ReportsAreForgotten,
 }
 
 impl Mistake {
@@ -232,13 +238,7 @@ impl Mistake {
     fn change(self, was: &Value, mut is: Value) -> Value {
         let is_entry = is.get("kind").is_some();
         if !is_entry {
-            if self == Self::UploadsAreAppliedTooSoon && is["state"] == "pending" {
-                is["state"] = "applied".into();
-            }
-            if self == Self::UploadAttemptsAreNotCounted {
-                is["crashes"] = 0.into();
-            }
-            return is;
+            return self.change_of_upload(is);
         }
         let field = |item: &Value, name: &str| item.get(name).cloned();
         let keep = |is: &mut Value, name: &str| {
@@ -315,9 +315,49 @@ impl Mistake {
             Self::BackOffsNeverEnd if field(&is, "not_before").is_some() => {
                 is["not_before"] = century.into();
             }
+            _ => self.change_of_reports(was, &mut is),
+        }
+        is
+    }
+
+    /// Changes what is written about the reports of readers.
+    fn change_of_reports(self, was: &Value, is: &mut Value) {
+        let has = |item: &Value, name: &str| item.get(name).is_some();
+        if self == Self::ReportsAreForgotten && !has(was, "suspect") && has(is, "suspect") {
+            is.as_object_mut().map(|is| is.remove("suspect"));
+        }
+    }
+
+    /// Returns the fields of an upload that are written instead of `is`.
+    fn change_of_upload(self, mut is: Value) -> Value {
+        match self {
+            Self::UploadsAreAppliedTooSoon if is["state"] == "pending" => {
+                is["state"] = "applied".into();
+            }
+            Self::UploadAttemptsAreNotCounted => is["crashes"] = 0.into(),
+            Self::RefusalsAreFinal => {
+                is.as_object_mut().map(|is| is.remove("refused_by"));
+            }
             _ => {}
         }
         is
+    }
+
+    /// Returns the items that a build finds in a partition instead of these.
+    pub(super) fn found(
+        self,
+        function: Function,
+        mut found: Vec<(ItemKey, Stored)>,
+    ) -> Vec<(ItemKey, Stored)> {
+        let is_dif = |(_, stored): &(ItemKey, Stored)| dif_of(&stored.item).is_some();
+        if self == Self::FilesAreOverlooked
+            && function == Function::Derive
+            && found.iter().filter(|item| is_dif(item)).count() > 1
+            && let Some(at) = found.iter().position(is_dif)
+        {
+            found.remove(at);
+        }
+        found
     }
 
     /// Returns an entry without its suspect state.

@@ -11,6 +11,7 @@
 //!
 //! What must always hold is checked after each write (`checks`) and each response (`truth`).
 
+mod absent;
 mod builds;
 mod busy;
 mod chance;

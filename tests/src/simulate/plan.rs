@@ -22,6 +22,9 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// How often every module is requested while users are at work.
 const ROUNDS: u32 = 12;
 
+/// The byte budget of a busy team that has one: not all of its caches fit into it.
+const BUDGET_OF_A_TEAM: u64 = 20_000;
+
 /// The requests and uploads of a busy team in a day.
 const REQUESTS_OF_A_DAY: usize = 2000;
 const UPLOADS_OF_A_DAY: usize = 200;
@@ -71,6 +74,9 @@ pub struct Plan {
     /// Whether there are programs whose debug information is in several files.
     #[serde(default)]
     pub has_programs: bool,
+    /// Whether clients continue pending requests by their ids, and some do not get their responses.
+    #[serde(default)]
+    pub continues: bool,
     /// Whether the platform stops a message after 16 hops.
     pub stops_loops: bool,
     /// A planted mistake.
@@ -110,6 +116,7 @@ impl Plan {
                 _ => Rates::MANY.some(&mut chance),
             },
             damages_blobs: chance.one_in(3),
+            continues: false,
             ..Self::calm(seed, Duration::from_secs_f64(hours * 3600.0))
         };
         let busy = Busy {
@@ -126,6 +133,7 @@ impl Plan {
             has_deploys: chance.one_in(2),
             most_members: if chance.one_in(12) { 300 } else { 0 },
             has_programs: chance.one_in(4),
+            renames: false,
         };
         plan.has_programs = busy.has_programs;
         plan.garbles_reads = plan.damages_blobs && chance.one_in(2);
@@ -153,8 +161,13 @@ impl Plan {
         plan
     }
 
-    /// Returns the plan of a busy team: each day 2,000 requests, 200 uploads and a deploy.
+    /// Returns the plan of a busy team: each day 2,000 requests, 200 uploads and a deploy. Some
+    /// teams have a budget, large archives, programs, or blobs that are damaged.
     pub fn team(seed: u64, days: u32) -> Self {
+        Self::team_with(seed, days, true)
+    }
+
+    fn team_with(seed: u64, days: u32, is_varied: bool) -> Self {
         let mut chance = Chance::of(seed, 0);
         let (modules, scopes) = (20, 3);
         let mut plan = Self {
@@ -174,17 +187,22 @@ impl Plan {
             ends_newer: chance.one_in(2),
             ..Self::calm(seed, DAY * days)
         };
-        let mut users = Chance::of(seed, 1);
+        let (mut users, mut others) = (Chance::of(seed, 1), Chance::of(seed, 5));
+        let mut has = || is_varied && others.one_in(3);
+        plan.budget = if has() { BUDGET_OF_A_TEAM } else { 0 };
+        plan.damages_blobs = has();
+        plan.has_programs = has();
         let busy = Busy {
             modules,
             scopes,
             time: plan.busy_for,
             actions: 0,
-            damages_blobs: false,
+            damages_blobs: plan.damages_blobs,
             pause: Duration::from_secs(60),
             has_deploys: true,
-            most_members: 0,
-            has_programs: false,
+            most_members: if has() { 300 } else { 0 },
+            has_programs: plan.has_programs,
+            renames: is_varied,
         };
         plan.actions = busy.team(
             &mut users,
@@ -192,9 +210,14 @@ impl Plan {
             UPLOADS_OF_A_DAY * days as usize,
         );
         for day in 0..days {
+            plan.actions
+                .extend(busy.now_and_then(&mut others, DAY * day));
             let mut of_a_day = plan.clone();
             of_a_day.actions.clear();
             of_a_day.draw_deploys(&mut chance, DAY);
+            if is_varied && plan.rates.freezes == 0 {
+                of_a_day.fill_queues(&mut others, DAY);
+            }
             let later = |(at, action)| (at + DAY * day, action);
             plan.actions.extend(of_a_day.actions.into_iter().map(later));
         }
@@ -204,18 +227,25 @@ impl Plan {
 
     /// Returns the plan of an hour in which nothing goes wrong. Caches are removed soon.
     fn untroubled(seed: u64) -> Self {
-        Self {
+        let mut plan = Self {
             rates: Rates::NONE,
             damages_blobs: false,
             garbles_reads: false,
             has_servers: false,
             adds_server: false,
             stops_loops: false,
+            continues: true,
             budget: 0,
             max_unused: HOUR / 12,
             prunes_every: HOUR / 6,
             ..Self::of_seed(seed, 1.0)
+        };
+        let mut others = Chance::of(seed, 5);
+        if others.one_in(4) {
+            plan.fill_queues(&mut others, plan.busy_for);
+            plan.actions.sort_by_key(|(at, _)| *at);
         }
+        plan
     }
 
     /// Returns the plan of an hour in which nothing goes wrong, and a newer build is deployed and
@@ -309,6 +339,7 @@ impl Plan {
             has_deploys: chance.one_in(2),
             most_members: 0,
             has_programs: false,
+            renames: false,
         };
         plan.actions = busy.draw(&mut Chance::of(seed, 1));
         if busy.has_deploys {
@@ -347,7 +378,7 @@ impl Plan {
         let mut plan = Self {
             rates: Rates::NONE,
             has_servers: false,
-            ..Self::team(1, 1)
+            ..Self::team_with(1, 1, false)
         };
         let is_deploy = |action: &Action| matches!(action, Action::Deploy(..));
         plan.actions.retain(|(_, action)| !is_deploy(action));
@@ -376,6 +407,7 @@ impl Plan {
             has_servers: false,
             adds_server: false,
             has_programs: false,
+            continues: true,
             stops_loops: false,
             mistake: None,
             difference: Difference {
@@ -406,6 +438,13 @@ impl Plan {
                     .push((end + apart, Action::Deploy(function, all)));
             }
         }
+    }
+
+    /// Fills the queues at a time with some hundred messages.
+    fn fill_queues(&mut self, chance: &mut Chance, time: Duration) {
+        let at = time.mul_f64(chance.fraction());
+        let count = 200 + chance.index(300);
+        self.actions.push((at, Action::Fill(count)));
     }
 
     /// Adds the configuration of a further symbol server, function by function.

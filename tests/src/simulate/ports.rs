@@ -237,7 +237,10 @@ impl RecordStore for Ports {
             Call::Port(Operation::Query),
             || stores.ledger().labels.partition(partition),
             |_| {
-                let found = ready_now(stores.records.query(partition))?;
+                let mut found = ready_now(stores.records.query(partition))?;
+                if let Some(mistake) = stores.mistake {
+                    found = mistake.found(self.writer().function, found);
+                }
                 let each = found.into_iter();
                 let seen = each.map(|(key, stored)| (key, self.seen(stored)));
                 let seen: Vec<_> = seen.collect();

@@ -88,6 +88,15 @@ pub(super) fn sources(with_added: bool) -> Vec<Server> {
     names.map(|name| name.source().into()).collect()
 }
 
+/// Returns the number of servers that are configured in the end.
+pub(super) fn count(has_servers: bool, with_added: bool) -> usize {
+    match (has_servers, with_added) {
+        (false, _) => 0,
+        (true, false) => Name::ALL.len() - 1,
+        (true, true) => Name::ALL.len(),
+    }
+}
+
 /// Returns the symbols that one of the servers has for a module: of every third one, only the
 /// server that is configured later has some.
 pub(super) fn symbols(module: usize, with_added: bool) -> Option<Symbols> {

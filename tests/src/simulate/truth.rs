@@ -259,15 +259,22 @@ impl Truth {
 
     /// Returns the keys of the files of the module with this partition.
     pub(super) fn keys_of(&self, partition: &str) -> Vec<&str> {
+        let offers = self.offers_of(partition).into_iter();
+        offers.map(|(key, _)| key).collect()
+    }
+
+    /// Returns the keys of the files of the module with this partition, and how well each serves.
+    pub(super) fn offers_of(&self, partition: &str) -> Vec<(&str, Offer)> {
         let is_of_it = |key: &str, symbols: &Symbols| {
             let scope = key.split_once('/').map(|(scope, _)| scope);
             scope.is_some_and(|scope| module_key(scope, symbols.module).partition() == partition)
         };
         let files = self.files.iter();
-        let of_it = files.filter(|(key, file)| {
+        let offers = files.filter_map(|(key, file)| {
             let mut symbols = file.symbols().iter();
-            symbols.any(|symbols| is_of_it(key, symbols))
+            let of_it = symbols.find(|symbols| is_of_it(key, symbols))?;
+            Some((&**key, of_it.offer))
         });
-        of_it.map(|(key, _)| &**key).collect()
+        offers.collect()
     }
 }

@@ -308,6 +308,8 @@ pub(super) enum Action {
     Explain { scope: usize, module: usize },
     /// Damages or removes a blob: the number selects it.
     Damage(u64, bool),
+    /// Fills the queues with so many messages that are of no use.
+    Fill(usize),
     /// Configures a further symbol server for a function.
     Configure(Function),
     /// Deploys a function: so many of its instances run the newer build from now on.
@@ -327,6 +329,12 @@ pub(super) fn crash_everywhere(modules: usize, scopes: usize) -> impl Iterator<I
 
 /// Returns a request with one frame in each of these modules.
 pub(super) fn crash(modules: &[usize]) -> Request {
+    let body = crash_body(modules);
+    parse_request(body.as_bytes()).unwrap_or_else(|error| panic!("{body}: {error}"))
+}
+
+/// Returns the body of the same request.
+pub(super) fn crash_body(modules: &[usize]) -> String {
     let base = |at: usize| IMAGE * (at as u64 + 1);
     let images: Vec<_> = modules
         .iter()
@@ -347,8 +355,7 @@ pub(super) fn crash(modules: &[usize]) -> Request {
             json!({"instruction_addr": address, "adjust_instruction_addr": false})
         })
         .collect();
-    let body = json!({"stacktraces": [{"frames": frames}], "modules": images}).to_string();
-    parse_request(body.as_bytes()).unwrap_or_else(|error| panic!("{body}: {error}"))
+    json!({"stacktraces": [{"frames": frames}], "modules": images}).to_string()
 }
 
 /// Returns the name of the function of each frame.

@@ -380,8 +380,8 @@ async fn a_blob_that_is_corrupt_repeatedly_is_replaced_once_an_hour() {
     assert!(sym_cache(&world).missing().is_some());
 }
 
-/// Found by the simulation: an upload ends the failure of the rebuild, and the waiting request asked
-/// for builds, none of which knew of the blob, until its deadline.
+/// Found by the simulation: an upload ends the failure of the rebuild, and the waiting request
+/// asked for builds, none of which knew of the blob, until its deadline.
 #[tokio::test(start_paused = true)]
 async fn a_blob_that_cannot_be_read_is_reported_twice_by_a_request_however_many_files_arrive() {
     let world = World::new();
@@ -408,7 +408,7 @@ async fn a_blob_that_cannot_be_read_is_reported_twice_by_a_request_however_many_
                 world.deliver(&event).await.unwrap();
                 assert_eq!(sym_cache(&world).missing(), None);
             }
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            world.wait(Duration::from_millis(10)).await;
         }
     };
     let began = world.now();

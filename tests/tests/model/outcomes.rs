@@ -9,7 +9,7 @@
 use stateright::{Model, Property};
 use symdepot::cache::{
     Applied, Awaited, BuildNumbers, Capabilities, Change, Criteria, Entry, PlaceRecord, PlaceState,
-    Policy, Preference, Queue, Ready, Seen, Unreadable, apply, select, violations,
+    Policy, Preference, Queue, Ready, Seen, UnreadableBlobs, apply, select, violations,
 };
 use symdepot::domain::{Cause, DifRef, Missing, Timestamp};
 
@@ -72,7 +72,7 @@ struct State {
     short_left: u8,
     gave_up_twice: bool,
     /// What a request knows, while it waits.
-    request: Option<Unreadable>,
+    request: Option<UnreadableBlobs>,
     /// The requests that met a blob that cannot be read, or may meet one.
     met: u8,
     /// The lesser files that were uploaded, and how many of them the build at work has seen.
@@ -362,7 +362,8 @@ impl Model for Outcomes {
                 begun: 0,
                 begun_in_this_hour: 0,
                 long_left: self.bounds.choose(1, 2),
-                short_left: 6,
+                // Only attempts that run out take longer.
+                short_left: if nature.is_unreadable() { 2 } else { 6 },
                 gave_up_twice: false,
                 request: None,
                 met: 0,
@@ -393,7 +394,7 @@ impl Model for Outcomes {
             }
             None => {}
         }
-        if is_unreadable && state.uploaded < self.bounds.choose(2, 3) {
+        if is_unreadable && state.uploaded < self.bounds.choose(1, 2) {
             actions.push(Action::Upload);
         }
         if state.at_work {
@@ -414,7 +415,7 @@ impl Model for Outcomes {
         let mut state = last.clone();
         match action {
             Action::Ask => {
-                state.request = Some(Unreadable::default());
+                state.request = Some(UnreadableBlobs::default());
                 state.met += u8::from(state.nature.is_unreadable());
             }
             Action::Read => state.read(self.mistake),

@@ -121,7 +121,8 @@ pub struct Bucket {
 /// A notification of changes of a bucket to a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notification {
-    /// `s3:ObjectCreated:*`, `s3:ObjectRemoved:*`, `s3:LifecycleExpiration:*`, or one kind of these.
+    /// `s3:ObjectCreated:*`, `s3:ObjectRemoved:*`, `s3:LifecycleExpiration:*`, or one kind of
+    /// these.
     pub event: String,
     /// The queue.
     pub queue: String,

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::crash::ModuleUnwinding;
 use crate::api::symbolicator::Module;
-use crate::cache::{Capabilities, Criteria, Kind, Preference, Queue, Ready, Selection, Unreadable};
+use crate::cache::{
+    Capabilities, Criteria, Kind, Preference, Queue, Ready, Selection, UnreadableBlobs,
+};
 use crate::domain::{Candidate, DebugId, Features, Location, Missing, ModuleId, Scope, SourceKey};
 use crate::flows::build_requests::{BuildToRequest, MAX_BUILD_REQUESTS};
 use crate::flows::lookup::{CacheFinder, CachePlace, Items, Lookup, NamedSource};
@@ -126,7 +128,7 @@ impl<'a> WalkModules<'a> {
         let undecided = undecided.flat_map(|(_, caches)| caches);
         let mut undecided: Vec<&mut WalkCache> =
             undecided.filter(|cache| !cache.is_decided()).collect();
-        let unreadable = Unreadable::default();
+        let unreadable = UnreadableBlobs::default();
         let criteria = Criteria {
             reader: &self.reader,
             preference: Preference::BestDif,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::api::symcache_http::SymCacheRequest;
 use crate::cache::{
     Awaited, Capabilities, Criteria, Entry, Item, Kind, ModuleKey, Preference, Queue, Ready,
-    Selection, Sought, Unreadable,
+    Selection, Sought, UnreadableBlobs,
 };
 use crate::domain::{FormatVersion, ObjectId, ObjectType};
 use crate::flows::build_requests::BuildToRequest;
@@ -120,7 +120,7 @@ impl CacheFinder<'_> {
 impl SymCacheSearch<'_> {
     /// Looks the entries up, and requests builds of those that could be made.
     pub(super) async fn look(&mut self, consistency: Consistency) -> Result<Look, Fault> {
-        let unreadable = Unreadable::default();
+        let unreadable = UnreadableBlobs::default();
         let criteria = Criteria {
             reader: &self.reader,
             preference: Preference::HighestVersion {

@@ -9,7 +9,7 @@ use futures::stream::{self, StreamExt};
 use super::module::{Chosen, LookupOutcome, ModuleLookup};
 use crate::api::symbolicator::Request;
 use crate::cache::{
-    Awaited, Capabilities, Change, Criteria, Kind, Preference, Queue, Selection, Unreadable,
+    Awaited, Capabilities, Change, Criteria, Kind, Preference, Queue, Selection, UnreadableBlobs,
 };
 use crate::domain::Scope;
 use crate::flows::build_requests::{BuildToRequest, MAX_BUILD_REQUESTS};
@@ -52,7 +52,7 @@ pub(super) struct Rounds<'a> {
     /// The number of builds that this call may still request.
     requests_left: usize,
     /// The blobs that cannot be read.
-    unreadable: Unreadable,
+    unreadable: UnreadableBlobs,
 }
 
 /// What is left to wait for after a round.
@@ -99,7 +99,7 @@ impl<'a> Rounds<'a> {
             opening: Opening::new(&*finder.service.caches, &finder.service.memory),
             reader: finder.service.settings.capabilities(),
             requests_left: MAX_BUILD_REQUESTS,
-            unreadable: Unreadable::default(),
+            unreadable: UnreadableBlobs::default(),
         }
     }
 

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::FutureExt;
-use symdepot::cache::{Entry, Item, Stored, UploadState};
+use symdepot::cache::{Entry, Item, Kind, Stored, UploadState};
 use symdepot::domain::{Cause, DifRef, Location};
 use symdepot::ports::{DifReader, DifStat};
 
-use super::super::{Moment, describe, programs, stores, timestamp, workload};
-use super::{Fleet, Function};
+use super::super::stores::Counts;
+use super::super::{Moment, describe, programs, servers, stores, timestamp, workload};
+use super::{Fleet, Function, LAST_PASSES_EVERY, LAST_ROUNDS};
 
 /// The time between two beginnings of listings of all blobs in the end: they begin 23.5 hours
 /// apart, and the pruner runs every four hours.
@@ -17,6 +18,19 @@ const LISTED_WITHIN: Duration = Duration::from_secs(28 * 3600);
 
 /// The kinds of caches that are derived from the files of the workload.
 const KINDS: usize = 2;
+
+/// The most writes for a message or a derivation: of the build request, the lease, its extensions,
+/// the result, copies, permits and the health of a server.
+const WRITES_OF_A_BUILD: u64 = 12;
+
+/// The most writes for an entry that is used and then removed.
+const WRITES_OF_AN_ENTRY: u64 = 6;
+
+/// The writes for a request that is stored and expires.
+const WRITES_OF_A_REQUEST: u64 = 2;
+
+/// The most writes of a pass that finds nothing to do.
+const WRITES_OF_A_PASS: u64 = 20;
 
 impl Fleet {
     /// Checks that the last build of each entry has considered each file of its module.
@@ -48,6 +62,46 @@ impl Fleet {
                     let detail = format!("{module} {}, {key}: {text}", entry.kind());
                     self.fail("5: an upload is never lost", detail);
                 }
+            }
+        }
+    }
+
+    /// Checks that no state is made from a lesser file than another one that the last build has
+    /// considered and could use: no later build would consider that one again. A placeholder says
+    /// why a better file is not used.
+    pub(super) fn check_best_considered(&self) {
+        let (given_up, last) = (self.given_up(), self.last_build());
+        let converter = last.numbers(self.plan.difference).converter;
+        for entry in self.stores.entries() {
+            let (Kind::SymCache, Some(ready), None) =
+                (entry.kind(), entry.ready(), entry.missing())
+            else {
+                continue;
+            };
+            let offers = self.truth.offers_of(&entry.module().partition());
+            let used = ready.made_from.first().map(|dif| dif.location.as_str());
+            let used = offers.iter().find(|(key, _)| Some(*key) == used);
+            let Some((_, used)) = used.filter(|_| ready.converter == converter) else {
+                continue;
+            };
+            let is_considered = |key: &str| {
+                let mut considered = entry.considered().iter();
+                considered.any(|dif| {
+                    let stat = self.stores.uploads.stat(&dif.location).now_or_never();
+                    let is_it = |stat: DifStat| stat.etag == dif.etag;
+                    dif.location.as_str() == key && stat.is_some_and(|stat| stat.is_ok_and(is_it))
+                })
+            };
+            let better = offers.iter().find(|(key, offer)| {
+                offer < used
+                    && self.truth.is_usable(key, last)
+                    && !given_up.contains(*key)
+                    && is_considered(key)
+            });
+            if let Some((key, _)) = better {
+                let (module, text) = (describe::module(entry.module()), describe::entry(&entry));
+                let detail = format!("{module}, {key}: {text}");
+                self.fail("5: the best of the considered files is used", detail);
             }
         }
     }
@@ -118,7 +172,7 @@ impl Fleet {
     /// from.
     fn check_last(&self) {
         let mut ledger = self.stores.ledger();
-        let Some((since, before)) = self.before_last else {
+        let Some((since, before, stored)) = self.before_last else {
             return;
         };
         let counts = &mut ledger.counts;
@@ -127,11 +181,7 @@ impl Fleet {
         counts.last_writes = counts.writes - before.writes;
         let builds = counts.last_builds;
         drop(ledger);
-        let servers = match (self.plan.has_servers, self.plan.adds_server) {
-            (false, _) => 0,
-            (true, false) => 3,
-            (true, true) => 4,
-        };
+        let servers = servers::count(self.plan.has_servers, self.plan.adds_server);
         let places = self.plan.scopes + servers;
         let programs = if self.plan.has_programs {
             programs::COUNT
@@ -153,6 +203,32 @@ impl Fleet {
             );
             self.fail("8: the number of builds is bounded", detail);
         }
+        self.check_last_costs(since, before, (entries.max(stored as u64), most));
+    }
+
+    /// Checks the messages and the writes since nothing changed any more. Each build may have a
+    /// message, and what a symbol server fails to give is requested again in each round. Besides,
+    /// entries are touched, requests are stored and expire, and the pruner keeps its progress.
+    fn check_last_costs(&self, since: Moment, before: Counts, (entries, most): (u64, u64)) {
+        let counts = self.stores.ledger().counts;
+        let servers = servers::count(self.plan.has_servers, self.plan.adds_server);
+        let of_servers = (KINDS * servers * self.plan.modules) as u64;
+        let most = most + u64::from(LAST_ROUNDS) * of_servers;
+        let (messages, writes) = (counts.last_messages, counts.last_writes);
+        if messages > most {
+            let detail = format!("{messages} messages without a change, at most {most}");
+            self.fail("8: the number of messages is bounded", detail);
+        }
+        let passes = 2 + (self.now - since).as_secs() / LAST_PASSES_EVERY.as_secs();
+        let pending = counts.pending - before.pending;
+        let most = WRITES_OF_A_BUILD * (messages + counts.last_builds)
+            + WRITES_OF_AN_ENTRY * entries
+            + WRITES_OF_A_REQUEST * pending
+            + WRITES_OF_A_PASS * passes;
+        if writes > most {
+            let detail = format!("{writes} writes without a change, at most {most}");
+            self.fail("8: the number of writes is bounded", detail);
+        }
     }
 
     /// Checks what holds when nothing is left to do.
@@ -171,6 +247,7 @@ impl Fleet {
         }
         self.check_items();
         self.check_considered();
+        self.check_best_considered();
         self.check_all_issued();
         self.check_orphans();
         let entries = self.stores.entries();

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use symdepot::adapters::demangler::InProcessDemangler;
-use symdepot::adapters::memory::{MemoryAttachments, MemoryDifs, MemoryRemoteFiles};
 use symdepot::flows::build::Builder;
 use symdepot::flows::memory::Memory;
 use symdepot::flows::prune::Pruner;
 use symdepot::flows::symbolicate::Symbolicator;
 
+use super::super::absent::Absent;
 use super::super::builds::Build;
 use super::super::instance::Instance;
 use super::super::ports::Ports;
@@ -42,15 +42,15 @@ impl Fleet {
             settings.sources = servers::sources(true);
         }
         let each = Arc::new(ports.clone());
+        let absent = Arc::new(Absent(self.stores.clone()));
         let flows = match function {
             Function::Symbolicate => Flows::Symbolicator(Symbolicator {
                 records: each.clone(),
                 caches: each.clone(),
-                // Clients of this workload write to the bucket themselves.
-                uploads: Arc::new(MemoryDifs::new()),
+                uploads: absent.clone(),
                 queues: each,
-                attachments: Arc::new(MemoryAttachments::default()),
-                remote_files: Arc::new(MemoryRemoteFiles::default()),
+                attachments: absent.clone(),
+                remote_files: absent,
                 demangler: Arc::new(InProcessDemangler),
                 memory: Arc::new(Memory::new(
                     settings.memory_cache_bytes,

@@ -57,6 +57,9 @@ const LAST: Duration = Duration::from_secs(4 * 3600);
 /// How often every module is requested in the end, when nothing changes any more.
 const LAST_ROUNDS: u32 = 12;
 
+/// How often the pruner runs in the end.
+const LAST_PASSES_EVERY: Duration = Duration::from_secs(4 * 3600);
+
 /// How long work waits for an instance that is idle.
 const NO_INSTANCE: Duration = Duration::from_millis(300);
 
@@ -121,6 +124,8 @@ struct Message {
     receives: u32,
     /// It is visible from this time. Earlier appointments are void.
     visible_at: Moment,
+    /// Whether it was sent when nothing was disturbed any more.
+    is_calm: bool,
 }
 
 /// What a client wants to know.
@@ -140,6 +145,13 @@ enum Wants {
     Explanation,
 }
 
+/// A request whose response was `pending`, and since when.
+#[derive(Clone, Debug)]
+struct Kept {
+    id: String,
+    since: Moment,
+}
+
 /// A request of a client.
 #[derive(Clone, Debug)]
 struct Asked {
@@ -151,6 +163,8 @@ struct Asked {
     repeats: u32,
     /// The client expects what the reference says.
     is_final: bool,
+    /// The request that the client continues by its id.
+    kept: Option<Kept>,
 }
 
 /// How an invocation ended.
@@ -158,6 +172,8 @@ enum Done {
     /// A message: the reason if it failed, and whether it is received again soon.
     Message(u64, Result<(), (String, bool)>),
     Answer(Asked, Moment, Box<Result<SymbolicateOutcome, String>>),
+    /// No request is stored under the id that a client sent.
+    Unknown(Asked, Kept),
     File(Asked, Result<SymCacheResponse, String>),
     Explained(Result<(), String>),
     Pruned(Result<(), String>),
@@ -201,8 +217,8 @@ pub(super) struct Fleet {
     ended_at: Option<Moment>,
     /// When a build was last deployed.
     deployed_at: Moment,
-    /// The counts before the last requests, and when that was.
-    before_last: Option<(Moment, Counts)>,
+    /// The counts and the number of entries before the last requests, and when that was.
+    before_last: Option<(Moment, Counts, usize)>,
     listener: Listener,
     /// Requests whose client still waits for what the reference says.
     awaited: u64,
@@ -304,7 +320,7 @@ impl Fleet {
             } else if at < calm + 4 * hour {
                 hour
             } else {
-                4 * hour
+                LAST_PASSES_EVERY
             };
         }
     }
@@ -478,7 +494,8 @@ impl Fleet {
                     self.end_deploys();
                 }
                 Appointment::CountLast => {
-                    self.before_last = Some((self.now, self.stores.ledger().counts));
+                    let entries = self.stores.entries().len();
+                    self.before_last = Some((self.now, self.stores.ledger().counts, entries));
                 }
                 Appointment::AskForAll(is_final) => self.ask_for_all(is_final),
                 Appointment::End => self.ended_at = Some(self.now),

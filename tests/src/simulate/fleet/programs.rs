@@ -23,6 +23,7 @@ impl Fleet {
                 wants: Wants::NamesOfProgram(program),
                 repeats,
                 is_final,
+                kept: None,
             };
             self.appoint(self.now, Appointment::Ask(asked));
         }

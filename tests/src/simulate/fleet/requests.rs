@@ -3,14 +3,27 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use symdepot::flows::requests::RequestToKeep;
-use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
+use symdepot::flows::Invocation;
+use symdepot::flows::requests::{MAX_PENDING, RequestToKeep};
+use symdepot::flows::symbolicate::{self, SymbolicateOutcome, Symbolicator};
 
 use super::super::builds::Build;
 use super::super::{Moment, programs, workload};
 use super::{
-    Appointment, Asked, Body, DERIVE_TIME, Done, Fleet, Flows, Function, LONGEST_RETRY,
+    Appointment, Asked, Body, DERIVE_TIME, Done, Fleet, Flows, Function, Kept, LONGEST_RETRY,
     NO_INSTANCE, SYMBOLICATE_TIME, Wants,
+};
+
+/// The clocks of two instances differ by less than this.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(150);
+
+/// When a client asks again after `pending`; some come back when the request is overdue, or when it
+/// has expired.
+const COMES_BACK: [Duration; 16] = {
+    let mut after = [Duration::from_secs(3); 16];
+    after[7] = Duration::from_secs(20 * 60);
+    after[15] = Duration::from_secs(90 * 60);
+    after
 };
 
 impl Fleet {
@@ -57,20 +70,7 @@ impl Fleet {
                         explained.map(|_| ()).map_err(|error| error.to_string()),
                     );
                 }
-                let request = match asked.wants {
-                    Wants::NamesOfProgram(program) => programs::crash(program),
-                    _ => workload::crash(&asked.modules),
-                };
-                let id = invocation.uuid().to_string();
-                let kept = Kept {
-                    wait: symbolicator.wait(&invocation, Some(asked.wait)),
-                    id: &id,
-                    body: Some(RequestToKeep::received(b"{}")),
-                    age: Duration::ZERO,
-                };
-                let answer = symbolicator.answer(&invocation, &request, &scope, kept);
-                let answer = Box::pin(answer).await.map_err(|error| error.to_string());
-                Done::Answer(asked, now, Box::new(answer))
+                Box::pin(symbolicated(symbolicator, invocation, asked, now)).await
             }
         });
     }
@@ -113,6 +113,7 @@ impl Fleet {
                     wants: Wants::Names,
                     repeats,
                     is_final,
+                    kept: None,
                 };
                 let file = Asked {
                     wants: Wants::File {
@@ -152,7 +153,20 @@ impl Fleet {
                     self.fail("a message that failed is retried soon", name);
                 }
             }
+            Done::Answer(asked, _, _) if self.loses_response() => {
+                self.note(|| format!("the response of {name} is lost"));
+                self.ask_again(asked, Duration::from_secs(3));
+            }
             Done::Answer(asked, began, answer) => self.answered(&name, asked, began, *answer),
+            Done::Unknown(asked, kept) => {
+                self.note(|| format!("{name} knows no request {}", kept.id));
+                let age = self.now.saturating_sub(kept.since);
+                if age + CLOCKS_DIFFER < self.settings.request_lifetime {
+                    let detail = format!("after {} s", age.as_secs());
+                    self.fail("a pending request is found until it expires", detail);
+                }
+                self.ask_again(asked, Duration::from_secs(3));
+            }
             Done::File(asked, file) => self.downloaded(&name, asked, file),
             Done::Explained(Ok(())) => self.note(|| format!("{name} explains")),
             Done::Explained(Err(error)) => {
@@ -205,20 +219,26 @@ impl Fleet {
                     counts.errors += u64::from(is_error);
                     counts.pending += u64::from(!is_error);
                 }
-                let is_last = asked.repeats == 0;
-                asked.repeats = asked.repeats.saturating_sub(1);
-                match is_last {
-                    false => {
-                        self.appoint(self.now + Duration::from_secs(3), Appointment::Ask(asked))
-                    }
-                    true if asked.is_final => {
-                        self.fail("6: every wait ends", format!("{scope} {modules:?}: {what}"));
-                    }
-                    true => {}
+                let since = asked.kept.as_ref().map_or(began, |kept| kept.since);
+                if !is_error && since + MAX_PENDING + CLOCKS_DIFFER < began {
+                    let seconds = (began - since).as_secs();
+                    self.fail("6: every wait ends", format!("pending for {seconds} s"));
                 }
+                let is_last = asked.repeats == 0;
+                let at = usize::try_from(self.drawn).unwrap_or(0) % COMES_BACK.len();
+                let after = match self.plan.continues && !asked.is_final && !is_error {
+                    true => COMES_BACK[at],
+                    false => COMES_BACK[0],
+                };
+                asked.kept.take_if(|_| !self.plan.continues);
+                if is_last && asked.is_final {
+                    self.fail("6: every wait ends", format!("{scope} {modules:?}: {what}"));
+                }
+                self.ask_again(asked, after);
                 return;
             }
         };
+        asked.kept = None;
         self.stores.ledger().counts.answers += 1;
         let names = workload::names(&completed);
         self.note(|| format!("{name} answers {scope} for {modules:?}: {names:?}"));
@@ -258,6 +278,19 @@ impl Fleet {
             if asked.is_final || (is_settled && !self.is_build_delayed(*module)) {
                 self.compare(scope, *module, function.as_deref());
             }
+        }
+    }
+
+    /// Decides whether a client does not get its response.
+    fn loses_response(&mut self) -> bool {
+        self.plan.continues && !self.is_calm && self.faults.loses_response()
+    }
+
+    /// Lets a client send or continue its request again, if it does so any more.
+    fn ask_again(&mut self, mut asked: Asked, after: Duration) {
+        if asked.repeats > 0 {
+            asked.repeats -= 1;
+            self.appoint(self.now + after, Appointment::Ask(asked));
         }
     }
 
@@ -347,4 +380,49 @@ impl Fleet {
             self.truth.applied(&key, &sequencer, at);
         }
     }
+}
+
+/// Answers a request, which is new or is continued by its id.
+async fn symbolicated(
+    symbolicator: Symbolicator,
+    invocation: Invocation,
+    mut asked: Asked,
+    now: Moment,
+) -> Done {
+    let (request, body) = match asked.wants {
+        Wants::NamesOfProgram(program) => (programs::crash(program), format!("program {program}")),
+        _ => {
+            let body = workload::crash_body(&asked.modules);
+            (workload::crash(&asked.modules), body)
+        }
+    };
+    let scope = workload::scope(asked.scope);
+    let new = RequestToKeep::received(body.as_bytes());
+    let (id, age, to_keep) = match asked.kept.take() {
+        None => (invocation.uuid().to_string(), Duration::ZERO, Some(new)),
+        Some(kept) => match symbolicator.kept_request(&invocation, &kept.id).await {
+            Err(error) => {
+                asked.kept = Some(kept);
+                return Done::Answer(asked, now, Box::new(Err(error.to_string())));
+            }
+            Ok(Some(found)) if found.scope == scope && found.body == body.as_bytes() => {
+                let id = kept.id.clone();
+                asked.kept = Some(kept);
+                (id, found.age, None)
+            }
+            Ok(_) => return Done::Unknown(asked, kept),
+        },
+    };
+    let kept = symbolicate::Kept {
+        wait: symbolicator.wait(&invocation, Some(asked.wait)),
+        id: &id,
+        body: to_keep,
+        age,
+    };
+    let answer = symbolicator.answer(&invocation, &request, &scope, kept);
+    let answer = Box::pin(answer).await.map_err(|error| error.to_string());
+    if matches!(answer, Ok(SymbolicateOutcome::Pending)) {
+        asked.kept.get_or_insert(Kept { id, since: now });
+    }
+    Done::Answer(asked, now, Box::new(answer))
 }

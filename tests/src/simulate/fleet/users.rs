@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use symdepot::cache::{Converter, Kind, Queue, Token};
 use symdepot::domain::{Location, Sequencer};
 use symdepot::flows::uploads::{UploadChange, UploadEvent};
-use symdepot::ports::DifStat;
+use symdepot::ports::{DifStat, QueueMessage};
 
-use super::super::workload::{Action, File, SCOPES};
-use super::super::{describe, programs};
-use super::{Asked, Fleet, Wants};
+use super::super::workload::{Action, File, OTHERS, SCOPES};
+use super::super::{describe, programs, workload};
+use super::{Asked, Body, Fleet, Wants};
 
 /// If the event of an upload is lost, the pruner repairs this within this time: when the file is an
 /// hour old, in its next run, of which there is at least one an hour.
@@ -51,6 +52,7 @@ impl Fleet {
                 wants: Wants::Names,
                 repeats: 2,
                 is_final: false,
+                kept: None,
             }),
             Action::CrashInProgram { scope, program } => self.ask(Asked {
                 scope: SCOPES[scope],
@@ -59,6 +61,7 @@ impl Fleet {
                 wants: Wants::NamesOfProgram(program),
                 repeats: 2,
                 is_final: false,
+                kept: None,
             }),
             Action::Download {
                 scope,
@@ -74,6 +77,7 @@ impl Fleet {
                 },
                 repeats: 2,
                 is_final: false,
+                kept: None,
             }),
             Action::Explain { scope, module } => self.ask(Asked {
                 scope: SCOPES[scope],
@@ -82,8 +86,10 @@ impl Fleet {
                 wants: Wants::Explanation,
                 repeats: 0,
                 is_final: false,
+                kept: None,
             }),
             Action::Damage(which, is_removed) => self.damage(which, is_removed),
+            Action::Fill(count) => self.fill(count),
             Action::Configure(function) => self.configure(function),
             Action::Deploy(function, newer) => self.deploy(function, newer),
         }
@@ -115,6 +121,26 @@ impl Fleet {
     pub(super) fn sequencer(&mut self) -> Sequencer {
         self.drawn += 1;
         Sequencer::new(format!("{:018X}", self.drawn))
+    }
+
+    /// Fills the queues: with messages whose build requests are over, and with those for modules
+    /// that have no files.
+    fn fill(&mut self, count: usize) {
+        self.note(|| format!("{count} messages of no use are sent"));
+        for number in 0..count {
+            let scope = SCOPES[number % self.plan.scopes];
+            let module = match number % 4 {
+                0 => OTHERS + number,
+                _ => number % self.plan.modules,
+            };
+            let queue = [Queue::Eager, Queue::Uploads, Queue::Refresh][number % 3];
+            self.drawn += 1;
+            let id = Token::from_random(u128::MAX - u128::from(self.drawn));
+            let module = workload::module_key(scope, module);
+            let converter = Converter::CURRENT;
+            let message = QueueMessage::new(queue, module, vec![Kind::SymCache], id, converter);
+            self.enqueue(Body::Build(message), Duration::ZERO);
+        }
     }
 
     pub(super) fn damage(&mut self, which: u64, is_removed: bool) {

@@ -13,6 +13,7 @@ use super::{
     Appointment, Asked, Body, DERIVE_TIME, Done, Fleet, Flows, Function, Kept, LONGEST_RETRY,
     NO_INSTANCE, SYMBOLICATE_TIME, Wants,
 };
+use crate::harness::kept_request;
 
 /// The clocks of two instances differ by less than this.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(150);
@@ -400,7 +401,7 @@ async fn symbolicated(
     let new = RequestToKeep::received(body.as_bytes());
     let (id, age, to_keep) = match asked.kept.take() {
         None => (invocation.uuid().to_string(), Duration::ZERO, Some(new)),
-        Some(kept) => match symbolicator.kept_request(&invocation, &kept.id).await {
+        Some(kept) => match kept_request(&symbolicator, &invocation, &kept.id).await {
             Err(error) => {
                 asked.kept = Some(kept);
                 return Done::Answer(asked, now, Box::new(Err(error.to_string())));

@@ -12,7 +12,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use reqwest::Method;
 use serde_json::Value;
-use symdepot_tests::stack::{LocalStack, Process, until};
+use symdepot_tests::stack::{Client, LocalStack, Process, until};
 
 use crate::kills::{is_derive, is_parser};
 use crate::made_up::MadeUp;
@@ -198,12 +198,20 @@ async fn no_orphan_stays(running: &Running) -> (u64, usize) {
     let mut swept = 0;
     let end = until("the end of the last blob", PATIENCE, async || {
         swept += orphans(&client.prune(false).await.unwrap());
-        client.blobs().await.unwrap().is_empty().then_some(())
+        of_caches(client).await.is_empty().then_some(())
     });
     let end = end.await;
-    let left = client.blobs().await.unwrap();
+    let left = of_caches(client).await;
     assert!(end.is_ok(), "{end:?}: {left:#?}");
     (swept, left.len())
+}
+
+/// Returns the blobs of caches. Those of requests belong to the items of these, and expire by the
+/// lifecycle rule of the bucket, which the local stack does not have.
+async fn of_caches(client: &Client) -> Vec<(String, u64)> {
+    let mut blobs = client.blobs().await.unwrap();
+    blobs.retain(|(path, _)| !path.starts_with("requests/"));
+    blobs
 }
 
 /// Returns the number of orphans in the report of a prune run.

@@ -271,7 +271,8 @@ async fn the_service_is_for_this_user_and_this_machine_alone() {
     ] {
         assert!(listening.contains(&loopback(url)), "{url}: {listening:?}");
     }
-    let is_loopback = |address: &String| address.starts_with("0100007F:");
+    // The bytes of an address are in reverse order. All of 127.0.0.0/8 is loopback.
+    let is_loopback = |address: &String| address.get(6..8) == Some("7F");
     assert!(listening.iter().all(is_loopback), "{listening:?}");
     let client = Client::new(addresses.clone()).unwrap();
     for (header, value, status) in [

@@ -108,7 +108,7 @@ async fn a_walk_unwinds_the_first_module_with_the_file_of_the_name_that_a_rule_g
     };
     let (trusts, searched, status) = found(rules("^.*Chat( Helper)?$", "electron")).await;
     assert_eq!(trusts, [FrameTrust::Context, FrameTrust::Cfi]);
-    assert_eq!(searched, [at.clone()]);
+    assert_eq!(searched, std::slice::from_ref(&at));
     assert_eq!(status, Some(ModuleStatus::Found));
 
     let (trusts, searched, status) = found(CrashFields::default()).await;

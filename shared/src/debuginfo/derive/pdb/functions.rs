@@ -57,6 +57,16 @@ pub(super) struct Shared<'r, 's, 'l> {
     pub(super) links: Option<&'r Mutex<PdbLinks<'l>>>,
 }
 
+/// How often a name is formatted until it is settled.
+const ATTEMPTS: usize = 16;
+
+/// Formats a name. The formatter reads the types of a file as far as it has been asked for them: at
+/// a damaged record, a first call fails, and the same call finds no type from then on. The name
+/// must not depend on which worker asks first.
+fn settled(format: impl Fn() -> Result<String, pdb_addr2line::Error>) -> Option<String> {
+    (0..ATTEMPTS).find_map(|_| format().ok())
+}
+
 /// Reads the modules of a run.
 pub(super) struct ModuleReader<'r, 's, 'l> {
     shared: Shared<'r, 's, 'l>,
@@ -435,7 +445,8 @@ impl<'r, 's, 'l> ModuleReader<'r, 's, 'l> {
         if let Some(known) = self.inlined.get(&key) {
             return *known;
         }
-        let name = self.shared.formatter.format_id(module, id).ok();
+        let formatter = self.shared.formatter;
+        let name = settled(|| formatter.format_id(module, id));
         let number = name.map(|name| self.new_function(&name, NOWHERE));
         self.inlined.insert(key, number);
         number
@@ -447,13 +458,11 @@ impl<'r, 's, 'l> ModuleReader<'r, 's, 'l> {
         const NAME: &str = "f";
         let (formatter, name) = (self.shared.formatter, name.to_string());
         if name.is_empty() {
-            return formatter
-                .format_function("", module, of)
-                .unwrap_or_default();
+            return settled(|| formatter.format_function("", module, of)).unwrap_or_default();
         }
         let parameters = self.parameters.entry(Scoped::new(module, of));
         let parameters = parameters.or_insert_with(|| {
-            let formatted = formatter.format_function(NAME, module, of);
+            let formatted = settled(|| formatter.format_function(NAME, module, of));
             let formatted = formatted.unwrap_or_default();
             formatted.strip_prefix(NAME).unwrap_or_default().into()
         });

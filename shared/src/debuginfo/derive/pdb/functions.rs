@@ -58,7 +58,7 @@ pub(super) struct Shared<'r, 's, 'l> {
 }
 
 /// How often a name is formatted until it is settled.
-const ATTEMPTS: usize = 16;
+const ATTEMPTS: usize = 4;
 
 /// Formats a name. The formatter reads the types of a file as far as it has been asked for them: at
 /// a damaged record, a first call fails, and the same call finds no type from then on. The name

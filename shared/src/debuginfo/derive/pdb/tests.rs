@@ -292,8 +292,8 @@ fn calls_of_a_function_whose_type_is_damaged_are_in_every_answer() {
 
 proptest! {
     // The types of a mutated file may refer to each other in circles, which the formatter of their
-    // names follows until the process of the parser ends. So the files are always the same: those of
-    // a seed without such a file.
+    // names follows until the process of the parser ends. So the files are always the same: those
+    // of a seed without such a file.
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
 
     /// A file that `symbolic` reads has the answers that it has there, or better ones, and a file

@@ -4,6 +4,8 @@ mod app;
 mod config;
 pub mod demangler;
 mod given;
+#[cfg(test)]
+mod logged;
 mod metrics;
 pub mod parser;
 mod run;

@@ -197,38 +197,14 @@ summary! {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-    use std::sync::{Arc, Mutex};
-
     use serde_json::Value;
 
+    use super::super::logged::logged;
     use super::*;
-
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
 
     /// Returns the only line that `log` writes.
     fn line_of(log: impl FnOnce()) -> Value {
-        let lines = Lines::default();
-        let writer = lines.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .json()
-            .flatten_event(true)
-            .with_writer(move || writer.clone())
-            .finish();
-        tracing::subscriber::with_default(subscriber, log);
-        let bytes = lines.0.lock().unwrap();
-        serde_json::from_slice(&bytes).unwrap()
+        serde_json::from_str(&logged(log)).unwrap()
     }
 
     #[test]

@@ -60,12 +60,11 @@ fn targets(filter: &str) -> Result<Targets, ParseError> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
     use std::panic::catch_unwind;
-    use std::sync::{Arc, Mutex};
 
     use tracing::Level;
 
+    use super::super::logged::logged;
     use super::*;
     use crate::flows::parsing::parsed;
 
@@ -76,19 +75,6 @@ mod tests {
     #[error("never")]
     struct Never;
 
-    #[derive(Clone, Default)]
-    struct Log(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Log {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
     #[test]
     fn a_panic_is_logged_with_its_place_and_without_what_it_quotes() {
         // The standard library quotes a string that is cut within a character.
@@ -98,24 +84,17 @@ mod tests {
         let message = message.downcast_ref::<String>().unwrap();
         assert!(message.contains(SECRET), "{message}");
 
-        let log = Log::default();
-        let writer = log.clone();
-        let subscriber = fmt()
-            .json()
-            .with_max_level(Level::TRACE)
-            .with_writer(move || writer.clone())
-            .finish();
         // The hook belongs to the whole process. The log is that of this thread.
         let before = std::panic::take_hook();
         log_places_of_panics();
-        let (failed, uncaught) = tracing::subscriber::with_default(subscriber, || {
-            let failed = parsed("report", || Ok::<_, Never>(cut()));
-            (failed, catch_unwind(cut))
+        let (mut failed, mut uncaught) = (Ok(0), Ok(0));
+        let logged = logged(|| {
+            failed = parsed("report", || Ok::<_, Never>(cut()));
+            uncaught = catch_unwind(cut);
         });
         std::panic::set_hook(before);
         assert_eq!(failed, Err("the parser cannot read this report".to_owned()));
         assert!(uncaught.is_err());
-        let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
         assert!(!logged.contains(SECRET), "{logged}");
         let of_panics = |line: &&str| line.contains(r#""message":"panicked""#);
         let places = logged.lines().filter(of_panics);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use symdepot_tests::harness::{MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread};
 use symdepot_tests::made_up::{MadeUp, MadeUpCrash};
+use symdepot_tests::stack::Stats;
 
 use crate::crash_files::{form, send};
 use crate::{Running, bytes_of};
@@ -169,6 +170,17 @@ fn cases() -> Vec<(&'static str, Vec<u8>, Answered)> {
     ]
 }
 
+/// Asserts that the function did not fail, and stayed within its memory.
+fn assert_within_memory(what: &str, stats: &Stats) {
+    let symbolicate = stats.function("symbolicate");
+    assert_eq!(symbolicate.errors, 0, "{what}: {stats:#?}");
+    assert!(
+        symbolicate.max_rss < CACHE_BYTES + BESIDE,
+        "{what}: {} bytes",
+        symbolicate.max_rss
+    );
+}
+
 fn assert_answered(what: &str, status: u16, body: &Value, expected: &Answered) {
     match expected {
         Completed(stacktraces, frames) => {
@@ -238,13 +250,7 @@ async fn no_crash_file_uses_more_memory_than_its_limits_allow() {
                 assert_answered(what, reply.status, &reply.body, &expected);
             }
             let stats = client.stats().await.unwrap();
-            let symbolicate = stats.function("symbolicate");
-            assert_eq!(symbolicate.errors, 0, "{what}: {stats:#?}");
-            assert!(
-                symbolicate.max_rss < CACHE_BYTES + BESIDE,
-                "{what}: {} bytes",
-                symbolicate.max_rss
-            );
+            assert_within_memory(what, &stats);
             let reads = stats
                 .of_bucket(client.addresses().caches(), "GetObject")
                 .calls;
@@ -288,13 +294,6 @@ async fn a_minidump_of_more_frames_than_a_response_holds_needs_no_more_memory() 
         let crashed = reply.body.pointer(crashed).unwrap();
         let frames = crashed["frames"].as_array().unwrap();
         assert_eq!(frames.len(), FRAMES, "{path}");
-        let stats = client.stats().await.unwrap();
-        let symbolicate = stats.function("symbolicate");
-        assert_eq!(symbolicate.errors, 0, "{path}: {stats:#?}");
-        assert!(
-            symbolicate.max_rss < CACHE_BYTES + BESIDE,
-            "{path}: {} bytes",
-            symbolicate.max_rss
-        );
+        assert_within_memory(path, &client.stats().await.unwrap());
     }
 }

@@ -11,9 +11,7 @@ use symdepot::api::crash::form::CrashFields;
 use symdepot::api::symbolicator::{FrameTrust, ModuleStatus, Options};
 use symdepot::domain::Location;
 use symdepot::flows::minidump::{KeptDump, WalkOutcome};
-use symdepot_tests::harness::{
-    MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread, World, fixture, sample_crash,
-};
+use symdepot_tests::harness::{MadeUpDump, MadeUpModule, World, fixture, sample_crash};
 
 use crate::CRASH;
 use crate::crash_files::{by_name, rules};
@@ -22,7 +20,6 @@ use crate::source_lines::{context, frames, in_the_sources, lines_shown};
 
 const ID: &str = "502fc0a5-1ec1-3e47-9998-684fa139dca7";
 const BASE: u64 = 0x5555_0000_0000;
-const STACK: u64 = 0x7fff_0000_0000;
 
 fn module(address: u64, name: &str, id: &str) -> MadeUpModule {
     MadeUpModule {
@@ -36,22 +33,8 @@ fn module(address: u64, name: &str, id: &str) -> MadeUpModule {
 
 /// A minidump of one thread in the first of these modules, with one caller there.
 fn dump(modules: Vec<MadeUpModule>) -> MadeUpDump {
-    let words = [7, BASE + 0x31, 7, 0];
-    MadeUpDump {
-        stacks: vec![MadeUpStack {
-            address: STACK,
-            bytes: words.into_iter().flat_map(u64::to_le_bytes).collect(),
-        }],
-        threads: vec![MadeUpThread {
-            id: 1,
-            rip: BASE + 0x10,
-            rsp: STACK,
-            ..MadeUpThread::default()
-        }],
-        modules,
-        crashed: Some(1),
-        ..MadeUpDump::default()
-    }
+    let words = vec![7, BASE + 0x31, 7, 0];
+    MadeUpDump::of_threads([(BASE + 0x10, words)], modules)
 }
 
 /// Walks a minidump, and does the builds that it waits for.

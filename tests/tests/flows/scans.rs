@@ -7,13 +7,12 @@ use symbolic::common::DebugId;
 use symdepot::api::crash::form::CrashFields;
 use symdepot::api::symbolicator::FrameTrust;
 use symdepot::flows::minidump::{KeptDump, WalkOutcome};
-use symdepot_tests::harness::{MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread, World};
+use symdepot_tests::harness::{MadeUpDump, MadeUpModule, World};
 
 use crate::minidump::walk;
 
 const ID: &str = "502fc0a5-1ec1-3e47-9998-684fa139dca7";
 const BASE: u64 = 0x5555_0000_0000;
-const STACK: u64 = 0x7fff_0000_0000;
 
 /// Return addresses: into what only unwind information covers, into what only a function covers,
 /// and into what neither of them covers.
@@ -27,29 +26,15 @@ const UNWIND: &str = "STACK CFI INIT 200 20 .cfa: $rsp 16 + .ra: .cfa 8 - ^\n";
 
 /// Returns a minidump without frame pointers, whose stack has this word among others.
 fn dump(word: u64) -> Vec<u8> {
-    let words = [7_u64, word, 0, 0, 0, 0];
-    let dump = MadeUpDump {
-        stacks: vec![MadeUpStack {
-            address: STACK,
-            bytes: words.into_iter().flat_map(u64::to_le_bytes).collect(),
-        }],
-        threads: vec![MadeUpThread {
-            id: 1,
-            rip: BASE + 0x400,
-            rsp: STACK,
-            ..MadeUpThread::default()
-        }],
-        modules: vec![MadeUpModule {
-            address: BASE,
-            size: 0x1000,
-            name: "/opt/app".to_owned(),
-            debug_id: ID.parse().unwrap(),
-            ..MadeUpModule::default()
-        }],
-        crashed: Some(1),
-        ..MadeUpDump::default()
+    let module = MadeUpModule {
+        address: BASE,
+        size: 0x1000,
+        name: "/opt/app".to_owned(),
+        debug_id: ID.parse().unwrap(),
+        ..MadeUpModule::default()
     };
-    dump.file()
+    let words = vec![7, word, 0, 0, 0, 0];
+    MadeUpDump::of_threads([(BASE + 0x400, words)], vec![module]).file()
 }
 
 /// Returns whether a walk takes a word for a return address, with these records of the module.

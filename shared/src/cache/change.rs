@@ -103,6 +103,8 @@ pub enum Change {
     },
     /// Removes a state whose blob a builder found missing or corrupt.
     ConfirmLoss {
+        /// The lease's token.
+        token: Token,
         /// The blob's path.
         blob: String,
         /// The id of the build request that this change adds.
@@ -111,6 +113,8 @@ pub enum Change {
     /// Records that a builder found the blob intact although a reader could not read it. The blob
     /// is rebuilt, at most once within [`Policy::CONFIRM_LOSS_INTERVAL`].
     Dispute {
+        /// The lease's token.
+        token: Token,
         /// The blob's path.
         blob: String,
         /// The unique id of this change.
@@ -157,7 +161,7 @@ pub enum Refused {
     Considered,
     /// The entry has nothing that the change applies to.
     Nothing,
-    /// The entry or its older state is in use.
+    /// The entry or its older state is in use, or is being built.
     InUse,
 }
 
@@ -258,8 +262,14 @@ pub fn apply(
             });
             let _ = request_build(&mut next, id, Queue::Eager, now);
         }
-        Change::ConfirmLoss { blob, id } => confirm_loss(&mut next, blob, id, now)?,
-        Change::Dispute { blob, id } => dispute(&mut next, blob, id, now)?,
+        Change::ConfirmLoss { token, blob, id } => {
+            own_lease(&mut next, token, now)?;
+            confirm_loss(&mut next, blob, id, now)?;
+        }
+        Change::Dispute { token, blob, id } => {
+            own_lease(&mut next, token, now)?;
+            dispute(&mut next, blob, id, now)?;
+        }
         Change::ClearLease => {
             if next.lease.take_if(|lease| now >= lease.until).is_none() {
                 return Err(Refused::Nothing);
@@ -274,6 +284,11 @@ pub fn apply(
             let newer_for = next.ready.as_ref().map(|ready| now.since(ready.derived_at));
             if next.older.is_none() || newer_for.is_none_or(|age| age < Policy::OLDER_MAX_UNUSED) {
                 return Err(Refused::Nothing);
+            }
+            // Only its holder removes states of a leased entry, or a removal that revokes the
+            // lease.
+            if entry.live_lease(now).is_some() {
+                return Err(Refused::InUse);
             }
             next.older = None;
         }

@@ -77,7 +77,7 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Capabilities, now: Timestam
         {
             Decision::UseOlder(ready)
         } else if is_probe_due(entry, now)
-            || placeholder.is_some_and(may_end_well)
+            || placeholder.is_some_and(|placeholder| may_end_well(placeholder, reader))
             || is_left_behind(entry, ready)
             || has_left
         {
@@ -128,10 +128,13 @@ fn is_probe_due(entry: &Entry, now: Timestamp) -> bool {
         .is_some_and(|probes| now.since(probes.at) >= super::Policy::probe_after(probes.fruitless))
 }
 
-/// Returns whether another attempt may succeed where one failed, although no file and no converter
-/// changed: the parser of a better DIF was killed, perhaps because the function was.
-fn may_end_well(placeholder: &Placeholder) -> bool {
-    placeholder.missing.cause == Cause::Crashed
+/// Returns whether another attempt may succeed where one failed, although no file changed: the
+/// parser of a better DIF was killed, perhaps because the function was, or a newer converter could
+/// not convert the DIF, for example before a rollback.
+fn may_end_well(placeholder: &Placeholder, reader: &Capabilities) -> bool {
+    let cause = placeholder.missing.cause;
+    let is_of_newer = placeholder.converter > reader.numbers.converter;
+    cause == Cause::Crashed || (is_of_newer && cause.belongs_to_the_converter())
 }
 
 /// Returns whether a newer build has used another DIF since this state was made. Readers of this
@@ -237,10 +240,13 @@ mod tests {
             &Change::Release { token: token(1) },
             0,
         );
-        let lost = Change::ConfirmLoss {
+        let loss = Change::ConfirmLoss {
+            token: token(2),
             blob: ready.ready().unwrap().blob.path.clone(),
             id: token(3),
         };
+        let lost = then(&then(&ready, &take(2), 0), &loss, 0);
+        let lost = then(&lost, &Change::HandOver { token: token(2) }, 0);
         let suspect = Change::Suspect {
             blob: ready.ready().unwrap().blob.path.clone(),
             id: token(3),
@@ -321,7 +327,7 @@ mod tests {
             ("ready, lower version, not renewed", Some(failed_to_renew)),
             ("ready, higher version", Some(newer)),
             ("ready, higher version beside mine", Some(side_by_side)),
-            ("lost", Some(then(&ready, &lost, 0))),
+            ("lost", Some(lost)),
             ("removed", Some(then(&ready, &revoke, 0))),
             ("missing: not found", Some(failed(Cause::NotFound))),
             (
@@ -443,6 +449,23 @@ mod tests {
         let decision = |seconds| decide(Some(&failed), &reader, after(seconds));
         assert_eq!(decision(HOUR), Decision::Use(ready));
         assert_eq!(decision(2 * DAY), Decision::UseAndUpgrade(ready));
+    }
+
+    /// Finding S19 in `docs/protocol.md`: after a rollback, the older build used the lesser file.
+    #[test]
+    fn a_better_file_that_only_a_newer_converter_could_not_convert_is_tried_after_a_while() {
+        let ready = built(current_version(Kind::SymCache), Offer::Symbols, &dif("a"));
+        let malformed = fail(2, Cause::Malformed, &[]);
+        let mut failed = then(&then(&ready, &take(2), 0), &malformed, 0);
+        let rests = |failed: &Entry, at| {
+            decide(Some(failed), &reader(), at) == Decision::Use(failed.ready().unwrap())
+        };
+        let retry_at = failed.missing().unwrap().retry_at;
+        // Its own converter would fail again.
+        assert!(rests(&failed, retry_at));
+        failed.missing.as_mut().unwrap().converter = Converter(Converter::CURRENT.0 + 1);
+        assert!(rests(&failed, Timestamp::from_secs(retry_at.as_secs() - 1)));
+        assert!(!rests(&failed, retry_at));
     }
 
     #[test]

@@ -92,7 +92,7 @@ mod tests {
         Upload(usize),
         Remove(usize),
         Suspect,
-        ConfirmLoss,
+        ConfirmLoss(usize),
         ClearLease,
         DropOlder,
         Retire,
@@ -130,12 +130,12 @@ mod tests {
             1 => builder.clone().prop_map(Step::Extend),
             6 => builder.clone().prop_map(Step::Publish),
             2 => (builder.clone(), cause).prop_map(|(builder, cause)| Step::Fail(builder, cause)),
-            1 => builder.prop_map(Step::Release),
+            1 => builder.clone().prop_map(Step::Release),
             1 => Just(Step::Touch),
             3 => (0..DIFS.len()).prop_map(Step::Upload),
             2 => (0..DIFS.len()).prop_map(Step::Remove),
             1 => Just(Step::Suspect),
-            1 => Just(Step::ConfirmLoss),
+            1 => builder.prop_map(Step::ConfirmLoss),
             1 => Just(Step::ClearLease),
             1 => Just(Step::DropOlder),
             1 => Just(Step::Retire),
@@ -343,16 +343,19 @@ mod tests {
                         assert_eq!(before.ready, self.entry.ready);
                     }
                 }
-                Step::ConfirmLoss => {
-                    if let Some(ready) = &before.ready {
+                Step::ConfirmLoss(builder) => {
+                    let build = self.builds.get(&builder).cloned();
+                    if let (Some(ready), Some(build)) = (&before.ready, build) {
                         let id = token(self.draw());
                         let confirmed = self.try_apply(&Change::ConfirmLoss {
+                            token: token(build.token),
                             blob: ready.blob.path.clone(),
                             id,
                         });
                         // At most once an hour, however much is lost.
                         let is_too_soon = |at| self.now.since(at) < Policy::CONFIRM_LOSS_INTERVAL;
                         let expected = match before.lost_at.is_some_and(is_too_soon) {
+                            _ if !self.is_holder(builder) => Err(Refused::LeaseLost),
                             true => Err(Refused::TooSoon),
                             false => Ok(()),
                         };

@@ -238,6 +238,15 @@ impl Entry {
         self.build_request.as_ref().filter(stands)
     }
 
+    /// Returns whether the message of the pending build request is lost, whatever its queue is, and
+    /// no reader has requested the build again.
+    pub fn has_lost_request(&self, now: Timestamp) -> bool {
+        let longest = Policy::request_lifetime(Queue::Refresh);
+        let build_request = self.build_request.as_ref();
+        build_request.is_some_and(|build_request| now.since(build_request.at) >= longest)
+            && self.live_lease(now).is_none()
+    }
+
     /// Returns whether a build is in progress or requested.
     pub fn has_pending_build(&self, now: Timestamp) -> bool {
         self.live_lease(now).is_some() || self.live_request(now).is_some()

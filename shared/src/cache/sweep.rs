@@ -61,6 +61,8 @@ pub fn standing(entry: &Entry, numbers: &BuildNumbers, now: Timestamp) -> Standi
     match (&entry.ready, &entry.missing) {
         // An older build left files to this one.
         (Some(_), _) if entry.leaves_files_to(numbers.converter) => Standing::Behind,
+        // Readers use the state that is ready, so nobody else would request the build again.
+        (Some(_), _) if entry.has_lost_request(now) => Standing::Behind,
         (Some(ready), _) if is_current(ready, entry.kind, numbers) => Standing::Current,
         (Some(_), Some(failed)) if failed.converter >= numbers.converter => {
             let cause = failed.missing.cause;
@@ -579,10 +581,10 @@ pub enum Estimate {
 #[cfg(test)]
 mod tests {
     use super::super::change::examples::{
-        BEGIN, Offer, built, dif, entry, entry_of_a_symbol_server, fail, take, then,
+        BEGIN, Offer, after, built, dif, entry, entry_of_a_symbol_server, fail, take, then, token,
     };
     use super::*;
-    use crate::cache::Converter;
+    use crate::cache::{Change, Converter};
 
     const NUMBERS: BuildNumbers = BuildNumbers::CURRENT;
 
@@ -687,6 +689,27 @@ mod tests {
             ),
             Standing::Behind
         );
+    }
+
+    /// Finding S17 in `docs/protocol.md`.
+    #[test]
+    fn an_entry_whose_build_request_was_lost_is_behind() {
+        let policy = Policy::default();
+        let invalidate = Change::Invalidate {
+            dif: dif("b"),
+            mark: token(7),
+        };
+        let requested = then(&ready(|_| {}), &invalidate, 10);
+        let lost = 10 + 6 * 3600;
+        for (seconds, expected) in [(lost - 1, Standing::Current), (lost, Standing::Behind)] {
+            let now = after(seconds);
+            assert_eq!(standing(&requested, &NUMBERS, now), expected, "{seconds}");
+            let is_behind = expected == Standing::Behind;
+            assert_eq!(wants_refresh(&requested, now, &policy), is_behind);
+        }
+        let leased = then(&requested, &take(2), lost);
+        let held = standing(&leased, &NUMBERS, after(lost));
+        assert_eq!(held, Standing::Current);
     }
 
     #[test]

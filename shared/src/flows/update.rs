@@ -145,7 +145,7 @@ impl Update<'_> {
     ) -> Result<Updated, Fault> {
         let stored = self.load(&module.entry(kind)).await?;
         let (updated, _) = self
-            .apply_to(module, kind, change, KnownEntry::fresh(stored))
+            .apply_to(module, kind, change, KnownEntry::fresh(stored), &|_| true)
             .await?;
         Ok(updated)
     }
@@ -169,7 +169,8 @@ impl Update<'_> {
         };
         let each = kinds.iter().zip(stored);
         let changed = each.map(|(kind, stored)| {
-            self.apply_to(module, *kind, change, KnownEntry { stored, is_fresh })
+            let known = KnownEntry { stored, is_fresh };
+            self.apply_to(module, *kind, change, known, &|_| true)
         });
         futures::future::try_join_all(changed).await?;
         Ok(())
@@ -189,16 +190,37 @@ impl Update<'_> {
             stored,
             is_fresh: false,
         };
-        self.apply_to(module, kind, change, known).await
+        self.apply_to(module, kind, change, known, &|_| true).await
     }
 
-    /// Applies a change, starting with what is known about the entry.
+    /// Changes the entry of a kind of a module like [`Update::apply_from`]. If another invocation
+    /// changed the entry meanwhile and `is_due` returns `false` for it, the change is refused with
+    /// [`Refused::Nothing`].
+    pub(super) async fn apply_if_due(
+        &self,
+        module: &ModuleKey,
+        kind: Kind,
+        change: &Change,
+        stored: Option<Stored>,
+        is_due: impl Fn(&Entry) -> bool + Sync,
+    ) -> Result<Updated, Fault> {
+        let known = KnownEntry {
+            stored,
+            is_fresh: false,
+        };
+        let (updated, _) = self.apply_to(module, kind, change, known, &is_due).await?;
+        Ok(updated)
+    }
+
+    /// Applies a change, starting with what is known about the entry. After a lost race, applies it
+    /// only if `is_due` accepts the stored entry.
     async fn apply_to(
         &self,
         module: &ModuleKey,
         kind: Kind,
         change: &Change,
         mut known: KnownEntry,
+        is_due: &(dyn Fn(&Entry) -> bool + Sync),
     ) -> Result<(Updated, Option<Stored>), Fault> {
         let key = module.entry(kind);
         let mut ambiguous = 0;
@@ -232,10 +254,14 @@ impl Update<'_> {
                         }
                         Err(error) => return Err(error),
                     });
-                    if let Some(current) = known.entry()
-                        && change.has_effect(current)
-                    {
-                        return Ok((Updated::Done(current.clone()), known.stored));
+                    if let Some(current) = known.entry().cloned() {
+                        if change.has_effect(&current) {
+                            return Ok((Updated::Done(current), known.stored));
+                        }
+                        if !is_due(&current) {
+                            let refused = Updated::Refused(Refused::Nothing, Some(current));
+                            return Ok((refused, known.stored));
+                        }
                     }
                 }
             }

@@ -13,8 +13,7 @@ use symdepot_tests::simulate::{Mistake, Plan, Run, Totals, keep_story, run_all, 
 /// The weeks of a busy team in a simulated year.
 const WEEKS: u64 = 52;
 
-/// The hours of trouble beside each of these weeks, each with a seed of its own. There are three
-/// more, of the kinds that have options.
+/// The runs of each kind of trouble beside each of these weeks, each with a seed of its own.
 const TROUBLES: u64 = 10;
 
 /// The most runs in search of a shorter story.
@@ -49,6 +48,10 @@ struct Arguments {
     /// modules at once.
     #[arg(long, conflicts_with_all = ["years", "days", "weeks", "deploys", "unannounced"])]
     contested: bool,
+    /// Simulates an hour with each seed instead, and a quarter of an hour a day later in which
+    /// pruners, builders and readers meet at states that are a day old.
+    #[arg(long, conflicts_with_all = ["years", "days", "weeks", "deploys", "unannounced", "contested"])]
+    aged: bool,
     /// Simulates years instead: the weeks of a busy team, and trouble beside each.
     #[arg(long)]
     years: Option<u64>,
@@ -80,20 +83,21 @@ impl Arguments {
             _ if self.deploys => Box::new(seeds.map(Plan::deploys)),
             _ if self.unannounced => Box::new(seeds.map(Plan::unannounced)),
             _ if self.contested => Box::new(seeds.map(Plan::contested)),
+            _ if self.aged => Box::new(seeds.map(Plan::aged)),
             _ if self.weeks => Box::new(seeds.map(Plan::weeks)),
             (Some(days), _) => Box::new(seeds.map(move |seed| Plan::team(seed, days))),
             (None, Some(years)) => Box::new((0..years * WEEKS).flat_map(move |week| {
                 let seed = self.seed + week * TROUBLES;
-                let troubles = seed..seed + TROUBLES;
-                let troubles = troubles.map(|seed| Plan::of_seed(seed, self.hours));
-                let others = [
-                    Plan::contested(seed),
-                    Plan::deploys(seed),
-                    Plan::unannounced(seed),
-                ];
-                std::iter::once(Plan::team(seed, 7))
-                    .chain(troubles)
-                    .chain(others)
+                let troubles = (seed..seed + TROUBLES).flat_map(|seed| {
+                    [
+                        Plan::of_seed(seed, self.hours),
+                        Plan::contested(seed),
+                        Plan::aged(seed),
+                        Plan::deploys(seed),
+                        Plan::unannounced(seed),
+                    ]
+                });
+                std::iter::once(Plan::team(seed, 7)).chain(troubles)
             })),
             (None, None) => Box::new(seeds.map(|seed| Plan::of_seed(seed, self.hours))),
         }

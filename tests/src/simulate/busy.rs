@@ -86,6 +86,50 @@ pub(super) fn weeks(
     done
 }
 
+/// Draws what meets states that are a day old: two versions of one of Microsoft's SymCaches are
+/// uploaded for each module within the first hour. At the time `last`, two passes of the pruner
+/// begin, and at about the same time, files of each module are overwritten and requested.
+pub(super) fn aged(chance: &mut Chance, modules: usize, last: Moment) -> Vec<(Moment, Action)> {
+    let of_microsoft = |module, minor, serial| {
+        let file = File::Microsofts {
+            module,
+            minor,
+            serial,
+        };
+        Action::Put(microsofts(SCOPES[0], module, minor), file)
+    };
+    let mut done = vec![(last, Action::Prune), (last, Action::Prune)];
+    for module in 0..modules {
+        for (at, minor) in [(30, 1), (40, 2)] {
+            let serial = FIRST_SERIAL + usize::from(minor);
+            let at = Moment::from_secs(at * 60);
+            done.push((at, of_microsoft(module, minor, serial)));
+        }
+        let symbols = Symbols {
+            module,
+            offer: Offer::Debug,
+            serial: FIRST_SERIAL,
+            kills: false,
+            readers: Readers::All,
+        };
+        let key = format!("{}/m{module}-0", SCOPES[0]);
+        let crash = Action::Crash {
+            scope: 0,
+            modules: vec![module],
+            wait: Duration::from_secs(25),
+        };
+        let again = of_microsoft(module, 1, FIRST_SERIAL);
+        for action in [Action::Put(key, File::Single(symbols)), again, crash] {
+            let about = Duration::from_millis(500).mul_f64(chance.fraction());
+            done.push((last - Duration::from_millis(250) + about, action));
+        }
+    }
+    done
+}
+
+/// The serial numbers of files that are not drawn begin here.
+const FIRST_SERIAL: usize = 1_000_000;
+
 /// Returns the key of one of Microsoft's SymCaches of a module.
 fn microsofts(scope: &str, module: usize, minor: u8) -> String {
     let (pdb, id) = (pdb(module), hex(module).to_ascii_uppercase());

@@ -32,8 +32,8 @@ const CHANGES: [(&str, &[&str]); 17] = [
     ("invalidate", &["considered"]),
     ("revoke", &[]),
     ("suspect", &["nothing"]),
-    ("confirm loss", &["nothing", "too soon"]),
-    ("dispute", &["nothing", "too soon"]),
+    ("confirm loss", &["lease lost", "nothing", "too soon"]),
+    ("dispute", &["lease lost", "nothing", "too soon"]),
     ("clear lease", &["nothing"]),
     ("drop older", &["nothing", "in use"]),
     ("retire", &["in use"]),
@@ -53,10 +53,13 @@ const DECISIONS: [&str; 7] = [
 /// What cannot happen, and why. A run in which it happens fails its test.
 const CANNOT: &[(&str, &str)] = &[
     (
-        "refusal: drop older, in use",
-        "a pass tries it only if its build reads the ready state and there is a lower one: nothing \
-         is lower than what the older build makes or higher than what the newer one reads, and each \
-         build reads every version of Microsoft's SymCaches",
+        "refusal: confirm loss, nothing",
+        "a builder reads the state under its lease, and nobody else removes states of a leased \
+         entry without revoking the lease",
+    ),
+    (
+        "refusal: dispute, nothing",
+        "a builder reads the report under its lease, and only results of builds remove reports",
     ),
     (
         "decision: use older (one build)",

@@ -354,6 +354,43 @@ impl Plan {
         plan
     }
 
+    /// Returns the plan of trouble an hour long, and a day later of a quarter of an hour in which
+    /// passes of the pruner, builders and readers meet at the states that are a day old.
+    pub fn aged(seed: u64) -> Self {
+        let mut chance = Chance::of(seed, 0);
+        let (modules, last) = (4, HOUR * 51 / 2);
+        let mut plan = Self {
+            modules,
+            prunes_every: 2 * DAY,
+            symbolicates: 3,
+            derives: 4,
+            prunes: 2,
+            rates: Rates::CONTESTED,
+            ends_newer: chance.one_in(2),
+            ..Self::calm(seed, last + HOUR / 4)
+        };
+        let busy = Busy {
+            modules,
+            scopes: 1,
+            time: HOUR,
+            actions: 60,
+            damages_blobs: false,
+            pause: Duration::from_secs(60),
+            has_deploys: chance.one_in(2),
+            most_members: 0,
+            has_programs: false,
+            renames: false,
+        };
+        plan.actions = busy.draw(&mut Chance::of(seed, 1));
+        let aged = busy::aged(&mut Chance::of(seed, 4), modules, last);
+        plan.actions.extend(aged);
+        if busy.has_deploys {
+            plan.draw_deploys(&mut chance, HOUR);
+        }
+        plan.actions.sort_by_key(|(at, _)| *at);
+        plan
+    }
+
     /// Returns the plan of three weeks in which some modules are requested every day, and others
     /// are forgotten for more than a week.
     pub fn weeks(seed: u64) -> Self {

@@ -310,6 +310,8 @@ pub(super) enum Action {
     Damage(u64, bool),
     /// Fills the queues with so many messages that are of no use.
     Fill(usize),
+    /// Starts a pass of the pruner.
+    Prune,
     /// Configures a further symbol server for a function.
     Configure(Function),
     /// Deploys a function: so many of its instances run the newer build from now on.

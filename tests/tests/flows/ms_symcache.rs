@@ -398,6 +398,29 @@ async fn a_file_unused_for_a_week_is_stored_again_from_the_upload() {
     assert_served(&held(&world, &path).await, "3.1.0");
 }
 
+/// Finding S18 in `docs/protocol.md`: the lower version was served from then on.
+#[tokio::test(start_paused = true)]
+async fn a_higher_version_that_was_unused_is_stored_again_beside_a_lower_one_that_is_used() {
+    let world = World::new();
+    for (scope, version) in [("acme", "3.2.0"), ("global", "3.1.0")] {
+        let name = format!("crash.pdb/{GUID}1/crash.pdb-v{version}.symcache");
+        let event = world.put(&format!("{scope}/{name}"), format!("{scope} {version}"));
+        world.deliver(&event).await.unwrap();
+        world.settle().await;
+    }
+    let path = format!("/v3.9.0/crash.pdb/{GUID}");
+    for _ in 0..2 {
+        world.pass(Duration::from_secs(4 * 24 * 3600)).await;
+        world.prune().await.unwrap();
+        assert_served(&held(&world, &path).await, "3.1.0");
+    }
+    assert_eq!(world.entries().len(), 1);
+    let world = world.another_instance();
+    assert_served(&held_in(&world, "acme", &path).await, "3.2.0");
+    assert_served(&held(&world, &path).await, "3.1.0");
+    assert!(world.queues.sent().is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_files_of_another_scope_are_not_served() {
     let world = World::new();

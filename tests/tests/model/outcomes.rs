@@ -277,10 +277,10 @@ impl Outcomes {
         let Some(suspect) = state.entry().suspect().cloned().filter(|_| state.at_work) else {
             return;
         };
-        let (blob, id) = (suspect.blob, token(200));
+        let (token, blob, id) = (token(state.begun), suspect.blob, token(200));
         let is_replaced = match state.nature {
-            Nature::Lost => state.apply(&Change::ConfirmLoss { blob, id }),
-            _ => state.apply(&Change::Dispute { blob, id }),
+            Nature::Lost => state.apply(&Change::ConfirmLoss { token, blob, id }),
+            _ => state.apply(&Change::Dispute { token, blob, id }),
         };
         if self.mistake == Mistake::ReplacesWithoutLimit {
             state.forget("lost_at");

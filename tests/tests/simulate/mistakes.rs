@@ -206,6 +206,30 @@ const NOT_PLANTED: &[(&str, &str)] = &[
         "S13",
         "a builder decides it from what it reads, which is right: `flows/regressions`",
     ),
+    (
+        "S14",
+        "a build whose lease was lost writes nothing else; the story of a seed shows it",
+    ),
+    (
+        "S16",
+        "what was filed is undone by its item, which is right again: `flows/regressions`",
+    ),
+    (
+        "S17",
+        "the pruner decides it from what it reads, which is right: `cache/sweep`",
+    ),
+    (
+        "S18",
+        "a reader decides it from what it reads, which is right: `flows/ms_symcache`",
+    ),
+    (
+        "S19",
+        "a reader decides it from what it reads, which is right: `cache/decide`",
+    ),
+    (
+        "S15",
+        "a reader decides it from what it reads, which is right: `flows/regressions`",
+    ),
 ];
 
 #[test]

@@ -49,15 +49,17 @@ fn suspect(entry: &Entry, id: u128) -> Change {
     }
 }
 
-fn confirm_loss(entry: &Entry, id: u128) -> Change {
+fn confirm_loss(build: u128, entry: &Entry, id: u128) -> Change {
     Change::ConfirmLoss {
+        token: token(build),
         blob: entry.ready().unwrap().blob.path.clone(),
         id: token(id),
     }
 }
 
-fn dispute(entry: &Entry, id: u128) -> Change {
+fn dispute(build: u128, entry: &Entry, id: u128) -> Change {
     Change::Dispute {
+        token: token(build),
         blob: path(entry.ready()).unwrap().to_owned(),
         id: token(id),
     }
@@ -871,24 +873,44 @@ fn an_unreadable_blob_is_marked_suspect_and_requested_and_its_state_stays() {
 #[test]
 fn a_confirmed_loss_removes_the_state_and_requests_a_build() {
     let ready = built(1, Offer::Debug, &dif("a"));
-    let lost = then(
-        &then(&ready, &suspect(&ready, 5), 10),
-        &confirm_loss(&ready, 6),
-        40,
-    );
+    let leased = then(&then(&ready, &suspect(&ready, 5), 10), &take(2), 20);
+    let lost = then(&leased, &confirm_loss(2, &ready, 6), 40);
     assert_eq!((lost.ready(), lost.suspect()), (None, None));
     assert!(lost.build_request().is_some() && lost.missing().is_none());
     assert_eq!(
-        applied(&lost, &confirm_loss(&ready, 6), 41),
+        applied(&lost, &confirm_loss(2, &ready, 6), 41),
         Err(Refused::Nothing)
     );
+}
+
+/// Finding S14 in `docs/protocol.md`.
+#[test]
+fn only_the_holder_of_the_lease_removes_or_disputes_a_blob() {
+    let ready = built(1, Offer::Debug, &dif("a"));
+    let suspected = then(&ready, &suspect(&ready, 5), 10);
+    let leased = then(&suspected, &take(2), 20);
+    // A removal of another file revokes the lease and keeps the state.
+    let revoked = then(&leased, &revoke("b", 7), 21);
+    let taken_by_another = then(&revoked, &take(3), 22);
+    for entry in [&suspected, &revoked, &taken_by_another] {
+        assert!(entry.ready().is_some() && entry.suspect().is_some());
+        for change in [confirm_loss(2, &ready, 6), dispute(2, &ready, 6)] {
+            let refused = applied(entry, &change, 23);
+            assert_eq!(refused, Err(Refused::LeaseLost), "{change:?}");
+        }
+    }
+    for change in [confirm_loss(2, &ready, 6), dispute(2, &ready, 6)] {
+        assert!(applied(&leased, &change, 23).is_ok(), "{change:?}");
+        let expired = applied(&leased, &change, 20 + HOUR);
+        assert_eq!(expired, Err(Refused::LeaseLost), "{change:?}");
+    }
 }
 
 #[test]
 fn a_blob_is_removed_or_disputed_at_most_once_an_hour() {
     let again = || {
         let ready = built(1, Offer::Debug, &dif("a"));
-        let leased = then(&then(&ready, &confirm_loss(&ready, 6), 10), &take(2), 10);
+        let leased = then(&then(&ready, &take(2), 10), &confirm_loss(2, &ready, 6), 10);
         then(
             &leased,
             &publish(
@@ -900,16 +922,17 @@ fn a_blob_is_removed_or_disputed_at_most_once_an_hour() {
         )
     };
     let suspected = then(&again(), &suspect(&again(), 5), 12);
-    for change in [confirm_loss(&again(), 7), dispute(&again(), 7)] {
-        let soon = applied(&suspected, &change, 10 + HOUR - 1);
+    let leased = then(&suspected, &take(3), 10 + HOUR - 1);
+    for change in [confirm_loss(3, &again(), 7), dispute(3, &again(), 7)] {
+        let soon = applied(&leased, &change, 10 + HOUR - 1);
         assert_eq!(soon, Err(Refused::TooSoon), "{change:?}");
-        let later = then(&suspected, &change, 10 + HOUR);
-        let at_once = applied(&later, &dispute(&again(), 8), 10 + HOUR + 1);
+        let later = then(&leased, &change, 10 + HOUR);
+        let at_once = applied(&later, &dispute(3, &again(), 8), 10 + HOUR + 1);
         assert!(at_once.is_err(), "{change:?}");
     }
-    let disputed = then(&suspected, &dispute(&again(), 7), 10 + HOUR);
+    let disputed = then(&leased, &dispute(3, &again(), 7), 10 + HOUR);
     assert!(disputed.ready().is_some() && disputed.suspect().is_some());
-    let taken = then(&suspected, &confirm_loss(&again(), 7), 10 + HOUR);
+    let taken = then(&leased, &confirm_loss(3, &again(), 7), 10 + HOUR);
     assert_eq!((taken.ready(), taken.suspect()), (None, None));
     assert!(taken.build_request().is_some() && taken.missing().is_none());
 }
@@ -920,18 +943,18 @@ fn an_older_converter_replaces_a_disputed_state_of_a_newer_one_and_leaves_the_fi
     let version = current_version(Kind::SymCache);
     let mut newer = built(version, Offer::Debug, &dif("a"));
     newer.ready.as_mut().unwrap().converter = Converter(Converter::CURRENT.0 + 1);
-    let build = |entry: &Entry| {
-        let leased = then(entry, &take(2), 20);
-        let made = state(&leased, 2, version, Offer::Debug, &dif("a"));
-        then(&leased, &publish(2, made, &[dif("a")]), 21)
+    let taken = |entry: &Entry| then(entry, &take(2), 13);
+    let build = |leased: &Entry| {
+        let made = state(leased, 2, version, Offer::Debug, &dif("a"));
+        then(leased, &publish(2, made, &[dif("a")]), 21)
     };
-    let kept = build(&newer);
+    let kept = build(&taken(&newer));
     assert_eq!(
         (path(kept.ready()), kept.left_by),
         (path(newer.ready()), None)
     );
     let suspected = then(&newer, &suspect(&newer, 5), 12);
-    let disputed = then(&suspected, &dispute(&newer, 7), 13);
+    let disputed = then(&taken(&suspected), &dispute(2, &newer, 7), 13);
     let replaced = build(&disputed);
     assert_ne!(path(replaced.ready()), path(newer.ready()));
     assert_eq!(replaced.left_by, Some(Converter::CURRENT));
@@ -1072,7 +1095,7 @@ fn a_lease_is_cleared_only_after_it_has_expired() {
 }
 
 #[test]
-fn an_older_state_is_dropped_a_day_after_the_newer_one_was_made() {
+fn an_older_state_is_dropped_a_day_after_the_newer_one_was_made_but_not_during_a_build() {
     let current = current_version(Kind::SymCache);
     let older = built(current - 1, Offer::Debug, &dif("a"));
     assert_eq!(
@@ -1086,6 +1109,9 @@ fn an_older_state_is_dropped_a_day_after_the_newer_one_was_made() {
         applied(&both, &Change::DropOlder, DAY - 1),
         Err(Refused::Nothing)
     );
+    let leased = then(&both, &take(3), DAY);
+    let refused = applied(&leased, &Change::DropOlder, DAY + 1);
+    assert_eq!(refused, Err(Refused::InUse));
     let dropped = then(&both, &Change::DropOlder, DAY);
     assert_eq!((dropped.older(), dropped.ready()), (None, both.ready()));
 }
@@ -1166,9 +1192,9 @@ fn each_change_is_recognized_by_its_effect_and_not_before() {
     check(&ready, &invalidate("b", 7));
     check(&ready, &suspect(&ready, 5));
     // These remove the state that a touch needs.
-    for change in [revoke("a", 7), confirm_loss(&ready, 6)] {
+    for change in [revoke("a", 7), confirm_loss(2, &leased, 6)] {
         assert!(
-            !change.has_effect(&ready) && change.has_effect(&then(&ready, &change, 2)),
+            !change.has_effect(&leased) && change.has_effect(&then(&leased, &change, 2)),
             "{change:?}"
         );
     }

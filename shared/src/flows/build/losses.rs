@@ -29,8 +29,8 @@ impl Build<'_> {
     ) -> Result<Vec<(Kind, Missing)>, NotMade> {
         let mut given_up = Vec::new();
         for entry in &mut partition.entries {
-            if held.iter().any(|lease| lease.kind == entry.kind()) {
-                match self.judge_suspect(entry).await? {
+            if let Some(lease) = held.iter().find(|lease| lease.kind == entry.kind()) {
+                match self.judge_suspect(entry, lease).await? {
                     Judged::Build(Some(judged)) => *entry = *judged,
                     Judged::Build(None) => {}
                     Judged::GiveUp(missing) => given_up.push((entry.kind(), missing)),
@@ -46,7 +46,7 @@ impl Build<'_> {
     ///
     /// If too many blobs seem lost at a time, returns [`NotMade::Doubtful`] and changes nothing:
     /// new blobs would go to the wrong bucket, too.
-    async fn judge_suspect(&self, entry: &Entry) -> Result<Judged, NotMade> {
+    async fn judge_suspect(&self, entry: &Entry, lease: &Held) -> Result<Judged, NotMade> {
         let Some(suspect) = entry.suspect() else {
             return Ok(Judged::Build(None));
         };
@@ -61,9 +61,10 @@ impl Build<'_> {
             return Err(NotMade::Doubtful { blob: path.clone() });
         }
         let (blob, id) = (path.clone(), self.invocation.token());
+        let token = lease.token.clone();
         let change = match is_sound {
-            true => Change::Dispute { blob, id },
-            false => Change::ConfirmLoss { blob, id },
+            true => Change::Dispute { token, blob, id },
+            false => Change::ConfirmLoss { token, blob, id },
         };
         let updated = self
             .update()

@@ -190,6 +190,11 @@ impl Items {
         }
     }
 
+    /// Returns whether the entry of a place was read, and does not exist.
+    pub(in crate::flows) fn lacks(&self, place: &CachePlace) -> bool {
+        matches!(self.0.get(&place.entry), Some(None))
+    }
+
     fn record(&self, place: &CachePlace) -> PlaceRecord<'_> {
         match self.0.get(&place.entry) {
             None => PlaceRecord::Unread,

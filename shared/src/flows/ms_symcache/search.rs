@@ -168,7 +168,13 @@ impl SymCacheSearch<'_> {
     async fn act(&self, selection: &Selection<'_>, items: &Items) -> Result<Look, Fault> {
         let newer = || selection.waits_for.iter().chain(&selection.to_improve);
         if let Some(best) = selection.best {
-            if !self.client.has(FormatVersion::from_u32(best.ready.version)) {
+            let version = FormatVersion::from_u32(best.ready.version);
+            if !self.client.has(version) {
+                let retired = self.retired(Some(version), items).await?;
+                if !retired.is_empty() {
+                    self.finder.request_builds(retired).await?;
+                    return Ok(Look::Queued);
+                }
                 // The existing version is served. A newer one is built for later requests.
                 self.request(newer(), Queue::Refresh, items).await?;
                 return Ok(Look::Ready(Box::new((
@@ -180,7 +186,7 @@ impl SymCacheSearch<'_> {
             return Ok(Look::for_any_of(newer()).unwrap_or(Look::NotModified));
         }
         if selection.waits_for.is_empty() && !selection.is_circuit_open {
-            let retired = self.retired(items).await?;
+            let retired = self.retired(None, items).await?;
             if !retired.is_empty() {
                 self.finder.request_builds(retired).await?;
                 return Ok(Look::Queued);
@@ -217,11 +223,25 @@ impl SymCacheSearch<'_> {
     }
 
     /// Returns the builds of uploaded SymCaches whose entries were retired because they were
-    /// unused.
-    async fn retired(&self, items: &Items) -> Result<Vec<BuildToRequest>, Fault> {
+    /// unused: those that the client reads, and that have a higher version than the best one that
+    /// is ready.
+    async fn retired(
+        &self,
+        best: Option<FormatVersion>,
+        items: &Items,
+    ) -> Result<Vec<BuildToRequest>, Fault> {
         let mut to_request = Vec::new();
+        let is_better = |version: &FormatVersion| {
+            self.client.version.reads(*version) && best.is_none_or(|best| *version > best)
+        };
         let unread = self.lookup.places.iter();
-        let unread = unread.filter(|place| place.is_uploads() && items.has_files(place));
+        let unread = unread.filter(|place| {
+            let is_retired = match best {
+                Some(_) => items.lacks(place),
+                None => items.entry(place).is_none(),
+            };
+            place.is_uploads() && items.has_files(place) && is_retired
+        });
         let mut unread: Vec<&CachePlace> = unread.collect();
         unread.sort_by(|a, b| (&a.module, a.kind).cmp(&(&b.module, b.kind)));
         for of_module in unread.chunk_by(|a, b| a.module == b.module) {
@@ -233,11 +253,11 @@ impl SymCacheSearch<'_> {
                     Item::Dif(dif) => dif.uploaded_version(),
                     _ => None,
                 })
+                .filter(is_better)
                 .map(|version| Kind::MsSymCache(version.major))
                 .collect();
             let retired = of_module.iter();
-            let retired =
-                retired.filter(|place| kinds.contains(&place.kind) && items.entry(place).is_none());
+            let retired = retired.filter(|place| kinds.contains(&place.kind));
             to_request.extend(retired.map(|place| BuildToRequest::of(place, items, Queue::Eager)));
         }
         Ok(to_request)

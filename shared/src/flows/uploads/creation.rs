@@ -144,10 +144,15 @@ impl Arrived<'_> {
             refused_by: Some(converter),
             ..ignored(&upload, reason)
         };
-        self.changes
-            .put_upload(ignored, announced.stored.clone())
-            .await?;
-        Ok(())
+        match self.changes.put_ignored(ignored, announced).await? {
+            true => Ok(()),
+            // Nothing would undo what the other delivery files. This one is received again, and
+            // finds its result.
+            false => Err(Error::Crashed {
+                what: format!("reading {}", self.key),
+                reason: "another delivery of its event could read it".to_owned(),
+            }),
+        }
     }
 
     /// Files an upload under its modules, and builds what it serves.

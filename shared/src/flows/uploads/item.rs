@@ -3,7 +3,7 @@
 use super::UploadEvent;
 use super::arrival::{Announced, is_done_with, is_same};
 use super::changes::UploadChanges;
-use crate::cache::{Item, ItemKey, Stored, Upload, UploadState};
+use crate::cache::{Item, ItemKey, Stored, Upload, UploadProgress, UploadState};
 use crate::domain::Location;
 use crate::flows::update::{KnownItem, Present};
 use crate::ports::Fault;
@@ -42,11 +42,22 @@ impl UploadChanges<'_> {
         upload: Upload,
         known: KnownItem,
     ) -> Result<Option<KnownItem>, Fault> {
+        self.put_unless(upload, known, |_| false).await
+    }
+
+    /// Writes an upload item as [`UploadChanges::put_upload`] does, unless `keep` accepts the
+    /// stored one.
+    async fn put_unless(
+        &self,
+        upload: Upload,
+        known: KnownItem,
+        mut keep: impl FnMut(&Upload) -> bool,
+    ) -> Result<Option<KnownItem>, Fault> {
         let location = upload.location();
         let mut former = None;
         let next = |present: Present<'_>| {
             if let Some(present) = present.item.and_then(Item::upload) {
-                if upload.sequencer < present.sequencer {
+                if upload.sequencer < present.sequencer || keep(present) {
                     return None;
                 }
                 former.clone_from(&present.object_set);
@@ -60,6 +71,28 @@ impl UploadChanges<'_> {
             self.remove_objects(&location, &superseded).await?;
         }
         Ok(written.map(|written| KnownItem::Before(Some(written))))
+    }
+
+    /// Writes the item of an upload that is ignored, as [`UploadChanges::put_upload`] does, unless
+    /// another delivery of its event has named the objects in the same bytes meanwhile. Returns
+    /// whether nothing is left to do.
+    pub(super) async fn put_ignored(
+        &self,
+        ignored: Upload,
+        announced: &Announced,
+    ) -> Result<bool, Fault> {
+        let mut is_read = false;
+        let read_by_another = |stored: &Upload| {
+            is_read = stored.names_objects()
+                && stored.progress != UploadProgress::Revoked
+                && is_same(stored, &ignored)
+                && *stored != announced.upload;
+            is_read
+        };
+        let known = announced.stored.clone();
+        self.put_unless(ignored.clone(), known, read_by_another)
+            .await?;
+        Ok(!is_read)
     }
 
     /// Changes the stored upload item of a key, if `change` returns `Some`. `known` is the item as

@@ -65,6 +65,13 @@ impl Fleet {
             }
         };
         self.stores.ledger().counts.answers += 1;
+        let best = self.truth.highest(scope, module);
+        if asked.is_final && asked.repeats > 0 && version.is_some() && version < best {
+            // What is ready is served while a higher version is stored. The client asks again.
+            asked.repeats -= 1;
+            self.appoint(self.now + Duration::from_secs(3), Appointment::Ask(asked));
+            return;
+        }
         if asked.is_final {
             self.awaited -= 1;
             if let (Some(minor), Wants::File { present: None, .. }) = (version, asked.wants) {
@@ -79,7 +86,6 @@ impl Fleet {
                 };
                 self.appoint(self.now, Appointment::Ask(again));
             }
-            let best = self.truth.highest(scope, module);
             if best != version && self.given_up().is_empty() {
                 let detail = format!("app{module}.pdb@{scope}: {version:?} instead of {best:?}");
                 self.fail("the answer is that of the reference", detail);

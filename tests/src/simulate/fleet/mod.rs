@@ -44,6 +44,10 @@ use crate::harness::test_settings;
 const SYMBOLICATE_TIME: Duration = Duration::from_secs(29);
 const DERIVE_TIME: Duration = Duration::from_secs(900);
 
+/// How long the gateway waits for a response: 30 s at most, for an HTTP API. A function that was
+/// frozen meanwhile ends later, and its client gets an error.
+const GATEWAY_WAITS: Duration = Duration::from_secs(30);
+
 /// How long a received message is invisible, and how often it is received, as in the template.
 const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(960);
 const MAX_RECEIVES: u32 = 6;
@@ -174,7 +178,7 @@ enum Done {
     Answer(Asked, Moment, Box<Result<SymbolicateOutcome, String>>),
     /// No request is stored under the id that a client sent.
     Unknown(Asked, Kept),
-    File(Asked, Result<SymCacheResponse, String>),
+    File(Asked, Moment, Result<SymCacheResponse, String>),
     Explained(Result<(), String>),
     Pruned(Result<(), String>),
 }

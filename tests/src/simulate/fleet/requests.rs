@@ -10,8 +10,8 @@ use symdepot::flows::symbolicate::{self, SymbolicateOutcome, Symbolicator};
 use super::super::builds::Build;
 use super::super::{Moment, programs, workload};
 use super::{
-    Appointment, Asked, Body, DERIVE_TIME, Done, Fleet, Flows, Function, Kept, LONGEST_RETRY,
-    NO_INSTANCE, SYMBOLICATE_TIME, Wants,
+    Appointment, Asked, Body, DERIVE_TIME, Done, Fleet, Flows, Function, GATEWAY_WAITS, Kept,
+    LONGEST_RETRY, NO_INSTANCE, SYMBOLICATE_TIME, Wants,
 };
 use crate::harness::kept_request;
 
@@ -61,7 +61,7 @@ impl Fleet {
                         retries,
                     );
                     let file = Box::pin(file).await.map_err(|error| error.to_string());
-                    return Done::File(asked, file);
+                    return Done::File(asked, now, file);
                 }
                 if asked.wants == Wants::Explanation {
                     let module = workload::object_id(asked.modules[0]);
@@ -154,6 +154,12 @@ impl Fleet {
                     self.fail("a message that failed is retried soon", name);
                 }
             }
+            Done::Answer(asked, began, _) | Done::File(asked, began, _)
+                if self.now > began + GATEWAY_WAITS =>
+            {
+                self.note(|| format!("the client of {name} got an error before"));
+                self.ask_again(asked, Duration::from_secs(3));
+            }
             Done::Answer(asked, _, _) if self.loses_response() => {
                 self.note(|| format!("the response of {name} is lost"));
                 self.ask_again(asked, Duration::from_secs(3));
@@ -168,7 +174,7 @@ impl Fleet {
                 }
                 self.ask_again(asked, Duration::from_secs(3));
             }
-            Done::File(asked, file) => self.downloaded(&name, asked, file),
+            Done::File(asked, _, file) => self.downloaded(&name, asked, file),
             Done::Explained(Ok(())) => self.note(|| format!("{name} explains")),
             Done::Explained(Err(error)) => {
                 self.note(|| format!("{name} cannot explain: {error}"));

@@ -90,6 +90,7 @@ impl Fleet {
             }),
             Action::Damage(which, is_removed) => self.damage(which, is_removed),
             Action::Fill(count) => self.fill(count),
+            Action::Prune => self.prune(),
             Action::Configure(function) => self.configure(function),
             Action::Deploy(function, newer) => self.deploy(function, newer),
         }

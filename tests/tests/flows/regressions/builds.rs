@@ -93,6 +93,31 @@ async fn a_builder_that_takes_a_lease_late_does_not_repeat_what_another_one_has_
     world.check();
 }
 
+/// S15. The other build might fail to read the best file, so a further one would not find that
+/// nothing is left to do.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_requests_a_build_late_uses_what_another_one_has_built() {
+    let world = cold().await;
+    let message = requested_build(&world).await;
+    let derived = world.derivations.derived();
+    // The build request expires, and its message is late.
+    world.pass(Duration::from_secs(31)).await;
+    // Between the read of the entry and the write of another build request, a build ends.
+    before_next(&world, Operation::Replace, 0, |world| async move {
+        world.serve(&message).await.unwrap();
+    });
+    let wait = Duration::from_secs(25);
+    let reader = world.another_instance();
+    let answer = reader.answer(&sample_crash(), &Scope::Global, wait).await;
+    let Ok(SymbolicateOutcome::Completed(completed, _)) = answer else {
+        panic!("{answer:?}");
+    };
+    assert_eq!(function_names(&completed).len(), FRAMES);
+    assert!(world.queues.sent().is_empty());
+    assert_eq!(world.derivations.derived() - derived, 2);
+    assert_eq!(entry(&world, Kind::SymCache).build_request(), None);
+}
+
 #[tokio::test(start_paused = true)]
 async fn r02_a_client_that_repeats_a_successful_write_does_not_block_its_own_build() {
     let world = cold().await;

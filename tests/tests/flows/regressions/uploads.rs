@@ -457,6 +457,51 @@ async fn attempts_to_read_an_upload_that_are_killed_are_counted_and_limited() {
     assert_eq!((upload.state, upload.crashes), (UploadState::Applied, 0));
 }
 
+/// S16. Two deliveries of an event read a file at the same time, the first one slowly.
+#[tokio::test(start_paused = true)]
+async fn a_delivery_that_gives_up_leaves_what_another_one_could_read() {
+    let world = World::new();
+    let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
+    world.derivations.kill_next_readers(2);
+    for _ in 0..2 {
+        assert!(world.deliver(&event).await.is_err());
+    }
+    let (gives_up, has_read) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let given_up = Arc::new(Mutex::new(None));
+    // The first delivery has read the file, and is about to name its objects: meanwhile, the second
+    // one finds that there were too many attempts, and is about to say so.
+    let (second, result) = ((gives_up.clone(), has_read.clone()), given_up.clone());
+    let same = event.clone();
+    before_next(&world, Operation::Replace, 1, |world| async move {
+        let (gives_up, has_read) = second;
+        let waits = gives_up.clone();
+        before_next(&world, Operation::Replace, 1, |_| async move {
+            waits.notify_one();
+            has_read.notified().await;
+        });
+        tokio::spawn(async move {
+            let ended = world.deliver(&same).await;
+            *result.lock().unwrap() = Some(ended);
+        });
+        gives_up.notified().await;
+    });
+    world.deliver(&event).await.unwrap();
+    has_read.notify_one();
+    while given_up.lock().unwrap().is_none() {
+        tokio::task::yield_now().await;
+    }
+    assert!(given_up.lock().unwrap().take().unwrap().is_err());
+    let upload = world.upload_item("global/crash.debug");
+    assert_eq!(upload.state, UploadState::Applied);
+
+    // So the removal of the file finds what to undo.
+    world.deliver(&event).await.unwrap();
+    world.settle().await;
+    assert!(entry(&world, Kind::SymCache).ready().is_some());
+    world.remove("global/crash.debug").await;
+    assert_eq!(entry(&world, Kind::SymCache).ready(), None);
+}
+
 /// P14.
 #[tokio::test(start_paused = true)]
 async fn a_fetch_that_does_not_end_is_counted_as_an_attempt() {

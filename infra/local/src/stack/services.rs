@@ -87,6 +87,8 @@ impl Services {
     ) {
         let ends = || self.shutdown.clone().cancelled_owned();
         self.tasks
+            .spawn(stores.lifecycle.run(self.shutdown.clone()));
+        self.tasks
             .spawn(s3::serve(s3, stores.objects, traffic.clone(), ends()));
         self.tasks.spawn(dynamodb::serve(
             tables,

@@ -118,6 +118,19 @@ pub struct Bucket {
     pub notifications: Vec<Notification>,
 }
 
+    /// When its objects and unfinished uploads are removed.
+    pub lifecycle: Vec<LifecycleRule>,
+}
+
+/// A rule by which objects of a bucket expire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LifecycleRule {
+    /// What the keys begin with; empty for all keys.
+    pub prefix: String,
+    /// After how many days objects are removed (`ExpirationInDays`).
+    pub objects_after_days: Option<u64>,
+    /// After how many days unfinished uploads are removed (`DaysAfterInitiation`).
+    pub uploads_after_days: Option<u64>,
 /// A notification of changes of a bucket to a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notification {

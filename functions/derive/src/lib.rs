@@ -34,6 +34,7 @@ async fn serve() -> Result<(), lambda_runtime::Error> {
     runtime::sandbox::hide()?;
     let app = App::from_env(SourceUse::Contents).await?;
     app.check_sandbox()?;
+    app.connect().await;
     let (builder, metrics) = (app.builder(std::env::current_exe()?), app.metrics());
     runtime::run(|invocation, event| handler::handle(&builder, &metrics, invocation, event)).await
 }

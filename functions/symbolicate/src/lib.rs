@@ -48,6 +48,7 @@ async fn serve() -> Result<(), lambda_http::Error> {
     runtime::sandbox::hide()?;
     let app = App::from_env(SourceUse::Locations).await?;
     runtime::log_places_of_panics();
+    app.connect().await;
     let symbolicator = app.symbolicator(std::env::current_exe()?);
     let service = &Service::new(symbolicator);
     lambda_http::lambda_runtime::run(service_fn(|event: LambdaEvent<LambdaRequest>| {

@@ -64,6 +64,7 @@ pub(crate) fn summary(
     invocation: &Invocation,
 ) -> RequestSummary {
     let operation = extensions.get::<Operation>().copied();
+    let notes = invocation.take_notes();
     let handler_us = u64::try_from(invocation.elapsed().as_micros()).unwrap_or(u64::MAX);
     let mut summary = RequestSummary {
         method: Some(method),
@@ -75,7 +76,8 @@ pub(crate) fn summary(
         request_bytes: Some(request_bytes),
         response_bytes: Some(response_bytes),
         handler_us: Some(handler_us),
-        waited_ms: Some(millis(invocation.take_notes().waited)),
+        waited_ms: Some(millis(notes.waited)),
+        record_reads: Some(notes.record_reads),
         ..RequestSummary::default()
     };
     let stats = extensions.get::<Stats>();

@@ -1,5 +1,7 @@
-//! The stack's own paths, under `/_local/` on the gateway: counters, a wait for idleness, and
-//! commands.
+//! The stack's own paths, under `/_local/` on the gateway: counters, a wait for idleness, the
+//! clocks, and commands.
+
+mod clock;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,12 +15,13 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout_at};
 
-use crate::event_sources::schedule_event;
+use crate::event_sources::{Deliveries, schedule_event};
 use crate::functions::{FunctionStats, Functions};
 use crate::gateway::query_parameters;
 use crate::iam::Access;
 use crate::meter::Meter;
 use crate::queues::{QueueError, Queues};
+use crate::s3::{Lifecycle, Store};
 use crate::template::Schedule;
 
 /// How long `GET /_local/idle` waits by default.
@@ -28,11 +31,12 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_IDLE_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The available paths, listed in the response to an unknown path.
-const PATHS: [&str; 6] = [
+const PATHS: [&str; 7] = [
     "GET /_local/stats: calls of AWS services by operation, invocations and dependent rounds of calls by function, messages by queue",
     "DELETE /_local/stats: resets the counters",
     "GET /_local/access: the grants of the template, and what the functions used of them and were denied",
     "GET /_local/idle?timeout=60: responds when all queues are empty and no function runs, or with 504 after this many seconds",
+    "POST /_local/clock?advance=960&of=sqs: moves the clock of sqs, s3, or both ahead by this many seconds; ?until=idle&timeout=60: moves that of SQS whenever only failed messages are left, and responds as /_local/idle does",
     "DELETE /_local/functions: ends all function processes; the next invocations are cold starts",
     "POST /_local/schedules/<function>?dry_run=true: invokes a function that has a schedule as the schedule does, and returns its result; POST /_local/<function> is the same",
 ];
@@ -46,12 +50,18 @@ pub struct Control {
     pub functions: Functions,
     /// The queues.
     pub queues: Queues,
+    /// The buckets.
+    pub objects: Store,
+    /// The rules by which their objects expire.
+    pub lifecycle: Lifecycle,
     /// Each queue, with its dead-letter queue.
     pub queue_names: Arc<BTreeMap<String, Option<String>>>,
     /// The counters of the AWS services.
     pub meter: Meter,
     /// The permissions of the functions.
     pub access: Access,
+    /// The messages that are being delivered.
+    pub deliveries: Deliveries,
     /// The schedules.
     pub schedules: Arc<[Schedule]>,
 }
@@ -91,7 +101,8 @@ impl Control {
                 let (grants, uses) = self.access.report();
                 answer(StatusCode::OK, &json!({ "grants": grants, "uses": uses }))
             }
-            (&Method::GET, "/idle") => self.idle(query.get("timeout").map(String::as_str)).await,
+            (&Method::GET, "/idle") => self.idle(&query, false).await,
+            (&Method::POST, "/clock") => self.move_clock(&query).await,
             (&Method::DELETE, "/functions") => answer(
                 StatusCode::OK,
                 &json!({ "ended": self.functions.end_warm().await }),
@@ -162,8 +173,10 @@ impl Control {
         self.functions.stats().into_iter().map(entry).collect()
     }
 
-    async fn idle(&self, seconds: Option<&str>) -> Answer {
-        let timeout = match seconds.map(str::parse::<f64>) {
+    /// Waits until the stack is idle. With `skips_retries`, the clock is moved whenever only failed
+    /// messages are left, which are then retried.
+    async fn idle(&self, query: &BTreeMap<String, String>, skips_retries: bool) -> Answer {
+        let timeout = match query.get("timeout").map(|seconds| seconds.parse::<f64>()) {
             None => IDLE_TIMEOUT,
             Some(Ok(seconds)) if seconds >= 0.0 => Duration::try_from_secs_f64(seconds)
                 .unwrap_or(MAX_IDLE_TIMEOUT)
@@ -178,18 +191,28 @@ impl Control {
         let deadline = Instant::now() + timeout;
         let mut changes = self.queues.changes();
         let mut running = self.functions.running();
+        let mut deliveries = self.deliveries.watch();
         loop {
             changes.mark_unchanged();
             running.mark_unchanged();
+            deliveries.mark_unchanged();
             let busy = match self.busy().await {
                 Ok(None) => return answer(StatusCode::OK, &json!({ "idle": true })),
                 Ok(Some(busy)) => busy,
                 Err(error) => return failed(error),
             };
+            if skips_retries {
+                match self.skip_to_retry().await {
+                    Ok(true) => continue,
+                    Ok(false) => {}
+                    Err(error) => return failed(error),
+                }
+            }
             let changed = async {
                 tokio::select! {
                     _ = changes.changed() => {}
                     _ = running.changed() => {}
+                    _ = deliveries.changed(), if skips_retries => {}
                 }
             };
             if timeout_at(deadline, changed).await.is_err() {
@@ -205,13 +228,8 @@ impl Control {
     /// not count.
     async fn busy(&self) -> Result<Option<Value>, QueueError> {
         let begun = self.functions.begun();
-        let dead_letters: Vec<&String> = self.queue_names.values().flatten().collect();
         let mut queues = Map::new();
-        for name in self
-            .queue_names
-            .keys()
-            .filter(|name| !dead_letters.contains(name))
-        {
+        for name in self.work_queues() {
             let counts = self.queues.counts(name).await?;
             if counts.visible + counts.in_flight + counts.delayed > 0 {
                 queues.insert(name.clone(), json!(counts));
@@ -231,6 +249,13 @@ impl Control {
             return Ok(None);
         }
         Ok(Some(json!({ "queues": queues, "functions": running })))
+    }
+
+    /// Returns the queues that are not dead-letter queues.
+    fn work_queues(&self) -> impl Iterator<Item = &String> {
+        let dead_letters: Vec<&String> = self.queue_names.values().flatten().collect();
+        let names = self.queue_names.keys();
+        names.filter(move |name| !dead_letters.contains(name))
     }
 
     /// Returns the first schedule of the function in `/schedules/<function>` or `/<function>`: its

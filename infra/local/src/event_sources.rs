@@ -7,10 +7,12 @@
 //! - messages that the function lists in `batchItemFailures` have failed; the others are deleted;
 //! - if the function fails, or its response cannot be parsed, the whole batch has failed.
 //!
-//! If the function has changed the visibility timeout of a failed message
-//! (`ChangeMessageVisibility`), the message becomes visible when that timeout ends, as in AWS. If
-//! it has not, the message becomes visible after a back-off of receive count² seconds. (AWS would
-//! wait for the queue's visibility timeout, a quarter of an hour and more.)
+//! A failed message becomes visible when its visibility timeout ends: the queue's, unless the
+//! function has changed it (`ChangeMessageVisibility`). The clock of the queues can be moved there
+//! ([`crate::control`]).
+//!
+//! The invocation for a batch continues the chain of messages that has invoked the function most
+//! often. (AWS does not document which one it continues.)
 //!
 //! There is no polling: a source reads its queue when the queue changes or when the delay or
 //! visibility timeout of a message ends. There is no prefetching: a message is received only when
@@ -25,7 +27,7 @@ use md5::{Digest, Md5};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
@@ -39,8 +41,33 @@ use crate::{dates, identity};
 /// The delay before a source retries after an error.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 
-/// The maximum back-off of a failed message.
-const MAX_BACK_OFF: Duration = Duration::from_secs(900);
+/// How many batches of messages are being delivered, by all sources that share it.
+#[derive(Clone, Debug, Default)]
+pub struct Deliveries(watch::Sender<usize>);
+
+/// A batch that is being delivered, until it is dropped.
+#[derive(Debug)]
+struct Delivery(watch::Sender<usize>);
+
+impl Deliveries {
+    /// Returns their number, from before the messages are received until they are deleted or have
+    /// failed. The receiver is notified of changes.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<usize> {
+        self.0.subscribe()
+    }
+
+    fn begin(&self) -> Delivery {
+        self.0.send_modify(|count| *count += 1);
+        Delivery(self.0.clone())
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
 
 /// Delivers the messages of one queue to one function.
 #[derive(Clone, Debug)]
@@ -56,6 +83,8 @@ pub struct QueuePoller {
     /// Limits the simultaneous events of all queues of this function. It is fair, so that no queue
     /// starves another.
     pub together: Arc<Semaphore>,
+    /// Counts the batches that are being delivered.
+    pub deliveries: Deliveries,
 }
 
 impl QueuePoller {
@@ -80,11 +109,11 @@ impl QueuePoller {
                 }
             };
             match received {
-                Ok((permits, messages)) => {
+                Ok((held, messages)) => {
                     let poller = self.clone();
                     deliveries.spawn(async move {
                         poller.deliver(messages).await;
-                        drop(permits);
+                        drop(held);
                     });
                 }
                 Err(error) => {
@@ -96,7 +125,7 @@ impl QueuePoller {
     }
 
     /// Waits until an event may start and a message is available, and receives a batch.
-    async fn receive(&self, own: &Arc<Semaphore>) -> Result<(Permits, Vec<Received>), QueueError> {
+    async fn receive(&self, own: &Arc<Semaphore>) -> Result<(Held, Vec<Received>), QueueError> {
         let queue = &self.source.queue;
         let mut changes = self.queues.changes();
         let first = permit(own).await;
@@ -107,17 +136,18 @@ impl QueuePoller {
             match due {
                 Some(due) if due <= now => {
                     let second = permit(&self.together).await;
+                    let delivery = self.deliveries.begin();
                     let messages = self
                         .queues
                         .receive(queue, self.source.batch_size, None)
                         .await?;
                     if !messages.is_empty() {
-                        return Ok(((first, second), messages));
+                        return Ok(((first, second, delivery), messages));
                     }
                     // The message moved to the dead-letter queue, expired, or was received by
                     // another client. If a message is still due, the next attempt must not follow
                     // at once.
-                    drop(second);
+                    drop((second, delivery));
                     if self
                         .queues
                         .next_visible_at_ms(queue)
@@ -141,9 +171,13 @@ impl QueuePoller {
     async fn deliver(&self, messages: Vec<Received>) {
         let queue = &self.source.queue;
         let event = sqs_event(queue, &messages);
+        let traces = messages
+            .iter()
+            .filter_map(|message| message.trace_header.as_deref());
+        let trace = self.functions.longest_chain(&self.function, traces);
         let answer = self
             .functions
-            .invoke_when_allowed(&self.function, Bytes::from(event.to_string()))
+            .invoke_when_allowed(&self.function, Bytes::from(event.to_string()), trace)
             .await;
         let failed = match &answer.outcome {
             Ok(bytes) if self.source.reports_failures => failures(bytes, &messages).unwrap_or_else(|problem| {
@@ -152,25 +186,35 @@ impl QueuePoller {
             }),
             Ok(_) => BTreeSet::new(),
             Err(error) => {
-                tracing::warn!(function = %self.function, %queue, %error, "invocation failed; all messages will be retried");
+                let hidden = messages.iter().map(|message| message.hidden_until_ms).max();
+                let hidden = hidden.unwrap_or_default() - self.queues.clock().now_ms();
+                tracing::warn!(
+                    function = %self.function,
+                    %queue,
+                    %error,
+                    seconds = hidden.max(0) / 1000,
+                    "invocation failed; all messages will be retried when their visibility timeout ends: `POST /_local/clock?until=idle` moves the clock there"
+                );
                 all(&messages)
             }
         };
-        for message in &messages {
-            let settled = if failed.contains(&message.id) {
-                let back_off = back_off(message.receive_count);
-                self.queues.back_off(queue, message, back_off).await
-            } else {
-                self.queues.delete(queue, &message.receipt).await
-            };
-            if let Err(error) = settled {
-                tracing::error!(%error, %queue, message_id = %message.id, "cannot delete or hide message; it will be delivered again");
+        let done = messages
+            .iter()
+            .filter(|message| !failed.contains(&message.id));
+        for message in done {
+            if let Err(error) = self.queues.delete(queue, &message.receipt).await {
+                tracing::error!(%error, %queue, message_id = %message.id, "cannot delete message; it will be delivered again");
             }
         }
     }
 }
 
-type Permits = (Option<OwnedSemaphorePermit>, Option<OwnedSemaphorePermit>);
+/// What a delivery holds until it has ended.
+type Held = (
+    Option<OwnedSemaphorePermit>,
+    Option<OwnedSemaphorePermit>,
+    Delivery,
+);
 
 /// Acquires a permit. `None` only if the semaphore was closed, which does not happen.
 async fn permit(semaphore: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
@@ -179,10 +223,6 @@ async fn permit(semaphore: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
 
 fn all(messages: &[Received]) -> BTreeSet<String> {
     messages.iter().map(|message| message.id.clone()).collect()
-}
-
-fn back_off(receive_count: u32) -> Duration {
-    Duration::from_secs(u64::from(receive_count).pow(2)).min(MAX_BACK_OFF)
 }
 
 /// Returns the ids of the messages that the function reports as failed. It returns an error, and
@@ -231,8 +271,13 @@ fn sqs_event(queue: &str, messages: &[Received]) -> Value {
                 "SenderId": identity::ACCOUNT,
                 "ApproximateFirstReceiveTimestamp": message.first_received_at_ms.to_string(),
             });
-            if let (Some(group), Some(attributes)) = (&message.group, attributes.as_object_mut()) {
-                attributes.insert("MessageGroupId".to_owned(), group.as_str().into());
+            for (name, value) in [
+                ("MessageGroupId", &message.group),
+                ("AWSTraceHeader", &message.trace_header),
+            ] {
+                if let Some(value) = value {
+                    attributes[name] = value.as_str().into();
+                }
             }
             let message_attributes: serde_json::Map<String, Value> = message
                 .attributes
@@ -273,7 +318,7 @@ pub async fn run_schedule(functions: Functions, schedule: Schedule, shutdown: Ca
         }
         let event = schedule_event(&schedule, None);
         let answer = functions
-            .invoke_when_allowed(&schedule.function, Bytes::from(event.to_string()))
+            .invoke_when_allowed(&schedule.function, Bytes::from(event.to_string()), None)
             .await;
         if let Err(error) = answer.outcome {
             tracing::warn!(schedule = %schedule.name, function = %schedule.function, %error, "scheduled run failed");
@@ -314,6 +359,7 @@ mod tests {
             attributes: BTreeMap::from([("kind".to_owned(), "7".to_owned())]),
             attribute_types: BTreeMap::from([("kind".to_owned(), "Number".to_owned())]),
             group: None,
+            trace_header: Some("Root=1-5759e988-bd862e3fe1be46a994272793".to_owned()),
             receive_count: 2,
             sent_at_ms: 1_700_000_000_000,
             first_received_at_ms: 1_700_000_001_000,
@@ -329,6 +375,10 @@ mod tests {
         assert_eq!(record["messageId"], "a");
         assert_eq!(record["attributes"]["ApproximateReceiveCount"], "2");
         assert_eq!(record["attributes"]["SentTimestamp"], "1700000000000");
+        assert_eq!(
+            record["attributes"]["AWSTraceHeader"],
+            "Root=1-5759e988-bd862e3fe1be46a994272793"
+        );
         assert_eq!(record["messageAttributes"]["kind"]["stringValue"], "7");
         assert_eq!(record["messageAttributes"]["kind"]["dataType"], "Number");
         // Oracle: `printf hello | md5sum`.
@@ -371,12 +421,5 @@ mod tests {
         ] {
             assert!(failures(wrong.as_bytes(), &messages).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn the_back_off_grows_with_the_square_of_receives() {
-        assert_eq!(back_off(1), Duration::from_secs(1));
-        assert_eq!(back_off(5), Duration::from_secs(25));
-        assert_eq!(back_off(1000), MAX_BACK_OFF);
     }
 }

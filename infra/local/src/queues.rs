@@ -71,6 +71,18 @@ impl Queues {
         &self.clock
     }
 
+    /// Moves the clock ahead.
+    pub fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+        self.changed();
+    }
+
+    /// Moves the clock ahead to a time in epoch milliseconds, unless it has passed.
+    pub(crate) fn advance_to(&self, at_ms: i64) {
+        self.clock.advance_to(at_ms);
+        self.changed();
+    }
+
     /// Creates the queue, or updates the properties of an existing queue of this name.
     ///
     /// # Errors
@@ -264,47 +276,6 @@ impl Queues {
         Ok(())
     }
 
-    /// Hides a message whose delivery failed for `back_off` from now on. If its consumer has
-    /// changed its visibility since it was received, or its visibility timeout has passed, it
-    /// becomes visible as it would have without this call.
-    ///
-    /// # Errors
-    /// Returns [`QueueError::InvalidReceipt`], [`QueueError::InvalidParameter`] for more than 12
-    /// hours, or the database's error.
-    pub(crate) async fn back_off(
-        &self,
-        queue: &str,
-        message: &Received,
-        back_off: Duration,
-    ) -> Result<(), QueueError> {
-        check_visibility(Some(back_off))?;
-        let number = number_of(&message.receipt)?;
-        let (queue, receipt) = (queue.to_owned(), message.receipt.clone());
-        let hidden_until = message.hidden_until_ms;
-        let now = self.clock.now_ms();
-        self.database
-            .write::<_, QueueError>(move |transaction| {
-                load(transaction, &queue)?;
-                transaction
-                    .prepare_cached(
-                        "UPDATE messages SET visible_ms = ?1
-                         WHERE number = ?2 AND queue = ?3 AND receipt = ?4 AND visible_ms = ?5 AND visible_ms > ?6",
-                    )?
-                    .execute(params![
-                        now + millis(back_off),
-                        number,
-                        queue,
-                        receipt,
-                        hidden_until,
-                        now
-                    ])?;
-                Ok(())
-            })
-            .await?;
-        self.changed();
-        Ok(())
-    }
-
     /// Returns the numbers of messages in the queue.
     ///
     /// # Errors
@@ -420,6 +391,28 @@ impl Queues {
             .await
     }
 
+    /// Returns when the next message in flight becomes visible again, in epoch milliseconds, unless
+    /// it is deleted before.
+    ///
+    /// # Errors
+    /// Returns [`QueueError::NoSuchQueue`] or the database's error.
+    pub async fn next_retry_at_ms(&self, queue: &str) -> Result<Option<i64>, QueueError> {
+        let queue = queue.to_owned();
+        let now = self.clock.now_ms();
+        self.database
+            .read(move |transaction| {
+                load(transaction, &queue)?;
+                let next = transaction
+                    .prepare_cached(
+                        "SELECT min(visible_ms) FROM messages
+                         WHERE queue = ?1 AND visible_ms > ?2 AND receipt IS NOT NULL",
+                    )?
+                    .query_row(params![queue, now], |row| row.get(0))?;
+                Ok(next)
+            })
+            .await
+    }
+
     /// Deletes all messages of the queue.
     ///
     /// # Errors
@@ -459,9 +452,9 @@ impl Queues {
         Ok(released)
     }
 
-    /// Returns a number that changes whenever a message is sent, received, moved or deleted, or its
-    /// visibility changes. Take the receiver before reading a queue, so that no change between
-    /// reading and waiting is missed.
+    /// Returns a number that changes whenever a message is sent, received, moved or deleted, its
+    /// visibility changes, or the clock is moved. Take the receiver before reading a queue, so that
+    /// no change between reading and waiting is missed.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
@@ -500,28 +493,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failed_message_is_hidden_for_the_back_off() {
-        let (queues, message, _folder) = received().await;
-        let back_off = Duration::from_secs(4);
-        queues.back_off("orders", &message, back_off).await.unwrap();
-        let visible = queues.next_visible_at_ms("orders").await.unwrap();
-        assert_eq!(visible, Some(NOW + 4000));
+    async fn a_message_is_visible_again_when_the_clock_was_moved_to_the_end_of_its_timeout() {
+        let (queues, _, _folder) = received().await;
+        assert_eq!(
+            queues.next_retry_at_ms("orders").await.unwrap(),
+            Some(NOW + 30_000)
+        );
+        queues.advance(Duration::from_millis(29_999));
+        assert_eq!(queues.counts("orders").await.unwrap().in_flight, 1);
+        queues.advance(Duration::from_millis(1));
+        assert_eq!(queues.counts("orders").await.unwrap().visible, 1);
+        assert_eq!(queues.next_retry_at_ms("orders").await.unwrap(), None);
     }
 
     #[tokio::test]
-    async fn a_visibility_that_the_consumer_has_changed_is_kept() {
-        for changed in [0, 1, 29, 31, 3600] {
-            let (queues, message, _folder) = received().await;
-            let visibility = Duration::from_secs(changed);
-            queues
-                .change_visibility("orders", &message.receipt, visibility)
-                .await
-                .unwrap();
-            let back_off = Duration::from_secs(4);
-            queues.back_off("orders", &message, back_off).await.unwrap();
-            let visible = queues.next_visible_at_ms("orders").await.unwrap();
-            assert_eq!(visible, Some(NOW + millis(visibility)), "{changed} s");
-        }
+    async fn a_message_that_waits_for_its_delay_is_not_one_that_is_retried() {
+        let (queues, message, _folder) = received().await;
+        queues.delete("orders", &message.receipt).await.unwrap();
+        let delayed = NewMessage {
+            delay: Some(Duration::from_secs(9)),
+            ..NewMessage::text("y")
+        };
+        queues.send("orders", delayed).await.unwrap();
+        assert_eq!(queues.next_retry_at_ms("orders").await.unwrap(), None);
+        let due = queues.next_visible_at_ms("orders").await.unwrap();
+        assert_eq!(due, Some(NOW + 9000));
     }
 
     #[tokio::test]

@@ -16,7 +16,7 @@ mod operations;
 
 use std::future::Future;
 
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use serde_json::{Value, json};
@@ -25,6 +25,7 @@ use uuid::Uuid;
 
 use self::error::{Closed, SqsError};
 use self::fields::arn;
+use self::operations::Caller;
 use crate::endpoint;
 use crate::iam::{Access, calls_of_sqs};
 use crate::identity::LOCAL;
@@ -35,6 +36,8 @@ use crate::queues::Queues;
 /// The maximum size of a request. Ten messages of 1 MiB with all characters escaped are longer, but
 /// AWS accepts less.
 const MAX_REQUEST_BYTES: usize = 16 * 1024 * 1024;
+
+const TRACE_HEADER: HeaderName = HeaderName::from_static("x-amzn-trace-id");
 
 /// Serves SQS requests on `listener` until `shutdown` resolves and the requests in progress are
 /// complete.
@@ -133,5 +136,19 @@ async fn handle(
     let asked = calls_of_sqs::asked(&operation, &input, arn);
     let signer = access_key(&parts.headers, &parts.uri).unwrap_or(LOCAL.access_key_id);
     access.check(Some(signer), &asked)?;
-    operations::perform(&queues, closed, &host, &operation, &input).await
+    let caller = Caller {
+        host: &host,
+        trace: trace_header(&parts.headers),
+    };
+    operations::perform(&queues, closed, caller, &operation, &input).await
+}
+
+/// The maximum length of a trace header that is kept with a message.
+const MAX_TRACE_HEADER: usize = 1024;
+
+/// Returns the trace of a request, which SQS keeps with the messages that it sends (Amazon SQS
+/// developer guide, "Sending the AWS X-Ray trace header through Amazon SQS").
+fn trace_header(headers: &HeaderMap) -> Option<&str> {
+    let header = headers.get(TRACE_HEADER)?.to_str().ok()?;
+    (header.len() <= MAX_TRACE_HEADER && header.contains("Root=")).then_some(header)
 }

@@ -196,6 +196,29 @@ async fn a_delayed_message_is_visible_after_its_delay() {
 }
 
 #[tokio::test]
+async fn the_trace_of_a_request_is_kept_with_its_message() {
+    const TRACE: &str = "Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=0";
+    let sqs = Sqs::start().await;
+    let client = sqs.client();
+    for trace in [TRACE, "no trace"] {
+        let url = client.get_queue_url().queue_name("orders").send().await;
+        let send = client
+            .send_message()
+            .queue_url(url.unwrap().queue_url().unwrap())
+            .message_body(trace)
+            .customize();
+        let send = send.mutate_request(move |request| {
+            request.headers_mut().insert("x-amzn-trace-id", trace);
+        });
+        send.send().await.unwrap();
+    }
+    for expected in [Some(TRACE), None] {
+        let received = sqs.queues.receive("orders", 1, None).await.unwrap();
+        assert_eq!(received[0].trace_header.as_deref(), expected);
+    }
+}
+
+#[tokio::test]
 async fn visibility_changes_only_while_the_message_is_in_flight() {
     let sqs = Sqs::start().await;
     sqs.queues

@@ -42,6 +42,12 @@ async fn idle(base: &str) {
     assert_eq!((status, answer), (200, json!({ "idle": true })));
 }
 
+/// Waits until the stack is idle, but not for the visibility timeouts of failed messages.
+async fn settled(base: &str) {
+    let (status, answer) = ask(base, "POST", "/_local/clock?until=idle&timeout=30").await;
+    assert_eq!((status, answer), (200, json!({ "idle": true })));
+}
+
 /// Returns the environment of the probe.
 async fn probed_environment(running: &Running) -> Value {
     let functions = running.functions();
@@ -107,7 +113,7 @@ async fn only_the_failed_message_of_a_batch_moves_to_the_dead_letter_queue() {
         .send("Orders", NewMessage::text("fine"))
         .await
         .unwrap();
-    idle(&base).await;
+    settled(&base).await;
     let (_, stats) = ask(&base, "GET", "/_local/stats").await;
     assert_eq!(
         stats["queues"]["Orders"],
@@ -127,7 +133,7 @@ async fn messages_of_a_function_that_crashes_are_delivered_again() {
         .send("Orders", NewMessage::text("crash"))
         .await
         .unwrap();
-    idle(&running.addresses().gateway).await;
+    settled(&running.addresses().gateway).await;
     assert_eq!(running.queues().counts("Dead").await.unwrap().visible, 1);
     assert_eq!(running.functions().stats()["probe-function"].errors, 1);
     running.stop().await;
@@ -204,6 +210,93 @@ async fn a_failed_message_keeps_the_visibility_that_its_function_has_set() {
     let calls = running.control().meter.snapshot().aws["sqs"]["ChangeMessageVisibility"];
     assert_eq!((calls.calls, calls.errors), (1, 0));
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_message_returns_when_the_visibility_timeout_of_its_queue_ends() {
+    let (running, _folder) = start().await;
+    let base = running.addresses().gateway.clone();
+    let queues = running.queues();
+    let began = queues.clock().now_ms();
+    let mut deliveries = running.control().deliveries.watch();
+    let crash = NewMessage::text("crash");
+    queues.send("Orders", crash).await.unwrap();
+    deliveries.wait_for(|count| *count > 0).await.unwrap();
+    deliveries.wait_for(|count| *count == 0).await.unwrap();
+    let due = queues.next_visible_at_ms("Orders").await.unwrap().unwrap();
+    let ended = queues.clock().now_ms();
+    assert!((began + 60_000..=ended + 60_000).contains(&due), "{due}");
+
+    // It has been received as often as it may be.
+    let mut changes = queues.changes();
+    let (status, answer) = ask(&base, "POST", "/_local/clock?advance=60").await;
+    let moved = json!({ "sqs": 60.0, "s3": 60.0, "expired": 0 });
+    assert_eq!((status, answer), (200, moved));
+    while queues.counts("Dead").await.unwrap().visible == 0 {
+        changes.changed().await.unwrap();
+    }
+    for query in [
+        "",
+        "?advance=-1",
+        "?advance=1e9",
+        "?advance=1&of=dynamodb",
+        "?until=noon",
+    ] {
+        let path = format!("/_local/clock{query}");
+        assert_eq!(ask(&base, "POST", &path).await.0, 400, "{path}");
+    }
+    running.stop().await;
+}
+
+/// Sends a message that is sent again twenty times, each time by the invocation for it. Returns the
+/// counters when all has ended, and the dead letters.
+async fn chain(change: impl FnOnce(String) -> String) -> (Value, Vec<String>) {
+    let folder = tempfile::tempdir().unwrap();
+    let options = options(folder.path());
+    let template = std::fs::read_to_string(&options.template).unwrap();
+    let may_send = template.replace(
+        "sqs:ReceiveMessage,",
+        "sqs:ReceiveMessage, sqs:SendMessage,",
+    );
+    std::fs::write(&options.template, change(may_send)).unwrap();
+    let running = Stack::start(options).await.unwrap();
+    let queues = running.queues();
+    queues
+        .send("Orders", NewMessage::text("again 20"))
+        .await
+        .unwrap();
+    let base = running.addresses().gateway.clone();
+    settled(&base).await;
+    let (_, stats) = ask(&base, "GET", "/_local/stats").await;
+    let dead = queues.receive("Dead", 10, None).await.unwrap();
+    running.stop().await;
+    let bodies = dead.into_iter().map(|message| message.body).collect();
+    (stats["functions"]["probe-function"].clone(), bodies)
+}
+
+/// The number is that of AWS (AWS Compute Blog, "Detecting and stopping recursive loops in AWS
+/// Lambda functions").
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chain_of_messages_ends_after_sixteen_invocations_of_a_function() {
+    let (probe, dead) = chain(|template| template).await;
+    assert_eq!(probe["invocations"], 16, "{probe:#}");
+    assert_eq!(probe["recursive_invocations_dropped"], 1, "{probe:#}");
+    // The seventeenth message; the first one has the number 20.
+    assert_eq!(dead, ["again 4"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chain_of_messages_goes_on_if_the_template_allows_it() {
+    let (probe, dead) = chain(|template| {
+        template.replace(
+            "      Timeout: 30\n",
+            "      Timeout: 30\n      RecursiveLoop: Allow\n",
+        )
+    })
+    .await;
+    assert_eq!(probe["invocations"], 21, "{probe:#}");
+    assert_eq!(probe["recursive_invocations_dropped"], 0, "{probe:#}");
+    assert_eq!(dead, [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -338,6 +431,7 @@ async fn the_stats_have_their_documented_shape_and_can_be_reset() {
             "init_ms",
             "invocations",
             "max_rss",
+            "recursive_invocations_dropped",
             "rounds",
             "timeouts"
         ]

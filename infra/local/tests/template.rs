@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use local_stack::template::{DEFAULTS, Deployment, Template, TemplateError};
+use local_stack::template::{DEFAULTS, Deployment, LifecycleRule, Template, TemplateError};
 
 const TEMPLATE: &str = include_str!("project/template.yaml");
 
@@ -51,6 +51,46 @@ fn the_long_form_of_an_intrinsic_means_the_same() {
         Template::read(&long, &DEPLOYMENT).unwrap(),
     );
     assert_eq!(format!("{short:?}"), format!("{long:?}"));
+}
+
+#[test]
+fn the_enabled_rules_of_a_lifecycle_are_read_and_others_refused() {
+    const BUCKET: &str = "      NotificationConfiguration:\n";
+    let with_rules = |rules: &str| {
+        let rules = format!("      LifecycleConfiguration:\n        Rules:\n{rules}");
+        TEMPLATE.replacen(BUCKET, &format!("{rules}{BUCKET}"), 1)
+    };
+    let text = with_rules(
+        "          - { Id: a, Status: Enabled, Prefix: tmp/, ExpirationInDays: 3 }
+          - { Id: b, Status: Disabled, ExpirationInDays: 1 }
+          - { Id: c, Status: Enabled, AbortIncompleteMultipartUpload: { DaysAfterInitiation: 2 } }
+          - { Id: d, Status: Enabled, NoncurrentVersionExpiration: { NoncurrentDays: 30 } }
+",
+    );
+    let template = Template::read(&text, &DEPLOYMENT).unwrap();
+    let rules = template.buckets[0].lifecycle.iter();
+    let rules: Vec<_> = rules
+        .map(|rule| {
+            let LifecycleRule {
+                prefix,
+                objects_after_days,
+                uploads_after_days,
+            } = rule;
+            (prefix.as_str(), *objects_after_days, *uploads_after_days)
+        })
+        .collect();
+    let expected = [
+        ("tmp/", Some(3), None),
+        ("", None, Some(2)),
+        ("", None, None),
+    ];
+    assert_eq!(rules, expected);
+    let moves = with_rules("          - { Status: Enabled, Transitions: [] }\n");
+    let error = Template::read(&moves, &DEPLOYMENT).unwrap_err();
+    assert!(
+        error.message.contains("Transitions is not supported"),
+        "{error}"
+    );
 }
 
 #[test]

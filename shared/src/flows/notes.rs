@@ -13,6 +13,8 @@ pub(super) const IGNORED: &str = "ignored";
 pub struct Notes {
     /// How long it waited for builds of other invocations.
     pub waited: Duration,
+    /// Items of the table that it read to look modules up, or a stored request.
+    pub record_reads: usize,
     /// The total size of the files that it fetched, in bytes.
     pub file_bytes: u64,
     /// The kinds of the caches that it published.

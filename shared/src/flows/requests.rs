@@ -207,6 +207,7 @@ impl Symbolicator {
         id: &str,
     ) -> Result<Option<FoundRequest>, Error> {
         let key = [ItemKey::request(id)];
+        invocation.note(|notes| notes.record_reads += key.len());
         let mut loaded = self.records.load(&key, Consistency::Strong).await?;
         let Some(stored) = loaded.pop().flatten() else {
             return Ok(None);

@@ -27,6 +27,8 @@ pub struct App {
     config: Config,
     clients: AwsClients,
     sdk_config: SdkConfig,
+    /// Whether it reads files of the uploads bucket.
+    reads_files: bool,
 }
 
 impl App {
@@ -45,7 +47,18 @@ impl App {
             clients,
             config,
             sdk_config,
+            reads_files: matches!(sources, SourceUse::Contents),
         })
+    }
+
+    /// Connects to the stores that every invocation reads, without calling them. It takes at most a
+    /// second, and does not fail.
+    pub async fn connect(&self) {
+        let mut buckets = vec![self.config.caches_bucket.as_str()];
+        if self.reads_files {
+            buckets.push(&self.config.uploads_bucket);
+        }
+        self.clients.connect(&buckets).await;
     }
 
     /// Returns what writes the metrics of this stack.

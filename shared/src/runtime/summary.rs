@@ -58,6 +58,9 @@ summary! {
         handler_us: u64,
         /// The part of it in milliseconds that was spent waiting for builds.
         waited_ms: u64,
+        /// Items of the table that were read to look modules up, or a stored request; not those in
+        /// the memory of this instance.
+        record_reads: usize,
         /// Slices and whole caches that were in the memory of this instance.
         memory_hits: u64,
         /// Reads of blobs in S3.

@@ -164,6 +164,8 @@ impl Bench<'_> {
             runs.push(run);
         }
         let limits = Limits {
+            // From a cold start to the first answer.
+            time: Some(100.0),
             time_beyond_start: Some(60.0),
             batch_gets: Some(2),
             get_objects: Some(MODULES.into()),

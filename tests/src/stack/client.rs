@@ -389,6 +389,33 @@ impl Client {
         .map(drop)
     }
 
+    /// Waits until the stack is idle. Failed messages are retried at once: the clock of the queues
+    /// is moved to the end of their visibility timeouts.
+    ///
+    /// # Errors
+    /// [`StackError::Refused`] if it is not idle after `patience`.
+    pub async fn settled(&self, patience: Duration) -> Result<(), StackError> {
+        let path = format!(
+            "/_local/clock?until=idle&timeout={}",
+            patience.as_secs_f64()
+        );
+        self.move_clock("whether the stack is idle", &path).await
+    }
+
+    /// Moves the clock of `sqs` or `s3` ahead.
+    ///
+    /// # Errors
+    /// [`StackError::Refused`] if there is no such clock, or it is moved by more than a year.
+    pub async fn advance(&self, service: &str, by: Duration) -> Result<(), StackError> {
+        let path = format!("/_local/clock?of={service}&advance={}", by.as_secs_f64());
+        self.move_clock("the clock", &path).await
+    }
+
+    async fn move_clock(&self, what: &'static str, path: &str) -> Result<(), StackError> {
+        let request = self.request(Method::POST, path);
+        self.send(what, request).await?.expect(200, what).map(drop)
+    }
+
     /// Returns the counters of the stack.
     ///
     /// # Errors

@@ -37,6 +37,8 @@ pub struct FunctionCounts {
     pub errors: u64,
     /// Failed invocations that were killed at their deadline.
     pub timeouts: u64,
+    /// Invocations that were refused because their chain of messages was too long.
+    pub recursive_invocations_dropped: u64,
     /// Durations of the invocations.
     pub duration_ms: Spread,
     /// Times from the start of a process to its first request for an event.

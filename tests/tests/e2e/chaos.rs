@@ -125,7 +125,7 @@ async fn upload_all(running: &Running, modules: &[MadeUp], killer: &mut Killer) 
         for uploaded in join_all(uploads).await {
             uploaded.unwrap();
         }
-        running.idle().await;
+        running.settled().await;
     };
     killer
         .kill_during(&running.stack, SPARE_DELIVERIES, applied)
@@ -152,9 +152,19 @@ async fn build_all_again(
             let answer = client.completed_at_last(&module.crash()).await.unwrap();
             module.assert_symbolicated(&answer);
         });
-        let answered = tokio::time::timeout(AT_LAST, join_all(answers)).await;
-        answered.expect("a crash was not answered in time");
-        running.idle().await;
+        let answered = tokio::time::timeout(AT_LAST, join_all(answers));
+        // The message of a builder that was killed waits for a quarter of an hour. The stack may be
+        // idle between two polls.
+        let retries = async {
+            loop {
+                client.settled(AT_LAST).await.unwrap();
+            }
+        };
+        tokio::select! {
+            answered = answered => drop(answered.expect("a crash was not answered in time")),
+            () = retries => {}
+        }
+        running.settled().await;
     };
     killer.kill_during(&running.stack, most, answered).await;
     orphans
@@ -206,8 +216,8 @@ async fn no_orphan_stays(running: &Running) -> (u64, usize) {
     (swept, left.len())
 }
 
-/// Returns the blobs of caches. Those of requests belong to the items of these, and expire by the
-/// lifecycle rule of the bucket, which the local stack does not have.
+/// Returns the blobs of caches. Those of requests belong to the items of these, and expire after a
+/// day by the lifecycle rule of the bucket.
 async fn of_caches(client: &Client) -> Vec<(String, u64)> {
     let mut blobs = client.blobs().await.unwrap();
     blobs.retain(|(path, _)| !path.starts_with("requests/"));

@@ -132,7 +132,7 @@ async fn a_message_is_delivered_again_when_its_function_is_killed() {
     })
     .await
     .unwrap();
-    running.idle().await;
+    running.settled().await;
     for module in modules {
         let (state, upload) = running.state_of(&module.key()).await;
         assert_eq!(state, "applied", "{upload:#}");
@@ -206,7 +206,7 @@ async fn an_upload_is_applied_after_its_function_exceeded_its_timeout() {
     client.upload(&module.key(), module.file()).await.unwrap();
     let (parser, derive) = parser_at_work(&running.stack, Duration::ZERO).await;
     derive.freeze();
-    running.idle().await;
+    running.settled().await;
     assert!(!parser.is_alive() && !derive.is_alive());
     let (state, upload) = running.state_of(&module.key()).await;
     assert_eq!(state, "applied", "{upload:#}");

@@ -28,6 +28,7 @@ mod hostile;
 mod hostile_crash_files;
 mod hostile_servers;
 mod kills;
+mod lifecycle;
 mod memory;
 mod ms_symcache;
 mod permissions;
@@ -105,6 +106,11 @@ impl Running {
 
     async fn idle(&self) {
         self.client().idle(PATIENCE).await.unwrap();
+    }
+
+    /// Waits until the stack is idle, but not for the visibility timeouts of failed messages.
+    async fn settled(&self) {
+        self.client().settled(PATIENCE).await.unwrap();
     }
 
     /// Returns the state of an upload and the whole response of `/explain`.

@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
+use crate::access::issue;
 use crate::kills::is_derive;
 use crate::symbol_server::SymbolServer;
 use crate::{PATIENCE, Running, bytes_of};
@@ -232,6 +233,61 @@ async fn an_existing_file_is_served_to_every_supported_client() {
         // The text contains the request's header, so a browser must not interpret it as a page.
         assert_eq!(bad.header("x-content-type-options"), Some("nosniff"));
     }
+}
+
+/// WPA can be given an address, and no header: the token is a part of it (docs/clients.md).
+#[tokio::test]
+async fn a_token_in_the_address_reads_the_files_of_its_tenant_and_knows_of_no_others() {
+    let protocol = Protocol::start(|options| options.variable("AUTH", "token")).await;
+    let running = &protocol.running;
+    let id = |number: usize| format!("c01d0000000040008000{number:012x}");
+    for (scope, number) in [("acme", 1), ("other", 2), ("global", 3)] {
+        let name = format!("have.pdb/{}1/have.pdb-v3.1.0.symcache", id(number));
+        let key = format!("{scope}/symcache/{name}");
+        running.upload(&key, format!("file of {scope}")).await;
+    }
+    let file = |number| format!("/v3.1.0/have.pdb/{}/1", id(number));
+    let (token, _) = issue(running, "acme", &["download"]).await;
+    let (without_right, _) = issue(running, "acme", &["upload"]).await;
+    let at = |token: &str, path: &str| format!("/t/{token}{path}");
+
+    for (path, expected) in [
+        (at(&token, &file(1)), "file of acme"),
+        (at(&token, &format!("/symcache{}", file(1))), "file of acme"),
+        (
+            at(&token, &format!("/scope/acme{}", file(1))),
+            "file of acme",
+        ),
+        (at(&token, &file(3)), "file of global"),
+    ] {
+        assert_eq!(protocol.file(&path, "3.1.0").await, expected.as_bytes());
+    }
+    for (path, status) in [
+        (file(1), 401),
+        (at("x", &file(1)), 401),
+        (at(&token.replace(&token[..8], "00000000"), &file(1)), 401),
+        (at(&without_right, &file(1)), 403),
+        (at(&token, &format!("/scope/other{}", file(2))), 403),
+    ] {
+        let answer = protocol.get(&path, &[]).await;
+        assert_eq!(answer.status, status, "{path}");
+        assert_eq!(answer.header("location"), None, "{path}");
+    }
+
+    // The response for a file of another tenant is that for a file that no tenant has.
+    let of_other = protocol.get(&at(&token, &file(2)), &[]).await;
+    let of_none = protocol.get(&at(&token, &file(4)), &[]).await;
+    of_other.is_nothing("a file of another tenant", false);
+    let named = |answer: &Answer| {
+        let mut headers = answer.headers.clone();
+        // They differ with each response.
+        for name in ["date", "apigw-requestid"] {
+            headers.remove(name);
+        }
+        headers
+    };
+    assert_eq!(named(&of_other), named(&of_none));
+    assert_eq!(of_none.status, 404);
 }
 
 #[tokio::test]

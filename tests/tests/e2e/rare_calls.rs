@@ -2,7 +2,7 @@
 //! needs a permission, which no other test may use.
 
 use std::collections::HashMap;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::json;
@@ -117,10 +117,9 @@ async fn caches_are_renewed_by_requests_when_a_probe_is_due_and_by_the_schedule_
     assert_eq!(converter(client).await, current);
 }
 
-/// `derive` sends the message again, for when the lease ends.
-#[tokio::test]
-async fn a_renewal_waits_for_the_builder_that_holds_the_lease() {
-    let running = Running::start().await;
+/// Uploads a file, and requests the renewal of its cache while another builder holds the lease, for
+/// ten minutes.
+async fn renewal_behind_a_lease(running: &Running) {
     running.upload(KEY, bytes_of("elf/crash.debug")).await;
     let client = running.client();
     make_older(client).await;
@@ -152,11 +151,80 @@ async fn a_renewal_waits_for_the_builder_that_holds_the_lease() {
         .send_message("RefreshQueue", &message.to_string())
         .await
         .unwrap();
+}
+
+/// `derive` sends the message again, for when the lease ends.
+#[tokio::test]
+async fn a_renewal_waits_for_the_builder_that_holds_the_lease() {
+    let running = Running::start().await;
+    renewal_behind_a_lease(&running).await;
+    let client = running.client();
     let sent = until("the message that is sent again", PATIENCE, async || {
         // The first one is that of this test.
         (stats(client).await.queue("RefreshQueue").sent == 2).then_some(())
     });
     sent.await.unwrap();
+    running.stack.stop().await.unwrap();
+}
+
+/// Waits until `derive` has run this often for the message, and lets the delay of the next message
+/// pass each time.
+async fn run_again_and_again(client: &Client, runs: u64) {
+    for run in 1..=runs {
+        let ran = until("the next run of derive", PATIENCE, async || {
+            let sent = stats(client).await;
+            // The first message is that of the test.
+            (sent.queue("RefreshQueue").sent == run + 1).then_some(())
+        });
+        ran.await.unwrap();
+        client.advance("sqs", LONGEST_DELAY).await.unwrap();
+    }
+}
+
+/// The longest delay of a message (SQS API reference, `SendMessage`).
+const LONGEST_DELAY: Duration = Duration::from_secs(900);
+
+/// Lambda ends the chain after 16 runs, and the message is a dead letter after it was received as
+/// often as its queue allows.
+#[tokio::test]
+async fn a_message_that_is_sent_again_becomes_a_dead_letter_unless_the_template_allows_recursion() {
+    const ALLOW: &str = "      RecursiveLoop: Allow\n";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("template.yaml");
+    let template = std::fs::read_to_string(symdepot_tests::stack::template()).unwrap();
+    assert_eq!(template.matches(ALLOW).count(), 1);
+    std::fs::write(&path, template.replace(ALLOW, "")).unwrap();
+    let running = Running::start_with(|options| options.template(&path)).await;
+    renewal_behind_a_lease(&running).await;
+    let client = running.client();
+    run_again_and_again(client, 16).await;
+    running.settled().await;
+    let stats = stats(client).await;
+    let derive = stats.function("derive");
+    assert_eq!(derive.invocations, 16, "{stats:#?}");
+    assert_eq!(stats.queue("RefreshQueue").dead, 1, "{stats:#?}");
+    assert_eq!(
+        derive.recursive_invocations_dropped, MAX_RECEIVES,
+        "{stats:#?}"
+    );
+    let log = running.stack.options().folder().join("stack.log");
+    let log = std::fs::read_to_string(log).unwrap();
+    assert!(log.contains("RecursiveInvocationsDropped"), "{log}");
+}
+
+/// `maxReceiveCount` of the queues in the template.
+const MAX_RECEIVES: u64 = 6;
+
+#[tokio::test]
+async fn a_message_may_be_sent_again_more_often_than_lambda_allows_by_default() {
+    let running = Running::start().await;
+    renewal_behind_a_lease(&running).await;
+    let client = running.client();
+    run_again_and_again(client, 17).await;
+    let stats = stats(client).await;
+    let derive = stats.function("derive");
+    assert_eq!(derive.recursive_invocations_dropped, 0, "{stats:#?}");
+    assert_eq!(stats.dead_letters(), 0, "{stats:#?}");
     running.stack.stop().await.unwrap();
 }
 

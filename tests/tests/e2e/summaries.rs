@@ -68,6 +68,9 @@ async fn each_invocation_of_each_function_logs_one_line_with_what_it_did() {
         assert!(line["span"]["request_id"].is_string(), "{what}: {line:#}");
         assert!(line["handler_us"].as_u64() > Some(0), "{what}: {line:#}");
     }
+    let record_reads = |line: &Value| line["record_reads"].as_u64().unwrap();
+    assert!(record_reads(cold) > 0, "{cold:#}");
+    assert!(record_reads(warm) < record_reads(cold), "{warm:#}");
     assert!(cold["blob_reads"].as_u64() > Some(0), "{cold:#}");
     assert!(cold["blob_bytes"].as_u64() > Some(0), "{cold:#}");
     assert_eq!(

@@ -25,6 +25,7 @@ enum Kind {
     AnswerTooLarge,
     EventTooLarge,
     Throttled,
+    Recursive,
     Stopping,
 }
 
@@ -100,6 +101,16 @@ impl FunctionError {
             Kind::Throttled,
             "TooManyRequestsException",
             "Rate Exceeded.".to_owned(),
+        )
+    }
+
+    /// The text of Lambda's API reference (`RecursiveInvocationException`).
+    pub(super) fn recursive() -> Self {
+        let message = "Lambda has detected your function being invoked in a recursive loop with other Amazon Web Services resources and stopped your function's invocation.";
+        Self::new(
+            Kind::Recursive,
+            "RecursiveInvocationException",
+            message.to_owned(),
         )
     }
 

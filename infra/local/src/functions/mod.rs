@@ -10,6 +10,8 @@
 //!   exceeded"). Calls beyond an [`AccountLimit`] are refused, as in AWS.
 //! - `TMPDIR` is a folder of each process, removed with it. (In Lambda it is `/tmp` of the
 //!   sandbox.)
+//! - A chain of events that invokes a function more than 16 times ends (`lineage`), unless
+//!   [`FunctionSpec::allows_recursion`].
 //! - Memory and disk sizes are passed to the function and reported, but not enforced. The timeout
 //!   is.
 //! - A process that cannot start fails the invocation that it was started for. (Lambda tries once
@@ -22,6 +24,7 @@ mod environment;
 mod error;
 pub(crate) mod groups;
 pub mod ledger;
+mod lineage;
 mod log;
 mod pool;
 mod process;
@@ -133,10 +136,19 @@ impl Functions {
         self
     }
 
-    /// Invokes `name` as [`Functions::invoke`] does, as soon as the account allows it.
-    pub(crate) async fn invoke_when_allowed(&self, name: &str, payload: Bytes) -> Answer {
+    /// Invokes `name` as [`Functions::invoke`] does, as soon as the account allows it. With the
+    /// trace header of what causes it, it continues a chain.
+    pub(crate) async fn invoke_when_allowed(
+        &self,
+        name: &str,
+        payload: Bytes,
+        trace: Option<&str>,
+    ) -> Answer {
+        let trace = trace.map_or_else(trace_id, str::to_owned);
         loop {
-            let answer = self.invoke(name, payload.clone()).await;
+            let request_id = Uuid::new_v4().to_string();
+            let answer = self.invoke_as(name, payload.clone(), request_id, trace.clone());
+            let answer = answer.await;
             match &answer.outcome {
                 Err(error) if error.is_throttled() => tokio::time::sleep(AFTER_THROTTLING).await,
                 _ => return answer,
@@ -149,6 +161,16 @@ impl Functions {
     pub async fn invoke(&self, name: &str, payload: Bytes) -> Answer {
         let request_id = Uuid::new_v4().to_string();
         self.invoke_as(name, payload, request_id, trace_id()).await
+    }
+
+    /// Returns the trace header whose chain has invoked `name` most often.
+    pub(crate) fn longest_chain<'a>(
+        &self,
+        name: &str,
+        headers: impl Iterator<Item = &'a str>,
+    ) -> Option<&'a str> {
+        let arn = &self.pools.get(name)?.sandbox.arn;
+        headers.max_by_key(|header| lineage::next(header, arn).number)
     }
 
     pub(crate) async fn invoke_as(
@@ -170,6 +192,17 @@ impl Functions {
         if payload.len() > MAX_EVENT {
             return refused(FunctionError::event_too_large(payload.len()));
         }
+        let link = lineage::next(&trace_id, &pool.sandbox.arn);
+        if link.number > lineage::LIMIT && !pool.sandbox.spec.allows_recursion {
+            pool.counting().recursive_invocations_dropped += 1;
+            tracing::warn!(
+                function = name,
+                metric = "RecursiveInvocationsDropped",
+                "ended a chain of messages that invoked the function {} times, as Lambda does unless the template sets `RecursiveLoop: Allow`",
+                lineage::LIMIT
+            );
+            return refused(FunctionError::recursive());
+        }
         let run = match self.account.as_ref().map(|account| account.admit(name)) {
             None => None,
             Some(Some(run)) => run,
@@ -178,7 +211,7 @@ impl Functions {
         let (sender, receiver) = oneshot::channel();
         let invocation = Invocation {
             request_id: request_id.clone(),
-            trace_id,
+            trace_id: link.header,
             payload,
         };
         let running = Running::begin(self, name);

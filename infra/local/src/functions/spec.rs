@@ -24,6 +24,8 @@ pub struct FunctionSpec {
     pub timeout: Duration,
     /// The maximum number of simultaneous processes.
     pub concurrency: usize,
+    /// `RecursiveLoop: Allow`: chains of events that invoke it again and again are not ended.
+    pub allows_recursion: bool,
     /// `AWS_LAMBDA_LOG_FORMAT`.
     pub log_format: String,
     /// `AWS_LAMBDA_LOG_GROUP_NAME`.

@@ -19,6 +19,9 @@ pub struct FunctionStats {
     pub errors: u64,
     /// Invocations that were killed at their deadline.
     pub timeouts: u64,
+    /// Invocations that were refused because their chain of events had invoked the function too
+    /// often; they are not counted above. The metric of CloudWatch has the same name.
+    pub recursive_invocations_dropped: u64,
     /// From the event to the response.
     pub duration_ms: Spread,
     /// From the start of a process to its first request for an event.
@@ -47,6 +50,7 @@ pub(super) struct Counting {
     pub(super) cold_starts: u64,
     pub(super) errors: u64,
     pub(super) timeouts: u64,
+    pub(super) recursive_invocations_dropped: u64,
     pub(super) max_rss: u64,
     durations: VecDeque<Duration>,
     inits: VecDeque<Duration>,
@@ -68,6 +72,7 @@ impl Counting {
             cold_starts: self.cold_starts,
             errors: self.errors,
             timeouts: self.timeouts,
+            recursive_invocations_dropped: self.recursive_invocations_dropped,
             duration_ms: spread(&self.durations),
             init_ms: spread(&self.inits),
             max_rss: self.max_rss,

@@ -44,6 +44,8 @@ pub struct NewMessage {
     pub attributes: BTreeMap<String, String>,
     /// `MessageGroupId`; groups take turns.
     pub group: Option<String>,
+    /// `AWSTraceHeader`: the trace of the invocation that sent it.
+    pub trace_header: Option<String>,
 }
 
 /// A received message.
@@ -61,6 +63,8 @@ pub struct Received {
     pub attribute_types: BTreeMap<String, String>,
     /// `MessageGroupId`.
     pub group: Option<String>,
+    /// `AWSTraceHeader`, if it was sent with a trace.
+    pub trace_header: Option<String>,
     /// How often it has been received, including this time.
     pub receive_count: u32,
     /// When it was sent, in epoch milliseconds.

@@ -22,8 +22,11 @@ pub(crate) fn insert(
 ) -> Result<String, QueueError> {
     let spec = load(transaction, queue)?;
     let id = Uuid::new_v4().to_string();
-    let attributes =
-        serde_json::json!({ "values": message.attributes, "types": types }).to_string();
+    let attributes = serde_json::json!({
+        "values": message.attributes,
+        "types": types,
+        "trace": message.trace_header,
+    });
     transaction
         .prepare_cached(
             "INSERT INTO messages (queue, id, body, attributes, group_id, sent_ms, visible_ms)
@@ -33,7 +36,7 @@ pub(crate) fn insert(
             queue,
             id,
             message.body,
-            attributes,
+            attributes.to_string(),
             message.group,
             now,
             now + millis(message.delay.unwrap_or(spec.delay))
@@ -232,6 +235,9 @@ pub(super) fn read_message(
     struct Attributes {
         values: BTreeMap<String, String>,
         types: BTreeMap<String, String>,
+        /// Earlier builds stored none.
+        #[serde(default)]
+        trace: Option<String>,
     }
     let number: i64 = row.get(0)?;
     let text: String = row.get(3)?;
@@ -246,6 +252,7 @@ pub(super) fn read_message(
         attributes: attributes.values,
         attribute_types: attributes.types,
         group: row.get(4)?,
+        trace_header: attributes.trace,
         receive_count: earlier.saturating_add(1),
         sent_at_ms: row.get(5)?,
         first_received_at_ms: row.get::<_, Option<i64>>(7)?.unwrap_or(now),

@@ -2,6 +2,8 @@
 //!
 //! Source: Amazon S3 User Guide, "Event message structure" and "Supported event types".
 
+use std::sync::Arc;
+
 use rusqlite::Transaction;
 use s3s::dto::TimestampFormat;
 use serde_json::json;
@@ -10,7 +12,7 @@ use uuid::Uuid;
 use super::failure::Failure;
 use super::times::timestamp;
 use crate::identity::{ACCOUNT, REGION};
-use crate::queues::{self, NewMessage};
+use crate::queues::{self, Clock, NewMessage};
 
 /// One entry of a bucket's notification configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +45,23 @@ impl Notification {
     }
 }
 
+/// The notifications of all buckets. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Notifications {
+    list: Arc<[Notification]>,
+    /// The clock of the queues, which may be ahead of that of S3.
+    queues: Clock,
+}
+
+impl Notifications {
+    pub(crate) fn new(list: Vec<Notification>, queues: Clock) -> Self {
+        Self {
+            list: list.into(),
+            queues,
+        }
+    }
+}
+
 /// The type of a change, and who requested it.
 #[derive(Clone, Debug)]
 pub(crate) struct Cause {
@@ -57,6 +76,7 @@ impl Cause {
     pub(crate) const COPY: &'static str = "ObjectCreated:Copy";
     pub(crate) const COMPLETE: &'static str = "ObjectCreated:CompleteMultipartUpload";
     pub(crate) const DELETE: &'static str = "ObjectRemoved:Delete";
+    pub(crate) const EXPIRATION: &'static str = "LifecycleExpiration:Delete";
 }
 
 /// The size and ETag of an object that exists after the change.
@@ -70,7 +90,7 @@ pub(crate) struct Content {
 /// transaction of the change.
 pub(crate) fn emit(
     transaction: &Transaction<'_>,
-    notifications: &[Notification],
+    notifications: &Notifications,
     bucket: &str,
     key: &str,
     content: Option<&Content>,
@@ -78,6 +98,7 @@ pub(crate) fn emit(
     now: i64,
 ) -> Result<(), Failure> {
     let concerned = notifications
+        .list
         .iter()
         .filter(|notification| notification.concerns(bucket, key, cause.event));
     let mut sequencer = None;
@@ -95,7 +116,7 @@ pub(crate) fn emit(
             &notification.queue,
             &message,
             &Default::default(),
-            now,
+            notifications.queues.now_ms(),
         )?;
     }
     Ok(())

@@ -6,6 +6,7 @@
 //!   write, no race has two winners, and no event is lost or invented.
 //! - Requests are signed (SigV4, header or presigned URL) with one of the key pairs of
 //!   [`crate::identity`].
+//! - Objects expire by the lifecycle rules of their bucket.
 //! - Buckets are not versioned. Everything beyond objects, listings, copies and multipart uploads
 //!   is answered with `NotImplemented`.
 
@@ -15,6 +16,7 @@ mod checksums;
 mod conditions;
 mod events;
 mod failure;
+mod lifecycle;
 mod listing;
 mod multipart;
 mod multipart_lists;
@@ -28,6 +30,7 @@ mod times;
 mod writing;
 
 pub use self::events::Notification;
+pub use self::lifecycle::{Expired, Lifecycle, Rule};
 pub use self::service::serve;
 pub use self::store::{Store, StoreError};
 

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::bodies::Segment;
 use super::checksums::Checksums;
 use super::conditions::WriteConditions;
-use super::events::{self, Cause, Notification};
+use super::events::{self, Cause, Notifications};
 use super::failure::Failure;
 use super::times::timestamp;
 
@@ -147,7 +147,7 @@ pub(crate) fn replace(
     bucket: &str,
     object: &Object,
     conditions: &WriteConditions,
-    notifications: &[Notification],
+    notifications: &Notifications,
     cause: &Cause,
 ) -> Result<Vec<String>, Failure> {
     require_bucket(transaction, bucket)?;
@@ -196,7 +196,7 @@ pub(crate) fn remove(
     bucket: &str,
     key: &str,
     check: impl FnOnce(Option<&Object>) -> S3Result<()>,
-    notifications: &[Notification],
+    notifications: &Notifications,
     cause: &Cause,
     now: i64,
 ) -> Result<Vec<String>, Failure> {

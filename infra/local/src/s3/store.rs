@@ -4,15 +4,14 @@
 use std::collections::HashSet;
 use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rusqlite::params;
 
 use super::bodies::Bodies;
-use super::events::{Cause, Notification};
+use super::events::{Cause, Notification, Notifications};
 use super::failure::Failure;
 use crate::database::{Database, DatabaseError};
-use crate::queues::{QueueError, Queues};
+use crate::queues::{Clock, QueueError, Queues};
 
 /// The folder of the bodies in the data folder.
 const FOLDER: &str = "s3";
@@ -23,7 +22,8 @@ pub struct Store {
     pub(crate) database: Database,
     pub(crate) bodies: Bodies,
     pub(crate) queues: Queues,
-    pub(crate) notifications: Arc<[Notification]>,
+    pub(crate) notifications: Notifications,
+    clock: Clock,
 }
 
 /// Why the store cannot be opened or changed.
@@ -110,9 +110,16 @@ impl Store {
         Ok(Self {
             database,
             bodies,
+            notifications: Notifications::new(notifications, queues.clock().clone()),
             queues,
-            notifications: notifications.into(),
+            clock: Clock::system(),
         })
+    }
+
+    /// Returns the clock that the times of objects refer to.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// Creates a bucket unless it exists.
@@ -151,7 +158,7 @@ impl Store {
     }
 
     pub(crate) fn now(&self) -> i64 {
-        self.queues.clock().now_ms()
+        self.clock.now_ms()
     }
 
     /// Returns the cause of the change that a request makes.

@@ -15,16 +15,26 @@ use crate::queues::{MAX_MESSAGE_BYTES, NewMessage, Queues, Received};
 
 const MAX_BATCH: usize = 10;
 
+/// What a request says of its sender.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Caller<'a> {
+    /// The host that it was sent to.
+    pub(super) host: &'a str,
+    /// The trace of the invocation that sent it.
+    pub(super) trace: Option<&'a str>,
+}
+
 /// Performs an operation by name.
 pub(super) async fn perform(
     queues: &Queues,
     closed: Closed,
-    host: &str,
+    caller: Caller<'_>,
     operation: &str,
     input: &Value,
 ) -> Result<Value, SqsError> {
+    let Caller { host, trace } = caller;
     match operation {
-        "SendMessage" => send(queues, &queue(input)?, input).await,
+        "SendMessage" => send(queues, &queue(input)?, input, trace).await,
         "SendMessageBatch" => {
             let entries = entries(input)?;
             let bytes: usize = entries
@@ -40,7 +50,7 @@ pub(super) async fn perform(
                     ),
                 ));
             }
-            send_batch(queues, &queue(input)?, &entries).await
+            send_batch(queues, &queue(input)?, &entries, trace).await
         }
         "ReceiveMessage" => receive(queues, closed, &queue(input)?, input).await,
         "DeleteMessage" => delete(queues, &queue(input)?, input).await,
@@ -83,7 +93,12 @@ pub(super) async fn perform(
     }
 }
 
-async fn send(queues: &Queues, queue: &str, input: &Value) -> Result<Value, SqsError> {
+async fn send(
+    queues: &Queues,
+    queue: &str,
+    input: &Value,
+    trace: Option<&str>,
+) -> Result<Value, SqsError> {
     if input["MessageDeduplicationId"].is_string() {
         return Err(SqsError::invalid(
             "MessageDeduplicationId requires a FIFO queue, which the local stack does not support",
@@ -98,6 +113,7 @@ async fn send(queues: &Queues, queue: &str, input: &Value) -> Result<Value, SqsE
         delay: seconds(input, "DelaySeconds")?,
         attributes: values,
         group: input["MessageGroupId"].as_str().map(str::to_owned),
+        trace_header: trace.map(str::to_owned),
     };
     let id = queues.send_typed(queue, message, types).await?;
     let mut output = json!({ "MessageId": id, "MD5OfMessageBody": md5 });
@@ -181,6 +197,7 @@ fn show(message: Received, system: &[&str], wanted: &[&str]) -> Value {
         ),
     ];
     known.extend(message.group.map(|group| ("MessageGroupId", group)));
+    known.extend(message.trace_header.map(|trace| ("AWSTraceHeader", trace)));
     known.extend(
         message
             .moved_from
@@ -286,12 +303,17 @@ async fn queue_attributes(queues: &Queues, queue: &str, input: &Value) -> Result
 }
 
 /// Sends each entry separately; a failure does not stop the others.
-async fn send_batch(queues: &Queues, queue: &str, entries: &[&Value]) -> Result<Value, SqsError> {
+async fn send_batch(
+    queues: &Queues,
+    queue: &str,
+    entries: &[&Value],
+    trace: Option<&str>,
+) -> Result<Value, SqsError> {
     queues.spec(queue).await?;
     let mut successful = Vec::new();
     let mut failed = Vec::new();
     for entry in entries {
-        match send(queues, queue, entry).await {
+        match send(queues, queue, entry, trace).await {
             Ok(mut output) => {
                 output["Id"] = entry["Id"].clone();
                 successful.push(output);

@@ -13,7 +13,7 @@ use super::listeners::Listeners;
 use super::options::Options;
 use super::stores::Stores;
 use crate::control::Control;
-use crate::event_sources::{QueuePoller, run_schedule};
+use crate::event_sources::{Deliveries, QueuePoller, run_schedule};
 use crate::functions::Functions;
 use crate::gateway::Gateway;
 use crate::guard::Guard;
@@ -87,6 +87,8 @@ impl Services {
     ) {
         let ends = || self.shutdown.clone().cancelled_owned();
         self.tasks
+            .spawn(stores.lifecycle.run(self.shutdown.clone()));
+        self.tasks
             .spawn(s3::serve(s3, stores.objects, traffic.clone(), ends()));
         self.tasks.spawn(dynamodb::serve(
             tables,
@@ -115,6 +117,7 @@ impl Services {
                     function: function.name.clone(),
                     source: source.clone(),
                     together: Arc::clone(&together),
+                    deliveries: self.control.deliveries.clone(),
                 };
                 self.tasks.spawn(poller.run(self.shutdown.clone()));
             }
@@ -142,9 +145,12 @@ fn control(
     Control {
         functions: functions.clone(),
         queues: stores.queues.clone(),
+        objects: stores.objects.clone(),
+        lifecycle: stores.lifecycle.clone(),
         queue_names: Arc::new(queue_names.collect()),
         meter,
         access,
+        deliveries: Deliveries::default(),
         schedules: template.schedules.clone().into(),
     }
 }

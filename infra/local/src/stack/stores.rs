@@ -18,6 +18,7 @@ pub(super) struct Stores {
     pub(super) queues: Queues,
     pub(super) objects: s3::Store,
     pub(super) tables: Tables,
+    pub(super) lifecycle: s3::Lifecycle,
 }
 
 impl Stores {
@@ -54,8 +55,10 @@ impl Stores {
         for table in &template.tables {
             tables.create(&table.name, &table.properties).await?;
         }
+        let rules = template.buckets.iter().flat_map(rules).collect();
         Ok(Self {
             queues,
+            lifecycle: s3::Lifecycle::new(objects.clone(), rules),
             objects,
             tables,
         })
@@ -85,6 +88,15 @@ fn queue_spec(queue: &Queue) -> QueueSpec {
             max_receive_count,
         }),
     }
+}
+
+fn rules(bucket: &Bucket) -> impl Iterator<Item = s3::Rule> + '_ {
+    bucket.lifecycle.iter().map(|rule| s3::Rule {
+        bucket: bucket.name.clone(),
+        prefix: rule.prefix.clone(),
+        objects_after: rule.objects_after_days,
+        uploads_after: rule.uploads_after_days,
+    })
 }
 
 fn notifications(bucket: &Bucket) -> impl Iterator<Item = s3::Notification> + '_ {

@@ -44,7 +44,7 @@ pub(super) fn function(
     fields.text("CodeUri")?;
     fields.text("Description")?;
     let role = fields.text("Role")?;
-    fields.choice("RecursiveLoop", &["Allow", "Terminate"])?;
+    let recursive_loop = fields.choice("RecursiveLoop", &["Allow", "Terminate"])?;
     fields.text("AutoPublishAlias")?;
     fields.take("AutoPublishAliasAllProperties");
     fields.take("DeploymentPreference");
@@ -117,6 +117,7 @@ pub(super) fn function(
         timeout,
         ephemeral_mb,
         reserved_concurrency,
+        allows_recursion: recursive_loop.as_deref() == Some("Allow"),
         log_format,
         log_group,
         environment,

@@ -5,10 +5,9 @@
 //! silent here would only be found in AWS.
 //!
 //! Some resources and properties are parsed, checked for references to missing resources, and then
-//! have no effect: the API's authorizer and throttling, a bucket's lifecycle and access block
-//! (objects do not expire), encryption and versions, log groups, access logs, topics, alarms, a
-//! function's `RecursiveLoop` (loops of messages are not terminated) and alias (there is one
-//! version), the order of `DependsOn`, and everything under `Outputs`.
+//! have no effect: the API's authorizer and throttling, a bucket's access block, encryption and
+//! versions, log groups, access logs, topics, alarms, a function's alias (there is one version),
+//! the order of `DependsOn`, and everything under `Outputs`.
 //!
 //! `MachineShares` in the `Metadata` of a function is only for the local stack; CloudFormation and
 //! SAM ignore it. Parameters have their defaults or the values of [`Deployment::parameters`], and a
@@ -35,8 +34,8 @@ pub use error::TemplateError;
 use fields::Fields;
 use intrinsics::{Identities, resolve};
 pub use model::{
-    Bucket, DEFAULTS, Deployment, Function, MachineShare, Notification, Queue, QueueSource,
-    Resource, Schedule, Table, Template, function_arn, queue_arn,
+    Bucket, DEFAULTS, Deployment, Function, LifecycleRule, MachineShare, Notification, Queue,
+    QueueSource, Resource, Schedule, Table, Template, function_arn, queue_arn,
 };
 use node::Node;
 use resources::{Kind, declare, identify, without_effect};

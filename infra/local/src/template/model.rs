@@ -54,6 +54,8 @@ pub struct Function {
     pub ephemeral_mb: u64,
     /// The maximum number of simultaneous processes, if it is set.
     pub reserved_concurrency: Option<usize>,
+    /// Whether Lambda lets chains of events invoke it again and again (`RecursiveLoop: Allow`).
+    pub allows_recursion: bool,
     /// `AWS_LAMBDA_LOG_FORMAT`: `JSON` or `Text`.
     pub log_format: String,
     /// `AWS_LAMBDA_LOG_GROUP_NAME`.
@@ -116,6 +118,19 @@ pub struct Bucket {
     pub name: String,
     /// Which changes are sent to which queue.
     pub notifications: Vec<Notification>,
+    /// When its objects and unfinished uploads are removed.
+    pub lifecycle: Vec<LifecycleRule>,
+}
+
+/// A rule by which objects of a bucket expire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LifecycleRule {
+    /// What the keys begin with; empty for all keys.
+    pub prefix: String,
+    /// After how many days objects are removed (`ExpirationInDays`).
+    pub objects_after_days: Option<u64>,
+    /// After how many days unfinished uploads are removed (`DaysAfterInitiation`).
+    pub uploads_after_days: Option<u64>,
 }
 
 /// A notification of changes of a bucket to a queue.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::fields::Fields;
 use super::intrinsics::{Identities, resolve};
 use super::node::{Node, Value};
-use super::{Bucket, Notification, Queue, Table, TemplateError};
+use super::{Bucket, LifecycleRule, Notification, Queue, Table, TemplateError};
 use crate::template::model::queue_of_arn;
 
 const DAY: i64 = 24 * 60 * 60;
@@ -39,7 +39,7 @@ pub(super) fn bucket(
     let mut fields = Fields::of(properties, id)?;
     fields.take("BucketName");
     fields.take("PublicAccessBlockConfiguration");
-    fields.take("LifecycleConfiguration");
+    let lifecycle = lifecycle(fields.map("LifecycleConfiguration")?)?;
     fields.take("BucketEncryption");
     fields.take("VersioningConfiguration");
     let mut configuration = fields.map("NotificationConfiguration")?;
@@ -49,7 +49,6 @@ pub(super) fn bucket(
         let mut entry = Fields::of(item, place.clone())?;
         let line = entry.line();
         let event = entry.required_text("Event")?;
-        // Nothing expires here, so the last of these never occurs.
         let known = [
             "s3:ObjectCreated:",
             "s3:ObjectRemoved:",
@@ -73,7 +72,36 @@ pub(super) fn bucket(
         logical_id: id.to_owned(),
         name,
         notifications,
+        lifecycle,
     })
+}
+
+/// Returns the rules that are enabled. There are no versions here, so a rule about them has no
+/// effect.
+fn lifecycle(mut configuration: Fields) -> Result<Vec<LifecycleRule>, TemplateError> {
+    let place = configuration.path("Rules");
+    let mut rules = Vec::new();
+    for item in configuration.list("Rules")? {
+        let mut rule = Fields::of(item, place.clone())?;
+        rule.text("Id")?;
+        let status = rule.choice("Status", &["Enabled", "Disabled"])?;
+        let prefix = rule.text("Prefix")?.unwrap_or_default();
+        let objects_after_days = rule.number("ExpirationInDays", 1..=i64::MAX)?;
+        let mut uploads = rule.map("AbortIncompleteMultipartUpload")?;
+        let uploads_after_days = uploads.number("DaysAfterInitiation", 1..=i64::MAX)?;
+        uploads.end()?;
+        rule.take("NoncurrentVersionExpiration");
+        rule.end()?;
+        if status.as_deref() == Some("Enabled") {
+            rules.push(LifecycleRule {
+                prefix,
+                objects_after_days,
+                uploads_after_days,
+            });
+        }
+    }
+    configuration.end()?;
+    Ok(rules)
 }
 
 pub(super) fn table(id: &str, properties: Node) -> Result<Table, TemplateError> {

@@ -132,6 +132,7 @@ impl S3 {
             events: vec![
                 "s3:ObjectCreated:*".to_owned(),
                 "s3:ObjectRemoved:*".to_owned(),
+                "s3:LifecycleExpiration:*".to_owned(),
             ],
             prefix: String::new(),
             suffix: String::new(),

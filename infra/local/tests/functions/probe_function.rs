@@ -8,8 +8,9 @@
 //!   `scratch`, `large`, `twice`;
 //! - a request (`rawPath`): the first segment is the command, the result is a response;
 //! - messages (`Records`): a body of `fail` is reported as failed, `crash` ends the process,
-//!   `hold <address>` is processed until the listener at this address closes the connection, and
-//!   `fail later <seconds>` is hidden for this time and reported as failed;
+//!   `hold <address>` is processed until the listener at this address closes the connection,
+//!   `fail later <seconds>` is hidden for this time and reported as failed, and `again <number>`
+//!   is sent again with the number before it, until this is 0;
 //! - `PROBE_INIT=exit|error|hang` makes it fail before its first request.
 
 use std::collections::BTreeMap;
@@ -47,7 +48,7 @@ fn main() {
         invocations += 1;
         let event: Value = serde_json::from_str(&body).expect("the event is not JSON");
         let answer = if let Some(records) = event.get("Records").and_then(Value::as_array) {
-            Ok(batch(records))
+            Ok(batch(records, &headers["lambda-runtime-trace-id"]))
         } else if let Some(path) = event.get("rawPath").and_then(Value::as_str) {
             respond(path, &event)
         } else {
@@ -164,7 +165,7 @@ fn respond(path: &str, event: &Value) -> Result<Value, Value> {
     }
 }
 
-fn batch(records: &[Value]) -> Value {
+fn batch(records: &[Value], trace: &str) -> Value {
     let body = |record: &Value| record["body"].as_str().unwrap_or_default().to_owned();
     if records.iter().any(|record| body(record) == "crash") {
         exit(1);
@@ -180,6 +181,13 @@ fn batch(records: &[Value]) -> Value {
             hide(record, seconds.parse().expect("not a number of seconds"));
         }
     }
+    for record in records {
+        let number = body(record).strip_prefix("again ").map(str::to_owned);
+        let number: u64 = number.map_or(0, |text| text.parse().expect("not a number"));
+        if let Some(before) = number.checked_sub(1) {
+            send_again(before, trace);
+        }
+    }
     let failed: Vec<Value> = records
         .iter()
         .filter(|record| body(record).starts_with("fail"))
@@ -191,12 +199,29 @@ fn batch(records: &[Value]) -> Value {
 
 /// Changes the visibility timeout of a message in SQS to this many seconds from now.
 fn hide(record: &Value, seconds: u64) {
-    let variable = |name| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
     let request = json!({
         "QueueUrl": variable("ORDERS_URL"),
         "ReceiptHandle": record["receiptHandle"],
         "VisibilityTimeout": seconds,
     });
+    call_sqs("ChangeMessageVisibility", &request, "");
+}
+
+/// Sends `again <number>`, with the trace of the invocation as an SDK of AWS does.
+fn send_again(number: u64, trace: &str) {
+    let request = json!({
+        "QueueUrl": variable("ORDERS_URL"),
+        "MessageBody": format!("again {number}"),
+    });
+    let trace = format!("x-amzn-trace-id: {trace}\r\n");
+    call_sqs("SendMessage", &request, &trace);
+}
+
+fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"))
+}
+
+fn call_sqs(operation: &str, request: &Value, headers: &str) {
     let credential = format!(
         "authorization: AWS4-HMAC-SHA256 Credential={}/20260101/us-east-1/sqs/aws4_request\r\n",
         variable("AWS_ACCESS_KEY_ID")
@@ -206,7 +231,7 @@ fn hide(record: &Value, seconds: u64) {
     let (answer, body) = Api::connect(address).call_with(
         "POST",
         "/",
-        &format!("x-amz-target: AmazonSQS.ChangeMessageVisibility\r\n{credential}"),
+        &format!("x-amz-target: AmazonSQS.{operation}\r\n{credential}{headers}"),
         &request.to_string(),
     );
     assert_eq!(answer[":status"], "200", "{body}");

@@ -19,7 +19,7 @@ use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_types::service_config::{LoadServiceConfig, ServiceConfigKey};
 
-use super::http_client::SdkHttpClient;
+use super::http_client::{Connected, OnlyConnect, SdkHttpClient};
 
 /// Responses begin within milliseconds. One that takes this long is on a connection that died while
 /// the sandbox was frozen.
@@ -30,6 +30,9 @@ const S3_READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The variable with the endpoint of all services, and the begin of those with the endpoint of one.
 const ENDPOINT: &str = "AWS_ENDPOINT_URL";
+
+/// The time limit for connecting at the start. A function starts without connections then.
+const START_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Attempts of the SDK per request.
 const MAX_ATTEMPTS: u32 = 3;
@@ -147,6 +150,44 @@ impl AwsClients {
     }
 }
 
+impl AwsClients {
+    /// Connects to DynamoDB and to these buckets, at the same time, so that the first requests need
+    /// not. Nothing is sent: the SDK prepares a request, whose address it knows, and the client
+    /// only connects there. A service that cannot be reached is left to the first request, which
+    /// fails with the reason.
+    pub async fn connect(&self, buckets: &[&str]) {
+        let to_table = async {
+            let prepared = self.dynamodb.list_tables().customize();
+            let prepared = prepared.mutate_request(|request| request.add_extension(OnlyConnect));
+            log_unless_connected("DynamoDB", prepared.send().await.err());
+        };
+        let to_buckets = buckets.iter().map(|bucket| async move {
+            let prepared = self.s3.head_bucket().bucket(*bucket).customize();
+            let prepared = prepared.mutate_request(|request| request.add_extension(OnlyConnect));
+            log_unless_connected("S3", prepared.send().await.err());
+        });
+        let all = futures::future::join(to_table, futures::future::join_all(to_buckets));
+        if tokio::time::timeout(START_TIMEOUT, all).await.is_err() {
+            tracing::debug!("not connected to all services in time");
+        }
+    }
+}
+
+/// The error of a request that only connects says that it did.
+fn log_unless_connected<E: std::error::Error + 'static>(service: &str, error: Option<E>) {
+    let Some(error) = error else {
+        return;
+    };
+    let causes = std::iter::successors(
+        Some(&error as &(dyn std::error::Error + 'static)),
+        |cause| cause.source(),
+    );
+    let last = causes.last().unwrap_or(&error);
+    if !last.is::<Connected>() {
+        tracing::debug!(service, error = %last, "not connected at the start");
+    }
+}
+
 fn timeouts(read: Duration) -> TimeoutConfig {
     TimeoutConfig::builder().read_timeout(read).build()
 }
@@ -172,6 +213,10 @@ pub(super) fn custom_endpoint(config: &SdkConfig, service: &str) -> Option<Strin
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
     use super::*;
 
     /// Returns the configuration for an environment with these variables.
@@ -196,6 +241,43 @@ mod tests {
         // An empty variable is none.
         let of_s3 = custom_endpoint(&config, "S3");
         assert_eq!(of_s3.as_deref(), Some("http://127.0.0.1:1"));
+    }
+
+    /// Returns clients whose services are all at this address.
+    fn clients_of(address: std::net::SocketAddr) -> AwsClients {
+        let endpoint = format!("http://{address}");
+        let config = config_for(&[("AWS_REGION", "eu-west-1"), ("AWS_ENDPOINT_URL", &endpoint)]);
+        let keys = aws_credential_types::Credentials::new("key", "secret", None, None, "test");
+        let keys = SharedCredentialsProvider::new(keys);
+        let config = config.into_builder().credentials_provider(keys);
+        AwsClients::from_sdk_config(&config.build())
+    }
+
+    /// Two buckets and a table are three connections. A server that received a request would see
+    /// its first byte.
+    #[tokio::test]
+    async fn connections_are_established_at_the_start_without_a_request() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let clients = clients_of(listener.local_addr().unwrap());
+        clients.connect(&["caches", "uploads"]).await;
+        let mut accepted = Vec::new();
+        while let Some(connection) = listener.accept().now_or_never() {
+            accepted.push(connection.unwrap().0);
+        }
+        assert_eq!(accepted.len(), 3);
+        // Closes the connections.
+        drop(clients);
+        for mut stream in accepted {
+            assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_function_starts_without_connections_if_no_service_can_be_reached() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        clients_of(address).connect(&["caches"]).await;
     }
 
     #[test]

@@ -12,6 +12,7 @@
 mod attachments;
 mod blobs;
 mod clients;
+mod connections;
 mod difs;
 mod error;
 mod get_object;

@@ -143,6 +143,7 @@ impl CacheFinder<'_> {
         let generations = scopes.iter().map(ItemKey::generation);
         let items = wanted.iter().map(|wanted| wanted.key.clone());
         let keys: Vec<ItemKey> = generations.chain(items).collect();
+        invocation.note(|notes| notes.record_reads += keys.len());
         let earlier: Vec<Option<SeenGeneration>> = scopes
             .iter()
             .map(|scope| memory.last_generation(scope))

@@ -81,6 +81,8 @@ impl CacheFinder<'_> {
             true => self.load_items(&queries, consistency).await?,
             false => {
                 let keys: Vec<ItemKey> = queries.iter().map(|query| query.key.clone()).collect();
+                self.invocation
+                    .note(|notes| notes.record_reads += keys.len());
                 let loaded = self.service.records.load(&keys, consistency).await?;
                 loaded
                     .into_iter()

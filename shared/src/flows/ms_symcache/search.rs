@@ -247,6 +247,8 @@ impl SymCacheSearch<'_> {
         for of_module in unread.chunk_by(|a, b| a.module == b.module) {
             let partition = of_module[0].module.partition();
             let stored = self.finder.service.records.query(&partition).await?;
+            let invocation = self.finder.invocation;
+            invocation.note(|notes| notes.record_reads += stored.len());
             let kinds: Vec<Kind> = stored
                 .into_iter()
                 .filter_map(|(_, stored)| match stored.item {

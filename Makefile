@@ -35,7 +35,7 @@ run: doctor ## runs the whole service on this machine and symbolicates a first c
 	@infra/run --port "$(PORT)" --data "$(DATA)"
 
 .PHONY: check
-check: fmt-check clippy docs layers check-core check-spelling check-template check-dependencies ## checks format, lints, docs, layers, features, spelling, template and dependencies; run it before every commit
+check: fmt-check clippy docs layers check-core check-spelling check-template scan-template check-deploy check-dependencies ## checks format, lints, docs, layers, features, spelling, template, deployment and dependencies; run it before every commit
 
 .PHONY: fmt-check
 fmt-check:
@@ -103,30 +103,22 @@ scan-template: ## scans the translation of infra/template.yaml with checkov, and
 	$(PYTHON) infra/check/template.py --print | target/scan/bin/python infra/check/scan.py
 	SAM_CLI_TELEMETRY=0 AWS_DEFAULT_REGION=eu-central-1 target/deploy/bin/sam validate --lint --template infra/template.yaml
 
+.PHONY: check-deploy
+check-deploy: ## tests `make deploy` and `make remove` with programs that stand in for aws, sam and rustup (needs Python)
+	$(PYTHON) infra/check/stand_ins.py
+
 STACK ?= symdepot
 ARCHITECTURE ?= arm64
-# The SAM CLI takes the region of the environment unless it is given one.
-IN_REGION = $(if $(REGION),--region $(REGION))
+# Without REGION, it is that of the environment.
+IN_REGION = $(if $(REGION),--region "$(REGION)")
 
 .PHONY: deploy
-deploy: OVERRIDES = $(if $(PARAMETERS),--parameter-overrides $(PARAMETERS))
 deploy: ## builds the functions for AWS and deploys them (STACK=symdepot REGION= PARAMETERS="AlarmAddress=me@example.com"; needs an account)
-	@PYTHON="$(PYTHON)" infra/doctor venv deploy
-	rustup target add $(if $(findstring x86_64,$(PARAMETERS)),x86_64,aarch64)-unknown-linux-gnu
-	PATH="$(CURDIR)/target/deploy/bin:$$PATH" SAM_CLI_TELEMETRY=0 sam build --template infra/template.yaml $(IN_REGION) $(OVERRIDES)
-	PATH="$(CURDIR)/target/deploy/bin:$$PATH" SAM_CLI_TELEMETRY=0 sam deploy --stack-name "$(STACK)" $(IN_REGION) \
-	  --resolve-s3 --capabilities CAPABILITY_IAM --no-fail-on-empty-changeset $(OVERRIDES)
+	@PYTHON="$(PYTHON)" infra/deploy "$(STACK)" $(IN_REGION) $(PARAMETERS)
 
 .PHONY: remove
 remove: ## empties the caches of a deployed stack and removes it, except for the uploads (STACK=symdepot REGION=; needs an account)
-	@PYTHON="$(PYTHON)" infra/doctor venv deploy
-	for bucket in CachesBucket AttachmentsBucket; do \
-	  if name=$$(aws cloudformation describe-stack-resource --stack-name "$(STACK)" $(IN_REGION) --logical-resource-id $$bucket \
-	    --query StackResourceDetail.PhysicalResourceId --output text) && aws s3api head-bucket --bucket "$$name" $(IN_REGION) 2>/dev/null; then \
-	    aws s3 rm "s3://$$name" --recursive --quiet $(IN_REGION); \
-	  fi; \
-	done
-	SAM_CLI_TELEMETRY=0 target/deploy/bin/sam delete --stack-name "$(STACK)" $(IN_REGION) --no-prompts
+	@PYTHON="$(PYTHON)" infra/remove "$(STACK)" $(IN_REGION)
 
 .PHONY: package
 package: ## makes what is released: zips, plain CloudFormation for Terraform and CDK, licences (ARCHITECTURE=arm64)

@@ -91,10 +91,11 @@ chaos: doctor ## kills functions and parsers at 200 random moments; reports the 
 	  $(CARGO) test --locked --workspace --test e2e chaos -- --nocapture
 
 .PHONY: check-template
-check-template: ## translates infra/template.yaml as AWS does, lints the translation, and plants mistakes in it (needs Python, and PyPI once)
+check-template: ## translates infra/template.yaml as AWS does, lints the translation, makes plain CloudFormation of it, and plants mistakes (needs Python, and PyPI once)
 	@PYTHON="$(PYTHON)" infra/doctor python
 	$(PYTHON) infra/check/template.py
 	$(PYTHON) infra/check/template.py --self-test
+	$(PYTHON) infra/check/plain.py
 
 .PHONY: scan-template
 scan-template: ## scans the translation of infra/template.yaml with checkov, and validates the template with the SAM CLI (needs Python, and PyPI once)

@@ -52,6 +52,10 @@ def is_answer_to_a_crash(answer):
     return answer.get("status") == "completed" and len(answer["stacktraces"]) == 1
 
 
+def is_refused(answer):
+    return "credential" in answer.get("detail", "") or "access token" in answer.get("detail", "")
+
+
 def has_no_failures(answer):
     return answer.get("batchItemFailures") == []
 
@@ -68,6 +72,9 @@ def is_report(answer):
 # The events, the functions that receive them, and what is an answer.
 ANSWERS = {
     "symbolicate.json": ("SymbolicateFunction", is_answer_to_a_crash),
+    "jwt.json": ("SymbolicateFunction", is_answer_to_a_crash),
+    "unsigned.json": ("SymbolicateFunction", is_refused),
+    "unknown-token.json": ("SymbolicateFunction", is_refused),
     "upload-created.json": ("DeriveFunction", is_retried),
     "upload-removed.json": ("DeriveFunction", has_no_failures),
     "upload-test-event.json": ("DeriveFunction", has_no_failures),
@@ -238,8 +245,6 @@ def check_answers(checks, packages, local_stack):
                 "AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local",
                 **{f"AWS_ENDPOINT_URL_{service.upper()}": addresses[service] for service in ("s3", "dynamodb", "sqs")},
                 "PATH": "/usr/bin:/bin", "TMPDIR": str(data),
-                # The local stack is no account with signed callers.
-                "AUTH": "open",
             }
             log = processes.enter_context(open(logs[name], "wb"))
             processes.enter_context(running([str(folder / "bootstrap")], env=function, stdout=log, stderr=log))

@@ -16,6 +16,9 @@ DAYS ?=
 YEARS ?= 1
 CASES ?= ../shared/conformance
 PROFILE_FOLDER = target/fast
+# With DEPLOYED=1, the programs of the functions are those of `make build`, as they are deployed; the
+# local stack and the benchmarks themselves stay those of the profile `fast`.
+FUNCTIONS_FOLDER = $(if $(filter 1,$(DEPLOYED)),target/deployed,$(PROFILE_FOLDER))
 # Override these to use other programs; the scripts receive them in their environment.
 CARGO ?= cargo
 PYTHON ?= python3
@@ -189,25 +192,30 @@ hostile: fast-binaries ## parses ten thousand hostile files as uploads; prints t
 	SYMDEPOT_BINARIES="$(CURDIR)/$(PROFILE_FOLDER)" $(PROFILE_FOLDER)/hostile
 
 .PHONY: bench
-bench: ## runs the benchmarks of the core and of deriving
-	$(CARGO) bench --locked --profile fast -p symdepot-tests
+bench: ## runs the benchmarks of the core and of deriving (DEPLOYED=1: in the profile of symbolicate as it is deployed)
+	$(CARGO) bench --locked --profile $(if $(filter 1,$(DEPLOYED)),release,fast) -p symdepot-tests
 
 # In one command: separate builds would compile dependencies once per set of features.
 .PHONY: fast-binaries
 fast-binaries: doctor
 	$(CARGO) build --locked --profile fast --no-default-features --bins $(BINARIES) -p symdepot-tests --features symdepot-tests/bench,symdepot-cli/serve
 
+# What benchmarks run: DEPLOYED=1 builds the functions for it, which takes more than a quarter of an hour.
+.PHONY: measured-binaries
+measured-binaries: fast-binaries $(if $(filter 1,$(DEPLOYED)),build)
+	$(if $(filter 1,$(DEPLOYED)),mkdir -p target/deployed && ln -f target/release/symbolicate target/release/derive target/release/prune $(PROFILE_FOLDER)/local-stack target/deployed/)
+
 # Two programs are built in some minutes. The two of `bench-plots` that take longer are skipped unless
 # they were built; the benchmark prints the commands. KERNEL=1 adds Debian's kernel, a download of 1 GB.
 .PHONY: bench-real
-bench-real: fast-binaries ## benchmarks Debian's libc, ceph-osd and libjvm and programs of other compilers; compares a million answers with symbolic, and others with eu-addr2line (KERNEL=1)
+bench-real: measured-binaries ## benchmarks Debian's libc, ceph-osd and libjvm and programs of other compilers; compares a million answers with symbolic, and others with eu-addr2line (KERNEL=1 DEPLOYED=1)
 	@CARGO="$(CARGO)" tests/src/bench_real/clang-lto.sh target/bench-real/lto
 	@tests/src/bench_real/go-program.sh target/bench-real/go
-	SYMDEPOT_BINARIES="$(CURDIR)/$(PROFILE_FOLDER)" $(PROFILE_FOLDER)/bench_real $(if $(filter 1,$(KERNEL)),--kernel)
+	SYMDEPOT_BINARIES="$(CURDIR)/$(FUNCTIONS_FOLDER)" $(PROFILE_FOLDER)/bench_real $(if $(filter 1,$(KERNEL)),--kernel)
 
 .PHONY: bench-latency
-bench-latency: fast-binaries ## benchmarks requests and uploads with the latencies of AWS; fails if a limit is exceeded
-	SYMDEPOT_BINARIES="$(CURDIR)/$(PROFILE_FOLDER)" $(PROFILE_FOLDER)/bench_latency
+bench-latency: measured-binaries ## benchmarks requests and uploads with the latencies of AWS; fails if a limit is exceeded (DEPLOYED=1)
+	SYMDEPOT_BINARIES="$(CURDIR)/$(FUNCTIONS_FOLDER)" $(PROFILE_FOLDER)/bench_latency
 
 # Two of the programs are built, once: `derive` with all debug information, and RocksDB for Windows.
 # They take about fifteen and twenty-five minutes of one core. KERNEL=1 adds Debian's kernel, a
@@ -239,8 +247,8 @@ $(CEPH):
 	rm -r target/cost/package
 
 .PHONY: cost
-cost: fast-binaries $(CEPH) ## counts what a run on the local stack calls, and computes what it costs in AWS; writes the tables and plots of docs/cost.md
-	$(PYTHON) infra/cost --functions $(PROFILE_FOLDER) --file $(CEPH) --write docs/cost.md
+cost: measured-binaries $(CEPH) ## counts what a run on the local stack calls, and computes what it costs in AWS; writes the tables and plots of docs/cost.md (DEPLOYED=1)
+	$(PYTHON) infra/cost --functions $(FUNCTIONS_FOLDER) --file $(CEPH) --write docs/cost.md
 
 .PHONY: redrive
 redrive: ## shows the dead letters, and moves them back to their queues (QUEUE= the output DeadLetters of a stack in AWS; default: the stack of make run; DRY_RUN=1)

@@ -98,7 +98,7 @@ TESTS = [
     ("a name that no bucket can have is refused", "deploy STACK=Crashes", [], [], 2, "lower case letters"),
     ("a name that makes the names of buckets too long is refused", f"deploy STACK={'a' * 21}", [], [], 2, "at most 20 characters"),
     ("a stack without a name is refused", "deploy STACK=", [], [], 2, "usage: infra/deploy STACK"),
-    ("a parameter that the template does not have is refused", "deploy STACK=crashes PARAMETERS=AlarmAdress=me@example.com", [], [], 2, "no parameter 'AlarmAdress'"),
+    ("a parameter that the template does not have is refused", "deploy STACK=crashes PARAMETERS=MailAddress=me@example.com", [], [], 2, "no parameter 'MailAddress'"),
     ("a resource is no parameter", "deploy STACK=crashes PARAMETERS=UploadsBucket=mine", [], [], 2, "no parameter 'UploadsBucket'"),
     ("a parameter without a value is refused", "deploy STACK=crashes PARAMETERS=Dashboard", [], [], 2, "'Dashboard' is no parameter"),
     ("processors that do not exist are refused", "deploy STACK=crashes PARAMETERS=Architecture=riscv", [], [], 2, "arm64 or x86_64, not 'riscv'"),

@@ -16,6 +16,9 @@ DAYS ?=
 YEARS ?= 1
 CASES ?= ../shared/conformance
 PROFILE_FOLDER = target/fast
+# With DEPLOYED=1, the programs of the functions are those of `make build`, as they are deployed; the
+# local stack and the benchmarks themselves stay those of the profile `fast`.
+FUNCTIONS_FOLDER = $(if $(filter 1,$(DEPLOYED)),target/deployed,$(PROFILE_FOLDER))
 # Override these to use other programs; the scripts receive them in their environment.
 CARGO ?= cargo
 PYTHON ?= python3
@@ -35,7 +38,7 @@ run: doctor ## runs the whole service on this machine and symbolicates a first c
 	@infra/run --port "$(PORT)" --data "$(DATA)"
 
 .PHONY: check
-check: fmt-check clippy docs layers check-core check-spelling check-template check-dependencies ## checks format, lints, docs, layers, features, spelling, template and dependencies; run it before every commit
+check: fmt-check clippy docs layers check-core check-spelling check-template scan-template check-deploy check-dependencies ## checks format, lints, docs, layers, features, spelling, template, deployment and dependencies; run it before every commit
 
 .PHONY: fmt-check
 fmt-check:
@@ -91,10 +94,11 @@ chaos: doctor ## kills functions and parsers at 200 random moments; reports the 
 	  $(CARGO) test --locked --workspace --test e2e chaos -- --nocapture
 
 .PHONY: check-template
-check-template: ## translates infra/template.yaml as AWS does, lints the translation, and plants mistakes in it (needs Python, and PyPI once)
+check-template: ## translates infra/template.yaml as AWS does, lints the translation, makes plain CloudFormation of it, and plants mistakes (needs Python, and PyPI once)
 	@PYTHON="$(PYTHON)" infra/doctor python
 	$(PYTHON) infra/check/template.py
 	$(PYTHON) infra/check/template.py --self-test
+	$(PYTHON) infra/check/plain.py
 
 .PHONY: scan-template
 scan-template: ## scans the translation of infra/template.yaml with checkov, and validates the template with the SAM CLI (needs Python, and PyPI once)
@@ -103,30 +107,22 @@ scan-template: ## scans the translation of infra/template.yaml with checkov, and
 	$(PYTHON) infra/check/template.py --print | target/scan/bin/python infra/check/scan.py
 	SAM_CLI_TELEMETRY=0 AWS_DEFAULT_REGION=eu-central-1 target/deploy/bin/sam validate --lint --template infra/template.yaml
 
+.PHONY: check-deploy
+check-deploy: ## tests `make deploy` and `make remove` with programs that stand in for aws, sam and rustup (needs Python)
+	$(PYTHON) infra/check/stand_ins.py
+
 STACK ?= symdepot
 ARCHITECTURE ?= arm64
-# The SAM CLI takes the region of the environment unless it is given one.
-IN_REGION = $(if $(REGION),--region $(REGION))
+# Without REGION, it is that of the environment.
+IN_REGION = $(if $(REGION),--region "$(REGION)")
 
 .PHONY: deploy
-deploy: OVERRIDES = $(if $(PARAMETERS),--parameter-overrides $(PARAMETERS))
 deploy: ## builds the functions for AWS and deploys them (STACK=symdepot REGION= PARAMETERS="AlarmAddress=me@example.com"; needs an account)
-	@PYTHON="$(PYTHON)" infra/doctor venv deploy
-	rustup target add $(if $(findstring x86_64,$(PARAMETERS)),x86_64,aarch64)-unknown-linux-gnu
-	PATH="$(CURDIR)/target/deploy/bin:$$PATH" SAM_CLI_TELEMETRY=0 sam build --template infra/template.yaml $(IN_REGION) $(OVERRIDES)
-	PATH="$(CURDIR)/target/deploy/bin:$$PATH" SAM_CLI_TELEMETRY=0 sam deploy --stack-name "$(STACK)" $(IN_REGION) \
-	  --resolve-s3 --capabilities CAPABILITY_IAM --no-fail-on-empty-changeset $(OVERRIDES)
+	@PYTHON="$(PYTHON)" infra/deploy "$(STACK)" $(IN_REGION) $(PARAMETERS)
 
 .PHONY: remove
 remove: ## empties the caches of a deployed stack and removes it, except for the uploads (STACK=symdepot REGION=; needs an account)
-	@PYTHON="$(PYTHON)" infra/doctor venv deploy
-	for bucket in CachesBucket AttachmentsBucket; do \
-	  if name=$$(aws cloudformation describe-stack-resource --stack-name "$(STACK)" $(IN_REGION) --logical-resource-id $$bucket \
-	    --query StackResourceDetail.PhysicalResourceId --output text) && aws s3api head-bucket --bucket "$$name" $(IN_REGION) 2>/dev/null; then \
-	    aws s3 rm "s3://$$name" --recursive --quiet $(IN_REGION); \
-	  fi; \
-	done
-	SAM_CLI_TELEMETRY=0 target/deploy/bin/sam delete --stack-name "$(STACK)" $(IN_REGION) --no-prompts
+	@PYTHON="$(PYTHON)" infra/remove "$(STACK)" $(IN_REGION)
 
 .PHONY: package
 package: ## makes what is released: zips, plain CloudFormation for Terraform and CDK, licences (ARCHITECTURE=arm64)
@@ -196,25 +192,30 @@ hostile: fast-binaries ## parses ten thousand hostile files as uploads; prints t
 	SYMDEPOT_BINARIES="$(CURDIR)/$(PROFILE_FOLDER)" $(PROFILE_FOLDER)/hostile
 
 .PHONY: bench
-bench: ## runs the benchmarks of the core and of deriving
-	$(CARGO) bench --locked --profile fast -p symdepot-tests
+bench: ## runs the benchmarks of the core and of deriving (DEPLOYED=1: in the profile of symbolicate as it is deployed)
+	$(CARGO) bench --locked --profile $(if $(filter 1,$(DEPLOYED)),release,fast) -p symdepot-tests
 
 # In one command: separate builds would compile dependencies once per set of features.
 .PHONY: fast-binaries
 fast-binaries: doctor
 	$(CARGO) build --locked --profile fast --no-default-features --bins $(BINARIES) -p symdepot-tests --features symdepot-tests/bench,symdepot-cli/serve
 
+# What benchmarks run: DEPLOYED=1 builds the functions for it, which takes more than a quarter of an hour.
+.PHONY: measured-binaries
+measured-binaries: fast-binaries $(if $(filter 1,$(DEPLOYED)),build)
+	$(if $(filter 1,$(DEPLOYED)),mkdir -p target/deployed && ln -f target/release/symbolicate target/release/derive target/release/prune $(PROFILE_FOLDER)/local-stack target/deployed/)
+
 # Two programs are built in some minutes. The two of `bench-plots` that take longer are skipped unless
 # they were built; the benchmark prints the commands. KERNEL=1 adds Debian's kernel, a download of 1 GB.
 .PHONY: bench-real
-bench-real: fast-binaries ## benchmarks Debian's libc, ceph-osd and libjvm and programs of other compilers; compares a million answers with symbolic, and others with eu-addr2line (KERNEL=1)
+bench-real: measured-binaries ## benchmarks Debian's libc, ceph-osd and libjvm and programs of other compilers; compares a million answers with symbolic, and others with eu-addr2line (KERNEL=1 DEPLOYED=1)
 	@CARGO="$(CARGO)" tests/src/bench_real/clang-lto.sh target/bench-real/lto
 	@tests/src/bench_real/go-program.sh target/bench-real/go
-	SYMDEPOT_BINARIES="$(CURDIR)/$(PROFILE_FOLDER)" $(PROFILE_FOLDER)/bench_real $(if $(filter 1,$(KERNEL)),--kernel)
+	SYMDEPOT_BINARIES="$(CURDIR)/$(FUNCTIONS_FOLDER)" $(PROFILE_FOLDER)/bench_real $(if $(filter 1,$(KERNEL)),--kernel)
 
 .PHONY: bench-latency
-bench-latency: fast-binaries ## benchmarks requests and uploads with the latencies of AWS; fails if a limit is exceeded
-	SYMDEPOT_BINARIES="$(CURDIR)/$(PROFILE_FOLDER)" $(PROFILE_FOLDER)/bench_latency
+bench-latency: measured-binaries ## benchmarks requests and uploads with the latencies of AWS; fails if a limit is exceeded (DEPLOYED=1)
+	SYMDEPOT_BINARIES="$(CURDIR)/$(FUNCTIONS_FOLDER)" $(PROFILE_FOLDER)/bench_latency
 
 # Two of the programs are built, once: `derive` with all debug information, and RocksDB for Windows.
 # They take about fifteen and twenty-five minutes of one core. KERNEL=1 adds Debian's kernel, a
@@ -246,8 +247,8 @@ $(CEPH):
 	rm -r target/cost/package
 
 .PHONY: cost
-cost: fast-binaries $(CEPH) ## counts what a run on the local stack calls, and computes what it costs in AWS; writes the tables and plots of docs/cost.md
-	$(PYTHON) infra/cost --functions $(PROFILE_FOLDER) --file $(CEPH) --write docs/cost.md
+cost: measured-binaries $(CEPH) ## counts what a run on the local stack calls, and computes what it costs in AWS; writes the tables and plots of docs/cost.md (DEPLOYED=1)
+	$(PYTHON) infra/cost --functions $(FUNCTIONS_FOLDER) --file $(CEPH) --write docs/cost.md
 
 .PHONY: redrive
 redrive: ## shows the dead letters, and moves them back to their queues (QUEUE= the output DeadLetters of a stack in AWS; default: the stack of make run; DRY_RUN=1)

@@ -52,6 +52,10 @@ def is_answer_to_a_crash(answer):
     return answer.get("status") == "completed" and len(answer["stacktraces"]) == 1
 
 
+def is_refused(answer):
+    return "credential" in answer.get("detail", "") or "access token" in answer.get("detail", "")
+
+
 def has_no_failures(answer):
     return answer.get("batchItemFailures") == []
 
@@ -68,6 +72,9 @@ def is_report(answer):
 # The events, the functions that receive them, and what is an answer.
 ANSWERS = {
     "symbolicate.json": ("SymbolicateFunction", is_answer_to_a_crash),
+    "jwt.json": ("SymbolicateFunction", is_answer_to_a_crash),
+    "unsigned.json": ("SymbolicateFunction", is_refused),
+    "unknown-token.json": ("SymbolicateFunction", is_refused),
     "upload-created.json": ("DeriveFunction", is_retried),
     "upload-removed.json": ("DeriveFunction", has_no_failures),
     "upload-test-event.json": ("DeriveFunction", has_no_failures),
@@ -99,13 +106,39 @@ def environment(**more):
     return kept | {"PATH": f"{TOOLS}:{os.environ['PATH']}", "SAM_CLI_TELEMETRY": "0", "AWS_DEFAULT_REGION": template.REGIONS[0], "CARGO_TARGET_DIR": str(CHECKOUT / "target/deploy-build"), **more}
 
 
-def build(architecture):
-    """Builds the functions, and returns the folder of each package."""
+def build(architecture, names=tuple(PROGRAMS)):
+    """Builds functions one after the other, and returns the folder of each package."""
     subprocess.run(["rustup", "target", "add", TARGETS[architecture]], check=True, stdout=sys.stderr)
-    folder = FOLDER / architecture
-    command = ["sam", "build", "--template", "infra/template.yaml", "--build-dir", str(folder), "--parameter-overrides", f"Architecture={architecture}"]
-    subprocess.run(command, check=True, cwd=CHECKOUT, env=environment(), stdout=sys.stderr)
-    return {name: folder / name for name in PROGRAMS}
+    packages = {}
+    for name in names:
+        # `sam build` empties its folder, so each function has its own.
+        folder = FOLDER / architecture / PROGRAMS[name]
+        command = ["sam", "build", name, "--template", "infra/template.yaml", "--build-dir", str(folder), "--parameter-overrides", f"Architecture={architecture}"]
+        watch_build(command, f"{PROGRAMS[name]} for {architecture}", CHECKOUT / "target/deploy-build" / TARGETS[architecture] / "release/.fingerprint")
+        packages[name] = folder / name
+    return packages
+
+
+def watch_build(command, what, compiled):
+    """Runs a build, which prints nothing until it ends, and prints each minute what it has compiled."""
+    began = time.monotonic()
+    print(f"building {what}", file=sys.stderr, flush=True)
+    process = subprocess.Popen(command, cwd=CHECKOUT, env=environment(), stdout=sys.stderr)
+    try:
+        while True:
+            try:
+                code = process.wait(timeout=60)
+                break
+            except subprocess.TimeoutExpired:
+                crates = sorted(compiled.glob("*"), key=lambda path: path.stat().st_mtime)
+                last = crates[-1].name.rpartition("-")[0] if crates else "nothing"
+                print(f"  {what}: {time.monotonic() - began:.0f} s, {len(crates)} crates begun, the last is {last}", file=sys.stderr, flush=True)
+    finally:
+        process.terminate()
+        process.wait()
+    if code != 0:
+        sys.exit(f"building {what} failed ({code}): {' '.join(command)}")
+    print(f"built {what} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
 
 
 def readelf(program, *options):
@@ -212,8 +245,6 @@ def check_answers(checks, packages, local_stack):
                 "AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local",
                 **{f"AWS_ENDPOINT_URL_{service.upper()}": addresses[service] for service in ("s3", "dynamodb", "sqs")},
                 "PATH": "/usr/bin:/bin", "TMPDIR": str(data),
-                # The local stack is no account with signed callers.
-                "AUTH": "open",
             }
             log = processes.enter_context(open(logs[name], "wb"))
             processes.enter_context(running([str(folder / "bootstrap")], env=function, stdout=log, stderr=log))

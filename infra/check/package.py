@@ -4,28 +4,33 @@ all that is linked, and the hashes of these files, in target/package.
 
     infra/check/package.py --architecture arm64          also: make package ARCHITECTURE=arm64
 
-The template is the translation of infra/template.yaml: it needs no SAM, so Terraform and CDK can include it. The zips
-are named by their contents and have no times in them: the same programs are the same files, and CloudFormation makes a
-new version of a function only if its program changed.
+The template is the translation of infra/template.yaml: it needs no SAM, so Terraform and CDK can include it (plain.py).
+The zips are named by their contents and have no times in them: the same programs are the same files, and CloudFormation
+makes a new version of a function only if its program changed.
+
+Each step prints its name and its time to standard error. The licences are first, since they take minutes and the builds
+take half an hour or more.
 """
 
 import argparse
-import copy
+import contextlib
 import hashlib
 import json
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
 import deploy
+import plain
 import template
 
 OUT = template.CHECKOUT / "target/package"
 ABOUT = template.CHECKOUT / "target/tools/bin/cargo-about"
-# A template is passed as text up to this size, and otherwise by way of S3. Source: quotas of CloudFormation.
-MAX_TEMPLATE_BYTES = 1_000_000
+# For one program. It takes about a minute on two cores.
+MAX_LICENCE_SECONDS = 900
 
 
 def main():
@@ -40,25 +45,29 @@ def main():
     folder = OUT / f"symdepot-{version}-{arguments.architecture}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    # cargo-about reads the sources of all crates, and needs no network for that.
+    with step("sources of the dependencies"):
+        subprocess.run(["cargo", "fetch", "--locked", "--quiet"], check=True, cwd=template.CHECKOUT)
+    for program in deploy.PROGRAMS.values():
+        with step(f"licences of {program}"):
+            licences(program, arguments.architecture, folder / f"LICENSES-{program}.html")
     packages = deploy.build(arguments.architecture)
     checks = template.Checks()
     deploy.check_packages(checks, arguments.architecture, packages)
     if checks.exit_code() != 0:
         checks.report("the packages")
         return 1
-
-    zips = {name: pack(package / "bootstrap", folder, deploy.PROGRAMS[name]) for name, package in packages.items()}
-    source, _ = template.load(template.TEMPLATE.read_text())
-    plain = plain_template(source, arguments.architecture, zips)
-    problems = template.lint(plain, ignored=LINT_IGNORED)
-    if problems:
-        sys.exit("\n".join(problems))
-    text = json.dumps(plain, indent=1) + "\n"
-    if len(text) > MAX_TEMPLATE_BYTES:
-        sys.exit(f"the template has {len(text)} bytes, and may have {MAX_TEMPLATE_BYTES}")
-    (folder / "template.json").write_text(text)
-    for program in deploy.PROGRAMS.values():
-        licences(program, arguments.architecture, folder / f"LICENSES-{program}.html")
+    with step("zips"):
+        zips = {name: pack(package / "bootstrap", folder, deploy.PROGRAMS[name]).name for name, package in packages.items()}
+    with step("plain CloudFormation"):
+        source, _ = template.load(template.TEMPLATE.read_text())
+        made = plain.plain_template(source, arguments.architecture, zips)
+        plain.check(checks, made, source, arguments.architecture, zips)
+        plain.check_lint(checks, made, arguments.architecture)
+        (folder / "template.json").write_text(json.dumps(made, indent=1) + "\n")
+    if checks.exit_code() != 0:
+        checks.report("the packages and their template")
+        return 1
     for name in ("LICENSE-APACHE", "LICENSE-MIT"):
         shutil.copy(template.CHECKOUT / name, folder)
     sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(folder.iterdir()))
@@ -68,11 +77,13 @@ def main():
     return 0
 
 
-# As in template.py: SAM has used it by now.
-LINT_IGNORED = {
-    ("W2001", "Deployment"): "SAM uses it when it translates",
-    ("W1028", "DailyCostAlarm"): "the programs are for one kind of processors, so the price of the others is unused",
-}
+@contextlib.contextmanager
+def step(name):
+    """Prints what is done, and how long it took."""
+    began = time.monotonic()
+    print(f"{name} …", file=sys.stderr, flush=True)
+    yield
+    print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
 
 
 def version_of_workspace():
@@ -93,32 +104,17 @@ def pack(program, folder, name):
     return path
 
 
-def plain_template(source, architecture, zips):
-    """Returns the template as plain CloudFormation, whose functions are in the bucket of the parameter CodeBucket."""
-    source = copy.deepcopy(source)
-    source["Parameters"]["Architecture"].update(Default=architecture, AllowedValues=[architecture])
-    # The id of a version contains a hash of this address: it changes with the program.
-    plain = template.translate(source, {name: f"s3://packages/{path.name}" for name, path in zips.items()})
-    plain["Parameters"] |= {
-        "CodeBucket": {"Type": "String", "AllowedPattern": "[a-z0-9][a-z0-9.-]+", "Description": "The bucket in this region that the zips were copied to"},
-        "CodePrefix": {"Type": "String", "Default": "", "Description": "What is before the names of the zips in that bucket, for example symdepot/"},
-    }
-    for name, path in zips.items():
-        plain["Resources"][name]["Properties"]["Code"] = {
-            "S3Bucket": {"Ref": "CodeBucket"},
-            "S3Key": {"Fn::Sub": f"${{CodePrefix}}{path.name}"},
-        }
-    return plain
-
-
 def licences(program, architecture, path):
-    """Writes the licences of all that is linked to a program."""
+    """Writes the licences of all that is linked to a program. All files of all crates are read for their texts."""
     command = [
-        str(ABOUT), "generate", "--fail", "--locked", "--config", str(template.HERE / "about.toml"),
+        str(ABOUT), "-L", "info", "generate", "--fail", "--frozen", "--config", str(template.HERE / "about.toml"),
         "--manifest-path", str(template.CHECKOUT / f"functions/{program}/Cargo.toml"),
         "--target", deploy.TARGETS[architecture], "--output-file", str(path), str(template.HERE / "about.hbs"),
     ]
-    subprocess.run(command, check=True, cwd=template.CHECKOUT)
+    try:
+        subprocess.run(command, check=True, cwd=template.CHECKOUT, stdout=sys.stderr, timeout=MAX_LICENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        sys.exit(f"cargo-about did not end in {MAX_LICENCE_SECONDS} s: {' '.join(command)}")
 
 
 if __name__ == "__main__":

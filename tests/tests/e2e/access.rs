@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::secrets::files_below;
 use crate::{Running, bytes_of, crash};
 
-/// Issues a token; returns it.
+/// Issues a token; returns it, and its id.
 pub(crate) async fn issue(running: &Running, scope: &str, rights: &[&str]) -> (String, String) {
     let operator = running.client().as_operator();
     let body = json!({"name": "of a test", "scope": scope, "rights": rights});

@@ -6,6 +6,7 @@ use symdepot_tests::stack::{checkout, fixture};
 use tokio::process::Command;
 
 use crate::Running;
+use crate::access::issue;
 
 /// Runs the script with these arguments; `None` if there is no Python.
 async fn smoke(arguments: &[&str]) -> Option<Output> {
@@ -58,6 +59,52 @@ async fn the_smoke_test_checks_every_step_and_leaves_no_upload() {
     assert_eq!(steps, expected, "{printed}");
     let key = printed.lines().last().unwrap().rsplit(": ").next().unwrap();
     assert_eq!(running.client().etag(key).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn with_auth_the_smoke_test_needs_a_token_with_both_rights_in_its_scope() {
+    let running = Running::start_with(|options| options.variable("AUTH", "token")).await;
+    let uploads = running.client().addresses().uploads().to_owned();
+    let (both, _) = issue(&running, "acme", &["symbolicate", "upload"]).await;
+    let (uploader, _) = issue(&running, "acme", &["upload"]).await;
+    let unknown = format!("sdt_{}", "A".repeat(43));
+    for (token, scope, expected) in [
+        (Some(&both), "acme", Ok("ok: a crash is symbolicated")),
+        (
+            None,
+            "acme",
+            Err(
+                "FAILED: the service answers: GET /about was answered with 401: {\"detail\":\"a credential",
+            ),
+        ),
+        (
+            Some(&unknown),
+            "acme",
+            Err("The token was never issued, or it expired or was revoked."),
+        ),
+        (
+            Some(&uploader),
+            "acme",
+            Err("FAILED: a crash is symbolicated: POST /symbolicate was answered with 403"),
+        ),
+        (
+            Some(&both),
+            "other",
+            Err("The token needs the rights symbolicate and upload in the scope other."),
+        ),
+    ] {
+        let mut arguments = vec!["--bucket", &uploads, "--scope", scope];
+        arguments.extend(token.iter().flat_map(|token| ["--token", token.as_str()]));
+        let Some((code, printed)) = against(&running, &arguments).await else {
+            return;
+        };
+        let (expected_code, expected) = match expected {
+            Ok(text) => (0, text),
+            Err(text) => (1, text),
+        };
+        assert_eq!(code, Some(expected_code), "{printed}");
+        assert!(printed.contains(expected), "{printed}");
+    }
 }
 
 #[tokio::test]

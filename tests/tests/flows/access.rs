@@ -274,6 +274,38 @@ async fn each_route_is_open_to_its_rights_in_the_scopes_of_the_caller_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_events_in_infra_are_let_in_or_refused_by_what_their_senders_showed() {
+    let world = World::new();
+    for (text, expected) in [
+        (include_str!("../../../infra/events/symbolicate.json"), 200),
+        (include_str!("../../../infra/events/jwt.json"), 200),
+        (include_str!("../../../infra/events/unsigned.json"), 401),
+        (
+            include_str!("../../../infra/events/unknown-token.json"),
+            401,
+        ),
+    ] {
+        let event: Value = serde_json::from_str(text).unwrap();
+        let calls = world.calls();
+        let invocation = world.invocation(Duration::from_secs(29));
+        let answer = answer(world.symbolicator().clone(), invocation, &event);
+        let answer = answer.await.unwrap();
+        assert_eq!(answer.status, expected, "{event}: {answer:?}");
+        let has_token = text.contains("sdt_");
+        if expected == 401 && !has_token {
+            assert_eq!(world.calls(), calls, "{event}");
+        }
+    }
+    // The claims grant one scope.
+    let text =
+        include_str!("../../../infra/events/jwt.json").replace("/scope/acme/", "/scope/other/");
+    let event: Value = serde_json::from_str(&text).unwrap();
+    let invocation = world.invocation(Duration::from_secs(29));
+    let refused = answer(world.symbolicator().clone(), invocation, &event).await;
+    assert_eq!(refused.unwrap().status, 403);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_table_of_this_test_has_every_route() {
     let document = symbolicate::openapi::document();
     let paths = document["paths"].as_object().unwrap();

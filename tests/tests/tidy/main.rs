@@ -14,6 +14,7 @@ mod licences;
 mod metrics;
 mod openapi;
 mod permissions;
+mod profiles;
 mod project;
 mod prose;
 mod settings;

@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Tests `make deploy` and `make remove` without an account: programs that record their arguments and answer from a list
+stand in for `aws`, `sam` and `rustup`.
+
+    infra/check/stand_ins.py        also: make check-deploy
+
+Each test runs make in a copy of the Makefile and of infra, and compares the recorded commands, in their order, the exit
+code, and what is printed.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+
+import template  # noqa: E402 (no files are left in the checkout)
+
+CHECKOUT = template.CHECKOUT
+# What the scripts need besides the stand-ins.
+SYSTEM = ["bash", "make", "env", "awk", "sed", "grep", "cat", "cmp", "dirname", "basename", "python3", "sort", "head", "cut", "tr"]
+# What stands for a space in an argument, so that one argument is not taken for several.
+SPACE = "␣"
+STAND_IN = f"""#!{sys.executable}
+import json, os, pathlib, re, sys
+folder = pathlib.Path(__file__).resolve().parent.parent.parent
+command = " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]])
+with open(folder / "recorded.jsonl", "a") as file:
+    file.write(json.dumps([os.path.basename(sys.argv[0]), *sys.argv[1:]]) + "\\n")
+for pattern, code, printed, complaint in json.loads((folder / "answers.json").read_text()):
+    if re.search(pattern, command):
+        sys.stdout.write(printed)
+        sys.stderr.write(complaint)
+        sys.exit(code)
+sys.exit(f"the test expects no {{command}}")
+"""
+
+IDENTITY = ["^aws sts get-caller-identity", 0, "111122223333\n", ""]
+NO_STACK = ["^aws cloudformation describe-stacks", 254, "", "An error occurred (ValidationError) when calling the DescribeStacks operation: Stack with id crashes does not exist\n"]
+TOOLS = [["^rustup target add", 0, "", ""], ["^sam ", 0, "", ""]]
+
+
+def status(of):
+    return ["^aws cloudformation describe-stacks", 0, f"{of}\n", ""]
+
+
+BUCKETS = ["^aws cloudformation describe-stack-resources", 0,
+           "UploadsBucket\tcrashes-uploads-1\nCachesBucket\tcrashes-caches-1\nAttachmentsBucket\tcrashes-attachments-1\n", ""]
+EMPTIES = [["^aws s3api head-bucket", 0, "", ""], ["^aws s3 rm", 0, "", ""]]
+RUNNING = [IDENTITY, status("UPDATE_COMPLETE"), BUCKETS, *EMPTIES, *TOOLS]
+
+ASKS = ["aws sts get-caller-identity --query Account --output text", "aws cloudformation describe-stacks --stack-name crashes --query Stacks[0].StackStatus --output text"]
+LISTS = "aws cloudformation describe-stack-resources --stack-name crashes --output text --query StackResources[?ResourceType=='AWS::S3::Bucket'␣&&␣ResourceStatus!='DELETE_COMPLETE'].[LogicalResourceId,PhysicalResourceId]"
+BUILDS = [
+    "rustup target add aarch64-unknown-linux-gnu",
+    "sam build --template infra/template.yaml",
+    "sam deploy --stack-name crashes --resolve-s3 --capabilities CAPABILITY_IAM --no-fail-on-empty-changeset",
+]
+DELETES = "sam delete --stack-name crashes --no-prompts"
+
+
+def emptying(name):
+    return [f"aws s3api head-bucket --bucket {name}", f"aws s3 rm s3://{name} --recursive --quiet"]
+
+
+def in_frankfurt(commands):
+    """Returns the commands with the region behind the argument that each has it behind."""
+    behind = [
+        ("aws sts", "--output text"), ("aws cloudformation describe-stacks", "--stack-name crashes"), ("aws cloudformation describe-stack-resources", "--stack-name crashes"),
+        ("aws s3api", None), ("aws s3 rm", None), ("sam build", "infra/template.yaml"), ("sam deploy", "crashes"), ("sam delete", "crashes"),
+    ]
+    return [next((command.replace(last, f"{last} --region eu-central-1") if last else f"{command} --region eu-central-1" for first, last in behind if command.startswith(first)), command) for command in commands]
+
+
+# What is tested: the arguments of make, the answers, the recorded commands, the exit code of the script (make prints it
+# and ends with 2), and what is printed.
+TESTS = [
+    ("a first deployment asks who pays, then builds and deploys", "deploy STACK=crashes", [IDENTITY, NO_STACK, *TOOLS], [*ASKS, *BUILDS], 0, "stack crashes, account 111122223333"),
+    ("an update does the same", "deploy STACK=crashes", RUNNING, [*ASKS, *BUILDS], 0, ""),
+    ("each command gets the region", "deploy STACK=crashes REGION=eu-central-1", RUNNING, in_frankfurt([*ASKS, *BUILDS]), 0, "account 111122223333, eu-central-1"),
+    ("build and deployment get the parameters, and the target is that of the processors",
+     "deploy STACK=crashes PARAMETERS='Architecture=x86_64 AlarmAddress=me@example.com'", RUNNING,
+     [*ASKS, "rustup target add x86_64-unknown-linux-gnu", *(f"{command} --parameter-overrides Architecture=x86_64 AlarmAddress=me@example.com" for command in BUILDS[1:])], 0, ""),
+    ("a value keeps its spaces and quotes", """deploy STACK=crashes PARAMETERS='JwtAudience="a \\"b\\" c"'""", RUNNING,
+     [*ASKS, BUILDS[0], *(f"{command} --parameter-overrides JwtAudience=\"a␣\\\"b\\\"␣c\"" for command in BUILDS[1:])], 0, ""),
+    ("a build that fails deploys nothing", "deploy STACK=crashes", [["^sam build", 1, "", "no linker\n"], *RUNNING], [*ASKS, *BUILDS[:2]], 1, "no linker"),
+    ("a target that cannot be installed builds nothing", "deploy STACK=crashes", [["^rustup", 1, "", "no such target\n"], *RUNNING], [*ASKS, BUILDS[0]], 1, "no such target"),
+    ("without credentials nothing is built", "deploy STACK=crashes", [["^aws sts", 253, "", "The SSO session has expired\n"]], ASKS[:1], 1, "expired[\\s\\S]*no valid credentials[\\s\\S]*aws sso login"),
+    ("a stack whose creation failed has to be removed first", "deploy STACK=crashes REGION=eu-central-1", [IDENTITY, status("ROLLBACK_COMPLETE")], in_frankfurt(ASKS), 1, "make remove STACK=crashes REGION=eu-central-1"),
+    ("a stack that is changing is not changed", "deploy STACK=crashes", [IDENTITY, status("UPDATE_IN_PROGRESS")], ASKS, 1, "wait until"),
+    ("an answer of CloudFormation that is not understood ends the deployment", "deploy STACK=crashes", [IDENTITY, ["describe-stacks", 254, "", "AccessDenied: not authorized\n"]], ASKS, 1, "not known: AccessDenied"),
+    ("a name that no bucket can have is refused", "deploy STACK=Crashes", [], [], 2, "lower case letters"),
+    ("a name that makes the names of buckets too long is refused", f"deploy STACK={'a' * 21}", [], [], 2, "at most 20 characters"),
+    ("a stack without a name is refused", "deploy STACK=", [], [], 2, "usage: infra/deploy STACK"),
+    ("a parameter that the template does not have is refused", "deploy STACK=crashes PARAMETERS=MailAddress=me@example.com", [], [], 2, "no parameter 'MailAddress'"),
+    ("a resource is no parameter", "deploy STACK=crashes PARAMETERS=UploadsBucket=mine", [], [], 2, "no parameter 'UploadsBucket'"),
+    ("a parameter without a value is refused", "deploy STACK=crashes PARAMETERS=Dashboard", [], [], 2, "'Dashboard' is no parameter"),
+    ("processors that do not exist are refused", "deploy STACK=crashes PARAMETERS=Architecture=riscv", [], [], 2, "arm64 or x86_64, not 'riscv'"),
+    ("without the AWS command line nothing is deployed", "deploy STACK=crashes", ["without aws"], [], 1, "missing: aws"),
+    ("without rustup nothing is deployed", "deploy STACK=crashes", ["without rustup"], [], 1, "missing: rustup"),
+
+    ("a removal empties caches and crash files before it deletes the stack, and keeps the uploads", "remove STACK=crashes", RUNNING,
+     [*ASKS, LISTS, *emptying("crashes-caches-1"), *emptying("crashes-attachments-1"), DELETES], 0, "the uploads stay in crashes-uploads-1"),
+    ("each command of a removal gets the region", "remove STACK=crashes REGION=eu-central-1", RUNNING,
+     in_frankfurt([*ASKS, LISTS, *emptying("crashes-caches-1"), *emptying("crashes-attachments-1"), DELETES]), 0, ""),
+    ("a stack whose creation failed is removed with the buckets that it has", "remove STACK=crashes",
+     [IDENTITY, status("ROLLBACK_COMPLETE"), ["describe-stack-resources", 0, "CachesBucket\tcrashes-caches-1\n", ""], *EMPTIES, *TOOLS], [*ASKS, LISTS, *emptying("crashes-caches-1"), DELETES], 0, "emptying crashes-caches-1"),
+    ("a stack without buckets is removed", "remove STACK=crashes", [IDENTITY, status("ROLLBACK_COMPLETE"), ["describe-stack-resources", 0, "", ""], *TOOLS], [*ASKS, LISTS, DELETES], 0, ""),
+    ("a bucket that was removed by hand is skipped", "remove STACK=crashes",
+     [["head-bucket --bucket crashes-caches-1", 254, "", "An error occurred (404) when calling the HeadBucket operation: Not Found\n"], *RUNNING],
+     [*ASKS, LISTS, emptying("crashes-caches-1")[0], *emptying("crashes-attachments-1"), DELETES], 0, ""),
+    ("a bucket that may not be read ends the removal", "remove STACK=crashes",
+     [["head-bucket", 254, "", "An error occurred (403) when calling the HeadBucket operation: Forbidden\n"], *RUNNING], [*ASKS, LISTS, emptying("crashes-caches-1")[0]], 1, "cannot be emptied: .*403"),
+    ("a bucket that is not emptied keeps the stack", "remove STACK=crashes", [["^aws s3 rm", 1, "", "delete failed\n"], *RUNNING], [*ASKS, LISTS, *emptying("crashes-caches-1")], 1, "delete failed"),
+    ("buckets that are not known keep the stack", "remove STACK=crashes", [["describe-stack-resources", 254, "", "Throttling\n"], *RUNNING], [*ASKS, LISTS], 1, "Throttling[\\s\\S]*nothing was removed"),
+    ("a stack that does not exist is not removed", "remove STACK=crashes", [IDENTITY, NO_STACK], ASKS, 1, "no stack crashes in account 111122223333"),
+    ("without credentials nothing is removed", "remove STACK=crashes", [["^aws sts", 253, "", "Unable to locate credentials\n"]], ASKS[:1], 1, "Unable to locate credentials"),
+    ("a stack that is changing is not removed", "remove STACK=crashes", [IDENTITY, status("DELETE_IN_PROGRESS")], ASKS, 1, "wait until"),
+    ("a name that no stack has is refused", "remove STACK='s3://bucket'", [], [], 2, "not the name of a stack"),
+    ("without the AWS command line nothing is removed", "remove STACK=crashes", ["without aws"], [], 1, "missing: aws"),
+]
+
+
+def run(arguments, answers):
+    """Runs make with stand-ins. Returns the recorded commands, the exit code of the recipe, and what was printed."""
+    absent = {answer.removeprefix("without ") for answer in answers if isinstance(answer, str)}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        shutil.copy(CHECKOUT / "Makefile", folder)
+        shutil.copytree(CHECKOUT / "infra", folder / "infra", ignore=shutil.ignore_patterns("target", "local", "cli", "__pycache__"))
+        tools, programs = folder / "target/deploy/bin", folder / "stand-ins/bin"
+        for place in (tools, programs):
+            place.mkdir(parents=True)
+        # `infra/doctor venv deploy` finds what it would install.
+        shutil.copy(CHECKOUT / "infra/check/deploy-requirements.txt", folder / "target/deploy/installed.txt")
+        for name in SYSTEM:
+            (programs / name).symlink_to(shutil.which(name))
+        stand_in = folder / "stand-ins/program"
+        stand_in.parent.mkdir(exist_ok=True)
+        for place, name in ((programs, "aws"), (programs, "rustup"), (tools, "sam")):
+            if name not in absent:
+                (place / name).write_text(STAND_IN.replace("parent.parent.parent", "parents[2]" if place == programs else "parents[3]"))
+                (place / name).chmod(0o755)
+        (folder / "answers.json").write_text(json.dumps([answer for answer in answers if not isinstance(answer, str)]))
+        environment = {"PATH": str(programs), "HOME": temporary, "LC_ALL": "C.UTF-8"}
+        done = subprocess.run(["make", "--no-print-directory", *shlex.split(arguments)], cwd=folder, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        recorded = folder / "recorded.jsonl"
+        commands = [" ".join(argument.replace(" ", SPACE) for argument in json.loads(line)) for line in recorded.read_text().splitlines()] if recorded.exists() else []
+    printed = done.stdout + done.stderr
+    failed = re.search(r"make: \*\*\* .* Error (\d+)", printed)
+    return commands, int(failed[1]) if failed else done.returncode, printed
+
+
+def main():
+    checks = template.Checks()
+    for what, arguments, answers, expected, code, shown in TESTS:
+        commands, ended, printed = run(arguments, answers)
+        holds = commands == expected and ended == code and re.search(shown, printed)
+        differing = next((pair for pair in zip([*commands, None], [*expected, None]) if pair[0] != pair[1]), None)
+        found = "" if holds else f"exit code {ended}; first difference (found, expected): {differing}; printed: {printed}"
+        checks.that(arguments.split()[0], what, holds, found)
+    checks.report("make deploy and make remove")
+    return checks.exit_code()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

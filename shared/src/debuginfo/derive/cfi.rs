@@ -18,7 +18,7 @@ use crate::debuginfo::slices::{Bounds, CfiSource};
 /// The longest chain of unwind information that is followed. In a PE, the unwind information of a
 /// function may refer to that of another, and so on: a few times in a valid file, endlessly in a
 /// malformed one.
-const MAX_UNWIND_CHAIN: usize = 256;
+pub(super) const MAX_UNWIND_CHAIN: usize = 256;
 
 const BUFFER_BYTES: usize = 1 << 16;
 

@@ -1,11 +1,11 @@
 //! Judges differences between answers of symdepot and of `symbolic` by `eu-addr2line` and
 //! `llvm-symbolizer`.
 //!
-//! Each difference belongs to a class of
-//! [decision 0014](../../../docs/decisions/0014-what-a-file-says-is-answered.md), or to none. A
-//! class says in what the two answers differ. Only this is compared with the tools, since these have
-//! differences of their own: both report the line of an earlier row where no row covers an address,
-//! and `eu-addr2line` does not use the symbol table for the name of a part of a function.
+//! Each difference belongs to a class of [decision
+//! 0014](../../../docs/decisions/0014-what-a-file-says-is-answered.md), or to none. A class says in
+//! what the two answers differ. Only this is compared with the tools, since these have differences
+//! of their own: both report the line of an earlier row where no row covers an address, and
+//! `eu-addr2line` does not use the symbol table for the name of a part of a function.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -218,7 +218,8 @@ fn is_right(class: Class, answer: &Answer, said: &Said, symbols: &Symbols) -> bo
     }
 }
 
-/// Returns whether a frame has the name of a symbol that a tool has, or another name of that symbol.
+/// Returns whether a frame has the name of a symbol that a tool has, or another name of that
+/// symbol.
 fn is_same_symbol(frame: &Frame, said: &oracle::Frame, symbols: &Symbols) -> bool {
     fn without_version(name: &str) -> &str {
         name.split('@').next().unwrap_or(name)
@@ -235,8 +236,8 @@ fn is_same_symbol(frame: &Frame, said: &oracle::Frame, symbols: &Symbols) -> boo
     ours == theirs || has_both()
 }
 
-/// Like [`is_same_symbol`], but parts and copies of a function count as the function, and a tool may
-/// have no more than the last component of its name.
+/// Like [`is_same_symbol`], but parts and copies of a function count as the function, and a tool
+/// may have no more than the last component of its name.
 fn is_same_function(frame: &Frame, said: &oracle::Frame, symbols: &Symbols) -> bool {
     let is_bare = said
         .function

@@ -1,5 +1,5 @@
-//! Reads the unwind information of ELF files into lines of Breakpad records, in parallel; that of PE
-//! files, in [`pe_frames`].
+//! Reads the unwind information of ELF files into lines of Breakpad records, in parallel; that of
+//! PE files, in [`pe_frames`].
 //!
 //! The records are those that `symbolic` writes (`symbolic_cfi`, MIT), which is the oracle: tests
 //! compare all fixtures. `symbolic` copies the row of each instruction, keeps a map for each

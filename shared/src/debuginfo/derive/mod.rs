@@ -2,8 +2,8 @@
 //!
 //! `kind` has the trait that each kind implements: `symcache`, `cfi`, `ppdb` and `sources`. `dwarf`
 //! derives SymCaches from files with DWARF, `pdb` from PDBs, `frames` and `pe_frames` read unwind
-//! information of ELF and PE files, `pdb_links` finds links to source files in PDBs, and `undecorate` shortens names of C
-//! functions.
+//! information of ELF and PE files, `pdb_links` finds links to source files in PDBs, and
+//! `undecorate` shortens names of C functions.
 
 mod cfi;
 pub(super) mod dwarf;

@@ -18,9 +18,13 @@ use goblin::pe::section_table::SectionTable;
 use symbolic::common::Arch;
 use symbolic::debuginfo::pe::PeObject;
 
-use super::cfi::MAX_UNWIND_CHAIN;
 use crate::debuginfo::slices::{CfiLines, LineCollector};
 use crate::debuginfo::workers::side_by_side;
+
+/// The longest chain of unwind information that is followed. In a PE, the unwind information of a
+/// function may refer to that of another, and so on: a few times in a valid file, endlessly in a
+/// malformed one.
+pub(super) const MAX_UNWIND_CHAIN: usize = 256;
 
 /// The number of bytes that a call pushes: the return address.
 const RETURN_ADDRESS: i32 = 8;
@@ -64,12 +68,12 @@ struct UnwindReader<'p> {
     data: &'p ExceptionData<'p>,
     sections: &'p [SectionTable],
     codes: Vec<UnwindCode>,
-    frame: Frame,
+    frame: UnwindFrame,
 }
 
 /// The frame of a function, as far as its codes are known: the inverse of its prologue.
 #[derive(Default)]
-struct Frame {
+struct UnwindFrame {
     /// The number of bytes on the stack. It may become negative: a register may be saved beyond
     /// the frame.
     size: i32,
@@ -86,7 +90,7 @@ impl<'p> UnwindReader<'p> {
             data,
             sections,
             codes: Vec::new(),
-            frame: Frame::default(),
+            frame: UnwindFrame::default(),
         }
     }
 
@@ -132,7 +136,7 @@ impl<'p> UnwindReader<'p> {
     }
 }
 
-impl Frame {
+impl UnwindFrame {
     fn clear(&mut self) {
         self.size = RETURN_ADDRESS;
         self.is_machine_frame = false;

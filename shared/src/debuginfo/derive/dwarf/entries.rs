@@ -207,8 +207,8 @@ impl<'o> EntryReader<'o> {
         read
     }
 
-    /// Reads all entries. The lowest of `depths` is that of the entries since others were left. Most
-    /// entries need not be left, so this is done when it matters.
+    /// Reads all entries. The lowest of `depths` is that of the entries since others were left.
+    /// Most entries need not be left, so this is done when it matters.
     fn walk<'i>(
         &mut self,
         current: &mut CurrentUnit<'_, 'i>,

@@ -270,8 +270,9 @@ impl Shapes {
 
     /// Skips entries that are not read, and the ends of lists of children, and returns the number
     /// of bytes that they have. Of inlined calls, it skips those in the entry of depth `discarded`:
-    /// those before which no entry has this depth or a lower one. It ends before the first other entry, before an entry whose abbreviation has not
-    /// occurred yet, and before an entry that is not complete.
+    /// those before which no entry has this depth or a lower one. It ends before the first other
+    /// entry, before an entry whose abbreviation has not occurred yet, and before an entry that is
+    /// not complete.
     pub(super) fn leap(&self, data: &[u8], depths: &mut Depths, discarded: isize) -> usize {
         let Depths {
             next: mut depth,

@@ -140,8 +140,8 @@ fn is_bare(answer: &Answer) -> bool {
     answer.path.is_none() && answer.line == 0
 }
 
-/// Returns an expected answer without the directories that `symbolic` has for the callers of inlined
-/// calls without a file.
+/// Returns an expected answer without the directories that `symbolic` has for the callers of
+/// inlined calls without a file.
 fn without_directories(found: &[Answer], expected: &[Answer]) -> Vec<Answer> {
     let mut expected = expected.to_vec();
     let pairs = found.iter().rev().zip(expected.iter_mut().rev());
@@ -151,8 +151,8 @@ fn without_directories(found: &[Answer], expected: &[Answer]) -> Vec<Answer> {
     expected
 }
 
-/// Returns whether only an underscore in front of names is missing in the expected answer: `symbolic`
-/// takes it for a decoration of MSVC.
+/// Returns whether only an underscore in front of names is missing in the expected answer:
+/// `symbolic` takes it for a decoration of MSVC.
 fn is_undecorated(found: &[Answer], expected: &[Answer]) -> bool {
     let is_alike = |(found, expected): (&Answer, &Answer)| {
         let name = found.name.strip_prefix('_').unwrap_or(&found.name);
@@ -245,8 +245,8 @@ fn readable_by_symbolic() -> Vec<(String, Vec<u8>)> {
 }
 
 /// Compares with the oracle. For every size of runs and slices and every number of workers, each
-/// address has the same answer as in `symbolic`, which reads the whole file at once. The exceptions,
-/// which decision 0014 explains, are listed here.
+/// address has the same answer as in `symbolic`, which reads the whole file at once. The
+/// exceptions, which decision 0014 explains, are listed here.
 #[test]
 fn every_address_of_every_fixture_has_the_same_answer_as_in_symbolic() {
     let (mut compared, mut differences, mut unknown) = (0, BTreeMap::new(), Vec::new());

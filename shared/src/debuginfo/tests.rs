@@ -324,7 +324,7 @@ fn every_sym_cache_and_cfi_cache_equals_the_one_of_symbolic() {
             let expected = raw_sym_cache(&object);
             assert_eq!(cache.sym_caches().arch(), object.arch());
             // Files that `dwarf` reads are compared in its own tests.
-            if dwarf::Program::of(&object, &Beside::default()).is_none() {
+            if dwarf::Program::of(&object, &Beside::default(), 1).is_none() {
                 slices::tests::assert_same(&cache.sym_caches(), expected.as_slice(), file);
             }
 
@@ -533,12 +533,14 @@ fn the_zoo_has_the_same_answers_as_llvm_symbolizer() {
     // have no row, the line of the row before them.
     insta::assert_snapshot!(table, @r#"
     cold-parts: of 108 108 names, 108 lines, 108 chains
+    dwz: of 186 186 names, 186 lines, 186 chains
     kernel-module: of 146 145 names, 145 lines, 145 chains
       0x15f [], by llvm [("_ZN4shopL8complainEi", "shop.cpp:22")]
     kernel-module-arm64: of 140 140 names, 140 lines, 140 chains
     labels: of 108 108 names, 108 lines, 108 chains
     lines-only: of 80 80 names, 80 lines, 80 chains
     lines-only-O0: of 122 122 names, 122 lines, 122 chains
+    lto: of 132 132 names, 132 lines, 132 chains
     mingw.exe: of 80 73 names, 73 lines, 73 chains
       0x1044 [], by llvm [("_ZN4shop4sellEPKNS_4ItemEi", "?:0")]
       0x104f [], by llvm [("_ZN4shop4sellEPKNS_4ItemEi", "?:0")]
@@ -670,7 +672,7 @@ fn functions_of_a_stripped_thumb_program_begin_at_even_addresses() {
 }
 
 /// The programs of the zoo.
-fn zoo() -> Vec<String> {
+pub(super) fn zoo() -> Vec<String> {
     let files = std::fs::read_dir("../tests/fixtures/zoo").unwrap();
     let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<_> = names

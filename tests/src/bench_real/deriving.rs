@@ -236,7 +236,8 @@ pub fn against_gsymutil(
     Ok(())
 }
 
-/// Adds the share of an uploaded file that is fetched.
+/// Adds the share of an uploaded file that is fetched, and the least that this share can be: that
+/// of the sections that are read, and of what lies between sections.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -249,14 +250,24 @@ pub fn fetched(
     let size = file.len() as u64;
     let end = END_BYTES.min(file.len());
     let (head, tail) = (&file[..end], &file[file.len() - end..]);
-    let ends = FileEnds { head, tail, size };
-    let left_out = needless_ranges(ends).into_iter();
-    let left_out = left_out.map(|range| range.end - range.start);
-    let left_out: u64 = left_out.filter(|length| *length >= END_BYTES as u64).sum();
+    let needless = needless_ranges(FileEnds { head, tail, size });
+    let needless: Vec<u64> = needless
+        .iter()
+        .map(|range| range.end - range.start)
+        .collect();
+    let left_out = needless
+        .iter()
+        .filter(|length| **length >= END_BYTES as u64);
+    let fetched = size - left_out.sum::<u64>();
+    let read = size - needless.iter().sum::<u64>();
+    let share = |part: u64| part as f64 / size.max(1) as f64;
     let group = format!("Fetching an upload of {name}");
-    let what = format!("{} of {}", bytes(size - left_out), bytes(size));
-    let share = (size - left_out) as f64 / size.max(1) as f64;
-    add_ratio(report, &group, &what, share, Some(target));
+    let what = format!("{} of {}", bytes(fetched), bytes(size));
+    let row = Row::new(what, format!("{:.4} ×", share(fetched)));
+    let is_met = share(fetched) <= target;
+    report.add(&group, row.target(format!("≤ {target:.2} ×"), is_met));
+    let what = format!("sections that are read: {}", bytes(read));
+    report.add(&group, Row::new(what, format!("{:.4} ×", share(read))));
     Ok(())
 }
 

@@ -9,6 +9,7 @@
 //!    with a plain process ([`plain`]), and compares time and memory. [`speed_up`]: the same with
 //!    each number of cores.
 //! 3. [`answers`]: compares the derived SymCaches with those of `symbolic` at a million addresses.
+//!    [`mod@judge`] compares the differences with other tools.
 //! 4. [`agreement`]: symbolicates random addresses in functions with a stack and with
 //!    `eu-addr2line` ([`oracle`]).
 //! 5. [`crash_files`]: measures what the walk of a minidump reads.
@@ -23,6 +24,7 @@ pub mod backtraces;
 pub mod crash_files;
 pub mod deriving;
 pub mod inputs;
+mod judge;
 pub mod latency;
 pub mod oracle;
 pub mod packages;
@@ -188,6 +190,9 @@ pub enum BenchError {
     /// symdepot's parser failed.
     #[error("the parser failed: {0}")]
     Parser(#[from] ParseError),
+    /// Answers are wrong, or depend on the number of cores.
+    #[error("wrong: {}", .0.join("; "))]
+    Wrong(Vec<String>),
 }
 
 impl BenchError {
@@ -206,6 +211,7 @@ impl BenchError {
 ///
 /// # Errors
 /// See [`BenchError`]. A number that misses its target is no error, but is marked in the report.
+/// [`Report::wrong`] has what is wrong.
 pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
     let binaries = Binaries::from_env()?;
     packages::check_tools()?;

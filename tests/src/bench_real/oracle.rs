@@ -1,10 +1,15 @@
-//! Runs `eu-addr2line` and parses its output.
+//! Runs `eu-addr2line` and `llvm-symbolizer`, and parses their output.
 
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use serde::Deserialize;
+
 use super::BenchError;
+
+/// The names of `llvm-symbolizer` on Debian.
+const LLVM_SYMBOLIZER: [&str; 2] = ["llvm-symbolizer", "llvm-symbolizer-19"];
 
 /// The output of the tool for one address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,8 +32,50 @@ pub struct Frame {
 /// # Errors
 /// It cannot be run, or its output has an unexpected form.
 pub fn ask(debug: &Path, addresses: &[u64]) -> Result<Vec<Said>, BenchError> {
+    let mut command = Command::new("eu-addr2line");
+    command.args(["-a", "-f", "-i", "-e"]).arg(debug);
+    // The tool exits with 1 if it knows nothing about an address, but prints the others.
+    let output = answered("eu-addr2line", &mut command, addresses, &[0, 1])?;
+    all_of("the output of eu-addr2line", parse(&output), addresses)
+}
+
+/// Runs `llvm-symbolizer` for addresses in a file.
+///
+/// # Errors
+/// It is not installed or cannot be run, or its output has an unexpected form.
+pub fn ask_llvm(debug: &Path, addresses: &[u64]) -> Result<Vec<Said>, BenchError> {
+    let is_installed = |tool: &&&str| {
+        let mut tried = Command::new(tool);
+        tried.arg("--version").stdout(Stdio::null());
+        tried.status().is_ok_and(|status| status.success())
+    };
+    let tool = LLVM_SYMBOLIZER.iter().find(is_installed);
+    let tool = tool.ok_or(BenchError::MissingTool {
+        tool: "llvm-symbolizer",
+        package: "llvm",
+    })?;
+    let mut command = Command::new(tool);
+    command
+        .args(["--inlines", "--no-demangle", "--output-style=JSON", "--obj"])
+        .arg(debug);
+    let output = answered(tool, &mut command, addresses, &[0])?;
+    let said: Result<Vec<Said>, _> = output.lines().map(parse_json).collect();
+    let said = said.map_err(|error| BenchError::Answer {
+        what: "the output of llvm-symbolizer",
+        found: error.to_string(),
+    })?;
+    all_of("the output of llvm-symbolizer", said, addresses)
+}
+
+/// Returns what a tool prints for addresses, which it reads as lines.
+fn answered(
+    tool: &str,
+    command: &mut Command,
+    addresses: &[u64],
+    codes: &[i32],
+) -> Result<String, BenchError> {
     let failed = |source| BenchError::Tool {
-        tool: "eu-addr2line".to_owned(),
+        tool: tool.to_owned(),
         source,
     };
     let mut questions = tempfile::tempfile().map_err(failed)?;
@@ -38,28 +85,58 @@ pub fn ask(debug: &Path, addresses: &[u64]) -> Result<Vec<Said>, BenchError> {
         .collect();
     questions.write_all(text.as_bytes()).map_err(failed)?;
     std::io::Seek::rewind(&mut questions).map_err(failed)?;
-    let output = Command::new("eu-addr2line")
-        .args(["-a", "-f", "-i", "-e"])
-        .arg(debug)
-        .stdin(questions)
-        .stderr(Stdio::piped())
-        .output()
-        .map_err(failed)?;
-    let said = parse(&String::from_utf8_lossy(&output.stdout));
-    // The tool exits with 1 if it knows nothing about an address, but prints the others.
-    let has_ended = matches!(output.status.code(), Some(0 | 1));
-    if !has_ended || said.len() != addresses.len() {
-        return Err(BenchError::Answer {
-            what: "the output of eu-addr2line",
-            found: format!(
-                "{} results for {} addresses; {}",
-                said.len(),
-                addresses.len(),
-                String::from_utf8_lossy(&output.stderr)
-            ),
+    command.stdin(questions).stderr(Stdio::piped());
+    let output = command.output().map_err(failed)?;
+    if !output
+        .status
+        .code()
+        .is_some_and(|code| codes.contains(&code))
+    {
+        return Err(BenchError::ToolFailed {
+            command: format!("{command:?}"),
+            status: output.status,
+            said: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            hint: "",
         });
     }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Returns the results, if there is one for each address.
+fn all_of(what: &'static str, said: Vec<Said>, addresses: &[u64]) -> Result<Vec<Said>, BenchError> {
+    if said.len() != addresses.len() {
+        let found = format!("{} results for {} addresses", said.len(), addresses.len());
+        return Err(BenchError::Answer { what, found });
+    }
     Ok(said)
+}
+
+/// Parses a line of the output of `llvm-symbolizer`: the frames at one address.
+fn parse_json(line: &str) -> Result<Said, serde_json::Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Answer {
+        #[serde(default)]
+        symbol: Vec<Symbol>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Symbol {
+        function_name: String,
+        file_name: String,
+        line: u64,
+    }
+
+    let answer: Answer = serde_json::from_str(line)?;
+    // An address without a function is an empty frame.
+    let frames = answer.symbol.into_iter().map(|symbol| Frame {
+        function: Some(symbol.function_name).filter(|name| !name.is_empty()),
+        line: (symbol.line > 0).then(|| (base_name(&symbol.file_name).to_owned(), symbol.line)),
+    });
+    Ok(Said {
+        frames: frames.collect(),
+    })
 }
 
 /// Parses the output: a line with the address, then two lines for each frame: the function and the
@@ -133,6 +210,28 @@ mod tests {
         );
         assert_eq!(said[1].frames, [frame(Some("_fini"), None)]);
         assert_eq!(said[2].frames, [frame(None, None)]);
+    }
+
+    #[test]
+    fn a_line_of_llvm_symbolizer_has_the_frames_of_an_address() {
+        let said = parse_json(
+            r#"{"Address":"0x1218","ModuleName":"lto","Symbol":[{"Column":0,"FileName":"/build/app/till.cpp","FunctionName":"count","Line":28},{"Column":3,"FileName":"","FunctionName":"_start","Line":0}]}"#,
+        );
+        let frame = |function: &str, line: Option<(&str, u64)>| Frame {
+            function: Some(function.to_owned()),
+            line: line.map(|(file, line)| (file.to_owned(), line)),
+        };
+        assert_eq!(
+            said.unwrap().frames,
+            [
+                frame("count", Some(("till.cpp", 28))),
+                frame("_start", None)
+            ]
+        );
+        let nothing = r#"{"Address":"0x10","ModuleName":"lto","Symbol":[{"FileName":"","FunctionName":"","Line":0}]}"#;
+        assert_eq!(parse_json(nothing).unwrap().frames, [Frame::default()]);
+        let nothing = r#"{"Address":"0x10","ModuleName":"lto","Symbol":[]}"#;
+        assert_eq!(parse_json(nothing).unwrap().frames, []);
     }
 
     #[test]

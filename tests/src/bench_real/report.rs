@@ -10,6 +10,8 @@ pub struct Report {
     /// The machine of the measurement.
     pub environment: Vec<String>,
     groups: Vec<Group>,
+    /// What is wrong, as opposed to slow or large.
+    wrong: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -60,6 +62,19 @@ impl Report {
                 rows: vec![row],
             }),
         }
+    }
+
+    /// Adds a number that has to meet its target: otherwise something is wrong.
+    pub fn require(&mut self, group: &str, row: Row) {
+        if row.target.as_ref().is_some_and(|(_, met)| !met) {
+            self.wrong.push(format!("{group}: {}", row.what));
+        }
+        self.add(group, row);
+    }
+
+    /// Returns what is wrong.
+    pub fn wrong(&self) -> &[String] {
+        &self.wrong
     }
 
     /// Returns how many numbers miss their targets, and how many have one.

@@ -79,5 +79,8 @@ fn measure(arguments: &Arguments) -> Result<(), BenchError> {
             source,
         })?;
     }
-    Ok(())
+    match report.wrong() {
+        [] => Ok(()),
+        wrong => Err(BenchError::Wrong(wrong.to_vec())),
+    }
 }

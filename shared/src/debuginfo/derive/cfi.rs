@@ -7,6 +7,7 @@ use symbolic::debuginfo::Object;
 
 use super::frames;
 use super::kind::{Beside, Derive, EncodedCache};
+use super::pe_frames::MAX_UNWIND_CHAIN;
 use crate::cache::Kind;
 use crate::debuginfo::blob::Contents;
 use crate::debuginfo::failure::{Failure, chain, io_error, malformed, unsupported};
@@ -14,11 +15,6 @@ use crate::debuginfo::limits::{MAX_RAW_BYTES, too_large};
 use crate::debuginfo::quirks::eh_frame_is_misread;
 use crate::debuginfo::slices;
 use crate::debuginfo::slices::{Bounds, CfiSource};
-
-/// The longest chain of unwind information that is followed. In a PE, the unwind information of a
-/// function may refer to that of another, and so on: a few times in a valid file, endlessly in a
-/// malformed one.
-const MAX_UNWIND_CHAIN: usize = 256;
 
 const BUFFER_BYTES: usize = 1 << 16;
 

@@ -1,4 +1,5 @@
-//! Reads the unwind information of ELF files into lines of Breakpad records, in parallel.
+//! Reads the unwind information of ELF files into lines of Breakpad records, in parallel; that of
+//! PE files, in [`pe_frames`].
 //!
 //! The records are those that `symbolic` writes (`symbolic_cfi`, MIT), which is the oracle: tests
 //! compare all fixtures. `symbolic` copies the row of each instruction, keeps a map for each
@@ -23,6 +24,7 @@ use symbolic::common::CpuFamily;
 use symbolic::debuginfo::Object;
 use symbolic::debuginfo::dwarf::{Dwarf as _, Endian};
 
+use super::pe_frames;
 use crate::debuginfo::slices::{CfiLines, LineCollector};
 use crate::debuginfo::workers::side_by_side;
 
@@ -61,8 +63,10 @@ pub(super) fn lines_of(object: &Object<'_>, workers: usize) -> Option<CfiLines> 
 
 /// Reads the lines in runs of a number of entries.
 fn read(object: &Object<'_>, run: usize, workers: usize) -> Option<CfiLines> {
-    let Object::Elf(elf) = object else {
-        return None;
+    let elf = match object {
+        Object::Elf(elf) => elf,
+        Object::Pe(pe) => return pe_frames::read(pe, run, workers),
+        _ => return None,
     };
     let family = elf.arch().cpu_family();
     let (registers, has_link_register) = match family {
@@ -427,6 +431,7 @@ mod tests {
     use super::*;
     use crate::cache::Kind;
     use crate::debuginfo::blob;
+    use crate::debuginfo::panics::caught;
     use crate::debuginfo::slices::{self, Bounds, CfiSource};
     use crate::debuginfo::tests::{debug_files, fixture, text};
 
@@ -445,8 +450,11 @@ mod tests {
 
     /// Compares with the oracle. Returns the size of the blob if the lines are read here.
     fn compared(object: &Object<'_>, run: usize, workers: usize) -> Option<usize> {
-        let lines = CfiSource::Lines(read(object, run, workers)?);
-        let oracle = CfiSource::of(|out| write_records(object, out)).unwrap();
+        // The crate that reads PE files may panic, and so may `symbolic`: they add without checking
+        // the sum.
+        let lines = CfiSource::Lines(caught(|| read(object, run, workers)).ok()??);
+        let oracle = caught(|| CfiSource::of(|out| write_records(object, out)));
+        let oracle = oracle.ok()?.unwrap();
         let blob = encoded(object, &lines, workers);
         assert!(blob == encoded(object, &oracle, 1), "{run} {workers}");
         Some(blob.len())
@@ -483,6 +491,26 @@ mod tests {
                 section.offset as usize..section.offset as usize + section.data.len()
             };
             for (at, byte) in changes {
+                let at = place.start + (at * place.len() as f64) as usize;
+                dif[at] = byte;
+            }
+            compared(&Object::parse(&dif).unwrap(), 3, 2);
+        }
+
+        #[test]
+        fn mutated_functions_of_a_pe_are_read_as_symbolic_reads_them_or_left_to_it(
+            changes in proptest::collection::vec((any::<bool>(), 0.0..1.0, any::<u8>()), 1..12),
+        ) {
+            let mut dif = fixture("pe/x64/crash.exe");
+            // The functions, and how to unwind them.
+            let [functions, unwinding] = [".pdata", ".rdata"].map(|name| {
+                let Object::Pe(pe) = Object::parse(&dif).unwrap() else { panic!() };
+                let section = pe.section(name).unwrap();
+                let (begin, size) = (section.pointer_to_raw_data, section.size_of_raw_data);
+                begin as usize..(begin + size) as usize
+            });
+            for (is_function, at, byte) in changes {
+                let place = if is_function { &functions } else { &unwinding };
                 let at = place.start + (at * place.len() as f64) as usize;
                 dif[at] = byte;
             }

@@ -1,9 +1,9 @@
 //! Derives one cache from one object, encodes it as a blob and loads the blob as a reader would.
 //!
 //! `kind` has the trait that each kind implements: `symcache`, `cfi`, `ppdb` and `sources`. `dwarf`
-//! derives SymCaches from files with DWARF, `pdb` from PDBs, `frames` reads unwind information of
-//! ELF files, `pdb_links` finds links to source files in PDBs, and `undecorate` shortens names of C
-//! functions.
+//! derives SymCaches from files with DWARF, `pdb` from PDBs, `frames` and `pe_frames` read unwind
+//! information of ELF and PE files, `pdb_links` finds links to source files in PDBs, and
+//! `undecorate` shortens names of C functions.
 
 mod cfi;
 pub(super) mod dwarf;
@@ -11,6 +11,7 @@ mod frames;
 pub(super) mod kind;
 mod pdb;
 pub(super) mod pdb_links;
+mod pe_frames;
 mod ppdb;
 mod sources;
 mod symcache;

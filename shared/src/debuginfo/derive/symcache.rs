@@ -97,7 +97,7 @@ impl Derive for Sym {
         cores: usize,
         contents: &Contents,
     ) -> Result<EncodedCache, Failure> {
-        if let Some(program) = Program::of(object, beside) {
+        if let Some(program) = Program::of(object, beside, cores) {
             return dwarf::encode(program, cores, contents);
         }
         if let Object::Pdb(file) = object {

@@ -182,7 +182,8 @@ pub(in crate::debuginfo) fn encode_in_parallel<C: FnMut(usize) -> Vec<Cut>>(
 /// Compresses slices, and opens each one like a reader.
 pub(in crate::debuginfo) struct SliceEncoder {
     compressor: zstd::bulk::Compressor<'static>,
-    /// Memory for a copy of a slice. The system would have to clear new memory for each.
+    /// Memory for a copy of a slice whose own memory is not aligned. The system would have to clear
+    /// new memory for each.
     words: Vec<u64>,
 }
 
@@ -204,7 +205,9 @@ impl SliceEncoder {
                 "the slice at {start:#x} has {raw_length} bytes; the limit is {MAX_SLICE_BYTES}"
             )));
         }
-        let frame = self.compressor.compress(&raw)?;
+        let mut frame = self.compressor.compress(&raw)?;
+        // The compressor reserves as much memory as the slice has.
+        frame.shrink_to_fit();
         try_out(start, &raw, &mut self.words, contents).map_err(|fault| cannot_load(&fault))?;
         Ok(EncodedSlice {
             start,
@@ -234,7 +237,7 @@ pub(in crate::debuginfo) fn starts_of(raw: &[u8]) -> Vec<u32> {
 }
 
 /// Opens a decompressed slice like a reader. In a SymCache, looks up its first address; `words` is
-/// the memory for an aligned copy.
+/// the memory for an aligned copy, if one is needed.
 fn try_out(
     start: u32,
     raw: &[u8],
@@ -245,13 +248,10 @@ fn try_out(
     if contents.kind != Kind::SymCache {
         return open_raw(AlignedBytes::copied(raw)?, contents).map(drop);
     }
-    let more = raw.len().div_ceil(8).saturating_sub(words.len());
-    let room = words.try_reserve(more);
-    room.map_err(|_| BlobFault::TooLarge(raw.len() as u64))?;
-    words.resize(words.len() + more, 0);
-    let aligned: &mut [u8] = bytemuck::cast_slice_mut(words);
-    let aligned = aligned.get_mut(..raw.len()).unwrap_or_default();
-    aligned.copy_from_slice(raw);
+    let aligned = match raw.as_ptr().addr().is_multiple_of(align_of::<u64>()) {
+        true => raw,
+        false => aligned_copy(raw, words)?,
+    };
     validate(aligned, contents.debug_id).map_err(BlobFault::Cache)?;
     let cache = SymCache::parse(aligned).map_err(|error| BlobFault::Cache(chain(&error)))?;
     for location in cache.lookup(start.into()).take(CALLS) {
@@ -261,6 +261,18 @@ fn try_out(
         );
     }
     Ok(())
+}
+
+/// Copies bytes to aligned memory.
+fn aligned_copy<'w>(raw: &[u8], words: &'w mut Vec<u64>) -> Result<&'w [u8], BlobFault> {
+    let more = raw.len().div_ceil(8).saturating_sub(words.len());
+    let room = words.try_reserve(more);
+    room.map_err(|_| BlobFault::TooLarge(raw.len() as u64))?;
+    words.resize(words.len() + more, 0);
+    let aligned: &mut [u8] = bytemuck::cast_slice_mut(words);
+    let aligned = aligned.get_mut(..raw.len()).unwrap_or_default();
+    aligned.copy_from_slice(raw);
+    Ok(aligned)
 }
 
 pub(in crate::debuginfo) fn assemble(encoded: Vec<EncodedSlice>, contents: &Contents) -> Vec<u8> {

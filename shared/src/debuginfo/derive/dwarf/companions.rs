@@ -73,7 +73,7 @@ pub(in crate::debuginfo) fn is_supplementary(file: &[u8], id: &str) -> bool {
 /// its package, but not all of its single `.dwo` files.
 pub(in crate::debuginfo) fn completes(elf: &ElfObject<'_>) -> Vec<CompanionId> {
     if is_split(elf) {
-        let file = Sections::open(elf, &sections::SPLIT);
+        let file = Sections::open(elf, &sections::SPLIT, sections::THREADS);
         let endian = endian(elf.endianity());
         let mut ids = match is_package(&file) {
             true => ids_of_package(file.data(PACKAGE_INDEX), elf.endianity() == Endian::Little),
@@ -111,7 +111,8 @@ fn skeletons(elf: &ElfObject<'_>) -> Vec<u64> {
     if elf.raw_section(SKELETONS).is_none() {
         return Vec::new();
     }
-    let sections = Sections::open(elf, &[sections::FIRST, units::SECTION]);
+    let names = [sections::FIRST, units::SECTION];
+    let sections = Sections::open(elf, &names, sections::THREADS);
     let endian = endian(elf.endianity());
     let abbreviations = sections.data(sections::FIRST);
     let Some(mut runs) = units::Units::of(elf, abbreviations, RUN_BYTES) else {

@@ -194,7 +194,7 @@ impl<'i> CurrentUnit<'_, 'i> {
         let mut input = self.bytes_from(target.0)?;
         let code = input.read_uleb128()?;
         if code != 0 {
-            let shape = shapes.of(code, self.unit)?;
+            let shape = shapes.readable(code, self.unit)?;
             let encoding = self.unit.encoding();
             shapes.read(shape, &mut input, encoding, |attribute, value| {
                 parts.take(attribute, value);

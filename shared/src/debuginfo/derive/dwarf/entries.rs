@@ -27,7 +27,7 @@ use super::object::Object;
 use super::open_entries::{Call, Context, Inside, OpenCall, OpenFunction};
 use super::ranges::{covers, join};
 use super::related::RelatedUnits;
-use super::shapes::{Attribute, Role, Shape, Shapes};
+use super::shapes::{Attribute, Depths, Role, Shape, Shapes};
 use super::tables::{Loose, Numbers, RangeBody, TextRef, UnitFile, UnitFunction, UnitTables};
 use crate::debuginfo::slices::{NOWHERE, RawLocation};
 
@@ -192,48 +192,55 @@ impl<'o> EntryReader<'o> {
         self.open_call_ranges.clear();
         self.shapes.clear();
         let mut shapes = std::mem::take(&mut self.shapes);
-        let mut lowest = isize::MAX;
-        let read = self.walk(current, lines, &mut shapes, &mut lowest);
+        let mut depths = Depths {
+            next: 0,
+            lowest: isize::MAX,
+        };
+        let read = self.walk(current, lines, &mut shapes, &mut depths);
         // The functions around an error are incomplete.
         let left = match &read {
             Ok(()) => isize::MIN,
-            Err(_) => lowest,
+            Err(_) => depths.lowest,
         };
         self.leave_until(left, current, lines);
         self.shapes = shapes;
         read
     }
 
-    /// Reads all entries. `lowest` is the lowest depth of the entries since others were left. Most
-    /// entries need not be left, so this is done when it matters.
+    /// Reads all entries. The lowest of `depths` is that of the entries since others were left.
+    /// Most entries need not be left, so this is done when it matters.
     fn walk<'i>(
         &mut self,
         current: &mut CurrentUnit<'_, 'i>,
         lines: &LineRows,
         shapes: &mut Shapes,
-        lowest: &mut isize,
+        depths: &mut Depths,
     ) -> Result<(), gimli::Error> {
         let (unit, encoding) = (current.unit, current.unit.encoding());
         let mut input = current.bytes_from(unit.header.header_size())?;
         let end = unit.header.length_including_self();
-        let mut depth_of_next = 0;
-        while !input.is_empty() {
+        loop {
+            let skipped = shapes.leap(input.slice(), depths, self.discarded());
+            input.skip(skipped)?;
+            if input.is_empty() {
+                return Ok(());
+            }
             let offset = UnitOffset(end - input.len());
-            let depth = depth_of_next;
+            let depth = depths.next;
             let code = input.read_uleb128()?;
             if code == 0 {
-                depth_of_next -= 1;
+                depths.next -= 1;
                 continue;
             }
-            *lowest = depth.min(*lowest);
+            depths.lowest = depth.min(depths.lowest);
             let shape = shapes.of(code, unit)?;
-            depth_of_next += isize::from(shape.has_children);
+            depths.next += isize::from(shape.has_children);
             if shape.role == Role::None {
                 shapes.skip(shape, &mut input, encoding)?;
                 continue;
             }
-            self.leave_until(*lowest, current, lines);
-            *lowest = isize::MAX;
+            self.leave_until(depths.lowest, current, lines);
+            depths.lowest = isize::MAX;
             let inside = self.contexts.last().and_then(|context| context.inside);
             let is_function = shape.role == Role::Function;
             let inside = match (is_function, inside) {
@@ -259,7 +266,16 @@ impl<'o> EntryReader<'o> {
                 is_function,
             });
         }
-        Ok(())
+    }
+
+    /// Returns the depth of the entry around, if inlined calls in it are not read; all entries with
+    /// a greater depth that follow are in it. If they are read, returns the greatest depth.
+    fn discarded(&self) -> isize {
+        match self.contexts.last() {
+            Some(context) if context.inside.is_some() => isize::MAX,
+            Some(context) => context.depth,
+            None => isize::MIN,
+        }
     }
 
     /// Leaves the entries that do not contain an entry of this depth.

@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! companions the sections of other files that complete the program: split units, the shared file of `dwz`
-//! sections   decompresses sections in parallel
+//! sections   decompresses sections in parallel, and the first runs beside them
 //! units      divides .debug_info into runs of whole units; if no unit refers to another, it is
 //!            decompressed run by run
 //! queue      passes the runs to the workers, so that memory holds about two runs per worker
@@ -126,10 +126,12 @@ pub(in crate::debuginfo) struct Program<'o, 'd> {
 }
 
 impl<'o, 'd> Program<'o, 'd> {
-    /// Opens an object and its companions. Returns `None` if its format cannot contain DWARF.
+    /// Opens an object and its companions, whose sections are decompressed with this number of
+    /// threads. Returns `None` if its format cannot contain DWARF.
     pub(in crate::debuginfo) fn of(
         object: &'o Object<'d>,
         beside: &'o Beside<'_, 'd>,
+        threads: usize,
     ) -> Option<Self> {
         let (sections, load_address): (&(dyn Dwarf<'d> + Sync), _) = match object {
             Object::Elf(elf) => (elf, elf.load_address()),
@@ -140,7 +142,7 @@ impl<'o, 'd> Program<'o, 'd> {
             _ => return None,
         };
         let (shared, lacks_shared) = match object {
-            Object::Elf(elf) => shared(elf, beside),
+            Object::Elf(elf) => shared(elf, beside, threads),
             _ => (None, None),
         };
         let has_skeletons = sections.raw_section(companions::SKELETONS).is_some();
@@ -150,7 +152,7 @@ impl<'o, 'd> Program<'o, 'd> {
         };
         let split = split.iter().filter_map(|bytes| {
             let elf = ElfObject::parse(bytes).ok()?;
-            Some(Sections::open(&elf, &sections::SPLIT))
+            Some(Sections::open(&elf, &sections::SPLIT, threads))
         });
         Some(Self {
             companions: CompanionSections {
@@ -176,12 +178,16 @@ impl<'o, 'd> Program<'o, 'd> {
 fn shared<'d>(
     elf: &ElfObject<'d>,
     beside: &Beside<'_, 'd>,
+    threads: usize,
 ) -> (Option<Sections<'d>>, Option<(String, String)>) {
     let Some((name, id)) = companions::shared_file(elf) else {
         return (None, None);
     };
     match (beside.with_build_id)(&id).and_then(|bytes| ElfObject::parse(bytes).ok()) {
-        Some(file) => (Some(Sections::open(&file, &sections::SHARED)), None),
+        Some(file) => {
+            let sections = Sections::open(&file, &sections::SHARED, threads);
+            (Some(sections), None)
+        }
         None => (None, Some((name, id))),
     }
 }
@@ -213,7 +219,12 @@ fn encode_runs(
         Some(_) => sections::READ.to_vec(),
         None => sections::READ.into_iter().chain([units::SECTION]).collect(),
     };
-    let mut sections = Sections::open(object, &names);
+    let queue = units.map(|units| RunQueue::of(units, workers));
+    let mut sections = Sections::open_beside(object, &names, workers, || {
+        if let Some(queue) = &queue {
+            queue.fill();
+        }
+    });
     sections.put(sections::FIRST, abbreviations);
     let shared = program.companions.shared.as_ref();
     let shared_dwarf = || shared.map(|shared| shared.dwarf(shared.data(units::SECTION), endian));
@@ -232,8 +243,8 @@ fn encode_runs(
             None => TextRef::EMPTY,
         },
     };
-    let mut runs = match units {
-        Some(units) => read_runs(about, &sections, units, workers)?,
+    let mut runs = match queue {
+        Some(queue) => read_runs(about, &sections, &queue, workers)?,
         None => read_units(about, related::RelatedUnits::open(parent), workers),
     };
     runs.sort_unstable_by_key(|tables| tables.run);
@@ -270,7 +281,7 @@ pub(in crate::debuginfo) fn derive_beside_itself(
     };
     let contents =
         crate::debuginfo::blob::unfiled(crate::cache::Kind::SymCache, object.arch(), None);
-    Some(encode(Program::of(&object, &beside)?, 1, &contents))
+    Some(encode(Program::of(&object, &beside, 1)?, 1, &contents))
 }
 
 /// Describes the units that are missing or incomplete, and how to provide them.
@@ -326,11 +337,10 @@ fn lacks(
 fn read_runs(
     about: object::Object<'_>,
     sections: &Sections<'_>,
-    units: Units<'_>,
+    runs: &RunQueue<'_>,
     workers: usize,
 ) -> Result<Vec<UnitTables>, UnitsError> {
-    let endian = endian(units.endianity());
-    let runs = RunQueue::of(units, workers);
+    let endian = endian(runs.endianity());
     side_by_side(workers, || {
         let mut reader = EntryReader::new(about);
         let mut read = Vec::new();
@@ -379,7 +389,7 @@ pub(super) fn debug_session<'d>(
 ) -> Result<DwarfDebugSession<'d>, DwarfError> {
     let mut names = sections::ALL.to_vec();
     names.push(units::SECTION);
-    let mut sections = Sections::open(object, &names);
+    let mut sections = Sections::open(object, &names, sections::THREADS);
     sections.repair_lines(object.endianity());
     let all = Whole {
         object,

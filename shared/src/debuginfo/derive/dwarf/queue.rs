@@ -7,6 +7,8 @@ use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use symbolic::debuginfo::dwarf::Endian;
+
 use super::units::Units;
 
 /// A run of units: its number, and its bytes.
@@ -18,6 +20,7 @@ pub(super) struct RunQueue<'d> {
     has_changed: Condvar,
     /// The number of runs that may be ready.
     most: usize,
+    endianity: Endian,
 }
 
 struct UnreadRuns<'d> {
@@ -29,6 +32,8 @@ struct UnreadRuns<'d> {
     /// Buffers of runs that were read.
     spare: Vec<Vec<u8>>,
     at_end: bool,
+    /// Why the section ended early, until a worker returns it.
+    error: Option<io::Error>,
 }
 
 impl<'d> RunQueue<'d> {
@@ -36,15 +41,34 @@ impl<'d> RunQueue<'d> {
     /// each, one that it reads and one that is ready, and the run that is being decompressed.
     pub(super) fn of(units: Units<'d>, workers: usize) -> Self {
         Self {
+            endianity: units.endianity(),
             state: Mutex::new(UnreadRuns {
                 units: Some(units),
                 count: 0,
                 ready: VecDeque::new(),
                 spare: Vec::new(),
                 at_end: false,
+                error: None,
             }),
             has_changed: Condvar::new(),
             most: workers.max(1),
+        }
+    }
+
+    pub(super) fn endianity(&self) -> Endian {
+        self.endianity
+    }
+
+    /// Decompresses runs before any worker reads one: as many as may be ready later, and those that
+    /// the workers then read. A single worker has no time for that. Returns if another worker
+    /// decompresses.
+    pub(super) fn fill(&self) {
+        let mut state = self.lock();
+        while self.most > 1
+            && state.ready.len() < 2 * self.most
+            && let Some(units) = state.unread()
+        {
+            state = self.decompress(state, units);
         }
     }
 
@@ -53,31 +77,13 @@ impl<'d> RunQueue<'d> {
     pub(super) fn next(&self) -> Option<io::Result<NumberedRun<'d>>> {
         let mut state = self.lock();
         loop {
+            if let Some(error) = state.error.take() {
+                return Some(Err(error));
+            }
             if state.ready.len() < self.most
-                && !state.at_end
-                && let Some(mut units) = state.units.take()
+                && let Some(units) = state.unread()
             {
-                let buffer = state.spare.pop().unwrap_or_default();
-                drop(state);
-                let guard = EndOnPanic(self);
-                let run = units.next_run(buffer);
-                drop(guard);
-                state = self.lock();
-                match run {
-                    Some(Ok(run)) => {
-                        let number = state.count;
-                        state.count += 1;
-                        state.ready.push_back((number, run));
-                        state.units = Some(units);
-                    }
-                    Some(Err(error)) => {
-                        state.at_end = true;
-                        self.has_changed.notify_all();
-                        return Some(Err(error));
-                    }
-                    None => state.at_end = true,
-                }
-                self.has_changed.notify_all();
+                state = self.decompress(state, units);
             } else if let Some(run) = state.ready.pop_front() {
                 return Some(Ok(run));
             } else if state.at_end {
@@ -89,6 +95,35 @@ impl<'d> RunQueue<'d> {
         }
     }
 
+    /// Decompresses a run without holding the lock.
+    fn decompress<'q>(
+        &'q self,
+        mut state: MutexGuard<'q, UnreadRuns<'d>>,
+        mut units: Units<'d>,
+    ) -> MutexGuard<'q, UnreadRuns<'d>> {
+        let buffer = state.spare.pop().unwrap_or_default();
+        drop(state);
+        let guard = EndOnPanic(self);
+        let run = units.next_run(buffer);
+        drop(guard);
+        state = self.lock();
+        match run {
+            Some(Ok(run)) => {
+                let number = state.count;
+                state.count += 1;
+                state.ready.push_back((number, run));
+                state.units = Some(units);
+            }
+            Some(Err(error)) => {
+                state.at_end = true;
+                state.error = Some(error);
+            }
+            None => state.at_end = true,
+        }
+        self.has_changed.notify_all();
+        state
+    }
+
     /// Takes back the bytes of a run.
     pub(super) fn give_back(&self, run: Cow<'d, [u8]>) {
         if let Cow::Owned(buffer) = run {
@@ -98,6 +133,16 @@ impl<'d> RunQueue<'d> {
 
     fn lock(&self) -> MutexGuard<'_, UnreadRuns<'d>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<'d> UnreadRuns<'d> {
+    /// Takes the rest of the section, unless another worker has it or it has ended.
+    fn unread(&mut self) -> Option<Units<'d>> {
+        match self.at_end {
+            true => None,
+            false => self.units.take(),
+        }
     }
 }
 

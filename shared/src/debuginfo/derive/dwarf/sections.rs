@@ -73,8 +73,9 @@ pub(super) const SHARED: [&str; 6] = [
     "debug_str_offsets",
 ];
 
-/// The number of threads that decompress sections.
-const THREADS: usize = 2;
+/// The number of threads that decompress sections of a file that is inspected, or that `symbolic`
+/// reads.
+pub(super) const THREADS: usize = 2;
 
 /// The largest factor by which zlib compresses (zlib's `zlib_tech.html`, "Maximum Compression
 /// Factor"), rounded up.
@@ -112,9 +113,23 @@ fn inflated(raw: &[u8], little_endian: bool) -> Option<Vec<u8>> {
 pub(super) struct Sections<'d>(HashMap<&'static str, DwarfSection<'d>>);
 
 impl<'d> Sections<'d> {
-    /// Decompresses these sections in parallel, the largest first. One after the other, this takes
-    /// a fifth of the total time for a large file.
-    pub(super) fn open(object: &(dyn Dwarf<'d> + Sync), names: &[&'static str]) -> Self {
+    /// Decompresses these sections with this number of threads, the largest first. One after the
+    /// other, this takes a tenth of the total time for a large file.
+    pub(super) fn open(
+        object: &(dyn Dwarf<'d> + Sync),
+        names: &[&'static str],
+        threads: usize,
+    ) -> Self {
+        Self::open_beside(object, names, threads, || ())
+    }
+
+    /// Like [`Self::open`]. A thread for which no section is left does other work.
+    pub(super) fn open_beside(
+        object: &(dyn Dwarf<'d> + Sync),
+        names: &[&'static str],
+        threads: usize,
+        other: impl Fn() + Sync,
+    ) -> Self {
         let length = |name: &str| object.raw_section(name).map(|section| section.data.len());
         let mut names = names.to_vec();
         names.sort_by_key(|name| Reverse(length(name)));
@@ -125,6 +140,7 @@ impl<'d> Sections<'d> {
                 // A lock that is taken in the head of a loop is held in its body.
                 let next = left.lock().unwrap_or_else(PoisonError::into_inner).next();
                 let Some(name) = next else {
+                    other();
                     return Ok(sections);
                 };
                 if let Some(section) = section(object, name) {
@@ -132,7 +148,7 @@ impl<'d> Sections<'d> {
                 }
             }
         };
-        let Ok(sections) = side_by_side(THREADS, decompress);
+        let Ok(sections) = side_by_side(threads, decompress);
         Self(sections.into_iter().collect())
     }
 

@@ -5,9 +5,9 @@
 //! Source of the format: DWARF 5, sections 7.5.3 (abbreviations) and 7.5.6 (forms).
 
 use gimli::{
-    AttributeValue, DebugAddrIndex, DebugInfoOffset, DebugLineStrOffset, DebugRngListsIndex,
-    DebugStrOffset, DebugStrOffsetsIndex, DwForm, DwTag, Encoding, Error, RawRangeListsOffset,
-    Reader as _, UnitOffset,
+    Abbreviation, AttributeValue, DebugAddrIndex, DebugInfoOffset, DebugLineStrOffset,
+    DebugRngListsIndex, DebugStrOffset, DebugStrOffsetsIndex, DwForm, DwTag, Encoding, Error,
+    RawRangeListsOffset, Reader as _, UnitOffset,
 };
 
 use super::input::{Section, Unit, Value};
@@ -96,15 +96,67 @@ pub(super) struct Shape {
     pub(super) has_addresses: bool,
     /// The number of bytes of all its attributes, if that is the same for all entries.
     bytes: Option<u32>,
-    /// Indices into [`Shapes::steps`]: the first step that skips an entry, the first step that
-    /// reads it, and the end of these.
-    steps: [u32; 3],
+    /// The steps that skip an entry: indices into [`Shapes::steps`].
+    skips: [u32; 2],
+    /// The steps that read it, if they are known.
+    reads: Option<[u32; 2]>,
+}
+
+/// How to skip an entry without its shape, which is larger: most entries are skipped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Leap {
+    way: Way,
+    has_children: bool,
+    is_inlined_call: bool,
+    /// The number of bytes of its attributes, with [`Way::Once`].
+    bytes: u16,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Way {
+    /// By its shape: it may be read, or nothing is known about it yet.
+    #[default]
+    None,
+    Once,
+    /// By the steps of its shape.
+    InSteps,
+}
+
+impl Leap {
+    fn over(shape: &Shape) -> Self {
+        let is_skipped = match shape.role {
+            Role::None | Role::InlinedCall => true,
+            // The children of another function are its own.
+            Role::Function => !shape.has_addresses && !shape.has_children,
+        };
+        let once = shape.bytes.map(u16::try_from);
+        let (way, bytes) = match (is_skipped, once) {
+            (true, Some(Ok(bytes))) => (Way::Once, bytes),
+            (true, None) => (Way::InSteps, 0),
+            _ => (Way::None, 0),
+        };
+        Self {
+            way,
+            has_children: shape.has_children,
+            is_inlined_call: shape.role == Role::InlinedCall,
+            bytes,
+        }
+    }
+}
+
+/// The depth of the next entry, and the lowest depth of some entries before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Depths {
+    pub(super) next: isize,
+    pub(super) lowest: isize,
 }
 
 /// The shapes of a unit's abbreviations, by code. Each is made when it is first needed.
 #[derive(Debug, Default)]
 pub(super) struct Shapes {
     by_code: Vec<Option<Shape>>,
+    /// One for each shape.
+    leaps: Vec<Leap>,
     steps: Vec<Step>,
 }
 
@@ -115,6 +167,7 @@ impl Shapes {
     /// Removes the shapes of the previous unit.
     pub(super) fn clear(&mut self) {
         self.by_code.clear();
+        self.leaps.clear();
         self.steps.clear();
     }
 
@@ -127,20 +180,161 @@ impl Shapes {
         }
     }
 
+    /// Returns the shape of a code, with the steps that read an entry.
+    pub(super) fn readable(&mut self, code: u64, unit: &Unit<'_>) -> Result<Shape, Error> {
+        let mut shape = self.of(code, unit)?;
+        if shape.reads.is_none() {
+            shape.reads = Some(self.reading(abbreviation(code, unit)?, unit.encoding())?);
+            self.put(code, shape);
+        }
+        Ok(shape)
+    }
+
     #[cold]
     fn make(&mut self, code: u64, unit: &Unit<'_>) -> Result<Shape, Error> {
         if code > MAX_CODE {
             return Err(Error::InvalidAbbreviationCode(code));
         }
-        let at = code as usize;
+        let (abbreviation, encoding) = (abbreviation(code, unit)?, unit.encoding());
+        let skipped = self.steps.len();
+        let mut has_addresses = false;
+        for attribute in abbreviation.attributes() {
+            has_addresses |= matches!(attribute.name(), gimli::DW_AT_low_pc | gimli::DW_AT_ranges);
+            let step = skipping(attribute.form(), encoding)?;
+            add(step, skipped, &mut self.steps);
+        }
+        let bytes = match self.steps.get(skipped..) {
+            Some([]) => Some(0),
+            Some([Step::Skip(bytes)]) => u32::try_from(*bytes).ok(),
+            _ => None,
+        };
+        let role = Role::of(abbreviation.tag());
+        let shape = Shape {
+            role,
+            has_children: abbreviation.has_children(),
+            has_addresses,
+            bytes,
+            skips: self.steps_from(skipped)?,
+            reads: match role {
+                // Few of these are read: those that others refer to for a name.
+                Role::None => None,
+                Role::Function | Role::InlinedCall => Some(self.reading(abbreviation, encoding)?),
+            },
+        };
+        self.put(code, shape);
+        Ok(shape)
+    }
+
+    fn put(&mut self, code: u64, shape: Shape) {
+        let at = usize::try_from(code).unwrap_or(usize::MAX);
         if self.by_code.len() <= at {
             self.by_code.resize(at + 1, None);
+            self.leaps.resize(at + 1, Leap::default());
         }
-        let shape = made(code, unit, &mut self.steps)?;
-        if let Some(place) = self.by_code.get_mut(at) {
-            *place = Some(shape);
+        self.by_code[at] = Some(shape);
+        self.leaps[at] = Leap::over(&shape);
+    }
+
+    /// Adds the steps that read an entry.
+    fn reading(
+        &mut self,
+        abbreviation: &Abbreviation,
+        encoding: Encoding,
+    ) -> Result<[u32; 2], Error> {
+        let first = self.steps.len();
+        for attribute in abbreviation.attributes() {
+            let form = attribute.form();
+            let skipped = skipping(form, encoding)?;
+            let step = match attribute_of(attribute.name()) {
+                Some(named) => {
+                    let constant = attribute.implicit_const_value().unwrap_or_default();
+                    skipped.reading(named, form, constant.cast_unsigned())
+                }
+                None => skipped,
+            };
+            add(step, first, &mut self.steps);
         }
-        Ok(shape)
+        self.steps_from(first)
+    }
+
+    /// Returns the indices of the steps from one on.
+    fn steps_from(&self, first: usize) -> Result<[u32; 2], Error> {
+        let at = |step: usize| u32::try_from(step).map_err(|_| Error::UnsupportedOffset);
+        Ok([at(first)?, at(self.steps.len())?])
+    }
+
+    fn steps_at(&self, [from, to]: [u32; 2]) -> &[Step] {
+        let steps = self.steps.get(from as usize..to as usize);
+        steps.expect("a shape names its steps")
+    }
+
+    /// Skips entries that are not read, and the ends of lists of children, and returns the number
+    /// of bytes that they have. Of inlined calls, it skips those in the entry of depth `discarded`:
+    /// those before which no entry has this depth or a lower one. It ends before the first other
+    /// entry, before an entry whose abbreviation has not occurred yet, and before an entry that is
+    /// not complete.
+    pub(super) fn leap(&self, data: &[u8], depths: &mut Depths, discarded: isize) -> usize {
+        let Depths {
+            next: mut depth,
+            mut lowest,
+        } = *depths;
+        let mut at = 0;
+        while let Some((code, mut next)) = short_code(data, at) {
+            if code == 0 {
+                depth -= 1;
+                at = next;
+                continue;
+            }
+            let Some(leap) = self.leaps.get(code) else {
+                break;
+            };
+            let is_discarded = lowest.min(depth) > discarded;
+            if leap.is_inlined_call && !is_discarded {
+                break;
+            }
+            match leap.way {
+                Way::None => break,
+                Way::Once => next += usize::from(leap.bytes),
+                Way::InSteps => match self.after(code, data, next) {
+                    Some(after) => next = after,
+                    None => break,
+                },
+            }
+            if next > data.len() {
+                break;
+            }
+            lowest = lowest.min(depth);
+            depth += isize::from(leap.has_children);
+            at = next;
+        }
+        *depths = Depths {
+            next: depth,
+            lowest,
+        };
+        at
+    }
+
+    /// Returns where an entry ends whose attributes begin at `at`; `None` if its attributes have
+    /// rare forms or lengths, or if it is not complete.
+    fn after(&self, code: usize, data: &[u8], mut at: usize) -> Option<usize> {
+        let shape = self.by_code.get(code)?.as_ref()?;
+        for step in self.steps_at(shape.skips) {
+            at = match step {
+                Step::Skip(bytes) => at.checked_add(*bytes)?,
+                Step::SkipLeb128 => {
+                    at + 1 + data.get(at..)?.iter().position(|byte| *byte < 0x80)?
+                }
+                // Most texts in entries are short: GCC puts those there that are not longer than a
+                // reference.
+                Step::SkipText => at + 1 + data.get(at..)?.iter().position(|byte| *byte == 0)?,
+                Step::SkipBlock(0 | 1) => {
+                    let length = *data.get(at).filter(|length| **length < 0x80)?;
+                    at + 1 + usize::from(length)
+                }
+                _ => return None,
+            };
+        }
+        Some(at)
     }
 
     /// Skips the attributes of an entry.
@@ -153,15 +347,12 @@ impl Shapes {
         if let Some(bytes) = shape.bytes {
             return input.skip(bytes as usize);
         }
-        let [from, to, _] = shape.steps;
-        let steps = self.steps.get(from as usize..to as usize);
-        let steps = steps.expect("a shape names its steps");
-        steps
+        self.steps_at(shape.skips)
             .iter()
             .try_for_each(|step| walk(*step, input, encoding, &mut |_, _| ()))
     }
 
-    /// Reads the attributes of an entry.
+    /// Reads the attributes of an entry, whose shape has the steps for it.
     pub(super) fn read<'i>(
         &self,
         shape: Shape,
@@ -169,51 +360,28 @@ impl Shapes {
         encoding: Encoding,
         mut take: impl FnMut(Attribute, Value<'i>),
     ) -> Result<(), Error> {
-        let [_, from, to] = shape.steps;
-        let steps = self.steps.get(from as usize..to as usize);
-        let steps = steps.expect("a shape names its steps");
-        steps
+        let reads = shape.reads.expect("the shape of an entry that is read");
+        self.steps_at(reads)
             .iter()
             .try_for_each(|step| walk(*step, input, encoding, &mut take))
     }
 }
 
-fn made(code: u64, unit: &Unit<'_>, steps: &mut Vec<Step>) -> Result<Shape, Error> {
+/// Reads the code of an entry, which most often has one byte, and returns it with the place behind
+/// it. Returns `None` at the end of the data, and for codes of more than two bytes.
+#[inline]
+fn short_code(data: &[u8], at: usize) -> Option<(usize, usize)> {
+    let first = usize::from(*data.get(at)?);
+    if first < 0x80 {
+        return Some((first, at + 1));
+    }
+    let second = usize::from(*data.get(at + 1)?);
+    (second < 0x80).then_some((first & 0x7f | second << 7, at + 2))
+}
+
+fn abbreviation<'u>(code: u64, unit: &'u Unit<'_>) -> Result<&'u Abbreviation, Error> {
     let abbreviation = unit.abbreviations.get(code);
-    let abbreviation = abbreviation.ok_or(Error::InvalidAbbreviationCode(code))?;
-    let encoding = unit.encoding();
-    let at = |step: usize| u32::try_from(step).map_err(|_| Error::UnsupportedOffset);
-    let skipped = steps.len();
-    for attribute in abbreviation.attributes() {
-        add(skipping(attribute.form(), encoding)?, skipped, steps);
-    }
-    let bytes = match steps.get(skipped..) {
-        Some([]) => Some(0),
-        Some([Step::Skip(bytes)]) => u32::try_from(*bytes).ok(),
-        _ => None,
-    };
-    let read = steps.len();
-    let mut has_addresses = false;
-    for attribute in abbreviation.attributes() {
-        let form = attribute.form();
-        let constant = attribute.implicit_const_value().unwrap_or_default();
-        let named = attribute_of(attribute.name());
-        has_addresses |= matches!(named, Some(Attribute::LowAddress | Attribute::Ranges));
-        let step = match (named, skipping(form, encoding)?) {
-            (Some(attribute), skipped) => {
-                skipped.reading(attribute, form, constant.cast_unsigned())
-            }
-            (None, skipped) => skipped,
-        };
-        add(step, read, steps);
-    }
-    Ok(Shape {
-        role: Role::of(abbreviation.tag()),
-        has_children: abbreviation.has_children(),
-        has_addresses,
-        bytes,
-        steps: [at(skipped)?, at(read)?, at(steps.len())?],
-    })
+    abbreviation.ok_or(Error::InvalidAbbreviationCode(code))
 }
 
 /// Adds a step to the steps from `first` on. Consecutive skips of a known size become one step.

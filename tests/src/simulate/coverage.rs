@@ -58,10 +58,6 @@ const CANNOT: &[(&str, &str)] = &[
          entry without revoking the lease",
     ),
     (
-        "refusal: dispute, nothing",
-        "a builder reads the report under its lease, and only results of builds remove reports",
-    ),
-    (
         "decision: use older (one build)",
         "what is derived has the version of the only build, and Microsoft's SymCaches are not made \
          here",

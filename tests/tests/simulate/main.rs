@@ -26,7 +26,10 @@ const UNANNOUNCED: u64 = 10;
 const WEEKS: u64 = 2;
 
 /// The seeds in which instances meet at the same items.
-const CONTESTED: [u64; 7] = [1, 2, 3, 4, 5, 6, 40];
+const CONTESTED: [u64; 11] = [1, 2, 3, 4, 5, 6, 9, 40, 1102, 1865, 2038];
+
+/// The seeds in which instances meet at states that are a day old.
+const AGED: [u64; 8] = [1, 2, 3, 4, 5, 6, 156, 3012];
 
 fn run_of(seed: u64) -> Run {
     run(&Plan::of_seed(seed, 1.0), false)
@@ -51,6 +54,7 @@ fn the_same_seed_gives_the_same_trace() {
         Plan::unannounced(1),
         Plan::contested(1),
         Plan::contested(2),
+        Plan::aged(1),
     ];
     let plans: Vec<Plan> = troubles.chain(others).collect();
     assert!(plans.iter().any(|plan| plan.has_programs));
@@ -97,9 +101,10 @@ fn what_always_holds_holds_in_simulated_fleets() {
     let deploys = (1..=DEPLOYS).map(Plan::deploys);
     let unannounced = (1..=UNANNOUNCED).map(Plan::unannounced);
     let contested = CONTESTED.into_iter().map(Plan::contested);
+    let aged = AGED.into_iter().map(Plan::aged);
     let weeks = (1..=WEEKS).map(Plan::weeks);
     let plans = troubles.chain(deploys).chain(unannounced);
-    let totals = totals(plans.chain(contested).chain(weeks));
+    let totals = totals(plans.chain(contested).chain(aged).chain(weeks));
     println!("{totals}");
     assert_eq!(totals.contradictions(), Vec::<String>::new());
     let is_rare = |row: &&String| RARE.iter().any(|(rare, _)| row.starts_with(rare));
@@ -181,11 +186,15 @@ const RARE: &[(&str, &str)] = &[
     ),
     (
         "refusal: confirm loss",
-        "two builders judge one damaged blob",
+        "a builder loses its lease while it verifies a blob, or a blob is damaged again",
+    ),
+    (
+        "refusal: dispute, lease lost",
+        "a builder loses its lease while it verifies a blob",
     ),
     (
         "refusal: dispute, nothing",
-        "two builders judge one suspect blob",
+        "readers of two builds report both states of an entry",
     ),
     (
         "change: confirm loss",
@@ -214,6 +223,10 @@ const RARE: &[(&str, &str)] = &[
     (
         "change: drop older (the older build)",
         "a version of one of Microsoft's SymCaches stays for a day, and a higher one is uploaded",
+    ),
+    (
+        "refusal: drop older, in use",
+        "a builder takes the lease between the read and the write of a pass",
     ),
     (
         "refusal: drop older, nothing",

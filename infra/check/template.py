@@ -268,6 +268,11 @@ class Stack:
     def properties(self, name):
         return self.resources.get(name, {}).get("Properties", {})
 
+    def exists(self, name, **chosen):
+        """Returns whether there is a resource for the defaults of the parameters, or for chosen ones."""
+        condition = self.resources[name].get("Condition")
+        return condition is None or self.holds(self.conditions[condition], **chosen)
+
     def value(self, value, **chosen):
         """Returns a value of the template for the defaults of the parameters, or for chosen ones; None if there is none."""
         if not isinstance(value, dict) or len(value) != 1:
@@ -540,6 +545,8 @@ def check_limits(checks, stack):
     check_secrets(checks, stack, variables)
     groups = stack.of_type("AWS::Logs::LogGroup")
     logged = [target(stack.properties(name).get("LoggingConfig", {}).get("LogGroup", "")) for name in FUNCTIONS]
+    levels = {name: stack.properties(name).get("LoggingConfig", {}).get("SystemLogLevel") for name in FUNCTIONS}
+    checks.that("limits", "Lambda writes no lines about invocations that succeed", set(levels.values()) == {"WARN"}, levels)
     days = [group.get("RetentionInDays") for group in groups.values()]
     checks.that("limits", "logs have a limited retention", all(days) and set(logged) <= set(groups), f"{days} days")
 
@@ -726,7 +733,11 @@ def check_alarms(checks, stack):
         group = stack.properties(f"{name}DeploymentGroup")
         watching = [target(alarm["Name"]) for alarm in group.get("AlarmConfiguration", {}).get("Alarms", [])]
         rolls_back = "DEPLOYMENT_STOP_ON_ALARM" in group.get("AutoRollbackConfiguration", {}).get("Events", [])
-        checks.that("alarms", f"a new version of {name} is rolled back by an alarm", rolls_back and watching and set(watching) <= set(alarms), ", ".join(watching))
+        exist = watching and all(alarm in alarms and stack.exists(alarm) for alarm in watching)
+        checks.that("alarms", f"a new version of {name} is rolled back by an alarm", rolls_back and exist, ", ".join(watching))
+    # Ten metrics of alarms are free in an account. Source: aws.amazon.com/cloudwatch/pricing, free tier.
+    charged = sum(len(metrics_of_alarm(alarm)) for name, alarm in alarms.items() if stack.exists(name))
+    checks.that("alarms", "by default, they read at most ten metrics, which are free", charged <= 10, charged)
     deaf = [name for name, alarm in alarms.items() if not alarm.get("AlarmActions")]
     checks.all("alarms", "every alarm has an action", deaf)
     # Without data, a function did not run. Everything else is fine without data.
@@ -773,15 +784,32 @@ def check_estimate(checks, stack, alarm):
         checks.that("alarms", f"DailyCostAlarm estimates with the prices of {PRICES.name} ({architecture})", right, f"{found}, {expected:.4f}")
 
 
+def filled(stack, text, **chosen):
+    """Returns the pattern of a Fn::Sub, in which its variables, if it has any, are replaced for chosen parameters."""
+    if not isinstance(text.get("Fn::Sub"), list):
+        return text.get("Fn::Sub", "")
+    pattern, variables = text["Fn::Sub"]
+    for name, variable in variables.items():
+        value = stack.value(variable, **chosen)
+        pattern = pattern.replace(f"${{{name}}}", value["Fn::Sub"] if isinstance(value, dict) else value)
+    return pattern
+
+
 def check_dashboard(checks, stack):
     """The dashboard is JSON, shows every alarm, and names only metrics and log groups that exist."""
+    for chosen in ("off", "on"):
+        check_dashboard_with(checks, stack, chosen)
+
+
+def check_dashboard_with(checks, stack, more_alarms):
+    """Checks the dashboard of a stack with or without the alarms of MoreAlarms."""
     dashboards = stack.of_type("AWS::CloudWatch::Dashboard")
     checks.that("dashboard", "exactly one", len(dashboards) == 1, ", ".join(dashboards))
     for name, dashboard in dashboards.items():
         # Dashboards belong to the account: their names would conflict with those of other stacks and regions.
         named = json.dumps(dashboard.get("DashboardName"))
         checks.that("dashboard", "its name has the stack and the region", "${AWS::StackName}" in named and "${AWS::Region}" in named, named)
-        body = dashboard.get("DashboardBody", {}).get("Fn::Sub", "")
+        body = filled(stack, dashboard.get("DashboardBody", {}), MoreAlarms=more_alarms)
         try:
             widgets = json.loads(body)["widgets"]
         except (json.JSONDecodeError, KeyError, TypeError) as error:
@@ -815,8 +843,9 @@ def check_dashboard(checks, stack):
         checks.all("dashboard", "every metric that it names is written", problems)
         overlapping = [widgets[b]["properties"].get("title") for a in range(len(places)) for b in range(a + 1, len(places)) if places[a] & places[b]]
         checks.all("dashboard", "its widgets do not overlap", overlapping)
-        unshown = sorted(set(stack.of_type("AWS::CloudWatch::Alarm")) ^ alarms)
-        checks.that("dashboard", "it shows every alarm", not unshown, ", ".join(unshown) or f"{len(alarms)} alarms")
+        existing = {name for name in stack.of_type("AWS::CloudWatch::Alarm") if stack.exists(name, MoreAlarms=more_alarms)}
+        unshown = sorted(existing ^ alarms)
+        checks.that("dashboard", f"it shows every alarm, with MoreAlarms={more_alarms}", not unshown, ", ".join(unshown) or f"{len(alarms)} alarms")
         hidden = sorted(own_metrics() - searched)
         checks.that("dashboard", "it shows every metric of the functions", not hidden, ", ".join(hidden) or f"{len(searched)} metrics")
         logged = {target(stack.properties(function).get("LoggingConfig", {}).get("LogGroup", "")) for function in FUNCTIONS}
@@ -869,7 +898,7 @@ def mistakes():
 
     def body(template, change):
         text = resource(template, "DashboardOfStack")["DashboardBody"]
-        text["Fn::Sub"] = change(text["Fn::Sub"])
+        text["Fn::Sub"][0] = change(text["Fn::Sub"][0])
 
     return [
         ("a Ref to nothing", lambda t: granting(t, "PruneFunction", "dynamodb:Scan").update(Resource={"Ref": "RecordTable"}), "RecordTable"),
@@ -957,7 +986,12 @@ def mistakes():
         ("a missed schedule that is fine", lambda t: resource(t, "PruneMissedAlarm").update(TreatMissingData="notBreaching"), "only the alarm of the schedule"),
         ("an estimate with the price of the other processors", lambda t: resource(t, "DailyCostAlarm")["Metrics"][5]["Expression"]["Fn::If"].__setitem__(2, resource(t, "DailyCostAlarm")["Metrics"][5]["Expression"]["Fn::If"][1]), r"prices.json \(x86_64\)"),
         ("an estimate that counts milliseconds as seconds", lambda t: resource(t, "DailyCostAlarm")["Metrics"][5].update(Expression={"Fn::Sub": "(FILL(symbolicate, 0) * ${SymbolicateMemory} + FILL(derive, 0) * ${DeriveMemory}) / 1024 * 0.0000133334"}), "DailyCostAlarm estimates"),
-        ("an alarm that the dashboard lacks", lambda t: body(t, lambda text: text.replace("${DailyCostAlarm.Arn}", "${ApiErrorsAlarm.Arn}")), "shows every alarm: DailyCostAlarm"),
+        ("an alarm that the dashboard lacks", lambda t: body(t, lambda text: text.replace("${PruneErrorsAlarm.Arn}", "${ApiErrorsAlarm.Arn}")), "shows every alarm, with MoreAlarms=off: PruneErrorsAlarm"),
+        ("an alarm of MoreAlarms that the dashboard lacks", lambda t: resource(t, "DashboardOfStack")["DashboardBody"]["Fn::Sub"][1].update(MoreAlarmsShown=""), "shows every alarm, with MoreAlarms=on: .*DailyCostAlarm"),
+        ("an alarm that the dashboard shows although it may not exist", lambda t: t["Resources"]["PruneMissedAlarm"].update(Condition="HasMoreAlarms"), "shows every alarm, with MoreAlarms=off: PruneMissedAlarm"),
+        ("an alarm more than AWS permits for nothing", lambda t: t["Resources"]["RecursionAlarm"].pop("Condition"), "at most ten metrics"),
+        ("a rollback by an alarm that may not exist", lambda t: t["Resources"]["DeriveErrorsAlarm"].update(Condition="HasMoreAlarms"), "rolled back by an alarm"),
+        ("a line of Lambda for each invocation", lambda t: t["Globals"]["Function"]["LoggingConfig"].pop("SystemLogLevel"), "writes no lines about invocations that succeed"),
         ("a dashboard that is not JSON", lambda t: body(t, lambda text: text.replace('"start":', "start:")), "its body is JSON"),
         ("a dashboard with a metric of AWS that does not exist", lambda t: body(t, lambda text: text.replace('"Throttles"', '"Throttled"')), "AWS/Lambda Throttled"),
         ("a dashboard with a metric that the functions do not write", lambda t: body(t, lambda text: text.replace("Behind", "Outdated")), "symdepot Outdated"),

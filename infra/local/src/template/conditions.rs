@@ -197,6 +197,39 @@ impl Decided {
         })
     }
 
+    /// Returns the pattern of an `Fn::Sub` with its variables in place. Each is a text, or an
+    /// `Fn::Sub` itself.
+    fn inlined(&self, parts: &[Node], line: usize) -> Result<String, TemplateError> {
+        let fail = || {
+            let message = "Fn::Sub needs a text, or a text and the texts of its variables";
+            TemplateError::new(line, "", message)
+        };
+        let [pattern, variables] = parts else {
+            return Err(fail());
+        };
+        let (Value::Text(pattern), Value::Map(variables)) = (&pattern.value, &variables.value)
+        else {
+            return Err(fail());
+        };
+        let mut inlined = pattern.clone();
+        for (name, variable) in variables {
+            let value = self.replace(variable.clone())?.map(|node| node.value);
+            let text = match value {
+                Some(Value::Text(text)) => text,
+                Some(Value::Map(call)) => match call.as_slice() {
+                    [(function, inner)] if function == "Fn::Sub" => match &inner.value {
+                        Value::Text(text) => text.clone(),
+                        _ => return Err(fail()),
+                    },
+                    _ => return Err(fail()),
+                },
+                _ => return Err(fail()),
+            };
+            inlined = inlined.replace(&format!("${{{name}}}"), &text);
+        }
+        Ok(inlined)
+    }
+
     fn call(
         &self,
         name: &str,
@@ -213,6 +246,10 @@ impl Decided {
                 let pattern = Node::text(argument.line, self.filled(pattern));
                 let value = Value::Map(vec![(name.to_owned(), pattern)]);
                 Ok(Some(Node { line, value }))
+            }
+            ("Fn::Sub", Value::List(parts)) => {
+                let pattern = self.inlined(parts, argument.line)?;
+                self.call(name, &Node::text(argument.line, pattern), line)
             }
             ("Fn::If", Value::List(parts)) => {
                 let [condition, then, otherwise] = parts.as_slice() else {
@@ -350,6 +387,31 @@ Resources:
             template["Resources"]["Orders"],
             serde_json::json!({"Fn::Sub": "here/3008/${Memories}/${AWS::Region}"})
         );
+    }
+
+    #[test]
+    fn variables_of_a_pattern_are_in_their_places() {
+        let text = r#"
+Parameters:
+  Named: { Type: String, Default: none }
+Conditions:
+  HasName: !Not [!Equals [!Ref Named, none]]
+Resources:
+  Orders: !Sub
+    - "[${Table.Arn}${More}]"
+    - More: !If [HasName, !Sub ", ${Named}, ${Other.Arn}", ""]
+"#;
+        let pattern = |text: &str| decided(text).unwrap()["Resources"]["Orders"].clone();
+        assert_eq!(
+            pattern(text),
+            serde_json::json!({"Fn::Sub": "[${Table.Arn}]"})
+        );
+        assert_eq!(
+            pattern(&text.replace("Default: none", "Default: a")),
+            serde_json::json!({"Fn::Sub": "[${Table.Arn}, a, ${Other.Arn}]"})
+        );
+        let error = decided(&text.replace("!If [HasName", "[HasName")).unwrap_err();
+        assert!(error.message.contains("its variables"), "{error}");
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub(super) fn function(
     let log_format = logging
         .choice("LogFormat", &["JSON", "Text"])?
         .unwrap_or_else(|| "Text".to_owned());
+    // The local stack always logs what Lambda logs at its default level, `INFO`.
+    logging.choice("SystemLogLevel", &["DEBUG", "INFO", "WARN"])?;
     let log_group = logging
         .text("LogGroup")?
         .unwrap_or_else(|| format!("/aws/lambda/{binary}"));

@@ -61,7 +61,7 @@ pub fn standing(entry: &Entry, numbers: &BuildNumbers, now: Timestamp) -> Standi
     match (&entry.ready, &entry.missing) {
         // An older build left files to this one.
         (Some(_), _) if entry.leaves_files_to(numbers.converter) => Standing::Behind,
-        // Readers use the state that is ready, so nobody else would request the build again.
+        // Readers use the state that is ready, so no reader would request the build again.
         (Some(_), _) if entry.has_lost_request(now) => Standing::Behind,
         (Some(ready), _) if is_current(ready, entry.kind, numbers) => Standing::Current,
         (Some(_), Some(failed)) if failed.converter >= numbers.converter => {

@@ -14,6 +14,7 @@ use futures::stream::{self, StreamExt};
 
 use super::Updated;
 use super::lookup::{CacheFinder, CachePlace, Items};
+use super::update::KnownAndDue;
 use crate::cache::{Change, Converter, Entry, Kind, ModuleKey, Queue, Stored, Token};
 use crate::flows::symbolicator::CALLS_IN_FLIGHT;
 use crate::ports::{Fault, QueueMessage, RequestedModule};
@@ -131,15 +132,18 @@ impl CacheFinder<'_> {
                 queue: *queue,
             },
         };
-        let known = known.as_deref().cloned();
+        let stored = known.as_deref().cloned();
         let result = |entry: &Entry| (entry.ready().cloned(), entry.missing().cloned());
-        let before = known.as_ref().and_then(|stored| stored.item.entry());
+        let before = stored.as_ref().and_then(|stored| stored.item.entry());
         let before = before.map_or((None, None), result);
         // If a build ended meanwhile, look at its result first: it may be what is needed.
         let is_due = |now: &Entry| suspect.is_some() || result(now) == before;
         let update = self.service.update(self.invocation);
-        let updated = update.apply_if_due(module, *kind, &change, known, is_due);
-        let updated = updated.await;
+        let known = KnownAndDue {
+            stored,
+            is_due: &is_due,
+        };
+        let updated = update.apply_if_due(module, *kind, &change, known).await;
         self.service.memory.forget(&module.entry(*kind));
         Ok(match updated? {
             Updated::Done(entry) => entry

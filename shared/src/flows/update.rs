@@ -83,6 +83,14 @@ impl Entries {
     }
 }
 
+/// What the caller knows about an entry that it is about to change.
+pub(super) struct KnownAndDue<'a> {
+    /// The item as the caller read it.
+    pub(super) stored: Option<Stored>,
+    /// Whether the change is due for an entry that another invocation has changed meanwhile.
+    pub(super) is_due: &'a (dyn Fn(&Entry) -> bool + Sync),
+}
+
 /// The entry that a change starts with.
 struct KnownEntry {
     stored: Option<Stored>,
@@ -99,6 +107,13 @@ impl KnownEntry {
         }
     }
 
+    fn read_before(stored: Option<Stored>) -> Self {
+        Self {
+            stored,
+            is_fresh: false,
+        }
+    }
+
     fn entry(&self) -> Option<&Entry> {
         self.stored.as_ref().and_then(|stored| stored.item.entry())
     }
@@ -108,6 +123,25 @@ impl KnownEntry {
         match self.is_fresh {
             true => NextStep::Refuse(refused, entry),
             false => NextStep::Read,
+        }
+    }
+}
+
+/// A change that is about to be applied.
+struct Attempt<'a> {
+    change: &'a Change,
+    known: KnownEntry,
+    /// Whether the change is due for an entry that another invocation has changed meanwhile.
+    is_due: &'a (dyn Fn(&Entry) -> bool + Sync),
+}
+
+impl<'a> Attempt<'a> {
+    /// Returns a change that is due whatever other invocations change.
+    fn always(change: &'a Change, known: KnownEntry) -> Self {
+        Self {
+            change,
+            known,
+            is_due: &|_| true,
         }
     }
 }
@@ -144,9 +178,8 @@ impl Update<'_> {
         change: &Change,
     ) -> Result<Updated, Fault> {
         let stored = self.load(&module.entry(kind)).await?;
-        let (updated, _) = self
-            .apply_to(module, kind, change, KnownEntry::fresh(stored), &|_| true)
-            .await?;
+        let attempt = Attempt::always(change, KnownEntry::fresh(stored));
+        let (updated, _) = self.apply_to(module, kind, attempt).await?;
         Ok(updated)
     }
 
@@ -169,8 +202,8 @@ impl Update<'_> {
         };
         let each = kinds.iter().zip(stored);
         let changed = each.map(|(kind, stored)| {
-            let known = KnownEntry { stored, is_fresh };
-            self.apply_to(module, *kind, change, known, &|_| true)
+            let attempt = Attempt::always(change, KnownEntry { stored, is_fresh });
+            self.apply_to(module, *kind, attempt)
         });
         futures::future::try_join_all(changed).await?;
         Ok(())
@@ -186,41 +219,40 @@ impl Update<'_> {
         change: &Change,
         stored: Option<Stored>,
     ) -> Result<(Updated, Option<Stored>), Fault> {
-        let known = KnownEntry {
-            stored,
-            is_fresh: false,
-        };
-        self.apply_to(module, kind, change, known, &|_| true).await
+        let attempt = Attempt::always(change, KnownEntry::read_before(stored));
+        self.apply_to(module, kind, attempt).await
     }
 
     /// Changes the entry of a kind of a module like [`Update::apply_from`]. If another invocation
-    /// changed the entry meanwhile and `is_due` returns `false` for it, the change is refused with
+    /// changed the entry meanwhile and the change is not due any more, it is refused with
     /// [`Refused::Nothing`].
     pub(super) async fn apply_if_due(
         &self,
         module: &ModuleKey,
         kind: Kind,
         change: &Change,
-        stored: Option<Stored>,
-        is_due: impl Fn(&Entry) -> bool + Sync,
+        KnownAndDue { stored, is_due }: KnownAndDue<'_>,
     ) -> Result<Updated, Fault> {
-        let known = KnownEntry {
-            stored,
-            is_fresh: false,
+        let attempt = Attempt {
+            change,
+            known: KnownEntry::read_before(stored),
+            is_due,
         };
-        let (updated, _) = self.apply_to(module, kind, change, known, &is_due).await?;
+        let (updated, _) = self.apply_to(module, kind, attempt).await?;
         Ok(updated)
     }
 
     /// Applies a change, starting with what is known about the entry. After a lost race, applies it
-    /// only if `is_due` accepts the stored entry.
+    /// only if it is still due.
     async fn apply_to(
         &self,
         module: &ModuleKey,
         kind: Kind,
-        change: &Change,
-        mut known: KnownEntry,
-        is_due: &(dyn Fn(&Entry) -> bool + Sync),
+        Attempt {
+            change,
+            mut known,
+            is_due,
+        }: Attempt<'_>,
     ) -> Result<(Updated, Option<Stored>), Fault> {
         let key = module.entry(kind);
         let mut ambiguous = 0;

@@ -3,7 +3,7 @@
 //! The oracle is the SymCache that `symbolic` makes of the same file, after its line programs were
 //! repaired: the same functions, inlined calls, files and lines at random addresses in functions.
 //! Differences are counted by class, and a sample of each class is compared with other tools
-//! ([`judge`](mod@super::judge)).
+//! (`judge`).
 
 use std::path::Path;
 

@@ -9,7 +9,7 @@
 //!    with a plain process ([`plain`]), and compares time and memory. [`speed_up`]: the same with
 //!    each number of cores.
 //! 3. [`answers`]: compares the derived SymCaches with those of `symbolic` at a million addresses.
-//!    [`mod@judge`] compares the differences with other tools.
+//!    `judge` compares the differences with other tools.
 //! 4. [`agreement`]: symbolicates random addresses in functions with a stack and with
 //!    `eu-addr2line` ([`oracle`]).
 //! 5. [`crash_files`]: measures what the walk of a minidump reads.

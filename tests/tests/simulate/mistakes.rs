@@ -67,7 +67,7 @@ const FOUND_BY: &[(Mistake, By)] = &[
     (Mistake::OrphansAreNotListed, Seed(1)),
     (Mistake::UploadWritesIgnoreRevisions, Seed(24)),
     (Mistake::PresencesAreRetired, Seed(20)),
-    (Mistake::LeftFilesAreForgotten, Seed(695)),
+    (Mistake::LeftFilesAreForgotten, Seed(1172)),
     (Mistake::DirtyMarksAreForgotten, Seed(1)),
     (Mistake::UrlsOutliveRemovals, Seed(7)),
     (Mistake::FailedMessagesWaitForTheirTimeout, Seed(2)),

@@ -128,14 +128,14 @@ impl KnownEntry {
 }
 
 /// A change that is about to be applied.
-struct Attempt<'a> {
+struct AttemptedChange<'a> {
     change: &'a Change,
     known: KnownEntry,
     /// Whether the change is due for an entry that another invocation has changed meanwhile.
     is_due: &'a (dyn Fn(&Entry) -> bool + Sync),
 }
 
-impl<'a> Attempt<'a> {
+impl<'a> AttemptedChange<'a> {
     /// Returns a change that is due whatever other invocations change.
     fn always(change: &'a Change, known: KnownEntry) -> Self {
         Self {
@@ -178,7 +178,7 @@ impl Update<'_> {
         change: &Change,
     ) -> Result<Updated, Fault> {
         let stored = self.load(&module.entry(kind)).await?;
-        let attempt = Attempt::always(change, KnownEntry::fresh(stored));
+        let attempt = AttemptedChange::always(change, KnownEntry::fresh(stored));
         let (updated, _) = self.apply_to(module, kind, attempt).await?;
         Ok(updated)
     }
@@ -202,7 +202,7 @@ impl Update<'_> {
         };
         let each = kinds.iter().zip(stored);
         let changed = each.map(|(kind, stored)| {
-            let attempt = Attempt::always(change, KnownEntry { stored, is_fresh });
+            let attempt = AttemptedChange::always(change, KnownEntry { stored, is_fresh });
             self.apply_to(module, *kind, attempt)
         });
         futures::future::try_join_all(changed).await?;
@@ -219,7 +219,7 @@ impl Update<'_> {
         change: &Change,
         stored: Option<Stored>,
     ) -> Result<(Updated, Option<Stored>), Fault> {
-        let attempt = Attempt::always(change, KnownEntry::read_before(stored));
+        let attempt = AttemptedChange::always(change, KnownEntry::read_before(stored));
         self.apply_to(module, kind, attempt).await
     }
 
@@ -233,7 +233,7 @@ impl Update<'_> {
         change: &Change,
         KnownAndDue { stored, is_due }: KnownAndDue<'_>,
     ) -> Result<Updated, Fault> {
-        let attempt = Attempt {
+        let attempt = AttemptedChange {
             change,
             known: KnownEntry::read_before(stored),
             is_due,
@@ -248,11 +248,11 @@ impl Update<'_> {
         &self,
         module: &ModuleKey,
         kind: Kind,
-        Attempt {
+        AttemptedChange {
             change,
             mut known,
             is_due,
-        }: Attempt<'_>,
+        }: AttemptedChange<'_>,
     ) -> Result<(Updated, Option<Stored>), Fault> {
         let key = module.entry(kind);
         let mut ambiguous = 0;

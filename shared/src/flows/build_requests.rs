@@ -14,7 +14,7 @@ use futures::stream::{self, StreamExt};
 
 use super::Updated;
 use super::lookup::{CacheFinder, CachePlace, Items};
-use super::update::KnownAndDue;
+use super::update::KnownEntry;
 use crate::cache::{Change, Converter, Entry, Kind, ModuleKey, Queue, Stored, Token};
 use crate::flows::symbolicator::CALLS_IN_FLIGHT;
 use crate::ports::{Fault, QueueMessage, RequestedModule};
@@ -132,20 +132,18 @@ impl CacheFinder<'_> {
                 queue: *queue,
             },
         };
-        let stored = known.as_deref().cloned();
-        let result = |entry: &Entry| (entry.ready().cloned(), entry.missing().cloned());
-        let before = stored.as_ref().and_then(|stored| stored.item.entry());
-        let before = before.map_or((None, None), result);
+        let before = known.as_ref().and_then(|stored| stored.item.entry());
         // If a build ended meanwhile, look at its result first: it may be what is needed.
-        let is_due = |now: &Entry| suspect.is_some() || result(now) == before;
-        let update = self.service.update(self.invocation);
-        let known = KnownAndDue {
-            stored,
-            is_due: &is_due,
+        let is_due = |now: &Entry| {
+            suspect.is_some()
+                || (now.ready() == before.and_then(Entry::ready)
+                    && now.missing() == before.and_then(Entry::missing))
         };
-        let updated = update.apply_if_due(module, *kind, &change, known).await;
+        let entry = KnownEntry::before(known.as_deref().cloned()).while_due(&is_due);
+        let update = self.service.update(self.invocation);
+        let updated = update.apply_to(module, *kind, &change, entry).await;
         self.service.memory.forget(&module.entry(*kind));
-        Ok(match updated? {
+        Ok(match updated?.0 {
             Updated::Done(entry) => entry
                 .build_request()
                 .is_some_and(|build_request| build_request.id == *id),

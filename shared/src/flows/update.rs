@@ -83,35 +83,43 @@ impl Entries {
     }
 }
 
-/// What the caller knows about an entry that it is about to change.
-pub(super) struct KnownAndDue<'a> {
-    /// The item as the caller read it.
-    pub(super) stored: Option<Stored>,
-    /// Whether the change is due for an entry that another invocation has changed meanwhile.
-    pub(super) is_due: &'a (dyn Fn(&Entry) -> bool + Sync),
-}
-
 /// The entry that a change starts with.
-struct KnownEntry {
+pub(super) struct KnownEntry<'a> {
     stored: Option<Stored>,
     /// Whether it was read just now. A refusal counts only then, because another invocation may
     /// have changed the record since.
     is_fresh: bool,
+    /// Whether the change is due for an entry that another invocation has changed meanwhile.
+    is_due: &'a (dyn Fn(&Entry) -> bool + Sync),
 }
 
-impl KnownEntry {
+impl<'a> KnownEntry<'a> {
     fn fresh(stored: Option<Stored>) -> Self {
         Self {
-            stored,
             is_fresh: true,
+            ..Self::before(stored)
         }
     }
 
-    fn read_before(stored: Option<Stored>) -> Self {
+    /// Returns the entry of an item as the caller read it.
+    pub(super) fn before(stored: Option<Stored>) -> Self {
         Self {
             stored,
             is_fresh: false,
+            is_due: &|_| true,
         }
+    }
+
+    /// Lets a change apply after a lost race only if it is due for the stored entry. Otherwise, it
+    /// is refused with [`Refused::Nothing`].
+    pub(super) fn while_due(self, is_due: &'a (dyn Fn(&Entry) -> bool + Sync)) -> Self {
+        Self { is_due, ..self }
+    }
+
+    /// Replaces the item by what was read just now.
+    fn refresh(&mut self, stored: Option<Stored>) {
+        self.stored = stored;
+        self.is_fresh = true;
     }
 
     fn entry(&self) -> Option<&Entry> {
@@ -123,25 +131,6 @@ impl KnownEntry {
         match self.is_fresh {
             true => NextStep::Refuse(refused, entry),
             false => NextStep::Read,
-        }
-    }
-}
-
-/// A change that is about to be applied.
-struct AttemptedChange<'a> {
-    change: &'a Change,
-    known: KnownEntry,
-    /// Whether the change is due for an entry that another invocation has changed meanwhile.
-    is_due: &'a (dyn Fn(&Entry) -> bool + Sync),
-}
-
-impl<'a> AttemptedChange<'a> {
-    /// Returns a change that is due whatever other invocations change.
-    fn always(change: &'a Change, known: KnownEntry) -> Self {
-        Self {
-            change,
-            known,
-            is_due: &|_| true,
         }
     }
 }
@@ -178,8 +167,9 @@ impl Update<'_> {
         change: &Change,
     ) -> Result<Updated, Fault> {
         let stored = self.load(&module.entry(kind)).await?;
-        let attempt = AttemptedChange::always(change, KnownEntry::fresh(stored));
-        let (updated, _) = self.apply_to(module, kind, attempt).await?;
+        let (updated, _) = self
+            .apply_to(module, kind, change, KnownEntry::fresh(stored))
+            .await?;
         Ok(updated)
     }
 
@@ -202,8 +192,11 @@ impl Update<'_> {
         };
         let each = kinds.iter().zip(stored);
         let changed = each.map(|(kind, stored)| {
-            let attempt = AttemptedChange::always(change, KnownEntry { stored, is_fresh });
-            self.apply_to(module, *kind, attempt)
+            let known = KnownEntry {
+                is_fresh,
+                ..KnownEntry::before(stored)
+            };
+            self.apply_to(module, *kind, change, known)
         });
         futures::future::try_join_all(changed).await?;
         Ok(())
@@ -219,40 +212,17 @@ impl Update<'_> {
         change: &Change,
         stored: Option<Stored>,
     ) -> Result<(Updated, Option<Stored>), Fault> {
-        let attempt = AttemptedChange::always(change, KnownEntry::read_before(stored));
-        self.apply_to(module, kind, attempt).await
+        self.apply_to(module, kind, change, KnownEntry::before(stored))
+            .await
     }
 
-    /// Changes the entry of a kind of a module like [`Update::apply_from`]. If another invocation
-    /// changed the entry meanwhile and the change is not due any more, it is refused with
-    /// [`Refused::Nothing`].
-    pub(super) async fn apply_if_due(
+    /// Applies a change, starting with what is known about the entry.
+    pub(super) async fn apply_to(
         &self,
         module: &ModuleKey,
         kind: Kind,
         change: &Change,
-        KnownAndDue { stored, is_due }: KnownAndDue<'_>,
-    ) -> Result<Updated, Fault> {
-        let attempt = AttemptedChange {
-            change,
-            known: KnownEntry::read_before(stored),
-            is_due,
-        };
-        let (updated, _) = self.apply_to(module, kind, attempt).await?;
-        Ok(updated)
-    }
-
-    /// Applies a change, starting with what is known about the entry. After a lost race, applies it
-    /// only if it is still due.
-    async fn apply_to(
-        &self,
-        module: &ModuleKey,
-        kind: Kind,
-        AttemptedChange {
-            change,
-            mut known,
-            is_due,
-        }: AttemptedChange<'_>,
+        mut known: KnownEntry<'_>,
     ) -> Result<(Updated, Option<Stored>), Fault> {
         let key = module.entry(kind);
         let mut ambiguous = 0;
@@ -261,7 +231,7 @@ impl Update<'_> {
                 NextStep::Refuse(refused, present) => {
                     return Ok((Updated::Refused(refused, present), known.stored));
                 }
-                NextStep::Read => known = KnownEntry::fresh(self.load(&key).await?),
+                NextStep::Read => known.refresh(self.load(&key).await?),
                 NextStep::Remove(entry, revision) => {
                     match self.records.remove(&key, &revision).await? {
                         Removed::Done => return Ok((Updated::Retired(entry), None)),
@@ -274,7 +244,7 @@ impl Update<'_> {
                         item: Item::Entry(next.clone()),
                     };
                     let replaced = self.records.replace(&key, revision.as_ref(), &written);
-                    known = KnownEntry::fresh(match replaced.await {
+                    known.refresh(match replaced.await {
                         Ok(Replaced::Done) => return Ok((Updated::Done(next), Some(written))),
                         Ok(Replaced::Lost(current)) => current,
                         Err(error)
@@ -286,13 +256,13 @@ impl Update<'_> {
                         }
                         Err(error) => return Err(error),
                     });
-                    if let Some(current) = known.entry().cloned() {
-                        if change.has_effect(&current) {
-                            return Ok((Updated::Done(current), known.stored));
+                    if let Some(current) = known.entry() {
+                        if change.has_effect(current) {
+                            return Ok((Updated::Done(current.clone()), known.stored));
                         }
-                        if !is_due(&current) {
-                            let refused = Updated::Refused(Refused::Nothing, Some(current));
-                            return Ok((refused, known.stored));
+                        if !(known.is_due)(current) {
+                            let current = Some(current.clone());
+                            return Ok((Updated::Refused(Refused::Nothing, current), known.stored));
                         }
                     }
                 }
@@ -306,7 +276,7 @@ impl Update<'_> {
         module: &ModuleKey,
         kind: Kind,
         change: &Change,
-        known: &KnownEntry,
+        known: &KnownEntry<'_>,
     ) -> Result<NextStep, Fault> {
         let now = self.invocation.now();
         let entry = match known.stored.as_ref().map(|stored| &stored.item) {

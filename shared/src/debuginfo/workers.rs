@@ -1,6 +1,8 @@
 //! Workers: threads that run the same function until no work is left.
 
+use std::convert::Infallible;
 use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use super::panics::STACK_BYTES;
@@ -26,6 +28,29 @@ pub(super) fn deep_side_by_side<T: Send, E: Send>(
 ) -> Result<Vec<T>, E> {
     let deep = || thread::Builder::new().stack_size(STACK_BYTES);
     on_threads(&deep, workers, work)
+}
+
+/// Does numbered work on a number of workers, each with a state of its own. Returns the results in
+/// the order of their numbers.
+pub(super) fn in_order<S, T: Send>(
+    count: usize,
+    workers: usize,
+    begin: impl Fn() -> S + Sync,
+    work: impl Fn(&mut S, usize) -> T + Sync,
+) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let Ok(mut done) = side_by_side(workers.min(count), || {
+        let (mut state, mut done) = (begin(), Vec::new());
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
+                return Ok::<_, Infallible>(done);
+            }
+            done.push((number, work(&mut state, number)));
+        }
+    });
+    done.sort_unstable_by_key(|(number, _)| *number);
+    done.into_iter().map(|(_, done)| done).collect()
 }
 
 fn on_threads<T: Send, E: Send>(

@@ -10,10 +10,8 @@
 //!
 //! Sources of the format: DWARF 5, section 6.4; Linux Standard Base, "The .eh_frame section".
 
-use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gimli::{
     BaseAddresses, CfaRule, CommonInformationEntry, DebugFrame, EhFrame, EndianSlice, Error,
@@ -26,7 +24,7 @@ use symbolic::debuginfo::dwarf::{Dwarf as _, Endian};
 
 use super::pe_frames;
 use crate::debuginfo::slices::{CfiLines, LineCollector};
-use crate::debuginfo::workers::side_by_side;
+use crate::debuginfo::workers::in_order;
 
 type FrameBytes<'i> = EndianSlice<'i, RunTimeEndian>;
 
@@ -132,21 +130,11 @@ impl<'i, S: UnwindSection<FrameBytes<'i>>> UnwindEntries<'i, S> {
         S: Sync,
     {
         let runs = self.runs(run)?;
-        let next = AtomicUsize::new(0);
-        let Ok(mut read) = side_by_side(workers.min(runs.len()), || {
-            let mut reader = FrameReader::new(self.machine);
-            let mut read = Vec::new();
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                let Some(run) = runs.get(number) else {
-                    return Ok::<_, Infallible>(read);
-                };
-                read.push((number, reader.run(self, run.clone())));
-            }
+        let begin = || FrameReader::new(self.machine);
+        let read = in_order(runs.len(), workers, begin, |reader, number| {
+            reader.run(self, runs[number].clone())
         });
-        read.sort_unstable_by_key(|(number, _)| *number);
-        let mut read = read.into_iter();
-        read.try_for_each(|(_, lines)| all.append(lines?))
+        read.into_iter().try_for_each(|lines| all.append(lines?))
     }
 
     /// Returns the offsets of runs of whole entries.

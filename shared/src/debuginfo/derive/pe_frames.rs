@@ -6,10 +6,8 @@
 //!
 //! Source of the format: Microsoft, "x64 exception handling".
 
-use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use goblin::pe::exception::{
     ExceptionData, RuntimeFunction, StackFrameOffset, UnwindCode, UnwindInfo, UnwindOperation,
@@ -19,7 +17,7 @@ use symbolic::common::Arch;
 use symbolic::debuginfo::pe::PeObject;
 
 use crate::debuginfo::slices::{CfiLines, LineCollector};
-use crate::debuginfo::workers::side_by_side;
+use crate::debuginfo::workers::in_order;
 
 /// The longest chain of unwind information that is followed. In a PE, the unwind information of a
 /// function may refer to that of another, and so on: a few times in a valid file, endlessly in a
@@ -43,23 +41,12 @@ pub(super) fn read(pe: &PeObject<'_>, run: usize, workers: usize) -> Option<CfiL
         return Some(all.finish());
     };
     let functions = data.len();
-    let runs = functions.div_ceil(run);
-    let next = AtomicUsize::new(0);
-    let Ok(mut read) = side_by_side(workers.min(runs), || {
-        let mut reader = UnwindReader::new(data, pe.sections());
-        let mut read = Vec::new();
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= runs {
-                return Ok::<_, Infallible>(read);
-            }
-            let first = number * run;
-            read.push((number, reader.run(first..functions.min(first + run))));
-        }
+    let begin = || UnwindReader::new(data, pe.sections());
+    let read = in_order(functions.div_ceil(run), workers, begin, |reader, number| {
+        let first = number * run;
+        reader.run(first..functions.min(first + run))
     });
-    read.sort_unstable_by_key(|(number, _)| *number);
-    let mut read = read.into_iter();
-    read.try_for_each(|(_, lines)| all.append(lines?))?;
+    read.into_iter().try_for_each(|lines| all.append(lines?))?;
     Some(all.finish())
 }
 

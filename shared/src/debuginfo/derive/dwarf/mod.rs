@@ -37,7 +37,7 @@ use crate::debuginfo::failure::{Failure, chain, malformed};
 use crate::debuginfo::image::ObjectImage;
 use crate::debuginfo::slices;
 use crate::debuginfo::slices::Bounds;
-use crate::debuginfo::workers::side_by_side;
+use crate::debuginfo::workers::{in_order, side_by_side};
 
 #[cfg(test)]
 mod bad_input_tests;
@@ -66,9 +66,7 @@ mod tests;
 mod units;
 
 use std::cell::RefCell;
-use std::convert::Infallible;
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use symbolic::common::{Arch, DebugId};
 use symbolic::debuginfo::Object;
@@ -364,18 +362,10 @@ fn read_units<'i>(
     units: related::RelatedUnits<'i>,
     workers: usize,
 ) -> Vec<UnitTables> {
-    let next = AtomicU32::new(0);
-    let Ok(mut read) = side_by_side(workers, || -> Result<_, Infallible> {
-        let mut reader = EntryReader::new(about);
-        let mut read = Vec::new();
-        loop {
-            let run = next.fetch_add(1, Ordering::Relaxed);
-            let number = run as usize;
-            if number >= units.len() {
-                return Ok(read);
-            }
-            read.push(reader.read(run, &units, number..number + 1));
-        }
+    let begin = || EntryReader::new(about);
+    let mut read = in_order(units.len(), workers, begin, |reader, number| {
+        let run = u32::try_from(number).unwrap_or(u32::MAX);
+        reader.read(run, &units, number..number + 1)
     });
     if let Some(first) = read.first_mut() {
         first.counts.add(units.counts);

@@ -170,9 +170,7 @@ impl SymCacheSearch<'_> {
         if let Some(best) = selection.best {
             let version = FormatVersion::from_u32(best.ready.version);
             if !self.client.has(version) {
-                let retired = self.retired(Some(version), items).await?;
-                if !retired.is_empty() {
-                    self.finder.request_builds(retired).await?;
+                if self.request_retired(Some(version), items).await? {
                     return Ok(Look::Queued);
                 }
                 // The existing version is served. A newer one is built for later requests.
@@ -186,9 +184,7 @@ impl SymCacheSearch<'_> {
             return Ok(Look::for_any_of(newer()).unwrap_or(Look::NotModified));
         }
         if selection.waits_for.is_empty() && !selection.is_circuit_open {
-            let retired = self.retired(None, items).await?;
-            if !retired.is_empty() {
-                self.finder.request_builds(retired).await?;
+            if self.request_retired(None, items).await? {
                 return Ok(Look::Queued);
             }
             let now = self.finder.invocation.now();
@@ -222,20 +218,21 @@ impl SymCacheSearch<'_> {
         self.finder.request_builds(to_request).await
     }
 
-    /// Returns the builds of uploaded SymCaches whose entries were retired because they were
+    /// Requests the builds of uploaded SymCaches whose entries were retired because they were
     /// unused: those that the client reads, and that have a higher version than the best one that
-    /// is ready.
-    async fn retired(
+    /// is ready. Returns whether there are any.
+    async fn request_retired(
         &self,
         best: Option<FormatVersion>,
         items: &Items,
-    ) -> Result<Vec<BuildToRequest>, Fault> {
+    ) -> Result<bool, Fault> {
         let mut to_request = Vec::new();
         let is_better = |version: &FormatVersion| {
             self.client.version.reads(*version) && best.is_none_or(|best| *version > best)
         };
         let unread = self.lookup.places.iter();
         let unread = unread.filter(|place| {
+            // An item of a newer build is waited for only if there is nothing else.
             let is_retired = match best {
                 Some(_) => items.lacks(place),
                 None => items.entry(place).is_none(),
@@ -262,6 +259,8 @@ impl SymCacheSearch<'_> {
             let retired = retired.filter(|place| kinds.contains(&place.kind));
             to_request.extend(retired.map(|place| BuildToRequest::of(place, items, Queue::Eager)));
         }
-        Ok(to_request)
+        let are_retired = !to_request.is_empty();
+        self.finder.request_builds(to_request).await?;
+        Ok(are_retired)
     }
 }

@@ -4,6 +4,7 @@
 //! It has no code of the product that runs on it: a mistake shared by both would be invisible to
 //! every test.
 
+pub mod clock;
 pub(crate) mod connections;
 pub mod control;
 pub mod database;

@@ -13,7 +13,6 @@
 //!   group back only once about thirty of its messages are in flight: developer guide, "How Amazon
 //!   SQS fair queues work".)
 
-mod clock;
 mod model;
 mod moves;
 mod turns;
@@ -22,7 +21,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub use clock::Clock;
 pub use model::{Counts, MAX_MESSAGE_BYTES, NewMessage, QueueError, QueueSpec, Received, Redrive};
 pub use moves::{MOVE_TASKS, MoveTask};
 use rusqlite::params;
@@ -30,8 +28,8 @@ use tokio::sync::watch;
 pub(crate) use turns::insert;
 use uuid::Uuid;
 
+use crate::clock::{Clock, millis};
 use crate::database::Database;
-use crate::queues::clock::millis;
 use crate::queues::model::check_visibility;
 use crate::queues::moves::{MoveTasks, move_all, remember};
 use crate::queues::turns::{claim, load};

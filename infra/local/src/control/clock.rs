@@ -9,7 +9,8 @@ use http::StatusCode;
 use serde_json::json;
 
 use super::{Answer, Control, answer};
-use crate::queues::{Clock, QueueError};
+use crate::clock::Clock;
+use crate::queues::QueueError;
 
 /// The longest move.
 const MAX_MOVE: Duration = Duration::from_secs(366 * 24 * 60 * 60);

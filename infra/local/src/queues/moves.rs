@@ -9,9 +9,9 @@ use std::collections::VecDeque;
 use rusqlite::{Transaction, params};
 use uuid::Uuid;
 
-use super::clock::millis;
 use super::model::QueueError;
 use super::turns::load;
+use crate::clock::millis;
 
 /// The number of tasks that are remembered: those that `ListMessageMoveTasks` returns at most.
 pub const MOVE_TASKS: usize = 10;

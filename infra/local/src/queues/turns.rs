@@ -8,7 +8,7 @@ use std::time::Duration;
 use rusqlite::{OptionalExtension as _, Row, Transaction, params};
 use uuid::Uuid;
 
-use crate::queues::clock::millis;
+use crate::clock::millis;
 use crate::queues::{NewMessage, QueueError, QueueSpec, Received, Redrive};
 
 /// Inserts a message that passed [`NewMessage::check`] and returns its id. The caller wakes the

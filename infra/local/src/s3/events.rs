@@ -11,8 +11,9 @@ use uuid::Uuid;
 
 use super::failure::Failure;
 use super::times::timestamp;
+use crate::clock::Clock;
 use crate::identity::{ACCOUNT, REGION};
-use crate::queues::{self, Clock, NewMessage};
+use crate::queues::{self, NewMessage};
 
 /// One entry of a bucket's notification configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]

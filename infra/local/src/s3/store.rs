@@ -10,8 +10,9 @@ use rusqlite::params;
 use super::bodies::Bodies;
 use super::events::{Cause, Notification, Notifications};
 use super::failure::Failure;
+use crate::clock::Clock;
 use crate::database::{Database, DatabaseError};
-use crate::queues::{Clock, QueueError, Queues};
+use crate::queues::{QueueError, Queues};
 
 /// The folder of the bodies in the data folder.
 const FOLDER: &str = "s3";

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use local_stack::clock::Clock;
 use local_stack::database::Database;
 use local_stack::identity::{KeyPair, LOCAL};
 use local_stack::meter::Meter;
-use local_stack::queues::{Clock, QueueSpec, Queues};
+use local_stack::queues::{QueueSpec, Queues};
 use local_stack::s3::{Notification, Store};
 use tempfile::TempDir;
 use tokio::net::TcpListener;

@@ -1035,20 +1035,27 @@ def removals(template):
                 yield f"{name} without {action} (statement {at})", mutant, f"{name} has what it needs.*{action}"
 
 
+def count_missed(original, planted, check):
+    """Plants each mistake in a copy, calls `check` with it and with what a finding has to say, and returns how many
+    mistakes no finding tells."""
+    missed = 0
+    for what, plant, expected in planted:
+        mutant = copy.deepcopy(original)
+        plant(mutant)
+        found = check(mutant, expected).failures()
+        telling = [finding for finding in found if re.search(expected, finding)]
+        missed += not telling
+        print(f"{'found ' if telling else 'MISSED'} {what}\n         {(telling or found or ['no finding'])[0][:150]}")
+    return missed
+
+
 def self_test(template):
     """Seeds each mistake alone; returns 0 if each one is detected by the right finding."""
     before = check(template).failures()
     if before:
         print("the template itself fails, so the self-test is not meaningful:\n  " + "\n  ".join(before))
         return 1
-    missed = 0
-    for what, plant, expected in mistakes():
-        mutant = copy.deepcopy(template)
-        plant(mutant)
-        found = check(mutant).failures()
-        telling = [finding for finding in found if re.search(expected, finding)]
-        missed += not telling
-        print(f"{'found ' if telling else 'MISSED'} {what}\n         {(telling or found or ['no finding'])[0][:150]}")
+    missed = count_missed(template, mistakes(), lambda mutant, _: check(mutant))
     removed = 0
     for what, mutant, expected in removals(template):
         checks = Checks()

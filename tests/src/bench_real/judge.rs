@@ -190,10 +190,11 @@ fn is_right(class: Class, answer: &Answer, said: &Said, symbols: &Symbols) -> bo
     let is_known = said.frames.iter().any(|frame| frame.function.is_some());
     let inner = pairs().next();
     let outer = answer.last().zip(said.frames.last());
+    let is_same_place = |(frame, said): (&Frame, &oracle::Frame)| {
+        is_same_function(frame, said, symbols) && line_of(frame) == said.line
+    };
     match class {
-        Class::SymbolLine => inner.is_some_and(|(frame, said)| {
-            is_same_function(frame, said, symbols) && line_of(frame) == said.line
-        }),
+        Class::SymbolLine => inner.is_some_and(is_same_place),
         Class::Label | Class::OutsideOfCode => match inner {
             Some((frame, said)) => {
                 let line = line_of(frame);
@@ -209,12 +210,7 @@ fn is_right(class: Class, answer: &Answer, said: &Said, symbols: &Symbols) -> bo
             answer.len() == said.frames.len() && same_names && same_calls
         }
         Class::PartName => outer.is_some_and(|(frame, said)| is_same_symbol(frame, said, symbols)),
-        Class::Other => match inner {
-            Some((frame, said)) => {
-                is_same_function(frame, said, symbols) && line_of(frame) == said.line
-            }
-            None => answer.is_empty() && !is_known,
-        },
+        Class::Other => inner.map_or(answer.is_empty() && !is_known, is_same_place),
     }
 }
 

@@ -54,8 +54,8 @@ const DECISIONS: [&str; 7] = [
 const CANNOT: &[(&str, &str)] = &[
     (
         "refusal: confirm loss, nothing",
-        "a builder reads the state under its lease, and nobody else removes states of a leased \
-         entry without revoking the lease",
+        "a builder reads the state under its lease, and only its holder removes states of a leased \
+         entry, or a removal that revokes the lease",
     ),
     (
         "decision: use older (one build)",

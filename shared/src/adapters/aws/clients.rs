@@ -19,7 +19,7 @@ use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_types::service_config::{LoadServiceConfig, ServiceConfigKey};
 
-use super::http_client::{Connected, OnlyConnect, SdkHttpClient};
+use super::http_client::{Connected, OnlyConnect, SdkHttpClient, causes};
 
 /// Responses begin within milliseconds. One that takes this long is on a connection that died while
 /// the sandbox was frozen.
@@ -148,9 +148,7 @@ impl AwsClients {
             sqs: aws_sdk_sqs::Client::from_conf(sqs),
         }
     }
-}
 
-impl AwsClients {
     /// Connects to DynamoDB and to these buckets, at the same time, so that the first requests need
     /// not. Nothing is sent: the SDK prepares a request, whose address it knows, and the client
     /// only connects there. A service that cannot be reached is left to the first request, which
@@ -178,11 +176,7 @@ fn log_unless_connected<E: std::error::Error + 'static>(service: &str, error: Op
     let Some(error) = error else {
         return;
     };
-    let causes = std::iter::successors(
-        Some(&error as &(dyn std::error::Error + 'static)),
-        |cause| cause.source(),
-    );
-    let last = causes.last().unwrap_or(&error);
+    let last = causes(&error).last().unwrap_or(&error);
     if !last.is::<Connected>() {
         tracing::debug!(service, error = %last, "not connected at the start");
     }

@@ -179,7 +179,9 @@ fn connector_error(error: hyper_util::client::legacy::Error) -> ConnectorError {
     }
 }
 
-fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+pub(super) fn causes<'e>(
+    error: &'e (dyn Error + 'static),
+) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
     std::iter::successors(error.source(), |&cause| cause.source())
 }
 

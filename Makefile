@@ -131,10 +131,10 @@ package: ## makes what is released: zips, plain CloudFormation for Terraform and
 	$(PYTHON) infra/check/package.py --architecture "$(ARCHITECTURE)"
 
 .PHONY: test-deploy
-test-deploy: doctor ## builds what `make deploy` deploys, checks its size and libraries, and sends it the events of infra/events (an hour on two cores; ARCHITECTURES="x86_64 arm64")
+test-deploy: doctor ## builds what `make deploy` deploys, checks its size and libraries, and sends it the events of infra/events (half an hour on two cores; for other processors a program stands in for cargo: COMPILE=arm64 compiles for them, too)
 	@PYTHON="$(PYTHON)" infra/doctor venv deploy
 	$(CARGO) build --locked --workspace --bins
-	$(PYTHON) infra/check/deploy.py --local-stack target/debug/local-stack $(if $(ARCHITECTURES),--architecture $(ARCHITECTURES))
+	$(PYTHON) infra/check/deploy.py --local-stack target/debug/local-stack $(if $(COMPILE),--compile $(COMPILE))
 
 .PHONY: check-dependencies
 check-dependencies: ## checks licences, bans, sources and advisories of all dependencies (ADVISORIES=required fails without the database)
@@ -159,7 +159,8 @@ model: ## checks the protocol's models exhaustively within large bounds; prints 
 	SYMDEPOT_MODEL_BOUNDS=large $(CARGO) test --locked --profile fast -p symdepot-tests --test model -- --nocapture
 
 # Without SEEDS, it simulates YEARS: the weeks of a busy team, and seeds of trouble. KIND is the kind
-# of the trouble of the seeds: aged, contested, deploys, unannounced or weeks.
+# of the trouble of the seeds: aged, contested, deploys, doubted, served, unannounced or
+# weeks.
 PLANS = --seed $(SEED) --hours $(HOURS) $(if $(DAYS),--days $(DAYS)) $(if $(KIND),--$(KIND))
 
 .PHONY: simulate

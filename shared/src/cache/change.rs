@@ -286,8 +286,8 @@ pub fn apply(
                 return Err(Refused::Nothing);
             }
             // Only its holder removes states of a leased entry, or a removal that revokes the
-            // lease.
-            if entry.live_lease(now).is_some() {
+            // lease. By the holder's clock, a lease that has expired here may still be live.
+            if entry.lease.is_some() {
                 return Err(Refused::InUse);
             }
             next.older = None;

@@ -52,6 +52,13 @@ struct Arguments {
     /// pruners, builders and readers meet at states that are a day old.
     #[arg(long, conflicts_with_all = ["years", "days", "weeks", "deploys", "unannounced", "contested"])]
     aged: bool,
+    /// Simulates an hour with each seed instead, in which readers of two builds get other bytes
+    /// than are stored.
+    #[arg(long, conflicts_with_all = ["years", "days", "weeks", "deploys", "unannounced", "contested", "aged"])]
+    doubted: bool,
+    /// Simulates an hour with each seed instead, in which files come from symbol servers.
+    #[arg(long, conflicts_with_all = ["years", "days", "weeks", "deploys", "unannounced", "contested", "aged", "doubted"])]
+    served: bool,
     /// Simulates years instead: the weeks of a busy team, and trouble beside each.
     #[arg(long)]
     years: Option<u64>,
@@ -84,6 +91,8 @@ impl Arguments {
             _ if self.unannounced => Box::new(seeds.map(Plan::unannounced)),
             _ if self.contested => Box::new(seeds.map(Plan::contested)),
             _ if self.aged => Box::new(seeds.map(Plan::aged)),
+            _ if self.doubted => Box::new(seeds.map(Plan::doubted)),
+            _ if self.served => Box::new(seeds.map(Plan::served)),
             _ if self.weeks => Box::new(seeds.map(Plan::weeks)),
             (Some(days), _) => Box::new(seeds.map(move |seed| Plan::team(seed, days))),
             (None, Some(years)) => Box::new((0..years * WEEKS).flat_map(move |week| {
@@ -93,6 +102,8 @@ impl Arguments {
                         Plan::of_seed(seed, self.hours),
                         Plan::contested(seed),
                         Plan::aged(seed),
+                        Plan::doubted(seed),
+                        Plan::served(seed),
                         Plan::deploys(seed),
                         Plan::unannounced(seed),
                     ]

@@ -118,10 +118,51 @@ pub(super) fn aged(chance: &mut Chance, modules: usize, last: Moment) -> Vec<(Mo
             modules: vec![module],
             wait: Duration::from_secs(25),
         };
-        let again = of_microsoft(module, 1, FIRST_SERIAL);
+        // The first version, which is due to be dropped, gets other bytes, or a third one is built.
+        let (minor, serial) = match chance.below(3) {
+            0 => (1, FIRST_SERIAL),
+            _ => (3, FIRST_SERIAL + 3),
+        };
+        let again = of_microsoft(module, minor, serial);
         for action in [Action::Put(key, File::Single(symbols)), again, crash] {
             let about = Duration::from_millis(500).mul_f64(chance.fraction());
             done.push((last - Duration::from_millis(250) + about, action));
+        }
+    }
+    done
+}
+
+/// Draws what makes readers doubt caches: each module is uploaded in the beginning, and then
+/// requested by several clients at about the same time, every half minute.
+pub(super) fn doubted(
+    chance: &mut Chance,
+    modules: usize,
+    time: Duration,
+) -> Vec<(Moment, Action)> {
+    let mut done = Vec::new();
+    for module in 0..modules {
+        let symbols = Symbols {
+            module,
+            offer: Offer::Debug,
+            serial: module,
+            kills: false,
+            readers: Readers::All,
+        };
+        let key = format!("{}/m{module}-0", SCOPES[0]);
+        let put = Action::Put(key, File::Single(symbols));
+        done.push((Moment::from_secs(1), put));
+        let mut round = Moment::from_secs(60);
+        while round < time {
+            for _ in 0..6 {
+                let about = Duration::from_millis(300).mul_f64(chance.fraction());
+                let crash = Action::Crash {
+                    scope: 0,
+                    modules: vec![module],
+                    wait: Duration::from_secs(2),
+                };
+                done.push((round + about, crash));
+            }
+            round += Duration::from_secs(30);
         }
     }
     done

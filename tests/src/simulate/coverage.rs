@@ -58,6 +58,11 @@ const CANNOT: &[(&str, &str)] = &[
          entry, or a removal that revokes the lease",
     ),
     (
+        "refusal: dispute, nothing (one build)",
+        "it takes two readable states of an entry, whose readers report one after the other, and one \
+         build makes one version of what it reads",
+    ),
+    (
         "decision: use older (one build)",
         "what is derived has the version of the only build, and Microsoft's SymCaches are not made \
          here",

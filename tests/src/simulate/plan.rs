@@ -358,7 +358,7 @@ impl Plan {
     /// passes of the pruner, builders and readers meet at the states that are a day old.
     pub fn aged(seed: u64) -> Self {
         let mut chance = Chance::of(seed, 0);
-        let (modules, last) = (4, HOUR * 51 / 2);
+        let (modules, last) = (12, HOUR * 51 / 2);
         let mut plan = Self {
             modules,
             prunes_every: 2 * DAY,
@@ -386,6 +386,63 @@ impl Plan {
         plan.actions.extend(aged);
         if busy.has_deploys {
             plan.draw_deploys(&mut chance, HOUR);
+        }
+        plan.actions.sort_by_key(|(at, _)| *at);
+        plan
+    }
+
+    /// Returns the plan of an hour in which a newer build is a canary, and readers of both builds get
+    /// other bytes than are stored: both report the caches that they read, at about the same time.
+    pub fn doubted(seed: u64) -> Self {
+        let mut chance = Chance::of(seed, 0);
+        let (modules, readers, builders) = (6, 6, 4);
+        let mut plan = Self {
+            modules,
+            symbolicates: readers,
+            derives: builders,
+            // A builder often waits for the blob that it verifies.
+            rates: Rates {
+                late: 30_000,
+                ..Rates::NONE
+            },
+            garbles_reads: true,
+            ends_newer: chance.one_in(2),
+            ..Self::calm(seed, HOUR)
+        };
+        plan.actions = busy::doubted(&mut Chance::of(seed, 1), modules, HOUR);
+        let mut deploy = |at: Duration, function, newer| {
+            plan.actions.push((at, Action::Deploy(function, newer)));
+        };
+        // Newer builders make newer states beside the older ones.
+        deploy(HOUR / 12, Function::Derive, builders);
+        let mut at = HOUR / 10;
+        while at < HOUR {
+            // Instances that have just been started have nothing in memory.
+            deploy(at, Function::Symbolicate, 1 + chance.index(readers - 1));
+            at += HOUR / 30;
+        }
+        // Now builders of both builds verify what readers of both report.
+        deploy(HOUR / 3, Function::Derive, builders / 2);
+        plan.actions.sort_by_key(|(at, _)| *at);
+        plan
+    }
+
+    /// Returns the plan of an hour in which files come from symbol servers, a newer build is a
+    /// canary, and instances are often frozen while they search or fetch.
+    pub fn served(seed: u64) -> Self {
+        let mut plan = Self {
+            rates: Rates {
+                freezes: Rates::CONTESTED.freezes * 2,
+                ..Rates::CONTESTED
+            },
+            has_servers: true,
+            ..Self::of_seed(seed, 1.0)
+        };
+        let is_deploy = |action: &Action| matches!(action, Action::Deploy(..));
+        plan.actions.retain(|(_, action)| !is_deploy(action));
+        for function in [Function::Derive, Function::Symbolicate] {
+            let deploy = Action::Deploy(function, 1);
+            plan.actions.push((plan.busy_for / 50, deploy));
         }
         plan.actions.sort_by_key(|(at, _)| *at);
         plan

@@ -11,7 +11,7 @@ use super::super::builds::Build;
 use super::super::{Moment, programs, workload};
 use super::{
     Appointment, Asked, Body, DERIVE_TIME, Done, Fleet, Flows, Function, GATEWAY_WAITS, Kept,
-    LONGEST_RETRY, NO_INSTANCE, SYMBOLICATE_TIME, Wants,
+    LONGEST_RETRY, Message, NO_INSTANCE, SYMBOLICATE_TIME, Wants,
 };
 use crate::harness::kept_request;
 
@@ -301,26 +301,27 @@ impl Fleet {
         }
     }
 
-    /// Returns whether a response has a lesser name because the message that requests a better
-    /// build is not delivered yet: at its deadline, a request gets the best state that exists. The
-    /// client asks again.
+    /// Returns whether a response has a lesser name because a better build is requested and has not
+    /// ended: at its deadline, a request gets the best state that exists. The client asks again.
     fn is_early(&self, asked: &Asked, names: &[Option<String>]) -> bool {
         let mut each = asked.modules.iter().zip(names);
         each.any(|(module, name)| {
             let best = self.best(asked.scope, *module);
-            !self.is_best(&best, name.as_deref()) && self.is_build_delayed(*module)
+            !self.is_best(&best, name.as_deref()) && self.is_build_requested(*module, |_| true)
         })
     }
 
     /// Returns whether a message that requests a build of a module is not delivered yet. A client
     /// that waits less than the delay gets what there is.
     pub(super) fn is_build_delayed(&self, module: usize) -> bool {
+        self.is_build_requested(module, |message| message.receives == 0)
+    }
+
+    /// Returns whether one of these messages requests a build of a module.
+    fn is_build_requested(&self, module: usize, is_one: impl Fn(&Message) -> bool) -> bool {
         let label = format!("m{module}");
-        let mut delayed = self
-            .messages
-            .values()
-            .filter(|message| message.receives == 0);
-        delayed.any(|message| match &message.body {
+        let mut messages = self.messages.values().filter(|message| is_one(message));
+        messages.any(|message| match &message.body {
             Body::Build(build) => {
                 let further = build.further.iter().map(|further| &further.module);
                 let mut modules = further.chain([&build.module.id]);

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Builds the functions as `make deploy` does, checks what would be deployed, and sends them the events of infra/events.
 
-    infra/check/deploy.py --local-stack target/debug/local-stack [--architecture x86_64 arm64]
+    infra/check/deploy.py --local-stack target/debug/local-stack [--architecture x86_64 arm64] [--compile arm64]
 
 For each architecture, the SAM CLI builds the three functions with cargo-lambda and zig. Each package must be one program
 `bootstrap` for these processors, of at most 12 MB as a zip, that needs no newer C library and no other library than
 the runtime `provided.al2023` has. Those for the processors of this machine then run under the Lambda runtime API of
 cargo-lambda, with the stores of the local stack, and have to answer every event.
+
+For other processors, nothing is compiled unless --compile says so: a program stands in for cargo, records what the SAM
+CLI asks of it, and leaves a small program for these processors, which zig compiles from C.
 
 Needs the tools of deploy-requirements.txt in target/deploy (`infra/doctor venv deploy`), rustup, and readelf.
 """
@@ -44,6 +47,23 @@ LIBRARIES = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.s
 MACHINES = {"x86_64": "Advanced Micro Devices X86-64", "arm64": "AArch64"}
 TARGETS = {"x86_64": "x86_64-unknown-linux-gnu", "arm64": "aarch64-unknown-linux-gnu"}
 HOST = {"x86_64": "x86_64", "aarch64": "arm64"}.get(platform.machine())
+# Stands in for cargo: it answers what reads only, and in the place of a build it leaves a program of a line of C.
+STAND_IN = f"""#!{sys.executable}
+import json, os, pathlib, subprocess, sys
+recorded, triple = os.environ["STAND_IN_RECORDED"], os.environ["STAND_IN_TRIPLE"]
+arguments = sys.argv[1:]
+if arguments[:2] != ["lambda", "build"]:
+    os.execv(os.environ["STAND_IN_CARGO"], ["cargo", *arguments])
+with open(recorded, "a") as file:
+    file.write(json.dumps([pathlib.Path.cwd().name, *arguments]) + "\\n")
+program = pathlib.Path(os.environ["CARGO_TARGET_DIR"], "lambda", arguments[arguments.index("--bin") + 1], "bootstrap")
+program.parent.mkdir(parents=True, exist_ok=True)
+source = program.with_suffix(".c")
+source.write_text("int main(void) {{ return 0; }}")
+subprocess.run(["python-zig", "cc", "-target", triple, "-s", "-o", str(program), str(source)], check=True)
+"""
+# Zig's names of the processors, with the C library that programs are linked with.
+TRIPLES = {"x86_64": "x86_64-linux-gnu.2.34", "arm64": "aarch64-linux-gnu.2.34"}
 PROGRAMS = {"SymbolicateFunction": "symbolicate", "DeriveFunction": "derive", "PruneFunction": "prune"}
 
 
@@ -88,9 +108,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--local-stack", type=Path, required=True, help="the program whose stores answer the functions")
     parser.add_argument("--architecture", nargs="+", choices=sorted(TARGETS), default=sorted(TARGETS), help="what to build for")
+    parser.add_argument("--compile", nargs="*", choices=sorted(TARGETS), default=[], help="what to compile for, besides the processors of this machine")
     arguments = parser.parse_args()
     checks = template.Checks()
     for architecture in arguments.architecture:
+        if architecture not in (HOST, *arguments.compile):
+            check_packages(checks, architecture, build_by_stand_in(checks, architecture), is_compiled=False)
+            print(f"for {architecture}, a program stood in for cargo: `--compile {architecture}` compiles the functions", file=sys.stderr)
+            continue
         packages = build(architecture)
         check_packages(checks, architecture, packages)
         if architecture == HOST:
@@ -112,11 +137,39 @@ def build(architecture, names=tuple(PROGRAMS)):
     subprocess.run(["rustup", "target", "add", TARGETS[architecture]], check=True, stdout=sys.stderr)
     packages = {}
     for name in names:
-        # `sam build` empties its folder, so each function has its own.
-        folder = FOLDER / architecture / PROGRAMS[name]
-        command = ["sam", "build", name, "--template", "infra/template.yaml", "--build-dir", str(folder), "--parameter-overrides", f"Architecture={architecture}"]
+        command, packages[name] = sam_build(name, architecture)
         watch_build(command, f"{PROGRAMS[name]} for {architecture}", CHECKOUT / "target/deploy-build" / TARGETS[architecture] / "release/.fingerprint")
-        packages[name] = folder / name
+    return packages
+
+
+def sam_build(name, architecture):
+    """Returns the command that builds a function, and the folder of its package."""
+    # `sam build` empties its folder, so each function has its own.
+    folder = FOLDER / architecture / PROGRAMS[name]
+    command = ["sam", "build", name, "--template", "infra/template.yaml", "--build-dir", str(folder), "--parameter-overrides", f"Architecture={architecture}"]
+    return command, folder / name
+
+
+def build_by_stand_in(checks, architecture):
+    """Lets the SAM CLI build each function with a program in the place of cargo, and checks what it asks of it."""
+    folder = FOLDER / "stand-in"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    cargo, recorded = folder / "cargo", folder / "recorded.jsonl"
+    cargo.write_text(STAND_IN)
+    cargo.chmod(0o755)
+    given = environment(
+        CARGO_TARGET_DIR=str(folder / "target"), STAND_IN_RECORDED=str(recorded), STAND_IN_TRIPLE=TRIPLES[architecture],
+        STAND_IN_CARGO=shutil.which("cargo"),
+    )
+    given["PATH"] = f"{folder}:{given['PATH']}"
+    packages = {}
+    for name, program in PROGRAMS.items():
+        command, packages[name] = sam_build(name, architecture)
+        subprocess.run(command, cwd=CHECKOUT, env=given, stdout=sys.stderr, check=True)
+        last = json.loads(recorded.read_text().splitlines()[-1])
+        asked = [program, "lambda", "build", "--release", *(["--arm64"] if architecture == "arm64" else []), "--bin", program]
+        checks.that(f"{program}, {architecture}", "the SAM CLI asks cargo for it", last == asked, " ".join(last))
     return packages
 
 
@@ -146,7 +199,8 @@ def readelf(program, *options):
     return subprocess.run(["readelf", "--wide", *options, str(program)], check=True, capture_output=True, text=True).stdout
 
 
-def check_packages(checks, architecture, packages):
+def check_packages(checks, architecture, packages, is_compiled=True):
+    """Checks each package, and what is in it if it was compiled from our code."""
     for name, folder in packages.items():
         topic = f"{PROGRAMS[name]}, {architecture}"
         files = sorted(path.name for path in folder.rglob("*") if path.is_file())
@@ -155,14 +209,16 @@ def check_packages(checks, architecture, packages):
             continue
         program = folder / "bootstrap"
         checks.that(topic, "it may be executed", os.access(program, os.X_OK))
+        machine = re.search(r"Machine: +(.+)", readelf(program, "--file-header"))[1]
+        checks.that(topic, "it is for these processors", machine == MACHINES[architecture], machine)
+        if not is_compiled:
+            continue
         with tempfile.TemporaryDirectory() as temporary:
             packed = Path(temporary) / "package.zip"
             with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
                 archive.write(program, "bootstrap")
             size = packed.stat().st_size
         checks.that(topic, f"the zip has at most {MAX_ZIP_BYTES / 1e6:.0f} MB", size <= MAX_ZIP_BYTES, f"{size / 1e6:.1f} MB, {program.stat().st_size / 1e6:.1f} MB unpacked")
-        machine = re.search(r"Machine: +(.+)", readelf(program, "--file-header"))[1]
-        checks.that(topic, "it is for these processors", machine == MACHINES[architecture], machine)
         needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", readelf(program, "--dynamic")))
         checks.that(topic, "it needs libraries of the runtime only", needed and needed <= LIBRARIES, ", ".join(sorted(needed)))
         versions = {tuple(map(int, version.split("."))) for version in re.findall(r"Name: GLIBC_([\d.]+)", readelf(program, "--version-info"))}

@@ -13,11 +13,13 @@ use url::Url;
 
 use super::given;
 use super::stored_values::{read_secret, read_setting};
+use super::trace_settings::{TraceSettings, TraceVariables};
 use crate::adapters::aws::AwsEnvironment;
 use crate::adapters::parser::transcoder::Transcoder;
 use crate::cache::{BuildNumbers, Policy};
 use crate::domain::{ConfiguredSource, FormatVersion, HttpSource, SourceLinks};
 use crate::flows::prune::UNNAMED_MIN_AGE;
+use crate::flows::spans::{Attribute, AttributeValue};
 use crate::flows::{Server, Settings, SourceSecret};
 use crate::ports::{SecretName, Secrets, SettingAddress, StoredSettings};
 
@@ -33,6 +35,9 @@ const NONE: &str = "none";
 
 /// The endpoint of the records, which only the local stack sets to an address of this machine.
 const RECORDS_ENDPOINT: &str = "AWS_ENDPOINT_URL_DYNAMODB";
+
+/// The headers of exported traces, which every function reads.
+const TRACE_HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 
 /// The memory of the function in MB, which Lambda sets.
 const OWN_MEMORY: &str = "AWS_LAMBDA_FUNCTION_MEMORY_SIZE";
@@ -100,7 +105,7 @@ impl RawEnv {
     ) -> Result<Self, ConfigError> {
         let may_define = self.values.get("ALLOW_REQUEST_SOURCES");
         let may_define = may_define.is_some_and(|flag| flag.trim() == "1");
-        let needed: &[&'static str] = match (sources, may_define) {
+        let of_sources: &[&'static str] = match (sources, may_define) {
             (SourceUse::Nothing, _) => &[],
             (SourceUse::Locations | SourceUse::Contents, false) => &["SOURCES", "SOURCE_LINKS"],
             (SourceUse::Locations | SourceUse::Contents, true) => {
@@ -108,7 +113,7 @@ impl RawEnv {
             }
         };
         let mut problems = Vec::new();
-        for name in needed {
+        for name in of_sources.iter().chain(&[TRACE_HEADERS]) {
             let Some(value) = self.values.get_mut(*name) else {
                 continue;
             };
@@ -132,6 +137,22 @@ impl RawEnv {
             true => Ok(self),
             false => Err(ConfigError(problems)),
         }
+    }
+
+    /// Returns what identifies this function in its traces, from the variables that Lambda sets.
+    pub(super) fn function(&self) -> Vec<Attribute> {
+        let of_lambda = [
+            ("faas.name", "AWS_LAMBDA_FUNCTION_NAME"),
+            ("faas.version", "AWS_LAMBDA_FUNCTION_VERSION"),
+            ("cloud.region", "AWS_REGION"),
+        ];
+        let of_lambda = of_lambda.into_iter().filter_map(|(attribute, variable)| {
+            let value = self.values.get(variable)?.clone();
+            Some((attribute, AttributeValue::Text(value)))
+        });
+        let fixed = [("cloud.provider", "aws"), ("cloud.platform", "aws_lambda")];
+        let fixed = fixed.map(|(name, value)| (name, AttributeValue::Text(value.to_owned())));
+        of_lambda.chain(fixed).collect()
     }
 
     /// Returns whether this function runs on the local stack, where the records are on the same
@@ -192,6 +213,8 @@ pub struct Config {
     pub transcoders: Vec<Transcoder>,
     /// Time that such a tool may take for one PDB.
     pub transcoder_time: Duration,
+    /// How traces are exported, if they are.
+    pub traces: Option<TraceSettings>,
     /// The settings of the flows.
     pub settings: Settings,
 }
@@ -260,7 +283,9 @@ impl Config {
         if source_use == SourceUse::Contents {
             env.check_memory_of_derive(derive_memory);
         }
+        let traces = env.traces();
         let config = Self {
+            traces,
             stack: env.text("STACK_NAME"),
             cache_table: env.text("CACHE_TABLE"),
             caches_bucket: env.text("CACHES_BUCKET"),
@@ -434,6 +459,19 @@ impl Environment<'_> {
     fn optional_seconds(&mut self, name: &'static str) -> Option<Duration> {
         let is_limited = self.text(name) != NONE;
         is_limited.then(|| Duration::from_secs(self.number(name, "a number of seconds or none")))
+    }
+
+    fn traces(&mut self) -> Option<TraceSettings> {
+        let env = self;
+        let variables = TraceVariables {
+            endpoint: env.text("OTEL_EXPORTER_OTLP_ENDPOINT"),
+            traces_endpoint: env.text("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
+            headers: env.text("OTEL_EXPORTER_OTLP_HEADERS"),
+            service: env.text("OTEL_SERVICE_NAME"),
+            sampler: env.text("OTEL_TRACES_SAMPLER"),
+            sampler_argument: env.text("OTEL_TRACES_SAMPLER_ARG"),
+        };
+        variables.check(&mut env.problems)
     }
 
     fn source_secret(&mut self, is_wanted: bool, text: &str) -> Option<SourceSecret> {

@@ -14,7 +14,8 @@ use crate::cache::{Revision, Token};
 use crate::domain::{AccessToken, Timestamp};
 use crate::flows::notes::Notes;
 use crate::flows::spans::{
-    Attribute, Current, Entered, Recording, Sampler, Span, SpanContext, SpanId, SpanKind, TraceId,
+    Current, Entered, Recording, Sampler, Span, SpanAttribute, SpanContext, SpanId, SpanKind,
+    TraceId,
 };
 
 /// One invocation of a function. Its time and its seed come from the edge.
@@ -226,7 +227,7 @@ impl OpenSpan<'_> {
     }
 
     /// Adds attributes, if the span is recorded.
-    pub(super) fn add(&mut self, attributes: impl FnOnce() -> Vec<Attribute>) {
+    pub(super) fn add(&mut self, attributes: impl FnOnce() -> Vec<SpanAttribute>) {
         if let Some(span) = &mut self.span {
             span.attributes.extend(attributes());
         }

@@ -29,7 +29,7 @@ pub struct Span {
     /// When it ended.
     pub ended: Duration,
     /// Its attributes.
-    pub attributes: Vec<Attribute>,
+    pub attributes: Vec<SpanAttribute>,
     /// Whether it failed.
     pub has_failed: bool,
 }
@@ -48,7 +48,7 @@ pub enum SpanKind {
 }
 
 /// The name and the value of an attribute.
-pub type Attribute = (&'static str, AttributeValue);
+pub type SpanAttribute = (&'static str, AttributeValue);
 
 /// The value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub struct Entered {
     /// Its name.
     pub name: Cow<'static, str>,
     /// Its attributes.
-    pub attributes: Vec<Attribute>,
+    pub attributes: Vec<SpanAttribute>,
     /// Whether it failed.
     pub has_failed: bool,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use aws_config::SdkConfig;
 
 use super::run::since_epoch;
-use super::{Config, ConfigError, Metrics, RawEnv, SourceUse, Traces, sandbox, telemetry};
+use super::{Config, ConfigError, Metrics, RawEnv, SourceUse, Traces, sandbox, telemetry, traces};
 use crate::adapters::aws::{
     AwsClients, AwsSecrets, DynamoRecords, QueueUrls, S3Attachments, S3Blobs, S3Difs, S3Settings,
     SqsQueues, StsRoles,
@@ -19,7 +19,7 @@ use crate::adapters::scratch::ScratchSpace;
 use crate::flows::build::Builder;
 use crate::flows::memory::Memory;
 use crate::flows::prune::Pruner;
-use crate::flows::spans::Attribute;
+use crate::flows::spans::SpanAttribute;
 use crate::flows::symbolicate::Symbolicator;
 
 /// A function's settings and clients.
@@ -29,7 +29,7 @@ pub struct App {
     clients: AwsClients,
     sdk_config: SdkConfig,
     /// What identifies this function in its traces.
-    function: Vec<Attribute>,
+    function: Vec<SpanAttribute>,
     /// Whether it reads files of the uploads bucket.
     reads_files: bool,
 }
@@ -50,7 +50,7 @@ impl App {
             clients,
             config,
             sdk_config,
-            function: env.function(),
+            function: traces::identity(&env),
             reads_files: matches!(sources, SourceUse::Contents),
         })
     }

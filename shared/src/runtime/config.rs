@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::json;
 use url::Url;
 
+use super::config_error::ConfigError;
 use super::given;
 use super::stored_values::{read_secret, read_setting};
 use super::trace_settings::{TraceSettings, TraceVariables};
@@ -19,7 +20,6 @@ use crate::adapters::parser::transcoder::Transcoder;
 use crate::cache::{BuildNumbers, Policy};
 use crate::domain::{ConfiguredSource, FormatVersion, HttpSource, SourceLinks};
 use crate::flows::prune::UNNAMED_MIN_AGE;
-use crate::flows::spans::{Attribute, AttributeValue};
 use crate::flows::{Server, Settings, SourceSecret};
 use crate::ports::{SecretName, Secrets, SettingAddress, StoredSettings};
 
@@ -139,20 +139,9 @@ impl RawEnv {
         }
     }
 
-    /// Returns what identifies this function in its traces, from the variables that Lambda sets.
-    pub(super) fn function(&self) -> Vec<Attribute> {
-        let of_lambda = [
-            ("faas.name", "AWS_LAMBDA_FUNCTION_NAME"),
-            ("faas.version", "AWS_LAMBDA_FUNCTION_VERSION"),
-            ("cloud.region", "AWS_REGION"),
-        ];
-        let of_lambda = of_lambda.into_iter().filter_map(|(attribute, variable)| {
-            let value = self.values.get(variable)?.clone();
-            Some((attribute, AttributeValue::Text(value)))
-        });
-        let fixed = [("cloud.provider", "aws"), ("cloud.platform", "aws_lambda")];
-        let fixed = fixed.map(|(name, value)| (name, AttributeValue::Text(value.to_owned())));
-        of_lambda.chain(fixed).collect()
+    /// Returns a variable that Lambda sets, unchecked.
+    pub(super) fn of_lambda(&self, name: &str) -> Option<&String> {
+        self.values.get(name)
     }
 
     /// Returns whether this function runs on the local stack, where the records are on the same
@@ -218,28 +207,6 @@ pub struct Config {
     /// The settings of the flows.
     pub settings: Settings,
 }
-
-/// The problems of the environment: all of them, not only the first.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError(Vec<(&'static str, String)>);
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "configuration is incomplete:")?;
-        let width = self
-            .0
-            .iter()
-            .map(|(name, _)| name.len())
-            .max()
-            .unwrap_or_default();
-        for (name, problem) in &self.0 {
-            write!(f, "\n  {name:width$}  {problem}")?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for ConfigError {}
 
 impl Config {
     /// Checks the environment of a function with this use of sources.

@@ -2,6 +2,7 @@
 
 mod app;
 mod config;
+mod config_error;
 pub mod demangler;
 mod given;
 #[cfg(test)]
@@ -19,7 +20,8 @@ mod traces;
 pub mod transcoder;
 
 pub use app::App;
-pub use config::{Config, ConfigError, RawEnv, SourceUse};
+pub use config::{Config, RawEnv, SourceUse};
+pub use config_error::ConfigError;
 pub use metrics::{KIND, Metric, Metrics, NAMESPACE, STACK};
 pub use run::{chain, diagnostic, exit_code, invocation, millis, run};
 pub use summary::{MessageSummary, RequestSummary, RunSummary};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::flows::spans::{Attribute, AttributeValue, Span, SpanKind};
+use crate::flows::spans::{AttributeValue, Span, SpanAttribute, SpanKind};
 
 /// The name of what records the spans.
 const SCOPE: &str = "symdepot";
@@ -19,7 +19,7 @@ const ERROR: u8 = 2;
 const SAMPLED: u32 = 1;
 
 /// Returns a request to export spans of this resource, as `ExportTraceServiceRequest`.
-pub(super) fn request(resource: &[Attribute], spans: &[Span]) -> Value {
+pub(super) fn request(resource: &[SpanAttribute], spans: &[Span]) -> Value {
     let spans: Vec<Value> = spans.iter().map(span).collect();
     json!({"resourceSpans": [{
         "resource": {"attributes": attributes(resource)},
@@ -63,7 +63,7 @@ fn nanos(time: Duration) -> String {
     time.as_nanos().to_string()
 }
 
-fn attributes(attributes: &[Attribute]) -> Vec<Value> {
+fn attributes(attributes: &[SpanAttribute]) -> Vec<Value> {
     let attributes = attributes.iter();
     let attributes = attributes.map(|(key, value)| json!({"key": key, "value": of_value(value)}));
     attributes.collect()

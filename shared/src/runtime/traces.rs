@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::{MessageSummary, RequestSummary, RunSummary, TraceSettings, otlp};
+use super::{MessageSummary, RawEnv, RequestSummary, RunSummary, TraceSettings, otlp};
 use crate::adapters::http::HttpCollector;
 use crate::flows::Invocation;
-use crate::flows::spans::{Attribute, AttributeValue, Entered, Sampler, SpanContext, SpanKind};
+use crate::flows::spans::{AttributeValue, Entered, Sampler, SpanAttribute, SpanContext, SpanKind};
 
 /// The maximum time that one invocation spends on its export.
 const TIME_LIMIT: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ pub struct Traces(Option<Export>);
 #[derive(Debug)]
 struct Export {
     sampler: Sampler,
-    resource: Vec<Attribute>,
+    resource: Vec<SpanAttribute>,
     collector: HttpCollector,
     is_warm: AtomicBool,
     /// The time since 1970 before which the collector is not called.
@@ -38,7 +38,7 @@ struct Export {
 
 impl Traces {
     /// Returns what exports the traces of the function with these attributes.
-    pub(super) fn new(settings: &TraceSettings, function: Vec<Attribute>) -> Self {
+    pub(super) fn new(settings: &TraceSettings, function: Vec<SpanAttribute>) -> Self {
         let headers = settings.headers.clone();
         let collector = HttpCollector::new(settings.endpoint.clone(), headers, TIME_LIMIT);
         let collector = match collector {
@@ -192,11 +192,30 @@ impl RunSummary {
     }
 }
 
+/// Returns what identifies a function in its traces.
+pub(super) fn identity(env: &RawEnv) -> Vec<SpanAttribute> {
+    let of_lambda = [
+        ("faas.name", "AWS_LAMBDA_FUNCTION_NAME"),
+        ("faas.version", "AWS_LAMBDA_FUNCTION_VERSION"),
+        ("cloud.region", "AWS_REGION"),
+    ];
+    let mut identity = vec![
+        ("cloud.provider", text("aws")),
+        ("cloud.platform", text("aws_lambda")),
+    ];
+    let of_lambda = of_lambda.into_iter();
+    identity.extend(
+        of_lambda
+            .filter_map(|(name, variable)| Some((name, text(env.of_lambda(variable)?.as_str())))),
+    );
+    identity
+}
+
 /// Returns the value of a text.
 pub(super) fn text(text: impl Into<String>) -> AttributeValue {
     AttributeValue::Text(text.into())
 }
 
-fn add(attributes: &mut Vec<Attribute>, name: &'static str, value: Option<&str>) {
+fn add(attributes: &mut Vec<SpanAttribute>, name: &'static str, value: Option<&str>) {
     attributes.extend(value.map(|value| (name, text(value))));
 }

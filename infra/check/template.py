@@ -42,10 +42,12 @@ READS_SECRETS = ["secretsmanager:GetSecretValue", "ssm:GetParameter"]
 # each is needed (tests/src/grants.rs).
 LOGS = {("logs:CreateLogStream", "Logs"), ("logs:PutLogEvents", "Logs")}
 OF_SECRETS = {(action, secret) for action in READS_SECRETS for secret, _ in SECRETS.values()}
+# The secret that every function reads: the headers for the collector of traces.
+OF_TRACES = {(action, "TraceHeadersSecret") for action in READS_SECRETS}
 ELSEWHERE = {
-    "SymbolicateFunction": LOGS | OF_SECRETS | {("kms:Decrypt", "KmsKey"), ("kms:GenerateDataKey", "KmsKey")},
-    "DeriveFunction": LOGS | OF_SECRETS | {("kms:Decrypt", "KmsKey"), ("kms:GenerateDataKey", "KmsKey"), ("sts:AssumeRole", "SourceRoles")},
-    "PruneFunction": LOGS | {("kms:Decrypt", "KmsKey")},
+    "SymbolicateFunction": LOGS | OF_TRACES | OF_SECRETS | {("kms:Decrypt", "KmsKey"), ("kms:GenerateDataKey", "KmsKey")},
+    "DeriveFunction": LOGS | OF_TRACES | OF_SECRETS | {("kms:Decrypt", "KmsKey"), ("kms:GenerateDataKey", "KmsKey"), ("sts:AssumeRole", "SourceRoles")},
+    "PruneFunction": LOGS | OF_TRACES | {("kms:Decrypt", "KmsKey")},
 }
 # The roles that SAM adds: the service that assumes each, what it may do, and its managed policies.
 ADDED_ROLES = {
@@ -543,6 +545,7 @@ def check_limits(checks, stack):
     common = {name: json.dumps({k: v for k, v in kept.items() if k not in SECRETS}, sort_keys=True) for name, kept in variables.items()}
     checks.that("limits", "every function has the same settings, except for secrets", len(set(common.values())) == 1, f"{len(settings)} variables")
     check_secrets(checks, stack, variables)
+    check_traces(checks, stack, variables)
     groups = stack.of_type("AWS::Logs::LogGroup")
     logged = [target(stack.properties(name).get("LoggingConfig", {}).get("LogGroup", "")) for name in FUNCTIONS]
     levels = {name: stack.properties(name).get("LoggingConfig", {}).get("SystemLogLevel") for name in FUNCTIONS}
@@ -555,7 +558,9 @@ def check_secrets(checks, stack, variables):
     """The functions that use symbol servers receive the names of their secrets and may read them; prune receives none."""
     for name in FUNCTIONS:
         told = {variable: kept for variable, kept in variables[name].items() if variable in SECRETS}
-        read = sorted((action, where) for action, where in grants_of(stack, name) if action.startswith(("secretsmanager:", "ssm:")))
+        read = {(action, where) for action, where in grants_of(stack, name) if action.startswith(("secretsmanager:", "ssm:"))}
+        checks.that("secrets", f"{name} may read the headers for traces", OF_TRACES <= read, sorted(read))
+        read = sorted(read - OF_TRACES)
         if name == "PruneFunction":
             checks.that("secrets", "prune receives none and reads none", not told and not read, (told, read))
             continue
@@ -564,6 +569,16 @@ def check_secrets(checks, stack, variables):
         checks.that("secrets", f"{name} receives their names", told == wanted, ", ".join(told))
         allowed = sorted((action, parameter) for parameter, _ in SECRETS.values() for action in READS_SECRETS)
         checks.that("secrets", f"{name} may read these secrets, and no others", read == allowed, read)
+
+
+def check_traces(checks, stack, variables):
+    """By default no trace is exported; with the parameters, every function exports its traces to the same collector."""
+    wanted = {"OTEL_EXPORTER_OTLP_ENDPOINT": {"Ref": "TraceEndpoint"}, "OTEL_EXPORTER_OTLP_HEADERS": {"Ref": "TraceHeadersSecret"}, "OTEL_TRACES_SAMPLER_ARG": {"Ref": "TraceRatio"}}
+    for name in FUNCTIONS:
+        told = {variable: variables[name].get(variable) for variable in wanted}
+        checks.that("traces", f"{name} exports traces as the parameters say", told == wanted, told)
+    defaults = [stack.parameters.get(name) for name in ("TraceEndpoint", "TraceHeadersSecret")]
+    checks.that("traces", "no trace is exported by default", defaults == ["none", "none"], defaults)
 
 
 def if_granted(statement):
@@ -947,6 +962,8 @@ def mistakes():
         ("prune that receives the sources", lambda t: resource(t, "PruneFunction").update(Environment={"Variables": {"SOURCES": "[]"}}), "prune receives none"),
         ("prune that reads a secret", lambda t: statements(t, "PruneFunction").append({"Effect": "Allow", "Action": ["ssm:GetParameter"], "Resource": {"Ref": "SourcesSecret"}}), "prune receives none"),
         ("a secret for every function", lambda t: t["Globals"]["Function"]["Environment"]["Variables"].update(SOURCES="[]"), "prune receives none"),
+        ("traces that leave the account by default", lambda t: t["Parameters"]["TraceEndpoint"].update(Default="https://collector.example"), "no trace is exported by default"),
+        ("a function that ignores the collector", lambda t: resource(t, "DeriveFunction")["Environment"]["Variables"].update(OTEL_EXPORTER_OTLP_ENDPOINT="none"), "exports traces as the parameters say"),
         ("derive that reads every secret", lambda t: statements(t, "DeriveFunction").append({"Effect": "Allow", "Action": ["secretsmanager:GetSecretValue"], "Resource": "arn:aws:secretsmanager:eu-central-1:1:secret:x"}), "may read these secrets, and no others"),
         ("symbolicate that may not read its secret", lambda t: statements(t, "SymbolicateFunction").pop(), "may read these secrets, and no others"),
         ("symbolicate that assumes the roles of sources", lambda t: statements(t, "SymbolicateFunction").insert(0, {"Effect": "Allow", "Action": ["sts:AssumeRole"], "Resource": {"Ref": "SourceRoles"}}), "only if it is derive"),

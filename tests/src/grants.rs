@@ -36,6 +36,7 @@ pub fn every_parameter() -> BTreeMap<String, String> {
         ("SourcesSecret", secret("sources")),
         ("SourceLinksSecret", secret("links")),
         ("RequestSourcesSecret", secret("requests")),
+        ("TraceHeadersSecret", secret("traces")),
     ];
     let values = values
         .into_iter()

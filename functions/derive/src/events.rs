@@ -3,6 +3,7 @@
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde_json::Value;
+use symdepot::flows::spans::SpanContext;
 use symdepot::flows::uploads::{DifStat, ReconcileMessage, Sequencer, UploadChange, UploadEvent};
 use symdepot::ports::QueueMessage;
 use symdepot::runtime::MessageSummary;
@@ -26,6 +27,15 @@ pub(crate) enum Work {
 }
 
 impl Work {
+    /// Returns the span that sent the message, if it names one.
+    pub(crate) fn sender(&self) -> Option<SpanContext> {
+        match self {
+            Self::Upload(_) | Self::Newer { .. } => None,
+            Self::Reconcile(message) => message.trace,
+            Self::Build(message) => message.trace,
+        }
+    }
+
     /// Says in the summary of a message what the work is. The last one counts.
     pub(crate) fn name_in(&self, summary: &mut MessageSummary) {
         let (work, file) = match self {

@@ -4,7 +4,7 @@ use aws_lambda_events::event::sqs::{BatchItemFailure, SqsBatchResponse, SqsEvent
 use symdepot::flows::build::Builder;
 use symdepot::flows::retries::Received;
 use symdepot::flows::{Error, Invocation};
-use symdepot::runtime::{self, MessageSummary, Metrics};
+use symdepot::runtime::{self, MessageSummary, Metrics, Traces};
 
 use crate::events::{self, Unreadable, Work};
 
@@ -42,10 +42,17 @@ impl Failure {
     }
 }
 
+/// What a function reports besides its result.
+#[derive(Debug)]
+pub(crate) struct Reports {
+    pub(crate) metrics: Metrics,
+    pub(crate) traces: Traces,
+}
+
 /// Processes the messages of an event. Messages that fail are retried; the others are deleted.
 pub(crate) async fn handle(
     builder: &Builder,
-    metrics: &Metrics,
+    Reports { metrics, traces }: &Reports,
     invocation: Invocation,
     event: SqsEvent,
 ) -> Result<SqsBatchResponse, Error> {
@@ -56,9 +63,15 @@ pub(crate) async fn handle(
             receives: Some(receives(message)),
             ..MessageSummary::default()
         };
-        let served = serve(builder, &invocation, message, &mut summary).await;
+        let work = events::read(message.body.as_deref().unwrap_or_default());
+        let sender = work.as_ref().ok().and_then(|work| work.first()?.sender());
+        traces.begin(&invocation, sender);
+        let served = match work {
+            Ok(work) => serve(builder, &invocation, work, &mut summary).await,
+            Err(error) => Err(error.into()),
+        };
         let notes = invocation.take_notes();
-        MessageSummary {
+        let summary = MessageSummary {
             outcome: Some(if served.is_ok() { "done" } else { "retried" }),
             error: served.as_ref().err().map(Failure::name),
             file_bytes: (notes.file_bytes > 0).then_some(notes.file_bytes),
@@ -66,32 +79,35 @@ pub(crate) async fn handle(
             cause: notes.cause,
             seconds: Some((invocation.elapsed() - began).as_secs_f64()),
             waited_ms: Some(runtime::millis(notes.waited)),
+            trace_id: invocation.trace_id().map(|id| id.to_string()),
             ..summary
-        }
-        .log();
+        };
+        summary.log();
+        let id = message.message_id.as_deref().unwrap_or_default();
+        traces.end(&invocation, || summary.span(id));
         if let Err(failure) = served {
             if matches!(failure, Failure::Flow(Error::Doubtful { .. })) {
                 metrics.emit_doubtful_loss(invocation.now());
             }
-            let id = message.message_id.clone().unwrap_or_default();
             let error = runtime::chain(&failure);
             tracing::error!(message = id, error, "message will be retried");
             retry_later(builder, message).await;
             let mut failure = BatchItemFailure::default();
-            failure.item_identifier = id;
+            failure.item_identifier = id.to_owned();
             response.batch_item_failures.push(failure);
         }
     }
+    traces.flush(&invocation).await;
     Ok(response)
 }
 
 async fn serve(
     builder: &Builder,
     invocation: &Invocation,
-    message: &SqsMessage,
+    work: Vec<Work>,
     summary: &mut MessageSummary,
 ) -> Result<(), Failure> {
-    for work in events::read(message.body.as_deref().unwrap_or_default())? {
+    for work in work {
         work.name_in(summary);
         match work {
             Work::Upload(event) => builder.upload(invocation, &event).await?,

@@ -3,23 +3,34 @@
 use serde_json::Value;
 use symdepot::flows::prune::{Pruner, Report};
 use symdepot::flows::{Error, Invocation};
-use symdepot::runtime::{Metrics, RunSummary};
+use symdepot::runtime::{Metrics, RunSummary, Traces};
+
+/// What a function reports besides its result.
+#[derive(Debug)]
+pub(crate) struct Reports {
+    pub(crate) metrics: Metrics,
+    pub(crate) traces: Traces,
+}
 
 /// Runs a pass and returns its report. If calls failed, the invocation fails at its end.
 ///
 /// An event with `"dry_run": true` reports what a pass would do, and why.
 pub(crate) async fn handle(
     pruner: &Pruner,
-    metrics: &Metrics,
+    Reports { metrics, traces }: &Reports,
     invocation: Invocation,
     event: Value,
 ) -> Result<Report, Error> {
+    traces.begin(&invocation, None);
     let report = pruner.prune(&invocation, is_dry_run(&event)).await?;
     // A dry run emits no metrics, so that nothing is counted twice.
     if let Some(rollout) = report.rollout.as_ref().filter(|_| !report.dry_run) {
         metrics.emit_rollout(rollout);
     }
-    summary(&report, &invocation).log();
+    let summary = summary(&report, &invocation);
+    summary.log();
+    traces.end(&invocation, || summary.span());
+    traces.flush(&invocation).await;
     match report.failure() {
         None => Ok(report),
         Some(failure) => Err(failure),
@@ -52,6 +63,7 @@ fn summary(report: &Report, invocation: &Invocation) -> RunSummary {
         failed: Some(report.failed),
         errors: (!report.errors.is_empty()).then(|| report.errors.join("; ")),
         seconds: Some(invocation.elapsed().as_secs_f64()),
+        trace_id: invocation.trace_id().map(|id| id.to_string()),
     }
 }
 

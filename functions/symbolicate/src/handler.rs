@@ -28,6 +28,7 @@ use symdepot::flows::requests::{
 };
 use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome, Symbolicator};
 use symdepot::flows::{self, Invocation};
+use symdepot::runtime::Traces;
 use tower::ServiceExt;
 use tracing::Instrument;
 use uuid::Uuid;
@@ -76,12 +77,15 @@ impl From<Panicked> for Diagnostic {
 /// responds with 500.
 pub(crate) async fn handle(
     service: &Service,
+    traces: &Traces,
     invocation: Invocation,
     mut request: lambda_http::Request,
 ) -> Result<Reply, Panicked> {
     path::restore(&mut request);
     let received = Received::of(&request);
     let span = tracing::info_span!("invocation", request_id = invocation.request_id());
+    let traceparent = request.headers().get("traceparent");
+    traces.begin_request(&invocation, traceparent.and_then(|text| text.to_str().ok()));
     let invocation = Arc::new(invocation);
     // The next request finds the state of this instance as a request that was dropped leaves it.
     let answer = AssertUnwindSafe(service.answer(&invocation, request)).catch_unwind();
@@ -90,8 +94,15 @@ pub(crate) async fn handle(
     let internal_error = |_| (None, StatusCode::INTERNAL_SERVER_ERROR.into_response());
     let (caller, response) = answered.unwrap_or_else(internal_error);
     let (reply, sent) = Reply::of(response).await;
+    if caller.is_none() && !has_panicked {
+        // Who is not let in causes no request to a collector.
+        invocation.discard_trace();
+    }
     let caller = caller.as_deref().and_then(Caller::name);
-    span.in_scope(|| summary::summary(received, caller, sent, &invocation).log());
+    let summary = summary::summary(received, caller, sent, &invocation);
+    span.in_scope(|| summary.log());
+    traces.end(&invocation, || summary.span());
+    traces.flush(&invocation).instrument(span).await;
     match has_panicked {
         true => Err(Panicked),
         false => Ok(reply),

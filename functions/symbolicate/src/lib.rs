@@ -50,12 +50,12 @@ async fn serve() -> Result<(), lambda_http::Error> {
     runtime::log_places_of_panics();
     app.connect().await;
     let symbolicator = app.symbolicator(std::env::current_exe()?);
-    let service = &Service::new(symbolicator);
+    let (service, traces) = (&Service::new(symbolicator), &app.traces());
     lambda_http::lambda_runtime::run(service_fn(|event: LambdaEvent<LambdaRequest>| {
         let invocation = runtime::invocation(&event.context);
         let request = event.payload.into();
         async {
-            let reply = handler::handle(service, invocation?, request).await;
+            let reply = handler::handle(service, traces, invocation?, request).await;
             reply.map_err(Diagnostic::from)
         }
     }))

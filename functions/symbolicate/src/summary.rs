@@ -78,6 +78,7 @@ pub(crate) fn summary(
         handler_us: Some(handler_us),
         waited_ms: Some(millis(notes.waited)),
         record_reads: Some(notes.record_reads),
+        trace_id: invocation.trace_id().map(|id| id.to_string()),
         ..RequestSummary::default()
     };
     let stats = extensions.get::<Stats>();

@@ -4,6 +4,7 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use serde_json::Value;
 use symdepot::flows::Invocation;
 use symdepot::flows::symbolicate::Symbolicator;
+use symdepot::runtime::Traces;
 
 use crate::handler::{self, Panicked, Reply, Service};
 
@@ -31,7 +32,9 @@ pub async fn answer(
     let request = lambda_http::request::from_str(&event.to_string())?;
     let service = Service::new(symbolicator);
     // What the gateway makes of it.
-    Ok(match handler::handle(&service, invocation, request).await {
+    let traces = Traces::default();
+    let handled = handler::handle(&service, &traces, invocation, request);
+    Ok(match handled.await {
         Err(Panicked) => Answer {
             status: 500,
             headers: HeaderMap::new(),

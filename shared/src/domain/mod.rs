@@ -31,6 +31,7 @@ mod source;
 mod source_checks;
 mod source_links;
 mod time;
+mod trace;
 mod upload_key;
 
 pub use access::{Access, AwsRole, GcsCredentials, S3Access, S3Credentials, S3Keys};
@@ -59,4 +60,5 @@ pub use source_checks::check_headers;
 pub use source_links::{AllowedLink, SourceLinks, link_target};
 pub use symbolic::common::{Arch, CodeId, DebugId, Language};
 pub use time::Timestamp;
+pub use trace::{InvalidSpanContext, Sampler, SamplerError, SpanContext, SpanId, TraceId};
 pub use upload_key::{InvalidUploadKey, original_name, upload_key};

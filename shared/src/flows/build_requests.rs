@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
 
-use super::Updated;
 use super::lookup::{CacheFinder, CachePlace, Items};
 use super::update::KnownEntry;
+use super::{Updated, sending};
 use crate::cache::{Change, Converter, Entry, Kind, ModuleKey, Queue, Stored, Token};
 use crate::flows::symbolicator::CALLS_IN_FLIGHT;
 use crate::ports::{Fault, QueueMessage, RequestedModule};
@@ -104,7 +104,8 @@ impl CacheFinder<'_> {
         }
         let messages = messages.into_vec();
         if !messages.is_empty() {
-            self.service.queues.send(&messages, Duration::ZERO).await?;
+            let queues = &*self.service.queues;
+            sending::send(queues, self.invocation, messages, Duration::ZERO).await?;
         }
         failed.map_or(Ok(()), Err)
     }

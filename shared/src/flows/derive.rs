@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::build::{Builder, Outcome};
 use super::retries::Backoff;
-use super::{Error, Invocation};
+use super::{Error, Invocation, sending};
 use crate::cache::Queue;
 use crate::domain::Timestamp;
 use crate::ports::{Consistency, Fault, QueueMessage};
@@ -60,7 +60,7 @@ impl Builder {
         };
         let others: Vec<QueueMessage> = found.collect();
         if !others.is_empty() {
-            self.queues.send(&others, Duration::ZERO).await?;
+            sending::send(&*self.queues, invocation, others, Duration::ZERO).await?;
         }
         self.serve_one(invocation, &first).await
     }
@@ -152,7 +152,7 @@ impl Builder {
             hops: message.hops + 1,
             ..message.clone()
         };
-        Ok(self.queues.send(&[again], delay).await?)
+        Ok(sending::send(&*self.queues, invocation, vec![again], delay).await?)
     }
 }
 

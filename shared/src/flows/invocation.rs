@@ -2,7 +2,7 @@
 //! what it did.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -13,6 +13,10 @@ use uuid::Uuid;
 use crate::cache::{Revision, Token};
 use crate::domain::{AccessToken, Timestamp};
 use crate::flows::notes::Notes;
+use crate::flows::spans::{
+    Current, Entered, Recording, Sampler, Span, SpanAttribute, SpanContext, SpanId, SpanKind,
+    TraceId,
+};
 
 /// One invocation of a function. Its time and its seed come from the edge.
 pub struct Invocation {
@@ -22,6 +26,7 @@ pub struct Invocation {
     deadline: Instant,
     chance: Mutex<StdRng>,
     notes: Mutex<Notes>,
+    recording: Mutex<Recording>,
 }
 
 impl Invocation {
@@ -43,6 +48,7 @@ impl Invocation {
             deadline: started + time_left,
             chance: Mutex::new(StdRng::from_seed(seed)),
             notes: Mutex::default(),
+            recording: Mutex::default(),
         }
     }
 
@@ -118,6 +124,81 @@ impl Invocation {
         std::mem::take(&mut *notes)
     }
 
+    /// Begins the span of this invocation, or of a message that it processes. It continues the
+    /// trace of `parent`, or else begins a new one. Without this call, nothing is recorded.
+    pub fn begin_trace(&self, parent: Option<SpanContext>, sampler: Sampler) {
+        let trace = parent.map(|parent| parent.trace);
+        let trace = trace.unwrap_or_else(|| TraceId::from_random(self.draw()));
+        let context = SpanContext {
+            trace,
+            span: SpanId::from_random(self.draw()),
+            is_sampled: sampler.samples(trace, parent),
+        };
+        self.recording().current = Some(Current {
+            context,
+            parent: parent.map(|parent| parent.span),
+            began: self.since_epoch(),
+        });
+    }
+
+    /// Ends the span of this invocation, or of the message.
+    /// `describe` is called if it is recorded.
+    pub fn end_trace(&self, describe: impl FnOnce() -> Entered) {
+        let is_recorded = self.trace_id().is_some();
+        let entered = is_recorded.then(describe);
+        self.recording().end(entered, self.since_epoch());
+    }
+
+    /// Forgets the trace of this invocation.
+    pub fn discard_trace(&self) {
+        *self.recording() = Recording::default();
+    }
+
+    /// Returns the id of the trace, if it is recorded.
+    pub fn trace_id(&self) -> Option<TraceId> {
+        let current = self.recording().current.map(|current| current.context);
+        let sampled = current.filter(|context| context.is_sampled);
+        sampled.map(|context| context.trace)
+    }
+
+    /// Returns the spans that have ended since the last call.
+    pub fn take_spans(&self) -> Vec<Span> {
+        std::mem::take(&mut self.recording().ended)
+    }
+
+    /// Begins the span of a phase, which ends when it is dropped.
+    pub(super) fn span(&self, name: &'static str) -> OpenSpan<'_> {
+        self.span_of(SpanKind::Internal, name)
+    }
+
+    /// Begins a span, which ends when it is dropped.
+    pub(super) fn span_of(&self, kind: SpanKind, name: &'static str) -> OpenSpan<'_> {
+        let parent = self.recording().parent();
+        let span = parent.map(|parent| Span {
+            context: SpanContext {
+                span: SpanId::from_random(self.draw()),
+                ..parent
+            },
+            parent: Some(parent.span),
+            kind,
+            name: name.into(),
+            began: self.since_epoch(),
+            ended: Duration::ZERO,
+            attributes: Vec::new(),
+            has_failed: false,
+        });
+        OpenSpan {
+            invocation: self,
+            span,
+        }
+    }
+
+    fn recording(&self) -> MutexGuard<'_, Recording> {
+        self.recording
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn draw<T>(&self) -> T
     where
         rand::distr::StandardUniform: rand::distr::Distribution<T>,
@@ -126,6 +207,46 @@ impl Invocation {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .random()
+    }
+}
+
+/// A span that ends when it is dropped. Without a recorded trace, it is none.
+#[must_use]
+pub(super) struct OpenSpan<'a> {
+    invocation: &'a Invocation,
+    span: Option<Span>,
+}
+
+impl OpenSpan<'_> {
+    /// Returns what messages carry that are sent in this span: it, or the span of the invocation
+    /// if this one is not recorded; `None` without a trace.
+    pub(super) fn context(&self) -> Option<SpanContext> {
+        let own = self.span.as_ref().map(|span| span.context);
+        let current = || self.invocation.recording().current;
+        own.or_else(|| current().map(|current| current.context))
+    }
+
+    /// Adds attributes, if the span is recorded.
+    pub(super) fn add(&mut self, attributes: impl FnOnce() -> Vec<SpanAttribute>) {
+        if let Some(span) = &mut self.span {
+            span.attributes.extend(attributes());
+        }
+    }
+
+    /// Notes whether the span failed.
+    pub(super) fn fail_if(&mut self, has_failed: bool) {
+        if let Some(span) = &mut self.span {
+            span.has_failed |= has_failed;
+        }
+    }
+}
+
+impl Drop for OpenSpan<'_> {
+    fn drop(&mut self) {
+        if let Some(mut span) = self.span.take() {
+            span.ended = self.invocation.since_epoch();
+            self.invocation.recording().ended.push(span);
+        }
     }
 }
 

@@ -98,6 +98,7 @@ impl<'a> Waiting<'a> {
     /// Waits until the next read is due.
     pub(super) async fn pause(&mut self) {
         self.has_paused = true;
+        let _span = self.invocation.span("wait for builds");
         let waited = self.waited();
         let pause = self.invocation.jittered(self.pause).min(self.left());
         tokio::time::sleep(pause).await;

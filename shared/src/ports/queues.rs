@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::Fault;
 use crate::cache::{Converter, Kind, ModuleKey, Queue, Token};
-use crate::domain::Location;
+use crate::domain::{Location, SpanContext};
 
 /// The queues that `derive` serves.
 #[async_trait]
@@ -52,6 +52,14 @@ pub struct ReconcileMessage {
     /// How often the message was sent again.
     #[serde(default)]
     pub hops: u32,
+    /// The span that sent it; `None` without tracing, and in messages of older builds. Older
+    /// builds ignore it.
+    #[serde(
+        default,
+        deserialize_with = "SpanContext::lenient",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub trace: Option<SpanContext>,
 }
 
 impl ReconcileMessage {
@@ -60,6 +68,7 @@ impl ReconcileMessage {
         Self {
             reconcile: key,
             hops: 0,
+            trace: None,
         }
     }
 }
@@ -92,6 +101,14 @@ pub struct QueueMessage {
     /// Further modules, of the same scope and source.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<RequestedModule>,
+    /// The span that sent it; `None` without tracing, and in messages of older builds. Older
+    /// builds ignore it.
+    #[serde(
+        default,
+        deserialize_with = "SpanContext::lenient",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub trace: Option<SpanContext>,
 }
 
 /// The minimum requirements of a [`QueueMessage`]. Messages of every schema contain these fields in
@@ -159,6 +176,7 @@ impl QueueMessage {
             min_converter,
             hops: 0,
             further: Vec::new(),
+            trace: None,
         }
     }
 
@@ -202,6 +220,7 @@ impl QueueMessage {
             min_converter: self.min_converter,
             hops: self.hops,
             further: Vec::new(),
+            trace: self.trace,
         });
         std::iter::once(first).chain(further)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use aws_config::SdkConfig;
 
 use super::run::since_epoch;
-use super::{Config, ConfigError, Metrics, RawEnv, SourceUse, sandbox, telemetry};
+use super::{Config, ConfigError, Metrics, RawEnv, SourceUse, Traces, sandbox, telemetry, traces};
 use crate::adapters::aws::{
     AwsClients, AwsSecrets, DynamoRecords, QueueUrls, S3Attachments, S3Blobs, S3Difs, S3Settings,
     SqsQueues, StsRoles,
@@ -19,6 +19,7 @@ use crate::adapters::scratch::ScratchSpace;
 use crate::flows::build::Builder;
 use crate::flows::memory::Memory;
 use crate::flows::prune::Pruner;
+use crate::flows::spans::SpanAttribute;
 use crate::flows::symbolicate::Symbolicator;
 
 /// A function's settings and clients.
@@ -27,6 +28,8 @@ pub struct App {
     config: Config,
     clients: AwsClients,
     sdk_config: SdkConfig,
+    /// What identifies this function in its traces.
+    function: Vec<SpanAttribute>,
     /// Whether it reads files of the uploads bucket.
     reads_files: bool,
 }
@@ -47,6 +50,7 @@ impl App {
             clients,
             config,
             sdk_config,
+            function: traces::identity(&env),
             reads_files: matches!(sources, SourceUse::Contents),
         })
     }
@@ -64,6 +68,14 @@ impl App {
     /// Returns what writes the metrics of this stack.
     pub fn metrics(&self) -> Metrics {
         Metrics::of_stack(&self.config.stack)
+    }
+
+    /// Returns what records and exports the traces of this function, if the settings say so.
+    pub fn traces(&self) -> Traces {
+        let settings = self.config.traces.as_ref();
+        settings.map_or_else(Traces::default, |settings| {
+            Traces::new(settings, self.function.clone())
+        })
     }
 
     /// Checks whether files can be parsed in a sandbox, and logs the result.

@@ -11,8 +11,10 @@ use std::time::Duration;
 use serde_json::json;
 use url::Url;
 
+use super::config_error::ConfigError;
 use super::given;
 use super::stored_values::{read_secret, read_setting};
+use super::trace_settings::{TraceSettings, TraceVariables};
 use crate::adapters::aws::AwsEnvironment;
 use crate::adapters::parser::transcoder::Transcoder;
 use crate::cache::{BuildNumbers, Policy};
@@ -33,6 +35,9 @@ const NONE: &str = "none";
 
 /// The endpoint of the records, which only the local stack sets to an address of this machine.
 const RECORDS_ENDPOINT: &str = "AWS_ENDPOINT_URL_DYNAMODB";
+
+/// The headers of exported traces, which every function reads.
+const TRACE_HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 
 /// The memory of the function in MB, which Lambda sets.
 const OWN_MEMORY: &str = "AWS_LAMBDA_FUNCTION_MEMORY_SIZE";
@@ -100,7 +105,7 @@ impl RawEnv {
     ) -> Result<Self, ConfigError> {
         let may_define = self.values.get("ALLOW_REQUEST_SOURCES");
         let may_define = may_define.is_some_and(|flag| flag.trim() == "1");
-        let needed: &[&'static str] = match (sources, may_define) {
+        let of_sources: &[&'static str] = match (sources, may_define) {
             (SourceUse::Nothing, _) => &[],
             (SourceUse::Locations | SourceUse::Contents, false) => &["SOURCES", "SOURCE_LINKS"],
             (SourceUse::Locations | SourceUse::Contents, true) => {
@@ -108,7 +113,7 @@ impl RawEnv {
             }
         };
         let mut problems = Vec::new();
-        for name in needed {
+        for name in of_sources.iter().chain(&[TRACE_HEADERS]) {
             let Some(value) = self.values.get_mut(*name) else {
                 continue;
             };
@@ -132,6 +137,11 @@ impl RawEnv {
             true => Ok(self),
             false => Err(ConfigError(problems)),
         }
+    }
+
+    /// Returns a variable that Lambda sets, unchecked.
+    pub(super) fn of_lambda(&self, name: &str) -> Option<&String> {
+        self.values.get(name)
     }
 
     /// Returns whether this function runs on the local stack, where the records are on the same
@@ -192,31 +202,11 @@ pub struct Config {
     pub transcoders: Vec<Transcoder>,
     /// Time that such a tool may take for one PDB.
     pub transcoder_time: Duration,
+    /// How traces are exported, if they are.
+    pub traces: Option<TraceSettings>,
     /// The settings of the flows.
     pub settings: Settings,
 }
-
-/// The problems of the environment: all of them, not only the first.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError(Vec<(&'static str, String)>);
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "configuration is incomplete:")?;
-        let width = self
-            .0
-            .iter()
-            .map(|(name, _)| name.len())
-            .max()
-            .unwrap_or_default();
-        for (name, problem) in &self.0 {
-            write!(f, "\n  {name:width$}  {problem}")?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for ConfigError {}
 
 impl Config {
     /// Checks the environment of a function with this use of sources.
@@ -260,7 +250,9 @@ impl Config {
         if source_use == SourceUse::Contents {
             env.check_memory_of_derive(derive_memory);
         }
+        let traces = env.traces();
         let config = Self {
+            traces,
             stack: env.text("STACK_NAME"),
             cache_table: env.text("CACHE_TABLE"),
             caches_bucket: env.text("CACHES_BUCKET"),
@@ -434,6 +426,19 @@ impl Environment<'_> {
     fn optional_seconds(&mut self, name: &'static str) -> Option<Duration> {
         let is_limited = self.text(name) != NONE;
         is_limited.then(|| Duration::from_secs(self.number(name, "a number of seconds or none")))
+    }
+
+    fn traces(&mut self) -> Option<TraceSettings> {
+        let env = self;
+        let variables = TraceVariables {
+            endpoint: env.text("OTEL_EXPORTER_OTLP_ENDPOINT"),
+            traces_endpoint: env.text("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
+            headers: env.text("OTEL_EXPORTER_OTLP_HEADERS"),
+            service: env.text("OTEL_SERVICE_NAME"),
+            sampler: env.text("OTEL_TRACES_SAMPLER"),
+            sampler_argument: env.text("OTEL_TRACES_SAMPLER_ARG"),
+        };
+        variables.check(&mut env.problems)
     }
 
     fn source_secret(&mut self, is_wanted: bool, text: &str) -> Option<SourceSecret> {

@@ -107,6 +107,8 @@ summary! {
         reads_cut: usize,
         /// Walks that ended because the walker panicked.
         panics: usize,
+        /// The id of the trace, if it is exported.
+        trace_id: String,
     }
 }
 
@@ -141,6 +143,8 @@ summary! {
         receives: u32,
         /// How often it was sent again.
         hops: u32,
+        /// The id of the trace, if it is exported.
+        trace_id: String,
     }
 }
 
@@ -195,6 +199,8 @@ summary! {
         errors: String,
         /// The time in seconds.
         seconds: f64,
+        /// The id of the trace, if it is exported.
+        trace_id: String,
     }
 }
 

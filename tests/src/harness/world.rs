@@ -351,8 +351,12 @@ impl World {
 
     /// Delivers a message of a queue once, to a function with this time limit.
     pub async fn serve_within(&self, message: &QueueMessage, time: Duration) -> Delivery {
-        let invocation = self.invocation(time);
-        Box::pin(self.builder.serve(&invocation, message)).await
+        self.serve_in(&self.invocation(time), message).await
+    }
+
+    /// Delivers a message of a queue once, to this invocation.
+    pub async fn serve_in(&self, invocation: &Invocation, message: &QueueMessage) -> Delivery {
+        Box::pin(self.builder.serve(invocation, message)).await
     }
 
     /// Returns the delay after which a message that failed after this number of receives is

@@ -48,6 +48,7 @@ mod summaries;
 mod symbol_server;
 mod template;
 mod terminal;
+mod traces;
 mod uploads;
 
 use std::time::Duration;

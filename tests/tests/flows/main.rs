@@ -44,6 +44,7 @@ mod source_lines;
 mod stackwalk;
 mod sweeping;
 mod tables;
+mod traces;
 mod unwinding;
 mod updates;
 mod upload_requests;

@@ -349,8 +349,10 @@ fn decisions_are_pure() {
 }
 
 /// Names that look like those of the SDK, with the folder that may use them: the crates that sign
-/// requests, without a client, and a field of sources in Symbolicator's requests.
-const NOT_THE_SDK: [(&str, &str); 3] = [
+/// requests, without a client, a value of OpenTelemetry, and a field of sources in Symbolicator's
+/// requests.
+const NOT_THE_SDK: [(&str, &str); 4] = [
+    ("aws_sqs", "shared/src/flows/sending.rs"),
     ("aws_sigv4", "shared/src/adapters/http/"),
     ("aws_credential_types", "shared/src/adapters/http/"),
     ("aws_credentials_provider", "shared/src/domain/"),

@@ -24,6 +24,7 @@ mod address;
 mod addresses;
 mod attempts;
 mod clients;
+mod collector;
 #[cfg(any(test, feature = "testing"))]
 pub mod hostile;
 mod ranges;
@@ -49,6 +50,7 @@ use self::addresses::FileAddress;
 use self::attempts::{Answer, Attempts, failed, place, private};
 use self::clients::HttpClients;
 pub use self::clients::TimeLimits;
+pub use self::collector::HttpCollector;
 use self::ranges::{FileBytes, RangedFile};
 pub use self::remote_files::HttpRemoteFiles;
 use self::status::{Refusal, Retry};

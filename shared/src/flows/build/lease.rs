@@ -113,6 +113,7 @@ impl Build<'_> {
         }: &Held,
         Made { outcome, seen }: Made,
     ) -> Result<Option<Timestamp>, Fault> {
+        let _span = self.invocation.span("publish");
         let token = token.clone();
         self.invocation.note(|notes| match &outcome {
             MadeOf::Ready(_) => drop(notes.kinds.insert(*kind)),

@@ -245,6 +245,7 @@ impl Build<'_> {
             .iter()
             .map(|(_, target)| DeriveJob::of(target.lease.kind, &object.features, numbers));
         let jobs: Vec<DeriveJob> = jobs.collect();
+        let span = self.invocation.span("derive");
         let mut made: Vec<((usize, Target), Result<Derived, Missing>)> = Vec::new();
         if !jobs.is_empty() {
             let derived = open.parser.derive(object.index, &jobs).await;
@@ -258,6 +259,7 @@ impl Build<'_> {
             let kind = target.lease.kind;
             made.push(((at, target), transcoded.map(|bytes| opaque(kind, bytes))));
         }
+        drop(span);
         let stored = made.into_iter().map(|((at, target), made)| {
             let kind = target.lease.kind;
             let origin = Origin {

@@ -19,6 +19,7 @@ impl Build<'_> {
         companions: &[Companion],
         open: &mut Vec<OpenDif>,
     ) -> Result<(), DifError> {
+        let _span = self.invocation.span("fetch");
         if !companions.is_empty() {
             match self.open_together(dif, companions).await {
                 Ok(opened) => {

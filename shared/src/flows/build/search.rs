@@ -290,6 +290,7 @@ impl Downloads<'_> {
     /// A file that cannot be parsed is a failure of the server.
     pub(super) async fn fetch(&mut self, location: &Location) -> Result<Fetched, FetchError> {
         let began = self.build.invocation.elapsed();
+        let _span = self.build.invocation.span("fetch");
         loop {
             let downloaded = self.build.download(self.server(), self.module, location);
             let (fetched, chunks) = downloaded.await;

@@ -90,6 +90,7 @@ impl Build<'_> {
         let mut encoded = None;
         if let Some((_, location)) = sought.locations.first() {
             let began = self.invocation.elapsed();
+            let _span = self.invocation.span("fetch");
             let downloaded = self.download_text(source, location).await;
             let took = self.invocation.elapsed() - began;
             match downloaded.and_then(|text| text.encoded(location, self.numbers(), took)) {

@@ -11,7 +11,7 @@ use super::run::{CALLS_IN_PARALLEL, Run};
 use crate::cache::{
     Behind, Change, Drained, Entry, Item, Kind, Manifest, ModuleKey, Queue, wants_refresh,
 };
-use crate::flows::Updated;
+use crate::flows::{Updated, sending};
 use crate::ports::{Consistency, Fault, QueueMessage};
 
 /// The share of the run that is left to the other steps.
@@ -101,7 +101,9 @@ impl Run<'_> {
         if messages.is_empty() {
             return Vec::new();
         }
-        if let Err(error) = self.pruner.queues.send(&messages, Duration::ZERO).await {
+        let queues = &*self.pruner.queues;
+        let sent = sending::send(queues, self.invocation, messages, Duration::ZERO).await;
+        if let Err(error) = sent {
             // A build request without a message expires.
             self.fail(&error);
         }

@@ -14,6 +14,7 @@ use super::progress::Progress;
 use super::run::{CALLS_IN_PARALLEL, Run};
 use crate::cache::{Converter, Item, ItemKey, Rollout, Stored, Upload, UploadState};
 use crate::domain::{Cause, Location};
+use crate::flows::sending;
 use crate::ports::{Consistency, DifError, Fault, ListedDif, ReconcileMessage};
 
 /// The share of the run that is left to the listing of blobs.
@@ -206,11 +207,9 @@ impl Run<'_> {
             report.say("reconcile", location.as_str(), why);
             return true;
         }
-        let message = ReconcileMessage {
-            reconcile: location,
-            hops: 0,
-        };
-        match self.pruner.queues.reconcile(&message, Duration::ZERO).await {
+        let message = ReconcileMessage::new(location);
+        let queues = &*self.pruner.queues;
+        match sending::reconcile(queues, self.invocation, message, Duration::ZERO).await {
             Ok(()) => self.report().reconciled += 1,
             // The next pass or listing finds the key again.
             Err(error) => self.fail(&error),

@@ -81,7 +81,9 @@ impl Symbolicator {
         let Some(lookups) = rounds.resolve(lookups.collect()).await? else {
             return Ok(SymbolicateOutcome::Pending);
         };
+        let span = invocation.span("symbolicate");
         let named = self.symbolicate(request, &plan, &lookups).await?;
+        drop(span);
         let used = lookups.iter().filter_map(ModuleLookup::entry);
         finder.touch_all(used.collect()).await;
         let completed = match request.options.apply_source_context {

@@ -17,7 +17,7 @@ use crate::flows::lookup::{CacheFinder, Items, Lookup};
 use crate::flows::opening::{LoadedCache, Opening, ReadError};
 use crate::flows::requests::{RequestToKeep, is_overdue, overdue};
 use crate::flows::waiting::Waiting;
-use crate::flows::{Error, Updated};
+use crate::flows::{Error, Updated, sending};
 use crate::ports::{Consistency, Fault, QueueMessage};
 use crate::symbolicate::{Plan, ReadCounts};
 
@@ -182,9 +182,11 @@ impl<'a> Rounds<'a> {
             may_wait: !is_last,
             now: invocation.now(),
         };
+        let span = invocation.span("look up");
         let items = finder.load(&mut to_load, &criteria, consistency).await?;
         let to_select: Vec<&Lookup> = undecided.iter().map(|module| &module.lookup).collect();
         let selections = finder.select(&to_select, &items, &criteria).await?;
+        drop(span);
         let (mut actions, mut left) = (Actions::up_to(self.requests_left), Left::Nothing);
         let undecided = (0..).zip(lookups.iter_mut());
         let undecided = undecided.filter(|(_, lookup)| lookup.outcome.is_none());
@@ -257,6 +259,10 @@ impl<'a> Rounds<'a> {
         to_read: Vec<(usize, Box<Chosen>)>,
         lookups: &mut [ModuleLookup],
     ) -> Result<Vec<String>, Error> {
+        if to_read.is_empty() {
+            return Ok(Vec::new());
+        }
+        let _span = self.finder.invocation.span("read blobs");
         let mut reads = stream::iter(to_read)
             .map(|(at, chosen)| async move {
                 let read = self.open(at, &chosen).await;
@@ -386,7 +392,8 @@ impl CacheFinder<'_> {
                 let converter = self.service.settings.policy.numbers.converter;
                 let message =
                     QueueMessage::new(Queue::Eager, module.clone(), vec![kind], id, converter);
-                self.service.queues.send(&[message], Duration::ZERO).await
+                let queues = &*self.service.queues;
+                sending::send(queues, self.invocation, vec![message], Duration::ZERO).await
             }
             Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => Ok(()),
         }

@@ -8,7 +8,7 @@
 use super::super::build::{OpenDif, Outcome};
 use super::super::derive::SENT_AGAIN;
 use super::super::update::KnownItem;
-use super::super::{Error, presence};
+use super::super::{Error, presence, sending};
 use super::arrival::ToBuild;
 use super::changes::{Arrived, UploadChanges};
 use super::filing::FiledModule;
@@ -137,9 +137,14 @@ impl Arrived<'_> {
         let message = ReconcileMessage {
             reconcile: self.dif.location.clone(),
             hops: hops + 1,
+            trace: None,
         };
-        let queues = &self.changes.builder.queues;
-        queues.reconcile(&message, SENT_AGAIN.after(hops)).await?;
+        let UploadChanges {
+            builder,
+            invocation,
+        } = self.changes;
+        let delay = SENT_AGAIN.after(hops);
+        sending::reconcile(&*builder.queues, invocation, message, delay).await?;
         Ok(())
     }
 

@@ -114,6 +114,7 @@ impl UploadChanges<'_> {
     ) -> Result<Reading, Error> {
         let most = self.invocation.time_left().mul_f64(READING_SHARE);
         self.invocation.note(|notes| notes.file_bytes += stat.size);
+        let _span = self.invocation.span("fetch");
         let read = Box::pin(self.read(dif, stat));
         tokio::time::timeout(most, read).await.unwrap_or_else(|_| {
             let seconds = most.as_secs();

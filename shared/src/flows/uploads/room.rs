@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use super::super::{Error, presence};
+use super::super::{Error, presence, sending};
 use super::changes::UploadChanges;
 use crate::cache::{Item, ItemKey, ModuleKey, Overflow, Stored};
 use crate::domain::Location;
@@ -90,10 +90,8 @@ impl UploadChanges<'_> {
         }
         for location in &requeued {
             let message = ReconcileMessage::new(location.clone());
-            self.builder
-                .queues
-                .reconcile(&message, Duration::ZERO)
-                .await?;
+            let queues = &*self.builder.queues;
+            sending::reconcile(queues, self.invocation, message, Duration::ZERO).await?;
         }
         // An upload that found no room meanwhile has added itself again. Then nothing is removed,
         // and all are re-queued after the next removal.

@@ -1,0 +1,68 @@
+//! Sends telemetry to a collector. The operator chooses its address, which may be private.
+
+use std::time::Duration;
+
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::{Client, Url, redirect};
+
+/// A collector that receives JSON by HTTP.
+#[derive(Debug)]
+pub struct HttpCollector {
+    client: Client,
+    endpoint: Url,
+}
+
+impl HttpCollector {
+    /// Returns a collector at an address. Each request has the headers, and ends after
+    /// `time_limit`.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no client, as on a machine without root certificates.
+    pub fn new(
+        endpoint: Url,
+        mut headers: HeaderMap,
+        time_limit: Duration,
+    ) -> Result<Self, String> {
+        // A process has one provider. An error means that an earlier call installed the same one.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let json = HeaderValue::from_static("application/json");
+        headers.insert(CONTENT_TYPE, json);
+        let client = Client::builder()
+            .default_headers(headers)
+            .timeout(time_limit)
+            .redirect(redirect::Policy::none())
+            .no_proxy()
+            .build()
+            .map_err(|error| error.to_string())?;
+        Ok(Self { client, endpoint })
+    }
+
+    /// Sends a body.
+    ///
+    /// # Errors
+    ///
+    /// Why the collector has not accepted it, without the address, which may contain a credential.
+    pub async fn send(&self, body: Vec<u8>) -> Result<(), String> {
+        let request = self.client.post(self.endpoint.clone()).body(body);
+        let response = request.send().await.map_err(described)?;
+        match response.status() {
+            status if status.is_success() => {
+                // A connection is used again only if its response was read.
+                response.bytes().await.map(drop).map_err(described)
+            }
+            status => Err(format!("the collector answered {status}")),
+        }
+    }
+}
+
+fn described(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut causes = std::iter::successors(std::error::Error::source(&error), |it| it.source());
+    let last = causes.by_ref().last().map(ToString::to_string);
+    match (error.is_timeout(), last) {
+        (true, _) => "the collector did not answer in time".to_owned(),
+        (false, Some(cause)) => format!("{error}: {cause}"),
+        (false, None) => error.to_string(),
+    }
+}

@@ -1,0 +1,116 @@
+//! The spans of an invocation: what it did when, as part of a trace.
+//!
+//! The invocation, or each message of it, has one span. Phases and sent messages are children of
+//! that span. Names and attributes have no part of a crash, no name of a file or module, no
+//! credential, and no address: a trace leaves the account.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+pub use crate::domain::{Sampler, SpanContext, SpanId, TraceId};
+
+/// The maximum number of spans of one invocation. Further ones are not recorded: a run of `prune`
+/// may send thousands of messages.
+pub(super) const MAX_SPANS: usize = 128;
+
+/// A span that has ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    /// The trace, and the id of the span.
+    pub context: SpanContext,
+    /// The span that caused it.
+    pub parent: Option<SpanId>,
+    /// What it is.
+    pub kind: SpanKind,
+    /// Its name, of which there are few.
+    pub name: Cow<'static, str>,
+    /// When it began, as the time since 1970.
+    pub began: Duration,
+    /// When it ended.
+    pub ended: Duration,
+    /// Its attributes.
+    pub attributes: Vec<SpanAttribute>,
+    /// Whether it failed.
+    pub has_failed: bool,
+}
+
+/// What a span is to the others of its trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpanKind {
+    /// A part of an invocation.
+    Internal,
+    /// An invocation that responds.
+    Server,
+    /// The sending of messages.
+    Producer,
+    /// The processing of a message.
+    Consumer,
+}
+
+/// The name and the value of an attribute.
+pub type SpanAttribute = (&'static str, AttributeValue);
+
+/// The value of an attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttributeValue {
+    /// A text.
+    Text(String),
+    /// A number.
+    Number(i64),
+    /// A flag.
+    Flag(bool),
+}
+
+/// What is known of the span of an invocation, or of a message, when it ends.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entered {
+    /// What it is.
+    pub kind: SpanKind,
+    /// Its name.
+    pub name: Cow<'static, str>,
+    /// Its attributes.
+    pub attributes: Vec<SpanAttribute>,
+    /// Whether it failed.
+    pub has_failed: bool,
+}
+
+/// The spans that an invocation records.
+#[derive(Debug, Default)]
+pub(super) struct Recording {
+    /// The span of the invocation, or of the message that it processes.
+    pub(super) current: Option<Current>,
+    /// Those that have ended.
+    pub(super) ended: Vec<Span>,
+}
+
+/// The span of an invocation, or of the message that it processes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Current {
+    pub(super) context: SpanContext,
+    pub(super) parent: Option<SpanId>,
+    pub(super) began: Duration,
+}
+
+impl Recording {
+    /// Returns the current span, if its children are recorded, too.
+    pub(super) fn parent(&self) -> Option<SpanContext> {
+        let current = self.current.map(|current| current.context);
+        current.filter(|context| context.is_sampled && self.ended.len() < MAX_SPANS)
+    }
+
+    /// Ends the current span, which is recorded if it is described.
+    pub(super) fn end(&mut self, entered: Option<Entered>, now: Duration) {
+        if let (Some(current), Some(entered)) = (self.current.take(), entered) {
+            self.ended.push(Span {
+                context: current.context,
+                parent: current.parent,
+                kind: entered.kind,
+                name: entered.name,
+                began: current.began,
+                ended: now,
+                attributes: entered.attributes,
+                has_failed: entered.has_failed,
+            });
+        }
+    }
+}

@@ -2,8 +2,9 @@
 //! on ELF files.
 //!
 //! Each worker takes a *run* of units, reads it into flat tables and takes the next run, until
-//! none is left. Then all ranges are merged in address order, and the workers write, compress and
-//! check the slices of these ranges. A SymCache of the whole file never exists.
+//! none is left. Then the ranges are merged in address order, group by group. Each worker takes the
+//! next group, and writes, compresses and checks the slices of its ranges. A SymCache of the whole
+//! file never exists.
 //!
 //! The steps, one file each:
 //!
@@ -66,7 +67,7 @@ mod tests;
 mod units;
 
 use std::cell::RefCell;
-use std::io;
+use std::{io, thread};
 
 use symbolic::common::{Arch, DebugId};
 use symbolic::debuginfo::Object;
@@ -218,9 +219,9 @@ fn encode_runs(
         None => sections::READ.into_iter().chain([units::SECTION]).collect(),
     };
     let queue = units.map(|units| RunQueue::of(units, workers));
-    let mut sections = Sections::open_beside(object, &names, workers, || {
+    let mut sections = Sections::open_beside(object, &names, workers, |has_time| {
         if let Some(queue) = &queue {
-            queue.fill();
+            queue.fill(has_time);
         }
     });
     sections.put(sections::FIRST, abbreviations);
@@ -247,7 +248,7 @@ fn encode_runs(
     };
     runs.sort_unstable_by_key(|tables| tables.run);
     let lacks = lacks(&runs, program.lacks_shared.as_ref())?;
-    let merged = merge::merge(&runs, &symbols);
+    let groups = merge::merge(&runs, &symbols, bounds.ranges);
     let encoder = SymCacheEncoder {
         head: &slices::head(program.arch, program.debug_id),
         texts: Texts {
@@ -257,12 +258,16 @@ fn encode_runs(
             runs: &runs,
         },
         symbols: &symbols,
-        merged: &merged,
         maps: program.maps,
         bounds,
     };
-    let blob =
-        slices::encode_in_parallel(encoder.groups(), workers, contents, || encoder.cutter())?;
+    let slices = slices::encode_in_parallel(groups, workers, contents, || encoder.cutter())?;
+    // The system takes as long to free the tables as it takes to put the blob together.
+    let blob = thread::scope(|scope| {
+        let free = move || drop((runs, sections));
+        let _ = thread::Builder::new().spawn_scoped(scope, free);
+        slices::assemble(slices, contents)
+    });
     Ok(EncodedCache { blob, lacks })
 }
 

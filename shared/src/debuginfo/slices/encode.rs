@@ -8,7 +8,7 @@ use std::{fmt, thread};
 
 use symbolic::symcache::{SymCache, SymCacheConverter};
 use xxhash_rust::xxh3::xxh3_64;
-use zstd::zstd_safe::CParameter;
+use zstd::zstd_safe::{CParameter, compress_bound};
 
 use super::cfi::{CfiCutter, CfiSource};
 use super::cut::{Bounds, Cut, Cutter};
@@ -177,6 +177,8 @@ pub(in crate::debuginfo) struct SliceEncoder {
     /// Memory for a copy of a slice whose own memory is not aligned. The system would have to clear
     /// new memory for each.
     words: Vec<u64>,
+    /// Memory for a compressed slice.
+    room: Vec<u8>,
 }
 
 impl SliceEncoder {
@@ -186,6 +188,7 @@ impl SliceEncoder {
         Ok(Self {
             compressor,
             words: Vec::new(),
+            room: Vec::new(),
         })
     }
 
@@ -197,9 +200,11 @@ impl SliceEncoder {
                 "the slice at {start:#x} has {raw_length} bytes; the limit is {MAX_SLICE_BYTES}"
             )));
         }
-        let mut frame = self.compressor.compress(&raw)?;
-        // The compressor reserves as much memory as the slice has.
-        frame.shrink_to_fit();
+        // The compressor needs as much room as the slice has.
+        self.room.clear();
+        self.room.reserve(compress_bound(raw.len()));
+        self.compressor.compress_to_buffer(&raw, &mut self.room)?;
+        let frame = self.room.clone();
         try_out(start, &raw, &mut self.words, contents).map_err(|fault| cannot_load(&fault))?;
         Ok(EncodedSlice {
             start,

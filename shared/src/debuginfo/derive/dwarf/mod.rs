@@ -15,6 +15,7 @@
 //!            decompressed run by run
 //! queue      passes the runs to the workers, so that memory holds about two runs per worker
 //! shapes     the layout of the entries of an abbreviation, and which attributes to skip
+//! steps      the forms of attributes, and how to skip and read each
 //! entries    reads the functions, inlined calls and names of a run, with `gimli`
 //! rows       executes line programs, and ends a sequence where its linker forgot to
 //! lines      keeps the rows of a unit, by sequence
@@ -60,6 +61,7 @@ mod related;
 mod rows;
 mod sections;
 mod shapes;
+mod steps;
 pub(super) mod symbols;
 pub(super) mod tables;
 #[cfg(test)]

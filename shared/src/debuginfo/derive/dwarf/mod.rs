@@ -397,7 +397,8 @@ pub(super) fn debug_session<'d>(
 }
 
 fn load_address(object: &ElfObject<'_>) -> i64 {
-    i64::try_from(object.load_address()).unwrap_or_default()
+    // Those of kernels are in the upper half of the address space.
+    object.load_address().cast_signed()
 }
 
 /// All sections of an object: those decompressed in parallel, then the others.

@@ -55,7 +55,7 @@ impl Class {
     }
 }
 
-/// The names of all symbols at an address.
+/// The names of all symbols at an even address and the odd one after it.
 type Symbols = HashMap<u64, HashSet<String>>;
 
 /// Counts the differences by class, and compares a sample of each class with the tools. Returns how
@@ -72,7 +72,7 @@ pub(super) fn judge(
 ) -> Result<usize, BenchError> {
     let mut symbols = Symbols::new();
     for symbol in object.symbols() {
-        let names = symbols.entry(symbol.address & !1).or_default();
+        let names = symbols.entry(even(symbol.address)).or_default();
         names.extend(symbol.name().map(str::to_owned));
     }
     let mut classes: BTreeMap<Class, Vec<&Difference>> = BTreeMap::new();
@@ -158,9 +158,15 @@ fn add(
 }
 
 /// Returns the class of a difference.
+/// Returns the even address under which symbols are listed. An odd one may stand for Thumb code, or,
+/// on other machines, for itself.
+fn even(address: u64) -> u64 {
+    address & !1
+}
+
 fn class_of(Difference { ours, theirs, .. }: &Difference, symbols: &Symbols) -> Class {
     let is_symbol = |frame: &Frame| {
-        let names = symbols.get(&u64::from(frame.entry));
+        let names = symbols.get(&even(frame.entry.into()));
         names.is_some_and(|names| names.contains(&frame.name))
     };
     let is_bare = |frame: &Frame| frame.path.is_none() && frame.line == 0;
@@ -224,7 +230,7 @@ fn is_same_symbol(frame: &Frame, said: &oracle::Frame, symbols: &Symbols) -> boo
         return false;
     };
     let ours = without_version(&frame.name);
-    let aliases = symbols.get(&u64::from(frame.entry)).into_iter().flatten();
+    let aliases = symbols.get(&even(frame.entry.into())).into_iter().flatten();
     let has_both = || {
         let aliases: HashSet<&str> = aliases.map(|name| without_version(name)).collect();
         aliases.contains(ours) && aliases.contains(theirs)

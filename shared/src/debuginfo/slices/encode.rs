@@ -2,14 +2,13 @@
 //! check.
 
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::{fmt, thread};
 
 use symbolic::symcache::{SymCache, SymCacheConverter};
 use xxhash_rust::xxh3::xxh3_64;
-use zstd::zstd_safe::CParameter;
+use zstd::zstd_safe::{CParameter, compress_bound};
 
 use super::cfi::{CfiCutter, CfiSource};
 use super::cut::{Bounds, Cut, Cutter};
@@ -37,6 +36,7 @@ pub(in crate::debuginfo) struct EncodedSlice {
     start: u32,
     raw_length: u64,
     frame: Vec<u8>,
+    hash: u64,
 }
 
 /// Cuts a SymCache, and encodes the slices as a blob.
@@ -135,48 +135,40 @@ fn encode_shared(
     workers: usize,
     contents: &Contents,
 ) -> Result<Vec<u8>, Failure> {
-    let cutter = Mutex::new(cutter.enumerate());
-    let mut encoded = side_by_side(workers, || {
-        let mut encoder = SliceEncoder::new()?;
-        let mut encoded = Vec::new();
-        loop {
-            let next = cutter.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some((number, cut)) = next else {
-                return Ok::<_, Failure>(encoded);
-            };
-            encoded.push((number, encoder.encode(cut, contents)?));
-        }
-    })?;
-    encoded.sort_unstable_by_key(|(number, _)| *number);
-    let encoded = encoded.into_iter().map(|(_, slice)| slice).collect();
+    let encoded = encode_in_parallel(cutter, workers, contents, || |cut| [cut])?;
     Ok(assemble(encoded, contents))
 }
 
-/// Encodes the slices of all parts as a blob with this number of workers. `cutter` is called once
-/// per worker and returns a function from the number of a part to its slices.
-pub(in crate::debuginfo) fn encode_in_parallel<C: FnMut(usize) -> Vec<Cut>>(
-    parts: usize,
+/// Encodes the slices of all groups with this number of workers, for [`assemble`]. A worker takes a
+/// group while it holds the lock, and cuts it after it has released the lock. `cutter` is called
+/// once per worker and returns a function from a group to its slices.
+pub(in crate::debuginfo) fn encode_in_parallel<G, S, C>(
+    groups: impl Iterator<Item = G> + Send,
     workers: usize,
     contents: &Contents,
     cutter: impl Fn() -> C + Sync,
-) -> Result<Vec<u8>, Failure> {
-    let next = AtomicUsize::new(0);
-    let work = || {
+) -> Result<Vec<EncodedSlice>, Failure>
+where
+    S: IntoIterator<Item = Cut>,
+    C: FnMut(G) -> S,
+{
+    let groups = Mutex::new(groups.enumerate());
+    let mut encoded = side_by_side(workers, || {
         let (mut cut, mut encoder) = (cutter(), SliceEncoder::new()?);
         let mut encoded = Vec::new();
         loop {
-            let part = next.fetch_add(1, Ordering::Relaxed);
-            if part >= parts {
+            let next = groups.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((number, group)) = next else {
                 return Ok::<_, Failure>(encoded);
-            }
-            for cut in cut(part) {
-                encoded.push(encoder.encode(cut, contents)?);
+            };
+            for cut in cut(group) {
+                encoded.push((number, encoder.encode(cut, contents)?));
             }
         }
-    };
-    let mut encoded = side_by_side(workers, work)?;
-    encoded.sort_unstable_by_key(|slice| slice.start);
-    Ok(assemble(encoded, contents))
+    })?;
+    // One worker has encoded all slices of a group, in their order.
+    encoded.sort_by_key(|(number, _)| *number);
+    Ok(encoded.into_iter().map(|(_, slice)| slice).collect())
 }
 
 /// Compresses slices, and opens each one like a reader.
@@ -185,6 +177,8 @@ pub(in crate::debuginfo) struct SliceEncoder {
     /// Memory for a copy of a slice whose own memory is not aligned. The system would have to clear
     /// new memory for each.
     words: Vec<u64>,
+    /// Memory for a compressed slice.
+    room: Vec<u8>,
 }
 
 impl SliceEncoder {
@@ -194,6 +188,7 @@ impl SliceEncoder {
         Ok(Self {
             compressor,
             words: Vec::new(),
+            room: Vec::new(),
         })
     }
 
@@ -205,13 +200,16 @@ impl SliceEncoder {
                 "the slice at {start:#x} has {raw_length} bytes; the limit is {MAX_SLICE_BYTES}"
             )));
         }
-        let mut frame = self.compressor.compress(&raw)?;
-        // The compressor reserves as much memory as the slice has.
-        frame.shrink_to_fit();
+        // The compressor needs as much room as the slice has.
+        self.room.clear();
+        self.room.reserve(compress_bound(raw.len()));
+        self.compressor.compress_to_buffer(&raw, &mut self.room)?;
+        let frame = self.room.clone();
         try_out(start, &raw, &mut self.words, contents).map_err(|fault| cannot_load(&fault))?;
         Ok(EncodedSlice {
             start,
             raw_length,
+            hash: xxh3_64(&frame),
             frame,
         })
     }
@@ -275,6 +273,7 @@ fn aligned_copy<'w>(raw: &[u8], words: &'w mut Vec<u64>) -> Result<&'w [u8], Blo
     Ok(aligned)
 }
 
+/// Puts a blob together.
 pub(in crate::debuginfo) fn assemble(encoded: Vec<EncodedSlice>, contents: &Contents) -> Vec<u8> {
     let length: usize = encoded.iter().map(|slice| slice.frame.len()).sum();
     let mut blob = Vec::with_capacity(length + encoded.len() * 17 + blob::FOOTER_BYTES);
@@ -283,6 +282,7 @@ pub(in crate::debuginfo) fn assemble(encoded: Vec<EncodedSlice>, contents: &Cont
         start,
         raw_length,
         frame,
+        hash,
     } in encoded
     {
         slices.push(SliceRef {
@@ -290,7 +290,7 @@ pub(in crate::debuginfo) fn assemble(encoded: Vec<EncodedSlice>, contents: &Cont
             offset: blob.len() as u64,
             length: frame.len() as u64,
             raw_length,
-            hash: xxh3_64(&frame),
+            hash,
         });
         blob.extend_from_slice(&frame);
     }

@@ -61,7 +61,9 @@ pub use self::encode::cut;
 pub(super) use self::encode::recut;
 #[cfg(test)]
 pub(super) use self::encode::starts_of;
-pub(super) use self::encode::{encode, encode_cfi, encode_cuts, encode_in_parallel, head};
+pub(super) use self::encode::{
+    assemble, encode, encode_cfi, encode_cuts, encode_in_parallel, head,
+};
 pub use self::open::{
     Slice, SliceIndex, SlicedCache, checksum, checksum_of_all, index_of, is_sound,
 };

@@ -29,8 +29,8 @@ pub(super) struct CurrentUnit<'u, 'i> {
     pub(super) language: Language,
     pub(super) prefers_entries: bool,
     pub(super) directory: Option<TextRef>,
-    /// Numbers in [`UnitTables::files`], by numbers in the unit.
-    pub(super) files: HashMap<u64, u32>,
+    /// Numbers in [`UnitTables::files`], by numbers in the unit, of the files that occurred.
+    pub(super) files: Vec<Option<u32>>,
     pub(super) names: HashMap<UnitOffset, TextRef>,
     /// The languages of entries that others refer to: see [`CurrentUnit::language_of`].
     pub(super) languages: HashMap<UnitOffset, Option<Language>>,
@@ -59,27 +59,33 @@ impl<'i> CurrentUnit<'_, 'i> {
         numbers: &mut Numbers<UnitFile>,
         tables: &mut UnitTables,
     ) -> u32 {
-        if let Some(known) = self.files.get(&file) {
+        let at = usize::try_from(file).unwrap_or(usize::MAX);
+        if let Some(Some(known)) = self.files.get(at) {
             return *known;
         }
-        let program = self
-            .unit
-            .line_program
-            .as_ref()
-            .map(|program| program.header());
+        let program = self.unit.line_program.as_ref();
+        let program = program.map(|program| program.header());
         let entry = program.and_then(|program| Some((program, program.file(file)?)));
-        let number = match entry {
-            Some((program, entry)) => {
-                let working_directory = self.directory.unwrap_or(TextRef::NONE);
-                let directory = entry.directory(program);
-                let directory = directory.map_or(TextRef::EMPTY, |value| self.path(value, tables));
-                let name = self.path(entry.path_name(), tables);
-                numbers.of([working_directory, directory, name], &mut tables.files)
-            }
-            None => NOWHERE,
+        let Some((program, entry)) = entry else {
+            return NOWHERE;
         };
-        self.files.insert(file, number);
+        let working_directory = self.directory.unwrap_or(TextRef::NONE);
+        let directory = entry.directory(program);
+        let directory = directory.map_or(TextRef::EMPTY, |value| self.path(value, tables));
+        let name = self.path(entry.path_name(), tables);
+        let number = numbers.of([working_directory, directory, name], &mut tables.files);
+        // The unit has at least as many files.
+        if self.files.len() <= at {
+            self.files.resize(at + 1, None);
+        }
+        self.files[at] = Some(number);
         number
+    }
+
+    /// Returns the number that [`Self::file`] returned before for a file.
+    pub(super) fn known_file(&self, file: u32) -> u32 {
+        let known = self.files.get(file as usize);
+        known.copied().flatten().unwrap_or(NOWHERE)
     }
 
     fn text(&self, value: Value<'i>, tables: &mut UnitTables) -> TextRef {

@@ -2,7 +2,7 @@
 
 use foldhash::{HashMap, HashMapExt};
 
-use super::merge::{Merged, MergedRange, SymbolLine, What};
+use super::merge::{MergedRange, What};
 use super::symbols::Symbols;
 use super::tables::{NOTHING, TextRef, Texts, UnitTables};
 use crate::debuginfo::auxiliary::{self, Maps, SourceLine};
@@ -14,30 +14,17 @@ pub(in crate::debuginfo::derive) struct SymCacheEncoder<'a> {
     pub(in crate::debuginfo::derive) head: &'a [u8],
     pub(in crate::debuginfo::derive) texts: Texts<'a>,
     pub(in crate::debuginfo::derive) symbols: &'a Symbols<'a>,
-    pub(in crate::debuginfo::derive) merged: &'a Merged,
     pub(in crate::debuginfo::derive) maps: &'a Maps<'a>,
     pub(in crate::debuginfo::derive) bounds: Bounds,
 }
 
 impl SymCacheEncoder<'_> {
-    /// Returns the number of groups. A group of ranges becomes one or more slices.
-    pub(in crate::debuginfo::derive) fn groups(&self) -> usize {
-        self.merged.entries.len().div_ceil(self.bounds.ranges)
-    }
-
-    /// Returns a function that writes the slices of a group in address order. It reuses its tables
-    /// from one slice to the next.
-    pub(in crate::debuginfo::derive) fn cutter(&self) -> impl FnMut(usize) -> Vec<Cut> {
+    /// Returns a function that writes the slices of a group of ranges in address order. It reuses
+    /// its tables from one slice to the next.
+    pub(in crate::debuginfo::derive) fn cutter(&self) -> impl FnMut(Vec<MergedRange>) -> Vec<Cut> {
         let mut tables = SliceTables::new(self);
         move |group| {
-            let from = group * self.bounds.ranges;
-            let to = self.merged.entries.len().min(from + self.bounds.ranges);
-            let mut left = self
-                .merged
-                .entries
-                .get(from..to)
-                .expect("a group has ranges");
-            let mut cuts = Vec::new();
+            let (mut left, mut cuts) = (&*group, Vec::new());
             while let Some(first) = left.first() {
                 tables.clear();
                 let taken = left
@@ -68,7 +55,6 @@ impl SymCacheEncoder<'_> {
 struct SliceTables<'t> {
     texts: &'t Texts<'t>,
     symbols: &'t Symbols<'t>,
-    lines: &'t [SymbolLine],
     maps: &'t Maps<'t>,
     files: Vec<RawFile>,
     functions: Vec<RawFunction>,
@@ -92,7 +78,6 @@ impl<'t> SliceTables<'t> {
         Self {
             texts: &encoder.texts,
             symbols: encoder.symbols,
-            lines: &encoder.merged.lines,
             maps: encoder.maps,
             files: Vec::new(),
             functions: Vec::new(),
@@ -140,11 +125,11 @@ impl<'t> SliceTables<'t> {
         let location = match entry.what {
             What::Nothing => NOTHING,
             What::Symbol(number) => [NOWHERE, 0, self.symbol(number), NOWHERE],
-            What::Line(number) => self.line(number),
-            What::Range { run, number } => match self.texts.runs.get(run as usize) {
+            What::Line { symbol, run, place } => self.line(symbol, run, place),
+            What::Range { run, location } => match self.texts.runs.get(run as usize) {
                 Some(tables) => {
                     self.known.enter(run);
-                    self.range(tables, number)
+                    self.range(tables, location)
                 }
                 None => NOTHING,
             },
@@ -153,15 +138,13 @@ impl<'t> SliceTables<'t> {
         self.locations.push(location);
     }
 
-    fn range(&mut self, tables: &UnitTables, number: u32) -> RawLocation {
-        match tables.ranges.get(number as usize) {
-            Some(placed) => {
-                let [file, line, function, call] = placed.location;
-                let call = self.call(tables, call);
-                self.location(tables, [file, line, function, call])
-            }
-            None => NOTHING,
-        }
+    fn range(
+        &mut self,
+        tables: &UnitTables,
+        [file, line, function, call]: RawLocation,
+    ) -> RawLocation {
+        let call = self.call(tables, call);
+        self.location(tables, [file, line, function, call])
     }
 
     /// Returns a location whose call already has its number in the slice.
@@ -270,18 +253,15 @@ impl<'t> SliceTables<'t> {
         known
     }
 
-    fn line(&mut self, number: u32) -> RawLocation {
-        let Some(line) = self.lines.get(number as usize) else {
-            return NOTHING;
-        };
-        let place = match self.texts.runs.get(line.run as usize) {
+    fn line(&mut self, symbol: u32, run: u32, place: [u32; 2]) -> RawLocation {
+        let [file, line] = match self.texts.runs.get(run as usize) {
             Some(tables) => {
-                self.known.enter(line.run);
-                self.place(tables, line.place)
+                self.known.enter(run);
+                self.place(tables, place)
             }
-            None => [NOWHERE, line.place[1]],
+            None => [NOWHERE, place[1]],
         };
-        [place[0], place[1], self.symbol(line.symbol), NOWHERE]
+        [file, line, self.symbol(symbol), NOWHERE]
     }
 
     fn symbol(&mut self, number: u32) -> u32 {

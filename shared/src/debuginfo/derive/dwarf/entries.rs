@@ -27,7 +27,8 @@ use super::object::Object;
 use super::open_entries::{Call, Context, Inside, OpenCall, OpenFunction};
 use super::ranges::{covers, join};
 use super::related::RelatedUnits;
-use super::shapes::{Attribute, Depths, Role, Shape, Shapes};
+use super::shapes::{Depths, Role, Shape, Shapes};
+use super::steps::Attribute;
 use super::tables::{Loose, Numbers, RangeBody, TextRef, UnitFile, UnitFunction, UnitTables};
 use crate::debuginfo::slices::{NOWHERE, RawLocation};
 
@@ -56,7 +57,6 @@ pub(super) struct EntryReader<'o> {
     spare: Vec<OpenFunction>,
     open_calls: Vec<OpenCall>,
     open_call_ranges: Vec<(u64, u64)>,
-    rows: Vec<Row>,
 }
 
 impl<'o> EntryReader<'o> {
@@ -79,7 +79,6 @@ impl<'o> EntryReader<'o> {
             spare: Vec::new(),
             open_calls: Vec::new(),
             open_call_ranges: Vec::new(),
-            rows: Vec::new(),
         }
     }
 
@@ -94,7 +93,7 @@ impl<'o> EntryReader<'o> {
     where
         'o: 'i,
     {
-        self.tables = UnitTables::new(run);
+        self.tables.run = run;
         self.seen.clear();
         self.files.clear();
         self.inlined.clear();
@@ -108,9 +107,7 @@ impl<'o> EntryReader<'o> {
                 self.tables.counts.add_unread(error);
             }
         }
-        let mut tables = std::mem::take(&mut self.tables);
-        tables.shrink();
-        tables
+        self.tables.take_contents()
     }
 
     /// Reads a unit. If the unit is a skeleton, reads the split unit that it stands for.
@@ -163,7 +160,7 @@ impl<'o> EntryReader<'o> {
             prefers_entries: producer.is_some_and(|producer| producer.slice() == b"Dart VM"),
             name_in_shared: self.object.name_in_shared,
             directory,
-            files: HashMap::new(),
+            files: Vec::new(),
             names: HashMap::new(),
             languages: HashMap::new(),
             inlined: HashMap::new(),
@@ -243,13 +240,14 @@ impl<'o> EntryReader<'o> {
             depths.lowest = isize::MAX;
             let inside = self.contexts.last().and_then(|context| context.inside);
             let is_function = shape.role == Role::Function;
+            let mut entry = ReadEntry::default();
             let inside = match (is_function, inside) {
                 (true, _) if shape.has_addresses => {
-                    let entry = self.attributes(current, (shapes, shape), &mut input)?;
+                    self.attributes(current, (shapes, shape), &mut input, &mut entry)?;
                     self.function(current, offset, &entry, shapes)
                 }
                 (false, Some(inside)) => {
-                    let entry = self.attributes(current, (shapes, shape), &mut input)?;
+                    self.attributes(current, (shapes, shape), &mut input, &mut entry)?;
                     self.inlined_call(current, offset, &entry, inside, shapes)
                 }
                 (_, _) => {
@@ -291,10 +289,10 @@ impl<'o> EntryReader<'o> {
         current: &CurrentUnit<'_, 'i>,
         (shapes, shape): (&Shapes, Shape),
         input: &mut Section<'i>,
-    ) -> Result<ReadEntry<'i>, gimli::Error> {
+        entry: &mut ReadEntry<'i>,
+    ) -> Result<(), gimli::Error> {
         let (dwarf, unit) = (&current.units.dwarf, current.unit);
         let (mut low, mut high, mut ranges) = (None, None, None);
-        let mut entry = ReadEntry::default();
         shapes.read(
             shape,
             input,
@@ -338,7 +336,7 @@ impl<'o> EntryReader<'o> {
             self.ranges.push((low, high));
         }
         self.ranges.retain(|(begin, end)| begin < end);
-        Ok(entry)
+        Ok(())
     }
 
     /// Begins a function. Returns `None` if it has no addresses, or if earlier functions have all
@@ -432,12 +430,9 @@ impl<'o> EntryReader<'o> {
             let Some(at) = open.ranges.iter().position(holds) else {
                 continue;
             };
-            let around = self.open_calls.iter().rev().take(MOST_ELSEWHERE);
-            let elsewhere = around
-                .take_while(|open| !covers(&self.open_call_ranges[open.ranges.clone()], range));
-            let calls = std::iter::once(call).chain(elsewhere.map(|open| open.call));
-            for (call, depth) in calls.zip((0..=inside.inline_depth).rev()) {
-                open.inlined[at].push(Inlined {
+            let inlined = &mut open.inlined[at];
+            let mut add = |call: Call, depth| {
+                inlined.push(Inlined {
                     start: *begin,
                     depth,
                     end: *end,
@@ -445,6 +440,14 @@ impl<'o> EntryReader<'o> {
                     file: call.file,
                     line: call.line,
                 });
+            };
+            add(call, inside.inline_depth);
+            let around = self.open_calls.iter().rev().take(MOST_ELSEWHERE);
+            for (outer, depth) in around.zip((0..inside.inline_depth).rev()) {
+                if covers(&self.open_call_ranges[outer.ranges.clone()], range) {
+                    break;
+                }
+                add(outer.call, depth);
             }
         }
         let first = self.open_call_ranges.len();
@@ -504,17 +507,13 @@ impl<'o> EntryReader<'o> {
             entry: start,
             language,
         });
-        let mut rows = std::mem::take(&mut self.rows);
-        rows.clear();
-        rows.extend(lines.between(begin, end).iter().map(|row| {
-            Row {
-                address: moved(row.address),
-                file: current
-                    .file(row.file, &mut self.files, &mut self.tables)
-                    .into(),
-                ..*row
+        let rows = lines.between(begin, end);
+        let mut last = None;
+        for row in rows {
+            if last.replace(row.file) != Some(row.file) {
+                current.file(row.file.into(), &mut self.files, &mut self.tables);
             }
-        }));
+        }
         let first = self.tables.ranges.len();
         // Calls in different functions are different.
         self.calls.clear_often();
@@ -524,10 +523,13 @@ impl<'o> EntryReader<'o> {
             numbers: &mut self.calls,
         };
         let ends = (start.into(), stop.into());
-        let of_function = rows.iter().copied();
+        let of_function = rows.iter().map(|row| Row {
+            address: moved(row.address),
+            file: current.known_file(row.file),
+            ..*row
+        });
         self.flattener
             .flatten(ends, function, inlined, of_function, &mut out);
-        self.rows = rows;
         let count = self.tables.ranges.len() - first;
         self.tables.bodies.push(RangeBody {
             start,
@@ -556,7 +558,7 @@ impl<'o> EntryReader<'o> {
                 }
                 let stop = covering.0.min(end);
                 if begin < stop {
-                    let file = current.file(row.file, &mut self.files, &mut self.tables);
+                    let file = current.file(row.file.into(), &mut self.files, &mut self.tables);
                     if let Some((start, end)) = self.object.relative(begin, stop) {
                         self.tables.keep_loose(Loose {
                             start,

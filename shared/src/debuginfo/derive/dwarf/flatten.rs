@@ -103,8 +103,7 @@ impl Flattener {
                 (Some(row), inner) => {
                     let (function, call) =
                         inner.map_or((function, NOWHERE), |inner| (inner.function, inner.call));
-                    let file = u32::try_from(row.file).unwrap_or(NOWHERE);
-                    Some([file, row.line, function, call])
+                    Some([row.file, row.line, function, call])
                 }
                 (None, Some(inner)) => Some([NOWHERE, 0, inner.function, inner.call]),
                 (None, None) if at == start || has_ended => Some([NOWHERE, 0, function, NOWHERE]),
@@ -115,16 +114,15 @@ impl Flattener {
                 out.ranges.push(Placed { start, location });
             }
             let row_end = covering.map(|row| row.address.saturating_add(row.size));
-            let next = [
-                row_end,
-                rows.peek().map(|row| row.address),
-                calls.peek().map(|call| call.start),
-                self.active.last().map(|active| active.end),
-            ];
-            match next.into_iter().flatten().min() {
-                Some(next) if next < end => at = next.max(at + 1),
-                _ => break,
+            let never = |at: Option<u64>| at.unwrap_or(u64::MAX);
+            let next = never(row_end)
+                .min(never(rows.peek().map(|row| row.address)))
+                .min(never(calls.peek().map(|call| call.start)))
+                .min(never(self.active.last().map(|active| active.end)));
+            if next >= end {
+                break;
             }
+            at = next.max(at + 1);
         }
         let start = u32::try_from(end).unwrap_or(NOWHERE);
         out.ranges.push(Placed {
@@ -209,11 +207,11 @@ mod tests {
 
     fn by_symbolic(end: u64, inlined: &[Inlined], rows: &[Row]) -> Vec<Answer> {
         let name = |function: u32| Name::from(NAMES[function as usize]);
-        let file = |file: u64| FileInfo::from_filename(FILES[file as usize].as_bytes());
+        let file = |file: u32| FileInfo::from_filename(FILES[file as usize].as_bytes());
         let mut builder = FunctionBuilder::new(name(0), b"", START, end - START);
         for call in inlined {
             let size = call.end - call.start;
-            let (file, line) = (file(call.file.into()), call.line.into());
+            let (file, line) = (file(call.file), call.line.into());
             builder.add_inlinee(
                 call.depth,
                 name(call.function),

@@ -9,7 +9,8 @@
 use gimli::IncompleteLineProgram;
 
 use super::input::Section;
-use super::rows::each_row;
+use super::rows::{ProgramRow, TakeRows, each_row};
+use crate::debuginfo::slices::NOWHERE;
 
 /// Returns the low 32 bits of a line number, which is what SymCaches store.
 pub(super) fn low_half(number: u64) -> u32 {
@@ -21,11 +22,11 @@ pub(super) fn low_half(number: u64) -> u32 {
 pub(super) struct Row {
     pub(super) address: u64,
     pub(super) size: u64,
-    pub(super) file: u64,
+    pub(super) file: u32,
     pub(super) line: u32,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct Sequence {
     start: u64,
     end: u64,
@@ -36,7 +37,7 @@ struct Sequence {
 }
 
 /// The rows of a line program.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct LineRows {
     rows: Vec<Row>,
     sequences: Vec<Sequence>,
@@ -46,67 +47,9 @@ impl LineRows {
     /// Reads a line program up to its end or to the first error. Code begins at `first_code`:
     /// sequences that end before it belong to functions that the linker discarded.
     pub(super) fn read(&mut self, program: &IncompleteLineProgram<Section<'_>>, first_code: u64) {
-        self.rows.clear();
-        self.sequences.clear();
-        let mut last_address = 0;
-        let mut first = 0;
-        each_row(program, |row| {
-            let address = row.address;
-            if address == 0 {
-                return;
-            }
-            let open = self.rows.len() > first;
-            if open
-                && let Some(last) = self.rows.last_mut()
-                && address >= last.address
-            {
-                last.size = address - last.address;
-            }
-            if row.is_end {
-                let end = match address < last_address {
-                    true => last_address.saturating_add(1),
-                    false => address,
-                };
-                first = self.close(first, end, first_code);
-                last_address = 0;
-            } else if address >= last_address {
-                let row = Row {
-                    address,
-                    // A row that no row and no end of a sequence follows covers one byte.
-                    size: 1,
-                    file: row.file,
-                    line: low_half(row.line),
-                };
-                match self.rows.last_mut() {
-                    Some(last) if open && last.address == address => *last = row,
-                    _ => self.rows.push(row),
-                }
-                last_address = address;
-            }
-        });
-        self.close(first, last_address.saturating_add(1), first_code);
-        self.sequences.sort_by_key(|sequence| sequence.start);
-        let mut reaches = 0;
-        for sequence in &mut self.sequences {
-            reaches = sequence.end.max(reaches);
-            sequence.reaches = reaches;
-        }
-    }
-
-    /// Ends a sequence. Returns the index of the first row of the next one.
-    fn close(&mut self, first: usize, end: u64, first_code: u64) -> usize {
-        match self.rows.get(first) {
-            Some(_) if end <= first_code => self.rows.truncate(first),
-            Some(row) => self.sequences.push(Sequence {
-                start: row.address,
-                end,
-                reaches: end,
-                first,
-                count: self.rows.len() - first,
-            }),
-            None => {}
-        }
-        self.rows.len()
+        let mut reader = SequenceReader::new(self, first_code);
+        each_row(program, &mut reader);
+        reader.finish();
     }
 
     /// Returns the rows between two addresses, including the row that covers the first address. All
@@ -138,5 +81,105 @@ impl LineRows {
                 .get(sequence.first..sequence.first + sequence.count);
             rows.expect("a sequence names its rows")
         })
+    }
+}
+
+/// Takes rows into [`LineRows`].
+pub(super) struct SequenceReader<'l> {
+    lines: &'l mut LineRows,
+    first_code: u64,
+    /// The index of the first row of the current sequence.
+    first: usize,
+    last_address: u64,
+}
+
+impl<'l> SequenceReader<'l> {
+    /// Replaces the rows of `lines`.
+    pub(super) fn new(lines: &'l mut LineRows, first_code: u64) -> Self {
+        lines.rows.clear();
+        lines.sequences.clear();
+        Self {
+            lines,
+            first_code,
+            first: 0,
+            last_address: 0,
+        }
+    }
+
+    /// Ends a sequence.
+    fn close(&mut self, end: u64) {
+        let LineRows { rows, sequences } = &mut *self.lines;
+        match rows.get(self.first) {
+            Some(_) if end <= self.first_code => rows.truncate(self.first),
+            Some(row) => sequences.push(Sequence {
+                start: row.address,
+                end,
+                reaches: end,
+                first: self.first,
+                count: rows.len() - self.first,
+            }),
+            None => {}
+        }
+        self.first = rows.len();
+        self.last_address = 0;
+    }
+
+    /// Ends the last sequence, and sorts all.
+    pub(super) fn finish(mut self) {
+        self.close(self.last_address.saturating_add(1));
+        let sequences = &mut self.lines.sequences;
+        sequences.sort_by_key(|sequence| sequence.start);
+        let mut reaches = 0;
+        for sequence in sequences {
+            reaches = sequence.end.max(reaches);
+            sequence.reaches = reaches;
+        }
+    }
+}
+
+impl TakeRows for SequenceReader<'_> {
+    fn take(&mut self, row: ProgramRow) {
+        let address = row.address;
+        if address == 0 {
+            return;
+        }
+        let rows = &mut self.lines.rows;
+        let mut last = match rows.len() > self.first {
+            true => rows.last_mut(),
+            false => None,
+        };
+        if let Some(last) = &mut last
+            && address >= last.address
+        {
+            last.size = address - last.address;
+        }
+        if row.is_end {
+            let end = match address < self.last_address {
+                true => self.last_address.saturating_add(1),
+                false => address,
+            };
+            self.close(end);
+        } else if address >= self.last_address {
+            let row = Row {
+                address,
+                // A row that no row and no end of a sequence follows covers one byte.
+                size: 1,
+                file: u32::try_from(row.file).unwrap_or(NOWHERE),
+                line: low_half(row.line),
+            };
+            match last {
+                Some(last) if last.address == address => *last = row,
+                _ => rows.push(row),
+            }
+            self.last_address = address;
+        }
+    }
+
+    fn needed_from(&self) -> u64 {
+        let is_between = self.lines.rows.len() == self.first && self.last_address == 0;
+        match is_between {
+            true => self.first_code,
+            false => 0,
+        }
     }
 }

@@ -11,15 +11,18 @@
 //! Two rules go beyond `symbolic`: a symbol has the lines that no function covers, and labels are
 //! used outside of functions.
 
+use std::collections::VecDeque;
+use std::iter::Peekable;
+
 use foldhash::{HashSet, HashSetExt};
 
 use super::symbols::Symbols;
 use super::tables::{Loose, Placed, RangeBody, UnitTables};
-use crate::debuginfo::slices::NOWHERE;
+use crate::debuginfo::slices::{NOWHERE, RawLocation};
 
 /// A range, which extends to the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct MergedRange {
+pub(in crate::debuginfo::derive) struct MergedRange {
     pub(super) start: u32,
     pub(super) what: What,
 }
@@ -28,31 +31,19 @@ pub(super) struct MergedRange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     Nothing,
-    /// A range in the tables of a run.
+    /// A range in the tables of a run, to which the numbers in its location refer.
     Range {
         run: u32,
-        number: u32,
+        location: RawLocation,
     },
     Symbol(u32),
-    /// A line of a symbol: an index into [`Merged::lines`].
-    Line(u32),
-}
-
-/// A row in the tables of a run, shown with the name of a symbol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SymbolLine {
-    pub(super) symbol: u32,
-    pub(super) run: u32,
-    /// The number of the file in the tables of the run, and the line.
-    pub(super) place: [u32; 2],
-}
-
-/// The merged ranges of an object.
-#[derive(Debug, Default)]
-pub(in crate::debuginfo::derive) struct Merged {
-    /// In address order.
-    pub(super) entries: Vec<MergedRange>,
-    pub(super) lines: Vec<SymbolLine>,
+    /// A row in the tables of a run, shown with the name of a symbol. Its place is the number of
+    /// the file in the tables of the run, and the line.
+    Line {
+        symbol: u32,
+        run: u32,
+        place: [u32; 2],
+    },
 }
 
 /// An address range of a function, with its run.
@@ -64,94 +55,114 @@ struct OfRun {
     order: u32,
 }
 
-/// Merges the tables of several runs. Adjacent ranges with the same content become one.
+/// Merges the tables of several runs. Adjacent ranges with the same content become one. Returns
+/// the ranges in groups of `group` ranges, the last of which may have fewer.
 ///
 /// An address range that several functions have belongs to the first of them.
-pub(super) fn merge(runs: &[UnitTables], symbols: &Symbols<'_>) -> Merged {
+pub(super) fn merge<'r>(
+    runs: &'r [UnitTables],
+    symbols: &'r Symbols<'_>,
+    group: usize,
+) -> impl Iterator<Item = Vec<MergedRange>> + Send + use<'r> {
     let mut seen = HashSet::new();
     let is_first = |body: &RangeBody| seen.insert((body.start, body.end));
-    merge_functions(FunctionRanges::of(runs, is_first), runs, symbols)
+    merge_functions(FunctionRanges::of(runs, is_first), symbols, group)
 }
 
 /// Like [`merge()`], but functions with the same address range are treated as if they overlapped.
-pub(in crate::debuginfo::derive) fn merge_all(
-    runs: &[UnitTables],
-    symbols: &Symbols<'_>,
-) -> Merged {
-    merge_functions(FunctionRanges::of(runs, |_| true), runs, symbols)
+pub(in crate::debuginfo::derive) fn merge_all<'r>(
+    runs: &'r [UnitTables],
+    symbols: &'r Symbols<'_>,
+    group: usize,
+) -> impl Iterator<Item = Vec<MergedRange>> + Send + use<'r> {
+    merge_functions(FunctionRanges::of(runs, |_| true), symbols, group)
 }
 
-fn merge_functions(
-    functions: FunctionRanges<'_>,
-    runs: &[UnitTables],
-    symbols: &Symbols<'_>,
-) -> Merged {
-    let mut merged = Merged {
-        entries: Vec::with_capacity(functions.most()),
-        lines: Vec::new(),
-    };
-    let loose = loose(runs);
-    let mut entries = with_symbols(functions, symbols).peekable();
-    while let Some(entry) = entries.next() {
-        merged.push(entry, runs);
-        if let What::Symbol(symbol) = entry.what {
-            let end = entries.peek().map_or(NOWHERE, |next| next.start);
-            merged.push_lines(symbol, (entry.start, end), &loose, runs);
-        }
+fn merge_functions<'r>(
+    functions: FunctionRanges<'r>,
+    symbols: &'r Symbols<'_>,
+    group: usize,
+) -> impl Iterator<Item = Vec<MergedRange>> + Send + use<'r> {
+    let loose = loose(functions.runs);
+    Groups {
+        ranges: with_symbols(functions, symbols).peekable(),
+        loose,
+        merged: VecDeque::new(),
+        group: group.max(1),
     }
-    merged.entries.shrink_to_fit();
-    merged
 }
 
-impl Merged {
-    fn push(&mut self, entry: MergedRange, runs: &[UnitTables]) {
-        let last = self.entries.last();
-        if !last.is_some_and(|last| is_same(last.what, entry.what, runs)) {
-            self.entries.push(entry);
+/// Merged ranges in address order, group by group. No group is made before it is needed, so that
+/// several workers can encode groups while the next one is made, and memory holds few of them.
+struct Groups<I: Iterator<Item = MergedRange>> {
+    /// The ranges of functions, and symbols outside of functions.
+    ranges: Peekable<I>,
+    /// The rows that no function covers, each with its run.
+    loose: Vec<(u32, Loose)>,
+    /// Ranges that are in no group yet. The last one may still change.
+    merged: VecDeque<MergedRange>,
+    /// The number of ranges in a group.
+    group: usize,
+}
+
+impl<I: Iterator<Item = MergedRange>> Iterator for Groups<I> {
+    type Item = Vec<MergedRange>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.merged.len() <= self.group
+            && let Some(range) = self.ranges.next()
+        {
+            self.push(range);
+            if let What::Symbol(symbol) = range.what {
+                let end = self.ranges.peek().map_or(NOWHERE, |next| next.start);
+                self.push_lines(symbol, (range.start, end));
+            }
+        }
+        let count = self.merged.len().min(self.group);
+        (count > 0).then(|| self.merged.drain(..count).collect())
+    }
+}
+
+impl<I: Iterator<Item = MergedRange>> Groups<I> {
+    fn push(&mut self, range: MergedRange) {
+        if self.merged.back().map(|last| last.what) != Some(range.what) {
+            self.merged.push_back(range);
         }
     }
 
     /// Adds the lines of a symbol within the range in which the symbol is used.
-    fn push_lines(
-        &mut self,
-        symbol: u32,
-        (start, end): (u32, u32),
-        loose: &[(u32, Loose)],
-        runs: &[UnitTables],
-    ) {
+    fn push_lines(&mut self, symbol: u32, (start, end): (u32, u32)) {
         // The symbol without a line.
         let without_line = |start| MergedRange {
             start,
             what: What::Symbol(symbol),
         };
         let mut at = start;
-        let first = loose.partition_point(|(_, row)| row.end <= start);
-        let rows = loose.iter().skip(first);
-        for (run, row) in rows.take_while(|(_, row)| row.start < end) {
+        let first = self.loose.partition_point(|(_, row)| row.end <= start);
+        for number in first..self.loose.len() {
+            let (run, row) = self.loose[number];
+            if row.start >= end {
+                break;
+            }
             if at < row.start {
-                self.push(without_line(at), runs);
+                self.push(without_line(at));
             }
             at = row.start.max(at);
-            let line = u32::try_from(self.lines.len()).unwrap_or(NOWHERE);
-            self.lines.push(SymbolLine {
-                symbol,
-                run: *run,
-                place: [row.file, row.line],
-            });
-            self.replace_at(at, What::Line(line));
+            let place = [row.file, row.line];
+            self.replace_at(at, What::Line { symbol, run, place });
             at = row.end;
         }
         if at < end {
-            self.push(without_line(at), runs);
+            self.push(without_line(at));
         }
     }
 
     /// Adds a range that begins at an address, or replaces the content of the last range if that
     /// begins there.
     fn replace_at(&mut self, start: u32, what: What) {
-        match self.entries.last_mut() {
+        match self.merged.back_mut() {
             Some(last) if last.start == start => last.what = what,
-            _ => self.entries.push(MergedRange { start, what }),
+            _ => self.merged.push_back(MergedRange { start, what }),
         }
     }
 }
@@ -176,25 +187,6 @@ fn loose(runs: &[UnitTables]) -> Vec<(u32, Loose)> {
     all
 }
 
-fn is_same(one: What, other: What, runs: &[UnitTables]) -> bool {
-    match (one, other) {
-        (
-            What::Range { run, number },
-            What::Range {
-                run: other,
-                number: next,
-            },
-        ) => {
-            let place = |number: u32| {
-                let range = runs.get(run as usize)?.ranges.get(number as usize)?;
-                Some(range.location)
-            };
-            run == other && place(number) == place(next)
-        }
-        (one, other) => one == other,
-    }
-}
-
 /// The ranges of all functions, in address order.
 struct FunctionRanges<'r> {
     runs: &'r [UnitTables],
@@ -213,7 +205,7 @@ enum Ranges<'r> {
     Alone(RangesOf<'r>),
     /// Those of several functions that overlap, sorted by address and, at one address, by the order
     /// in which they were read.
-    Group(std::vec::IntoIter<(&'r Placed, What)>),
+    Group(std::vec::IntoIter<(u32, &'r Placed)>),
 }
 
 impl<'r> FunctionRanges<'r> {
@@ -243,13 +235,8 @@ impl<'r> FunctionRanges<'r> {
         }
     }
 
-    /// Returns the most ranges that it has.
-    fn most(&self) -> usize {
-        let counts = self.bodies.iter().map(|of_run| of_run.body.count as usize);
-        counts.sum()
-    }
-
-    fn next_range(&mut self) -> Option<(&'r Placed, What)> {
+    /// Returns the next range, with its run.
+    fn next_range(&mut self) -> Option<(u32, &'r Placed)> {
         loop {
             let next = match &mut self.current {
                 Ranges::Alone(ranges) => ranges.next(),
@@ -281,7 +268,7 @@ impl<'r> FunctionRanges<'r> {
             .chain(others)
             .flat_map(|of_run| ranges_of(self.runs, of_run).map(|range| (of_run.order, range)))
             .collect();
-        ranges.sort_by_key(|(order, (placed, _))| (placed.start, *order));
+        ranges.sort_by_key(|(order, (_, placed))| (placed.start, *order));
         let ranges: Vec<_> = ranges.into_iter().map(|(_, range)| range).collect();
         Some(Ranges::Group(ranges.into_iter()))
     }
@@ -291,7 +278,14 @@ impl Iterator for FunctionRanges<'_> {
     type Item = MergedRange;
 
     fn next(&mut self) -> Option<MergedRange> {
-        while let Some((placed, what)) = self.next_range() {
+        while let Some((run, placed)) = self.next_range() {
+            let what = match placed.is_nothing() {
+                true => What::Nothing,
+                false => What::Range {
+                    run,
+                    location: placed.location,
+                },
+            };
             let entry = MergedRange {
                 start: placed.start,
                 what,
@@ -317,25 +311,17 @@ impl Iterator for FunctionRanges<'_> {
     }
 }
 
-/// The ranges of one function, with their content.
+/// The ranges of one function, with its run.
 struct RangesOf<'r> {
     run: u32,
-    ranges: std::iter::Zip<std::slice::Iter<'r, Placed>, std::ops::RangeFrom<u32>>,
+    ranges: std::slice::Iter<'r, Placed>,
 }
 
 impl<'r> Iterator for RangesOf<'r> {
-    type Item = (&'r Placed, What);
+    type Item = (u32, &'r Placed);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (placed, number) = self.ranges.next()?;
-        let what = match placed.is_nothing() {
-            true => What::Nothing,
-            false => What::Range {
-                run: self.run,
-                number,
-            },
-        };
-        Some((placed, what))
+        Some((self.run, self.ranges.next()?))
     }
 }
 
@@ -346,15 +332,17 @@ fn ranges_of<'r>(runs: &'r [UnitTables], of_run: &OfRun) -> RangesOf<'r> {
         let ranges = tables.ranges.get(first..first + body.count as usize);
         ranges.expect("a body names ranges of its tables")
     });
-    let ranges = ranges.iter().zip(body.first..);
-    RangesOf { run, ranges }
+    RangesOf {
+        run,
+        ranges: ranges.iter(),
+    }
 }
 
 /// Returns the ranges of functions and, outside of functions, the starts and ends of symbols.
-fn with_symbols(
-    functions: impl Iterator<Item = MergedRange>,
-    symbols: &Symbols<'_>,
-) -> impl Iterator<Item = MergedRange> {
+fn with_symbols<'r>(
+    functions: FunctionRanges<'r>,
+    symbols: &'r Symbols<'_>,
+) -> impl Iterator<Item = MergedRange> + Send + use<'r> {
     let mut functions = functions.peekable();
     let mut starts = symbols.starts().peekable();
     let mut ends = symbols.ends().into_iter().peekable();
@@ -495,7 +483,7 @@ mod tests {
                 tables
             })
             .collect();
-        let entries = merge(&runs, &symbols).entries;
+        let entries: Vec<MergedRange> = merge(&runs, &symbols, 3).flatten().collect();
         assert!(entries.windows(2).all(|pair| pair[0].start < pair[1].start));
         let texts = super::super::tables::Texts {
             debug_str: &[],
@@ -514,10 +502,10 @@ mod tests {
                         0,
                     )]
                 }
-                Some(What::Line(_)) => panic!("no row lies outside of functions"),
-                Some(What::Range { run, number }) => {
+                Some(What::Line { .. }) => panic!("no row lies outside of functions"),
+                Some(What::Range { run, location }) => {
                     let tables = &runs[run as usize];
-                    let [_, line, function, _] = tables.ranges[number as usize].location;
+                    let [_, line, function, _] = location;
                     let name = texts.get(tables.functions[function as usize].name);
                     vec![(name.into_owned(), line)]
                 }

@@ -2,8 +2,9 @@
 //! on ELF files.
 //!
 //! Each worker takes a *run* of units, reads it into flat tables and takes the next run, until
-//! none is left. Then all ranges are merged in address order, and the workers write, compress and
-//! check the slices of these ranges. A SymCache of the whole file never exists.
+//! none is left. Then the ranges are merged in address order, group by group. Each worker takes the
+//! next group, and writes, compresses and checks the slices of its ranges. A SymCache of the whole
+//! file never exists.
 //!
 //! The steps, one file each:
 //!
@@ -14,6 +15,7 @@
 //!            decompressed run by run
 //! queue      passes the runs to the workers, so that memory holds about two runs per worker
 //! shapes     the layout of the entries of an abbreviation, and which attributes to skip
+//! steps      the forms of attributes, and how to skip and read each
 //! entries    reads the functions, inlined calls and names of a run, with `gimli`
 //! rows       executes line programs, and ends a sequence where its linker forgot to
 //! lines      keeps the rows of a unit, by sequence
@@ -59,6 +61,7 @@ mod related;
 mod rows;
 mod sections;
 mod shapes;
+mod steps;
 pub(super) mod symbols;
 pub(super) mod tables;
 #[cfg(test)]
@@ -66,7 +69,7 @@ mod tests;
 mod units;
 
 use std::cell::RefCell;
-use std::io;
+use std::{io, thread};
 
 use symbolic::common::{Arch, DebugId};
 use symbolic::debuginfo::Object;
@@ -218,9 +221,9 @@ fn encode_runs(
         None => sections::READ.into_iter().chain([units::SECTION]).collect(),
     };
     let queue = units.map(|units| RunQueue::of(units, workers));
-    let mut sections = Sections::open_beside(object, &names, workers, || {
+    let mut sections = Sections::open_beside(object, &names, workers, |has_time| {
         if let Some(queue) = &queue {
-            queue.fill();
+            queue.fill(has_time);
         }
     });
     sections.put(sections::FIRST, abbreviations);
@@ -247,7 +250,7 @@ fn encode_runs(
     };
     runs.sort_unstable_by_key(|tables| tables.run);
     let lacks = lacks(&runs, program.lacks_shared.as_ref())?;
-    let merged = merge::merge(&runs, &symbols);
+    let groups = merge::merge(&runs, &symbols, bounds.ranges);
     let encoder = SymCacheEncoder {
         head: &slices::head(program.arch, program.debug_id),
         texts: Texts {
@@ -257,12 +260,16 @@ fn encode_runs(
             runs: &runs,
         },
         symbols: &symbols,
-        merged: &merged,
         maps: program.maps,
         bounds,
     };
-    let blob =
-        slices::encode_in_parallel(encoder.groups(), workers, contents, || encoder.cutter())?;
+    let slices = slices::encode_in_parallel(groups, workers, contents, || encoder.cutter())?;
+    // The system takes as long to free the tables as it takes to put the blob together.
+    let blob = thread::scope(|scope| {
+        let free = move || drop((runs, sections));
+        let _ = thread::Builder::new().spawn_scoped(scope, free);
+        slices::assemble(slices, contents)
+    });
     Ok(EncodedCache { blob, lacks })
 }
 
@@ -390,7 +397,8 @@ pub(super) fn debug_session<'d>(
 }
 
 fn load_address(object: &ElfObject<'_>) -> i64 {
-    i64::try_from(object.load_address()).unwrap_or_default()
+    // Those of kernels are in the upper half of the address space.
+    object.load_address().cast_signed()
 }
 
 /// All sections of an object: those decompressed in parallel, then the others.

@@ -5,8 +5,7 @@ use gimli::{AttributeValue, DebugInfoOffset, DwLang, UnitOffset};
 
 use super::input::{Unit, Value};
 use super::related::RelatedUnits;
-use super::shapes;
-use super::shapes::Attribute;
+use super::steps::{Attribute, attribute_of};
 use super::tables::{TextRef, UnitTables};
 use crate::domain::Language;
 
@@ -118,7 +117,7 @@ pub(super) fn names_at<'i>(
     };
     for spec in abbreviation.attributes() {
         let attribute = entries.read_attribute(*spec)?;
-        if let Some(named) = shapes::attribute_of(attribute.name()) {
+        if let Some(named) = attribute_of(attribute.name()) {
             parts.take(named, attribute.value());
         }
     }

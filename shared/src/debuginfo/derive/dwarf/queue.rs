@@ -59,12 +59,13 @@ impl<'d> RunQueue<'d> {
         self.endianity
     }
 
-    /// Decompresses runs before any worker reads one: as many as may be ready later, and those that
-    /// the workers then read. A single worker has no time for that. Returns if another worker
-    /// decompresses.
-    pub(super) fn fill(&self) {
+    /// Decompresses runs before any worker reads one, while `has_time`: at most as many as may be
+    /// ready later, and those that the workers then read. A single worker has no time for that.
+    /// Returns if another worker decompresses.
+    pub(super) fn fill(&self, has_time: impl Fn() -> bool) {
         let mut state = self.lock();
         while self.most > 1
+            && has_time()
             && state.ready.len() < 2 * self.most
             && let Some(units) = state.unread()
         {

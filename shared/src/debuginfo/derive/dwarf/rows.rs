@@ -25,40 +25,54 @@ pub(super) struct ProgramRow {
     pub(super) is_end: bool,
 }
 
-/// Passes the rows of a program to `take`, up to its end or to the first error.
-pub(super) fn each_row(
-    program: &IncompleteLineProgram<Section<'_>>,
-    mut take: impl FnMut(ProgramRow),
-) {
-    let mut state = LineMachine::of(program.header());
-    let mut input = program.header().raw_program_buf();
-    // As with `gimli`, the rows before an error count.
-    while !input.is_empty() && state.step(&mut input, &mut take).is_ok() {}
+/// Takes the rows of a program.
+pub(super) trait TakeRows {
+    fn take(&mut self, row: ProgramRow);
+
+    /// Returns an address: a sequence that begins now and ends below it, or there, is not needed.
+    fn needed_from(&self) -> u64;
 }
 
-/// The state of a program, and what its instructions do to it.
-struct LineMachine<'h, 'i> {
+/// Takes no rows.
+struct Ignored;
+
+impl TakeRows for Ignored {
+    fn take(&mut self, _: ProgramRow) {}
+
+    fn needed_from(&self) -> u64 {
+        0
+    }
+}
+
+/// Passes the rows of a program to `rows`, up to its end or to the first error, except those of
+/// sequences that are not needed.
+pub(super) fn each_row(program: &IncompleteLineProgram<Section<'_>>, rows: &mut impl TakeRows) {
+    let instructions = Instructions::of(program.header());
+    let mut machine = LineMachine::new(&instructions);
+    let mut input = program.header().raw_program_buf();
+    // As with `gimli`, the rows before an error count.
+    loop {
+        machine.advance_fast(&mut input, rows);
+        if input.is_empty() || machine.step(&mut input, rows).is_err() {
+            return;
+        }
+    }
+}
+
+/// What the instructions of a program mean.
+struct Instructions<'h, 'i> {
     header: &'h LineProgramHeader<Section<'i>>,
     /// By special opcode, the number of operations and lines that it advances.
     special: [(u8, i16); 256],
+    /// The number of bytes by which an operation advances the address.
+    operation_bytes: u64,
+    /// The number of operations in an instruction of the machine.
+    operations: u64,
     is_repaired: bool,
     highest: u64,
-    row: ProgramRow,
-    operation: u64,
-    /// Whether rows are dropped because their address is that of discarded code.
-    is_tombstone: bool,
-    /// The address as the repair computes it: it does not know of discarded code.
-    unchecked: u64,
 }
 
-const FIRST_ROW: ProgramRow = ProgramRow {
-    address: 0,
-    file: 1,
-    line: 1,
-    is_end: false,
-};
-
-impl<'h, 'i> LineMachine<'h, 'i> {
+impl<'h, 'i> Instructions<'h, 'i> {
     fn of(header: &'h LineProgramHeader<Section<'i>>) -> Self {
         let encoding = header.line_encoding();
         let mut special = [(0, 0); 256];
@@ -73,42 +87,159 @@ impl<'h, 'i> LineMachine<'h, 'i> {
         Self {
             header,
             special,
+            operation_bytes: encoding.minimum_instruction_length.into(),
+            operations: u64::from(encoding.maximum_operations_per_instruction).max(1),
             is_repaired: header.opcode_base() > LNS_SET_BASIC_BLOCK,
             highest: u64::MAX
                 .checked_shr(64_u32.saturating_sub(bits))
                 .unwrap_or_default(),
+        }
+    }
+
+    /// Returns the address after some bytes, unless it is too high.
+    fn after(&self, address: u64, bytes: u64) -> Option<u64> {
+        let address = address.checked_add(bytes);
+        address.filter(|address| *address <= self.highest)
+    }
+}
+
+/// The state of a program.
+#[derive(Clone, Copy)]
+struct LineMachine<'p, 'h, 'i> {
+    instructions: &'p Instructions<'h, 'i>,
+    row: ProgramRow,
+    operation: u64,
+    /// Whether rows are dropped because their address is that of discarded code.
+    is_tombstone: bool,
+    /// The address as the repair computes it: it does not know of discarded code.
+    unchecked: u64,
+    /// The number of sequences before this one.
+    ended: usize,
+    /// Whether it was found out if this sequence is needed.
+    is_examined: bool,
+}
+
+const FIRST_ROW: ProgramRow = ProgramRow {
+    address: 0,
+    file: 1,
+    line: 1,
+    is_end: false,
+};
+
+impl<'p, 'h, 'i> LineMachine<'p, 'h, 'i> {
+    fn new(instructions: &'p Instructions<'h, 'i>) -> Self {
+        Self {
+            instructions,
             row: FIRST_ROW,
             operation: 0,
             is_tombstone: false,
             unchecked: 0,
+            ended: 0,
+            is_examined: false,
         }
     }
 
-    fn step(
-        &mut self,
-        input: &mut Section<'i>,
-        take: &mut impl FnMut(ProgramRow),
-    ) -> Result<(), Error> {
+    /// Executes the most frequent instructions, up to the first other one, which [`Self::step`]
+    /// executes. That includes instructions with large numbers and with errors.
+    fn advance_fast(&mut self, input: &mut Section<'i>, rows: &mut impl TakeRows) {
+        let instructions = self.instructions;
+        if self.is_tombstone || instructions.operations > 1 {
+            return;
+        }
+        let opcode_base = instructions.header.opcode_base();
+        let after = |address: u64, operations: u64| {
+            let bytes = operations.wrapping_mul(instructions.operation_bytes);
+            instructions.after(address, bytes)
+        };
+        let data = input.slice();
+        let (mut at, mut row) = (0, self.row);
+        while let Some(opcode) = data.get(at).copied() {
+            let next = if opcode >= opcode_base {
+                let (operations, lines) = instructions.special[usize::from(opcode)];
+                let Some(address) = after(row.address, operations.into()) else {
+                    break;
+                };
+                row.address = address;
+                row.line = moved(row.line, lines.into());
+                rows.take(row);
+                Some(at + 1)
+            } else {
+                match gimli::DwLns(opcode) {
+                    gimli::DwLns(0) => after_discriminator(data, at + 1),
+                    gimli::DW_LNS_copy => {
+                        rows.take(row);
+                        Some(at + 1)
+                    }
+                    gimli::DW_LNS_advance_pc => {
+                        short_number(data, at + 1).and_then(|(operations, next)| {
+                            row.address = after(row.address, operations)?;
+                            Some(next)
+                        })
+                    }
+                    gimli::DW_LNS_advance_line => {
+                        short_signed(data, at + 1).map(|(lines, next)| {
+                            row.line = moved(row.line, lines);
+                            next
+                        })
+                    }
+                    gimli::DW_LNS_set_file => short_number(data, at + 1).map(|(file, next)| {
+                        row.file = file;
+                        next
+                    }),
+                    gimli::DW_LNS_set_column => short_number(data, at + 1).map(|(_, next)| next),
+                    gimli::DW_LNS_negate_stmt
+                    | gimli::DW_LNS_set_prologue_end
+                    | gimli::DW_LNS_set_epilogue_begin => Some(at + 1),
+                    gimli::DW_LNS_const_add_pc => {
+                        let (operations, _) = instructions.special[255];
+                        after(row.address, operations.into()).map(|address| {
+                            row.address = address;
+                            at + 1
+                        })
+                    }
+                    _ => None,
+                }
+            };
+            match next {
+                Some(next) => at = next,
+                None => break,
+            }
+        }
+        // Without tombstones, both addresses move by the same number of bytes.
+        let bytes = row.address.wrapping_sub(self.row.address);
+        self.unchecked = self.unchecked.wrapping_add(bytes);
+        self.row = row;
+        // There are as many bytes: they were read.
+        let _ = input.skip(at);
+    }
+
+    fn step(&mut self, input: &mut Section<'i>, rows: &mut impl TakeRows) -> Result<(), Error> {
         let opcode = input.read_u8()?;
-        if opcode >= self.header.opcode_base() {
-            let (operations, lines) = self.special[usize::from(opcode)];
-            self.advance_line(lines.into());
+        let header = self.instructions.header;
+        if opcode >= header.opcode_base() {
+            let (operations, lines) = self.instructions.special[usize::from(opcode)];
+            self.row.line = moved(self.row.line, lines.into());
             self.advance(operations.into())?;
-            self.emit(take);
+            self.emit(rows);
             return Ok(());
         }
         match gimli::DwLns(opcode) {
-            gimli::DwLns(0) => return self.extended(input, take),
-            gimli::DW_LNS_copy => self.emit(take),
+            gimli::DwLns(0) => return self.extended(input, rows),
+            gimli::DW_LNS_copy => self.emit(rows),
             gimli::DW_LNS_advance_pc => self.advance(input.read_uleb128()?)?,
-            gimli::DW_LNS_advance_line => self.advance_line(input.read_sleb128()?),
+            gimli::DW_LNS_advance_line => {
+                self.row.line = moved(self.row.line, input.read_sleb128()?);
+            }
             gimli::DW_LNS_set_file => self.row.file = input.read_uleb128()?,
             gimli::DW_LNS_set_column | gimli::DW_LNS_set_isa => input.skip_leb128()?,
             gimli::DW_LNS_negate_stmt
             | gimli::DW_LNS_set_basic_block
             | gimli::DW_LNS_set_prologue_end
             | gimli::DW_LNS_set_epilogue_begin => {}
-            gimli::DW_LNS_const_add_pc => self.advance(self.special[255].0.into())?,
+            gimli::DW_LNS_const_add_pc => {
+                let (operations, _) = self.instructions.special[255];
+                self.advance(operations.into())?;
+            }
             gimli::DW_LNS_fixed_advance_pc => {
                 let bytes = u64::from(input.read_u16()?);
                 self.unchecked = self.unchecked.wrapping_add(bytes);
@@ -118,7 +249,7 @@ impl<'h, 'i> LineMachine<'h, 'i> {
                 }
             }
             _ => {
-                let mut lengths = *self.header.standard_opcode_lengths();
+                let mut lengths = *header.standard_opcode_lengths();
                 lengths.skip(usize::from(opcode) - 1)?;
                 for _ in 0..lengths.read_u8()? {
                     input.skip_leb128()?;
@@ -129,32 +260,31 @@ impl<'h, 'i> LineMachine<'h, 'i> {
     }
 
     /// Executes an instruction that begins with its length.
-    fn extended(
-        &mut self,
-        input: &mut Section<'i>,
-        take: &mut impl FnMut(ProgramRow),
-    ) -> Result<(), Error> {
+    fn extended(&mut self, input: &mut Section<'i>, rows: &mut impl TakeRows) -> Result<(), Error> {
+        let header = self.instructions.header;
         let before = input.len();
         let length =
             usize::try_from(input.read_uleb128()?).map_err(|_| Error::UnsupportedOffset)?;
         let is_short = before - input.len() == 1;
         let mut rest = input.split(length)?;
         match gimli::DwLne(rest.read_u8()?) {
-            gimli::DW_LNE_end_sequence => self.end(take),
+            gimli::DW_LNE_end_sequence => self.end(rows),
             gimli::DW_LNE_set_address => {
-                let address = rest.read_address(self.header.address_size())?;
-                if address < self.unchecked && is_short && self.is_repaired {
-                    self.end(take);
+                let address = rest.read_address(header.address_size())?;
+                if address < self.unchecked && is_short && self.instructions.is_repaired {
+                    self.end(rows);
                     return Ok(());
                 }
                 self.unchecked = address;
-                self.is_tombstone = address < self.row.address || address >= self.highest - 1;
+                self.is_tombstone =
+                    address < self.row.address || address >= self.instructions.highest - 1;
                 if !self.is_tombstone {
                     self.row.address = address;
                     self.operation = 0;
+                    self.skip_unneeded(input, rows.needed_from());
                 }
             }
-            gimli::DW_LNE_define_file if self.header.version() <= 4 => {
+            gimli::DW_LNE_define_file if header.version() <= 4 => {
                 rest.read_null_terminated_slice()?;
                 for _ in 0..3 {
                     rest.read_uleb128()?;
@@ -166,38 +296,53 @@ impl<'h, 'i> LineMachine<'h, 'i> {
         Ok(())
     }
 
-    fn emit(&self, take: &mut impl FnMut(ProgramRow)) {
-        if !self.is_tombstone {
-            take(self.row);
+    /// Skips the sequence if it is not needed: functions that the linker discarded have low
+    /// addresses. If that cannot be determined, its rows are passed on.
+    fn skip_unneeded(&mut self, input: &mut Section<'i>, needed_from: u64) {
+        // A sequence is examined once, so that this takes no more than twice the time.
+        if self.row.address >= needed_from || std::mem::replace(&mut self.is_examined, true) {
+            return;
+        }
+        let (mut ahead, mut rest) = (*self, *input);
+        loop {
+            ahead.advance_fast(&mut rest, &mut Ignored);
+            let end = ahead.row.address;
+            // Of discarded code, the end has no row.
+            let is_open = !ahead.is_tombstone && end <= needed_from && !rest.is_empty();
+            if !is_open || ahead.step(&mut rest, &mut Ignored).is_err() {
+                return;
+            }
+            if ahead.ended > self.ended {
+                (*self, *input) = (ahead, rest);
+                return;
+            }
         }
     }
 
-    fn end(&mut self, take: &mut impl FnMut(ProgramRow)) {
-        self.row.is_end = true;
-        self.emit(take);
-        self.row = FIRST_ROW;
-        self.operation = 0;
-        self.is_tombstone = false;
-        self.unchecked = 0;
+    fn emit(&self, rows: &mut impl TakeRows) {
+        if !self.is_tombstone {
+            rows.take(self.row);
+        }
     }
 
-    fn advance_line(&mut self, lines: i64) {
-        self.row.line = match u64::try_from(lines) {
-            Ok(lines) => self.row.line.wrapping_add(lines),
-            Err(_) => self.row.line.saturating_sub(lines.unsigned_abs()),
+    fn end(&mut self, rows: &mut impl TakeRows) {
+        self.row.is_end = true;
+        self.emit(rows);
+        *self = Self {
+            ended: self.ended + 1,
+            ..Self::new(self.instructions)
         };
     }
 
     fn advance(&mut self, operations: u64) -> Result<(), Error> {
-        let encoding = self.header.line_encoding();
-        let step = u64::from(encoding.minimum_instruction_length);
+        let step = self.instructions.operation_bytes;
         self.unchecked = self.unchecked.wrapping_add(operations.wrapping_mul(step));
         if self.is_tombstone {
             return Ok(());
         }
         // A machine may have several operations in an instruction.
-        let instructions = match u64::from(encoding.maximum_operations_per_instruction) {
-            0 | 1 => operations,
+        let instructions = match self.instructions.operations {
+            1 => operations,
             most => {
                 let operation = self.operation.wrapping_add(operations);
                 self.operation = operation % most;
@@ -208,10 +353,49 @@ impl<'h, 'i> LineMachine<'h, 'i> {
     }
 
     fn add(&mut self, bytes: u64) -> Result<(), Error> {
-        let address = self.row.address.checked_add(bytes);
-        let address = address.filter(|address| *address <= self.highest);
+        let address = self.instructions.after(self.row.address, bytes);
         self.row.address = address.ok_or(Error::AddressOverflow)?;
         Ok(())
+    }
+}
+
+fn moved(line: u64, lines: i64) -> u64 {
+    match u64::try_from(lines) {
+        Ok(lines) => line.wrapping_add(lines),
+        Err(_) => line.saturating_sub(lines.unsigned_abs()),
+    }
+}
+
+/// Reads a number in LEB128 of at most two bytes, and returns it with the place behind it.
+#[inline]
+fn short_number(data: &[u8], at: usize) -> Option<(u64, usize)> {
+    let first = u64::from(*data.get(at)?);
+    if first < 0x80 {
+        return Some((first, at + 1));
+    }
+    let second = u64::from(*data.get(at + 1)?);
+    (second < 0x80).then_some((first & 0x7f | second << 7, at + 2))
+}
+
+/// Like [`short_number`], for a signed number.
+#[inline]
+fn short_signed(data: &[u8], at: usize) -> Option<(i64, usize)> {
+    let (number, next) = short_number(data, at)?;
+    let unused = match next - at {
+        1 => i64::BITS - 7,
+        _ => i64::BITS - 14,
+    };
+    Some((number.cast_signed() << unused >> unused, next))
+}
+
+/// Returns the place behind an instruction that sets a discriminator, of which `at` is the length.
+#[inline]
+fn after_discriminator(data: &[u8], at: usize) -> Option<usize> {
+    const SET: u8 = gimli::DW_LNE_set_discriminator.0;
+    match *data.get(at..)? {
+        [2, SET, last, ..] if last < 0x80 => Some(at + 3),
+        [3, SET, _, last, ..] if last < 0x80 => Some(at + 4),
+        _ => None,
     }
 }
 
@@ -225,6 +409,7 @@ mod tests {
 
     use super::super::line_programs::repair;
     use super::super::line_programs::tests::{program, set_address};
+    use super::super::lines::{LineRows, SequenceReader};
     use super::*;
 
     const ADDRESS_BYTES: u8 = 8;
@@ -253,6 +438,57 @@ mod tests {
         read
     }
 
+    /// Keeps all rows.
+    #[derive(Default)]
+    struct Taken(Vec<ProgramRow>);
+
+    impl TakeRows for Taken {
+        fn take(&mut self, row: ProgramRow) {
+            self.0.push(row);
+        }
+
+        fn needed_from(&self) -> u64 {
+            0
+        }
+    }
+
+    /// Passes on all rows, including those that are not needed.
+    struct Whole<'r, R>(&'r mut R);
+
+    impl<R: TakeRows> TakeRows for Whole<'_, R> {
+        fn take(&mut self, row: ProgramRow) {
+            self.0.take(row);
+        }
+
+        fn needed_from(&self) -> u64 {
+            0
+        }
+    }
+
+    /// Takes rows that are needed if their sequence ends after an address.
+    struct After(u64, Vec<u64>);
+
+    impl TakeRows for After {
+        fn take(&mut self, row: ProgramRow) {
+            self.1.push(row.address);
+        }
+
+        fn needed_from(&self) -> u64 {
+            self.0
+        }
+    }
+
+    #[test]
+    fn no_row_of_discarded_code_is_passed_on() {
+        // Advances the address by one byte and the line by one, and ends the sequence.
+        const ROWS: [u8; 6] = [33, 33, 33, 0, 1, 1];
+        let sequence = |address| [&set_address(address)[..], &ROWS].concat();
+        let section = program(&[sequence(0x10), sequence(0xff), sequence(0x20)].concat());
+        let mut rows = After(0x100, Vec::new());
+        each_row(&opened(&section), &mut rows);
+        assert_eq!(rows.1, [0x100, 0x101, 0x102, 0x102]);
+    }
+
     /// One instruction. Addresses often decrease, and some are those of discarded code.
     fn instruction() -> impl Strategy<Value = Vec<u8>> {
         prop_oneof![
@@ -265,7 +501,10 @@ mod tests {
             1 => prop_oneof![6_u8..9, 10_u8..12].prop_map(|opcode| vec![opcode]),
             1 => any::<[u8; 2]>().prop_map(|[low, high]| vec![9, low, high]),
             1 => (0_u8..0x80).prop_map(|isa| vec![12, isa]),
+            1 => (2_u8..6, vec(0x80_u8..=255, 0..3), 0_u8..0x80)
+                .prop_map(|(opcode, low, high)| [vec![opcode], low, vec![high]].concat()),
             1 => (0_u8..0x80).prop_map(|discriminator| vec![0, 2, 4, discriminator]),
+            1 => (0x80_u8..=255, 0_u8..0x80).prop_map(|(low, high)| vec![0, 3, 4, low, high]),
             1 => vec(any::<u8>(), 1..4).prop_map(|bytes| [vec![0, bytes.len() as u8 + 1, 0x81], bytes].concat()),
         ]
     }
@@ -281,9 +520,23 @@ mod tests {
             let mut instructions = instructions.concat();
             instructions.truncate(instructions.len().saturating_sub(cut.saturating_sub(30)));
             let section = program(&instructions);
-            let mut rows = Vec::new();
-            each_row(&opened(&section), |row| rows.push(row));
-            prop_assert_eq!(rows, by_gimli(&section));
+            let mut rows = Taken::default();
+            each_row(&opened(&section), &mut rows);
+            prop_assert_eq!(rows.0, by_gimli(&section));
+        }
+
+        #[test]
+        fn what_is_kept_does_not_depend_on_whether_discarded_code_is_skipped(
+            instructions in vec(instruction(), 0..60),
+            first_code in 0_u64..0x400,
+        ) {
+            let section = program(&instructions.concat());
+            let (mut kept, mut all) = (LineRows::default(), LineRows::default());
+            kept.read(&opened(&section), first_code);
+            let mut reader = SequenceReader::new(&mut all, first_code);
+            each_row(&opened(&section), &mut Whole(&mut reader));
+            reader.finish();
+            prop_assert_eq!(kept, all);
         }
     }
 }

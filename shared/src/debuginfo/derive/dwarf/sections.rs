@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use flate2::{Decompress, FlushDecompress, Status};
@@ -120,19 +121,21 @@ impl<'d> Sections<'d> {
         names: &[&'static str],
         threads: usize,
     ) -> Self {
-        Self::open_beside(object, names, threads, || ())
+        Self::open_beside(object, names, threads, |_| ())
     }
 
-    /// Like [`Self::open`]. A thread for which no section is left does other work.
+    /// Like [`Self::open`]. A thread for which no section is left does other work, as long as the
+    /// function that this is called with returns that another thread still has a section.
     pub(super) fn open_beside(
         object: &(dyn Dwarf<'d> + Sync),
         names: &[&'static str],
         threads: usize,
-        other: impl Fn() + Sync,
+        other: impl Fn(&dyn Fn() -> bool) + Sync,
     ) -> Self {
         let length = |name: &str| object.raw_section(name).map(|section| section.data.len());
         let mut names = names.to_vec();
         names.sort_by_key(|name| Reverse(length(name)));
+        let busy = AtomicUsize::new(names.len());
         let left = Mutex::new(names.into_iter());
         let decompress = || -> Result<_, Infallible> {
             let mut sections = Vec::new();
@@ -140,12 +143,13 @@ impl<'d> Sections<'d> {
                 // A lock that is taken in the head of a loop is held in its body.
                 let next = left.lock().unwrap_or_else(PoisonError::into_inner).next();
                 let Some(name) = next else {
-                    other();
+                    other(&|| busy.load(Ordering::Relaxed) > 0);
                     return Ok(sections);
                 };
                 if let Some(section) = section(object, name) {
                     sections.push((name, section));
                 }
+                busy.fetch_sub(1, Ordering::Relaxed);
             }
         };
         let Ok(sections) = side_by_side(threads, decompress);

@@ -2,71 +2,12 @@
 //! how to skip the others in as few steps as their forms allow. Nine of ten entries are types,
 //! variables and parameters, which are skipped as a whole.
 //!
-//! Source of the format: DWARF 5, sections 7.5.3 (abbreviations) and 7.5.6 (forms).
+//! Source of the format: DWARF 5, section 7.5.3 (abbreviations).
 
-use gimli::{
-    Abbreviation, AttributeValue, DebugAddrIndex, DebugInfoOffset, DebugLineStrOffset,
-    DebugRngListsIndex, DebugStrOffset, DebugStrOffsetsIndex, DwForm, DwTag, Encoding, Error,
-    RawRangeListsOffset, Reader as _, UnitOffset,
-};
+use gimli::{Abbreviation, DwTag, Encoding, Error, Reader as _};
 
 use super::input::{Section, Unit, Value};
-
-/// An attribute that is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Attribute {
-    LowAddress,
-    HighAddress,
-    Ranges,
-    LinkageName,
-    Name,
-    Origin,
-    Specification,
-    CallFile,
-    CallLine,
-}
-
-/// A step through the attributes of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    Skip(usize),
-    SkipLeb128,
-    SkipText,
-    /// A block of bytes that begins with its length. The value is the size of the length in bytes,
-    /// or 0 for LEB128.
-    SkipBlock(usize),
-    Read {
-        attribute: Attribute,
-        form: DwForm,
-        /// The size of its value in bytes if that is the same for all values of this form,
-        /// otherwise 0.
-        bytes: usize,
-        constant: u64,
-    },
-    /// The entry itself gives the form.
-    Indirect(Option<Attribute>),
-}
-
-impl Step {
-    /// Returns the step that reads the attribute that this one skips.
-    fn reading(self, attribute: Attribute, form: DwForm, constant: u64) -> Self {
-        match self {
-            Self::Indirect(_) => Self::Indirect(Some(attribute)),
-            Self::Skip(bytes) => Self::Read {
-                attribute,
-                form,
-                bytes,
-                constant,
-            },
-            _ => Self::Read {
-                attribute,
-                form,
-                bytes: 0,
-                constant,
-            },
-        }
-    }
-}
+use super::steps::{Attribute, Field, Step, attribute_of, skipping, walk};
 
 /// What an entry is read as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,16 +41,47 @@ pub(super) struct Shape {
     skips: [u32; 2],
     /// The steps that read it, if they are known.
     reads: Option<[u32; 2]>,
+    /// The fields that are read instead, if there are any: indices into [`Shapes::fields`].
+    fields: [u32; 2],
 }
 
-/// How to skip an entry without its shape, which is larger: most entries are skipped.
+/// How to skip an entry without its shape, which is larger: most entries are skipped. It has four
+/// bytes, so that it is found quickly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Leap {
-    way: Way,
-    has_children: bool,
-    is_inlined_call: bool,
     /// The number of bytes of its attributes, with [`Way::Once`].
     bytes: u16,
+    way: Way,
+    nature: Nature,
+}
+
+/// Whether an entry has children, and whether it is an inlined call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Nature {
+    #[default]
+    Leaf,
+    Parent,
+    CalledLeaf,
+    CalledParent,
+}
+
+impl Nature {
+    fn of(has_children: bool, is_inlined_call: bool) -> Self {
+        match (is_inlined_call, has_children) {
+            (false, false) => Self::Leaf,
+            (false, true) => Self::Parent,
+            (true, false) => Self::CalledLeaf,
+            (true, true) => Self::CalledParent,
+        }
+    }
+
+    fn has_children(self) -> bool {
+        matches!(self, Self::Parent | Self::CalledParent)
+    }
+
+    fn is_inlined_call(self) -> bool {
+        matches!(self, Self::CalledLeaf | Self::CalledParent)
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,10 +108,9 @@ impl Leap {
             _ => (Way::None, 0),
         };
         Self {
-            way,
-            has_children: shape.has_children,
-            is_inlined_call: shape.role == Role::InlinedCall,
             bytes,
+            way,
+            nature: Nature::of(shape.has_children, shape.role == Role::InlinedCall),
         }
     }
 }
@@ -158,6 +129,7 @@ pub(super) struct Shapes {
     /// One for each shape.
     leaps: Vec<Leap>,
     steps: Vec<Step>,
+    fields: Vec<Field>,
 }
 
 /// The largest code that is accepted. Compilers count from one.
@@ -169,6 +141,7 @@ impl Shapes {
         self.by_code.clear();
         self.leaps.clear();
         self.steps.clear();
+        self.fields.clear();
     }
 
     /// Returns the shape of a code.
@@ -184,7 +157,7 @@ impl Shapes {
     pub(super) fn readable(&mut self, code: u64, unit: &Unit<'_>) -> Result<Shape, Error> {
         let mut shape = self.of(code, unit)?;
         if shape.reads.is_none() {
-            shape.reads = Some(self.reading(abbreviation(code, unit)?, unit.encoding())?);
+            self.add_reads(&mut shape, abbreviation(code, unit)?, unit.encoding())?;
             self.put(code, shape);
         }
         Ok(shape)
@@ -209,18 +182,19 @@ impl Shapes {
             _ => None,
         };
         let role = Role::of(abbreviation.tag());
-        let shape = Shape {
+        let mut shape = Shape {
             role,
             has_children: abbreviation.has_children(),
             has_addresses,
             bytes,
             skips: self.steps_from(skipped)?,
-            reads: match role {
-                // Few of these are read: those that others refer to for a name.
-                Role::None => None,
-                Role::Function | Role::InlinedCall => Some(self.reading(abbreviation, encoding)?),
-            },
+            reads: None,
+            fields: [0; 2],
         };
+        // Few others are read: those to which these refer for a name.
+        if role != Role::None {
+            self.add_reads(&mut shape, abbreviation, encoding)?;
+        }
         self.put(code, shape);
         Ok(shape)
     }
@@ -235,13 +209,15 @@ impl Shapes {
         self.leaps[at] = Leap::over(&shape);
     }
 
-    /// Adds the steps that read an entry.
-    fn reading(
+    /// Adds the steps that read an entry, and its fields.
+    fn add_reads(
         &mut self,
+        shape: &mut Shape,
         abbreviation: &Abbreviation,
         encoding: Encoding,
-    ) -> Result<[u32; 2], Error> {
-        let first = self.steps.len();
+    ) -> Result<(), Error> {
+        let (first, first_field) = (self.steps.len(), self.fields.len());
+        let (mut at, mut has_fields) = (0, shape.bytes.is_some());
         for attribute in abbreviation.attributes() {
             let form = attribute.form();
             let skipped = skipping(form, encoding)?;
@@ -252,9 +228,23 @@ impl Shapes {
                 }
                 None => skipped,
             };
+            if has_fields && step != skipped {
+                let field = Field::of(step, at, encoding);
+                has_fields = field.is_some();
+                self.fields.extend(field);
+            }
+            if let Step::Skip(bytes) = skipped {
+                at += bytes;
+            }
             add(step, first, &mut self.steps);
         }
-        self.steps_from(first)
+        if !has_fields {
+            self.fields.truncate(first_field);
+        }
+        let index = |field: usize| u32::try_from(field).map_err(|_| Error::UnsupportedOffset);
+        shape.fields = [index(first_field)?, index(self.fields.len())?];
+        shape.reads = Some(self.steps_from(first)?);
+        Ok(())
     }
 
     /// Returns the indices of the steps from one on.
@@ -289,7 +279,7 @@ impl Shapes {
                 break;
             };
             let is_discarded = lowest.min(depth) > discarded;
-            if leap.is_inlined_call && !is_discarded {
+            if leap.nature.is_inlined_call() && !is_discarded {
                 break;
             }
             match leap.way {
@@ -304,7 +294,7 @@ impl Shapes {
                 break;
             }
             lowest = lowest.min(depth);
-            depth += isize::from(leap.has_children);
+            depth += isize::from(leap.nature.has_children());
             at = next;
         }
         *depths = Depths {
@@ -353,6 +343,7 @@ impl Shapes {
     }
 
     /// Reads the attributes of an entry, whose shape has the steps for it.
+    #[inline]
     pub(super) fn read<'i>(
         &self,
         shape: Shape,
@@ -360,6 +351,18 @@ impl Shapes {
         encoding: Encoding,
         mut take: impl FnMut(Attribute, Value<'i>),
     ) -> Result<(), Error> {
+        let [from, to] = shape.fields;
+        if let Some(bytes) = shape.bytes
+            && from < to
+        {
+            let entry = input.split(bytes as usize)?;
+            let (entry, endian) = (entry.slice(), entry.endian());
+            let fields = self.fields.get(from as usize..to as usize);
+            for field in fields.expect("a shape names its fields") {
+                take(field.attribute, field.value(entry, endian)?);
+            }
+            return Ok(());
+        }
         let reads = shape.reads.expect("the shape of an entry that is read");
         self.steps_at(reads)
             .iter()
@@ -392,197 +395,4 @@ fn add(step: Step, first: usize, steps: &mut Vec<Step>) {
         (Some(Step::Skip(before)), Step::Skip(bytes)) if has_any => *before += bytes,
         (_, step) => steps.push(step),
     }
-}
-
-pub(super) fn attribute_of(attribute: gimli::DwAt) -> Option<Attribute> {
-    Some(match attribute {
-        gimli::DW_AT_low_pc => Attribute::LowAddress,
-        gimli::DW_AT_high_pc => Attribute::HighAddress,
-        gimli::DW_AT_ranges => Attribute::Ranges,
-        gimli::DW_AT_linkage_name | gimli::DW_AT_MIPS_linkage_name => Attribute::LinkageName,
-        gimli::DW_AT_name => Attribute::Name,
-        gimli::DW_AT_abstract_origin => Attribute::Origin,
-        gimli::DW_AT_specification => Attribute::Specification,
-        gimli::DW_AT_call_file => Attribute::CallFile,
-        gimli::DW_AT_call_line => Attribute::CallLine,
-        _ => return None,
-    })
-}
-
-/// Returns the step that skips an attribute of a form.
-fn skipping(form: DwForm, encoding: Encoding) -> Result<Step, Error> {
-    let offset = usize::from(encoding.format.word_size());
-    let address = usize::from(encoding.address_size);
-    Ok(match form {
-        gimli::DW_FORM_flag_present | gimli::DW_FORM_implicit_const => Step::Skip(0),
-        gimli::DW_FORM_data1
-        | gimli::DW_FORM_ref1
-        | gimli::DW_FORM_flag
-        | gimli::DW_FORM_strx1
-        | gimli::DW_FORM_addrx1 => Step::Skip(1),
-        gimli::DW_FORM_data2
-        | gimli::DW_FORM_ref2
-        | gimli::DW_FORM_strx2
-        | gimli::DW_FORM_addrx2 => Step::Skip(2),
-        gimli::DW_FORM_strx3 | gimli::DW_FORM_addrx3 => Step::Skip(3),
-        gimli::DW_FORM_data4
-        | gimli::DW_FORM_ref4
-        | gimli::DW_FORM_strx4
-        | gimli::DW_FORM_addrx4
-        | gimli::DW_FORM_ref_sup4 => Step::Skip(4),
-        gimli::DW_FORM_data8
-        | gimli::DW_FORM_ref8
-        | gimli::DW_FORM_ref_sig8
-        | gimli::DW_FORM_ref_sup8 => Step::Skip(8),
-        gimli::DW_FORM_data16 => Step::Skip(16),
-        gimli::DW_FORM_addr => Step::Skip(address),
-        // In version 2, the reference has the size of an address.
-        gimli::DW_FORM_ref_addr if encoding.version <= 2 => Step::Skip(address),
-        gimli::DW_FORM_strp
-        | gimli::DW_FORM_line_strp
-        | gimli::DW_FORM_sec_offset
-        | gimli::DW_FORM_ref_addr
-        | gimli::DW_FORM_strp_sup
-        | gimli::DW_FORM_GNU_ref_alt
-        | gimli::DW_FORM_GNU_strp_alt => Step::Skip(offset),
-        gimli::DW_FORM_udata
-        | gimli::DW_FORM_sdata
-        | gimli::DW_FORM_ref_udata
-        | gimli::DW_FORM_strx
-        | gimli::DW_FORM_GNU_str_index
-        | gimli::DW_FORM_addrx
-        | gimli::DW_FORM_GNU_addr_index
-        | gimli::DW_FORM_loclistx
-        | gimli::DW_FORM_rnglistx => Step::SkipLeb128,
-        gimli::DW_FORM_string => Step::SkipText,
-        gimli::DW_FORM_block1 => Step::SkipBlock(1),
-        gimli::DW_FORM_block2 => Step::SkipBlock(2),
-        gimli::DW_FORM_block4 => Step::SkipBlock(4),
-        gimli::DW_FORM_block | gimli::DW_FORM_exprloc => Step::SkipBlock(0),
-        gimli::DW_FORM_indirect => Step::Indirect(None),
-        form => return Err(Error::UnknownForm(form)),
-    })
-}
-
-/// Executes a step: skips an attribute, or reads it and passes it to `take`.
-#[inline]
-fn walk<'i>(
-    step: Step,
-    input: &mut Section<'i>,
-    encoding: Encoding,
-    take: &mut impl FnMut(Attribute, Value<'i>),
-) -> Result<(), Error> {
-    match step {
-        Step::Skip(bytes) => input.skip(bytes),
-        Step::SkipLeb128 => input.skip_leb128(),
-        Step::SkipText => input.read_null_terminated_slice().map(drop),
-        Step::SkipBlock(size) => {
-            let bytes = match size {
-                0 => input.read_uleb128()?,
-                size => input.read_uint(size)?,
-            };
-            input.skip(usize::try_from(bytes).map_err(|_| Error::UnsupportedOffset)?)
-        }
-        Step::Read {
-            attribute,
-            form,
-            bytes,
-            constant,
-        } => {
-            let value = value(attribute, (form, bytes), constant, input, encoding)?;
-            take(attribute, value);
-            Ok(())
-        }
-        Step::Indirect(attribute) => {
-            let form = DwForm(input.read_uleb128_u16()?);
-            let step = match (attribute, skipping(form, encoding)?) {
-                // An indirect form must not be indirect again.
-                (_, Step::Indirect(_)) => return Err(Error::UnknownForm(form)),
-                (Some(attribute), skipped) => skipped.reading(attribute, form, 0),
-                (None, skipped) => skipped,
-            };
-            walk(step, input, encoding, take)
-        }
-    }
-}
-
-/// Reads the value of an attribute.
-fn value<'i>(
-    attribute: Attribute,
-    (form, length): (DwForm, usize),
-    constant: u64,
-    input: &mut Section<'i>,
-    encoding: Encoding,
-) -> Result<Value<'i>, Error> {
-    let word = usize::from(encoding.format.word_size());
-    let mut number = || match length {
-        0 => input.read_uleb128(),
-        1 => input.read_u8().map(u64::from),
-        4 => input.read_u32().map(u64::from),
-        8 => input.read_u64(),
-        length if length < 8 => input.read_uint(length),
-        _ => Err(Error::UnsupportedAttributeForm(form)),
-    };
-    let offset = |number: u64| usize::try_from(number).map_err(|_| Error::UnsupportedOffset);
-    Ok(match form {
-        gimli::DW_FORM_addr => AttributeValue::Addr(number()?),
-        gimli::DW_FORM_addrx
-        | gimli::DW_FORM_addrx1
-        | gimli::DW_FORM_addrx2
-        | gimli::DW_FORM_addrx3
-        | gimli::DW_FORM_addrx4
-        | gimli::DW_FORM_GNU_addr_index => {
-            AttributeValue::DebugAddrIndex(DebugAddrIndex(offset(number()?)?))
-        }
-        gimli::DW_FORM_implicit_const => AttributeValue::Udata(constant),
-        // Before version 4, offsets have the forms of numbers.
-        gimli::DW_FORM_data4 | gimli::DW_FORM_data8
-            if attribute == Attribute::Ranges && length == word =>
-        {
-            AttributeValue::RangeListsRef(RawRangeListsOffset(offset(number()?)?))
-        }
-        gimli::DW_FORM_data1
-        | gimli::DW_FORM_data2
-        | gimli::DW_FORM_data4
-        | gimli::DW_FORM_data8
-        | gimli::DW_FORM_udata => AttributeValue::Udata(number()?),
-        gimli::DW_FORM_sdata => AttributeValue::Udata(input.read_sleb128()?.cast_unsigned()),
-        gimli::DW_FORM_sec_offset => {
-            AttributeValue::RangeListsRef(RawRangeListsOffset(offset(number()?)?))
-        }
-        gimli::DW_FORM_rnglistx => {
-            AttributeValue::DebugRngListsIndex(DebugRngListsIndex(offset(number()?)?))
-        }
-        gimli::DW_FORM_strp => AttributeValue::DebugStrRef(DebugStrOffset(offset(number()?)?)),
-        gimli::DW_FORM_line_strp => {
-            AttributeValue::DebugLineStrRef(DebugLineStrOffset(offset(number()?)?))
-        }
-        gimli::DW_FORM_strx
-        | gimli::DW_FORM_strx1
-        | gimli::DW_FORM_strx2
-        | gimli::DW_FORM_strx3
-        | gimli::DW_FORM_strx4
-        | gimli::DW_FORM_GNU_str_index => {
-            AttributeValue::DebugStrOffsetsIndex(DebugStrOffsetsIndex(offset(number()?)?))
-        }
-        gimli::DW_FORM_string => AttributeValue::String(input.read_null_terminated_slice()?),
-        gimli::DW_FORM_ref1
-        | gimli::DW_FORM_ref2
-        | gimli::DW_FORM_ref4
-        | gimli::DW_FORM_ref8
-        | gimli::DW_FORM_ref_udata => AttributeValue::UnitRef(UnitOffset(offset(number()?)?)),
-        gimli::DW_FORM_ref_addr => {
-            AttributeValue::DebugInfoRef(DebugInfoOffset(offset(number()?)?))
-        }
-        gimli::DW_FORM_GNU_ref_alt | gimli::DW_FORM_ref_sup4 | gimli::DW_FORM_ref_sup8 => {
-            AttributeValue::DebugInfoRefSup(DebugInfoOffset(offset(number()?)?))
-        }
-        gimli::DW_FORM_GNU_strp_alt | gimli::DW_FORM_strp_sup => {
-            AttributeValue::DebugStrRefSup(DebugStrOffset(offset(number()?)?))
-        }
-        form => {
-            walk(skipping(form, encoding)?, input, encoding, &mut |_, _| ())?;
-            AttributeValue::Flag(true)
-        }
-    })
 }

@@ -10,6 +10,8 @@ pub(in crate::debuginfo::derive) struct Symbols<'d> {
     functions: u32,
     /// Indices into `all`. Of several symbols at one address, the first in the table comes first.
     by_address: Vec<u32>,
+    /// The addresses of these, which are searched often.
+    addresses: Vec<u64>,
 }
 
 impl<'d> Symbols<'d> {
@@ -22,11 +24,17 @@ impl<'d> Symbols<'d> {
         let mut all = functions;
         all.extend(labels);
         let mut by_address: Vec<u32> = (0..).take(all.len()).collect();
-        by_address.sort_by_key(|number| all.get(*number as usize).map(|symbol| symbol.address));
+        let address = |number: &u32| {
+            let symbol = all.get(*number as usize);
+            symbol.map_or(u64::MAX, |symbol| symbol.address)
+        };
+        by_address.sort_by_key(address);
+        let addresses = by_address.iter().map(address).collect();
         Self {
-            all,
             functions: count,
             by_address,
+            addresses,
+            all,
         }
     }
 
@@ -48,12 +56,11 @@ impl<'d> Symbols<'d> {
 
     /// Returns the number of the first symbol of a function at an address, if it has a name.
     pub(super) fn at(&self, address: u64) -> Option<u32> {
-        let first = self
-            .by_address
-            .partition_point(|number| self.address(*number) < address);
+        let first = self.addresses.partition_point(|before| *before < address);
         let number = *self.by_address.get(first)?;
-        let is_it =
-            self.address(number) == address && self.has_name(number) && !self.is_label(number);
+        let is_it = self.addresses.get(first) == Some(&address)
+            && self.has_name(number)
+            && !self.is_label(number);
         is_it.then_some(number)
     }
 

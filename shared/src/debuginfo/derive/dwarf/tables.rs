@@ -227,6 +227,40 @@ impl UnitTables {
         }
     }
 
+    /// Returns the contents, in no more memory than they need. The memory of the large tables is
+    /// kept for the next run: tables that grow are copied, and the system clears their new memory.
+    pub(super) fn take_contents(&mut self) -> Self {
+        fn taken<T: Copy>(table: &mut Vec<T>) -> Vec<T> {
+            let contents = table.to_vec();
+            table.clear();
+            contents
+        }
+        let Self {
+            run,
+            counts,
+            bodies,
+            ranges,
+            loose,
+            functions,
+            files,
+            links,
+            calls,
+            texts,
+        } = self;
+        Self {
+            run: *run,
+            counts: std::mem::take(counts),
+            bodies: taken(bodies),
+            ranges: taken(ranges),
+            loose: taken(loose),
+            functions: taken(functions),
+            files: std::mem::take(files),
+            links: std::mem::take(links),
+            calls: taken(calls),
+            texts: std::mem::take(texts),
+        }
+    }
+
     /// Frees memory that is reserved and not used.
     pub(in crate::debuginfo::derive) fn shrink(&mut self) {
         self.bodies.shrink_to_fit();

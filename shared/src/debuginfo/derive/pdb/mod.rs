@@ -88,7 +88,7 @@ fn encode_runs(
     }
     let lacks = unread.lacks(&tables)?;
     let symbols = Symbols::new(symbols_of(object), Vec::new());
-    let merged = merge::merge_all(&tables, &symbols);
+    let groups = merge::merge_all(&tables, &symbols, bounds.ranges);
     let encoder = SymCacheEncoder {
         head: &slices::head(object.arch(), object.debug_id()),
         texts: Texts {
@@ -98,12 +98,11 @@ fn encode_runs(
             runs: &tables,
         },
         symbols: &symbols,
-        merged: &merged,
         maps: &beside.maps,
         bounds,
     };
-    let blob =
-        slices::encode_in_parallel(encoder.groups(), workers, contents, || encoder.cutter())?;
+    let slices = slices::encode_in_parallel(groups, workers, contents, || encoder.cutter())?;
+    let blob = slices::assemble(slices, contents);
     Ok(EncodedCache { blob, lacks })
 }
 

@@ -39,6 +39,7 @@ enum Class {
     OutsideOfCode,
     CallWithoutLine,
     PartName,
+    CallInPart,
     Other,
 }
 
@@ -50,6 +51,7 @@ impl Class {
             Self::OutsideOfCode => "outside of code",
             Self::CallWithoutLine => "an inlined call without a line",
             Self::PartName => "the name of a part of a function",
+            Self::CallInPart => "an inlined call without a line in a part of a function",
             Self::Other => "of no class",
         }
     }
@@ -157,19 +159,27 @@ fn add(
     report.require(group, row);
 }
 
-/// Returns the class of a difference.
 /// Returns the even address under which symbols are listed. An odd one may stand for Thumb code, or,
 /// on other machines, for itself.
 fn even(address: u64) -> u64 {
     address & !1
 }
 
+/// Returns the class of a difference.
 fn class_of(Difference { ours, theirs, .. }: &Difference, symbols: &Symbols) -> Class {
     let is_symbol = |frame: &Frame| {
         let names = symbols.get(&even(frame.entry.into()));
         names.is_some_and(|names| names.contains(&frame.name))
     };
     let is_bare = |frame: &Frame| frame.path.is_none() && frame.line == 0;
+    let has_other_part = |ours: &[Frame], theirs: &[Frame]| match (ours, theirs) {
+        ([inner @ .., ours], [others @ .., theirs]) => {
+            inner == others
+                && (&ours.path, ours.line) == (&theirs.path, theirs.line)
+                && is_symbol(ours)
+        }
+        _ => false,
+    };
     match (ours.as_slice(), theirs.as_slice()) {
         ([ours], [theirs]) if is_bare(theirs) && !is_bare(ours) && ours.name == theirs.name => {
             Class::SymbolLine
@@ -179,12 +189,9 @@ fn class_of(Difference { ours, theirs, .. }: &Difference, symbols: &Symbols) -> 
         ([ours, outer @ ..], theirs) if is_bare(ours) && outer == theirs && !outer.is_empty() => {
             Class::CallWithoutLine
         }
-        ([inner @ .., ours], [others @ .., theirs])
-            if inner == others
-                && (&ours.path, ours.line) == (&theirs.path, theirs.line)
-                && is_symbol(ours) =>
-        {
-            Class::PartName
+        (ours, theirs) if has_other_part(ours, theirs) => Class::PartName,
+        ([ours, outer @ ..], theirs) if is_bare(ours) && has_other_part(outer, theirs) => {
+            Class::CallInPart
         }
         _ => Class::Other,
     }
@@ -208,6 +215,10 @@ fn is_right(class: Class, answer: &Answer, said: &Said, symbols: &Symbols) -> bo
             }
             None => answer.is_empty() && !is_known,
         },
+        Class::CallInPart => {
+            let both = [Class::CallWithoutLine, Class::PartName];
+            both.map(|class| is_right(class, answer, said, symbols)) == [true, true]
+        }
         Class::CallWithoutLine => {
             let same_names = pairs().all(|(frame, said)| is_same_function(frame, said, symbols));
             let same_calls = pairs()
@@ -290,6 +301,8 @@ mod tests {
         assert_eq!(class(&chains[0], &chains[1]), Class::PartName);
         let without_line = [frame("g", 0), cold.clone()];
         assert_eq!(class(&without_line, &alone), Class::CallWithoutLine);
+        assert_eq!(class(&without_line, &[frame("f", 7)]), Class::CallInPart);
+        assert_eq!(class(&without_line, &[frame("f", 8)]), Class::Other);
         assert_eq!(class(&[], &[frame("x", 0)]), Class::OutsideOfCode);
         assert_eq!(class(&[frame("f.cold", 0)], &[]), Class::Label);
         assert_eq!(class(&alone, &[]), Class::Label);
@@ -359,6 +372,25 @@ mod tests {
             &[("g", 99), ("h", 1), ("f.cold", 7)],
         ] {
             assert!(!right(Class::CallWithoutLine, &chain, wrong), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_call_in_a_part_is_right_only_if_the_chain_and_the_name_of_the_part_are() {
+        let chain = [frame("g", 0), frame("f.cold", 7)];
+        assert!(right(
+            Class::CallInPart,
+            &chain,
+            &[("g", 99), ("f.cold", 7)]
+        ));
+        for wrong in [
+            // The name of the function instead of that of its part.
+            &[("g", 99), ("f", 7)][..],
+            &[("h", 99), ("f.cold", 7)],
+            &[("g", 99), ("f.cold", 8)],
+            &[("f.cold", 7)],
+        ] {
+            assert!(!right(Class::CallInPart, &chain, wrong), "{wrong:?}");
         }
     }
 

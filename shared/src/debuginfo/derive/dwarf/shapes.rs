@@ -7,7 +7,7 @@
 use gimli::{Abbreviation, DwTag, Encoding, Error, Reader as _};
 
 use super::input::{Section, Unit, Value};
-use super::steps::{Attribute, Field, Step, attribute_of, skipping, walk};
+use super::steps::{Attribute, FixedField, Step, attribute_of, skipping, walk};
 
 /// What an entry is read as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +129,7 @@ pub(super) struct Shapes {
     /// One for each shape.
     leaps: Vec<Leap>,
     steps: Vec<Step>,
-    fields: Vec<Field>,
+    fields: Vec<FixedField>,
 }
 
 /// The largest code that is accepted. Compilers count from one.
@@ -229,7 +229,7 @@ impl Shapes {
                 None => skipped,
             };
             if has_fields && step != skipped {
-                let field = Field::of(step, at, encoding);
+                let field = FixedField::of(step, at, encoding);
                 has_fields = field.is_some();
                 self.fields.extend(field);
             }

@@ -70,7 +70,7 @@ impl Step {
 /// An attribute that is read, in entries of which each attribute has a fixed size. No step is
 /// needed to find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Field {
+pub(super) struct FixedField {
     pub(super) attribute: Attribute,
     class: Class,
     /// Where its value begins, in bytes after the code of the entry.
@@ -80,7 +80,7 @@ pub(super) struct Field {
     constant: u64,
 }
 
-/// What the value of a [`Field`] is.
+/// What the value of a [`FixedField`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Address,
@@ -91,7 +91,7 @@ enum Class {
     LineText,
 }
 
-impl Field {
+impl FixedField {
     /// Returns the field for a step that reads an attribute, if its form is one of the most
     /// frequent.
     pub(super) fn of(step: Step, at: usize, encoding: Encoding) -> Option<Self> {

@@ -159,8 +159,8 @@ fn add(
     report.require(group, row);
 }
 
-/// Returns the even address under which symbols are listed. An odd one may stand for Thumb code, or,
-/// on other machines, for itself.
+/// Returns the even address under which symbols are listed. An odd one may stand for Thumb code,
+/// or, on other machines, for itself.
 fn even(address: u64) -> u64 {
     address & !1
 }

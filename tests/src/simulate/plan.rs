@@ -29,6 +29,9 @@ const BUDGET_OF_A_TEAM: u64 = 20_000;
 const REQUESTS_OF_A_DAY: usize = 2000;
 const UPLOADS_OF_A_DAY: usize = 200;
 
+/// The functions that a further symbol server is configured for.
+const CONFIGURED: [Function; 3] = [Function::Symbolicate, Function::Derive, Function::Prune];
+
 /// What happens in a run. The same plan gives the same run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
@@ -391,8 +394,9 @@ impl Plan {
         plan
     }
 
-    /// Returns the plan of an hour in which a newer build is a canary, and readers of both builds get
-    /// other bytes than are stored: both report the caches that they read, at about the same time.
+    /// Returns the plan of an hour in which a newer build is a canary, and readers of both builds
+    /// get other bytes than are stored: both report the caches that they read, at about the same
+    /// time.
     pub fn doubted(seed: u64) -> Self {
         let mut chance = Chance::of(seed, 0);
         let (modules, readers, builders) = (6, 6, 4);
@@ -544,10 +548,21 @@ impl Plan {
     /// Adds the configuration of a further symbol server, function by function.
     fn draw_configuration(&mut self, chance: &mut Chance) {
         let begin = self.busy_for.mul_f64(0.7 * chance.fraction());
-        for function in [Function::Symbolicate, Function::Derive, Function::Prune] {
+        for function in CONFIGURED {
             let apart = self.busy_for.mul_f64(0.2 * chance.fraction());
             let configure = Action::Configure(function);
             self.actions.push((begin + apart, configure));
+        }
+    }
+
+    /// Removes the configuration of the further symbol server unless each function gets it: the
+    /// reference expects what the server has.
+    pub(super) fn forget_half_configured(&mut self) {
+        let configures = |(_, action): &(_, Action)| matches!(action, Action::Configure(_));
+        let configured = self.actions.iter().filter(|action| configures(action));
+        if configured.count() < CONFIGURED.len() {
+            self.adds_server = false;
+            self.actions.retain(|action| !configures(action));
         }
     }
 

@@ -63,7 +63,10 @@ fn smaller(plan: &Plan) -> Vec<Plan> {
     let mut length = count.div_ceil(2);
     while length > 0 {
         for first in (0..count).step_by(length) {
-            add(&|plan| drop(plan.actions.drain(first..(first + length).min(count))));
+            add(&|plan| {
+                drop(plan.actions.drain(first..(first + length).min(count)));
+                plan.forget_half_configured();
+            });
         }
         length /= 2;
     }

@@ -2,6 +2,7 @@
 //! and the shared files of `dwz`.
 
 use std::io::{Cursor, Read};
+use std::time::Duration;
 
 use serde_json::json;
 use symdepot::api::symbolicator::{Completed, ModuleStatus};
@@ -167,6 +168,34 @@ async fn companions_complete_a_program_in_any_order_until_they_are_removed() {
             world.check();
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_is_completed_later_if_the_parser_of_its_companion_was_killed() {
+    let (day, world) = (Duration::from_secs(24 * 3600), World::new());
+    let (crash, whole) = (PACKAGED.crash(), PACKAGED.answer_of_one_archive().await);
+    let (program, companions) = PACKAGED.files();
+    upload(&world, "global/program", program).await;
+    for companion in companions {
+        upload(&world, "global/companion", companion).await;
+    }
+    world.pass(30 * day).await;
+    world.prune().await.unwrap();
+    assert_eq!(world.entries(), Vec::new());
+    world.derivations.kill_next_readers(1);
+    let (names, detail) = world.with_derive_at_work(answered(&world, &crash)).await;
+    assert_ne!(names, whole);
+    assert!(detail.is_some());
+    // A companion may kill its parser each time, so it is not tried again at once.
+    let opened = world.derivations.opened();
+    answered(&world, &crash).await;
+    world.settle().await;
+    assert_eq!(world.derivations.opened(), opened);
+    world.pass(2 * day).await;
+    answered(&world, &crash).await;
+    world.settle().await;
+    assert_eq!(answered(&world, &crash).await, (whole, None));
+    world.check();
 }
 
 #[tokio::test(start_paused = true)]

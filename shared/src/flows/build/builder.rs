@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cache::{BuildNumbers, Kind, ModuleKey};
-use crate::domain::{DifRef, Inspection, Timestamp};
+use crate::domain::{DifRef, Inspection, Missing, Timestamp};
 use crate::flows::invocation::Invocation;
 use crate::flows::settings::Settings;
 use crate::flows::update::Update;
@@ -39,6 +39,8 @@ pub struct OpenDif {
     pub dif: DifRef,
     /// The companions that were opened together with it, and the kind that each completes.
     pub beside: Vec<(DifRef, Kind)>,
+    /// Why its companions were left out, if they may be used in another attempt.
+    pub left_out: Option<Missing>,
     /// The parser.
     pub parser: Box<dyn Parser>,
     /// The objects of the DIF.

@@ -8,7 +8,7 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use super::builder::{Build, OpenDif};
 use crate::cache::{Dif, Item, ItemKey, Kind, ModuleKey, Stored};
 use crate::debuginfo;
-use crate::domain::{CompanionId, DifRef, FileType, ModuleId};
+use crate::domain::{CompanionId, DifRef, FileType, Inspection, ModuleId};
 use crate::flows::{fetch, presence};
 use crate::ports::{DifError, Fault, Parser};
 
@@ -159,12 +159,26 @@ impl OpenDif {
             .iter()
             .map(|companion| (companion.dif.file.clone(), companion.completes));
         Ok(Self {
-            dif: dif.file.clone(),
             beside: beside.collect(),
+            ..Self::alone(dif.file.clone(), parser, inspection, took)
+        })
+    }
+
+    /// Returns a DIF whose parser is open without companions.
+    pub(in crate::flows) fn alone(
+        dif: DifRef,
+        parser: Box<dyn Parser>,
+        inspection: Inspection,
+        took: Duration,
+    ) -> Self {
+        Self {
+            dif,
+            beside: Vec::new(),
+            left_out: None,
             parser,
             inspection,
             took,
-        })
+        }
     }
 
     /// Returns the files that a cache of a kind is made from.

@@ -165,11 +165,13 @@ impl Making<'_> {
         };
         let opened = self.open.iter().find(|open| open.dif == dif.file);
         let took = opened.map(|open| open.took);
+        let left_out = opened.and_then(|open| open.left_out.clone());
         let wanting = work
             .iter_mut()
             .filter(|work| work.next_dif().is_some_and(|next| next.file == dif.file));
         for (work, answer) in wanting.zip(answers) {
             work.settle(dif, answer, took);
+            work.leave_out(left_out.as_ref());
         }
         Ok(())
     }

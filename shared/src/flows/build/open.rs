@@ -5,14 +5,15 @@ use super::builder::{Build, OpenDif, RESERVE};
 use super::companions::Companion;
 use super::search::{Downloads, Fetched};
 use crate::cache::{Dif, DifCopy};
-use crate::domain::{Missing, Written, WrittenFile};
+use crate::domain::{Cause, Missing, Written, WrittenFile};
 use crate::flows::copies;
 use crate::flows::fetch::{self, FetchError, Limits, SymbolServer};
 use crate::ports::{DifError, DifStat, Fault, Parser, Scratch};
 
 impl Build<'_> {
-    /// Opens a DIF together with its companions, or alone if they cannot be fetched. A change to an
-    /// uploaded companion has an event of its own, which leads to another build.
+    /// Opens a DIF together with its companions, or alone if they cannot be fetched or read. A
+    /// change to an uploaded companion has an event of its own, which leads to another build. If
+    /// the parser was killed, perhaps from outside, another attempt follows later.
     pub(super) async fn open_again(
         &self,
         dif: &Dif,
@@ -20,19 +21,26 @@ impl Build<'_> {
         open: &mut Vec<OpenDif>,
     ) -> Result<(), DifError> {
         let _span = self.invocation.span("fetch");
+        let mut left_out = None;
         if !companions.is_empty() {
             match self.open_together(dif, companions).await {
                 Ok(opened) => {
                     open.push(opened);
                     return Ok(());
                 }
-                Err(DifError::Missing(_) | DifError::Changed) => {}
+                Err(DifError::Missing(missing)) => {
+                    left_out = Some(missing).filter(|missing| missing.cause == Cause::Crashed);
+                }
+                Err(DifError::Changed) => {}
                 Err(error) => return Err(error),
             }
         }
         match dif.module.source.is_uploads() {
             true => open.push(self.open_upload(dif).await?),
             false => self.open_found(dif, open).await?,
+        }
+        if let Some(opened) = open.last_mut() {
+            opened.left_out = left_out;
         }
         Ok(())
     }

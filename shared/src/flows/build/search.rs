@@ -310,13 +310,8 @@ impl Downloads<'_> {
             };
             let inspected = parser.inspect().await;
             let inspection = inspected.map_err(|error| of_the_server(error.into()))?;
-            self.open.push(OpenDif {
-                dif: dif.clone(),
-                beside: Vec::new(),
-                parser,
-                inspection,
-                took,
-            });
+            let open = OpenDif::alone(dif.clone(), parser, inspection, took);
+            self.open.push(open);
             return Ok(Fetched {
                 dif,
                 size: stat.size,

@@ -18,6 +18,8 @@ pub(super) struct Work<'a> {
     left: std::vec::IntoIter<Ranked>,
     outcome: Option<Ready>,
     failure: Option<Missing>,
+    /// Why the companions of the DIF that was used were left out, if that may change.
+    left_out: Option<Missing>,
     /// Why the ready state, which readers cannot read, is not built again.
     given_up: Option<Missing>,
     /// The version and the rank that the first failed DIF would have had.
@@ -70,6 +72,7 @@ impl<'a> Work<'a> {
             left: left.into_iter(),
             outcome: None,
             failure,
+            left_out: None,
             given_up: None,
             failed_at: None,
             candidates: Vec::new(),
@@ -167,6 +170,12 @@ impl<'a> Work<'a> {
         }
     }
 
+    /// Records why the companions of the DIF that was tried last were left out, if they were and
+    /// the kind is completed by them.
+    pub(super) fn leave_out(&mut self, why: Option<&Missing>) {
+        self.left_out = why.filter(|_| self.lease.kind.is_completed()).cloned();
+    }
+
     /// Returns the result of the kind. `has_unread` says whether there are DIFs whose items this
     /// build cannot read.
     pub(super) fn end(
@@ -208,7 +217,10 @@ impl<'a> Work<'a> {
             Some(ready) if is_below(ready) => {
                 failure.clone().or_else(|| Some(Missing::not_found()))
             }
-            Some(ready) => failure.clone().filter(|_| is_lesser(ready)),
+            Some(ready) => {
+                let failure = failure.clone().filter(|_| is_lesser(ready));
+                failure.or(self.left_out)
+            }
         };
         Made {
             outcome: match self.outcome {

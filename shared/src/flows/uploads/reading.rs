@@ -90,13 +90,8 @@ impl UploadChanges<'_> {
             return Ok(Reading::Ignored(reason));
         }
         let passed_over = passed_over(&inspection, without_id);
-        let open = too_large.is_none().then(|| OpenDif {
-            dif: dif.clone(),
-            beside: Vec::new(),
-            parser,
-            inspection,
-            took,
-        });
+        let open = too_large.is_none();
+        let open = open.then(|| OpenDif::alone(dif.clone(), parser, inspection, took));
         Ok(Reading::Found(ReadUpload {
             objects,
             passed_over,

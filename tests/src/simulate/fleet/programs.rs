@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::Moment;
 use super::super::programs::{self, Names};
-use super::{Appointment, Asked, Body, Fleet, Wants};
+use super::{Appointment, Asked, Body, Fleet, Message, Wants};
 
 impl Fleet {
     /// Requests the programs, if there are any.
@@ -54,8 +54,8 @@ impl Fleet {
         }
         let parts = self.truth.parts(program, &self.given_up());
         let is_best = *names == programs::names(program, parts.iter().copied());
-        let is_delayed = self.is_any_build_delayed();
-        if asked.is_final && !is_best && is_delayed && asked.repeats > 0 {
+        if asked.is_final && !is_best && self.is_any_build_requested(|_| true) && asked.repeats > 0
+        {
             // At its deadline, a request gets the best state that exists.
             asked.repeats -= 1;
             self.appoint(self.now + Duration::from_secs(3), Appointment::Ask(asked));
@@ -67,15 +67,16 @@ impl Fleet {
             && self
                 .settled_within()
                 .is_some_and(|time| changed_at + time < began);
-        if !is_best && (asked.is_final || (is_settled && !is_delayed)) {
+        let is_delayed = || self.is_any_build_requested(|message| message.receives == 0);
+        if !is_best && (asked.is_final || (is_settled && !is_delayed())) {
             let detail = format!("program {program}@{scope}: {names:?}, it has files {parts:?}");
             self.fail("the answer is that of the reference", detail);
         }
     }
 
-    /// Returns whether a message that requests a build is not delivered yet.
-    fn is_any_build_delayed(&self) -> bool {
+    /// Returns whether one of these messages requests a build.
+    fn is_any_build_requested(&self, is_one: impl Fn(&Message) -> bool) -> bool {
         let mut messages = self.messages.values();
-        messages.any(|message| message.receives == 0 && matches!(message.body, Body::Build(_)))
+        messages.any(|message| is_one(message) && matches!(message.body, Body::Build(_)))
     }
 }

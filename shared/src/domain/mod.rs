@@ -7,6 +7,7 @@ mod access;
 mod access_token;
 mod auxiliary;
 mod candidate;
+mod causes;
 mod companion;
 mod definition;
 mod features;
@@ -38,6 +39,7 @@ pub use access::{Access, AwsRole, GcsCredentials, S3Access, S3Credentials, S3Key
 pub use access_token::AccessToken;
 pub use auxiliary::{AuxiliaryFile, AuxiliaryId};
 pub use candidate::{Candidate, Download};
+pub use causes::chain;
 pub use companion::CompanionId;
 pub use definition::ConfiguredSource;
 pub use features::{Features, Purpose, Quality, Rank};

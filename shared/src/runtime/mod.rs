@@ -19,11 +19,12 @@ mod trace_settings;
 mod traces;
 pub mod transcoder;
 
+pub use crate::domain::chain;
 pub use app::App;
 pub use config::{Config, RawEnv, SourceUse};
 pub use config_error::ConfigError;
 pub use metrics::{KIND, Metric, Metrics, NAMESPACE, STACK};
-pub use run::{chain, diagnostic, exit_code, invocation, millis, run};
+pub use run::{diagnostic, exit_code, invocation, millis, run};
 pub use summary::{MessageSummary, RequestSummary, RunSummary};
 pub use telemetry::log_places_of_panics;
 pub use trace_settings::TraceSettings;

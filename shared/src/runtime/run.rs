@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tracing::Instrument;
 
+use crate::domain::chain;
 use crate::flows::{Error, Invocation};
 
 /// Serves events until the sandbox ends, each in a span with its request id.
@@ -107,12 +108,6 @@ pub fn diagnostic(error: &Error) -> Diagnostic {
         error_type: error.name().to_owned(),
         error_message: chain(error),
     }
-}
-
-/// Returns an error with all its causes, on one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 #[cfg(test)]

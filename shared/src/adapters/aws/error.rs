@@ -5,6 +5,7 @@ use std::error::Error;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::operation::RequestId;
 
+use crate::domain::chain;
 use crate::ports::{Fault, FaultKind};
 
 /// Converts an error of the SDK into a fault. `context` is `<service> <operation> of <what>`.
@@ -118,17 +119,6 @@ fn describe<E: Error + ProvideErrorMetadata + 'static>(error: &SdkError<E>) -> S
         "{says} (status {}, request {request})",
         refused.raw().status().as_u16()
     )
-}
-
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

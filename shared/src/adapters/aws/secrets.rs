@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 
 use super::clients::custom_endpoint;
 use crate::adapters::backoff::pause;
+use crate::adapters::http;
+use crate::domain::chain;
 use crate::ports::{SecretError, SecretName, SecretService, Secrets};
 
 /// A connection that is not established after this time is retried.
@@ -187,13 +189,9 @@ impl AwsSecrets {
 #[async_trait]
 impl Secrets for AwsSecrets {
     async fn read(&self, name: &SecretName) -> Result<String, SecretError> {
-        // A process has one provider. An error means that an earlier call installed the same one.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder()
+        let client = http::client()
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(TIMEOUT)
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
             .build()
             .map_err(|error| SecretError(chain(&error)))?;
         let mut attempts = 0;
@@ -214,10 +212,4 @@ impl fmt::Debug for AwsSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AwsSecrets")
     }
-}
-
-/// Returns an error with all its causes, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

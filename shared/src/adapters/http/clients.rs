@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::redirect;
+use reqwest::{Client, ClientBuilder, redirect};
 
 use super::address::Reach;
 use super::attempts::OnlyPrivate;
@@ -33,14 +33,23 @@ impl Default for TimeLimits {
     }
 }
 
+/// Returns the beginning of every client: it follows no redirect, and no proxy is used.
+pub(in crate::adapters) fn client() -> ClientBuilder {
+    // A process has one provider. An error means that an earlier call installed the same one.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Client::builder()
+        .redirect(redirect::Policy::none())
+        .no_proxy()
+}
+
 /// The HTTP clients: two for each reach. Each is built on first use, because reading the root
 /// certificates takes time, and a machine may have none.
 #[derive(Debug, Default)]
 pub(super) struct HttpClients {
     /// For configured sources: connections are reused.
-    kept: [OnceLock<reqwest::Client>; Reach::ALL.len()],
+    kept: [OnceLock<Client>; Reach::ALL.len()],
     /// For sources that requests define: no connection is reused.
-    single: [OnceLock<reqwest::Client>; Reach::ALL.len()],
+    single: [OnceLock<Client>; Reach::ALL.len()],
 }
 
 impl HttpClients {
@@ -49,19 +58,15 @@ impl HttpClients {
         reach: Reach,
         is_defined: bool,
         limits: TimeLimits,
-    ) -> Result<&reqwest::Client, Refusal> {
+    ) -> Result<&Client, Refusal> {
         let clients = if is_defined { &self.single } else { &self.kept };
-        let client = &clients[reach as usize];
-        if let Some(client) = client.get() {
+        let kept = &clients[reach as usize];
+        if let Some(client) = kept.get() {
             return Ok(client);
         }
-        // A process has one provider. An error means that an earlier call installed the same one.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut builder = reqwest::Client::builder()
+        let mut builder = client()
             .connect_timeout(limits.connect)
             .read_timeout(limits.silence)
-            .redirect(redirect::Policy::none())
-            .no_proxy()
             .dns_resolver(Arc::new(CheckedNames { reach }));
         if is_defined {
             builder = builder.pool_max_idle_per_host(0);
@@ -69,7 +74,7 @@ impl HttpClients {
         let built = builder.build().map_err(|error| {
             Refusal::forever(format!("the HTTP client cannot be created: {error}"))
         })?;
-        Ok(client.get_or_init(|| built))
+        Ok(kept.get_or_init(|| built))
     }
 }
 

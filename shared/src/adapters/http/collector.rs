@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
-use reqwest::{Client, Url, redirect};
+use reqwest::{Client, Url};
+
+use super::clients::client;
+use crate::domain::chain;
 
 /// A collector that receives JSON by HTTP.
 #[derive(Debug)]
@@ -24,15 +27,11 @@ impl HttpCollector {
         mut headers: HeaderMap,
         time_limit: Duration,
     ) -> Result<Self, String> {
-        // A process has one provider. An error means that an earlier call installed the same one.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let json = HeaderValue::from_static("application/json");
         headers.insert(CONTENT_TYPE, json);
-        let client = Client::builder()
+        let client = client()
             .default_headers(headers)
             .timeout(time_limit)
-            .redirect(redirect::Policy::none())
-            .no_proxy()
             .build()
             .map_err(|error| error.to_string())?;
         Ok(Self { client, endpoint })
@@ -57,12 +56,8 @@ impl HttpCollector {
 }
 
 fn described(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut causes = std::iter::successors(std::error::Error::source(&error), |it| it.source());
-    let last = causes.by_ref().last().map(ToString::to_string);
-    match (error.is_timeout(), last) {
-        (true, _) => "the collector did not answer in time".to_owned(),
-        (false, Some(cause)) => format!("{error}: {cause}"),
-        (false, None) => error.to_string(),
+    match error.is_timeout() {
+        true => "the collector did not answer in time".to_owned(),
+        false => chain(&error.without_url()),
     }
 }

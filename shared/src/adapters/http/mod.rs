@@ -50,6 +50,7 @@ use self::addresses::FileAddress;
 use self::attempts::{Answer, Attempts, failed, place, private};
 use self::clients::HttpClients;
 pub use self::clients::TimeLimits;
+pub(super) use self::clients::client;
 pub use self::collector::HttpCollector;
 use self::ranges::{FileBytes, RangedFile};
 pub use self::remote_files::HttpRemoteFiles;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::domain::chain;
 use crate::flows::Error;
 use crate::flows::rollout::RolloutReport;
 
@@ -95,9 +96,7 @@ impl Report {
     pub(super) fn fail(&mut self, error: &(dyn std::error::Error + 'static)) {
         self.failed += 1;
         if self.errors.len() < MOST_ERRORS {
-            let causes = std::iter::successors(error.source(), |cause| cause.source());
-            let text = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
-            self.errors.push(text);
+            self.errors.push(chain(error));
         }
     }
 

@@ -1,4 +1,5 @@
-//! Short names for the types of `gimli` that the readers in this folder share.
+//! What the readers in this folder share: short names for the types of `gimli`, and how to read a
+//! short number.
 
 use gimli::{AttributeValue, EndianSlice, RunTimeEndian};
 use symbolic::debuginfo::dwarf::Endian;
@@ -18,4 +19,16 @@ pub(super) fn endian(endianity: Endian) -> RunTimeEndian {
         Endian::Little => RunTimeEndian::Little,
         Endian::Big => RunTimeEndian::Big,
     }
+}
+
+/// Reads a number in LEB128, which most often has one byte, and returns it with the place behind
+/// it. Returns `None` at the end of the data, and for numbers of more than two bytes.
+#[inline]
+pub(super) fn short_number(data: &[u8], at: usize) -> Option<(u64, usize)> {
+    let first = u64::from(*data.get(at)?);
+    if first < 0x80 {
+        return Some((first, at + 1));
+    }
+    let second = u64::from(*data.get(at + 1)?);
+    (second < 0x80).then_some((first & 0x7f | second << 7, at + 2))
 }

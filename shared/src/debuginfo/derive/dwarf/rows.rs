@@ -10,7 +10,7 @@
 
 use gimli::{Error, IncompleteLineProgram, LineProgramHeader, Reader as _};
 
-use super::input::Section;
+use super::input::{Section, short_number};
 
 /// The largest opcode base with which no instruction can replace the one that sets an address, so
 /// that the program is not repaired.
@@ -364,17 +364,6 @@ fn moved(line: u64, lines: i64) -> u64 {
         Ok(lines) => line.wrapping_add(lines),
         Err(_) => line.saturating_sub(lines.unsigned_abs()),
     }
-}
-
-/// Reads a number in LEB128 of at most two bytes, and returns it with the place behind it.
-#[inline]
-fn short_number(data: &[u8], at: usize) -> Option<(u64, usize)> {
-    let first = u64::from(*data.get(at)?);
-    if first < 0x80 {
-        return Some((first, at + 1));
-    }
-    let second = u64::from(*data.get(at + 1)?);
-    (second < 0x80).then_some((first & 0x7f | second << 7, at + 2))
 }
 
 /// Like [`short_number`], for a signed number.

@@ -6,7 +6,7 @@
 
 use gimli::{Abbreviation, DwTag, Encoding, Error, Reader as _};
 
-use super::input::{Section, Unit, Value};
+use super::input::{Section, Unit, Value, short_number};
 use super::steps::{Attribute, FixedField, Step, attribute_of, skipping, walk};
 
 /// What an entry is read as.
@@ -269,12 +269,13 @@ impl Shapes {
             mut lowest,
         } = *depths;
         let mut at = 0;
-        while let Some((code, mut next)) = short_code(data, at) {
+        while let Some((code, mut next)) = short_number(data, at) {
             if code == 0 {
                 depth -= 1;
                 at = next;
                 continue;
             }
+            let code = usize::try_from(code).unwrap_or(usize::MAX);
             let Some(leap) = self.leaps.get(code) else {
                 break;
             };
@@ -368,18 +369,6 @@ impl Shapes {
             .iter()
             .try_for_each(|step| walk(*step, input, encoding, &mut take))
     }
-}
-
-/// Reads the code of an entry, which most often has one byte, and returns it with the place behind
-/// it. Returns `None` at the end of the data, and for codes of more than two bytes.
-#[inline]
-fn short_code(data: &[u8], at: usize) -> Option<(usize, usize)> {
-    let first = usize::from(*data.get(at)?);
-    if first < 0x80 {
-        return Some((first, at + 1));
-    }
-    let second = usize::from(*data.get(at + 1)?);
-    (second < 0x80).then_some((first & 0x7f | second << 7, at + 2))
 }
 
 fn abbreviation<'u>(code: u64, unit: &'u Unit<'_>) -> Result<&'u Abbreviation, Error> {

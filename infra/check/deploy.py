@@ -62,8 +62,6 @@ source = program.with_suffix(".c")
 source.write_text("int main(void) {{ return 0; }}")
 subprocess.run(["python-zig", "cc", "-target", triple, "-s", "-o", str(program), str(source)], check=True)
 """
-# Zig's names of the processors, with the C library that programs are linked with.
-TRIPLES = {"x86_64": "x86_64-linux-gnu.2.34", "arm64": "aarch64-linux-gnu.2.34"}
 PROGRAMS = {"SymbolicateFunction": "symbolicate", "DeriveFunction": "derive", "PruneFunction": "prune"}
 
 
@@ -158,8 +156,10 @@ def build_by_stand_in(checks, architecture):
     cargo, recorded = folder / "cargo", folder / "recorded.jsonl"
     cargo.write_text(STAND_IN)
     cargo.chmod(0o755)
+    # Zig's name of the processors, with the C library that programs are linked with.
+    triple = ".".join([TARGETS[architecture].replace("-unknown", ""), *map(str, MAX_GLIBC)])
     given = environment(
-        CARGO_TARGET_DIR=str(folder / "target"), STAND_IN_RECORDED=str(recorded), STAND_IN_TRIPLE=TRIPLES[architecture],
+        CARGO_TARGET_DIR=str(folder / "target"), STAND_IN_RECORDED=str(recorded), STAND_IN_TRIPLE=triple,
         STAND_IN_CARGO=shutil.which("cargo"),
     )
     given["PATH"] = f"{folder}:{given['PATH']}"

@@ -159,8 +159,7 @@ model: ## checks the protocol's models exhaustively within large bounds; prints 
 	SYMDEPOT_MODEL_BOUNDS=large $(CARGO) test --locked --profile fast -p symdepot-tests --test model -- --nocapture
 
 # Without SEEDS, it simulates YEARS: the weeks of a busy team, and seeds of trouble. KIND is the kind
-# of the trouble of the seeds: aged, contested, deploys, doubted, served, unannounced or
-# weeks.
+# of the trouble of the seeds: aged, contested, deploys, doubted, served, unannounced or weeks.
 PLANS = --seed $(SEED) --hours $(HOURS) $(if $(DAYS),--days $(DAYS)) $(if $(KIND),--$(KIND))
 
 .PHONY: simulate

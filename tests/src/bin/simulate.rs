@@ -33,34 +33,34 @@ struct Arguments {
     hours: f64,
     /// Simulates a busy team instead, for this many days with each seed: in a day 2,000 requests,
     /// 200 uploads and a deploy.
-    #[arg(long, conflicts_with = "years")]
+    #[arg(long, group = "kind")]
     days: Option<u32>,
     /// Simulates three weeks with each seed instead, in which some modules are forgotten.
-    #[arg(long, conflicts_with_all = ["years", "days"])]
+    #[arg(long, group = "kind")]
     weeks: bool,
     /// Simulates an hour with each seed instead, in which builders are deployed before readers.
-    #[arg(long, conflicts_with_all = ["years", "days", "weeks"])]
+    #[arg(long, group = "kind")]
     deploys: bool,
     /// Simulates an hour with each seed instead, in which events of uploads are lost.
-    #[arg(long, conflicts_with_all = ["years", "days", "weeks", "deploys"])]
+    #[arg(long, group = "kind")]
     unannounced: bool,
     /// Simulates an hour or a day with each seed instead, in which everything happens to few
     /// modules at once.
-    #[arg(long, conflicts_with_all = ["years", "days", "weeks", "deploys", "unannounced"])]
+    #[arg(long, group = "kind")]
     contested: bool,
     /// Simulates an hour with each seed instead, and a quarter of an hour a day later in which
     /// pruners, builders and readers meet at states that are a day old.
-    #[arg(long, conflicts_with_all = ["years", "days", "weeks", "deploys", "unannounced", "contested"])]
+    #[arg(long, group = "kind")]
     aged: bool,
     /// Simulates an hour with each seed instead, in which readers of two builds get other bytes
     /// than are stored.
-    #[arg(long, conflicts_with_all = ["years", "days", "weeks", "deploys", "unannounced", "contested", "aged"])]
+    #[arg(long, group = "kind")]
     doubted: bool,
     /// Simulates an hour with each seed instead, in which files come from symbol servers.
-    #[arg(long, conflicts_with_all = ["years", "days", "weeks", "deploys", "unannounced", "contested", "aged", "doubted"])]
+    #[arg(long, group = "kind")]
     served: bool,
     /// Simulates years instead: the weeks of a busy team, and trouble beside each.
-    #[arg(long)]
+    #[arg(long, group = "kind")]
     years: Option<u64>,
     /// A planted mistake, which should be found.
     #[arg(long)]

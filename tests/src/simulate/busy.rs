@@ -41,26 +41,8 @@ pub(super) fn weeks(
     let mut done = Vec::new();
     let all = (0..scopes).flat_map(|scope| (0..modules).map(move |module| (scope, module)));
     for (serial, (scope, module)) in all.enumerate() {
-        let symbols = Symbols {
-            module,
-            offer: Offer::Debug,
-            serial,
-            kills: false,
-            readers: Readers::All,
-        };
-        let key = format!("{}/m{module}-0", SCOPES[scope]);
-        done.push((
-            Moment::from_secs(1),
-            Action::Put(key, File::Single(symbols)),
-        ));
-        let mut request = |at: Moment| {
-            let crash = Action::Crash {
-                scope,
-                modules: vec![module],
-                wait: Duration::from_secs(25),
-            };
-            done.push((at, crash));
-        };
+        done.push((Moment::from_secs(1), upload(scope, module, serial)));
+        let mut request = |at: Moment| done.push((at, request(scope, module, PATIENT)));
         request(hour);
         if module % 2 == 0 {
             let mut at = hour;
@@ -105,26 +87,14 @@ pub(super) fn aged(chance: &mut Chance, modules: usize, last: Moment) -> Vec<(Mo
             let at = Moment::from_secs(at * 60);
             done.push((at, of_microsoft(module, minor, serial)));
         }
-        let symbols = Symbols {
-            module,
-            offer: Offer::Debug,
-            serial: FIRST_SERIAL,
-            kills: false,
-            readers: Readers::All,
-        };
-        let key = format!("{}/m{module}-0", SCOPES[0]);
-        let crash = Action::Crash {
-            scope: 0,
-            modules: vec![module],
-            wait: Duration::from_secs(25),
-        };
+        let (put, crash) = (upload(0, module, FIRST_SERIAL), request(0, module, PATIENT));
         // The first version, which is due to be dropped, gets other bytes, or a third one is built.
         let (minor, serial) = match chance.below(3) {
             0 => (1, FIRST_SERIAL),
             _ => (3, FIRST_SERIAL + 3),
         };
         let again = of_microsoft(module, minor, serial);
-        for action in [Action::Put(key, File::Single(symbols)), again, crash] {
+        for action in [put, again, crash] {
             let about = Duration::from_millis(500).mul_f64(chance.fraction());
             done.push((last - Duration::from_millis(250) + about, action));
         }
@@ -141,31 +111,43 @@ pub(super) fn doubted(
 ) -> Vec<(Moment, Action)> {
     let mut done = Vec::new();
     for module in 0..modules {
-        let symbols = Symbols {
-            module,
-            offer: Offer::Debug,
-            serial: module,
-            kills: false,
-            readers: Readers::All,
-        };
-        let key = format!("{}/m{module}-0", SCOPES[0]);
-        let put = Action::Put(key, File::Single(symbols));
-        done.push((Moment::from_secs(1), put));
+        done.push((Moment::from_secs(1), upload(0, module, module)));
         let mut round = Moment::from_secs(60);
         while round < time {
             for _ in 0..6 {
                 let about = Duration::from_millis(300).mul_f64(chance.fraction());
-                let crash = Action::Crash {
-                    scope: 0,
-                    modules: vec![module],
-                    wait: Duration::from_secs(2),
-                };
+                let crash = request(0, module, Duration::from_secs(2));
                 done.push((round + about, crash));
             }
             round += Duration::from_secs(30);
         }
     }
     done
+}
+
+/// How long a patient client waits.
+const PATIENT: Duration = Duration::from_secs(25);
+
+/// Returns the upload of a file with lines, which all builds can read.
+fn upload(scope: usize, module: usize, serial: usize) -> Action {
+    let symbols = Symbols {
+        module,
+        offer: Offer::Debug,
+        serial,
+        kills: false,
+        readers: Readers::All,
+    };
+    let key = format!("{}/m{module}-0", SCOPES[scope]);
+    Action::Put(key, File::Single(symbols))
+}
+
+/// Returns the request of a client that waits this long.
+fn request(scope: usize, module: usize, wait: Duration) -> Action {
+    Action::Crash {
+        scope,
+        modules: vec![module],
+        wait,
+    }
 }
 
 /// The serial numbers of files that are not drawn begin here.

@@ -39,7 +39,7 @@ pub(crate) async fn apple_crash_report(
     request: Request,
 ) -> Result<Response, Failure> {
     let CrashForm { file, fields } = CrashForm::read(request, &APPLE_REPORT).await?;
-    Box::pin(answer_apple_report(&call, &query, file, fields)).await
+    answer_apple_report(&call, &query, file, fields).await
 }
 
 /// Serves `POST /minidump`.
@@ -49,7 +49,7 @@ pub(crate) async fn minidump(
     request: Request,
 ) -> Result<Response, Failure> {
     let CrashForm { file, fields } = CrashForm::read(request, &MINIDUMP).await?;
-    Box::pin(answer_minidump(&call, &query, file, fields)).await
+    answer_minidump(&call, &query, file, fields).await
 }
 
 /// Serves `POST /symbolicate-any`.
@@ -62,12 +62,12 @@ pub(crate) async fn symbolicate_any(
     let (kind, file, fields) = AnyRequest::parse(&body)?;
     let file = SentFile::Stored(file);
     match kind {
-        CrashKind::Minidump => Box::pin(answer_minidump(&call, &query, file, fields)).await,
+        CrashKind::Minidump => answer_minidump(&call, &query, file, fields).await,
         CrashKind::AppleReport if !query.format.is_default() => {
             let detail = "format=stackwalk is a schema for minidumps";
             Err(Failure::new(StatusCode::BAD_REQUEST, detail))
         }
-        CrashKind::AppleReport => Box::pin(answer_apple_report(&call, &query, file, fields)).await,
+        CrashKind::AppleReport => answer_apple_report(&call, &query, file, fields).await,
     }
 }
 
@@ -96,7 +96,7 @@ async fn answer_apple_report(
                 age: Duration::ZERO,
                 found: None,
             };
-            call.answer_file(asked, report.asked_for(fields)).await?
+            Box::pin(call.answer_file(asked, report.asked_for(fields))).await?
         }
         Err(message) => failed(message),
     };
@@ -134,7 +134,7 @@ async fn answer_minidump(
                 found: None,
                 age: Duration::ZERO,
             };
-            walk(call, query, state, KeptDump { file, fields }).await?
+            Box::pin(walk(call, query, state, KeptDump { file, fields })).await?
         }
         Err(message) => failed(message),
     };

@@ -135,9 +135,8 @@ impl Arrived<'_> {
             return Ok(());
         }
         let message = ReconcileMessage {
-            reconcile: self.dif.location.clone(),
             hops: hops + 1,
-            trace: None,
+            ..ReconcileMessage::new(self.dif.location.clone())
         };
         let UploadChanges {
             builder,

@@ -110,15 +110,14 @@ async fn nothing_is_lost_when_the_stack_is_killed_while_it_derives() {
 #[tokio::test]
 async fn a_message_is_delivered_again_when_its_function_is_killed() {
     let running = Running::start_with(|options| options.timeout("derive", DERIVE_SECONDS)).await;
-    let modules = [1, 2, 3].map(|number| MadeUp::new(number, MANY_FUNCTIONS / 2));
-    for module in modules {
+    let modules = [1, 2, 3].map(|number| MadeUp::new(number, MANY_FUNCTIONS));
+    // Each invocation is killed at a different moment: before the parser has done any work, and
+    // then later and later in its work. The parser has more than twice as much work, and no other
+    // one runs beside it, so that a busy machine has time to observe it.
+    let mut killed: Vec<Process> = Vec::new();
+    for (module, worked) in modules.iter().zip([0, 100, 300]) {
         let uploaded = running.client().upload(&module.key(), module.file()).await;
         uploaded.unwrap();
-    }
-    // Each invocation is killed at a different moment: before the parser has done any work, and
-    // then later and later in its work. The parser always has more work than that.
-    let mut killed: Vec<Process> = Vec::new();
-    for worked in [0, 100, 300] {
         let worked = Duration::from_millis(worked);
         let (parser, derive) = parser_at_work_but(&running.stack, worked, &killed).await;
         derive.kill();

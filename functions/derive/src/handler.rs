@@ -4,7 +4,7 @@ use aws_lambda_events::event::sqs::{BatchItemFailure, SqsBatchResponse, SqsEvent
 use symdepot::flows::build::Builder;
 use symdepot::flows::retries::Received;
 use symdepot::flows::{Error, Invocation};
-use symdepot::runtime::{self, MessageSummary, Metrics, Traces};
+use symdepot::runtime::{self, MessageSummary, Reports};
 
 use crate::events::{self, Unreadable, Work};
 
@@ -40,13 +40,6 @@ impl Failure {
             Self::Newer { .. } => "Newer",
         }
     }
-}
-
-/// What a function reports besides its result.
-#[derive(Debug)]
-pub(crate) struct Reports {
-    pub(crate) metrics: Metrics,
-    pub(crate) traces: Traces,
 }
 
 /// Processes the messages of an event. Messages that fail are retried; the others are deleted.

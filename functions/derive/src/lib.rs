@@ -11,8 +11,6 @@ use std::process::ExitCode;
 
 use symdepot::runtime::{self, App, SourceUse};
 
-use self::handler::Reports;
-
 /// The first arguments of the program's child processes.
 pub const CHILDREN: [&str; 2] = [runtime::parser::COMMAND, runtime::transcoder::COMMAND];
 
@@ -37,10 +35,6 @@ async fn serve() -> Result<(), lambda_runtime::Error> {
     let app = App::from_env(SourceUse::Contents).await?;
     app.check_sandbox()?;
     app.connect().await;
-    let builder = app.builder(std::env::current_exe()?);
-    let reports = Reports {
-        metrics: app.metrics(),
-        traces: app.traces(),
-    };
+    let (builder, reports) = (app.builder(std::env::current_exe()?), app.reports());
     runtime::run(|invocation, event| handler::handle(&builder, &reports, invocation, event)).await
 }

@@ -3,14 +3,7 @@
 use serde_json::Value;
 use symdepot::flows::prune::{Pruner, Report};
 use symdepot::flows::{Error, Invocation};
-use symdepot::runtime::{Metrics, RunSummary, Traces};
-
-/// What a function reports besides its result.
-#[derive(Debug)]
-pub(crate) struct Reports {
-    pub(crate) metrics: Metrics,
-    pub(crate) traces: Traces,
-}
+use symdepot::runtime::{Reports, RunSummary};
 
 /// Runs a pass and returns its report. If calls failed, the invocation fails at its end.
 ///

@@ -7,8 +7,6 @@ use std::process::ExitCode;
 
 use symdepot::runtime::{self, App, SourceUse};
 
-use self::handler::Reports;
-
 /// Runs the function.
 pub fn main() -> ExitCode {
     runtime::exit_code(serve())
@@ -18,10 +16,6 @@ pub fn main() -> ExitCode {
 async fn serve() -> Result<(), lambda_runtime::Error> {
     runtime::sandbox::hide()?;
     let app = App::from_env(SourceUse::Nothing).await?;
-    let pruner = app.pruner();
-    let reports = Reports {
-        metrics: app.metrics(),
-        traces: app.traces(),
-    };
+    let (pruner, reports) = (app.pruner(), app.reports());
     runtime::run(|invocation, event| handler::handle(&pruner, &reports, invocation, event)).await
 }

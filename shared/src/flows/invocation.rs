@@ -14,8 +14,8 @@ use crate::cache::{Revision, Token};
 use crate::domain::{AccessToken, Timestamp};
 use crate::flows::notes::Notes;
 use crate::flows::spans::{
-    Current, Entered, Recording, Sampler, Span, SpanAttribute, SpanContext, SpanId, SpanKind,
-    TraceId,
+    Current, Recording, Sampler, Span, SpanAttribute, SpanContext, SpanId, SpanKind, TraceId,
+    TracedWork,
 };
 
 /// One invocation of a function. Its time and its seed come from the edge.
@@ -143,10 +143,10 @@ impl Invocation {
 
     /// Ends the span of this invocation, or of the message.
     /// `describe` is called if it is recorded.
-    pub fn end_trace(&self, describe: impl FnOnce() -> Entered) {
+    pub fn end_trace(&self, describe: impl FnOnce() -> TracedWork) {
         let is_recorded = self.trace_id().is_some();
-        let entered = is_recorded.then(describe);
-        self.recording().end(entered, self.since_epoch());
+        let work = is_recorded.then(describe);
+        self.recording().end(work, self.since_epoch());
     }
 
     /// Forgets the trace of this invocation.
@@ -180,12 +180,14 @@ impl Invocation {
                 ..parent
             },
             parent: Some(parent.span),
-            kind,
-            name: name.into(),
             began: self.since_epoch(),
             ended: Duration::ZERO,
-            attributes: Vec::new(),
-            has_failed: false,
+            work: TracedWork {
+                kind,
+                name: name.into(),
+                attributes: Vec::new(),
+                has_failed: false,
+            },
         });
         OpenSpan {
             invocation: self,
@@ -229,14 +231,14 @@ impl OpenSpan<'_> {
     /// Adds attributes, if the span is recorded.
     pub(super) fn add(&mut self, attributes: impl FnOnce() -> Vec<SpanAttribute>) {
         if let Some(span) = &mut self.span {
-            span.attributes.extend(attributes());
+            span.work.attributes.extend(attributes());
         }
     }
 
     /// Notes whether the span failed.
     pub(super) fn fail_if(&mut self, has_failed: bool) {
         if let Some(span) = &mut self.span {
-            span.has_failed |= has_failed;
+            span.work.has_failed |= has_failed;
         }
     }
 }

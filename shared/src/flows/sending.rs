@@ -59,18 +59,17 @@ fn begin(invocation: &Invocation, queue: Option<Queue>, messages: usize) -> Open
     };
     let mut span = invocation.span_of(SpanKind::Producer, name);
     span.add(|| {
-        let text = |text: &str| AttributeValue::Text(text.to_owned());
         let mut attributes = vec![
-            ("messaging.system", text("aws_sqs")),
-            ("messaging.operation.name", text("send")),
-            ("messaging.operation.type", text("send")),
+            ("messaging.system", AttributeValue::text("aws_sqs")),
+            ("messaging.operation.name", AttributeValue::text("send")),
+            ("messaging.operation.type", AttributeValue::text("send")),
             (
                 "messaging.batch.message_count",
                 AttributeValue::Number(i64::try_from(messages).unwrap_or(i64::MAX)),
             ),
         ];
-        let queue = queue.map(|queue| ("messaging.destination.name", text(queue.as_str())));
-        attributes.extend(queue);
+        let queue = queue.map(|queue| AttributeValue::text(queue.as_str()));
+        attributes.extend(queue.map(|queue| ("messaging.destination.name", queue)));
         attributes
     });
     span

@@ -20,18 +20,12 @@ pub struct Span {
     pub context: SpanContext,
     /// The span that caused it.
     pub parent: Option<SpanId>,
-    /// What it is.
-    pub kind: SpanKind,
-    /// Its name, of which there are few.
-    pub name: Cow<'static, str>,
     /// When it began, as the time since 1970.
     pub began: Duration,
     /// When it ended.
     pub ended: Duration,
-    /// Its attributes.
-    pub attributes: Vec<SpanAttribute>,
-    /// Whether it failed.
-    pub has_failed: bool,
+    /// What was done in it.
+    pub work: TracedWork,
 }
 
 /// What a span is to the others of its trace.
@@ -61,12 +55,19 @@ pub enum AttributeValue {
     Flag(bool),
 }
 
-/// What is known of the span of an invocation, or of a message, when it ends.
+impl AttributeValue {
+    /// Returns the value of a text.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+/// What is done in a span.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entered {
-    /// What it is.
+pub struct TracedWork {
+    /// What the span is to the others of its trace.
     pub kind: SpanKind,
-    /// Its name.
+    /// Its name, of which there are few.
     pub name: Cow<'static, str>,
     /// Its attributes.
     pub attributes: Vec<SpanAttribute>,
@@ -99,17 +100,14 @@ impl Recording {
     }
 
     /// Ends the current span, which is recorded if it is described.
-    pub(super) fn end(&mut self, entered: Option<Entered>, now: Duration) {
-        if let (Some(current), Some(entered)) = (self.current.take(), entered) {
+    pub(super) fn end(&mut self, work: Option<TracedWork>, now: Duration) {
+        if let (Some(current), Some(work)) = (self.current.take(), work) {
             self.ended.push(Span {
                 context: current.context,
                 parent: current.parent,
-                kind: entered.kind,
-                name: entered.name,
                 began: current.began,
                 ended: now,
-                attributes: entered.attributes,
-                has_failed: entered.has_failed,
+                work,
             });
         }
     }

@@ -22,6 +22,15 @@ use crate::flows::prune::Pruner;
 use crate::flows::spans::SpanAttribute;
 use crate::flows::symbolicate::Symbolicator;
 
+/// What a function reports besides its result.
+#[derive(Debug)]
+pub struct Reports {
+    /// Writes the metrics of its stack.
+    pub metrics: Metrics,
+    /// Records and exports its traces.
+    pub traces: Traces,
+}
+
 /// A function's settings and clients.
 #[derive(Debug)]
 pub struct App {
@@ -65,9 +74,12 @@ impl App {
         self.clients.connect(&buckets).await;
     }
 
-    /// Returns what writes the metrics of this stack.
-    pub fn metrics(&self) -> Metrics {
-        Metrics::of_stack(&self.config.stack)
+    /// Returns what this function reports with.
+    pub fn reports(&self) -> Reports {
+        Reports {
+            metrics: Metrics::of_stack(&self.config.stack),
+            traces: self.traces(),
+        }
     }
 
     /// Returns what records and exports the traces of this function, if the settings say so.

@@ -20,7 +20,7 @@ mod traces;
 pub mod transcoder;
 
 pub use crate::domain::chain;
-pub use app::App;
+pub use app::{App, Reports};
 pub use config::{Config, RawEnv, SourceUse};
 pub use config_error::ConfigError;
 pub use metrics::{KIND, Metric, Metrics, NAMESPACE, STACK};

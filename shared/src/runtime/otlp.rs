@@ -35,16 +35,16 @@ fn span(span: &Span) -> Value {
         "traceId": span.context.trace.to_string(),
         "spanId": span.context.span.to_string(),
         "flags": SAMPLED,
-        "name": span.name,
-        "kind": kind(span.kind),
+        "name": span.work.name,
+        "kind": kind(span.work.kind),
         "startTimeUnixNano": nanos(span.began),
         "endTimeUnixNano": nanos(span.ended),
-        "attributes": attributes(&span.attributes),
+        "attributes": attributes(&span.work.attributes),
     });
     if let Some(parent) = span.parent {
         written["parentSpanId"] = parent.to_string().into();
     }
-    if span.has_failed {
+    if span.work.has_failed {
         written["status"] = json!({"code": ERROR});
     }
     written
@@ -80,7 +80,7 @@ fn of_value(value: &AttributeValue) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flows::spans::SpanContext;
+    use crate::flows::spans::{SpanContext, TracedWork};
 
     /// The names and forms are those of the specification's `examples/trace.json`; times and
     /// numbers are texts, as its page demands.
@@ -95,18 +95,20 @@ mod tests {
         let span = Span {
             context,
             parent: Some(parent.span),
-            kind: SpanKind::Server,
-            name: "I'm a server span".into(),
             began: Duration::from_nanos(1_544_712_660_000_000_001),
             ended: Duration::from_nanos(1_544_712_661_000_000_000),
-            attributes: vec![
-                ("my.span.attr", AttributeValue::Text("some value".into())),
-                ("number", AttributeValue::Number(1 << 60)),
-                ("flag", AttributeValue::Flag(true)),
-            ],
-            has_failed: true,
+            work: TracedWork {
+                kind: SpanKind::Server,
+                name: "I'm a server span".into(),
+                attributes: vec![
+                    ("my.span.attr", AttributeValue::text("some value")),
+                    ("number", AttributeValue::Number(1 << 60)),
+                    ("flag", AttributeValue::Flag(true)),
+                ],
+                has_failed: true,
+            },
         };
-        let resource = [("service.name", AttributeValue::Text("my.service".into()))];
+        let resource = [("service.name", AttributeValue::text("my.service"))];
         let expected = json!({"resourceSpans": [{
             "resource": {"attributes": [
                 {"key": "service.name", "value": {"stringValue": "my.service"}},

@@ -11,7 +11,9 @@ use std::time::Duration;
 use super::{MessageSummary, RawEnv, RequestSummary, RunSummary, TraceSettings, otlp};
 use crate::adapters::http::HttpCollector;
 use crate::flows::Invocation;
-use crate::flows::spans::{AttributeValue, Entered, Sampler, SpanAttribute, SpanContext, SpanKind};
+use crate::flows::spans::{
+    AttributeValue, Sampler, SpanAttribute, SpanContext, SpanKind, TracedWork,
+};
 
 /// The maximum time that one invocation spends on its export.
 const TIME_LIMIT: Duration = Duration::from_secs(1);
@@ -48,7 +50,10 @@ impl Traces {
                 return Self(None);
             }
         };
-        let mut resource = vec![("service.name", text(settings.service.clone()))];
+        let mut resource = vec![(
+            "service.name",
+            AttributeValue::text(settings.service.clone()),
+        )];
         resource.extend(function);
         Self(Some(Export {
             sampler: settings.sampler,
@@ -76,17 +81,17 @@ impl Traces {
     }
 
     /// Ends the span of the invocation, or of the message. `describe` is called if it is recorded.
-    pub fn end(&self, invocation: &Invocation, describe: impl FnOnce() -> Entered) {
+    pub fn end(&self, invocation: &Invocation, describe: impl FnOnce() -> TracedWork) {
         let Some(export) = &self.0 else { return };
         let is_warm = export.is_warm.swap(true, Ordering::Relaxed);
         invocation.end_trace(|| {
-            let mut entered = describe();
+            let mut work = describe();
             let id = invocation.request_id().to_owned();
-            entered.attributes.extend([
-                ("faas.invocation_id", text(id)),
+            work.attributes.extend([
+                ("faas.invocation_id", AttributeValue::text(id)),
                 ("faas.coldstart", AttributeValue::Flag(!is_warm)),
             ]);
-            entered
+            work
         });
     }
 
@@ -122,11 +127,11 @@ impl RequestSummary {
     /// Returns the span of the request.
     ///
     /// Source of the names: OpenTelemetry semantic conventions, "HTTP Server" and "FaaS".
-    pub fn span(&self) -> Entered {
+    pub fn span(&self) -> TracedWork {
         let method = self.method.as_deref().unwrap_or_default();
         let mut attributes = vec![
-            ("faas.trigger", text("http")),
-            ("http.request.method", text(method)),
+            ("faas.trigger", AttributeValue::text("http")),
+            ("http.request.method", AttributeValue::text(method)),
         ];
         add(&mut attributes, "http.route", self.route);
         add(&mut attributes, "symdepot.outcome", self.outcome);
@@ -137,7 +142,7 @@ impl RequestSummary {
             Some(route) => format!("{method} {route}"),
             None => method.to_owned(),
         };
-        Entered {
+        TracedWork {
             kind: SpanKind::Server,
             name: name.into(),
             attributes,
@@ -150,23 +155,23 @@ impl MessageSummary {
     /// Returns the span of the message with this id.
     ///
     /// Source of the names: OpenTelemetry semantic conventions, "Messaging Spans".
-    pub fn span(&self, id: &str) -> Entered {
+    pub fn span(&self, id: &str) -> TracedWork {
         // Events of the bucket arrive in the uploads queue.
         let queue = self.queue.unwrap_or("uploads");
         let mut attributes = vec![
-            ("faas.trigger", text("pubsub")),
-            ("messaging.system", text("aws_sqs")),
-            ("messaging.operation.name", text("process")),
-            ("messaging.operation.type", text("process")),
-            ("messaging.destination.name", text(queue)),
-            ("messaging.message.id", text(id)),
+            ("faas.trigger", AttributeValue::text("pubsub")),
+            ("messaging.system", AttributeValue::text("aws_sqs")),
+            ("messaging.operation.name", AttributeValue::text("process")),
+            ("messaging.operation.type", AttributeValue::text("process")),
+            ("messaging.destination.name", AttributeValue::text(queue)),
+            ("messaging.message.id", AttributeValue::text(id)),
         ];
         add(&mut attributes, "symdepot.work", self.work);
         add(&mut attributes, "symdepot.outcome", self.outcome);
         add(&mut attributes, "symdepot.kinds", self.kinds.as_deref());
         add(&mut attributes, "symdepot.cause", self.cause);
         add(&mut attributes, "error.type", self.error);
-        Entered {
+        TracedWork {
             kind: SpanKind::Consumer,
             name: format!("process {queue}").into(),
             attributes,
@@ -179,11 +184,11 @@ impl RunSummary {
     /// Returns the span of the run.
     ///
     /// Source of the names: OpenTelemetry semantic conventions, "Instrumenting AWS Lambda".
-    pub fn span(&self) -> Entered {
-        let mut attributes = vec![("faas.trigger", text("timer"))];
+    pub fn span(&self) -> TracedWork {
+        let mut attributes = vec![("faas.trigger", AttributeValue::text("timer"))];
         let dry_run = self.dry_run.map(AttributeValue::Flag);
         attributes.extend(dry_run.map(|flag| ("symdepot.dry_run", flag)));
-        Entered {
+        TracedWork {
             kind: SpanKind::Server,
             name: "prune".into(),
             attributes,
@@ -200,22 +205,19 @@ pub(super) fn identity(env: &RawEnv) -> Vec<SpanAttribute> {
         ("cloud.region", "AWS_REGION"),
     ];
     let mut identity = vec![
-        ("cloud.provider", text("aws")),
-        ("cloud.platform", text("aws_lambda")),
+        ("cloud.provider", AttributeValue::text("aws")),
+        ("cloud.platform", AttributeValue::text("aws_lambda")),
     ];
     let of_lambda = of_lambda.into_iter();
-    identity.extend(
-        of_lambda
-            .filter_map(|(name, variable)| Some((name, text(env.of_lambda(variable)?.as_str())))),
-    );
+    identity.extend(of_lambda.filter_map(|(name, variable)| {
+        Some((
+            name,
+            AttributeValue::text(env.of_lambda(variable)?.as_str()),
+        ))
+    }));
     identity
 }
 
-/// Returns the value of a text.
-pub(super) fn text(text: impl Into<String>) -> AttributeValue {
-    AttributeValue::Text(text.into())
-}
-
 fn add(attributes: &mut Vec<SpanAttribute>, name: &'static str, value: Option<&str>) {
-    attributes.extend(value.map(|value| (name, text(value))));
+    attributes.extend(value.map(|value| (name, AttributeValue::text(value))));
 }

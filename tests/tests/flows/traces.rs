@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use symdepot::domain::{Sampler, Scope};
 use symdepot::flows::Invocation;
-use symdepot::flows::spans::{AttributeValue, Entered, Span, SpanContext, SpanKind};
+use symdepot::flows::spans::{AttributeValue, Span, SpanContext, SpanKind, TracedWork};
 use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
 use symdepot::ports::{QueueMessage, ReconcileMessage};
 use symdepot_tests::harness::{World, sample_crash};
@@ -20,8 +20,8 @@ const ALL: Sampler = Sampler {
 
 const HALF_A_MINUTE: Duration = Duration::from_secs(30);
 
-fn entered() -> Entered {
-    Entered {
+fn work() -> TracedWork {
+    TracedWork {
         kind: SpanKind::Server,
         name: "entry".into(),
         attributes: Vec::new(),
@@ -30,7 +30,7 @@ fn entered() -> Entered {
 }
 
 fn named<'a>(spans: &'a [Span], name: &str) -> &'a Span {
-    let mut found = spans.iter().filter(|span| span.name == name);
+    let mut found = spans.iter().filter(|span| span.work.name == name);
     found.next().unwrap_or_else(|| panic!("{name}: {spans:#?}"))
 }
 
@@ -67,15 +67,16 @@ async fn the_trace_of_a_caller_continues_in_the_message_and_in_its_build() {
     let caller: SpanContext = CALLER.parse().unwrap();
     invocation.begin_trace(Some(caller), ALL);
     let message = request(&world, &invocation).await;
-    invocation.end_trace(entered);
+    invocation.end_trace(work);
     let spans = invocation.take_spans();
     let (entry, send) = (named(&spans, "entry"), named(&spans, "send eager"));
     assert_eq!(entry.parent, Some(caller.span));
     assert!(spans.iter().all(|span| span.context.trace == caller.trace));
     assert_eq!(send.parent, Some(entry.context.span));
-    assert_eq!(send.kind, SpanKind::Producer);
+    assert_eq!(send.work.kind, SpanKind::Producer);
     assert!(
-        send.attributes
+        send.work
+            .attributes
             .contains(&("messaging.batch.message_count", AttributeValue::Number(1)))
     );
     assert_eq!(message.trace, Some(send.context));
@@ -84,7 +85,7 @@ async fn the_trace_of_a_caller_continues_in_the_message_and_in_its_build() {
     let builder = world.invocation(HALF_A_MINUTE);
     builder.begin_trace(message.trace, ALL);
     world.serve_in(&builder, &message).await.unwrap();
-    builder.end_trace(entered);
+    builder.end_trace(work);
     let spans = builder.take_spans();
     let entry = named(&spans, "entry");
     assert_eq!(entry.parent, Some(send.context.span));

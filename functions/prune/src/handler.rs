@@ -3,7 +3,7 @@
 use serde_json::Value;
 use symdepot::flows::prune::{Pruner, Report};
 use symdepot::flows::{Error, Invocation};
-use symdepot::runtime::{Reports, RunSummary};
+use symdepot::runtime::{self, Reports, RunSummary};
 
 /// Runs a pass and returns its report. If calls failed, the invocation fails at its end.
 ///
@@ -15,22 +15,34 @@ pub(crate) async fn handle(
     event: Value,
 ) -> Result<Report, Error> {
     traces.begin(&invocation, None);
-    let report = pruner.prune(&invocation, is_dry_run(&event)).await?;
+    let pruned = pruner.prune(&invocation, is_dry_run(&event)).await;
+    let summary = RunSummary {
+        seconds: Some(invocation.elapsed().as_secs_f64()),
+        trace_id: invocation.trace_id().map(|id| id.to_string()),
+        ..match &pruned {
+            Ok(report) => summary(report),
+            Err(error) => RunSummary {
+                failed: Some(1),
+                errors: Some(runtime::chain(error)),
+                ..RunSummary::default()
+            },
+        }
+    };
+    summary.log();
+    traces.end(&invocation, || summary.span());
+    traces.flush(&invocation).await;
+    let report = pruned?;
     // A dry run emits no metrics, so that nothing is counted twice.
     if let Some(rollout) = report.rollout.as_ref().filter(|_| !report.dry_run) {
         metrics.emit_rollout(rollout);
     }
-    let summary = summary(&report, &invocation);
-    summary.log();
-    traces.end(&invocation, || summary.span());
-    traces.flush(&invocation).await;
     match report.failure() {
         None => Ok(report),
         Some(failure) => Err(failure),
     }
 }
 
-fn summary(report: &Report, invocation: &Invocation) -> RunSummary {
+fn summary(report: &Report) -> RunSummary {
     RunSummary {
         dry_run: Some(report.dry_run),
         complete: Some(report.complete),
@@ -55,8 +67,7 @@ fn summary(report: &Report, invocation: &Invocation) -> RunSummary {
         bytes_freed: Some(report.bytes_freed),
         failed: Some(report.failed),
         errors: (!report.errors.is_empty()).then(|| report.errors.join("; ")),
-        seconds: Some(invocation.elapsed().as_secs_f64()),
-        trace_id: invocation.trace_id().map(|id| id.to_string()),
+        ..RunSummary::default()
     }
 }
 

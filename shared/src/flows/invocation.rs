@@ -173,7 +173,7 @@ impl Invocation {
 
     /// Begins a span, which ends when it is dropped.
     pub(super) fn span_of(&self, kind: SpanKind, name: &'static str) -> OpenSpan<'_> {
-        let parent = self.recording().parent();
+        let parent = self.recording().parent(kind);
         let span = parent.map(|parent| Span {
             context: SpanContext {
                 span: SpanId::from_random(self.draw()),

@@ -9,9 +9,12 @@ use std::time::Duration;
 
 pub use crate::domain::{Sampler, SpanContext, SpanId, TraceId};
 
-/// The maximum number of spans of one invocation. Further ones are not recorded: a run of `prune`
-/// may send thousands of messages.
+/// The maximum number of spans of one invocation, besides its own. Further ones are not recorded.
 pub(super) const MAX_SPANS: usize = 128;
+
+/// How many of them may be of messages that were sent: a run of `prune` may send thousands, and its
+/// phases are to be recorded, too.
+pub(super) const MAX_SENT: usize = 96;
 
 /// A span that has ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,10 +96,14 @@ pub(super) struct Current {
 }
 
 impl Recording {
-    /// Returns the current span, if its children are recorded, too.
-    pub(super) fn parent(&self) -> Option<SpanContext> {
+    /// Returns the current span, if a child of this kind is recorded, too.
+    pub(super) fn parent(&self, kind: SpanKind) -> Option<SpanContext> {
+        let most = match kind {
+            SpanKind::Producer => MAX_SENT,
+            _ => MAX_SPANS,
+        };
         let current = self.current.map(|current| current.context);
-        current.filter(|context| context.is_sampled && self.ended.len() < MAX_SPANS)
+        current.filter(|context| context.is_sampled && self.ended.len() < most)
     }
 
     /// Ends the current span, which is recorded if it is described.

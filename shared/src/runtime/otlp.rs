@@ -1,10 +1,13 @@
 //! The form in which spans are exported.
 //!
 //! Sources: OpenTelemetry Protocol specification, "JSON Protobuf Encoding": ids in hexadecimal,
-//! 64-bit numbers as decimal texts, enumerations as numbers; `opentelemetry/proto/trace/v1`.
+//! 64-bit numbers as decimal texts, enumerations as numbers; "Partial Success";
+//! `opentelemetry/proto/trace/v1`.
 
 use std::time::Duration;
 
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use crate::flows::spans::{AttributeValue, Span, SpanAttribute, SpanKind};
@@ -28,6 +31,40 @@ pub(super) fn request(resource: &[SpanAttribute], spans: &[Span]) -> Value {
             "spans": spans,
         }],
     }]})
+}
+
+/// What a collector says of spans that it has not accepted.
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct PartialSuccess {
+    /// Their number.
+    #[serde(deserialize_with = "number")]
+    pub(super) rejected_spans: u64,
+    /// Why, or a warning if it has accepted all.
+    pub(super) error_message: String,
+}
+
+/// Returns what the response to an export says of spans that were not accepted; `None` if it says
+/// nothing, or is no `ExportTraceServiceResponse`.
+pub(super) fn partial_success(response: &[u8]) -> Option<PartialSuccess> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct ExportTraceServiceResponse {
+        partial_success: Option<PartialSuccess>,
+    }
+    let response: ExportTraceServiceResponse = serde_json::from_slice(response).ok()?;
+    let said = response.partial_success;
+    said.filter(|said| *said != PartialSuccess::default())
+}
+
+/// Reads a 64-bit number, which is a text; receivers accept numbers, too.
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let number = Value::deserialize(deserializer)?;
+    let read = match &number {
+        Value::String(text) => text.parse().ok(),
+        number => number.as_u64(),
+    };
+    read.ok_or_else(|| D::Error::custom("no number"))
 }
 
 fn span(span: &Span) -> Value {
@@ -81,6 +118,32 @@ fn of_value(value: &AttributeValue) -> Value {
 mod tests {
     use super::*;
     use crate::flows::spans::{SpanContext, TracedWork};
+
+    #[test]
+    fn rejected_spans_are_counted_with_the_reason() {
+        let said = |text: &str| partial_success(text.as_bytes());
+        for all in [
+            "",
+            "{}",
+            "ok",
+            r#"{"partialSuccess": null}"#,
+            r#"{"partialSuccess": {}}"#,
+            r#"{"partialSuccess": {"rejectedSpans": "0"}}"#,
+            r#"{"partialSuccess": {"rejectedSpans": "many"}}"#,
+        ] {
+            assert_eq!(said(all), None, "{all}");
+        }
+        for some in [
+            r#"{"partialSuccess": {"rejectedSpans": "3", "errorMessage": "too old"}}"#,
+            r#"{"partialSuccess": {"rejectedSpans": 3, "errorMessage": "too old"}, "new": 1}"#,
+        ] {
+            let rejected = PartialSuccess {
+                rejected_spans: 3,
+                error_message: "too old".to_owned(),
+            };
+            assert_eq!(said(some), Some(rejected), "{some}");
+        }
+    }
 
     /// The names and forms are those of the specification's `examples/trace.json`; times and
     /// numbers are texts, as its page demands.

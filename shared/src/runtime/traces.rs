@@ -107,10 +107,18 @@ impl Traces {
         let sent = export.collector.send(body.into_bytes());
         let sent = tokio::time::timeout(left.min(TIME_LIMIT), sent).await;
         let late = |_| Err("the collector did not answer in time".to_owned());
-        if let Err(error) = sent.unwrap_or_else(late) {
-            *export.not_before() = invocation.since_epoch() + PAUSE;
-            let (spans, pause_s) = (spans.len(), PAUSE.as_secs());
-            tracing::warn!(error, spans, pause_s, "spans were not exported");
+        match sent.unwrap_or_else(late) {
+            Ok(response) => {
+                if let Some(said) = otlp::partial_success(&response) {
+                    let (error, spans) = (said.error_message, said.rejected_spans);
+                    tracing::warn!(error, spans, "spans were rejected");
+                }
+            }
+            Err(error) => {
+                *export.not_before() = invocation.since_epoch() + PAUSE;
+                let (spans, pause_s) = (spans.len(), PAUSE.as_secs());
+                tracing::warn!(error, spans, pause_s, "spans were not exported");
+            }
         }
     }
 }

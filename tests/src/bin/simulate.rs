@@ -143,9 +143,9 @@ fn main() -> ExitCode {
         let Some(failure) = &done.failure else {
             return ControlFlow::Continue(());
         };
-        failed.push(plan.seed);
+        failed.push(named(&plan));
         if arguments.brief {
-            println!("seed {} breaks: {}", plan.seed, failure.property);
+            println!("{} breaks: {}", named(&plan), failure.property);
             println!("{}", failure.detail);
         } else {
             let smallest = tell(&plan);
@@ -170,9 +170,8 @@ fn main() -> ExitCode {
             false => ExitCode::FAILURE,
         };
     }
-    let seeds: Vec<String> = failed.iter().map(u64::to_string).collect();
-    println!("seeds that failed: {}", seeds.join(", "));
-    println!("make keep-story SEED=… NAME=… turns one into a regression test");
+    println!("failed: {}", failed.join(", "));
+    println!("make keep-story SEED=… KIND=… NAME=… turns one into a regression test");
     ExitCode::FAILURE
 }
 
@@ -189,11 +188,19 @@ fn keep(folder: &Path, name: &str, plan: &Plan) -> ExitCode {
     }
 }
 
+/// Returns how a plan is repeated: its seed, and the option that gives plans of this kind.
+fn named(plan: &Plan) -> String {
+    match plan.kind {
+        "" => format!("seed {}", plan.seed),
+        kind => format!("seed {} {kind}", plan.seed),
+    }
+}
+
 /// Prints the story of a plan that fails, as short as possible. Returns the plan of the story.
 fn tell(plan: &Plan) -> Plan {
     let (smallest, story): (Plan, Run) = shrink(plan, MOST_RUNS);
     if let Some(failure) = &story.failure {
-        println!("seed {} breaks: {}", plan.seed, failure.property);
+        println!("{} breaks: {}", named(&plan), failure.property);
         println!("{}\n", failure.detail);
         println!("the shortest story that was found, with {smallest}:\n");
         println!("{}\n", story.lines.join("\n"));

@@ -35,6 +35,9 @@ const CONFIGURED: [Function; 3] = [Function::Symbolicate, Function::Derive, Func
 /// What happens in a run. The same plan gives the same run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
+    /// The option of `simulate` that gives this kind of plan; empty: none.
+    #[serde(skip)]
+    pub kind: &'static str,
     /// The seed of what happens.
     pub seed: u64,
     /// The seed of who continues and what goes wrong. Usually the same.
@@ -174,6 +177,7 @@ impl Plan {
         let mut chance = Chance::of(seed, 0);
         let (modules, scopes) = (20, 3);
         let mut plan = Self {
+            kind: "--days",
             modules,
             scopes,
             max_unused: 7 * DAY,
@@ -257,6 +261,7 @@ impl Plan {
     /// that only one of the builds has made.
     pub fn deploys(seed: u64) -> Self {
         let mut plan = Self {
+            kind: "--deploys",
             difference: Difference {
                 raises_versions: true,
             },
@@ -289,7 +294,10 @@ impl Plan {
     /// overwritten and the events of this are lost. Caches are removed soon, so that builds find
     /// files that have changed.
     pub fn unannounced(seed: u64) -> Self {
-        let mut plan = Self::untroubled(seed);
+        let mut plan = Self {
+            kind: "--unannounced",
+            ..Self::untroubled(seed)
+        };
         let stays = |action: &Action| {
             !matches!(
                 action,
@@ -319,6 +327,7 @@ impl Plan {
         let takes_a_day = chance.one_in(2);
         let last = HOUR * 49 / 2;
         let mut plan = Self {
+            kind: "--contested",
             modules,
             scopes,
             max_unused: if takes_a_day { 7 * DAY } else { HOUR / 12 },
@@ -363,6 +372,7 @@ impl Plan {
         let mut chance = Chance::of(seed, 0);
         let (modules, last) = (12, HOUR * 51 / 2);
         let mut plan = Self {
+            kind: "--aged",
             modules,
             prunes_every: 2 * DAY,
             symbolicates: 3,
@@ -401,6 +411,7 @@ impl Plan {
         let mut chance = Chance::of(seed, 0);
         let (modules, readers, builders) = (6, 6, 4);
         let mut plan = Self {
+            kind: "--doubted",
             modules,
             symbolicates: readers,
             derives: builders,
@@ -435,6 +446,7 @@ impl Plan {
     /// canary, and instances are often frozen while they search or fetch.
     pub fn served(seed: u64) -> Self {
         let mut plan = Self {
+            kind: "--served",
             rates: Rates {
                 freezes: Rates::CONTESTED.freezes * 2,
                 ..Rates::CONTESTED
@@ -458,6 +470,7 @@ impl Plan {
         let mut chance = Chance::of(seed, 0);
         let (modules, scopes, days) = (6, 2, 21);
         let mut plan = Self {
+            kind: "--weeks",
             modules,
             scopes,
             symbolicates: 2,
@@ -486,6 +499,7 @@ impl Plan {
     /// Returns a plan in which nothing happens.
     fn calm(seed: u64, busy_for: Duration) -> Self {
         Self {
+            kind: "",
             seed,
             schedule: seed,
             busy_for,

@@ -18,7 +18,7 @@ use crate::symbol_server::DEBUG_FILE;
 use crate::{PATIENCE, Running, bytes_of, crash};
 
 /// Writes the template with a part of it replaced, and returns its path.
-fn template_with(folder: &TempDir, old: &str, new: &str) -> std::path::PathBuf {
+pub(crate) fn template_with(folder: &TempDir, old: &str, new: &str) -> std::path::PathBuf {
     let text = std::fs::read_to_string(template()).unwrap();
     assert_eq!(text.matches(old).count(), 1, "{old:?} in the template");
     let path = folder.path().join("template.yaml");

@@ -6,15 +6,20 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::Value;
 use symdepot_tests::stack::{Options, until};
+use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::permissions::template_with;
 use crate::symbol_server::{DEBUG_FILE, SymbolServer};
 use crate::{PATIENCE, Running, bytes_of, crash};
 
 const CALLER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+/// The answer of a collector that accepts all spans.
+const ACCEPTS: Option<&str> = Some("{}");
 
 /// What a collector received: the head and the body of each request.
 type Received = Arc<Mutex<Vec<(String, String)>>>;
@@ -27,8 +32,8 @@ struct Collector {
 }
 
 impl Collector {
-    /// Starts a collector, which answers only if `is_alive`.
-    async fn start(is_alive: bool) -> Self {
+    /// Starts a collector that answers each request with this body, or never.
+    async fn start(answer: Option<&'static str>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let received = Received::default();
@@ -38,7 +43,7 @@ impl Collector {
             let mut connections = JoinSet::new();
             loop {
                 let (connection, _) = listener.accept().await.unwrap();
-                connections.spawn(serve(connection, kept.clone(), is_alive));
+                connections.spawn(serve(connection, kept.clone(), answer));
                 while connections.try_join_next().is_some() {}
             }
         });
@@ -65,7 +70,7 @@ impl Collector {
     }
 }
 
-async fn serve(mut connection: TcpStream, received: Received, is_alive: bool) {
+async fn serve(mut connection: TcpStream, received: Received, answer: Option<&str>) {
     loop {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -81,11 +86,12 @@ async fn serve(mut connection: TcpStream, received: Received, is_alive: bool) {
         connection.read_exact(&mut body).await.unwrap();
         let body = String::from_utf8(body).unwrap();
         received.lock().unwrap().push((head, body));
-        if !is_alive {
-            std::future::pending::<()>().await;
-        }
-        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
-        connection.write_all(answer).await.unwrap();
+        let Some(answer) = answer else {
+            return std::future::pending().await;
+        };
+        let length = answer.len();
+        let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{answer}");
+        connection.write_all(answer.as_bytes()).await.unwrap();
     }
 }
 
@@ -95,6 +101,19 @@ fn with_collector(options: Options, collector: &Collector) -> Options {
         .variable("OTEL_EXPORTER_OTLP_HEADERS", "x-key=0penSesame")
 }
 
+/// Waits for the line of a function's log with this message.
+async fn line(running: &Running, function: &str, message: &str) -> Value {
+    let line = until(message, PATIENCE, async || {
+        let log = running.stack.log_of(function);
+        let lines = log
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok());
+        let mut lines = lines.filter(|line: &Value| line["message"] == message);
+        lines.next()
+    });
+    line.await.unwrap()
+}
+
 fn named<'a>(spans: &'a [Value], name: &str) -> &'a Value {
     let found = spans.iter().find(|span| span["name"] == name);
     found.unwrap_or_else(|| panic!("no span {name}: {spans:#?}"))
@@ -102,7 +121,7 @@ fn named<'a>(spans: &'a [Value], name: &str) -> &'a Value {
 
 #[tokio::test]
 async fn one_trace_leads_from_the_caller_through_the_queue_to_the_build() {
-    let collector = Collector::start(true).await;
+    let collector = Collector::start(ACCEPTS).await;
     let server = SymbolServer::start([(DEBUG_FILE, bytes_of("elf/crash.debug"))]).await;
     let settings = |options| with_collector(server.sought_by(options), &collector);
     let running = Running::start_with(settings).await;
@@ -154,7 +173,7 @@ async fn one_trace_leads_from_the_caller_through_the_queue_to_the_build() {
 
 #[tokio::test]
 async fn a_collector_that_never_answers_costs_a_second_once_and_no_response() {
-    let collector = Collector::start(false).await;
+    let collector = Collector::start(None).await;
     let settings = |options| with_collector(options, &collector);
     let running = Running::start_with(settings).await;
     let client = running.client();
@@ -180,8 +199,65 @@ async fn a_collector_that_never_answers_costs_a_second_once_and_no_response() {
 }
 
 #[tokio::test]
+async fn spans_that_a_collector_rejects_are_logged_with_its_reason() {
+    let rejects = r#"{"partialSuccess": {"rejectedSpans": "1", "errorMessage": "quota exceeded"}}"#;
+    let collector = Collector::start(Some(rejects)).await;
+    let settings = |options| with_collector(options, &collector);
+    let running = Running::start_with(settings).await;
+    let client = running.client();
+    let request = client.request(Method::GET, "/about");
+    let reply = client.send("about", request).await.unwrap();
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    let line = line(&running, "symbolicate", "spans were rejected").await;
+    let said = (&line["error"], &line["spans"]);
+    assert_eq!(said, (&"quota exceeded".into(), &1.into()), "{line:#}");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_run_of_prune_has_its_phases_and_one_that_cannot_begin_has_a_span_that_failed() {
+    let collector = Collector::start(ACCEPTS).await;
+    let settings = |options| with_collector(options, &collector);
+    let running = Running::start_with(settings).await;
+    running.client().prune(false).await.unwrap();
+    running.stop().await;
+    let spans = collector.spans();
+    let run = named(&spans, "prune");
+    assert!(run.get("status").is_none(), "{run:#}");
+    for phase in [
+        "begin pass",
+        "sweep records",
+        "compare uploads",
+        "sweep blobs",
+    ] {
+        let phase = named(&spans, phase);
+        assert_eq!(phase["parentSpanId"], run["spanId"], "{phase:#}");
+    }
+
+    let (collector, changed) = (Collector::start(ACCEPTS).await, TempDir::new().unwrap());
+    let reads = "Action: [dynamodb:Scan, dynamodb:BatchGetItem, dynamodb:Query, dynamodb:PutItem,";
+    let template = template_with(
+        &changed,
+        reads,
+        &reads.replace("dynamodb:BatchGetItem, ", ""),
+    );
+    let settings = |options: Options| with_collector(options, &collector).template(template);
+    let running = Running::start_with(settings).await;
+    running.client().prune(false).await.unwrap_err();
+    let line = line(&running, "prune", "run completed").await;
+    running.stack.stop().await.unwrap();
+    assert_eq!(line["failed"], 1, "{line:#}");
+    let errors = line["errors"].as_str().unwrap();
+    assert!(errors.contains("AccessDenied"), "{line:#}");
+    let spans = collector.spans();
+    let run = named(&spans, "prune");
+    assert_eq!(run["status"]["code"], 2, "{run:#}");
+    assert_eq!(run["traceId"], line["trace_id"], "{run:#}");
+}
+
+#[tokio::test]
 async fn without_a_collector_and_for_callers_without_a_credential_nothing_is_sent() {
-    let collector = Collector::start(true).await;
+    let collector = Collector::start(ACCEPTS).await;
     let settings = |options| with_collector(options, &collector).variable("AUTH", "token");
     let refusing = Running::start_with(settings).await;
     let client = refusing.client();

@@ -148,3 +148,23 @@ async fn messages_of_older_builds_and_with_an_unreadable_context_are_read() {
         serde_json::from_str(r#"{"reconcile": "global/a", "trace": 7}"#).unwrap();
     assert_eq!(reconcile.trace, None);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_sends_many_messages_still_has_spans_of_its_phases() {
+    let world = World::new();
+    for number in 0..150 {
+        world.put(
+            &format!("global/{number}.txt"),
+            "an upload without an event",
+        );
+    }
+    world.pass(Duration::from_secs(3600)).await;
+    let invocation = world.invocation(HALF_A_MINUTE);
+    invocation.begin_trace(None, ALL);
+    world.pruner().prune(&invocation, false).await.unwrap();
+    invocation.end_trace(work);
+    let spans = invocation.take_spans();
+    let sent = spans.iter().filter(|span| span.work.name == "send uploads");
+    assert_eq!(sent.count(), 96);
+    named(&spans, "sweep blobs");
+}

@@ -8,6 +8,9 @@ use reqwest::{Client, Url};
 use super::clients::client;
 use crate::domain::chain;
 
+/// The maximum number of bytes that are read of a response.
+const RESPONSE_BYTES: usize = 16 * 1024;
+
 /// A collector that receives JSON by HTTP.
 #[derive(Debug)]
 pub struct HttpCollector {
@@ -37,21 +40,27 @@ impl HttpCollector {
         Ok(Self { client, endpoint })
     }
 
-    /// Sends a body.
+    /// Sends a body. Returns the response, without what is beyond [`RESPONSE_BYTES`].
     ///
     /// # Errors
     ///
     /// Why the collector has not accepted it, without the address, which may contain a credential.
-    pub async fn send(&self, body: Vec<u8>) -> Result<(), String> {
+    pub async fn send(&self, body: Vec<u8>) -> Result<Vec<u8>, String> {
         let request = self.client.post(self.endpoint.clone()).body(body);
-        let response = request.send().await.map_err(described)?;
-        match response.status() {
-            status if status.is_success() => {
-                // A connection is used again only if its response was read.
-                response.bytes().await.map(drop).map_err(described)
-            }
-            status => Err(format!("the collector answered {status}")),
+        let mut response = request.send().await.map_err(described)?;
+        let status = response.status();
+        if !status.is_success() {
+            return Err(format!("the collector answered {status}"));
         }
+        // A connection is used again only if its response was read to its end.
+        let mut read = Vec::new();
+        while let Some(part) = response.chunk().await.map_err(described)? {
+            read.extend_from_slice(&part[..part.len().min(RESPONSE_BYTES - read.len())]);
+            if read.len() == RESPONSE_BYTES {
+                break;
+            }
+        }
+        Ok(read)
     }
 }
 

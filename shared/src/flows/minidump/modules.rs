@@ -140,6 +140,7 @@ impl<'a> WalkModules<'a> {
             .iter_mut()
             .map(|cache| &mut cache.lookup)
             .collect();
+        let _span = self.finder.invocation.span("look up");
         let items = self
             .finder
             .load(&mut to_load, &criteria, consistency)

@@ -131,6 +131,7 @@ impl SymCacheSearch<'_> {
             may_wait: true,
             now: self.finder.invocation.now(),
         };
+        let span = self.finder.invocation.span("look up");
         let lookups = &mut [&mut self.lookup];
         let mut items = self.finder.load(lookups, &criteria, consistency).await?;
         let mut selection = self.select(&items, &criteria).await?;
@@ -143,6 +144,7 @@ impl SymCacheSearch<'_> {
             self.finder.reload(&mut items, places).await?;
             selection = self.select(&items, &criteria).await?;
         }
+        drop(span);
         self.act(&selection, &items).await
     }
 

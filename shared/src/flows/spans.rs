@@ -10,11 +10,11 @@ use std::time::Duration;
 pub use crate::domain::{Sampler, SpanContext, SpanId, TraceId};
 
 /// The maximum number of spans of one invocation, besides its own. Further ones are not recorded.
-pub(super) const MAX_SPANS: usize = 128;
+const MAX_SPANS: usize = 128;
 
-/// How many of them may be of messages that were sent: a run of `prune` may send thousands, and its
-/// phases are to be recorded, too.
-pub(super) const MAX_SENT: usize = 96;
+/// The number of spans after which those of sent messages are not recorded: a run of `prune` may
+/// send thousands of messages, and its later phases are to be recorded, too.
+const MAX_SPANS_BEFORE_SENDING: usize = 96;
 
 /// A span that has ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,7 +99,7 @@ impl Recording {
     /// Returns the current span, if a child of this kind is recorded, too.
     pub(super) fn parent(&self, kind: SpanKind) -> Option<SpanContext> {
         let most = match kind {
-            SpanKind::Producer => MAX_SENT,
+            SpanKind::Producer => MAX_SPANS_BEFORE_SENDING,
             _ => MAX_SPANS,
         };
         let current = self.current.map(|current| current.context);

@@ -165,6 +165,7 @@ async fn a_run_that_sends_many_messages_still_has_spans_of_its_phases() {
     invocation.end_trace(work);
     let spans = invocation.take_spans();
     let sent = spans.iter().filter(|span| span.work.name == "send uploads");
-    assert_eq!(sent.count(), 96);
+    // The beginning of the pass and the sweep of the records are the others of the first 96.
+    assert_eq!(sent.count(), 94);
     named(&spans, "sweep blobs");
 }

@@ -193,11 +193,8 @@ impl WalkRounds<'_> {
     /// the client repeats the request.
     async fn walk(&mut self) -> Result<BTreeSet<usize>, Error> {
         let (dump, modules) = (self.dump, &self.modules);
-        let CacheFinder {
-            service,
-            invocation,
-        } = modules.finder;
-        let _span = invocation.span("walk stacks");
+        let service = modules.finder.service;
+        let _span = modules.finder.invocation.span("walk stacks");
         let undecided = modules.undecided(dump.modules.iter().count());
         let reader = service.unwinding(modules.caches()).without(undecided);
         let walker = StackWalker::new(&reader, &dump.modules, &dump.system).continuing(&self.known);

@@ -190,7 +190,7 @@ fn keep(folder: &Path, name: &str, plan: &Plan) -> ExitCode {
 
 /// Returns how a plan is repeated: its seed, and the option that gives plans of this kind.
 fn named(plan: &Plan) -> String {
-    match plan.kind {
+    match &*plan.kind {
         "" => format!("seed {}", plan.seed),
         kind => format!("seed {} {kind}", plan.seed),
     }
@@ -200,7 +200,7 @@ fn named(plan: &Plan) -> String {
 fn tell(plan: &Plan) -> Plan {
     let (smallest, story): (Plan, Run) = shrink(plan, MOST_RUNS);
     if let Some(failure) = &story.failure {
-        println!("{} breaks: {}", named(&plan), failure.property);
+        println!("{} breaks: {}", named(plan), failure.property);
         println!("{}\n", failure.detail);
         println!("the shortest story that was found, with {smallest}:\n");
         println!("{}\n", story.lines.join("\n"));

@@ -1,6 +1,7 @@
 //! Plans: everything that determines a run. A plan can be stored, as the story of a fault that was
 //! found.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
@@ -36,8 +37,8 @@ const CONFIGURED: [Function; 3] = [Function::Symbolicate, Function::Derive, Func
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// The option of `simulate` that gives this kind of plan; empty: none.
-    #[serde(skip)]
-    pub kind: &'static str,
+    #[serde(default)]
+    pub kind: Cow<'static, str>,
     /// The seed of what happens.
     pub seed: u64,
     /// The seed of who continues and what goes wrong. Usually the same.
@@ -177,7 +178,7 @@ impl Plan {
         let mut chance = Chance::of(seed, 0);
         let (modules, scopes) = (20, 3);
         let mut plan = Self {
-            kind: "--days",
+            kind: "--days".into(),
             modules,
             scopes,
             max_unused: 7 * DAY,
@@ -261,7 +262,7 @@ impl Plan {
     /// that only one of the builds has made.
     pub fn deploys(seed: u64) -> Self {
         let mut plan = Self {
-            kind: "--deploys",
+            kind: "--deploys".into(),
             difference: Difference {
                 raises_versions: true,
             },
@@ -295,7 +296,7 @@ impl Plan {
     /// files that have changed.
     pub fn unannounced(seed: u64) -> Self {
         let mut plan = Self {
-            kind: "--unannounced",
+            kind: "--unannounced".into(),
             ..Self::untroubled(seed)
         };
         let stays = |action: &Action| {
@@ -327,7 +328,7 @@ impl Plan {
         let takes_a_day = chance.one_in(2);
         let last = HOUR * 49 / 2;
         let mut plan = Self {
-            kind: "--contested",
+            kind: "--contested".into(),
             modules,
             scopes,
             max_unused: if takes_a_day { 7 * DAY } else { HOUR / 12 },
@@ -372,7 +373,7 @@ impl Plan {
         let mut chance = Chance::of(seed, 0);
         let (modules, last) = (12, HOUR * 51 / 2);
         let mut plan = Self {
-            kind: "--aged",
+            kind: "--aged".into(),
             modules,
             prunes_every: 2 * DAY,
             symbolicates: 3,
@@ -411,7 +412,7 @@ impl Plan {
         let mut chance = Chance::of(seed, 0);
         let (modules, readers, builders) = (6, 6, 4);
         let mut plan = Self {
-            kind: "--doubted",
+            kind: "--doubted".into(),
             modules,
             symbolicates: readers,
             derives: builders,
@@ -446,7 +447,7 @@ impl Plan {
     /// canary, and instances are often frozen while they search or fetch.
     pub fn served(seed: u64) -> Self {
         let mut plan = Self {
-            kind: "--served",
+            kind: "--served".into(),
             rates: Rates {
                 freezes: Rates::CONTESTED.freezes * 2,
                 ..Rates::CONTESTED
@@ -470,7 +471,7 @@ impl Plan {
         let mut chance = Chance::of(seed, 0);
         let (modules, scopes, days) = (6, 2, 21);
         let mut plan = Self {
-            kind: "--weeks",
+            kind: "--weeks".into(),
             modules,
             scopes,
             symbolicates: 2,
@@ -499,7 +500,7 @@ impl Plan {
     /// Returns a plan in which nothing happens.
     fn calm(seed: u64, busy_for: Duration) -> Self {
         Self {
-            kind: "",
+            kind: "".into(),
             seed,
             schedule: seed,
             busy_for,

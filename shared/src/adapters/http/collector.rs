@@ -40,7 +40,7 @@ impl HttpCollector {
         Ok(Self { client, endpoint })
     }
 
-    /// Sends a body. Returns the response, without what is beyond [`RESPONSE_BYTES`].
+    /// Sends a body. Returns the first 16 KiB of the response.
     ///
     /// # Errors
     ///

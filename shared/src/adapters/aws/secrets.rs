@@ -91,25 +91,20 @@ impl AwsSecrets {
         for (header, value) in signature {
             request = request.header(header, value);
         }
-        let mut answer = request
+        let answer = request
             .send()
             .await
             .map_err(|error| passing(format!("{service} cannot be reached: {}", chain(&error))))?;
         let status = answer.status();
-        let mut bytes = Vec::new();
-        while let Some(chunk) = answer.chunk().await.map_err(|error| {
-            passing(format!(
-                "the response of {service} was interrupted: {}",
-                chain(&error)
-            ))
-        })? {
-            bytes.extend_from_slice(&chunk);
-            if bytes.len() > MAX_ANSWER_BYTES {
-                return Err(lasting(format!(
-                    "the response of {service} exceeds {MAX_ANSWER_BYTES} bytes"
-                )));
-            }
-        }
+        let interrupted = |error| {
+            let why = chain(&error);
+            passing(format!("the response of {service} was interrupted: {why}"))
+        };
+        let bytes = http::bytes_within(answer, MAX_ANSWER_BYTES).await;
+        let bytes = bytes.map_err(interrupted)?.ok_or_else(|| {
+            let most = MAX_ANSWER_BYTES;
+            lasting(format!("the response of {service} exceeds {most} bytes"))
+        })?;
         let json: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         if !status.is_success() {
             let error = json["__type"].as_str().unwrap_or_default();

@@ -6,6 +6,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Client, Url};
 
 use super::clients::client;
+use super::short::bytes_within;
 use crate::domain::chain;
 
 /// The maximum number of bytes that are read of a response.
@@ -40,27 +41,21 @@ impl HttpCollector {
         Ok(Self { client, endpoint })
     }
 
-    /// Sends a body. Returns the first 16 KiB of the response.
+    /// Sends a body. Returns the response, or nothing if it has more than 16 KiB.
     ///
     /// # Errors
     ///
     /// Why the collector has not accepted it, without the address, which may contain a credential.
     pub async fn send(&self, body: Vec<u8>) -> Result<Vec<u8>, String> {
         let request = self.client.post(self.endpoint.clone()).body(body);
-        let mut response = request.send().await.map_err(described)?;
+        let response = request.send().await.map_err(described)?;
         let status = response.status();
         if !status.is_success() {
             return Err(format!("the collector answered {status}"));
         }
         // A connection is used again only if its response was read to its end.
-        let mut read = Vec::new();
-        while let Some(part) = response.chunk().await.map_err(described)? {
-            read.extend_from_slice(&part[..part.len().min(RESPONSE_BYTES - read.len())]);
-            if read.len() == RESPONSE_BYTES {
-                break;
-            }
-        }
-        Ok(read)
+        let read = bytes_within(response, RESPONSE_BYTES).await;
+        Ok(read.map_err(described)?.unwrap_or_default())
     }
 }
 

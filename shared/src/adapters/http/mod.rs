@@ -30,6 +30,7 @@ pub mod hostile;
 mod ranges;
 mod remote_files;
 mod sentry;
+mod short;
 mod status;
 mod symsrv;
 
@@ -54,6 +55,7 @@ pub(super) use self::clients::client;
 pub use self::collector::HttpCollector;
 use self::ranges::{FileBytes, RangedFile};
 pub use self::remote_files::HttpRemoteFiles;
+pub(super) use self::short::bytes_within;
 use self::status::{Refusal, Retry};
 use self::symsrv::Tiers;
 use crate::domain::{
@@ -479,25 +481,20 @@ impl SymbolServers for HttpServers {
 }
 
 /// Reads a response that is at most `limit` bytes long.
-async fn short_text(mut answer: Response, limit: usize) -> Result<String, Refusal> {
+async fn short_text(answer: Response, limit: usize) -> Result<String, Refusal> {
     let url = answer.url().clone();
-    let mut text = Vec::new();
-    while let Some(bytes) = answer
-        .chunk()
-        .await
-        .map_err(|error| failed(&url, false, &error))?
-    {
-        text.extend_from_slice(&bytes);
-        if text.len() > limit {
+    let text = bytes_within(answer, limit).await;
+    match text.map_err(|error| failed(&url, false, &error))? {
+        Some(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
+        None => {
             let detail = format!("{} is longer than {limit} bytes", place(&url));
-            return Err(Refusal {
+            Err(Refusal {
                 missing: Missing::malformed(detail),
                 retry: Retry::Never,
                 concerns: Concerns::Location,
-            });
+            })
         }
     }
-    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Converts a successful response into a download.

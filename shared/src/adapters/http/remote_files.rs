@@ -8,14 +8,14 @@
 use std::ops::Range;
 
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_RANGE, HeaderValue, RANGE};
 use reqwest::{Response, StatusCode, Url};
 
 use super::address::Reach;
 use super::attempts::{MAX_ATTEMPTS, failed};
 use super::status::Refusal;
-use super::{AGENT, HttpClients, TimeLimits, check};
+use super::{AGENT, HttpClients, TimeLimits, bytes_within, check};
 use crate::adapters::backoff::pause;
 use crate::domain::Cause;
 use crate::ports::{RemoteFailure, RemoteFile, RemoteFiles, RemotePart};
@@ -165,7 +165,7 @@ fn parse_content_range(value: &str) -> Option<(u64, u64)> {
 }
 
 /// Reads a body of at most this many bytes.
-async fn body(mut response: Response, url: &Url, most: u64) -> Result<Bytes, RemoteFailure> {
+async fn body(response: Response, url: &Url, most: u64) -> Result<Bytes, RemoteFailure> {
     let too_long = || {
         let detail = format!(
             "{} sent more than {most} bytes: it must support range requests for larger files",
@@ -179,18 +179,10 @@ async fn body(mut response: Response, url: &Url, most: u64) -> Result<Bytes, Rem
     {
         return Err(too_long());
     }
-    let mut bytes = BytesMut::new();
-    loop {
-        let chunk = response.chunk().await;
-        let chunk = chunk.map_err(|error| refused(failed(url, false, &error)))?;
-        let Some(chunk) = chunk else {
-            return Ok(bytes.freeze());
-        };
-        if (bytes.len() + chunk.len()) as u64 > most {
-            return Err(too_long());
-        }
-        bytes.extend_from_slice(&chunk);
-    }
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let bytes = bytes_within(response, most).await;
+    let bytes = bytes.map_err(|error| refused(failed(url, false, &error)))?;
+    bytes.map(Bytes::from).ok_or_else(too_long)
 }
 
 #[cfg(test)]

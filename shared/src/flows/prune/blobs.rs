@@ -35,6 +35,7 @@ const BLOBS_AT_ONCE: usize = 100;
 impl Run<'_> {
     /// Continues the daily listing of blobs. Returns whether nothing is left to do.
     pub(super) async fn sweep_blobs(&self, progress: &mut Progress) -> bool {
+        let _span = self.invocation.span("sweep blobs");
         let cursor = &mut progress.cursor;
         let now = self.invocation.now();
         if cursor.blobs_after.is_none() {

@@ -64,18 +64,11 @@ impl Pruner {
         };
         let mut progress = run.progress().await?;
         if progress.begins_pass() {
-            let _span = invocation.span("begin pass");
             run.begin_pass(&mut progress).await;
         }
-        let span = invocation.span("sweep records");
         let walked = run.sweep_records(&mut progress).await;
-        drop(span);
-        let span = invocation.span("compare uploads");
         let compared = run.compare_uploads(&mut progress).await;
-        drop(span);
-        let span = invocation.span("sweep blobs");
         let looked = Box::pin(run.sweep_blobs(&mut progress)).await;
-        drop(span);
         run.report().complete = walked && compared && looked;
         if !dry_run {
             run.keep(progress).await;

@@ -106,6 +106,7 @@ impl Run<'_> {
     /// Begins a pass: requests rebuilds of outdated entries, and determines what the byte budgets
     /// evict.
     pub(super) async fn begin_pass(&self, progress: &mut Progress) {
+        let _span = self.invocation.span("begin pass");
         let drained = self.in_time(self.refresh(progress)).await;
         let drained = drained.unwrap_or_default();
         let settings = &self.pruner.settings;

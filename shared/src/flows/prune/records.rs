@@ -61,6 +61,7 @@ struct RecordSweep<'a> {
 impl Run<'_> {
     /// Continues the scan of the records. Returns whether the pass is complete.
     pub(super) async fn sweep_records(&self, progress: &mut Progress) -> bool {
+        let _span = self.invocation.span("sweep records");
         let cursor = &mut progress.cursor;
         self.report().pass = cursor.pass;
         let walk = RecordSweep {

@@ -121,6 +121,7 @@ impl Run<'_> {
     /// Continues the listing of the bucket, and re-queues keys whose event was lost. Returns
     /// whether the listing is complete.
     pub(super) async fn compare_uploads(&self, progress: &mut Progress) -> bool {
+        let _span = self.invocation.span("compare uploads");
         let walk = self.walk_uploads(&mut progress.cursor.uploads_after);
         self.in_time(walk).await.unwrap_or_default()
     }

@@ -19,14 +19,7 @@ pub(crate) async fn handle(
     let summary = RunSummary {
         seconds: Some(invocation.elapsed().as_secs_f64()),
         trace_id: invocation.trace_id().map(|id| id.to_string()),
-        ..match &pruned {
-            Ok(report) => summary(report),
-            Err(error) => RunSummary {
-                failed: Some(1),
-                errors: Some(runtime::chain(error)),
-                ..RunSummary::default()
-            },
-        }
+        ..pruned.as_ref().map_or_else(summary_of_failure, summary)
     };
     summary.log();
     traces.end(&invocation, || summary.span());
@@ -39,6 +32,15 @@ pub(crate) async fn handle(
     match report.failure() {
         None => Ok(report),
         Some(failure) => Err(failure),
+    }
+}
+
+/// Summarises a run that could not begin.
+fn summary_of_failure(error: &Error) -> RunSummary {
+    RunSummary {
+        failed: Some(1),
+        errors: Some(runtime::chain(error)),
+        ..RunSummary::default()
     }
 }
 

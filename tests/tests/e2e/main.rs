@@ -154,6 +154,16 @@ fn assert_one_build(stats: &Stats) {
     );
 }
 
+/// Returns the lines with this message in the log of a function.
+fn lines_with(log: &str, message: &str) -> Vec<serde_json::Value> {
+    let lines = log
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
+    lines
+        .filter(|line: &serde_json::Value| line["message"] == message)
+        .collect()
+}
+
 /// Reads a fixture.
 fn bytes_of(name: &str) -> Vec<u8> {
     let path = symdepot_tests::stack::fixture(name);

@@ -5,18 +5,12 @@ use std::path::Path;
 use reqwest::Method;
 use serde_json::Value;
 
-use crate::{Running, bytes_of, crash};
+use crate::{Running, bytes_of, crash, lines_with};
 
 /// Returns the lines with this message in a log.
 fn lines(folder: &Path, function: &str, message: &str) -> Vec<Value> {
     let log = folder.join("logs").join(format!("{function}.log"));
-    let log = std::fs::read_to_string(log).unwrap();
-    let lines = log
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok());
-    lines
-        .filter(|line: &Value| line["message"] == message)
-        .collect()
+    lines_with(&std::fs::read_to_string(log).unwrap(), message)
 }
 
 /// Returns whether a line has these fields with these values.

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::permissions::template_with;
 use crate::symbol_server::{DEBUG_FILE, SymbolServer};
-use crate::{PATIENCE, Running, bytes_of, crash};
+use crate::{PATIENCE, Running, bytes_of, crash, lines_with};
 
 const CALLER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
@@ -104,12 +104,8 @@ fn with_collector(options: Options, collector: &Collector) -> Options {
 /// Waits for the line of a function's log with this message.
 async fn line(running: &Running, function: &str, message: &str) -> Value {
     let line = until(message, PATIENCE, async || {
-        let log = running.stack.log_of(function);
-        let lines = log
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok());
-        let mut lines = lines.filter(|line: &Value| line["message"] == message);
-        lines.next()
+        let lines = lines_with(&running.stack.log_of(function), message);
+        lines.into_iter().next()
     });
     line.await.unwrap()
 }

@@ -42,17 +42,17 @@ pub(super) fn weeks(
     let all = (0..scopes).flat_map(|scope| (0..modules).map(move |module| (scope, module)));
     for (serial, (scope, module)) in all.enumerate() {
         done.push((Moment::from_secs(1), upload(scope, module, serial)));
-        let mut request = |at: Moment| done.push((at, request(scope, module, PATIENT)));
-        request(hour);
+        let mut request_at = |at: Moment| done.push((at, request(scope, module, PATIENT)));
+        request_at(hour);
         if module % 2 == 0 {
             let mut at = hour;
             while at < 24 * hour * days {
                 at += hour.mul_f64(1.0 + 9.0 * chance.fraction());
-                request(at);
+                request_at(at);
             }
         } else {
             let day = 2 + chance.below(u64::from(days) - 2) as u32;
-            request(24 * hour * day);
+            request_at(24 * hour * day);
         }
     }
     // A higher version of one of Microsoft's SymCaches, beside a lower one.

@@ -178,7 +178,7 @@ impl Plan {
         let mut chance = Chance::of(seed, 0);
         let (modules, scopes) = (20, 3);
         let mut plan = Self {
-            kind: "--days".into(),
+            kind: format!("--days {days}").into(),
             modules,
             scopes,
             max_unused: 7 * DAY,

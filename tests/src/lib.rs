@@ -13,7 +13,7 @@ pub mod grants;
 pub mod harness;
 #[cfg(feature = "bench")]
 pub mod hostile;
-#[cfg(feature = "harness")]
+#[cfg(feature = "bench")]
 pub mod hostile_server;
 #[cfg(feature = "bench")]
 pub mod made_up;

@@ -146,10 +146,7 @@ fn parse(dif: &[u8], derives: bool) -> Result<(), String> {
     };
     let layout = debuginfo::caught(|| debuginfo::unpack(dif, &Written::Whole, &mut unpacked, room));
     let mut layout = layout?.map_err(|error| error.to_string())?;
-    let bytes = DifBytes {
-        dif,
-        unpacked: &unpacked,
-    };
+    let bytes = DifBytes::complete(dif, &unpacked);
     let inspection = debuginfo::inspect(&mut layout, bytes);
     print(&inspection)?;
     if derives {

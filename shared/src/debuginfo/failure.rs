@@ -18,6 +18,11 @@ pub(super) fn malformed(detail: String) -> Failure {
     Failure::Missing(Missing::malformed(detail))
 }
 
+/// The rest of the DIF does not arrive. The parent process knows why, and ignores this.
+pub(super) fn not_arrived(error: io::Error) -> Failure {
+    malformed(format!("the file did not arrive: {error}"))
+}
+
 pub(super) fn unsupported(detail: String) -> Failure {
     Failure::Missing(Missing::new(Cause::Unsupported, detail))
 }

@@ -192,10 +192,7 @@ pub fn dif(bytes: &[u8]) {
     let Ok(Ok(mut layout)) = caught(|| unpack(bytes, &Written::Whole, &mut unpacked, limit)) else {
         return;
     };
-    let bytes = DifBytes {
-        dif: bytes,
-        unpacked: &unpacked,
-    };
+    let bytes = DifBytes::complete(bytes, &unpacked);
     let inspection = inspect(&mut layout, bytes);
     for object in inspection.objects.iter().take(3) {
         for kind in Kind::DERIVED {
@@ -238,7 +235,7 @@ pub fn dwarf(bytes: &[u8]) {
     super::derive::dwarf::derive_beside_itself(&elf);
     if let Ok(elf) = ElfObject::parse(&elf) {
         let ids = [
-            super::derive::dwarf::needs(&elf),
+            super::derive::dwarf::needs(&elf, None),
             super::derive::dwarf::completes(&elf),
         ];
         assert!(

@@ -1,7 +1,10 @@
 //! The layout of a DIF: the members of its container, and the objects in these members.
 
+use std::io;
+
 use serde::{Deserialize, Serialize};
 
+use super::arriving::Arriving;
 use crate::domain::{DebugId, FileType, Missing, ModuleId, ObjectMeta};
 
 /// The most objects of a module whose source files are in one cache.
@@ -101,6 +104,9 @@ pub struct DifBytes<'a> {
     pub dif: &'a [u8],
     /// The unpacked bytes.
     pub unpacked: &'a [u8],
+    /// The part of the DIF that is still arriving. Until then, its place in `dif` has no valid
+    /// bytes.
+    pub arriving: Option<&'a dyn Arriving>,
 }
 
 impl Layout {
@@ -155,6 +161,23 @@ impl MemberPlace {
 }
 
 impl<'a> DifBytes<'a> {
+    /// Returns bytes that have all arrived.
+    pub fn complete(dif: &'a [u8], unpacked: &'a [u8]) -> Self {
+        Self {
+            dif,
+            unpacked,
+            arriving: None,
+        }
+    }
+
+    /// Returns the bytes after all of them have arrived.
+    pub(super) fn wait(self) -> io::Result<Self> {
+        if let Some(arriving) = self.arriving {
+            arriving.wait()?;
+        }
+        Ok(Self::complete(self.dif, self.unpacked))
+    }
+
     /// Returns the bytes of a member, or `None` if they are missing.
     pub fn member(self, place: MemberPlace) -> Option<&'a [u8]> {
         let (bytes, offset, length) = match place {

@@ -15,7 +15,8 @@
 //! Beside the objects, a container may have auxiliary files (`auxiliary/`), which complete
 //! SymCaches.
 //!
-//! The first two stages produce a [`Layout`], which says where each member and object is.
+//! The first two stages produce a [`Layout`], which says where each member and object is. A part of
+//! the file may still be [`Arriving`] during all of them.
 //!
 //! There are two formats of blobs: `blob.rs` has the whole blob, and `slices/` has the sliced blob,
 //! which is a cache cut by address into slices that can be read alone.
@@ -24,6 +25,7 @@
 //! produces an error value. A parser can also fail in ways that no error value covers: an endless
 //! loop, a stack overflow or memory exhaustion. The process that runs it must limit those.
 
+mod arriving;
 mod auxiliary;
 mod blob;
 mod chunk;
@@ -48,11 +50,12 @@ mod unpack;
 mod usable;
 mod workers;
 
+pub use arriving::Arriving;
 pub use blob::{AlignedBytes, BlobFault};
 pub use chunk::{encode_chunk, open_chunk};
 pub use derive::{derive, derive_in_turn, encode_source_file, symcache_by_symbolic};
 pub use failure::Failure;
-pub use inspect::{FileEnds, inspect, needless_ranges};
+pub use inspect::{FileEnds, inspect, needless_ranges, units_range};
 pub use layout::{DifBytes, FoundObject, Layout, MAX_SOURCES, Member, MemberPlace};
 pub use limits::{MAX_RAW_BYTES, MAX_WHOLE_BYTES};
 pub use open::{OpenCache, SymCaches};

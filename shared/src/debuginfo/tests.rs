@@ -75,13 +75,7 @@ impl Opened {
     fn written(dif: Vec<u8>, written: &Written, room: RoomLimit) -> Self {
         let mut unpacked = Vec::new();
         let mut layout = unpack(&dif, written, &mut unpacked, room).unwrap();
-        let inspection = inspect(
-            &mut layout,
-            DifBytes {
-                dif: &dif,
-                unpacked: &unpacked,
-            },
-        );
+        let inspection = inspect(&mut layout, DifBytes::complete(&dif, &unpacked));
         Self {
             dif,
             unpacked,
@@ -99,10 +93,7 @@ impl Opened {
         let job = DeriveJob::of(kind, features, &BuildNumbers::CURRENT);
         derive(
             &self.layout,
-            DifBytes {
-                dif: &self.dif,
-                unpacked: &self.unpacked,
-            },
+            DifBytes::complete(&self.dif, &self.unpacked),
             object,
             job,
             2,

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -10,8 +11,9 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::sync::mpsc::Sender;
 use tokio::time::Instant;
 
+use super::dif_parser::DifParser;
 use crate::cache::Dif;
-use crate::debuginfo::{FileEnds, MemberPlace, needless_ranges};
+use crate::debuginfo::{FileEnds, MemberPlace, needless_ranges, units_range};
 use crate::domain::{Cause, HttpSource, Location, Missing, SourceKey, Written, WrittenFile};
 use crate::ports::{
     Concerns, Deriver, DifError, DifReader, DifStat, FileQuery, IncomingDif, ParseError, Parser,
@@ -45,42 +47,62 @@ const HEADER_BYTES: u64 = 1 << 20;
 /// reading some more bytes.
 const MIN_GAP_BYTES: u64 = 1 << 20;
 
+/// The minimum size of the units of a DIF for which its parser starts before they have arrived, in
+/// bytes.
+const MIN_LATE_BYTES: u64 = RANGE_BYTES;
+
 /// The bytes that are read of each end of a DIF that is too large to fetch: its ids are usually
 /// there.
 const END_BYTES: u64 = 4 << 20;
 
 /// Fetches a DIF and starts a parser of it. Of a large ELF file, sections that nothing reads are
-/// left out, and read as zeros.
+/// left out, and read as zeros; its units arrive while the parser works.
 ///
 /// A file over `max_bytes`, or over the scratch space, is [`Cause::TooLarge`].
 pub async fn fetch(
-    reader: &dyn DifReader,
+    reader: &Arc<dyn DifReader>,
     deriver: &dyn Deriver,
     location: &Location,
     stat: &DifStat,
     max_bytes: u64,
-) -> Result<Box<dyn Parser>, DifError> {
+) -> Result<DifParser, DifError> {
     if stat.size > max_bytes {
         return Err(DifError::Missing(too_large(stat.size, max_bytes)));
     }
-    let mut scratch = deriver.reserve(stat.size).map_err(from_parse)?;
-    if stat.size <= READ_WHOLE_BYTES {
-        let whole = ranges(0, stat.size);
-        read_into(reader, location, &stat.etag, &mut *scratch, whole).await?;
-    } else {
-        read_needed(reader, location, stat, &mut *scratch).await?;
-    }
-    let written = Written::Whole;
-    deriver.open(scratch, written).await.map_err(from_parse)
+    let mut scratch = deriver.reserve(stat.size)?;
+    let late = match stat.size <= READ_WHOLE_BYTES {
+        true => {
+            let whole = ranges(0, stat.size);
+            read_into(&**reader, location, &stat.etag, &mut *scratch, whole).await?;
+            None
+        }
+        false => {
+            let reads_early = deriver.parses_while_arriving();
+            read_needed(&**reader, location, stat, &mut *scratch, reads_early).await?
+        }
+    };
+    let Some(late) = late else {
+        let parser = deriver.open(scratch, Written::Whole).await?;
+        return Ok(DifParser::complete(parser));
+    };
+    let (parser, mut scratch) = deriver.open_arriving(scratch, late.clone()).await?;
+    let (reader, location, etag) = (Arc::clone(reader), location.clone(), stat.etag.clone());
+    let rest = async move {
+        let late = ranges(late.start, late.end);
+        read_into(&*reader, &location, &etag, &mut *scratch, late).await
+    };
+    Ok(DifParser::arriving(parser, rest.boxed()))
 }
 
-/// Reads both ends of a large DIF, then what is needed of the rest.
+/// Reads both ends of a large DIF, then what is needed of the rest. If the parser `reads_early`,
+/// before everything has arrived, a part is left for later, which is returned.
 async fn read_needed(
     reader: &dyn DifReader,
     location: &Location,
     stat: &DifStat,
     scratch: &mut dyn Scratch,
-) -> Result<(), DifError> {
+    reads_early: bool,
+) -> Result<Option<Range<u64>>, DifError> {
     let DifStat { etag, size } = stat;
     let middle = HEADER_BYTES..size - HEADER_BYTES;
     let (head, tail) = try_join(
@@ -88,16 +110,23 @@ async fn read_needed(
         reader.read(location, etag, middle.end..*size),
     )
     .await?;
-    let needless = needless_ranges(FileEnds {
+    let ends = FileEnds {
         head: &head,
         tail: &tail,
         size: *size,
-    });
+    };
+    let needless = needless_ranges(ends);
+    let late = units_range(ends).filter(|_| reads_early);
+    let late = late.map(|units| units.start.max(middle.start)..units.end.min(middle.end));
+    let late = late.filter(|late| late.end.saturating_sub(late.start) >= MIN_LATE_BYTES);
     scratch.write_at(0, head).await?;
     scratch.write_at(middle.end, tail).await?;
-    let needed = outside(middle, &needless).into_iter();
+    let mut left_out: Vec<Range<u64>> = needless.into_iter().chain(late.clone()).collect();
+    left_out.sort_unstable_by_key(|range| range.start);
+    let needed = outside(middle, &left_out).into_iter();
     let needed = needed.flat_map(|range| ranges(range.start, range.end));
-    read_into(reader, location, etag, scratch, needed).await
+    read_into(reader, location, etag, scratch, needed).await?;
+    Ok(late)
 }
 
 /// Returns the parts of a range that lie outside of ascending gaps. Small gaps are not left out.
@@ -164,7 +193,7 @@ pub(super) fn room_for(
     if end > max_bytes {
         return Err(DifError::Missing(too_large(end, max_bytes)));
     }
-    Ok((files, deriver.reserve(end).map_err(from_parse)?))
+    Ok((files, deriver.reserve(end)?))
 }
 
 /// A symbol server.
@@ -430,18 +459,14 @@ pub async fn fetch_ends(
     deriver: &dyn Deriver,
     location: &Location,
     stat: &DifStat,
-) -> Result<Box<dyn Parser>, DifError> {
+) -> Result<DifParser, DifError> {
     let head = stat.size.min(END_BYTES);
     let tail = stat.size.saturating_sub(END_BYTES).max(head);
-    let mut scratch = deriver
-        .reserve(head + (stat.size - tail))
-        .map_err(from_parse)?;
+    let mut scratch = deriver.reserve(head + (stat.size - tail))?;
     let ends = ranges(0, head).chain(ranges(tail, stat.size));
     read_into(reader, location, &stat.etag, &mut *scratch, ends).await?;
-    deriver
-        .open(scratch, Written::InPart)
-        .await
-        .map_err(from_parse)
+    let parser = deriver.open(scratch, Written::InPart).await?;
+    Ok(DifParser::complete(parser))
 }
 
 fn too_large(size: u64, limit: u64) -> Missing {
@@ -449,6 +474,7 @@ fn too_large(size: u64, limit: u64) -> Missing {
     Missing::new(Cause::TooLarge { limit }, detail)
 }
 
+/// Reads ranges of an upload to their places in scratch space, in order.
 async fn read_into(
     reader: &dyn DifReader,
     location: &Location,
@@ -461,7 +487,7 @@ async fn read_into(
             let offset = range.start;
             Ok::<(u64, Bytes), DifError>((offset, reader.read(location, etag, range).await?))
         })
-        .buffer_unordered(RANGES_IN_FLIGHT);
+        .buffered(RANGES_IN_FLIGHT);
     while let Some((offset, bytes)) = reads.try_next().await? {
         scratch.write_at(offset, bytes).await?;
     }
@@ -472,14 +498,6 @@ fn ranges(start: u64, end: u64) -> impl Iterator<Item = Range<u64>> {
     (start..end)
         .step_by(RANGE_BYTES as usize)
         .map(move |from| from..end.min(from + RANGE_BYTES))
-}
-
-/// Converts an error of the parser to one of the source, with the same meaning.
-pub(super) fn from_parse(error: ParseError) -> DifError {
-    match error {
-        ParseError::Missing(missing) => DifError::Missing(missing),
-        ParseError::Store(error) => DifError::Store(error),
-    }
 }
 
 #[cfg(test)]

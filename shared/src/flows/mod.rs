@@ -22,6 +22,7 @@ mod build_requests;
 mod copies;
 mod definitions;
 pub mod derive;
+pub mod dif_parser;
 mod error;
 pub mod explain;
 pub mod fetch;

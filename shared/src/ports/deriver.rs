@@ -1,11 +1,12 @@
 //! Deriving: scratch space for a DIF, and an isolated parser of the DIF.
 
 use std::fmt::Debug;
+use std::ops::Range;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::Fault;
+use super::{DifError, Fault, FaultKind};
 use crate::cache::{DeriveJob, Derived, Transcoding};
 use crate::domain::{Inspection, Missing, Written};
 
@@ -23,6 +24,23 @@ pub trait Deriver: Debug + Send + Sync {
         dif: Box<dyn Scratch>,
         written: Written,
     ) -> Result<Box<dyn Parser>, ParseError>;
+
+    /// Returns whether [`Self::open_arriving`] is supported.
+    fn parses_while_arriving(&self) -> bool {
+        false
+    }
+
+    /// Starts a parser of a DIF while `rest` of it is missing: its `.debug_info`, or a part of
+    /// that. Everything else has been written. Also returns the means to write the rest, in order;
+    /// the parser waits for it where it needs it.
+    async fn open_arriving(
+        &self,
+        _dif: Box<dyn Scratch>,
+        _rest: Range<u64>,
+    ) -> Result<(Box<dyn Parser>, Box<dyn Scratch>), ParseError> {
+        let context = "parsing a DIF before it is complete, which is not supported";
+        Err(Fault::new(FaultKind::Bug, context).into())
+    }
 }
 
 /// Scratch space for one DIF, which is freed when dropped.
@@ -65,4 +83,13 @@ pub enum ParseError {
     /// An internal error.
     #[error(transparent)]
     Store(#[from] Fault),
+}
+
+impl From<ParseError> for DifError {
+    fn from(error: ParseError) -> Self {
+        match error {
+            ParseError::Missing(missing) => Self::Missing(missing),
+            ParseError::Store(error) => Self::Store(error),
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! The runtime of the functions: settings, clients, log, invocations, and child processes.
 
 mod app;
+mod arrivals;
 mod config;
 mod config_error;
 pub mod demangler;

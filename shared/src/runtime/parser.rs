@@ -18,12 +18,13 @@ use rustix::process::{
 use rustix::time::{ClockId, clock_gettime};
 use symbolic::common::ByteView;
 
+use super::arrivals::Arrivals;
 use super::{chain, sandbox};
 pub use crate::adapters::parser::wire::COMMAND;
-use crate::adapters::parser::wire::{self, ChildLimits, Command, MAX_BLOB_BYTES, Reply};
+use crate::adapters::parser::wire::{self, ChildLimits, Command, MAX_BLOB_BYTES, Reply, Start};
 use crate::adapters::scratch::inherited;
 use crate::cache::{DeriveJob, Derived};
-use crate::debuginfo::{self, DifBytes, Failure, Layout, Room, RoomLimit, STACK_BYTES};
+use crate::debuginfo::{self, Arriving, DifBytes, Failure, Layout, Room, RoomLimit, STACK_BYTES};
 use crate::domain::{Cause, Missing, Written};
 
 /// Address space in addition to the parser's allocations: the program, its stacks, and the unused
@@ -32,16 +33,16 @@ const SPARE_ADDRESS_SPACE: u64 = 1 << 30;
 
 /// Serves one parent. `arguments` are those after [`COMMAND`].
 pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let limits = arguments
+    let start = arguments
         .next()
         .and_then(|json| serde_json::from_str(json.to_str()?).ok());
-    let Some(limits) = limits else {
+    let Some(start) = start else {
         eprintln!(
             "{COMMAND} is an internal command of this program: it parses a file that its parent opens"
         );
         return ExitCode::FAILURE;
     };
-    match serve(limits) {
+    match serve(start) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
@@ -50,13 +51,18 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn serve(limits: ChildLimits) -> io::Result<()> {
+fn serve(Start { limits, arriving }: Start) -> io::Result<()> {
     debuginfo::keep_panics_quiet();
     let dif = inherited(wire::DIF_DESCRIPTOR, false)?;
     let unpacked = inherited(wire::UNPACKED_DESCRIPTOR, true)?;
     limit(limits, dif.metadata()?.len())?;
+    let arrivals = arriving.map(|range| {
+        let pipe = inherited(wire::ARRIVALS_DESCRIPTOR, false)?;
+        Ok::<_, io::Error>(Arrivals::new(dif.try_clone()?, pipe, range))
+    });
     let mut session = Session {
         limits,
+        arrivals: arrivals.transpose()?,
         dif: ByteView::map_file(dif)?,
         unpacked: ByteView::map_file_ref(&unpacked)?,
         room: UnpackedFile(unpacked),
@@ -127,6 +133,8 @@ fn limit_cpu_time(seconds: u64) -> io::Result<()> {
 
 struct Session {
     limits: ChildLimits,
+    /// The part of the DIF that may still arrive.
+    arrivals: Option<Arrivals>,
     dif: ByteView<'static>,
     unpacked: ByteView<'static>,
     room: UnpackedFile,
@@ -183,10 +191,7 @@ impl Session {
         // Of a member that did not fit, the part beyond the counted bytes is dropped.
         self.room.0.set_len(layout.unpacked_bytes)?;
         self.unpacked = ByteView::map_file_ref(&self.room.0)?;
-        let bytes = DifBytes {
-            dif: &self.dif,
-            unpacked: &self.unpacked,
-        };
+        let bytes = self.bytes();
         let inspection = on_own_stack(|| debuginfo::inspect(&mut layout, bytes))?;
         self.layout = layout;
         let answer = Reply::Inspected {
@@ -220,10 +225,6 @@ impl Session {
     }
 
     fn derive_one(&self, object: usize, job: usize, what: DeriveJob) -> io::Result<()> {
-        let bytes = DifBytes {
-            dif: &self.dif,
-            unpacked: &self.unpacked,
-        };
         #[cfg(feature = "testing")]
         if let Some(panic) = misbehaviour::on_derive(&self.dif, what.kind) {
             return self.answer(
@@ -234,7 +235,8 @@ impl Session {
                 &[],
             );
         }
-        let missing = match debuginfo::derive(&self.layout, bytes, object, what, self.cores) {
+        let missing = match debuginfo::derive(&self.layout, self.bytes(), object, what, self.cores)
+        {
             Ok(Derived {
                 kind,
                 blob,
@@ -264,6 +266,15 @@ impl Session {
             }
         };
         self.answer(&Reply::Missing { job, missing }, &[])
+    }
+
+    fn bytes(&self) -> DifBytes<'_> {
+        let arriving = self.arrivals.as_ref();
+        DifBytes {
+            dif: &self.dif,
+            unpacked: &self.unpacked,
+            arriving: arriving.map(|arrivals| arrivals as &dyn Arriving),
+        }
     }
 
     fn answer(&self, answer: &Reply, payload: &[u8]) -> io::Result<()> {

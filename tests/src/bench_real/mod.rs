@@ -20,9 +20,11 @@
 
 pub mod agreement;
 pub mod answers;
+pub mod arriving;
 pub mod backtraces;
 pub mod crash_files;
 pub mod deriving;
+pub mod first_request;
 pub mod inputs;
 mod judge;
 pub mod latency;
@@ -383,6 +385,7 @@ async fn derive_all(
         let (name, targets) = (input.name, input.targets());
         let file = (name, path.as_path());
         let took = deriving::against_plain(binaries, file, targets, runs, report).await?;
+        arriving::compare(binaries, file, runs, report).await?;
         let target = match name {
             CEPH => Some(0.34),
             LIBC | "ldb" => None,
@@ -411,6 +414,8 @@ async fn derive_all(
             ..Targets::default()
         };
         deriving::against_plain(binaries, file, targets, runs, report).await?;
+        let how = (runs, arguments.seed);
+        first_request::measure(binaries, program, &files.debug, how, report).await?;
     }
     for (input, path) in inputs {
         let file = (input.name, path.as_path());

@@ -85,20 +85,22 @@ fn no_core(errno: Errno) -> BenchError {
     }
 }
 
+/// Returns symdepot's deriver, with scratch space for a file of `size` bytes beside that file.
+pub fn deriver(binaries: &Binaries, path: &Path, size: u64) -> ProcessDeriver {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let scratch = ScratchSpace::new(folder, 4 * size + (1 << 30));
+    ProcessDeriver::new(binaries.get("derive"), LIMITS, scratch)
+}
+
 /// Derives the caches of a file as the function does: a file in scratch space, a parser process,
 /// blobs through a pipe. The time is from the start of the parser until the last blob is received.
 ///
 /// # Errors
 /// The parser fails.
 pub async fn run(binaries: &Binaries, path: &Path) -> Result<Made, BenchError> {
-    let folder = path.parent().unwrap_or(Path::new("."));
     let data = std::fs::read(path).map_err(BenchError::file(path))?;
     let size = data.len() as u64;
-    let deriver = ProcessDeriver::new(
-        binaries.get("derive"),
-        LIMITS,
-        ScratchSpace::new(folder, 4 * size + (1 << 30)),
-    );
+    let deriver = deriver(binaries, path, size);
     let mut dif = deriver.reserve(size)?;
     let data = Bytes::from(data);
     for at in (0..data.len()).step_by(CHUNK) {

@@ -11,6 +11,7 @@
 
 mod access;
 mod account;
+mod arriving;
 mod attachments;
 mod backup;
 mod chaos;

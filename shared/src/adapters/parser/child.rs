@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::fs::File;
-use std::io;
+use std::io::{self, PipeReader};
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 
@@ -11,7 +11,7 @@ use command_fds::{CommandFdExt, FdMapping};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 
-use super::wire::{self, ChildLimits, Command, Reply};
+use super::wire::{self, Command, Reply, Start};
 
 /// Bytes kept from the end of a process's standard error.
 const LAST_WORDS_BYTES: usize = 4096;
@@ -55,20 +55,20 @@ pub(super) enum NoAnswer {
 }
 
 impl ParserProcess {
-    /// Starts a process that parses a file. It inherits both files and three pipes, and nothing
-    /// else.
+    /// Starts a process that parses a file. It inherits both files, the pipe for what arrives
+    /// later, three further pipes, and nothing else.
     pub(super) fn start(
         executable: &Path,
-        limits: ChildLimits,
-        dif: &File,
-        unpacked: &File,
+        start: &Start,
+        (dif, unpacked): (&File, &File),
+        arrivals: Option<PipeReader>,
     ) -> io::Result<Self> {
         let mut command = std::process::Command::new(executable);
         command
             .arg(wire::COMMAND)
-            .arg(serde_json::to_string(&limits)?);
+            .arg(serde_json::to_string(start)?);
         command.env_clear().envs(ALLOCATOR_SETTINGS);
-        let mappings = vec![
+        let mut mappings = vec![
             FdMapping {
                 parent_fd: dif.try_clone()?.into(),
                 child_fd: wire::DIF_DESCRIPTOR,
@@ -78,6 +78,10 @@ impl ParserProcess {
                 child_fd: wire::UNPACKED_DESCRIPTOR,
             },
         ];
+        mappings.extend(arrivals.map(|pipe| FdMapping {
+            parent_fd: pipe.into(),
+            child_fd: wire::ARRIVALS_DESCRIPTOR,
+        }));
         command.fd_mappings(mappings).map_err(io::Error::other)?;
         command
             .stdin(Stdio::piped())

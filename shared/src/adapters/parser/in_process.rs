@@ -121,13 +121,7 @@ impl InProcessParser {
                 return Err(self.budget.contended(all_there_could_be).into());
             }
             room.shrink_to(layout.unpacked_bytes);
-            let inspection = debuginfo::inspect(
-                &mut layout,
-                DifBytes {
-                    dif,
-                    unpacked: &unpacked,
-                },
-            );
+            let inspection = debuginfo::inspect(&mut layout, DifBytes::complete(dif, &unpacked));
             self.inspected = Some(InspectedInProcess {
                 inspection,
                 layout,
@@ -158,10 +152,7 @@ impl Parser for InProcessParser {
         let Some(inspected) = &self.inspected else {
             return Ok(Vec::new());
         };
-        let bytes = DifBytes {
-            dif: &self.dif.bytes,
-            unpacked: &inspected.unpacked,
-        };
+        let bytes = DifBytes::complete(&self.dif.bytes, &inspected.unpacked);
         let derive = |job: &DeriveJob| {
             debuginfo::derive(&inspected.layout, bytes, object, *job, 1).map_err(|failure| {
                 match failure {

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,9 +12,10 @@ use bytes::Bytes;
 
 use super::child::{NoAnswer, ParserProcess};
 use super::death::explain;
+use super::late::{ArrivalNotices, LatePart};
 use super::limits::ParserLimits;
 use super::transcoder::Transcoders;
-use super::wire::{ChildLimits, Command, Reply};
+use super::wire::{ChildLimits, Command, Reply, Start};
 use crate::adapters::scratch::{Reservation, ScratchFile, ScratchSpace};
 use crate::cache::{DeriveJob, Derived, Transcoding};
 use crate::debuginfo::{Layout, MemberPlace};
@@ -65,6 +67,37 @@ impl Deriver for ProcessDeriver {
         dif: Box<dyn Scratch>,
         written: Written,
     ) -> Result<Box<dyn Parser>, ParseError> {
+        Ok(Box::new(ProcessParser {
+            written,
+            ..self.session(dif)?
+        }))
+    }
+
+    fn parses_while_arriving(&self) -> bool {
+        true
+    }
+
+    async fn open_arriving(
+        &self,
+        dif: Box<dyn Scratch>,
+        rest: Range<u64>,
+    ) -> Result<(Box<dyn Parser>, Box<dyn Scratch>), ParseError> {
+        let session = self.session(dif)?;
+        let late = LatePart::of(&session.dif, rest);
+        let arrivals = Some(late.arrivals());
+        Ok((
+            Box::new(ProcessParser {
+                arrivals,
+                ..session
+            }),
+            Box::new(late),
+        ))
+    }
+}
+
+impl ProcessDeriver {
+    /// Returns a session about one complete file, which starts a process when it is first needed.
+    fn session(&self, dif: Box<dyn Scratch>) -> Result<ProcessParser, Fault> {
         let dif: Box<dyn Any> = dif;
         let dif = dif.downcast::<ScratchFile>().map_err(|_| {
             Fault::new(
@@ -73,16 +106,17 @@ impl Deriver for ProcessDeriver {
             )
         })?;
         let unpacked = self.scratch.unnamed_file()?;
-        Ok(Box::new(ProcessParser {
+        Ok(ProcessParser {
             deriver: self.clone(),
             dif: *dif,
-            written,
+            written: Written::Whole,
+            arrivals: None,
             unpacked,
             room: None,
             process: None,
             inspected: None,
             failed: None,
-        }))
+        })
     }
 }
 
@@ -92,6 +126,8 @@ struct ProcessParser {
     deriver: ProcessDeriver,
     dif: ScratchFile,
     written: Written,
+    /// Tells the processes what has arrived of the rest of the DIF.
+    arrivals: Option<ArrivalNotices>,
     unpacked: File,
     /// The reservation for `unpacked`.
     room: Option<Reservation>,
@@ -337,7 +373,15 @@ impl ProcessParser {
             scratch_bytes,
         };
         let executable = &*self.deriver.executable;
-        ParserProcess::start(executable, limits, self.dif.file(), &self.unpacked).map_err(|error| {
+        let start = || {
+            let files = (self.dif.file(), &self.unpacked);
+            let (arriving, pipe) = match self.arrivals.as_ref().map(ArrivalNotices::pipe) {
+                Some(pipe) => pipe?.unzip(),
+                None => (None, None),
+            };
+            ParserProcess::start(executable, &Start { limits, arriving }, files, pipe)
+        };
+        start().map_err(|error| {
             let kind = match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => FaultKind::Bug,
                 _ => FaultKind::Transient,

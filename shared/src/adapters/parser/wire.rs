@@ -6,6 +6,7 @@
 //! version.
 
 use std::io::{self, Write};
+use std::ops::Range;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,9 @@ pub const DIF_DESCRIPTOR: i32 = 3;
 /// The file descriptor of the file for unpacked members in the child process.
 pub const UNPACKED_DESCRIPTOR: i32 = 4;
 
+/// The file descriptor of the pipe for [`Start::arriving`] in the child process.
+pub const ARRIVALS_DESCRIPTOR: i32 = 5;
+
 /// The argument that makes the program a parser.
 pub const COMMAND: &str = "parse-dif";
 
@@ -33,7 +37,17 @@ pub const MAX_BLOB_BYTES: u64 = 2 << 30;
 /// The largest header of a reply: the inspection of an archive with the maximum number of objects.
 const MAX_HEADER_BYTES: u32 = 64 << 20;
 
-/// The limits of the child process, passed as an argument.
+/// What the child process is started with, passed as an argument.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    /// Its limits.
+    pub limits: ChildLimits,
+    /// The range of the DIF that is still being written, in order. For each piece, the offset of
+    /// its end follows through the pipe [`ARRIVALS_DESCRIPTOR`], as eight bytes, little-endian.
+    pub arriving: Option<Range<u64>>,
+}
+
+/// The limits of the child process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildLimits {
     /// Memory that it may allocate, in bytes.

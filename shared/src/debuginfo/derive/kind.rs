@@ -3,6 +3,7 @@
 use symbolic::debuginfo::Object;
 
 use crate::cache::Kind;
+use crate::debuginfo::arriving::Arriving;
 use crate::debuginfo::auxiliary::Maps;
 use crate::debuginfo::blob::Contents;
 use crate::debuginfo::failure::Failure;
@@ -34,6 +35,8 @@ pub(in crate::debuginfo) struct Beside<'f, 'd> {
     pub(in crate::debuginfo) maps: Maps<'d>,
     /// Returns the ELF file that has a build id, or that has this id as a shared file.
     pub(in crate::debuginfo) with_build_id: &'f dyn Fn(&str) -> Option<&'d [u8]>,
+    /// The part of the object's own file that is still arriving.
+    pub(in crate::debuginfo) arriving: Option<&'d dyn Arriving>,
 }
 
 impl Default for Beside<'_, '_> {
@@ -44,6 +47,7 @@ impl Default for Beside<'_, '_> {
             sources: Vec::new(),
             maps: Maps::default(),
             with_build_id: &|_| None,
+            arriving: None,
         }
     }
 }

@@ -28,8 +28,8 @@ pub use self::sources::encode_source_file;
 use self::symcache::Sym;
 use super::auxiliary::{MapMembers, Maps};
 use super::blob::Contents;
-use super::failure::{Failure, chain, malformed, unsupported};
-use super::layout::{DifBytes, FoundObject, Layout};
+use super::failure::{Failure, chain, malformed, not_arrived, unsupported};
+use super::layout::{DifBytes, FoundObject, Layout, MemberPlace};
 use super::{kernel_module, open, panics, slices};
 use crate::cache::{DeriveJob, Derived, Kind};
 use crate::debuginfo::blob;
@@ -38,6 +38,15 @@ use crate::domain::Features;
 /// Returns the bytes of a member of a DIF.
 fn member<'d>(layout: &Layout, bytes: DifBytes<'d>, number: usize) -> Option<&'d [u8]> {
     bytes.member(layout.members.get(number)?.place)
+}
+
+/// Returns whether a kind is derived from an object without reading bytes before they have arrived:
+/// its reader reads only what [`DifBytes::arriving`] says, or none of `.debug_info`.
+fn reads_while_arriving(layout: &Layout, found: &FoundObject, kind: Kind) -> bool {
+    let member = layout.members.get(found.member);
+    found.meta.file_type.is_elf()
+        && member.is_some_and(|member| member.place == MemberPlace::Whole)
+        && matches!(kind, Kind::SymCache | Kind::CfiCache)
 }
 
 /// Derives a cache of an object.
@@ -78,6 +87,10 @@ fn derive_as<D: Derive>(
     job: DeriveJob,
     cores: usize,
 ) -> Result<Derived, Failure> {
+    let bytes = match reads_while_arriving(layout, found, D::KIND) {
+        true => bytes,
+        false => bytes.wait().map_err(not_arrived)?,
+    };
     let data = member(layout, bytes, found.member)
         .ok_or_else(|| malformed("the bytes of the object are missing from the file".to_owned()))?;
     let linked = kernel_module::linked(data).map_err(malformed)?;
@@ -122,13 +135,16 @@ fn derive_as<D: Derive>(
             .filter_map(|other| member(layout, bytes, other.member))
             .collect(),
         with_build_id: &|id| match layout.elf_with_build_id(id) {
-            Some(found) => member(layout, bytes, found.member),
+            // No file shares entries with itself.
+            Some(other) if other.member == found.member => None,
+            Some(other) => member(layout, bytes, other.member),
             None => {
                 let files = layout.split.iter();
                 let mut files = files.filter_map(|number| member(layout, bytes, *number));
                 files.find(|file| dwarf::is_supplementary(file, id))
             }
         },
+        arriving: bytes.arriving,
     };
     let EncodedCache { blob, lacks } = D::encode(&object, &beside, cores, &contents)?;
     let hidden = is_completed.then(|| maps.lack(found)).flatten();

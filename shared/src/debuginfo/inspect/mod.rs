@@ -14,9 +14,10 @@ use symbolic::debuginfo::{Archive, FileFormat, Object, ObjectKind};
 
 use self::cut_short::cut_short;
 use self::headers::Headers;
-pub use self::needless::{FileEnds, needless_ranges};
+pub use self::needless::{FileEnds, needless_ranges, units_range};
+use super::arriving::Arriving;
 use super::derive::dwarf;
-use super::layout::{DifBytes, FoundAuxiliary, FoundObject, Layout, Member};
+use super::layout::{DifBytes, FoundAuxiliary, FoundObject, Layout, Member, MemberPlace};
 use super::{auxiliary, kernel_module, panics, quirks, unpack};
 use crate::debuginfo::failure::chain;
 use crate::domain::{
@@ -47,7 +48,14 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
     let mut all_completes = Vec::new();
     for (number, member) in layout.members.clone().iter().enumerate() {
         let data = bytes.member(member.place).unwrap_or_default();
-        if Archive::peek(data) == FileFormat::Unknown {
+        let format = Archive::peek(data);
+        // Only the reader of ELF files knows what has not arrived. If the rest does not arrive, the
+        // parent process ignores the result.
+        let bytes = match format == FileFormat::Elf && member.place == MemberPlace::Whole {
+            true => bytes,
+            false => bytes.wait().unwrap_or(bytes),
+        };
+        if format == FileFormat::Unknown {
             let completes = find_auxiliary(layout, number, data);
             all_completes.extend(completes);
             continue;
@@ -66,6 +74,7 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
             member,
             data: linked.as_deref().unwrap_or(data),
             partial: layout.partial,
+            arriving: bytes.arriving,
         };
         let room = MAX_OBJECTS.saturating_sub(layout.objects.len());
         let objects = panics::caught(|| reader.objects(room))
@@ -219,6 +228,7 @@ struct ObjectReader<'a> {
     member: &'a Member,
     data: &'a [u8],
     partial: bool,
+    arriving: Option<&'a dyn Arriving>,
 }
 
 impl ObjectReader<'_> {
@@ -260,7 +270,9 @@ impl ObjectReader<'_> {
             );
         }
         let (needs, completes) = match object {
-            Object::Elf(elf) if fault.is_none() => (dwarf::needs(elf), dwarf::completes(elf)),
+            Object::Elf(elf) if fault.is_none() => {
+                (dwarf::needs(elf, self.arriving), dwarf::completes(elf))
+            }
             _ => Default::default(),
         };
         let meta = ObjectMeta {

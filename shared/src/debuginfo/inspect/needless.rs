@@ -1,8 +1,9 @@
 //! Finds the parts of a large ELF file that neither inspection nor derivation reads, so that they
-//! need not be fetched.
+//! need not be fetched, and the part that may arrive last, while the file is already parsed.
 //!
-//! These are location lists, macros and indexes of the debug information, and code and data of a
-//! program with a build id. Without a build id, the ids of a program are a hash of its code.
+//! The parts that are not read are location lists, macros and indexes of the debug information, and
+//! code and data of a program with a build id. Without a build id, the ids of a program are a hash
+//! of its code.
 //!
 //! Sources: System V ABI, "ELF header" and "Sections"; DWARF 5, section 7.
 
@@ -27,6 +28,9 @@ const NEEDLESS: [&str; 11] = [
 
 /// Sections of programs that are never read if there is a build id.
 const CONTENTS: [&str; 4] = [".data", ".data.rel.ro", ".rodata", ".text"];
+
+/// The section with the units of a program.
+const UNITS: &str = ".debug_info";
 
 const BUILD_ID: &str = ".note.gnu.build-id";
 
@@ -89,6 +93,24 @@ pub fn needless_ranges(ends: FileEnds<'_>) -> Vec<Range<u64>> {
     }
     ranges.retain(|range| !range.is_empty());
     ranges
+}
+
+/// Returns the range of `.debug_info` in a file. It is read in order, and everything else in the
+/// file before it, so it may arrive last. Returns `None` if there is no such section, if another
+/// section overlaps it, or if the section headers are not in the ends of the file.
+pub fn units_range(ends: FileEnds<'_>) -> Option<Range<u64>> {
+    let sections = sections(ends)?;
+    let is_units = |section: &&FileSection<'_>| {
+        section.name == UNITS.as_bytes() && !WITHOUT_BYTES.contains(&section.kind)
+    };
+    let (units, others): (Vec<_>, Vec<_>) = sections.iter().partition(is_units);
+    let [units] = units[..] else { return None };
+    let mut others = others
+        .into_iter()
+        .filter(|section| !WITHOUT_BYTES.contains(&section.kind));
+    let is_apart = others
+        .all(|other| other.range.end <= units.range.start || units.range.end <= other.range.start);
+    (is_apart && units.range.end <= ends.size).then(|| units.range.clone())
 }
 
 /// Returns the parts of a range outside another range.
@@ -283,6 +305,32 @@ mod tests {
         assert_eq!(lengths([1, 1]), 0);
     }
 
+    fn units(file: &[u8]) -> Option<Range<u64>> {
+        units_range(FileEnds {
+            head: file,
+            tail: file,
+            size: file.len() as u64,
+        })
+    }
+
+    #[test]
+    fn the_units_of_a_file_are_one_section_that_no_other_overlaps() {
+        let program = fixture("elf/crash.zlib.debug");
+        let mut known = known(&program).into_iter();
+        let section = known.find(|(name, _)| name == ".debug_info");
+        assert_eq!(units(&program), section.map(|(_, range)| range));
+        let names = |names: [&'static str; 2]| units(&with_sections(&names.map(|name| (name, 1))));
+        assert!(names([".debug_info", ".debug_str"]).is_some());
+        assert_eq!(names([".debug_info.dwo", ".debug_str.dwo"]), None);
+        assert_eq!(names([".debug_info", ".debug_info"]), None);
+        let mut file = with_sections(&[(".debug_info", 1), (".debug_str", 1)]);
+        // `.debug_str` begins one byte before the end of `.debug_info`.
+        let at = file.len() - 64 + 0x18;
+        file[at] -= 1;
+        assert_eq!(units(&file), None);
+        assert_eq!(units(b"MODULE Linux x86_64 0 a"), None);
+    }
+
     #[test]
     fn headers_with_random_changes_give_ranges_within_order() {
         let program = fixture("zoo/cold-parts");
@@ -303,6 +351,9 @@ mod tests {
                 changed[at] = draw(256) as u8;
             }
             let ranges = needless(&changed, 8192);
+            if let Some(units) = units(&changed) {
+                assert!(units.start <= units.end && units.end <= changed.len() as u64);
+            }
             let ascend = ranges.windows(2).all(|pair| pair[0].end <= pair[1].start);
             assert!(ascend && ranges.iter().all(|range| range.start < range.end));
         }

@@ -87,7 +87,7 @@ pub fn unpack(
             offset: *offset,
             length: *length,
         };
-        let written = DifBytes { dif, unpacked: &[] };
+        let written = DifBytes::complete(dif, &[]);
         unpacker.open(written.member(place).unwrap_or_default(), place, *id)?;
     }
     Ok(unpacker.layout)

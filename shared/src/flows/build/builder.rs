@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use crate::cache::{BuildNumbers, Kind, ModuleKey};
 use crate::domain::{DifRef, Inspection, Missing, Timestamp};
+use crate::flows::dif_parser::DifParser;
 use crate::flows::invocation::Invocation;
 use crate::flows::settings::Settings;
 use crate::flows::update::Update;
-use crate::ports::{BlobStore, Deriver, DifReader, Parser, Queues, RecordStore, SymbolServers};
+use crate::ports::{BlobStore, Deriver, DifReader, Queues, RecordStore, SymbolServers};
 
 /// The time that is reserved at the end of an invocation to publish or release the leases.
 pub(super) const RESERVE: Duration = Duration::from_secs(5);
@@ -42,10 +43,10 @@ pub struct OpenDif {
     /// Why its companions were left out, if they may be used in another attempt.
     pub left_out: Option<Missing>,
     /// The parser.
-    pub parser: Box<dyn Parser>,
+    pub parser: DifParser,
     /// The objects of the DIF.
     pub inspection: Inspection,
-    /// How long fetching it took.
+    /// How long fetching it took, until its parser was started.
     pub took: Duration,
 }
 

@@ -9,8 +9,9 @@ use super::builder::{Build, OpenDif};
 use crate::cache::{Dif, Item, ItemKey, Kind, ModuleKey, Stored};
 use crate::debuginfo;
 use crate::domain::{CompanionId, DifRef, FileType, Inspection, ModuleId};
-use crate::flows::{fetch, presence};
-use crate::ports::{DifError, Fault, Parser};
+use crate::flows::dif_parser::DifParser;
+use crate::flows::presence;
+use crate::ports::{DifError, Fault};
 
 /// The maximum number of partitions that are searched for the companions of a DIF at a time.
 const QUERIES_IN_FLIGHT: usize = 32;
@@ -151,10 +152,10 @@ impl OpenDif {
     pub(super) async fn inspected(
         dif: &Dif,
         companions: &[Companion],
-        mut parser: Box<dyn Parser>,
+        mut parser: DifParser,
         took: Duration,
     ) -> Result<Self, DifError> {
-        let inspection = parser.inspect().await.map_err(fetch::from_parse)?;
+        let inspection = parser.inspect().await?;
         let beside = companions
             .iter()
             .map(|companion| (companion.dif.file.clone(), companion.completes));
@@ -167,7 +168,7 @@ impl OpenDif {
     /// Returns a DIF whose parser is open without companions.
     pub(in crate::flows) fn alone(
         dif: DifRef,
-        parser: Box<dyn Parser>,
+        parser: DifParser,
         inspection: Inspection,
         took: Duration,
     ) -> Self {

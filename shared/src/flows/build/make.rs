@@ -16,7 +16,6 @@ use super::work::{Target, Work};
 use crate::cache::{BlobRef, DeriveJob, Derived, Dif, Kind, ModuleKey, Ready, Seen};
 use crate::debuginfo;
 use crate::domain::{Cause, DebugId, FileType, Inspection, Missing, ModuleId, ObjectMeta, Rank};
-use crate::flows::fetch;
 use crate::flows::invocation::Invocation;
 use crate::ports::{DifError, Fault};
 
@@ -250,14 +249,12 @@ impl Build<'_> {
         let span = self.invocation.span("derive");
         let mut made: Vec<((usize, Target), Result<Derived, Missing>)> = Vec::new();
         if !jobs.is_empty() {
-            let derived = open.parser.derive(object.index, &jobs).await;
-            let derived = derived.map_err(fetch::from_parse)?;
+            let derived = open.parser.derive(object.index, &jobs).await?;
             made.extend(to_derive.into_iter().zip(derived));
         }
         for (at, target) in to_transcode {
             let transcoding = transcoding(self.module, dif, object, target.version);
-            let transcoded = open.parser.transcode(object.index, &transcoding).await;
-            let transcoded = transcoded.map_err(fetch::from_parse)?;
+            let transcoded = open.parser.transcode(object.index, &transcoding).await?;
             let kind = target.lease.kind;
             made.push(((at, target), transcoded.map(|bytes| opaque(kind, bytes))));
         }

@@ -340,7 +340,9 @@ impl Build<'_> {
                 biased;
                 made = &mut made => return made,
                 () = &mut time_up => {
-                    let is_fetching = is_fetching.load(Ordering::Relaxed);
+                    drop(made);
+                    let is_arriving = open.iter().any(|open| !open.parser.is_complete());
+                    let is_fetching = is_arriving || is_fetching.load(Ordering::Relaxed);
                     return out_of_time(self.invocation, held, began, is_fetching);
                 }
                 () = tokio::time::sleep(LEASE_EXTENSION) => self.extend(held).await,

@@ -7,8 +7,9 @@ use super::search::{Downloads, Fetched};
 use crate::cache::{Dif, DifCopy};
 use crate::domain::{Cause, Missing, Written, WrittenFile};
 use crate::flows::copies;
+use crate::flows::dif_parser::DifParser;
 use crate::flows::fetch::{self, FetchError, Limits, SymbolServer};
-use crate::ports::{DifError, DifStat, Fault, Parser, Scratch};
+use crate::ports::{DifError, DifStat, Fault, Scratch};
 
 impl Build<'_> {
     /// Opens a DIF together with its companions, or alone if they cannot be fetched or read. A
@@ -48,7 +49,7 @@ impl Build<'_> {
     async fn open_upload(&self, dif: &Dif) -> Result<OpenDif, DifError> {
         let (builder, began) = (self.builder, self.invocation.elapsed());
         let max_bytes = builder.settings.dif_max_bytes;
-        let (uploads, deriver) = (&*builder.uploads, &*builder.deriver);
+        let (uploads, deriver) = (&builder.uploads, &*builder.deriver);
         let stat = DifStat {
             etag: dif.file.etag.clone(),
             size: dif.size,
@@ -86,7 +87,7 @@ impl Build<'_> {
                 Ok(())
             }
             Err(FetchError::Server(failure)) => Err(DifError::Missing(failure.missing)),
-            Err(FetchError::Parse(error)) => Err(fetch::from_parse(error)),
+            Err(FetchError::Parse(error)) => Err(error.into()),
         }
     }
 
@@ -96,15 +97,14 @@ impl Build<'_> {
             return Ok(None);
         };
         let (builder, began) = (self.builder, self.invocation.elapsed());
-        let scratch = copies::read(self.update(), &*builder.caches, &*builder.deriver, &copy)
-            .await
-            .map_err(fetch::from_parse)?;
+        let scratch =
+            copies::read(self.update(), &*builder.caches, &*builder.deriver, &copy).await?;
         let Some(scratch) = scratch else {
             return Ok(None);
         };
         let took = self.invocation.elapsed() - began;
-        let parser = builder.deriver.open(scratch, Written::Whole).await;
-        let parser = parser.map_err(fetch::from_parse)?;
+        let parser = builder.deriver.open(scratch, Written::Whole).await?;
+        let parser = DifParser::complete(parser);
         Ok(Some(OpenDif::inspected(dif, &[], parser, took).await?))
     }
 
@@ -123,7 +123,7 @@ impl Build<'_> {
 
     /// Fetches DIFs that complete each other, and starts one parser of all of them. The limits of
     /// a DIF apply to all of them together.
-    async fn fetch_together(&self, difs: &[&Dif]) -> Result<Box<dyn Parser>, DifError> {
+    async fn fetch_together(&self, difs: &[&Dif]) -> Result<DifParser, DifError> {
         let builder = self.builder;
         let max_bytes = builder.settings.dif_max_bytes;
         let (files, mut scratch) = fetch::room_for(&*builder.deriver, difs, max_bytes)?;
@@ -144,8 +144,8 @@ impl Build<'_> {
             self.fetch_again(dif, (&mut *scratch, place)).await?;
         }
         let written = Written::Together(files);
-        let parser = builder.deriver.open(scratch, written).await;
-        parser.map_err(fetch::from_parse)
+        let parser = builder.deriver.open(scratch, written).await?;
+        Ok(DifParser::complete(parser))
     }
 
     /// Fetches a DIF that a search found again, to its place in scratch space.
@@ -174,7 +174,7 @@ impl Build<'_> {
             Ok(stat) if stat.etag == dif.file.etag => Ok(()),
             Ok(_) => Err(DifError::Changed),
             Err(FetchError::Server(failure)) => Err(DifError::Missing(failure.missing)),
-            Err(FetchError::Parse(error)) => Err(fetch::from_parse(error)),
+            Err(FetchError::Parse(error)) => Err(error.into()),
         }
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::super::copies::{self, Destination, StoredChunks};
+use super::super::dif_parser::DifParser;
 use super::super::fetch::{self, FetchError, SymbolServer, of_the_file};
 use super::super::{Invocation, Settings, definitions, permits};
 use super::builder::{Build, Builder, OpenDif, RESERVE};
@@ -253,7 +254,7 @@ impl Downloads<'_> {
             let found = match self.fetch(location).await {
                 Ok(fetched) => filed(module, sought, self.open, fetched),
                 Err(FetchError::Server(failure)) => Err(failure),
-                Err(FetchError::Parse(error)) => return Err(fetch::from_parse(error)),
+                Err(FetchError::Parse(error)) => return Err(error.into()),
             };
             let took = self.build.invocation.elapsed() - began;
             match found {
@@ -310,6 +311,7 @@ impl Downloads<'_> {
             };
             let inspected = parser.inspect().await;
             let inspection = inspected.map_err(|error| of_the_server(error.into()))?;
+            let parser = DifParser::complete(parser);
             let open = OpenDif::alone(dif.clone(), parser, inspection, took);
             self.open.push(open);
             return Ok(Fetched {

@@ -18,7 +18,7 @@ use crate::domain::{
     SourceKey,
 };
 use crate::flows::copies;
-use crate::flows::fetch::{self, FetchError, of_the_file};
+use crate::flows::fetch::{FetchError, of_the_file};
 use crate::flows::permits;
 use crate::ports::{Concerns, DifError, Fault, ServerFailure};
 
@@ -284,7 +284,7 @@ impl CompanionServer<'_> {
         let Fetched { dif, size, chunks } = match downloads.fetch(location).await {
             Ok(fetched) => fetched,
             Err(FetchError::Server(failure)) => return Ok(Err(failure)),
-            Err(FetchError::Parse(error)) => return Err(fetch::from_parse(error)),
+            Err(FetchError::Parse(error)) => return Err(error.into()),
         };
         // Its parser is of no use: it is opened again together with the file that it completes.
         let opened = open.iter().position(|open| open.dif == dif);

@@ -16,7 +16,7 @@ use crate::domain::{
     ObjectId, Sequencer,
 };
 use crate::flows::copies;
-use crate::flows::fetch::{self, FetchError, of_the_file};
+use crate::flows::fetch::{FetchError, of_the_file};
 use crate::ports::{Concerns, DifError, ListQuery, ServerFailure};
 
 /// The maximum number of locations at which one auxiliary file is sought.
@@ -116,7 +116,7 @@ impl Downloads<'_> {
         let fetched = match self.fetch(location).await {
             Ok(fetched) => fetched,
             Err(FetchError::Server(failure)) => return Ok(Err(failure)),
-            Err(FetchError::Parse(error)) => return Err(fetch::from_parse(error)),
+            Err(FetchError::Parse(error)) => return Err(error.into()),
         };
         let Fetched { dif, size, chunks } = fetched;
         // Its parser is of no use: it is opened again together with the file that it completes.

@@ -48,13 +48,13 @@ impl UploadChanges<'_> {
             return Ok(read_name(&dif.location, stat.size));
         }
         let began = self.invocation.elapsed();
-        let (reader, deriver) = (&*self.builder.uploads, &*self.builder.deriver);
+        let (reader, deriver) = (&self.builder.uploads, &*self.builder.deriver);
         let max = self.builder.settings.dif_max_bytes;
         let fetched = fetch::fetch(reader, deriver, &dif.location, stat, max).await;
         let (mut parser, too_large) = match fetched {
             Ok(parser) => (parser, None),
             Err(DifError::Missing(missing)) if matches!(missing.cause, Cause::TooLarge { .. }) => {
-                match fetch::fetch_ends(reader, deriver, &dif.location, stat).await {
+                match fetch::fetch_ends(&**reader, deriver, &dif.location, stat).await {
                     Ok(parser) => (parser, Some(missing)),
                     Err(DifError::Store(error)) => return Err(error.into()),
                     Err(DifError::Missing(_) | DifError::Changed) => {
@@ -66,7 +66,7 @@ impl UploadChanges<'_> {
             Err(DifError::Store(error)) => return Err(error.into()),
         };
         let took = self.invocation.elapsed() - began;
-        let inspection = match parser.inspect().await.map_err(fetch::from_parse) {
+        let inspection = match parser.inspect().await {
             Ok(inspection) => inspection,
             Err(DifError::Store(error)) => return Err(error.into()),
             Err(DifError::Missing(missing)) if missing.cause == Cause::Crashed => {

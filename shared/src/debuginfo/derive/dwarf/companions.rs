@@ -27,6 +27,7 @@ use super::input::{Dwarf, Section, Unit, endian};
 use super::related::RelatedUnits;
 use super::sections::{self, Sections};
 use super::units;
+use crate::debuginfo::arriving::Arriving;
 use crate::debuginfo::reader::ByteReader;
 use crate::domain::{CodeId, CompanionId};
 
@@ -93,8 +94,11 @@ pub(in crate::debuginfo) fn completes(elf: &ElfObject<'_>) -> Vec<CompanionId> {
 
 /// Returns the ids of the debug information that a program needs from companions: the counterpart
 /// of [`completes()`].
-pub(in crate::debuginfo) fn needs(elf: &ElfObject<'_>) -> Vec<CompanionId> {
-    let mut units = skeletons(elf);
+pub(in crate::debuginfo) fn needs<'d>(
+    elf: &ElfObject<'d>,
+    arriving: Option<&'d dyn Arriving>,
+) -> Vec<CompanionId> {
+    let mut units = skeletons(elf, arriving);
     units.sort_unstable();
     units.dedup();
     if units.len() > CompanionId::MOST_UNITS {
@@ -107,16 +111,19 @@ pub(in crate::debuginfo) fn needs(elf: &ElfObject<'_>) -> Vec<CompanionId> {
 }
 
 /// Returns the ids of the skeletons in a program.
-fn skeletons(elf: &ElfObject<'_>) -> Vec<u64> {
+fn skeletons<'d>(elf: &ElfObject<'d>, arriving: Option<&'d dyn Arriving>) -> Vec<u64> {
     if elf.raw_section(SKELETONS).is_none() {
         return Vec::new();
     }
-    let names = [sections::FIRST, units::SECTION];
-    let sections = Sections::open(elf, &names, sections::THREADS);
+    let open = |names: &[&'static str]| Sections::open(elf, names, sections::THREADS);
     let endian = endian(elf.endianity());
+    let sections = open(&[sections::FIRST]);
     let abbreviations = sections.data(sections::FIRST);
-    let Some(mut runs) = units::Units::of(elf, abbreviations, RUN_BYTES) else {
-        return units_of(&sections.dwarf(sections.data(units::SECTION), endian));
+    let Some(mut runs) = units::Units::of(elf, abbreviations, RUN_BYTES, arriving) else {
+        // If the units do not arrive, the parent process ignores the result.
+        let _ = arriving.map(Arriving::wait);
+        let info = open(&[units::SECTION]);
+        return units_of(&sections.dwarf(info.data(units::SECTION), endian));
     };
     let mut ids = Vec::new();
     while let Some(Ok(run)) = runs.next_run(Vec::new()) {

@@ -33,9 +33,10 @@
 
 use self::input::endian;
 use super::kind::{Beside, EncodedCache};
+use crate::debuginfo::arriving::Arriving;
 use crate::debuginfo::auxiliary::Maps;
 use crate::debuginfo::blob::Contents;
-use crate::debuginfo::failure::{Failure, chain, malformed};
+use crate::debuginfo::failure::{Failure, chain, malformed, not_arrived};
 use crate::debuginfo::image::ObjectImage;
 use crate::debuginfo::slices;
 use crate::debuginfo::slices::Bounds;
@@ -124,6 +125,8 @@ pub(in crate::debuginfo) struct Program<'o, 'd> {
     /// The name and build id of a shared file that was not found.
     lacks_shared: Option<(String, String)>,
     maps: &'o Maps<'d>,
+    /// The part of its file that is still arriving.
+    arriving: Option<&'d dyn Arriving>,
 }
 
 impl<'o, 'd> Program<'o, 'd> {
@@ -162,6 +165,7 @@ impl<'o, 'd> Program<'o, 'd> {
             },
             lacks_shared,
             maps: &beside.maps,
+            arriving: beside.arriving,
             sections,
             load_address,
             arch: object.arch(),
@@ -215,7 +219,11 @@ fn encode_runs(
     let endian = endian(object.endianity());
     let abbreviations = sections::section(object, sections::FIRST);
     let bytes = abbreviations.as_ref().map(|section| &*section.data);
-    let units = Units::of(object, bytes.unwrap_or_default(), run_bytes);
+    let arriving = program.arriving;
+    let units = Units::of(object, bytes.unwrap_or_default(), run_bytes, arriving);
+    if let (None, Some(arriving)) = (&units, arriving) {
+        arriving.wait().map_err(not_arrived)?;
+    }
     let names: Vec<_> = match units {
         Some(_) => sections::READ.to_vec(),
         None => sections::READ.into_iter().chain([units::SECTION]).collect(),

@@ -25,7 +25,7 @@ fn with_object(name: &str, show: impl FnOnce(&ElfObject<'_>)) {
 /// Returns the units of an object in runs.
 fn runs_of<'d>(elf: &ElfObject<'d>, run_bytes: usize) -> Units<'d> {
     let abbreviations = elf.section(sections::FIRST).unwrap().data;
-    Units::of(elf, &abbreviations, run_bytes).unwrap()
+    Units::of(elf, &abbreviations, run_bytes, None).unwrap()
 }
 
 #[test]

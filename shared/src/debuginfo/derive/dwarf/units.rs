@@ -5,17 +5,21 @@
 //! binutils.
 
 use std::borrow::Cow;
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 
 use flate2::bufread::ZlibDecoder;
 use symbolic::debuginfo::dwarf::{Dwarf, Endian};
 
+use crate::debuginfo::arriving::{Arriving, ArrivingReader};
 use crate::debuginfo::reader::ByteReader;
 
 pub(super) const SECTION: &str = "debug_info";
 
 /// The size of the longest initial length of a unit, in bytes.
 const LONGEST_HEADER: usize = 12;
+
+/// The size of the longest header of a compressed section, in bytes.
+const LONGEST_COMPRESSION_HEADER: usize = 24;
 
 /// The minimum number of bytes that are decompressed at a time.
 const STEP: usize = 64 << 10;
@@ -44,28 +48,42 @@ pub(super) struct Units<'d> {
 /// The rest of a section, which was not yielded yet.
 enum Info<'d> {
     Plain(&'d [u8]),
-    Compressed(SectionStream<'d>),
+    Stream(SectionStream<'d>),
 }
 
 impl<'d> Units<'d> {
     /// Returns the units of an object in runs of about `run_bytes`. Returns `None` if a unit may
     /// refer to another according to the abbreviations, or if that cannot be determined.
+    ///
+    /// If the section is still `arriving`, runs are returned as they arrive. If `None` is returned,
+    /// the caller must wait before it reads the section.
     pub(super) fn of(
         object: &(dyn Dwarf<'d> + Sync),
         abbreviations: &[u8],
         run_bytes: usize,
+        arriving: Option<&'d dyn Arriving>,
     ) -> Option<Self> {
         let little_endian = object.endianity() == Endian::Little;
         if !stand_alone(abbreviations, little_endian)? {
             return None;
         }
-        let raw = match object.raw_section(SECTION).map(|section| section.data) {
+        let section = object.raw_section(SECTION);
+        let begin = section.as_ref().map_or(0, |section| section.offset);
+        let raw = match section.map(|section| section.data) {
             Some(Cow::Borrowed(raw)) => raw,
             Some(Cow::Owned(_)) => return None,
             None => &[],
         };
+        let info = match arriving {
+            Some(arriving) => {
+                let place = begin..begin.checked_add(raw.len() as u64)?;
+                let section = ArrivingReader::of(arriving, place)?;
+                Info::arriving(section, raw.len(), little_endian)
+            }
+            None => Info::of(raw, little_endian),
+        };
         Some(Self {
-            info: Info::of(raw, little_endian).ok()?,
+            info: info.ok()?,
             little_endian,
             run_bytes,
         })
@@ -148,27 +166,61 @@ impl<'d> Compressed<'d> {
             _ => Self::Not,
         }
     }
+
+    /// Returns the bytes after the header, or `None` if there is no header.
+    fn data(&self) -> Option<&'d [u8]> {
+        match self {
+            Self::Zlib { data, .. } | Self::Zstd { data, .. } => Some(data),
+            Self::Not => None,
+        }
+    }
+
+    /// Decompresses all `data` of a section, of which this is the header. A section without one has
+    /// `bytes` bytes.
+    fn stream<'s>(
+        &self,
+        data: impl BufRead + Send + 's,
+        bytes: usize,
+    ) -> io::Result<SectionStream<'s>> {
+        Ok(match self {
+            Self::Zlib { length, .. } => SectionStream::of(ZlibDecoder::new(data), *length),
+            Self::Zstd { length, .. } => {
+                SectionStream::of(zstd::Decoder::with_buffer(data)?, *length)
+            }
+            Self::Not => SectionStream::of(data, bytes as u64),
+        })
+    }
 }
 
 impl<'d> Info<'d> {
     /// Opens a section that may be compressed.
     fn of(raw: &'d [u8], little_endian: bool) -> io::Result<Self> {
-        Ok(match Compressed::of(raw, little_endian) {
-            Compressed::Zlib { data, length } => {
-                Self::Compressed(SectionStream::of(ZlibDecoder::new(data), length))
-            }
-            Compressed::Zstd { data, length } => {
-                Self::Compressed(SectionStream::of(zstd::Decoder::with_buffer(data)?, length))
-            }
-            Compressed::Not => Self::Plain(raw),
+        let compressed = Compressed::of(raw, little_endian);
+        Ok(match compressed.data() {
+            Some(data) => Self::Stream(compressed.stream(data, raw.len())?),
+            None => Self::Plain(raw),
         })
+    }
+
+    /// Opens a section of `bytes` bytes that is still arriving.
+    fn arriving(
+        mut section: ArrivingReader<'d>,
+        bytes: usize,
+        little_endian: bool,
+    ) -> io::Result<Self> {
+        let mut head = [0; LONGEST_COMPRESSION_HEADER];
+        section.read_exact(&mut head)?;
+        let compressed = Compressed::of(&head, little_endian);
+        let data = compressed.data().unwrap_or(&head).to_vec();
+        let data = Cursor::new(data).chain(BufReader::with_capacity(STEP, section));
+        Ok(Self::Stream(compressed.stream(data, bytes)?))
     }
 
     /// Returns at least `bytes` bytes, or all that are left.
     fn up_to(&mut self, bytes: usize) -> io::Result<&[u8]> {
         match self {
             Self::Plain(rest) => Ok(rest),
-            Self::Compressed(stream) => stream.up_to(bytes),
+            Self::Stream(stream) => stream.up_to(bytes),
         }
     }
 
@@ -180,12 +232,12 @@ impl<'d> Info<'d> {
                 *rest = left;
                 Cow::Borrowed(taken)
             }
-            Self::Compressed(stream) => Cow::Owned(stream.take(end, buffer)),
+            Self::Stream(stream) => Cow::Owned(stream.take(end, buffer)),
         }
     }
 }
 
-/// A section that is decompressed as it is read.
+/// A section that is decompressed, or arrives, as it is read.
 struct SectionStream<'d> {
     info: Box<dyn Read + Send + 'd>,
     /// Bytes that were decompressed and not taken yet, then room for more. The room is initialised,

@@ -1,0 +1,175 @@
+//! The parser process, while a part of its DIF is still arriving.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::join;
+use symdepot::adapters::parser::{ParserLimits, ProcessDeriver};
+use symdepot::adapters::scratch::ScratchSpace;
+use symdepot::cache::{BuildNumbers, DeriveJob, Kind};
+use symdepot::debuginfo::{FileEnds, units_range};
+use symdepot::domain::Written;
+use symdepot::ports::{Deriver, FaultKind, Parser, Scratch};
+
+const LIMITS: ParserLimits = ParserLimits {
+    memory_bytes: 512 << 20,
+    cpu_seconds: 60,
+    needs_sandbox: true,
+};
+
+/// The size of the pieces in which the units arrive.
+const PIECE: usize = 500;
+
+/// A file that cannot have split units, so that its units are not read when it is inspected.
+const WITHOUT_SPLIT_UNITS: &str = "zoo/cold-parts";
+
+struct Bench {
+    _folder: tempfile::TempDir,
+    scratch: ScratchSpace,
+    deriver: ProcessDeriver,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let scratch = ScratchSpace::new(folder.path(), 64 << 20);
+        let deriver = ProcessDeriver::new(env!("CARGO_BIN_EXE_derive"), LIMITS, scratch.clone());
+        Self {
+            _folder: folder,
+            scratch,
+            deriver,
+        }
+    }
+
+    async fn open(&self, file: &Bytes) -> Box<dyn Parser> {
+        let mut scratch = self.deriver.reserve(file.len() as u64).unwrap();
+        scratch.write_at(0, file.clone()).await.unwrap();
+        self.deriver.open(scratch, Written::Whole).await.unwrap()
+    }
+
+    /// Opens a file without its units. Also returns the means to write them.
+    async fn open_without_units(&self, file: &Bytes) -> (Box<dyn Parser>, Box<dyn Scratch>) {
+        let units = units(file);
+        let mut scratch = self.deriver.reserve(file.len() as u64).unwrap();
+        let (head, tail) = (file.slice(..units.start), file.slice(units.end..));
+        scratch.write_at(0, head).await.unwrap();
+        scratch.write_at(units.end as u64, tail).await.unwrap();
+        let rest = units.start as u64..units.end as u64;
+        self.deriver.open_arriving(scratch, rest).await.unwrap()
+    }
+}
+
+fn units(file: &Bytes) -> Range<usize> {
+    let size = file.len() as u64;
+    let (head, tail) = (&**file, &**file);
+    let range = units_range(FileEnds { head, tail, size }).unwrap();
+    range.start as usize..range.end as usize
+}
+
+/// Writes a part of a file, piece by piece. Other futures run between the pieces.
+async fn write(rest: &mut dyn Scratch, file: &Bytes, part: Range<usize>) {
+    for at in part.clone().step_by(PIECE) {
+        let piece = file.slice(at..part.end.min(at + PIECE));
+        rest.write_at(at as u64, piece).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+}
+
+fn fixture(name: &str) -> Bytes {
+    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../tests/fixtures", name]
+        .iter()
+        .collect();
+    let read = std::fs::read(&path);
+    read.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+        .into()
+}
+
+fn jobs() -> [DeriveJob; 2] {
+    [Kind::SymCache, Kind::CfiCache]
+        .map(|kind| DeriveJob::of(kind, &Default::default(), &BuildNumbers::CURRENT))
+}
+
+#[tokio::test]
+async fn units_are_read_as_they_arrive() {
+    let bench = Bench::new();
+    for name in [
+        "elf/crash.debug",
+        "elf/crash.zlib.debug",
+        "elf/crash.zstd.debug",
+        WITHOUT_SPLIT_UNITS,
+        "zoo/lto",
+    ] {
+        let file = fixture(name);
+        let mut whole = bench.open(&file).await;
+        let expected = whole.inspect().await.unwrap();
+        let expected_caches = whole.derive(0, &jobs()).await.unwrap();
+        drop(whole);
+        let (mut parser, mut rest) = bench.open_without_units(&file).await;
+        let jobs = jobs();
+        let parsing = async {
+            assert_eq!(parser.inspect().await.unwrap(), expected, "{name}");
+            parser.derive(0, &jobs).await.unwrap()
+        };
+        let arriving = write(&mut *rest, &file, units(&file));
+        let (caches, ()) = join(parsing, arriving).await;
+        assert_eq!(caches, expected_caches, "{name}");
+    }
+    assert_eq!(bench.scratch.budget().used(), 0);
+}
+
+#[tokio::test]
+async fn a_process_that_takes_over_waits_only_for_what_has_not_arrived() {
+    let bench = Bench::new();
+    let file = fixture(WITHOUT_SPLIT_UNITS);
+    let jobs = jobs();
+    let expected = bench.open(&file).await.derive(0, &jobs).await.unwrap();
+    let units = units(&file);
+    let middle = units.start + units.len() / 2;
+    let (mut parser, mut rest) = bench.open_without_units(&file).await;
+    parser.inspect().await.unwrap();
+    write(&mut *rest, &file, units.start..middle).await;
+    // The call is cancelled half-way: the process ends with it.
+    assert!(parser.derive(0, &jobs).now_or_never().is_none());
+    let arriving = write(&mut *rest, &file, middle..units.end);
+    let (caches, ()) = join(parser.derive(0, &jobs), arriving).await;
+    assert_eq!(caches.unwrap(), expected);
+    // One that starts after everything has arrived waits for nothing.
+    assert!(parser.derive(0, &jobs).now_or_never().is_none());
+    assert_eq!(parser.derive(0, &jobs).await.unwrap(), expected);
+}
+
+#[tokio::test]
+async fn the_rest_is_written_in_order_and_within_its_range() {
+    let bench = Bench::new();
+    let file = fixture("elf/crash.debug");
+    let units = units(&file);
+    let (_parser, mut rest) = bench.open_without_units(&file).await;
+    let at = |offset: usize| (offset as u64, file.slice(offset..offset + 1));
+    let after_the_next = at(units.start + 1);
+    let before_the_range = at(units.start - 1);
+    for (offset, byte) in [after_the_next, before_the_range] {
+        let refused = rest.write_at(offset, byte).await.unwrap_err();
+        assert_eq!(refused.kind(), FaultKind::Bug, "{refused}");
+    }
+    let too_many = file.slice(units.start..units.end + 1);
+    let refused = rest.write_at(units.start as u64, too_many).await;
+    assert_eq!(refused.unwrap_err().kind(), FaultKind::Bug);
+    write(&mut *rest, &file, units).await;
+}
+
+#[tokio::test]
+async fn a_file_without_split_units_is_inspected_before_its_units_arrive() {
+    let bench = Bench::new();
+    let file = fixture(WITHOUT_SPLIT_UNITS);
+    let (mut parser, rest) = bench.open_without_units(&file).await;
+    parser.inspect().await.unwrap();
+    let jobs = jobs();
+    let deriving = parser.derive(0, &jobs);
+    assert!(deriving.now_or_never().is_none());
+    drop((parser, rest));
+    assert_eq!(bench.scratch.budget().used(), 0);
+}

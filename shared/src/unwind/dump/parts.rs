@@ -42,7 +42,7 @@ impl DumpBytes {
     }
 
     /// Returns a file of the same length that has these ranges of this one, as far as it has them.
-    /// In it, the other ranges are zero.
+    /// In it, the other ranges are zero, and other bytes are at some places.
     ///
     /// # Errors
     ///
@@ -51,6 +51,7 @@ impl DumpBytes {
         &self,
         ranges: &[Range<u64>],
         zeros: &[Range<usize>],
+        others: &[(usize, Vec<u8>)],
     ) -> std::io::Result<Self> {
         let mut map = empty_map(self.length())?;
         for range in ranges {
@@ -64,6 +65,12 @@ impl DumpBytes {
         for zeros in zeros {
             if let Some(zeros) = map.get_mut(zeros.clone()) {
                 zeros.fill(0);
+            }
+        }
+        for (start, bytes) in others {
+            let end = start.saturating_add(bytes.len());
+            if let Some(to) = map.get_mut(*start..end) {
+                to.copy_from_slice(bytes);
             }
         }
         Ok(Bytes::from_owner(map.make_read_only()?).into())

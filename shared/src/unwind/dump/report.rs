@@ -15,7 +15,7 @@ use futures::FutureExt;
 use minidump::format::MINIDUMP_STREAM_TYPE as Stream;
 use minidump::system_info::PointerWidth;
 use minidump::{Endian, Minidump, MinidumpUnloadedModuleList, Module};
-use minidump_processor::{ProcessState, ProcessorOptions, process_minidump_with_options};
+use minidump_processor::{ProcessorOptions, process_minidump_with_options};
 use minidump_unwind::{
     CallStack, CallStackInfo, FileError, FileKind, FillSymbolError, FrameSymbolizer, FrameWalker,
     SymbolProvider,
@@ -110,7 +110,11 @@ impl ReportHead {
         // Nothing is read, so nothing is awaited.
         let state = process_minidump_with_options(&copy, &NoSymbols, options).now_or_never();
         let mut state = state.and_then(Result::ok).ok_or(DumpError::Overlapping)?;
-        keep_threads(&mut state, dump);
+        // The threads of the copy are those of the answer, unless their list exceeds its limits.
+        state.threads.resize_with(dump.threads.len(), || {
+            CallStack::with_info(0, CallStackInfo::MissingContext)
+        });
+        state.requesting_thread = dump.threads.iter().position(|thread| thread.is_requesting);
         let mut json = Vec::new();
         let written = state.print_json(&mut json, false);
         let json = written.and_then(|()| serde_json::from_slice(&json));
@@ -141,25 +145,14 @@ impl ReportHead {
     }
 }
 
-/// Keeps the threads of the answer, in its order.
-fn keep_threads(state: &mut ProcessState, dump: &Dump<'_>) {
-    let mut all: Vec<Option<CallStack>> = state.threads.drain(..).map(Some).collect();
-    let kept = dump.threads.iter();
-    let kept = kept.map(|thread| all.get_mut(thread.listed).and_then(Option::take));
-    state.threads = kept
-        .map(|thread| {
-            thread.unwrap_or_else(|| CallStack::with_info(0, CallStackInfo::MissingContext))
-        })
-        .collect();
-    state.requesting_thread = dump.threads.iter().position(|thread| thread.is_requesting);
-}
-
 /// What is copied for the processor.
 struct ReportCopy {
     /// The ranges that are copied.
     ranges: Vec<Range<u64>>,
     /// The ranges that are zero in the copy.
     zeros: Vec<Range<usize>>,
+    /// What is different in the copy: its list of threads.
+    others: Vec<(usize, Vec<u8>)>,
 }
 
 impl ReportCopy {
@@ -168,6 +161,7 @@ impl ReportCopy {
         let directory = minidump.header.stream_directory_rva as usize;
         let count = minidump.header.stream_count as usize;
         let (mut kept, mut zeros) = (BTreeMap::new(), Vec::new());
+        let mut elements_of = BTreeMap::new();
         let mut ranges = records(minidump);
         ranges.extend(texts(minidump, bytes));
         for element in (0..count).map(|at| directory + at * ELEMENT) {
@@ -183,6 +177,7 @@ impl ReportCopy {
                 Some(references) => {
                     ranges.extend(references);
                     kept.insert(kind, place);
+                    elements_of.insert(kind, element);
                 }
                 None => zeros.push(element..element + ELEMENT),
             }
@@ -203,14 +198,24 @@ impl ReportCopy {
             (place.start, bytes.file.get(place).unwrap_or_default())
         };
         let (start, threads) = stream(Stream::ThreadListStream);
-        zeros.extend(of_threads(start, threads, dump));
+        let has_list = !threads.is_empty();
+        let threads = threads_of_answer(threads, dump);
+        let length = word(threads.len(), minidump.endian).to_vec();
+        let others = elements_of
+            .get(&(Stream::ThreadListStream as u32))
+            .filter(|_| has_list);
+        let others = others.map(|element| vec![(element + 4, length), (start, threads)]);
         let (start, handles) = stream(Stream::HandleDataStream);
         zeros.extend(of_handles(start, handles, minidump.endian));
-        Ok(Self { ranges, zeros })
+        Ok(Self {
+            ranges,
+            zeros,
+            others: others.unwrap_or_default(),
+        })
     }
 
     fn made(&self, bytes: &DumpBytes) -> Result<DumpBytes, DumpError> {
-        let copy = bytes.copied(&self.ranges, &self.zeros);
+        let copy = bytes.copied(&self.ranges, &self.zeros, &self.others);
         copy.map_err(|_| DumpError::Overlapping)
     }
 }
@@ -253,24 +258,36 @@ fn references_within(
     (total <= REFERENCES_BYTES && is_read(bytes, &references)).then_some(references)
 }
 
-/// Returns what the processor must not see of the threads: the stacks, and the registers of those
-/// that did not crash.
-fn of_threads(start: usize, stream: &[u8], dump: &Dump<'_>) -> Vec<Range<usize>> {
+/// Returns the list of the threads of the answer, in its order, with what the processor may see of
+/// them: no stacks, and only the registers of the thread that crashed. For each listed thread, the
+/// processor needs some kilobytes.
+fn threads_of_answer(stream: &[u8], dump: &Dump<'_>) -> Vec<u8> {
     const STACK: Range<usize> = 32..40;
     const CONTEXT: Range<usize> = 40..48;
-    let list = List::of(stream, THREAD, dump.endian).elements().count();
-    let first = start + stream.len() - list * THREAD;
-    let crashed = dump.threads.iter().find(|thread| thread.is_requesting);
-    let crashed = crashed.map(|thread| thread.listed);
-    let hidden = (0..list).map(|at| {
-        let element = first + at * THREAD;
-        let end = match crashed == Some(at) {
-            true => STACK.end,
-            false => CONTEXT.end,
-        };
-        element + STACK.start..element + end
-    });
-    hidden.collect()
+    let listed: Vec<&[u8]> = List::of(stream, THREAD, dump.endian).elements().collect();
+    let threads = dump.threads.iter();
+    let threads = threads.filter_map(|thread| Some((listed.get(thread.listed)?, thread)));
+    let mut elements = Vec::new();
+    let mut count = 0;
+    for (element, thread) in threads {
+        let mut element = element.to_vec();
+        element[STACK].fill(0);
+        if !thread.is_requesting {
+            element[CONTEXT].fill(0);
+        }
+        elements.extend(element);
+        count += 1;
+    }
+    [&word(count, dump.endian)[..], &elements].concat()
+}
+
+/// Returns a number in 32 bits.
+fn word(number: usize, endian: Endian) -> [u8; 4] {
+    let number = u32::try_from(number).unwrap_or(u32::MAX);
+    match endian {
+        Endian::Little => number.to_le_bytes(),
+        Endian::Big => number.to_be_bytes(),
+    }
 }
 
 /// Returns what the processor must not see of the handles: further information, each part of which

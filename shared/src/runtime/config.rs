@@ -13,15 +13,15 @@ use url::Url;
 
 use super::config_error::ConfigError;
 use super::given;
-use super::stored_values::{read_secret, read_setting};
-use super::trace_settings::{TraceSettings, TraceVariables};
+use super::stored_values::{StoredValue, read_side_by_side};
+use super::trace_settings::{self, TraceSettings, TraceVariables};
 use crate::adapters::aws::AwsEnvironment;
 use crate::adapters::parser::transcoder::Transcoder;
 use crate::cache::{BuildNumbers, Policy};
 use crate::domain::{ConfiguredSource, FormatVersion, HttpSource, SourceLinks};
 use crate::flows::prune::UNNAMED_MIN_AGE;
 use crate::flows::{Server, Settings, SourceSecret};
-use crate::ports::{SecretName, Secrets, SettingAddress, StoredSettings};
+use crate::ports::{Secrets, StoredSettings};
 
 /// The bodies of pending requests expire a day after they were written, by a lifecycle rule of the
 /// bucket in the template.
@@ -35,9 +35,6 @@ const NONE: &str = "none";
 
 /// The endpoint of the records, which only the local stack sets to an address of this machine.
 const RECORDS_ENDPOINT: &str = "AWS_ENDPOINT_URL_DYNAMODB";
-
-/// The headers of exported traces, which every function reads.
-const TRACE_HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 
 /// The memory of the function in MB, which Lambda sets.
 const OWN_MEMORY: &str = "AWS_LAMBDA_FUNCTION_MEMORY_SIZE";
@@ -112,25 +109,28 @@ impl RawEnv {
                 &["SOURCES", "SOURCE_LINKS", "REQUEST_SOURCES_SECRET"]
             }
         };
+        let endpoints = [trace_settings::TRACES_ENDPOINT, trace_settings::ENDPOINT];
+        let mut endpoints = endpoints.iter().filter_map(|name| self.values.get(*name));
+        let exports_traces = endpoints.any(|value| trace_settings::is_set(value));
+        let of_traces = exports_traces.then_some(&trace_settings::HEADERS);
+        let named = of_sources.iter().chain(of_traces).filter_map(|name| {
+            let reference = self.values.get(*name)?.trim().to_owned();
+            Some((*name, reference))
+        });
+        let read = read_side_by_side(named, secrets, settings).await;
         let mut problems = Vec::new();
-        for name in of_sources.iter().chain(&[TRACE_HEADERS]) {
-            let Some(value) = self.values.get_mut(*name) else {
-                continue;
-            };
-            let reference = value.trim().to_owned();
-            let read = if reference.starts_with(SecretName::PREFIX) {
-                read_secret(&reference, secrets).await
-            } else if reference.starts_with(SettingAddress::PREFIX) {
-                read_setting(name, &reference, settings).await
-            } else {
-                continue;
-            };
+        for StoredValue {
+            name,
+            reference,
+            read,
+        } in read
+        {
             match read {
                 Ok(read) => {
-                    *value = read;
+                    self.values.insert(name.to_owned(), read);
                     self.stored_at.insert(name, reference);
                 }
-                Err(problem) => problems.push((*name, problem)),
+                Err(problem) => problems.push((name, problem)),
             }
         }
         match problems.is_empty() {
@@ -596,7 +596,7 @@ fn without_texts(problem: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::{SecretError, SettingError};
+    use crate::ports::{SecretError, SecretName, SettingAddress, SettingError};
 
     #[test]
     fn every_problem_is_reported_with_its_variable() {
@@ -817,6 +817,42 @@ mod tests {
             .await
             .unwrap();
         assert_eq!(env.values["REQUEST_SOURCES_SECRET"], SECRET_ARN);
+    }
+
+    /// Secrets that are returned when both of two reads have begun.
+    #[derive(Debug)]
+    struct ReturnedTogether(tokio::sync::Barrier);
+
+    #[async_trait::async_trait]
+    impl Secrets for ReturnedTogether {
+        async fn read(&self, _: &SecretName) -> Result<String, SecretError> {
+            self.0.wait().await;
+            Ok("read".to_owned())
+        }
+    }
+
+    #[tokio::test]
+    async fn secrets_are_read_side_by_side() {
+        let together = ReturnedTogether(tokio::sync::Barrier::new(2));
+        let nothing = Kept(BTreeMap::new());
+        let env = named().with_stored_values(SourceUse::Contents, &together, &nothing);
+        let env = env.await.unwrap();
+        assert_eq!(env.values["SOURCES"], "read");
+        assert_eq!(env.values["REQUEST_SOURCES_SECRET"], "read");
+    }
+
+    #[tokio::test]
+    async fn the_headers_of_traces_are_read_only_if_traces_are_exported() {
+        let kept = Kept(BTreeMap::from([(SECRET_ARN, "key=1")]));
+        let read = async |name: &str, endpoint: &str| {
+            let env = RawEnv::from([(trace_settings::HEADERS, SECRET_ARN), (name, endpoint)]);
+            let env = env.with_stored_values(SourceUse::Nothing, &kept, &kept);
+            env.await.unwrap().values[trace_settings::HEADERS].clone()
+        };
+        for name in [trace_settings::ENDPOINT, trace_settings::TRACES_ENDPOINT] {
+            assert_eq!(read(name, "https://collector.test").await, "key=1");
+            assert_eq!(read(name, "none").await, SECRET_ARN);
+        }
     }
 
     /// F12.

@@ -11,8 +11,8 @@ pub(super) const AUTO: &str = "auto";
 
 const MIB: u64 = 1 << 20;
 
-/// What `derive` itself needs beside its parser, at least: the program, and the parts of blobs that
-/// it sends and receives.
+/// What `derive` itself needs beside its parser, at least: the program, and the parts of files and
+/// blobs that it receives and sends.
 const BESIDE_PARSER: u64 = 384 * MIB;
 
 /// Returns the scratch space in a `/tmp` of this size: 95 % of it, because the file system needs

@@ -12,6 +12,20 @@ use crate::domain::{Sampler, SamplerError};
 /// The value of a variable that means that it is not set.
 const NONE: &str = "none";
 
+/// The variable with the address that traces are sent to.
+pub(super) const TRACES_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
+
+/// The variable with the address of the collector, to which the path for traces is appended.
+pub(super) const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+
+/// The variable with the headers of exported traces, which may be the name of a secret.
+pub(super) const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
+
+/// Returns whether a variable with this value is set.
+pub(super) fn is_set(value: &str) -> bool {
+    !matches!(value, "" | NONE)
+}
+
 /// How traces are exported. Values of headers, which may be secrets, are not shown.
 #[derive(Clone, Debug)]
 pub struct TraceSettings {
@@ -38,15 +52,11 @@ pub(super) struct TraceVariables {
 impl TraceVariables {
     /// Checks the variables; `None` if no traces are exported. Each problem has its variable.
     pub(super) fn check(self, problems: &mut Vec<(&'static str, String)>) -> Option<TraceSettings> {
-        let is_set = |text: &str| !matches!(text, "" | NONE);
         let address = match (&*self.traces_endpoint, &*self.endpoint) {
-            (exact, _) if is_set(exact) => (
-                "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-                self.traces_endpoint.clone(),
-            ),
+            (exact, _) if is_set(exact) => (TRACES_ENDPOINT, self.traces_endpoint.clone()),
             (_, base) if is_set(base) => {
                 let base = base.trim_end_matches('/');
-                ("OTEL_EXPORTER_OTLP_ENDPOINT", format!("{base}/v1/traces"))
+                (ENDPOINT, format!("{base}/v1/traces"))
             }
             _ => return None,
         };
@@ -60,7 +70,7 @@ impl TraceVariables {
         }
         let headers = headers(&self.headers).unwrap_or_else(|| {
             let problem = "is no list of the form name=value,name=value".to_owned();
-            problems.push(("OTEL_EXPORTER_OTLP_HEADERS", problem));
+            problems.push((HEADERS, problem));
             HeaderMap::new()
         });
         let sampler = Sampler::named(&self.sampler, &self.sampler_argument);

@@ -10,7 +10,7 @@
 //!
 //! ```text
 //! companions the sections of other files that complete the program: split units, the shared file of `dwz`
-//! sections   decompresses sections in parallel, and the first runs beside them
+//! sections   decompresses sections in parallel, and the first runs beside them, after the symbols
 //! units      divides .debug_info into runs of whole units; if no unit refers to another, it is
 //!            decompressed run by run
 //! queue      passes the runs to the workers, so that memory holds about two runs per worker
@@ -70,6 +70,7 @@ mod tests;
 mod units;
 
 use std::cell::RefCell;
+use std::sync::OnceLock;
 use std::{io, thread};
 
 use symbolic::common::{Arch, DebugId};
@@ -119,7 +120,9 @@ pub(in crate::debuginfo) struct Program<'o, 'd> {
     load_address: u64,
     arch: Arch,
     debug_id: DebugId,
-    image: ObjectImage<'d>,
+    object: &'o Object<'d>,
+    /// The file with the object's symbols, if that is another one.
+    symbols: Option<&'d [u8]>,
     /// The sections of its companions.
     companions: CompanionSections<'d>,
     /// The name and build id of a shared file that was not found.
@@ -170,11 +173,17 @@ impl<'o, 'd> Program<'o, 'd> {
             load_address,
             arch: object.arch(),
             debug_id: object.debug_id(),
-            image: match beside.symbols.and_then(|bytes| Object::parse(bytes).ok()) {
-                Some(with_symbols) => ObjectImage::of(&with_symbols),
-                None => ObjectImage::of(object),
-            },
+            object,
+            symbols: beside.symbols,
         })
+    }
+
+    /// Reads its code ranges and symbols.
+    fn image(&self) -> ObjectImage<'d> {
+        match self.symbols.and_then(|bytes| Object::parse(bytes).ok()) {
+            Some(with_symbols) => ObjectImage::of(&with_symbols),
+            None => ObjectImage::of(self.object),
+        }
     }
 }
 
@@ -214,8 +223,14 @@ fn encode_runs(
     bounds: Bounds,
 ) -> Result<EncodedCache, Failure> {
     let object = program.sections;
-    let first_code = program.image.first_code();
-    let symbols = Symbols::new(program.image.functions, program.image.labels);
+    let image = OnceLock::new();
+    let read_image = || {
+        image.get_or_init(|| {
+            let image = program.image();
+            let first_code = image.first_code();
+            (first_code, Symbols::new(image.functions, image.labels))
+        })
+    };
     let endian = endian(object.endianity());
     let abbreviations = sections::section(object, sections::FIRST);
     let bytes = abbreviations.as_ref().map(|section| &*section.data);
@@ -230,6 +245,7 @@ fn encode_runs(
     };
     let queue = units.map(|units| RunQueue::of(units, workers));
     let mut sections = Sections::open_beside(object, &names, workers, |has_time| {
+        read_image();
         if let Some(queue) = &queue {
             queue.fill(has_time);
         }
@@ -242,10 +258,11 @@ fn encode_runs(
         parent.set_sup(shared);
     }
     let shared = shared_dwarf().map(related::RelatedUnits::open_shared);
+    let (first_code, symbols) = read_image();
     let about = object::Object {
-        symbols: &symbols,
+        symbols,
         load_address: program.load_address,
-        first_code,
+        first_code: *first_code,
         split: &Split::open(&program.companions.split, endian),
         name_in_shared: &|offset, tables| match &shared {
             Some(shared) => names::name_in(shared, offset, tables),
@@ -258,7 +275,7 @@ fn encode_runs(
     };
     runs.sort_unstable_by_key(|tables| tables.run);
     let lacks = lacks(&runs, program.lacks_shared.as_ref())?;
-    let groups = merge::merge(&runs, &symbols, bounds.ranges);
+    let groups = merge::merge(&runs, symbols, bounds.ranges);
     let encoder = SymCacheEncoder {
         head: &slices::head(program.arch, program.debug_id),
         texts: Texts {
@@ -267,7 +284,7 @@ fn encode_runs(
             symbols: symbols.all(),
             runs: &runs,
         },
-        symbols: &symbols,
+        symbols,
         maps: program.maps,
         bounds,
     };

@@ -82,6 +82,10 @@ pub(super) const THREADS: usize = 2;
 /// Factor"), rounded up.
 const MOST_ZLIB_SAVES: u64 = 1040;
 
+/// The number of bytes that are inflated at a time. Their checksum is computed while they are in
+/// the processor's cache.
+const STEP: usize = 64 << 10;
+
 /// Returns a section, decompressed.
 pub(super) fn section<'d>(object: &(dyn Dwarf<'d> + Sync), name: &str) -> Option<DwarfSection<'d>> {
     let raw = object.raw_section(name)?;
@@ -105,9 +109,17 @@ fn inflated(raw: &[u8], little_endian: bool) -> Option<Vec<u8>> {
     }
     let mut out = vec![0; usize::try_from(length).ok()?];
     let mut inflate = Decompress::new(true);
-    let status = inflate.decompress(data, &mut out, FlushDecompress::Finish);
-    let is_whole = status.ok()? == Status::StreamEnd && inflate.total_out() == length;
-    is_whole.then_some(out)
+    loop {
+        let (read, written) = (inflate.total_in() as usize, inflate.total_out() as usize);
+        let (data, room) = (data.get(read..)?, out.get_mut(written..)?);
+        let step = room.len().min(STEP);
+        let status = inflate.decompress(data, room.get_mut(..step)?, FlushDecompress::None);
+        match status.ok()? {
+            Status::StreamEnd => return (inflate.total_out() == length).then_some(out),
+            Status::Ok if inflate.total_out() as usize > written => {}
+            Status::Ok | Status::BufError => return None,
+        }
+    }
 }
 
 /// Sections by name.
@@ -204,5 +216,34 @@ impl<'d> Sections<'d> {
         };
         let Ok(dwarf) = input::Dwarf::load(section);
         dwarf
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_section_of_any_length_is_inflated_in_steps() {
+        for length in [1, STEP - 1, STEP, STEP + 1, 3 * STEP] {
+            let plain: Vec<u8> = (0..length).map(|at| (at ^ at >> 8) as u8).collect();
+            let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), Default::default());
+            zlib.write_all(&plain).unwrap();
+            let section = |claimed: usize| {
+                let mut header = vec![0; 24];
+                header[0] = 1;
+                header[8..16].copy_from_slice(&(claimed as u64).to_le_bytes());
+                header
+            };
+            let zlib = zlib.finish().unwrap();
+            let inflated_as = |claimed| inflated(&[section(claimed), zlib.clone()].concat(), true);
+            assert_eq!(inflated_as(length), Some(plain), "{length}");
+            assert_eq!(inflated_as(length - 1), None, "{length}");
+            assert_eq!(inflated_as(length + 1), None, "{length}");
+            let cut = [section(length), zlib[..zlib.len() - 1].to_vec()].concat();
+            assert_eq!(inflated(&cut, true), None, "{length}");
+        }
     }
 }

@@ -1,25 +1,14 @@
 //! The parser process, while a part of its DIF is still arriving.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
-
 use std::ops::Range;
-use std::path::PathBuf;
 
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::join;
-use symdepot::adapters::parser::{ParserLimits, ProcessDeriver};
-use symdepot::adapters::scratch::ScratchSpace;
-use symdepot::cache::{BuildNumbers, DeriveJob, Kind};
 use symdepot::debuginfo::{FileEnds, units_range};
-use symdepot::domain::Written;
 use symdepot::ports::{Deriver, FaultKind, Parser, Scratch};
 
-const LIMITS: ParserLimits = ParserLimits {
-    memory_bytes: 512 << 20,
-    cpu_seconds: 60,
-    needs_sandbox: true,
-};
+use super::{Bench, bench, both};
 
 /// The size of the pieces in which the units arrive.
 const PIECE: usize = 500;
@@ -27,30 +16,7 @@ const PIECE: usize = 500;
 /// A file that cannot have split units, so that its units are not read when it is inspected.
 const WITHOUT_SPLIT_UNITS: &str = "zoo/cold-parts";
 
-struct Bench {
-    _folder: tempfile::TempDir,
-    scratch: ScratchSpace,
-    deriver: ProcessDeriver,
-}
-
 impl Bench {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let scratch = ScratchSpace::new(folder.path(), 64 << 20);
-        let deriver = ProcessDeriver::new(env!("CARGO_BIN_EXE_derive"), LIMITS, scratch.clone());
-        Self {
-            _folder: folder,
-            scratch,
-            deriver,
-        }
-    }
-
-    async fn open(&self, file: &Bytes) -> Box<dyn Parser> {
-        let mut scratch = self.deriver.reserve(file.len() as u64).unwrap();
-        scratch.write_at(0, file.clone()).await.unwrap();
-        self.deriver.open(scratch, Written::Whole).await.unwrap()
-    }
-
     /// Opens a file without its units. Also returns the means to write them.
     async fn open_without_units(&self, file: &Bytes) -> (Box<dyn Parser>, Box<dyn Scratch>) {
         let units = units(file);
@@ -80,22 +46,12 @@ async fn write(rest: &mut dyn Scratch, file: &Bytes, part: Range<usize>) {
 }
 
 fn fixture(name: &str) -> Bytes {
-    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../tests/fixtures", name]
-        .iter()
-        .collect();
-    let read = std::fs::read(&path);
-    read.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-        .into()
-}
-
-fn jobs() -> [DeriveJob; 2] {
-    [Kind::SymCache, Kind::CfiCache]
-        .map(|kind| DeriveJob::of(kind, &Default::default(), &BuildNumbers::CURRENT))
+    super::fixture(name).into()
 }
 
 #[tokio::test]
 async fn units_are_read_as_they_arrive() {
-    let bench = Bench::new();
+    let bench = bench();
     for name in [
         "elf/crash.debug",
         "elf/crash.zlib.debug",
@@ -104,12 +60,12 @@ async fn units_are_read_as_they_arrive() {
         "zoo/lto",
     ] {
         let file = fixture(name);
-        let mut whole = bench.open(&file).await;
+        let mut whole = bench.open(file.clone()).await;
         let expected = whole.inspect().await.unwrap();
-        let expected_caches = whole.derive(0, &jobs()).await.unwrap();
+        let expected_caches = whole.derive(0, &both()).await.unwrap();
         drop(whole);
         let (mut parser, mut rest) = bench.open_without_units(&file).await;
-        let jobs = jobs();
+        let jobs = both();
         let parsing = async {
             assert_eq!(parser.inspect().await.unwrap(), expected, "{name}");
             parser.derive(0, &jobs).await.unwrap()
@@ -123,10 +79,15 @@ async fn units_are_read_as_they_arrive() {
 
 #[tokio::test]
 async fn a_process_that_takes_over_waits_only_for_what_has_not_arrived() {
-    let bench = Bench::new();
+    let bench = bench();
     let file = fixture(WITHOUT_SPLIT_UNITS);
-    let jobs = jobs();
-    let expected = bench.open(&file).await.derive(0, &jobs).await.unwrap();
+    let jobs = both();
+    let expected = bench
+        .open(file.clone())
+        .await
+        .derive(0, &jobs)
+        .await
+        .unwrap();
     let units = units(&file);
     let middle = units.start + units.len() / 2;
     let (mut parser, mut rest) = bench.open_without_units(&file).await;
@@ -144,7 +105,7 @@ async fn a_process_that_takes_over_waits_only_for_what_has_not_arrived() {
 
 #[tokio::test]
 async fn the_rest_is_written_in_order_and_within_its_range() {
-    let bench = Bench::new();
+    let bench = bench();
     let file = fixture("elf/crash.debug");
     let units = units(&file);
     let (_parser, mut rest) = bench.open_without_units(&file).await;
@@ -163,11 +124,11 @@ async fn the_rest_is_written_in_order_and_within_its_range() {
 
 #[tokio::test]
 async fn a_file_without_split_units_is_inspected_before_its_units_arrive() {
-    let bench = Bench::new();
+    let bench = bench();
     let file = fixture(WITHOUT_SPLIT_UNITS);
     let (mut parser, rest) = bench.open_without_units(&file).await;
     parser.inspect().await.unwrap();
-    let jobs = jobs();
+    let jobs = both();
     let deriving = parser.derive(0, &jobs);
     assert!(deriving.now_or_never().is_none());
     drop((parser, rest));

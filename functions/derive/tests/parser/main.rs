@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
+mod arriving;
+
 use std::path::PathBuf;
 
 use bytes::Bytes;

@@ -331,13 +331,12 @@ impl ScratchFile {
         self.reservation.bytes()
     }
 
-    /// Returns the means to write a range of it later. The file must outlive it, because it holds
-    /// the reservation.
-    pub fn part(&self, range: Range<u64>) -> ScratchPart {
-        ScratchPart {
+    /// Returns the means to write to it later, within what is reserved for it. The file must
+    /// outlive it, because it holds the reservation.
+    pub fn writer(&self) -> ScratchWriter {
+        ScratchWriter {
             file: Arc::clone(&self.file),
             folder: Arc::clone(&self.folder),
-            rest: range,
         }
     }
 }
@@ -347,51 +346,27 @@ impl Scratch for ScratchFile {
     async fn write_at(&mut self, offset: u64, bytes: Bytes) -> Result<(), Fault> {
         self.written
             .add(offset, bytes.len() as u64, self.reservation.bytes())?;
-        write(&self.file, &self.folder, offset, bytes).await
+        self.writer().write_at(offset, bytes).await
     }
 }
 
-/// A range of a [`ScratchFile`] that is written in order.
+/// Writes to a [`ScratchFile`] without counting the bytes.
 #[derive(Debug)]
-pub struct ScratchPart {
+pub struct ScratchWriter {
     file: Arc<File>,
     folder: Arc<PathBuf>,
-    /// What was not written yet.
-    rest: Range<u64>,
 }
 
-impl ScratchPart {
-    /// Returns the range that was not written yet.
-    pub fn rest(&self) -> Range<u64> {
-        self.rest.clone()
+impl ScratchWriter {
+    /// Writes bytes at an offset.
+    pub async fn write_at(&self, offset: u64, bytes: Bytes) -> Result<(), Fault> {
+        let file = Arc::clone(&self.file);
+        let written = tokio::task::spawn_blocking(move || file.write_all_at(&bytes, offset)).await;
+        written
+            .map_err(io::Error::other)
+            .flatten()
+            .map_err(|error| failed("writing to a file in", &self.folder, error))
     }
-}
-
-#[async_trait]
-impl Scratch for ScratchPart {
-    async fn write_at(&mut self, offset: u64, bytes: Bytes) -> Result<(), Fault> {
-        let end = offset.checked_add(bytes.len() as u64);
-        let end = end.filter(|end| offset == self.rest.start && *end <= self.rest.end);
-        let end = end.ok_or_else(|| {
-            let (length, rest) = (bytes.len(), &self.rest);
-            let context = format!(
-                "writing {length} bytes at offset {offset} of a scratch file whose next are {rest:?}"
-            );
-            Fault::new(FaultKind::Bug, context)
-        })?;
-        write(&self.file, &self.folder, offset, bytes).await?;
-        self.rest.start = end;
-        Ok(())
-    }
-}
-
-async fn write(file: &Arc<File>, folder: &Path, offset: u64, bytes: Bytes) -> Result<(), Fault> {
-    let file = Arc::clone(file);
-    let written = tokio::task::spawn_blocking(move || file.write_all_at(&bytes, offset)).await;
-    written
-        .map_err(io::Error::other)
-        .flatten()
-        .map_err(|error| failed("writing to a file in", folder, error))
 }
 
 fn failed(what: &str, folder: &Path, error: io::Error) -> Fault {

@@ -161,7 +161,6 @@ impl ReportCopy {
         let directory = minidump.header.stream_directory_rva as usize;
         let count = minidump.header.stream_count as usize;
         let (mut kept, mut zeros) = (BTreeMap::new(), Vec::new());
-        let mut elements_of = BTreeMap::new();
         let mut ranges = records(minidump);
         ranges.extend(texts(minidump, bytes));
         for element in (0..count).map(|at| directory + at * ELEMENT) {
@@ -176,14 +175,14 @@ impl ReportCopy {
             match references {
                 Some(references) => {
                     ranges.extend(references);
-                    kept.insert(kind, place);
-                    elements_of.insert(kind, element);
+                    kept.insert(kind, (element, place));
                 }
                 None => zeros.push(element..element + ELEMENT),
             }
         }
         let mut disjoint = vec![0..HEADER, directory..directory + count * ELEMENT];
-        disjoint.extend(kept.values().filter(|place| !place.is_empty()).cloned());
+        let places = kept.values().map(|(_, place)| place);
+        disjoint.extend(places.filter(|place| !place.is_empty()).cloned());
         disjoint.sort_by_key(|range| (range.start, range.end));
         if disjoint.windows(2).any(|pair| pair[0].end > pair[1].start) {
             return Err(DumpError::Overlapping);
@@ -194,23 +193,23 @@ impl ReportCopy {
                 .map(|place| place.start as u64..place.end as u64),
         );
         let stream = |kind: Stream| {
-            let place = kept.get(&(kind as u32)).cloned().unwrap_or_default();
-            (place.start, bytes.file.get(place).unwrap_or_default())
+            let (element, place) = kept.get(&(kind as u32)).cloned().unwrap_or_default();
+            let start = place.start;
+            (element, start, bytes.file.get(place).unwrap_or_default())
         };
-        let (start, threads) = stream(Stream::ThreadListStream);
-        let has_list = !threads.is_empty();
-        let threads = threads_of_answer(threads, dump);
-        let length = word(threads.len(), minidump.endian).to_vec();
-        let others = elements_of
-            .get(&(Stream::ThreadListStream as u32))
-            .filter(|_| has_list);
-        let others = others.map(|element| vec![(element + 4, length), (start, threads)]);
-        let (start, handles) = stream(Stream::HandleDataStream);
+        let mut others = Vec::new();
+        let (element, start, threads) = stream(Stream::ThreadListStream);
+        if !threads.is_empty() {
+            let threads = threads_of_answer(threads, dump);
+            let length = word(threads.len(), minidump.endian);
+            others = vec![(element + 4, length.to_vec()), (start, threads)];
+        }
+        let (_, start, handles) = stream(Stream::HandleDataStream);
         zeros.extend(of_handles(start, handles, minidump.endian));
         Ok(Self {
             ranges,
             zeros,
-            others: others.unwrap_or_default(),
+            others,
         })
     }
 

@@ -9,13 +9,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use symdepot::adapters::parser::ProcessDeriver;
-use symdepot::cache::{BuildNumbers, DeriveJob, Kind};
 use symdepot::domain::{Location, Written};
 use symdepot::flows::fetch;
 use symdepot::ports::{Deriver, DifError, DifReader, DifStat, ParseError, Parser, Scratch};
 use tokio::time::Instant;
 
-use super::parser_process::deriver;
+use super::parser_process::{deriver, jobs_of};
 use super::report::{Report, Row, ratio};
 use super::{BenchError, percentile};
 use crate::stack::Binaries;
@@ -143,10 +142,8 @@ async fn fetch_and_derive(
     let inspection = parser.inspect().await.map_err(failed)?;
     let mut checksums = Vec::new();
     for (index, object) in inspection.objects.iter().enumerate() {
-        let kinds = Kind::derived_from(object.file_type).iter();
-        let job = |kind: &Kind| DeriveJob::of(*kind, &object.features, &BuildNumbers::CURRENT);
-        let jobs: Vec<DeriveJob> = kinds.map(job).collect();
-        for derived in parser.derive(index, &jobs).await.map_err(failed)? {
+        let derived = parser.derive(index, &jobs_of(object)).await;
+        for derived in derived.map_err(failed)? {
             let derived = derived.map_err(|missing| failed(DifError::Missing(missing)))?;
             checksums.push(derived.checksum);
         }

@@ -10,7 +10,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use symdepot::adapters::parser::{ParserLimits, ProcessDeriver};
 use symdepot::adapters::scratch::ScratchSpace;
 use symdepot::cache::{BuildNumbers, DeriveJob, Kind};
-use symdepot::domain::Written;
+use symdepot::domain::{ObjectMeta, Written};
 use symdepot::ports::{Deriver, ParseError};
 use symdepot::runtime::parser;
 
@@ -92,6 +92,13 @@ pub fn deriver(binaries: &Binaries, path: &Path, size: u64) -> ProcessDeriver {
     ProcessDeriver::new(binaries.get("derive"), LIMITS, scratch)
 }
 
+/// Returns the jobs to derive all caches of an object.
+pub fn jobs_of(object: &ObjectMeta) -> Vec<DeriveJob> {
+    let job = |kind: &Kind| DeriveJob::of(*kind, &object.features, &BuildNumbers::CURRENT);
+    let kinds = Kind::derived_from(object.file_type).iter();
+    kinds.map(job).collect()
+}
+
 /// Derives the caches of a file as the function does: a file in scratch space, a parser process,
 /// blobs through a pipe. The time is from the start of the parser until the last blob is received.
 ///
@@ -115,12 +122,7 @@ pub async fn run(binaries: &Binaries, path: &Path) -> Result<Made, BenchError> {
     let mut session = deriver.open(dif, Written::Whole).await?;
     let inspection = session.inspect().await?;
     for (index, object) in inspection.objects.iter().enumerate() {
-        let job = |kind: &Kind| DeriveJob::of(*kind, &object.features, &BuildNumbers::CURRENT);
-        let jobs: Vec<DeriveJob> = Kind::derived_from(object.file_type)
-            .iter()
-            .map(job)
-            .collect();
-        for answer in session.derive(index, &jobs).await? {
+        for answer in session.derive(index, &jobs_of(object)).await? {
             let derived = answer.map_err(|missing| BenchError::Dif {
                 path: path.to_owned(),
                 reason: missing.detail,

@@ -43,7 +43,8 @@ sys.exit(f"the test expects no {{command}}")
 
 IDENTITY = ["^aws sts get-caller-identity", 0, "111122223333\n", ""]
 NO_STACK = ["^aws cloudformation describe-stacks", 254, "", "An error occurred (ValidationError) when calling the DescribeStacks operation: Stack with id crashes does not exist\n"]
-TOOLS = [["^rustup target add", 0, "", ""], ["^sam ", 0, "", ""]]
+LIMIT = ["^aws lambda get-account-settings", 0, "1000\n", ""]
+TOOLS = [LIMIT, ["^rustup target add", 0, "", ""], ["^sam ", 0, "", ""]]
 
 
 def status(of):
@@ -57,11 +58,21 @@ RUNNING = [IDENTITY, status("UPDATE_COMPLETE"), BUCKETS, *EMPTIES, *TOOLS]
 
 ASKS = ["aws sts get-caller-identity --query Account --output text", "aws cloudformation describe-stacks --stack-name crashes --query Stacks[0].StackStatus --output text"]
 LISTS = "aws cloudformation describe-stack-resources --stack-name crashes --output text --query StackResources[?ResourceType=='AWS::S3::Bucket'␣&&␣ResourceStatus!='DELETE_COMPLETE'].[LogicalResourceId,PhysicalResourceId]"
-BUILDS = [
-    "rustup target add aarch64-unknown-linux-gnu",
-    "sam build --template infra/template.yaml",
-    "sam deploy --stack-name crashes --resolve-s3 --capabilities CAPABILITY_IAM --no-fail-on-empty-changeset",
-]
+ASKS_LIMIT = "aws lambda get-account-settings --query AccountLimit.ConcurrentExecutions --output text"
+
+
+def builds(*parameters, target="aarch64-unknown-linux-gnu"):
+    """Returns the commands that build and deploy with these parameters."""
+    chosen = " ".join(["", "--parameter-overrides", *parameters]) if parameters else ""
+    return [
+        f"rustup target add {target}",
+        f"sam build --template infra/template.yaml{chosen}",
+        f"sam deploy --stack-name crashes --resolve-s3 --capabilities CAPABILITY_IAM --no-fail-on-empty-changeset{chosen}",
+    ]
+
+
+# Without parameters, those of an account that is not new.
+DEPLOYS = [ASKS_LIMIT, *builds("AccountConcurrency=1000")]
 DELETES = "sam delete --stack-name crashes --no-prompts"
 
 
@@ -73,7 +84,7 @@ def in_frankfurt(commands):
     """Returns the commands with the region behind the argument that each has it behind."""
     behind = [
         ("aws sts", "--output text"), ("aws cloudformation describe-stacks", "--stack-name crashes"), ("aws cloudformation describe-stack-resources", "--stack-name crashes"),
-        ("aws s3api", None), ("aws s3 rm", None), ("sam build", "infra/template.yaml"), ("sam deploy", "crashes"), ("sam delete", "crashes"),
+        ("aws s3api", None), ("aws s3 rm", None), ("aws lambda", None), ("sam build", "infra/template.yaml"), ("sam deploy", "crashes"), ("sam delete", "crashes"),
     ]
     return [next((command.replace(last, f"{last} --region eu-central-1") if last else f"{command} --region eu-central-1" for first, last in behind if command.startswith(first)), command) for command in commands]
 
@@ -81,16 +92,20 @@ def in_frankfurt(commands):
 # What is tested: the arguments of make, the answers, the recorded commands, the exit code of the script (make prints it
 # and ends with 2), and what is printed.
 TESTS = [
-    ("a first deployment asks who pays, then builds and deploys", "deploy STACK=crashes", [IDENTITY, NO_STACK, *TOOLS], [*ASKS, *BUILDS], 0, "stack crashes, account 111122223333"),
-    ("an update does the same", "deploy STACK=crashes", RUNNING, [*ASKS, *BUILDS], 0, ""),
-    ("each command gets the region", "deploy STACK=crashes REGION=eu-central-1", RUNNING, in_frankfurt([*ASKS, *BUILDS]), 0, "account 111122223333, eu-central-1"),
+    ("a first deployment asks who pays and what the account runs at a time, then builds and deploys", "deploy STACK=crashes", [IDENTITY, NO_STACK, *TOOLS], [*ASKS, *DEPLOYS], 0,
+     "stack crashes, account 111122223333[\\s\\S]*the account runs 1000 functions at a time"),
+    ("an update does the same", "deploy STACK=crashes", RUNNING, [*ASKS, *DEPLOYS], 0, ""),
+    ("each command gets the region", "deploy STACK=crashes REGION=eu-central-1", RUNNING, in_frankfurt([*ASKS, *DEPLOYS]), 0, "account 111122223333, eu-central-1"),
     ("build and deployment get the parameters, and the target is that of the processors",
      "deploy STACK=crashes PARAMETERS='Architecture=x86_64 AlarmAddress=me@example.com'", RUNNING,
-     [*ASKS, "rustup target add x86_64-unknown-linux-gnu", *(f"{command} --parameter-overrides Architecture=x86_64 AlarmAddress=me@example.com" for command in BUILDS[1:])], 0, ""),
+     [*ASKS, ASKS_LIMIT, *builds("Architecture=x86_64", "AlarmAddress=me@example.com", "AccountConcurrency=1000", target="x86_64-unknown-linux-gnu")], 0, ""),
+    ("a limit that is chosen is not asked for", "deploy STACK=crashes PARAMETERS=AccountConcurrency=50", RUNNING, [*ASKS, *builds("AccountConcurrency=50")], 0, ""),
+    ("a limit that is not known stays as it is", "deploy STACK=crashes", [["^aws lambda", 254, "", "AccessDeniedException\n"], *RUNNING], [*ASKS, ASKS_LIMIT, *builds()], 0,
+     "AccessDeniedException[\\s\\S]*AccountConcurrency stays as it is"),
     ("a value keeps its spaces and quotes", """deploy STACK=crashes PARAMETERS='JwtAudience="a \\"b\\" c"'""", RUNNING,
-     [*ASKS, BUILDS[0], *(f"{command} --parameter-overrides JwtAudience=\"a␣\\\"b\\\"␣c\"" for command in BUILDS[1:])], 0, ""),
-    ("a build that fails deploys nothing", "deploy STACK=crashes", [["^sam build", 1, "", "no linker\n"], *RUNNING], [*ASKS, *BUILDS[:2]], 1, "no linker"),
-    ("a target that cannot be installed builds nothing", "deploy STACK=crashes", [["^rustup", 1, "", "no such target\n"], *RUNNING], [*ASKS, BUILDS[0]], 1, "no such target"),
+     [*ASKS, ASKS_LIMIT, *builds("JwtAudience=\"a␣\\\"b\\\"␣c\"", "AccountConcurrency=1000")], 0, ""),
+    ("a build that fails deploys nothing", "deploy STACK=crashes", [["^sam build", 1, "", "no linker\n"], *RUNNING], [*ASKS, *DEPLOYS[:3]], 1, "no linker"),
+    ("a target that cannot be installed builds nothing", "deploy STACK=crashes", [["^rustup", 1, "", "no such target\n"], *RUNNING], [*ASKS, *DEPLOYS[:2]], 1, "no such target"),
     ("without credentials nothing is built", "deploy STACK=crashes", [["^aws sts", 253, "", "The SSO session has expired\n"]], ASKS[:1], 1, "expired[\\s\\S]*no valid credentials[\\s\\S]*aws sso login"),
     ("a stack whose creation failed has to be removed first", "deploy STACK=crashes REGION=eu-central-1", [IDENTITY, status("ROLLBACK_COMPLETE")], in_frankfurt(ASKS), 1, "make remove STACK=crashes REGION=eu-central-1"),
     ("a stack that is changing is not changed", "deploy STACK=crashes", [IDENTITY, status("UPDATE_IN_PROGRESS")], ASKS, 1, "wait until"),

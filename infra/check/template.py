@@ -439,7 +439,7 @@ def check_queues(checks, stack):
         checks.that("queues", f"{name_of_queue} is consumed by derive", name == "DeriveFunction", name or "no function")
         answers = mapping.get("FunctionResponseTypes", [])
         checks.that("queues", f"{name_of_queue} accepts failures per message", answers == ["ReportBatchItemFailures"], answers)
-        limit = mapping.get("ScalingConfig", {}).get("MaximumConcurrency")
+        limit = stack.value(mapping.get("ScalingConfig", {}).get("MaximumConcurrency"))
         checks.that("queues", f"{name_of_queue} has its own concurrency limit", isinstance(limit, int), limit)
         checks.that("queues", f"{name_of_queue}: one DIF at a time", mapping.get("BatchSize") == 1, mapping.get("BatchSize"))
         visibility, timeout = queue.get("VisibilityTimeout", 30), stack.properties(name).get("Timeout", 3)
@@ -449,9 +449,17 @@ def check_queues(checks, stack):
         checks.that("queues", f"{name_of_queue}: the record's attempts end before the queue's receives", attempts < receives, f"{attempts} attempts, {receives} receives")
     derive = stack.resources.get("DeriveFunction", {})
     reserved = stack.value(stack.properties("DeriveFunction").get("ReservedConcurrentExecutions"), Reserve="builds")
-    total = sum(m.get("ScalingConfig", {}).get("MaximumConcurrency", 0) for m in mappings.values())
+
+    def of_queues(**parameters):
+        limits = [stack.value(m.get("ScalingConfig", {}).get("MaximumConcurrency"), **parameters) for m in mappings.values()]
+        return sum(limit or 0 for limit in limits)
+
+    total = of_queues(AccountConcurrency=1000)
     # With less, invocations by its queues would be throttled; more would take concurrency from the readers without need.
     checks.that("queues", "the concurrency reserved for derive is the sum of its queues", reserved == total, f"{reserved}, {total}")
+    # The others are for requests and for prune. What Lambda refuses returns to its queue, and becomes a dead letter after six times.
+    new = of_queues(AccountConcurrency=10)
+    checks.that("queues", "in a new account, which runs ten functions at a time, the queues run seven at most", new <= 7, new)
     for name in FUNCTIONS:
         # A new account runs ten functions at a time, and ten must stay unreserved.
         kept = stack.value(stack.properties(name).get("ReservedConcurrentExecutions"))
@@ -954,6 +962,7 @@ def mistakes():
         ("prune that deletes requests", lambda t: statements(t, "PruneFunction").append(allow("s3:DeleteObject", "${CachesBucket.Arn}/requests/*")), "prune deletes blobs only"),
         ("derive without a reservation", lambda t: resource(t, "DeriveFunction").pop("ReservedConcurrentExecutions"), "reserved for derive"),
         ("a queue that outgrows the reservation", lambda t: event(t, "DeriveFunction", "Eager")["ScalingConfig"].update(MaximumConcurrency=50), "reserved for derive"),
+        ("a queue that may take all runs of a new account", lambda t: event(t, "DeriveFunction", "Uploads")["ScalingConfig"].update(MaximumConcurrency=10), "the queues run seven at most"),
         ("requests that hold all runs of an account", lambda t: t["Globals"]["Function"]["Environment"]["Variables"].update(QUEUED_WAIT="none"), "requests leave runs to builds"),
         ("chains of messages that Lambda stops", lambda t: resource(t, "DeriveFunction").pop("RecursiveLoop"), "chains of messages"),
         ("derive deployed before its readers", lambda t: t["Resources"]["DeriveFunction"].pop("DependsOn"), "after its readers"),

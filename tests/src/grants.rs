@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use local_stack::iam::{Grant, Policies, Use};
-use local_stack::template::{Deployment, Template};
+use local_stack::template::{Deployment, Template, USUAL_CONCURRENCY};
 
 use crate::stack::{STACK_NAME, template};
 
@@ -60,6 +60,7 @@ pub fn policies() -> Result<Policies, String> {
         stack_name: STACK_NAME,
         sqs_endpoint: "http://127.0.0.1:3024",
         parameters: &parameters,
+        account_concurrency: USUAL_CONCURRENCY,
     };
     Ok(Template::load(&template(), &deployment)?.policies)
 }

@@ -16,7 +16,7 @@ use client::ask;
 use endpoints::{dynamodb_client, s3_client, sqs_client_of};
 use local_stack::identity::{KeyPair, LOCAL};
 use local_stack::stack::{ACCESS_FILE, Options, Running, Stack};
-use local_stack::template::{DEFAULTS, Deployment, Template};
+use local_stack::template::{DEFAULTS, Deployment, Template, USUAL_CONCURRENCY};
 use project::write_project;
 use serde_json::Value;
 
@@ -246,6 +246,7 @@ fn what_of_a_policy_is_not_supported_is_an_error_with_its_line() {
         stack_name: "template",
         sqs_endpoint: "http://127.0.0.1:1",
         parameters: &DEFAULTS,
+        account_concurrency: USUAL_CONCURRENCY,
     };
     let text = include_str!("project/template.yaml");
     for (old, new, expected) in [

@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use local_stack::template::{DEFAULTS, Deployment, LifecycleRule, Template, TemplateError};
+use local_stack::template::{
+    DEFAULTS, Deployment, LifecycleRule, Template, TemplateError, USUAL_CONCURRENCY,
+};
 
 const TEMPLATE: &str = include_str!("project/template.yaml");
 
@@ -12,6 +14,7 @@ const DEPLOYMENT: Deployment<'_> = Deployment {
     stack_name: "shop",
     sqs_endpoint: "http://127.0.0.1:3024",
     parameters: &DEFAULTS,
+    account_concurrency: USUAL_CONCURRENCY,
 };
 
 /// Returns the error for [`TEMPLATE`] with `old` replaced by `new`.

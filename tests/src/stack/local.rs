@@ -118,6 +118,15 @@ impl Options {
         self
     }
 
+    /// Limits the queue events that one function processes at the same time, which is otherwise
+    /// limited by the processors of this machine.
+    #[must_use]
+    pub fn event_concurrency(mut self, events: usize) -> Self {
+        self.arguments
+            .extend(["--event-concurrency".to_owned(), events.to_string()]);
+        self
+    }
+
     /// Delays the responses of the services to the functions.
     #[must_use]
     pub fn latency(mut self, latency: Latency) -> Self {

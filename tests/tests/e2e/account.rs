@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures::future::{join, join_all};
+use local_stack::latency::Latency;
 use reqwest::Method;
 use symdepot_tests::made_up::MadeUp;
 use symdepot_tests::stack::{Client, until};
@@ -70,4 +71,46 @@ async fn fifty_cold_requests_leave_runs_of_a_new_account_to_their_builds() {
     ended.expect("all requests end").1.unwrap();
     let stats = client.stats().await.unwrap();
     assert!(stats.function("derive").invocations >= 50, "{stats:#?}");
+}
+
+/// The latency of the services while files are processed, so that there are always some in process.
+const SLOW: Latency = Latency {
+    dynamodb: Duration::from_millis(20),
+    s3: Duration::from_millis(20),
+    sqs: Duration::from_millis(20),
+};
+
+#[tokio::test]
+async fn a_large_upload_leaves_runs_of_a_new_account_to_requests() {
+    let running = Running::start_with(|options| {
+        options
+            .account_concurrency(RUNS)
+            .event_concurrency(2 * RUNS)
+            .latency(SLOW)
+    })
+    .await;
+    let client = running.client();
+    let known = MadeUp::new(0, 3);
+    client.upload(&known.key(), known.file()).await.unwrap();
+    running.idle().await;
+    let modules: Vec<MadeUp> = (1..=30).map(|number| MadeUp::new(number, 3)).collect();
+    for module in &modules {
+        client.upload(&module.key(), module.file()).await.unwrap();
+    }
+    let mut in_process = 0;
+    loop {
+        let request = client
+            .request(Method::POST, "/symbolicate")
+            .json(&known.crash());
+        let reply = client.send("a crash", request).await.unwrap();
+        known.assert_symbolicated(&reply.expect(200, "a crash").unwrap().body);
+        let uploads = client.stats().await.unwrap().queue("UploadsQueue");
+        in_process = in_process.max(uploads.in_flight);
+        if uploads.visible + uploads.in_flight == 0 {
+            break;
+        }
+    }
+    assert_eq!(in_process, 2, "the limit of the uploads queue");
+    let dead = client.stats().await.unwrap().queue("UploadsQueue").dead;
+    assert_eq!(dead, 0);
 }

@@ -2,14 +2,22 @@
 
 use std::time::Duration;
 
-use local_stack::template::{DEFAULTS, Deployment, QueueSource, Resource, Template};
+use local_stack::template::{
+    DEFAULTS, Deployment, QueueSource, Resource, Template, USUAL_CONCURRENCY,
+};
 use symdepot_tests::stack::STACK_NAME;
 
 fn template() -> Template {
+    template_in(USUAL_CONCURRENCY)
+}
+
+/// Returns the template as it is in an account that runs so many functions at a time.
+fn template_in(account_concurrency: usize) -> Template {
     let deployment = Deployment {
         stack_name: STACK_NAME,
         sqs_endpoint: "http://127.0.0.1:3024",
         parameters: &DEFAULTS,
+        account_concurrency,
     };
     Template::load(&symdepot_tests::stack::template(), &deployment).unwrap()
 }
@@ -117,4 +125,23 @@ fn budgets_are_shares_of_the_machine_and_total_at_most_eighty_percent() {
         let percent: u64 = of_it.map(|share| share.percent).sum();
         assert!(percent <= 80, "{resource:?}: {percent} %");
     }
+}
+
+/// What the queues of a new account may run at a time is less than its ten runs: requests have the
+/// others, and no message is refused by Lambda until it is a dead letter.
+#[test]
+fn queues_leave_runs_of_a_new_account_to_requests() {
+    let of_queues = |template: Template| -> usize {
+        let derive = template.function("derive").unwrap();
+        let limits = derive.queues.iter().map(|queue| queue.maximum_concurrency);
+        limits.map(|limit| limit.unwrap()).sum()
+    };
+    assert_eq!(of_queues(template_in(10)), 7);
+    assert_eq!(of_queues(template_in(USUAL_CONCURRENCY)), 35);
+    let permits = |template: Template| {
+        let derive = template.function("derive").unwrap();
+        derive.environment["SOURCE_MAX_PERMITS"].clone()
+    };
+    assert_eq!(permits(template_in(10)), "2");
+    assert_eq!(permits(template_in(USUAL_CONCURRENCY)), "8");
 }

@@ -31,7 +31,7 @@ use stores::Stores;
 
 use uuid::Uuid;
 
-use crate::template::{Deployment, Template};
+use crate::template::{Deployment, Template, USUAL_CONCURRENCY};
 
 /// The stack.
 #[derive(Debug)]
@@ -55,6 +55,7 @@ impl Stack {
             stack_name: &options.stack_name,
             sqs_endpoint: &endpoints.sqs,
             parameters: &options.parameters,
+            account_concurrency: options.account_concurrency.unwrap_or(USUAL_CONCURRENCY),
         };
         let template = match options.template_text {
             Some(text) => Template::read(text, &deployment)

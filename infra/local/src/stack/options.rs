@@ -48,7 +48,8 @@ pub struct Options {
     /// the machine's memory or disk does not suffice ([`machine`](super::machine)).
     pub event_concurrency: Option<usize>,
     /// How many invocations of all functions the account runs at the same time, as in AWS; `None`:
-    /// no limit. New accounts have 10.
+    /// no limit. New accounts have 10. It is also the template's parameter `AccountConcurrency`,
+    /// which without a limit is 1,000.
     pub account_concurrency: Option<usize>,
     /// The machine to divide among the processes of the functions; `None`: this machine.
     pub machine: Option<Machine>,

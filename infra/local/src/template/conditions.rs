@@ -1,5 +1,6 @@
 //! Parameters and conditions. Before anything else is parsed, they are replaced by their values:
-//! for the values of a deployment, or for the parameters' defaults.
+//! for the values of a deployment, or for the parameters' defaults. `AccountConcurrency` has the
+//! limit of the account, which is a part of the deployment.
 //!
 //! Supported are parameters of the types `String` and `Number` with a default, `Fn::Equals` and
 //! `Fn::Not` in conditions, `Ref` of a parameter and a parameter in `Fn::Sub`, `Fn::If`, `Ref` of
@@ -10,6 +11,7 @@ use std::collections::BTreeMap;
 
 use super::error::TemplateError;
 use super::fields::Fields;
+use super::model::{ACCOUNT_CONCURRENCY, Deployment};
 use super::node::{Node, Value};
 
 /// The values of the parameters and conditions.
@@ -20,10 +22,8 @@ struct Decided {
 }
 
 /// Returns the template without its parameters and conditions.
-pub(super) fn decide(
-    mut root: Node,
-    values: &BTreeMap<String, String>,
-) -> Result<Node, TemplateError> {
+pub(super) fn decide(mut root: Node, deployment: &Deployment<'_>) -> Result<Node, TemplateError> {
+    let values = deployment.parameters;
     let mut decided = Decided::default();
     if let Value::Map(entries) = &mut root.value {
         let mut take = |key: &str| {
@@ -37,6 +37,10 @@ pub(super) fn decide(
                 let (line, place) = (fields.line(), fields.place().to_owned());
                 let default = default_of(fields)?;
                 let value = match values.get(&name) {
+                    None if name == ACCOUNT_CONCURRENCY => {
+                        let runs = deployment.account_concurrency;
+                        Value::Integer(i64::try_from(runs).unwrap_or(i64::MAX))
+                    }
                     None => default,
                     Some(text) => chosen(text, &default)
                         .map_err(|message| TemplateError::new(line, place, message))?,
@@ -295,8 +299,26 @@ Resources:
         let values = values
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        let root = decide(Node::read(text)?, &values.collect())?;
+        let deployment = Deployment {
+            stack_name: "shop",
+            sqs_endpoint: "http://127.0.0.1:3024",
+            parameters: &values.collect(),
+            account_concurrency: 10,
+        };
+        let root = decide(Node::read(text)?, &deployment)?;
         Ok(root.to_json())
+    }
+
+    #[test]
+    fn a_template_knows_the_limit_of_its_account() {
+        let template = TEMPLATE.replace(
+            "Named: {",
+            "AccountConcurrency: { Type: Number, Default: 50 }\n  Named: {",
+        );
+        let template = template.replace("Other: !Ref Orders", "Other: !Ref AccountConcurrency");
+        let limit = |values| decided_for(&template, values).unwrap()["Resources"]["Other"].clone();
+        assert_eq!(limit(&[]), 10);
+        assert_eq!(limit(&[("AccountConcurrency", "20")]), 20);
     }
 
     #[test]

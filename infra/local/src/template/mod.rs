@@ -34,8 +34,9 @@ pub use error::TemplateError;
 use fields::Fields;
 use intrinsics::{Identities, resolve};
 pub use model::{
-    Bucket, DEFAULTS, Deployment, Function, LifecycleRule, MachineShare, Notification, Queue,
-    QueueSource, Resource, Schedule, Table, Template, function_arn, queue_arn,
+    ACCOUNT_CONCURRENCY, Bucket, DEFAULTS, Deployment, Function, LifecycleRule, MachineShare,
+    Notification, Queue, QueueSource, Resource, Schedule, Table, Template, USUAL_CONCURRENCY,
+    function_arn, queue_arn,
 };
 use node::Node;
 use resources::{Kind, declare, identify, without_effect};
@@ -60,10 +61,7 @@ impl Template {
     /// Returns an error if the text is not YAML, refers to something that does not exist, or uses
     /// something that the local stack does not support.
     pub fn read(text: &str, deployment: &Deployment<'_>) -> Result<Self, TemplateError> {
-        let mut root = Fields::of(
-            conditions::decide(Node::read(text)?, deployment.parameters)?,
-            "",
-        )?;
+        let mut root = Fields::of(conditions::decide(Node::read(text)?, deployment)?, "")?;
         root.text("AWSTemplateFormatVersion")?;
         root.text("Description")?;
         root.choice("Transform", &["AWS::Serverless-2016-10-31"])?;

@@ -15,7 +15,17 @@ pub struct Deployment<'a> {
     pub sqs_endpoint: &'a str,
     /// The values of parameters; the others have their defaults.
     pub parameters: &'a BTreeMap<String, String>,
+    /// How many invocations the account runs at the same time. If the template has the parameter
+    /// [`ACCOUNT_CONCURRENCY`], and no other value is chosen for it, this is its value.
+    pub account_concurrency: usize,
 }
+
+/// The parameter by which a template knows the limit of its account.
+pub const ACCOUNT_CONCURRENCY: &str = "AccountConcurrency";
+
+/// How many invocations an account runs at the same time, unless it is new (AWS Lambda developer
+/// guide, "Lambda quotas").
+pub const USUAL_CONCURRENCY: usize = 1000;
 
 /// No parameter has a value of its own.
 pub static DEFAULTS: BTreeMap<String, String> = BTreeMap::new();

@@ -86,7 +86,7 @@ fn of_the_gateway(request: &lambda_http::Request) -> Option<Caller> {
         .as_ref()
         .and_then(|iam| iam.user_arn.as_ref());
     if let Some(arn) = arn {
-        return Some(Caller::operator(arn));
+        return Some(Caller::principal(arn, context.route_key.as_deref()));
     }
     let claims = &authorizer.jwt.as_ref()?.claims;
     Some(Caller::with_claims(|name| {

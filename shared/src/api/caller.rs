@@ -1,6 +1,6 @@
 //! Callers: who sends a request, and whether it may.
 //!
-//! A caller is known by what checked its credential: the operator, by the gateway that verified a
+//! A caller is known by what checked its credential: a principal, by the gateway that verified its
 //! signature (IAM); the holder of a JWT, by its claims; the holder of an access token, by the
 //! record of the token. The path of a request says nothing about its caller.
 
@@ -15,6 +15,10 @@ pub const SCOPES_CLAIM: &str = "symdepot_scopes";
 
 /// The claim of a JWT with the rights, separated by spaces or commas.
 pub const RIGHTS_CLAIM: &str = "symdepot_rights";
+
+/// The key of the gateway's route for all paths that have no route of their own (API Gateway
+/// developer guide, "Create routes for HTTP APIs").
+pub const DEFAULT_ROUTE: &str = "$default";
 
 /// The number of hex digits that name a caller in the log.
 const HASH_DIGITS: usize = 16;
@@ -67,12 +71,22 @@ impl Caller {
         }
     }
 
-    /// Returns the operator: a principal of the account whose signature the gateway verified. Its
-    /// IAM policy says what it may call.
-    pub fn operator(arn: &str) -> Self {
+    /// Returns a principal of the account whose signature the gateway verified, by its ARN. Its IAM
+    /// policy says which routes of the gateway it may call, and `route` is the one that was
+    /// compared with it. What only an admin may do has routes of its own, so on [`DEFAULT_ROUTE`]
+    /// no principal is an admin, whatever the path says.
+    pub fn principal(arn: &str, route: Option<&str>) -> Self {
+        let grants = match route {
+            None | Some(DEFAULT_ROUTE) => Grants {
+                rights: [Right::Symbolicate, Right::Upload, Right::Download].into(),
+                ..Grants::all()
+            },
+            Some(_) => Grants::all(),
+        };
         Self {
             name: Some(caller_hash(arn)),
-            ..Self::anyone()
+            grants,
+            scope: None,
         }
     }
 
@@ -219,8 +233,9 @@ mod tests {
 
     #[test]
     fn a_caller_has_a_name_of_its_own_that_does_not_contain_its_identity() {
-        let [one, other] = ["arn:aws:iam::1:user/a", "arn:aws:iam::1:user/b"].map(Caller::operator);
-        assert_eq!(one, Caller::operator("arn:aws:iam::1:user/a"));
+        let principal = |arn| Caller::principal(arn, Some("ANY /tokens"));
+        let [one, other] = ["arn:aws:iam::1:user/a", "arn:aws:iam::1:user/b"].map(principal);
+        assert_eq!(one, principal("arn:aws:iam::1:user/a"));
         assert_ne!(one.name(), other.name());
         let name = one.name().unwrap();
         assert_eq!(name.len(), HASH_DIGITS);
@@ -268,7 +283,19 @@ mod tests {
     #[test]
     fn only_an_admin_of_every_scope_sees_what_is_about_all_of_them() {
         let may = |caller: &Caller| caller.may(Need::AdminEverywhere);
-        assert!(may(&Caller::anyone()) && may(&Caller::operator("arn")));
+        let principal = |route| Caller::principal("arn", route);
+        assert!(may(&Caller::anyone()) && may(&principal(Some("ANY /rollout"))));
+        for route in [None, Some(DEFAULT_ROUTE)] {
+            let principal = principal(route);
+            assert!(!may(&principal) && !principal.may(Need::AnyOf(&[])));
+            for right in [
+                &[Right::Symbolicate][..],
+                &[Right::Upload],
+                &[Right::Download],
+            ] {
+                assert!(principal.may(Need::AnyOf(right)));
+            }
+        }
         assert!(may(&of_token("*", &[Right::Admin])));
         assert!(!may(&of_token("acme", &[Right::Admin])));
         assert!(!may(&of_token("*", &[Right::Symbolicate, Right::Upload])));

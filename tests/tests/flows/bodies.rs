@@ -39,12 +39,16 @@ fn routes() -> [(&'static str, String, String); 7] {
 /// Sends a body as the operator.
 async fn sent(world: &World, path: &str, content_type: &str, body: &str) -> Answer {
     let arn = "arn:aws:iam::123456789012:user/operator";
+    let route = match path {
+        "/tokens" => "ANY /tokens",
+        _ => "$default",
+    };
     let event = json!({
-        "version": "2.0", "routeKey": "$default", "rawPath": path, "rawQueryString": "",
+        "version": "2.0", "routeKey": route, "rawPath": path, "rawQueryString": "",
         "headers": {"content-type": content_type}, "isBase64Encoded": false, "body": body,
         "requestContext": {
             "accountId": "1", "apiId": "abc", "domainName": "abc", "domainPrefix": "abc",
-            "requestId": "1", "routeKey": "$default", "stage": "$default",
+            "requestId": "1", "routeKey": route, "stage": "$default",
             "time": "12/Mar/2020:19:03:58 +0000", "timeEpoch": 1,
             "http": {"method": "POST", "path": path, "protocol": "HTTP/1.1", "sourceIp": "1.2.3.4", "userAgent": "a"},
             "authorizer": {"iam": {"userArn": arn, "accountId": "123456789012"}}

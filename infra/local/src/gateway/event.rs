@@ -13,6 +13,7 @@ use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use time::OffsetDateTime;
 
+use crate::template::{DEFAULT_ROUTE, PATHS};
 use crate::{dates, identity};
 
 /// The event.
@@ -20,7 +21,7 @@ use crate::{dates, identity};
 #[serde(rename_all = "camelCase")]
 pub(super) struct Event<'a> {
     version: &'static str,
-    route_key: &'static str,
+    route_key: String,
     raw_path: Cow<'a, str>,
     raw_query_string: &'a str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -43,7 +44,7 @@ struct Context<'a> {
     domain_prefix: String,
     http: Http<'a>,
     request_id: &'a str,
-    route_key: &'static str,
+    route_key: String,
     stage: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     authorizer: Option<Authorizer>,
@@ -140,9 +141,10 @@ impl<'a> Event<'a> {
             .collect();
         let now = OffsetDateTime::now_utc();
         let (body, is_base64_encoded) = text_or_base64(&parts.headers, body);
+        let route_key = route_key(parts.uri.path());
         Self {
             version: "2.0",
-            route_key: "$default",
+            route_key: route_key.clone(),
             raw_path: path.clone(),
             raw_query_string: query,
             cookies,
@@ -161,7 +163,7 @@ impl<'a> Event<'a> {
                     user_agent: parts.headers.get(USER_AGENT).map(lossy).unwrap_or_default(),
                 },
                 request_id,
-                route_key: "$default",
+                route_key,
                 stage: "$default",
                 authorizer: None,
                 time: dates::common_log(now),
@@ -170,6 +172,30 @@ impl<'a> Event<'a> {
             body,
             is_base64_encoded,
         }
+    }
+}
+
+/// Returns the key of the route of a path. A gateway compares the path as it was sent, without
+/// decoding it. A segment in braces stands for any segment, and one with a plus for all that
+/// follow.
+fn route_key(path: &str) -> String {
+    let sent: Vec<&str> = path.split('/').collect();
+    let matches = |route: &&&str| {
+        let mut left = sent.iter();
+        let mut segments = route.split('/');
+        let all = segments.all(|segment| match left.next() {
+            None => false,
+            Some(_) if segment.ends_with("+}") => {
+                left.by_ref().for_each(drop);
+                true
+            }
+            Some(sent) => segment.starts_with('{') || segment == *sent,
+        });
+        all && left.next().is_none()
+    };
+    match PATHS.iter().find(matches) {
+        Some(route) => format!("ANY {route}"),
+        None => DEFAULT_ROUTE.to_owned(),
     }
 }
 
@@ -263,6 +289,23 @@ mod tests {
         assert_eq!(event["headers"]["x-forwarded-port"], "3021");
         assert_eq!(event["requestContext"]["domainName"], "localhost");
         assert!(event.get("body").is_none());
+    }
+
+    #[test]
+    fn an_event_names_the_route_of_the_path_as_it_was_sent() {
+        for (path, expected) in [
+            ("/tokens", "ANY /tokens"),
+            ("/tokens/a", "ANY /tokens/{id}"),
+            ("/tokens/a/b", "$default"),
+            ("/%74okens", "$default"),
+            ("/rollout", "ANY /rollout"),
+            ("/scope/a/b", "ANY /scope/{proxy+}"),
+            ("/t", "$default"),
+            ("/other", "$default"),
+            ("/", "$default"),
+        ] {
+            assert_eq!(route_key(path), expected, "{path}");
+        }
     }
 
     #[test]

@@ -48,6 +48,9 @@ pub(super) fn function(
     fields.text("AutoPublishAlias")?;
     fields.take("AutoPublishAliasAllProperties");
     fields.take("DeploymentPreference");
+    fields.text("VersionDescription")?;
+    // Nothing is invoked asynchronously but by the schedule, and that repeats nothing here.
+    fields.take("EventInvokeConfig");
 
     let mut logging = fields.map("LoggingConfig")?;
     let log_format = logging
@@ -55,6 +58,8 @@ pub(super) fn function(
         .unwrap_or_else(|| "Text".to_owned());
     // The local stack always logs what Lambda logs at its default level, `INFO`.
     logging.choice("SystemLogLevel", &["DEBUG", "INFO", "WARN"])?;
+    // The local stack logs every line of a function.
+    logging.choice("ApplicationLogLevel", &["TRACE"])?;
     let log_group = logging
         .text("LogGroup")?
         .unwrap_or_else(|| format!("/aws/lambda/{binary}"));
@@ -204,9 +209,12 @@ fn merge(defaults: Node, own: Node) -> Node {
     Node { line, value }
 }
 
+/// The route of all paths without one of their own.
+pub(crate) const DEFAULT_ROUTE: &str = "$default";
+
 /// The paths of routes. All lead to the same function, whose `$default` has every path anyway.
-const PATHS: [&str; 6] = [
-    "$default",
+pub(crate) const PATHS: [&str; 6] = [
+    DEFAULT_ROUTE,
     "/rollout",
     "/scope/{proxy+}",
     "/t/{proxy+}",

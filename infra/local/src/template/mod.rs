@@ -32,6 +32,7 @@ use std::path::Path;
 
 pub use error::TemplateError;
 use fields::Fields;
+pub(crate) use function::{DEFAULT_ROUTE, PATHS};
 use intrinsics::{Identities, resolve};
 pub use model::{
     ACCOUNT_CONCURRENCY, Bucket, DEFAULTS, Deployment, Function, LifecycleRule, MachineShare,

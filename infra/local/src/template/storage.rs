@@ -91,6 +91,7 @@ fn lifecycle(mut configuration: Fields) -> Result<Vec<LifecycleRule>, TemplateEr
         let uploads_after_days = uploads.number("DaysAfterInitiation", 1..=i64::MAX)?;
         uploads.end()?;
         rule.take("NoncurrentVersionExpiration");
+        rule.take("ExpiredObjectDeleteMarker");
         rule.end()?;
         if status.as_deref() == Some("Enabled") {
             rules.push(LifecycleRule {

@@ -2,14 +2,14 @@
 //! slice by slice.
 
 use std::collections::BTreeSet;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use async_trait::async_trait;
 
 use super::opening::{LoadedCache, Opening, ReadError, takes_two_rounds};
 use super::symbolicate::Symbolicator;
 use crate::cache::{Kind, Ready};
-use crate::ports::{Fault, FaultKind};
+use crate::ports::Fault;
 use crate::symbolicate::ReadCounts;
 use crate::unwind::{ModuleCfi, UnwindInfo};
 
@@ -29,6 +29,8 @@ pub struct CfiReader<'a> {
     modules: Vec<ModuleCaches>,
     /// The modules whose caches may still be made.
     undecided: BTreeSet<usize>,
+    /// The caches that walks needed and that cannot be read, each with the index of its module.
+    unreadable: Mutex<BTreeSet<(usize, Kind)>>,
     /// The first fault of the store. The walks since then have less than there is.
     fault: OnceLock<Fault>,
 }
@@ -40,6 +42,7 @@ impl Symbolicator {
             opening: Opening::new(&*self.caches, &self.memory),
             modules,
             undecided: BTreeSet::new(),
+            unreadable: Mutex::default(),
             fault: OnceLock::new(),
         }
     }
@@ -57,13 +60,22 @@ impl CfiReader<'_> {
         self.opening.counts()
     }
 
-    /// Returns the first fault of the store, after which no walk with this reader is to be used.
-    pub(super) fn into_fault(self) -> Option<Fault> {
-        self.fault.into_inner()
+    /// Returns the needed caches that are damaged or gone, each with the index of its module.
+    ///
+    /// # Errors
+    ///
+    /// The first fault of the store, after which no walk with this reader is to be used.
+    pub(super) fn into_unreadable(self) -> Result<BTreeSet<(usize, Kind)>, Fault> {
+        match self.fault.into_inner() {
+            Some(fault) => Err(fault),
+            None => Ok(self
+                .unreadable
+                .into_inner()
+                .unwrap_or_else(PoisonError::into_inner)),
+        }
     }
 
-    /// Opens the parts of a cache that cover these addresses; `None` if it cannot be read. The walk
-    /// continues without a cache that is damaged or gone.
+    /// Opens the parts of a cache that cover these addresses; `None` if it cannot be read.
     async fn open(&self, kind: Kind, ready: &Ready, addresses: &[u64]) -> Option<LoadedCache> {
         let opened = self.opening.open(kind, ready, |_| addresses.to_vec()).await;
         let error = match opened {
@@ -72,13 +84,31 @@ impl CfiReader<'_> {
         };
         let blob = &ready.blob.path;
         tracing::warn!(blob, %error, "cannot read a cache to unwind with");
-        if let ReadError::Store(fault) = error
-            && fault.kind() != FaultKind::Corrupt
-        {
+        if let ReadError::Store(fault) = error {
             // Only the first one is kept.
             let _ = self.fault.set(fault);
         }
         None
+    }
+
+    /// Opens a cache of a module that the walk needs.
+    async fn needed(
+        &self,
+        (module, kind): (usize, Kind),
+        ready: &Ready,
+        addresses: &[u64],
+    ) -> Option<LoadedCache> {
+        let open = self.open(kind, ready, addresses).await;
+        if open.is_none() {
+            self.unreadable().insert((module, kind));
+        }
+        open
+    }
+
+    fn unreadable(&self) -> MutexGuard<'_, BTreeSet<(usize, Kind)>> {
+        self.unreadable
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -86,7 +116,9 @@ impl CfiReader<'_> {
 impl UnwindInfo for CfiReader<'_> {
     async fn cfi(&self, module: usize, addresses: &[u64]) -> Option<ModuleCfi> {
         let ready = self.modules.get(module)?.cfi.as_ref()?;
-        let open = self.open(Kind::CfiCache, ready, addresses).await?;
+        let open = self
+            .needed((module, Kind::CfiCache), ready, addresses)
+            .await?;
         open.cfi()
     }
 
@@ -96,18 +128,22 @@ impl UnwindInfo for CfiReader<'_> {
             .get(module)
             .and_then(|module| module.symbols.as_ref());
         if let Some(ready) = symbols.filter(|ready| takes_two_rounds(ready)) {
+            // Few walks need it. One that does finds out whether it can be read.
             self.open(Kind::SymCache, ready, &[]).await;
         }
     }
 
     async fn is_in_function(&self, module: usize, address: u64) -> Option<bool> {
         let ready = self.modules.get(module)?.symbols.as_ref()?;
-        let open = self.open(Kind::SymCache, ready, &[address]).await?;
+        let open = self
+            .needed((module, Kind::SymCache), ready, &[address])
+            .await?;
         let cache = open.sym_caches()?;
         Some(cache.lookup(address).next().is_some())
     }
 
     fn is_decided(&self, module: usize) -> bool {
-        !self.undecided.contains(&module)
+        let is_readable = self.unreadable().iter().all(|(of, _)| *of != module);
+        is_readable && !self.undecided.contains(&module)
     }
 }

@@ -26,7 +26,7 @@ pub trait UnwindInfo: Send + Sync {
     async fn is_in_function(&self, module: usize, address: u64) -> Option<bool>;
 
     /// Returns whether it is known what there is to unwind a module with, and which functions it
-    /// has. If it is not, a walk that needs it ends.
+    /// has. If it is not, or no longer after a read, a walk that needs it ends.
     fn is_decided(&self, _module: usize) -> bool {
         true
     }

@@ -121,7 +121,9 @@ impl<'a> StackWalk<'a> {
                 let addresses: Vec<u64> = addresses.into_iter().collect();
                 let cfi = self.info.cfi(module, &addresses);
                 let (cfi, ()) = join(cfi, self.info.prepare_functions(module)).await;
-                self.remember(module, cfi);
+                if self.info.is_decided(module) {
+                    self.remember(module, cfi);
+                }
             })
             .await;
     }
@@ -166,9 +168,7 @@ impl<'a> StackWalk<'a> {
         let Some(number) = self.numbers.get(&base).copied() else {
             return (None, CfiLookup::NoneAtAll);
         };
-        if !self.info.is_decided(number) {
-            end_walk(WalkEnd::Undecided(number));
-        }
+        self.must_be_decided(number);
         self.known().asked_for.insert(number);
         let address = address.saturating_sub(base);
         if let Some(answer) = self.lookup(number, address) {
@@ -178,6 +178,7 @@ impl<'a> StackWalk<'a> {
             return (Some(number), CfiLookup::NoneAtAll);
         }
         let cfi = self.info.cfi(number, &[address]).await;
+        self.must_be_decided(number);
         self.remember(number, cfi);
         let answer = self.lookup(number, address);
         (Some(number), answer.unwrap_or(CfiLookup::Known(None)))
@@ -194,8 +195,16 @@ impl<'a> StackWalk<'a> {
             return None;
         }
         let found = self.info.is_in_function(module, address).await;
+        self.must_be_decided(module);
         self.known().functions.insert((module, address), found);
         found
+    }
+
+    /// Ends the walk if a module is not decided, also if a read has just shown it.
+    fn must_be_decided(&self, module: usize) {
+        if !self.info.is_decided(module) {
+            end_walk(WalkEnd::Undecided(module));
+        }
     }
 
     /// Returns whether one more read is within the limit, and counts it.

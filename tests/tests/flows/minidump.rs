@@ -6,13 +6,14 @@ use bytes::Bytes;
 use minidump_unwind::FrameTrust as WalkedTrust;
 use proptest::test_runner::{Config, TestRunner};
 use symbolic::common::DebugId;
+use symdepot::adapters::faulty::{How, Operation};
 use symdepot::api::crash::CrashFile;
 use symdepot::api::crash::form::CrashFields;
 use symdepot::api::symbolicator::{
     Completed, FrameOrder, FrameTrust, ModuleStatus, Options, Stacktrace,
 };
 use symdepot::cache::Kind;
-use symdepot::domain::{ResponseFormat, Scope};
+use symdepot::domain::{Location, ResponseFormat, Scope};
 use symdepot::flows::Error;
 use symdepot::flows::minidump::{KeptDump, MinidumpRequest, WalkOutcome, WalkStats, kept_dump};
 use symdepot::flows::requests::{RequestStage, RequestToKeep};
@@ -24,8 +25,8 @@ use symdepot_tests::harness::{
     kept_request,
 };
 
-use crate::CRASH;
 use crate::unwinding::Dump;
+use crate::{CRASH, servers};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -689,4 +690,138 @@ fn no_change_of_a_minidump_makes_the_walk_panic() {
         Ok(())
     });
     run.unwrap();
+}
+
+/// A world with the program of the minidump and its debug file.
+async fn with_program() -> World {
+    let world = World::new();
+    world.upload("global/crash", "elf/crash").await;
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    world
+}
+
+/// Returns the frames of a minidump with the functions of the program, which were found by its
+/// unwind information.
+fn unwound(report: &CrashFile) -> Vec<(u64, FrameTrust)> {
+    let found = frames(&report.request.stacktraces[0]);
+    let by_rules = |(_, trust): &&(u64, FrameTrust)| *trust == FrameTrust::Cfi;
+    found.iter().filter(by_rules).copied().collect()
+}
+
+/// Rule 2: caches are kept until they are unused for seven days.
+#[tokio::test(start_paused = true)]
+async fn the_cfi_caches_of_walks_are_used_and_stay() {
+    let world = with_program().await;
+    let dump = fixture("minidump/crash.dmp");
+    for _ in 0..9 {
+        world.pass(DAY).await;
+        let (report, _) = walked(&world, dump.clone()).await;
+        answered(&world, &report).await;
+        world.prune().await.unwrap();
+    }
+    for kind in [Kind::CfiCache, Kind::SymCache] {
+        let entry = world.entry("global", CRASH, kind).expect("it is in use");
+        let unused = world.now().since(entry.last_used_at());
+        assert!(unused < Duration::from_secs(3600), "{kind}: {unused:?}");
+    }
+    // The use of one hour is written once.
+    let records = world.records.items();
+    walked(&world, dump).await;
+    assert_eq!(world.records.items(), records);
+    world.check();
+}
+
+/// Walks the stack of the sample while `derive` is at work, with another instance, which has read
+/// nothing yet.
+async fn walked_again(world: &World) -> CrashFile {
+    let instance = world.another_instance();
+    let dump = KeptDump {
+        file: fixture("minidump/crash.dmp").into(),
+        fields: with_candidates(),
+    };
+    let walk = walk(&instance, &dump, Duration::from_secs(25));
+    match world.with_derive_at_work(Box::pin(walk)).await.unwrap() {
+        WalkOutcome::Walked(report, _) => *report,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// P5. As for names: what was published is used or replaced, and no walk continues with less.
+#[tokio::test(start_paused = true)]
+async fn a_cfi_cache_that_is_gone_or_damaged_is_replaced_before_the_walk_continues() {
+    let world = with_program().await;
+    let expected = walked(&world, fixture("minidump/crash.dmp")).await.0;
+    assert!(unwound(&expected).len() > 3, "{expected:?}");
+    let blob = |kind| {
+        let entry = world.entry("global", CRASH, kind).unwrap();
+        entry.ready().unwrap().blob.path.clone()
+    };
+    for kind in [Kind::CfiCache, Kind::SymCache] {
+        for is_gone in [true, false] {
+            let path = blob(kind);
+            match is_gone {
+                true => world.caches.lose(&path),
+                false => world.caches.overwrite(&path, b"not a cache".to_vec()),
+            }
+            let report = walked_again(&world).await;
+            assert_eq!(
+                frames(&report.request.stacktraces[0]),
+                frames(&expected.request.stacktraces[0])
+            );
+            if kind == Kind::CfiCache {
+                assert_ne!(blob(kind), path, "it was not replaced");
+            }
+            answered(&world, &report).await;
+            assert_ne!(blob(kind), path, "it was not replaced");
+            // At most once an hour.
+            world.pass(Duration::from_secs(3600)).await;
+        }
+    }
+    world.check();
+}
+
+/// P5. A walk does not wait for a cache that cannot be made again.
+#[tokio::test(start_paused = true)]
+async fn a_damaged_cfi_cache_that_cannot_be_made_again_is_not_waited_for() {
+    let world = with_program().await;
+    let entry = world.entry("global", CRASH, Kind::CfiCache).unwrap();
+    let path = entry.ready().unwrap().blob.path.clone();
+    world.caches.overwrite(&path, b"not a cache".to_vec());
+    // No event reports these removals.
+    for key in ["global/crash", "global/crash.debug"] {
+        world.uploads.remove(&Location::new(key));
+    }
+    for _ in 0..3 {
+        let began = world.now();
+        let report = walked_again(&world).await;
+        assert_eq!(unwound(&report), []);
+        assert!(world.now().since(began) < Duration::from_secs(10));
+    }
+    assert!(world.queues.calls().of("send") <= 4, "{}", world.queues);
+}
+
+/// An overdue request waits for nothing: it fails with the store instead of repeating its reads.
+#[tokio::test(start_paused = true)]
+async fn an_overdue_walk_ends_with_the_error_of_the_store() {
+    // No build of it begins.
+    let world = servers::world();
+    let (invocation, fields) = (world.invocation(TIME), with_candidates());
+    let request = MinidumpRequest {
+        file: fixture("minidump/crash.dmp").into(),
+        fields: &fields,
+        scope: &Scope::Global,
+        id: ID,
+        wait: Duration::from_secs(2),
+        is_kept: true,
+        age: DAY,
+    };
+    let first = world.faults.calls(Operation::Load) + 1;
+    for nth in first + 1..first + 100 {
+        world.faults.fail(Operation::Load, nth, How::Throttled);
+    }
+    let walked = world.symbolicator().walk_minidump(&invocation, request);
+    let error = Box::pin(walked).await.unwrap_err();
+    assert!(matches!(error, Error::Store(_)), "{error:?}");
+    assert!(world.now().since(invocation.now()) < Duration::from_secs(5));
+    assert!(world.faults.calls(Operation::Load) < first + 30);
 }

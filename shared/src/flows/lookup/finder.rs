@@ -1,8 +1,9 @@
 //! The context of lookups.
 
-use crate::cache::{Change, Entry, Policy};
+use crate::cache::UnreadableBlobs;
 use crate::flows::Invocation;
 use crate::flows::symbolicator::Symbolicator;
+use crate::ports::Consistency;
 
 /// Looks entries up for one invocation.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +24,22 @@ impl<'a> CacheFinder<'a> {
         }
     }
 
+    /// Returns how to look up after the request has reported unreadable blobs: an entry from the
+    /// instance's cache, or an outdated one, may be from before the report.
+    pub(in crate::flows) fn after_reports(
+        self,
+        unreadable: &UnreadableBlobs,
+        consistency: Consistency,
+    ) -> (Self, Consistency) {
+        match unreadable.is_empty() {
+            true => (self, consistency),
+            false => (
+                Self::uncached(self.service, self.invocation),
+                Consistency::Strong,
+            ),
+        }
+    }
+
     /// Looks entries up in the store only.
     pub(in crate::flows) fn uncached(
         service: &'a Symbolicator,
@@ -31,23 +48,6 @@ impl<'a> CacheFinder<'a> {
         Self {
             is_cached: false,
             ..Self::new(service, invocation)
-        }
-    }
-
-    /// Touches an entry that was last used 60 to 90 minutes ago. The threshold is random, so that
-    /// instances rarely write the same record at the same time.
-    pub(in crate::flows) async fn touch_if_due(&self, entry: &Entry) {
-        let invocation = self.invocation;
-        let due = invocation.jittered(Policy::TOUCH_INTERVAL) + Policy::TOUCH_INTERVAL / 2;
-        if invocation.now().since(entry.last_used_at()) < due {
-            return;
-        }
-        let (module, kind) = (entry.module(), entry.kind());
-        let update = self.service.update(invocation);
-        let touched = update.apply(module, kind, &Change::Touch).await;
-        self.service.memory.forget(&module.entry(kind));
-        if let Err(error) = touched {
-            tracing::warn!(%error, "cannot record the use of an entry");
         }
     }
 }

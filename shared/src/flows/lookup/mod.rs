@@ -9,6 +9,7 @@
 //!
 //! The protocol acts on the selection: it reads the blob, waits, or requests builds.
 
+mod chosen;
 mod finder;
 mod health;
 mod items;
@@ -16,6 +17,7 @@ mod load;
 mod place;
 mod places;
 
+pub(super) use chosen::Chosen;
 pub(super) use finder::CacheFinder;
 pub(super) use place::{CachePlace, Items, Lookup};
 pub(super) use places::NamedSource;

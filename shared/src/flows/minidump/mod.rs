@@ -5,7 +5,8 @@
 //! 2. *Look up* the CFI caches and SymCaches of these modules, in one round of reads (`modules`).
 //! 3. *Prefetch* the slices of the CFI caches that are ready.
 //! 4. *Walk* each stack (`walks`). A walk that reaches a module for which a build could still make
-//!    a cache ends there. It never continues with less.
+//!    a cache ends there. So does one that needs a cache whose blob cannot be read; it is reported
+//!    as suspect, and its replacement is waited for. No walk continues with less.
 //! 5. *Request builds* for the modules that the walks reached, of both kinds at once, and of no
 //!    others: the words of a stack point into many modules that no walk reaches. The minidump is
 //!    stored first.
@@ -159,12 +160,14 @@ impl WalkRounds<'_> {
             self.modules.add(&wanted);
             let looked_up = self.modules.look_up(&wanted, !is_last, consistency).await;
             let is_news = match looked_up {
-                Err(error) if waiting.tolerates(&error) => false,
+                // Nothing is awaited any longer.
+                Err(error) if !self.modules.has_given_up() && waiting.tolerates(&error) => false,
                 looked_up => looked_up?,
             };
             if is_news || must_walk {
                 wanted = self.walk().await?;
                 if wanted.is_empty() {
+                    self.modules.touch(self.walks.asked_for()).await;
                     self.request_better().await?;
                     return Ok(true);
                 }
@@ -175,7 +178,7 @@ impl WalkRounds<'_> {
                 }
             }
             self.request_builds(&wanted).await?;
-            waiting.note(!self.modules.is_built(&wanted));
+            waiting.note(!self.modules.is_in_progress(&wanted));
             if !(is_last && waiting.is_over()) {
                 waiting.pause().await;
                 continue;
@@ -189,8 +192,8 @@ impl WalkRounds<'_> {
     }
 
     /// Walks the stacks whose walks are not complete. Returns the modules that walks reached
-    /// although they are not decided. If the store failed, the walks have less than there is, and
-    /// the client repeats the request.
+    /// although they are not decided, or no longer, because a cache of them cannot be read. If the
+    /// store failed, the walks have less than there is, and the client repeats the request.
     async fn walk(&mut self) -> Result<BTreeSet<usize>, Error> {
         let (dump, modules) = (self.dump, &self.modules);
         let service = modules.finder.service;
@@ -204,10 +207,9 @@ impl WalkRounds<'_> {
         walker.prefetch(addresses.collect()).await;
         let reached = self.walks.run(&walker).await;
         drop(walker);
-        match reader.into_fault() {
-            Some(fault) => Err(fault.into()),
-            None => Ok(reached),
-        }
+        let unreadable = reader.into_unreadable()?;
+        self.modules.report_unreadable(&unreadable).await?;
+        Ok(reached)
     }
 
     /// Requests the builds for these modules, after storing the minidump.
@@ -217,13 +219,13 @@ impl WalkRounds<'_> {
             return Ok(());
         }
         self.keep().await?;
-        Ok(self.modules.finder.request_builds(to_request).await?)
+        Ok(self.modules.request(to_request).await?)
     }
 
     /// Requests the builds that could make better caches than those that the complete walks used.
     async fn request_better(&mut self) -> Result<(), Error> {
         let to_request = self.modules.builds_of(self.walks.asked_for());
-        Ok(self.modules.finder.request_builds(to_request).await?)
+        Ok(self.modules.request(to_request).await?)
     }
 
     /// Stores the minidump, unless it is already stored.

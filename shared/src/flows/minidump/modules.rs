@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::api::crash::ModuleUnwinding;
 use crate::api::symbolicator::Module;
 use crate::cache::{
-    Capabilities, Criteria, Kind, Preference, Queue, Ready, Selection, UnreadableBlobs,
+    Awaited, Capabilities, Criteria, Entry, Kind, Preference, Queue, Ready, Selection,
+    UnreadableBlobs,
 };
-use crate::domain::{Candidate, DebugId, Features, Location, Missing, ModuleId, Scope, SourceKey};
+use crate::domain::{Candidate, DebugId, Features, Missing, ModuleId, Scope};
 use crate::flows::build_requests::{BuildToRequest, MAX_BUILD_REQUESTS};
-use crate::flows::lookup::{CacheFinder, CachePlace, Items, Lookup, NamedSource};
+use crate::flows::lookup::{CacheFinder, CachePlace, Chosen, Items, Lookup, NamedSource};
 use crate::flows::requests::overdue;
 use crate::flows::unwinding::ModuleCaches;
 use crate::ports::{Consistency, Fault};
@@ -31,6 +32,8 @@ pub(super) struct WalkModules<'a> {
     /// Those that were looked up.
     known: BTreeMap<usize, [WalkCache; 2]>,
     requests_left: usize,
+    /// The blobs that cannot be read.
+    unreadable: UnreadableBlobs,
     /// Whether builds are not waited for any longer.
     has_given_up: bool,
 }
@@ -43,18 +46,13 @@ struct WalkCache {
     builds: Vec<BuildToRequest>,
     candidates: Vec<Candidate>,
     /// Whether a build of it is in progress.
-    is_built: bool,
+    is_in_progress: bool,
 }
 
 enum WalkCacheState {
     /// A build could make it.
     Undecided,
-    Ready {
-        ready: Box<Ready>,
-        source: SourceKey,
-        /// The debug id of the file, if it is filed under one.
-        debug_id: Option<DebugId>,
-    },
+    Ready(Box<Chosen>),
     Missing(Missing),
 }
 
@@ -75,6 +73,7 @@ impl<'a> WalkModules<'a> {
             reads_all,
             known: BTreeMap::new(),
             requests_left: MAX_BUILD_REQUESTS,
+            unreadable: UnreadableBlobs::default(),
             has_given_up: false,
         }
     }
@@ -82,6 +81,11 @@ impl<'a> WalkModules<'a> {
     /// Decides every cache by what there is, from the next look-up on.
     pub(super) fn give_up(&mut self) {
         self.has_given_up = true;
+    }
+
+    /// Returns whether builds are not waited for any longer.
+    pub(super) fn has_given_up(&self) -> bool {
+        self.has_given_up
     }
 
     /// Returns whether a module was added.
@@ -102,7 +106,7 @@ impl<'a> WalkModules<'a> {
                 state: WalkCacheState::Undecided,
                 builds: Vec::new(),
                 candidates: Vec::new(),
-                is_built: false,
+                is_in_progress: false,
             });
             self.known.insert(module, caches);
         }
@@ -128,25 +132,23 @@ impl<'a> WalkModules<'a> {
         let undecided = undecided.flat_map(|(_, caches)| caches);
         let mut undecided: Vec<&mut WalkCache> =
             undecided.filter(|cache| !cache.is_decided()).collect();
-        let unreadable = UnreadableBlobs::default();
+        let invocation = self.finder.invocation;
+        let (finder, consistency) = self.finder.after_reports(&self.unreadable, consistency);
         let criteria = Criteria {
             reader: &self.reader,
             preference: Preference::BestDif,
-            unreadable: &unreadable,
+            unreadable: &self.unreadable,
             may_wait,
-            now: self.finder.invocation.now(),
+            now: invocation.now(),
         };
         let mut to_load: Vec<&mut Lookup> = undecided
             .iter_mut()
             .map(|cache| &mut cache.lookup)
             .collect();
-        let _span = self.finder.invocation.span("look up");
-        let items = self
-            .finder
-            .load(&mut to_load, &criteria, consistency)
-            .await?;
+        let _span = invocation.span("look up");
+        let items = finder.load(&mut to_load, &criteria, consistency).await?;
         let to_select: Vec<&Lookup> = undecided.iter().map(|cache| &cache.lookup).collect();
-        let selections = self.finder.select(&to_select, &items, &criteria).await?;
+        let selections = finder.select(&to_select, &items, &criteria).await?;
         let mut is_news = false;
         for (cache, selection) in undecided.into_iter().zip(selections) {
             is_news |= cache.decide(&selection, &items, self.has_given_up);
@@ -161,10 +163,38 @@ impl<'a> WalkModules<'a> {
     }
 
     /// Returns whether a build is in progress that one of these modules waits for.
-    pub(super) fn is_built(&self, modules: &BTreeSet<usize>) -> bool {
+    pub(super) fn is_in_progress(&self, modules: &BTreeSet<usize>) -> bool {
         let known = modules.iter().filter_map(|module| self.known.get(module));
         let mut undecided = known.flatten().filter(|cache| !cache.is_decided());
-        undecided.any(|cache| cache.is_built)
+        undecided.any(|cache| cache.is_in_progress)
+    }
+
+    /// Reports caches that cannot be read, each with the index of its module. They are not decided
+    /// until they are replaced.
+    pub(super) async fn report_unreadable(
+        &mut self,
+        unreadable: &BTreeSet<(usize, Kind)>,
+    ) -> Result<(), Fault> {
+        for (module, kind) in unreadable {
+            let known = self.known.get_mut(module).into_iter().flatten();
+            for (cache, _) in known.zip(KINDS).filter(|(_, of)| of == kind) {
+                let state = std::mem::replace(&mut cache.state, WalkCacheState::Undecided);
+                if let WalkCacheState::Ready(chosen) = state {
+                    self.finder.report_unreadable(&chosen).await?;
+                    self.unreadable.add(chosen.ready.blob.path);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Records that these modules were unwound with their caches.
+    pub(super) async fn touch(&self, modules: &BTreeSet<usize>) {
+        let known = modules.iter().filter_map(|module| self.known.get(module));
+        let used: Vec<&Entry> = known
+            .filter_map(|[cfi, _]| Some(&cfi.chosen()?.entry))
+            .collect();
+        self.finder.touch_all(used).await;
     }
 
     /// Returns the modules that are not decided, of this number of modules.
@@ -187,6 +217,17 @@ impl<'a> WalkModules<'a> {
         caches.collect()
     }
 
+    /// Requests these builds.
+    pub(super) async fn request(&mut self, builds: Vec<BuildToRequest>) -> Result<(), Fault> {
+        let reported = builds.iter().filter_map(|build| build.suspect.clone());
+        let reported: Vec<String> = reported.collect();
+        self.finder.request_builds(builds).await?;
+        for blob in reported {
+            self.unreadable.report_again(blob);
+        }
+        Ok(())
+    }
+
     /// Returns the builds to request for these modules, and counts them as requested.
     pub(super) fn builds_of(&mut self, modules: &BTreeSet<usize>) -> Vec<BuildToRequest> {
         let mut to_request = Vec::new();
@@ -203,9 +244,9 @@ impl<'a> WalkModules<'a> {
     /// Returns the debug id of the file that a module was unwound with, if it is known.
     pub(super) fn debug_id(&self, module: usize) -> Option<DebugId> {
         let [cfi, _] = self.known.get(&module)?;
-        match &cfi.state {
-            WalkCacheState::Ready { debug_id, .. } => *debug_id,
-            WalkCacheState::Undecided | WalkCacheState::Missing(_) => None,
+        match ModuleId::of_text(&cfi.chosen()?.entry.module().id) {
+            Some(ModuleId::Debug(id)) => Some(id),
+            _ => None,
         }
     }
 
@@ -214,11 +255,13 @@ impl<'a> WalkModules<'a> {
         let [cfi, _] = self.known.get_mut(&module)?;
         let candidates = std::mem::take(&mut cfi.candidates);
         Some(match &cfi.state {
-            WalkCacheState::Ready { ready, source, .. } => ModuleUnwinding {
-                missing: (!Serves::Unwinding.is_served_by(ready)).then(Missing::not_found),
-                features: ready.features.clone(),
+            WalkCacheState::Ready(chosen) => ModuleUnwinding {
+                missing: (!Serves::Unwinding.is_served_by(&chosen.ready)).then(Missing::not_found),
+                features: chosen.ready.features.clone(),
                 candidates,
-                used: used(ready, source),
+                used: chosen
+                    .used()
+                    .map(|(source, location)| (source.clone(), location.clone())),
             },
             WalkCacheState::Missing(missing) => ModuleUnwinding {
                 missing: Some(missing.clone()),
@@ -229,11 +272,6 @@ impl<'a> WalkModules<'a> {
             WalkCacheState::Undecided => return None,
         })
     }
-}
-
-fn used(ready: &Ready, source: &SourceKey) -> Option<(SourceKey, Location)> {
-    let dif = ready.made_from.first()?;
-    Some((source.clone(), dif.location.clone()))
 }
 
 /// What a walk uses a cache for.
@@ -259,12 +297,16 @@ impl WalkCache {
         !matches!(self.state, WalkCacheState::Undecided)
     }
 
-    fn ready(&self, serves: Serves) -> Option<&Ready> {
+    fn chosen(&self) -> Option<&Chosen> {
         match &self.state {
-            WalkCacheState::Ready { ready, .. } => Some(&**ready),
+            WalkCacheState::Ready(chosen) => Some(chosen),
             WalkCacheState::Undecided | WalkCacheState::Missing(_) => None,
         }
-        .filter(|ready| serves.is_served_by(ready))
+    }
+
+    fn ready(&self, serves: Serves) -> Option<&Ready> {
+        let ready = &self.chosen()?.ready;
+        serves.is_served_by(ready).then_some(ready)
     }
 
     /// Applies a selection. Returns whether the cache is decided, which it always is if builds are
@@ -275,25 +317,22 @@ impl WalkCache {
         }
         let wanted = selection.waits_for.iter().chain(&selection.not_awaited);
         let unrequested = wanted.filter(|place| !place.is_requested);
-        let builds = unrequested.map(|awaited| {
-            BuildToRequest::of(&self.lookup.places[awaited.at], items, Queue::Eager)
-        });
-        self.builds = builds.collect();
-        self.is_built = selection.waits_for.iter().any(|place| place.is_in_progress);
+        let build = |awaited: &Awaited<'_>| BuildToRequest {
+            suspect: awaited.suspect.map(str::to_owned),
+            ..BuildToRequest::of(&self.lookup.places[awaited.at], items, Queue::Eager)
+        };
+        self.builds = unrequested.map(build).collect();
+        self.is_in_progress = selection.waits_for.iter().any(|place| place.is_in_progress);
         let must_wait = !selection.waits_for.is_empty();
         if must_wait && !has_given_up {
             self.state = WalkCacheState::Undecided;
             return false;
         }
         self.state = match selection.best {
-            Some(selected) => WalkCacheState::Ready {
-                ready: Box::new(selected.ready.clone()),
-                source: selected.entry.module().source.clone(),
-                debug_id: match ModuleId::of_text(&selected.entry.module().id) {
-                    Some(ModuleId::Debug(id)) => Some(id),
-                    _ => None,
-                },
-            },
+            Some(selected) => {
+                let place = &self.lookup.places[selected.at];
+                WalkCacheState::Ready(Box::new(Chosen::new(selected, place, items)))
+            }
             None if must_wait => WalkCacheState::Missing(overdue()),
             None => WalkCacheState::Missing(selection.missing.clone()),
         };

@@ -23,8 +23,6 @@ mod source_lines;
 
 use std::sync::Arc;
 
-use futures::stream::{self, StreamExt};
-
 use self::module::ModuleLookup;
 pub use self::rounds::Kept;
 use self::rounds::Rounds;
@@ -32,9 +30,7 @@ use super::lookup::{CacheFinder, Lookup, NamedSource};
 pub use super::symbolicator::Symbolicator;
 use super::{Error, Invocation};
 use crate::api::symbolicator::{Completed, Request, Sources};
-use crate::cache::Entry;
 use crate::domain::{Scope, SourceKey};
-use crate::flows::symbolicator::CALLS_IN_FLIGHT;
 pub use crate::symbolicate::Stats;
 use crate::symbolicate::{
     KnownNames, ModuleOutcome, Plan, Searched, advise, plan, symbolicate_with,
@@ -51,7 +47,7 @@ pub enum SymbolicateOutcome {
 
 impl Symbolicator {
     /// Answers a request, or keeps it if builds take longer than it may wait here. Stores the
-    /// request before it requests any build.
+    /// request before it requests any build that it waits for.
     pub async fn answer(
         &self,
         invocation: &Invocation,
@@ -141,15 +137,5 @@ impl CacheFinder<'_> {
             detail: error.body().causes.join("; "),
         })?;
         Ok(self.named(selected).await?)
-    }
-
-    /// Touches these entries, each at most hourly.
-    async fn touch_all(&self, used: Vec<&Entry>) {
-        let touches = used.into_iter().map(|entry| self.touch_if_due(entry));
-        let touches: Vec<_> = touches.collect();
-        stream::iter(touches)
-            .buffer_unordered(CALLS_IN_FLIGHT)
-            .collect::<()>()
-            .await;
     }
 }

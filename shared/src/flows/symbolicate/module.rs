@@ -1,8 +1,8 @@
 //! The lookup of one cache that a request needs, and its outcome.
 
-use crate::cache::{Entry, Kind, ModuleKey, Ready, SelectedState, Stored};
+use crate::cache::{Entry, Kind, ModuleKey};
 use crate::domain::{Candidate, Download, Location, Missing, Quality, SourceKey};
-use crate::flows::lookup::{CachePlace, Items, Lookup};
+use crate::flows::lookup::{CachePlace, Chosen, Items, Lookup};
 use crate::flows::memory::Memory;
 use crate::flows::opening::LoadedCache;
 use crate::symbolicate::{Considered, ModuleOutcome, Searched, SourcesOutcome};
@@ -34,30 +34,6 @@ pub(super) enum LookupOutcome {
         chosen: Box<Chosen>,
     },
     Missing(Missing),
-}
-
-/// A state to use, and the entry that it belongs to.
-pub(super) struct Chosen {
-    pub(super) entry: Entry,
-    pub(super) ready: Ready,
-    /// The stored record of the entry.
-    pub(super) stored: Option<Arc<Stored>>,
-}
-
-impl Chosen {
-    pub(super) fn new(selected: SelectedState<'_>, place: &CachePlace, items: &Items) -> Self {
-        Self {
-            entry: selected.entry.clone(),
-            ready: selected.ready.clone(),
-            stored: items.stored(place).cloned(),
-        }
-    }
-
-    /// Returns the DIF that the cache was made from.
-    fn used(&self) -> Option<(&SourceKey, &Location)> {
-        let dif = self.ready.made_from.first()?;
-        Some((&self.entry.module().source, &dif.location))
-    }
 }
 
 impl ModuleLookup {

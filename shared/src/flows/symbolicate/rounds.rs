@@ -6,19 +6,19 @@ use std::time::Duration;
 use futures::future;
 use futures::stream::{self, StreamExt};
 
-use super::module::{Chosen, LookupOutcome, ModuleLookup};
+use super::module::{LookupOutcome, ModuleLookup};
 use crate::api::symbolicator::Request;
 use crate::cache::{
-    Awaited, Capabilities, Change, Criteria, Kind, Preference, Queue, Selection, UnreadableBlobs,
+    Awaited, Capabilities, Criteria, Kind, Preference, Queue, Selection, UnreadableBlobs,
 };
 use crate::domain::Scope;
+use crate::flows::Error;
 use crate::flows::build_requests::{BuildToRequest, MAX_BUILD_REQUESTS};
-use crate::flows::lookup::{CacheFinder, Items, Lookup};
+use crate::flows::lookup::{CacheFinder, Chosen, Items, Lookup};
 use crate::flows::opening::{LoadedCache, Opening, ReadError};
 use crate::flows::requests::{RequestToKeep, is_overdue, overdue};
 use crate::flows::waiting::Waiting;
-use crate::flows::{Error, Updated, sending};
-use crate::ports::{Consistency, Fault, QueueMessage};
+use crate::ports::{Consistency, Fault};
 use crate::symbolicate::{Plan, ReadCounts};
 
 /// The maximum number of blobs that are read at a time.
@@ -156,19 +156,8 @@ impl<'a> Rounds<'a> {
         is_last: bool,
         consistency: Consistency,
     ) -> Result<Left, Error> {
-        // A cached or outdated entry may be one from before a report of this request.
-        let CacheFinder {
-            service,
-            invocation,
-            ..
-        } = self.finder;
-        let (finder, consistency) = match self.unreadable.is_empty() {
-            true => (self.finder, consistency),
-            false => (
-                CacheFinder::uncached(service, invocation),
-                Consistency::Strong,
-            ),
-        };
+        let invocation = self.finder.invocation;
+        let (finder, consistency) = self.finder.after_reports(&self.unreadable, consistency);
         let undecided = |lookup: &&mut ModuleLookup| lookup.outcome.is_none();
         let mut undecided: Vec<&mut ModuleLookup> = lookups.iter_mut().filter(undecided).collect();
         let mut to_load: Vec<&mut Lookup> = undecided
@@ -362,40 +351,5 @@ impl Actions {
             None => module.outcome = Some(LookupOutcome::Missing(selection.missing.clone())),
         }
         Left::Nothing
-    }
-}
-
-impl CacheFinder<'_> {
-    /// Reports a blob that cannot be read, and requests a rebuild.
-    async fn report_unreadable(&self, chosen: &Chosen) -> Result<(), Fault> {
-        let Chosen {
-            entry,
-            ready,
-            stored,
-        } = chosen;
-        let (module, kind) = (entry.module(), entry.kind());
-        let id = self.invocation.token();
-        let change = Change::Suspect {
-            blob: ready.blob.path.clone(),
-            id: id.clone(),
-        };
-        let known = stored.as_deref().cloned();
-        let update = self.service.update(self.invocation);
-        let updated = update.apply_from(module, kind, &change, known).await;
-        self.service.memory.forget(&module.entry(kind));
-        match updated?.0 {
-            Updated::Done(changed)
-                if changed
-                    .build_request()
-                    .is_some_and(|build_request| build_request.id == id) =>
-            {
-                let converter = self.service.settings.policy.numbers.converter;
-                let message =
-                    QueueMessage::new(Queue::Eager, module.clone(), vec![kind], id, converter);
-                let queues = &*self.service.queues;
-                sending::send(queues, self.invocation, vec![message], Duration::ZERO).await
-            }
-            Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => Ok(()),
-        }
     }
 }

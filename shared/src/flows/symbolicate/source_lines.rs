@@ -18,14 +18,14 @@ use std::sync::Arc;
 
 use futures::stream::{self, StreamExt};
 
-use super::module::{Chosen, ModuleLookup};
+use super::module::ModuleLookup;
 use super::rounds::Rounds;
 use crate::api::symbolicator::Completed;
 use crate::cache::Kind;
 use crate::debuginfo::{FoundLines, source_addresses};
 use crate::domain::Scope;
 use crate::flows::Error;
-use crate::flows::lookup::{CachePlace, Lookup, NamedSource};
+use crate::flows::lookup::{CachePlace, Chosen, Lookup, NamedSource};
 use crate::flows::opening::{LoadedCache, ReadError};
 use crate::ports::Fault;
 use crate::symbolicate::{

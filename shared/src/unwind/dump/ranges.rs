@@ -157,23 +157,40 @@ fn is_inside(file: &DumpBytes, start: u32, length: u32) -> bool {
 
 /// Returns whether all of these ranges were read, as far as the file has them.
 pub(super) fn is_read(file: &DumpBytes, ranges: &[Range<u64>]) -> bool {
-    let length = u64::try_from(file.length()).unwrap_or(u64::MAX);
-    let parts: Vec<Range<u64>> = file
-        .parts()
-        .map(|(part, _)| part.start as u64..part.end as u64)
-        .collect();
-    ranges.iter().all(|range| {
-        let (mut start, end) = (range.start, range.end.min(length));
+    let parts = ReadParts::of(file);
+    ranges.iter().all(|range| parts.contain(range))
+}
+
+/// The parts of a file that were read, in order.
+struct ReadParts {
+    parts: Vec<Range<u64>>,
+    /// The length of the file.
+    length: u64,
+}
+
+impl ReadParts {
+    fn of(file: &DumpBytes) -> Self {
+        let parts = file.parts();
+        let parts = parts.map(|(part, _)| part.start as u64..part.end as u64);
+        Self {
+            parts: parts.collect(),
+            length: u64::try_from(file.length()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Returns whether a range was read, as far as the file has it.
+    fn contain(&self, range: &Range<u64>) -> bool {
+        let (mut start, end) = (range.start, range.end.min(self.length));
         // Adjacent parts may share a range.
-        let first = parts.partition_point(|part| part.end <= start);
-        for part in &parts[first..] {
+        let first = self.parts.partition_point(|part| part.end <= start);
+        for part in self.parts.get(first..).unwrap_or_default() {
             if start >= end || part.start > start {
                 break;
             }
             start = part.end;
         }
         start >= end
-    })
+    }
 }
 
 /// Returns the place of the directory: an offset and a number of elements in the header.
@@ -224,13 +241,16 @@ pub(super) fn texts(dump: &Minidump<'_, Bytes>, file: &DumpBytes) -> Vec<Range<u
     let system = dump.get_raw_stream(Stream::SystemInfoStream as u32).ok();
     let version = system.and_then(|info| number(info, 24, endian));
     let texts = modules.chain(names).chain(version);
-    texts.map(|start| text(start, endian, file)).collect()
+    let parts = ReadParts::of(file);
+    texts
+        .map(|start| text(start, endian, file, &parts))
+        .collect()
 }
 
 /// Returns the place of a text that begins at an offset with its length.
-fn text(start: usize, endian: Endian, file: &DumpBytes) -> Range<u64> {
+fn text(start: usize, endian: Endian, file: &DumpBytes, parts: &ReadParts) -> Range<u64> {
     let place = start as u64;
-    if !is_read(file, &[range(place, 4)]) {
+    if !parts.contain(&range(place, 4)) {
         return range(place, NAME_BYTES);
     }
     let length = number(&file.file, start, endian).unwrap_or(0);
@@ -253,10 +273,11 @@ fn report_streams(dump: &Minidump<'_, Bytes>) -> impl Iterator<Item = (u32, Rang
 
 /// Returns the places that these streams refer to.
 fn report_references(dump: &Minidump<'_, Bytes>, file: &DumpBytes) -> Vec<Range<u64>> {
+    let parts = ReadParts::of(file);
     let streams = report_streams(dump).flat_map(|(kind, _)| {
         let stream = dump.get_raw_stream(kind).unwrap_or_default();
         references(kind, stream, dump.endian, |start| {
-            text(start, dump.endian, file)
+            text(start, dump.endian, file, &parts)
         })
     });
     streams.collect()

@@ -1,0 +1,104 @@
+//! A cache that was selected, and what its readers record: that it was used, or that its blob
+//! cannot be read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt};
+
+use super::{CacheFinder, CachePlace, Items};
+use crate::cache::{Change, Entry, Policy, Queue, Ready, SelectedState, Stored};
+use crate::domain::{Location, SourceKey};
+use crate::flows::symbolicator::CALLS_IN_FLIGHT;
+use crate::flows::{Updated, sending};
+use crate::ports::{Fault, QueueMessage};
+
+/// A state to use, and the entry that it belongs to.
+pub(in crate::flows) struct Chosen {
+    pub(in crate::flows) entry: Entry,
+    pub(in crate::flows) ready: Ready,
+    /// The stored record of the entry.
+    stored: Option<Arc<Stored>>,
+}
+
+impl Chosen {
+    pub(in crate::flows) fn new(
+        selected: SelectedState<'_>,
+        place: &CachePlace,
+        items: &Items,
+    ) -> Self {
+        Self {
+            entry: selected.entry.clone(),
+            ready: selected.ready.clone(),
+            stored: items.stored(place).cloned(),
+        }
+    }
+
+    /// Returns the DIF that the cache was made from.
+    pub(in crate::flows) fn used(&self) -> Option<(&SourceKey, &Location)> {
+        let dif = self.ready.made_from.first()?;
+        Some((&self.entry.module().source, &dif.location))
+    }
+}
+
+impl CacheFinder<'_> {
+    /// Touches these entries, each at most hourly.
+    pub(in crate::flows) async fn touch_all(&self, used: Vec<&Entry>) {
+        let touches = used.into_iter().map(|entry| self.touch_if_due(entry));
+        let touches: Vec<_> = touches.collect();
+        stream::iter(touches)
+            .buffer_unordered(CALLS_IN_FLIGHT)
+            .collect::<()>()
+            .await;
+    }
+
+    /// Touches an entry that was last used 60 to 90 minutes ago. The threshold is random, so that
+    /// instances rarely write the same record at the same time.
+    pub(in crate::flows) async fn touch_if_due(&self, entry: &Entry) {
+        let invocation = self.invocation;
+        let due = invocation.jittered(Policy::TOUCH_INTERVAL) + Policy::TOUCH_INTERVAL / 2;
+        if invocation.now().since(entry.last_used_at()) < due {
+            return;
+        }
+        let (module, kind) = (entry.module(), entry.kind());
+        let update = self.service.update(invocation);
+        let touched = update.apply(module, kind, &Change::Touch).await;
+        self.service.memory.forget(&module.entry(kind));
+        if let Err(error) = touched {
+            tracing::warn!(%error, "cannot record the use of an entry");
+        }
+    }
+
+    /// Reports a blob that cannot be read, and requests a rebuild.
+    pub(in crate::flows) async fn report_unreadable(&self, chosen: &Chosen) -> Result<(), Fault> {
+        let Chosen {
+            entry,
+            ready,
+            stored,
+        } = chosen;
+        let (module, kind) = (entry.module(), entry.kind());
+        let id = self.invocation.token();
+        let change = Change::Suspect {
+            blob: ready.blob.path.clone(),
+            id: id.clone(),
+        };
+        let known = stored.as_deref().cloned();
+        let update = self.service.update(self.invocation);
+        let updated = update.apply_from(module, kind, &change, known).await;
+        self.service.memory.forget(&module.entry(kind));
+        match updated?.0 {
+            Updated::Done(changed)
+                if changed
+                    .build_request()
+                    .is_some_and(|build_request| build_request.id == id) =>
+            {
+                let converter = self.service.settings.policy.numbers.converter;
+                let message =
+                    QueueMessage::new(Queue::Eager, module.clone(), vec![kind], id, converter);
+                let queues = &*self.service.queues;
+                sending::send(queues, self.invocation, vec![message], Duration::ZERO).await
+            }
+            Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => Ok(()),
+        }
+    }
+}

@@ -23,7 +23,7 @@ use std::ops::Range;
 use goblin::container::Ctx;
 use goblin::elf::header::EM_ARM;
 use goblin::elf::section_header::{SHT_DYNSYM, SHT_SYMTAB, SectionHeader};
-use goblin::elf::sym::{STT_FUNC, STT_NOTYPE, Sym, Symtab};
+use goblin::elf::sym::{STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, Sym, Symtab};
 use goblin::mach::MachO;
 use goblin::mach::constants::{S_ATTR_PURE_INSTRUCTIONS, S_ATTR_SOME_INSTRUCTIONS};
 use goblin::pe::section_table::IMAGE_SCN_MEM_EXECUTE;
@@ -179,11 +179,14 @@ impl<'d> SectionHeaders<'d> {
     /// Returns the symbols of functions, and labels.
     fn named(&self, load_address: u64) -> (Vec<Symbol<'d>>, Vec<Symbol<'d>>) {
         let (mut functions, mut labels) = (Vec::new(), Vec::new());
+        // The functions that choose an implementation. If they have another name, that counts.
+        let mut choosing = Vec::new();
         for kind in [SHT_SYMTAB, SHT_DYNSYM] {
             for table in self.sections.iter().filter(|table| table.sh_type == kind) {
                 for (symbol, name) in self.symbols(table) {
                     let table = match symbol.st_type() {
                         STT_FUNC => &mut functions,
+                        STT_GNU_IFUNC => &mut choosing,
                         STT_NOTYPE if is_label(name) => &mut labels,
                         _ => continue,
                     };
@@ -191,6 +194,7 @@ impl<'d> SectionHeaders<'d> {
                 }
             }
         }
+        functions.append(&mut choosing);
         (functions, labels)
     }
 
@@ -222,7 +226,7 @@ impl<'d> SectionHeaders<'d> {
             _ => symbol.st_value,
         };
         Some(Symbol {
-            name: Some(Cow::Borrowed(std::str::from_utf8(name).ok()?)),
+            name: Some(String::from_utf8_lossy(name)),
             address: address.checked_sub(load_address)?,
             size: symbol.st_size,
         })

@@ -1,5 +1,6 @@
 //! Tests of all formats, all containers and hostile files, with the fixtures of the project.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{self, Read, Write as _};
 use std::path::PathBuf;
@@ -524,6 +525,7 @@ fn the_zoo_has_the_same_answers_as_llvm_symbolizer() {
     // have no row, the line of the row before them.
     insta::assert_snapshot!(table, @r#"
     cold-parts: of 108 108 names, 108 lines, 108 chains
+    discarded: of 10 10 names, 10 lines, 10 chains
     dwz: of 186 186 names, 186 lines, 186 chains
     kernel-module: of 146 145 names, 145 lines, 145 chains
       0x15f [], by llvm [("_ZN4shopL8complainEi", "shop.cpp:22")]
@@ -550,10 +552,14 @@ fn the_zoo_has_the_same_answers_as_llvm_symbolizer() {
       0x10377 [("run", "?:0")], by llvm [("run", "shop.cpp:49")]
       0x104c4 [("_ZN4shopL8complainEi", "?:0")], by llvm [("_ZN4shopL8complainEi", "shop.cpp:0")]
       0x104cb [("_ZN4shopL8complainEi", "?:0")], by llvm [("_ZN4shopL8complainEi", "shop.cpp:0")]
+    relative: of 6 6 names, 6 lines, 6 chains
+    resolver: of 6 6 names, 6 lines, 6 chains
     riscv64: of 92 92 names, 92 lines, 92 chains
+    sections: of 40 40 names, 40 lines, 40 chains
     shared-5.zip: of 74 74 names, 74 lines, 74 chains
     shared.zip: of 74 74 names, 74 lines, 74 chains
     split-alone: of 116 116 names, 116 lines, 116 chains
+    split-late.zip: of 118 118 names, 118 lines, 118 chains
     split-many.zip: of 358 358 names, 358 lines, 358 chains
     split-packaged-4.zip: of 118 118 names, 118 lines, 118 chains
     split-packaged.zip: of 156 156 names, 156 lines, 156 chains
@@ -563,6 +569,34 @@ fn the_zoo_has_the_same_answers_as_llvm_symbolizer() {
     thumb: of 80 80 names, 80 lines, 80 chains
     thunks: of 40 40 names, 40 lines, 40 chains
     "#);
+}
+
+/// The compiler ran in `app`, a relative name, and the file is in no other folder.
+#[test]
+fn a_relative_working_directory_is_in_a_path_once() {
+    let opened = Opened::of("zoo/relative");
+    let cache = opened.sliced(0, Kind::SymCache);
+    let cache = cache.sym_caches();
+    let paths: BTreeSet<String> = zoo_oracle("relative")
+        .iter()
+        .flat_map(|(address, _)| cache.lookup(*address))
+        .filter_map(|at| Some(at.file()?.full_path()))
+        .collect();
+    assert_eq!(paths, ["app/resolver.cpp".to_owned()].into());
+}
+
+#[test]
+fn a_symbol_that_is_not_utf_8_is_shown_with_a_replacement() {
+    let mut program = fixture("zoo/resolver");
+    let name = b"\0choose\0";
+    let at = program.windows(name.len()).position(|it| it == name);
+    program[at.unwrap() + 4] = 0xff;
+    let opened = Opened::new(program, false, ROOM);
+    let cache = opened.sliced(0, Kind::SymCache);
+    let address = zoo_oracle("resolver")[0].0;
+    let cache = cache.sym_caches();
+    let mut found = cache.lookup(address);
+    assert_eq!(found.next().unwrap().function().name(), "cho\u{fffd}se");
 }
 
 /// Changes bytes at random places, in headers as well as in relocations.

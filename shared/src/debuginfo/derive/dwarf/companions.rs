@@ -43,10 +43,11 @@ const SUPPLEMENTARY: &str = "debug_sup";
 /// The section with the addresses that split units refer to. Every program with split units has it.
 pub(super) const SKELETONS: &str = "debug_addr";
 
-/// The minimum size of the runs in which skeletons are searched for, in bytes. The search ends at
-/// the first run without a skeleton, so that the whole debug information of a program without split
-/// units is not decompressed.
+/// The minimum size of the runs in which skeletons are searched for, in bytes.
 const RUN_BYTES: usize = 1 << 20;
+
+/// The number of ids of skeletons that are kept while units are read.
+const MOST_IDS: usize = 1 << 16;
 
 /// Returns whether a file only completes programs: it contains split units, or it is a shared file
 /// without a build id.
@@ -98,7 +99,7 @@ pub(in crate::debuginfo) fn needs<'d>(
     elf: &ElfObject<'d>,
     arriving: Option<&'d dyn Arriving>,
 ) -> Vec<CompanionId> {
-    let mut units = skeletons(elf, arriving);
+    let mut units = skeletons(elf, RUN_BYTES, arriving);
     units.sort_unstable();
     units.dedup();
     if units.len() > CompanionId::MOST_UNITS {
@@ -110,8 +111,13 @@ pub(in crate::debuginfo) fn needs<'d>(
     shared.into_iter().chain(units).collect()
 }
 
-/// Returns the ids of the skeletons in a program.
-fn skeletons<'d>(elf: &ElfObject<'d>, arriving: Option<&'d dyn Arriving>) -> Vec<u64> {
+/// Returns the ids of the skeletons in a program, whose units are read in runs of this size. Of
+/// more than [`CompanionId::MOST_UNITS`], some may be left out, but not the lowest.
+fn skeletons<'d>(
+    elf: &ElfObject<'d>,
+    run_bytes: usize,
+    arriving: Option<&'d dyn Arriving>,
+) -> Vec<u64> {
     if elf.raw_section(SKELETONS).is_none() {
         return Vec::new();
     }
@@ -119,7 +125,11 @@ fn skeletons<'d>(elf: &ElfObject<'d>, arriving: Option<&'d dyn Arriving>) -> Vec
     let endian = endian(elf.endianity());
     let sections = open(&[sections::FIRST]);
     let abbreviations = sections.data(sections::FIRST);
-    let Some(mut runs) = units::Units::of(elf, abbreviations, RUN_BYTES, arriving) else {
+    // Clang writes the section that skeletons need into other programs, too.
+    if !units::may_be_skeletons(abbreviations, elf.endianity() == Endian::Little) {
+        return Vec::new();
+    }
+    let Some(mut runs) = units::Units::of(elf, abbreviations, run_bytes, arriving) else {
         // If the units do not arrive, the parent process ignores the result.
         let _ = arriving.map(Arriving::wait);
         let info = open(&[units::SECTION]);
@@ -127,11 +137,12 @@ fn skeletons<'d>(elf: &ElfObject<'d>, arriving: Option<&'d dyn Arriving>) -> Vec
     };
     let mut ids = Vec::new();
     while let Some(Ok(run)) = runs.next_run(Vec::new()) {
-        let found = units_of(&sections.dwarf(&run, endian));
-        if found.is_empty() {
-            break;
+        ids.extend(units_of(&sections.dwarf(&run, endian)));
+        if ids.len() > MOST_IDS {
+            ids.sort_unstable();
+            ids.dedup();
+            ids.truncate(CompanionId::MOST_UNITS + 1);
         }
-        ids.extend(found);
     }
     ids
 }
@@ -311,4 +322,26 @@ fn supplementary(elf: &ElfObject<'_>) -> Option<(bool, Vec<u8>, Vec<u8>)> {
 fn named(name: &[u8], id: &[u8]) -> Option<(String, String)> {
     let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     (!id.is_empty()).then(|| (String::from_utf8_lossy(name).into_owned(), id))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Cursor, Read};
+
+    use super::*;
+    use crate::debuginfo::tests::fixture;
+
+    #[test]
+    fn a_skeleton_behind_other_units_is_found() {
+        let archive = Cursor::new(fixture("zoo/split-late.zip"));
+        let mut archive = zip::ZipArchive::new(archive).unwrap();
+        let mut program = Vec::new();
+        let mut member = archive.by_name("late").unwrap();
+        member.read_to_end(&mut program).unwrap();
+        let elf = ElfObject::parse(&program).unwrap();
+        let all = skeletons(&elf, usize::MAX, None);
+        assert_eq!(all.len(), 1);
+        // Each unit is a run.
+        assert_eq!(skeletons(&elf, 1, None), all);
+    }
 }

@@ -71,6 +71,7 @@ impl<'i> CurrentUnit<'_, 'i> {
         };
         let working_directory = self.directory.unwrap_or(TextRef::NONE);
         let directory = entry.directory(program);
+        let directory = directory.filter(|value| !self.repeats_working_directory(*value));
         let directory = directory.map_or(TextRef::EMPTY, |value| self.path(value, tables));
         let name = self.path(entry.path_name(), tables);
         let number = numbers.of([working_directory, directory, name], &mut tables.files);
@@ -80,6 +81,22 @@ impl<'i> CurrentUnit<'_, 'i> {
         }
         self.files[at] = Some(number);
         number
+    }
+
+    /// Returns whether a directory of the line program is the one in which the compiler ran, and
+    /// relative (`-ffile-prefix-map`): it would occur twice in the path. Directory 0 is that one
+    /// (DWARF 5, section 6.2.4).
+    fn repeats_working_directory(&self, directory: Value<'i>) -> bool {
+        let Some(working_directory) = self.unit.comp_dir else {
+            return false;
+        };
+        let is_relative = |path: &[u8]| !matches!(path, [b'/' | b'\\', ..] | [_, b':', ..]);
+        is_relative(working_directory.slice())
+            && self
+                .units
+                .dwarf
+                .attr_string(self.unit, directory)
+                .is_ok_and(|directory| directory == working_directory)
     }
 
     /// Returns the number that [`Self::file`] returned before for a file.

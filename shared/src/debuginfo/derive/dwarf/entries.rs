@@ -426,28 +426,28 @@ impl<'o> EntryReader<'o> {
         };
         let open = self.open.get_mut(inside.function)?;
         for range @ (begin, end) in &self.ranges {
-            let holds = |(from, to): &(u64, u64)| (*from..*to).contains(begin);
-            let Some(at) = open.ranges.iter().position(holds) else {
-                continue;
-            };
-            let inlined = &mut open.inlined[at];
-            let mut add = |call: Call, depth| {
-                inlined.push(Inlined {
-                    start: *begin,
-                    depth,
-                    end: *end,
-                    function: call.function,
-                    file: call.file,
-                    line: call.line,
-                });
-            };
-            add(call, inside.inline_depth);
-            let around = self.open_calls.iter().rev().take(MOST_ELSEWHERE);
-            for (outer, depth) in around.zip((0..inside.inline_depth).rev()) {
-                if covers(&self.open_call_ranges[outer.ranges.clone()], range) {
-                    break;
+            // GCC writes ranges of a function that overlap: each is answered with its own calls.
+            let holds = |((from, to), _): &(&(u64, u64), _)| (*from..*to).contains(begin);
+            let of_ranges = open.ranges.iter().zip(&mut open.inlined);
+            for (_, inlined) in of_ranges.filter(holds).take(MOST_OVERLAPPING) {
+                let mut add = |call: Call, depth| {
+                    inlined.push(Inlined {
+                        start: *begin,
+                        depth,
+                        end: *end,
+                        function: call.function,
+                        file: call.file,
+                        line: call.line,
+                    });
+                };
+                add(call, inside.inline_depth);
+                let around = self.open_calls.iter().rev().take(MOST_ELSEWHERE);
+                for (outer, depth) in around.zip((0..inside.inline_depth).rev()) {
+                    if covers(&self.open_call_ranges[outer.ranges.clone()], range) {
+                        break;
+                    }
+                    add(outer.call, depth);
                 }
-                add(outer.call, depth);
             }
         }
         let first = self.open_call_ranges.len();
@@ -583,9 +583,15 @@ fn is_discarded(unit: &Unit<'_>) -> Result<bool, gimli::Error> {
     let root = entries.next_dfs()?.ok_or(gimli::Error::MissingUnitDie)?;
     // GCC writes the ranges of a split unit in that unit, not in its skeleton.
     let has_ranges = root.attr(gimli::DW_AT_ranges).is_some() || unit.dwo_id.is_some();
-    Ok(!has_ranges)
+    // DWARF 2 has no ranges: a unit with code in several places has no address.
+    let cannot_have_ranges = unit.header.version() == 2 && root.attr(gimli::DW_AT_low_pc).is_none();
+    Ok(!has_ranges && !cannot_have_ranges)
 }
 
 /// The maximum number of outer calls that are added with an inlined call because they do not cover
 /// its addresses.
 const MOST_ELSEWHERE: usize = 16;
+
+/// The maximum number of ranges of a function to which one inlined call is added because they
+/// overlap.
+const MOST_OVERLAPPING: usize = 4;

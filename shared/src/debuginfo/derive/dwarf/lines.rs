@@ -45,7 +45,8 @@ pub(super) struct LineRows {
 
 impl LineRows {
     /// Reads a line program up to its end or to the first error. Code begins at `first_code`:
-    /// sequences that end before it belong to functions that the linker discarded.
+    /// sequences that begin before it belong to functions that the linker discarded, even if they
+    /// end behind it.
     pub(super) fn read(&mut self, program: &IncompleteLineProgram<Section<'_>>, first_code: u64) {
         let mut reader = SequenceReader::new(self, first_code);
         each_row(program, &mut reader);
@@ -88,7 +89,9 @@ impl LineRows {
 pub(super) struct SequenceReader<'l> {
     lines: &'l mut LineRows,
     first_code: u64,
-    /// The index of the first row of the current sequence.
+    /// The address of the first row of the current sequence, also if the row is not kept.
+    begin: Option<u64>,
+    /// The index of the first row of the current sequence that is kept.
     first: usize,
     last_address: u64,
 }
@@ -101,6 +104,7 @@ impl<'l> SequenceReader<'l> {
         Self {
             lines,
             first_code,
+            begin: None,
             first: 0,
             last_address: 0,
         }
@@ -109,8 +113,9 @@ impl<'l> SequenceReader<'l> {
     /// Ends a sequence.
     fn close(&mut self, end: u64) {
         let LineRows { rows, sequences } = &mut *self.lines;
+        let begin = self.begin.take();
         match rows.get(self.first) {
-            Some(_) if end <= self.first_code => rows.truncate(self.first),
+            Some(_) if begin < Some(self.first_code) => rows.truncate(self.first),
             Some(row) => sequences.push(Sequence {
                 start: row.address,
                 end,
@@ -140,7 +145,8 @@ impl<'l> SequenceReader<'l> {
 impl TakeRows for SequenceReader<'_> {
     fn take(&mut self, row: ProgramRow) {
         let address = row.address;
-        if address == 0 {
+        self.begin.get_or_insert(address);
+        if address == 0 && !row.is_end {
             return;
         }
         let rows = &mut self.lines.rows;
@@ -176,10 +182,9 @@ impl TakeRows for SequenceReader<'_> {
     }
 
     fn needed_from(&self) -> u64 {
-        let is_between = self.lines.rows.len() == self.first && self.last_address == 0;
-        match is_between {
-            true => self.first_code,
-            false => 0,
+        match self.begin {
+            None => self.first_code,
+            Some(_) => 0,
         }
     }
 }

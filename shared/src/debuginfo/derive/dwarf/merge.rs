@@ -8,8 +8,8 @@
 //! - A symbol is used where there is no function.
 //! - The end of a function or symbol begins a gap if nothing else begins there.
 //!
-//! Two rules go beyond `symbolic`: a symbol has the lines that no function covers, and labels are
-//! used outside of functions.
+//! Three rules go beyond `symbolic`: a symbol has the lines that no function covers, labels are
+//! used outside of functions, and neither the start nor the end of a symbol divides a function.
 
 use std::collections::VecDeque;
 use std::iter::Peekable;
@@ -362,12 +362,12 @@ fn with_symbols<'r>(
             let is_end = ends.next_if_eq(&start).is_some();
             let function = function.map(|entry| entry.what);
             in_function = function.map_or(in_function, |what| what != What::Nothing);
-            let counts = |number: &u32| !(in_function && symbols.is_label(*number));
-            let what = match (function, symbol.map(|(_, number)| number).filter(counts)) {
+            let symbol = symbol.map(|(_, number)| number).filter(|_| !in_function);
+            let what = match (function, symbol) {
                 (None | Some(What::Nothing), Some(number)) => What::Symbol(number),
                 (Some(what), _) => what,
-                (None, None) if is_end => What::Nothing,
-                // A label within a function.
+                (None, None) if is_end && !in_function => What::Nothing,
+                // The start or the end of a symbol within a function.
                 (None, None) => continue,
             };
             return Some(MergedRange { start, what });
@@ -531,7 +531,16 @@ mod tests {
                     size: *size,
                 })
                 .collect();
-            let expected = by_symbolic(&functions, &symbols);
+            // In `symbolic`, a symbol within a function divides it.
+            let of_functions = by_symbolic(&functions, &[]).into_iter();
+            let of_both = by_symbolic(&functions, &symbols);
+            let pairs = of_functions.zip(of_both);
+            let expected: Vec<_> = pairs
+                .map(|(of_function, of_both)| match of_function.is_empty() {
+                    true => of_both,
+                    false => of_function,
+                })
+                .collect();
             prop_assert_eq!(by_merging(&functions, Symbols::new(symbols, Vec::new())), expected);
         }
     }

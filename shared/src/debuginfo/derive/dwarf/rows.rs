@@ -29,15 +29,19 @@ pub(super) struct ProgramRow {
 pub(super) trait TakeRows {
     fn take(&mut self, row: ProgramRow);
 
-    /// Returns an address: a sequence that begins now and ends below it, or there, is not needed.
+    /// Returns an address: a sequence whose first row is the next one, and is below it, is not
+    /// needed.
     fn needed_from(&self) -> u64;
 }
 
-/// Takes no rows.
-struct Ignored;
+/// Takes the address of the first row.
+#[derive(Default)]
+struct FirstRow(Option<u64>);
 
-impl TakeRows for Ignored {
-    fn take(&mut self, _: ProgramRow) {}
+impl TakeRows for FirstRow {
+    fn take(&mut self, row: ProgramRow) {
+        self.0.get_or_insert(row.address);
+    }
 
     fn needed_from(&self) -> u64 {
         0
@@ -303,13 +307,13 @@ impl<'p, 'h, 'i> LineMachine<'p, 'h, 'i> {
         if self.row.address >= needed_from || std::mem::replace(&mut self.is_examined, true) {
             return;
         }
-        let (mut ahead, mut rest) = (*self, *input);
+        let (mut ahead, mut rest, mut first) = (*self, *input, FirstRow::default());
         loop {
-            ahead.advance_fast(&mut rest, &mut Ignored);
-            let end = ahead.row.address;
+            ahead.advance_fast(&mut rest, &mut first);
+            let is_needed = first.0.is_some_and(|begin| begin >= needed_from);
             // Of discarded code, the end has no row.
-            let is_open = !ahead.is_tombstone && end <= needed_from && !rest.is_empty();
-            if !is_open || ahead.step(&mut rest, &mut Ignored).is_err() {
+            let is_open = !ahead.is_tombstone && !is_needed && !rest.is_empty();
+            if !is_open || ahead.step(&mut rest, &mut first).is_err() {
                 return;
             }
             if ahead.ended > self.ended {
@@ -454,7 +458,7 @@ mod tests {
         }
     }
 
-    /// Takes rows that are needed if their sequence ends after an address.
+    /// Takes rows that are needed if their sequence begins at an address or after it.
     struct After(u64, Vec<u64>);
 
     impl TakeRows for After {
@@ -472,10 +476,17 @@ mod tests {
         // Advances the address by one byte and the line by one, and ends the sequence.
         const ROWS: [u8; 6] = [33, 33, 33, 0, 1, 1];
         let sequence = |address| [&set_address(address)[..], &ROWS].concat();
-        let section = program(&[sequence(0x10), sequence(0xff), sequence(0x20)].concat());
+        // A large function that was discarded ends where code is.
+        let large = [&set_address(0)[..], &[33, 2, 0x80, 4], &ROWS].concat();
+        let sequences = [sequence(0x10), large, sequence(0xff), sequence(0x20)];
+        let section = program(&sequences.concat());
         let mut rows = After(0x100, Vec::new());
         each_row(&opened(&section), &mut rows);
         assert_eq!(rows.1, [0x100, 0x101, 0x102, 0x102]);
+        let mut lines = LineRows::default();
+        lines.read(&opened(&section), 0x100);
+        let kept: Vec<u64> = lines.all().map(|row| row.address).collect();
+        assert_eq!(kept, [0x100, 0x101, 0x102]);
     }
 
     /// One instruction. Addresses often decrease, and some are those of discarded code.

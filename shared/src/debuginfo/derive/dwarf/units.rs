@@ -37,6 +37,11 @@ const FORM_REF_SUP4: u64 = 0x1c;
 const FORM_REF_SUP8: u64 = 0x24;
 const FORM_IMPLICIT_CONST: u64 = 0x21;
 
+// Attributes of skeletons (DWARF 5, section 7.5.4; the others are GNU extensions).
+const AT_DWO_NAME: u64 = 0x76;
+const AT_GNU_DWO_NAME: u64 = 0x2130;
+const AT_GNU_DWO_ID: u64 = 0x2131;
+
 /// The units of an object, read as runs. No unit refers to another.
 pub(super) struct Units<'d> {
     info: Info<'d>,
@@ -301,6 +306,29 @@ impl<'d> SectionStream<'d> {
 /// Returns whether no unit can refer to another, according to the abbreviations. Returns `None` if
 /// they cannot be read.
 fn stand_alone(abbreviations: &[u8], little_endian: bool) -> Option<bool> {
+    let refers = |_, form| {
+        matches!(
+            form,
+            FORM_REF_ADDR | FORM_REF_ALT | FORM_REF_SUP4 | FORM_REF_SUP8 | FORM_INDIRECT
+        )
+    };
+    Some(!any_attribute(abbreviations, little_endian, refers)?)
+}
+
+/// Returns whether a unit may be a skeleton, according to the abbreviations.
+pub(super) fn may_be_skeletons(abbreviations: &[u8], little_endian: bool) -> bool {
+    let is_of_skeleton =
+        |attribute, _| matches!(attribute, AT_DWO_NAME | AT_GNU_DWO_NAME | AT_GNU_DWO_ID);
+    any_attribute(abbreviations, little_endian, is_of_skeleton).unwrap_or(true)
+}
+
+/// Returns whether an abbreviation has an attribute, with its form, for which `is_it` holds.
+/// Returns `None` if the abbreviations before it cannot be read.
+fn any_attribute(
+    abbreviations: &[u8],
+    little_endian: bool,
+    is_it: impl Fn(u64, u64) -> bool,
+) -> Option<bool> {
     let mut reader = ByteReader::new(abbreviations, little_endian);
     while reader.at < abbreviations.len() {
         if reader.leb128()? == 0 {
@@ -310,19 +338,18 @@ fn stand_alone(abbreviations: &[u8], little_endian: bool) -> Option<bool> {
         reader.byte()?; // whether there are children
         loop {
             let (attribute, form) = (reader.leb128()?, reader.leb128()?);
-            match form {
-                FORM_REF_ADDR | FORM_REF_ALT | FORM_REF_SUP4 | FORM_REF_SUP8 | FORM_INDIRECT => {
-                    return Some(false);
-                }
-                FORM_IMPLICIT_CONST => drop(reader.leb128()?),
-                _ => {}
+            if is_it(attribute, form) {
+                return Some(true);
+            }
+            if form == FORM_IMPLICIT_CONST {
+                reader.leb128()?;
             }
             if (attribute, form) == (0, 0) {
                 break;
             }
         }
     }
-    Some(true)
+    Some(false)
 }
 
 #[cfg(test)]
@@ -383,6 +410,19 @@ mod tests {
         for length in 1..alone.len() - 1 {
             assert_eq!(stand_alone(&alone[..length], true), None, "{length}");
         }
+    }
+
+    #[test]
+    fn the_attributes_of_skeletons_are_recognized() {
+        const STRX: u8 = 0x1a;
+        let plain = abbreviations(&[STRX]);
+        assert!(!may_be_skeletons(&plain, true) && !may_be_skeletons(&[], true));
+        for name in [&[0x76][..], &[0xb0, 0x42], &[0xb1, 0x42]] {
+            let skeleton = [&[1, 0x4a, 0][..], name, &[STRX, 0, 0]].concat();
+            assert!(may_be_skeletons(&[&plain[..], &skeleton].concat(), true));
+        }
+        // What cannot be read may be anything.
+        assert!(may_be_skeletons(&plain[..3], true));
     }
 
     #[test]

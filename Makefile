@@ -113,7 +113,7 @@ check-deploy: ## tests `make deploy` and `make remove` with programs that stand 
 
 STACK ?= symdepot
 ARCHITECTURE ?= arm64
-# Without REGION, it is that of the environment.
+# Without REGION, it is AWS_REGION, AWS_DEFAULT_REGION, or that of the profile, for all commands.
 IN_REGION = $(if $(REGION),--region "$(REGION)")
 
 .PHONY: deploy

@@ -13,7 +13,7 @@ fail() {
   exit 1
 }
 
-# Sets `stack`, `region` (empty: that of the environment) and `rest`.
+# Sets `stack`, `region` (empty if none is given) and `rest`.
 read_stack() {
   stack=${1:-} region='' rest=()
   [ -n "$stack" ] || wrong "usage: $0 STACK [--region REGION]"
@@ -38,18 +38,25 @@ need() {
   done
 }
 
-# Sets `account`, which the credentials belong to.
+# Sets `region`, unless it is given, and `account`, which the credentials belong to. The AWS command
+# line reads AWS_REGION, and the SAM CLI does not: the region is chosen here, and passed to both.
 enter_account() {
-  if ! account=$(aws sts get-caller-identity --query Account --output text ${region:+--region "$region"}); then
-    fail "the AWS command line has no valid credentials${region:+ for $region}: its message is above. With SSO: aws sso login"
+  if [ -z "$region" ]; then
+    region=${AWS_REGION:-${AWS_DEFAULT_REGION:-}}
+    # It fails, and prints nothing, if the profile has no region.
+    [ -n "$region" ] || region=$(aws configure get region) || true
+    [ -n "$region" ] || fail "the region is not known: choose one with REGION=eu-central-1 (--region), AWS_REGION or aws configure set region"
   fi
-  echo "stack $stack, account $account${region:+, $region}"
+  if ! account=$(aws sts get-caller-identity --query Account --output text --region "$region"); then
+    fail "the AWS command line has no valid credentials for $region: its message is above. With SSO: aws sso login"
+  fi
+  echo "stack $stack, account $account, $region"
 }
 
 # Prints the status of the stack, or `none`.
 stack_status() {
   local printed
-  if printed=$(aws cloudformation describe-stacks --stack-name "$stack" ${region:+--region "$region"} \
+  if printed=$(aws cloudformation describe-stacks --stack-name "$stack" --region "$region" \
     --query "Stacks[0].StackStatus" --output text 2>&1); then
     echo "$printed"
   elif [[ $printed == *"does not exist"* ]]; then

@@ -18,6 +18,8 @@ import template
 ARCHITECTURES = ["arm64", "x86_64"]
 # The parameters that say where the zips are: the template of SAM does not have them.
 CODE = {"CodeBucket", "CodePrefix"}
+# How a new version takes over: as the parameter Deployment says.
+DEPLOYMENT = {"Fn::Sub": "CodeDeployDefault.Lambda${Deployment}"}
 # A template is passed as text up to this size, and otherwise by way of S3. Source: quotas of CloudFormation.
 MAX_BYTES = 1_000_000
 # Sections that CloudFormation has, of which `Transform` is left out. Source: its user guide, "template sections".
@@ -41,12 +43,20 @@ def plain_template(source, architecture, zips):
         "CodeBucket": {"Type": "String", "AllowedPattern": "[a-z0-9][a-z0-9.-]+", "Description": "The bucket in this region that the zips were copied to"},
         "CodePrefix": {"Type": "String", "Default": "", "Description": "What is before the names of the zips in that bucket, for example symdepot/"},
     }
+    # SAM replaces the parameter by its default when it translates.
+    for group in groups(plain):
+        group["DeploymentConfigName"] = DEPLOYMENT
     for name, zipped in zips.items():
         plain["Resources"][name]["Properties"]["Code"] = {
             "S3Bucket": {"Ref": "CodeBucket"},
             "S3Key": {"Fn::Sub": f"${{CodePrefix}}{zipped}"},
         }
     return plain
+
+
+def groups(plain):
+    """Returns the properties of the deployment groups."""
+    return [resource["Properties"] for resource in plain["Resources"].values() if resource["Type"] == "AWS::CodeDeploy::DeploymentGroup"]
 
 
 def check(checks, plain, source, architecture, zips):
@@ -72,6 +82,8 @@ def check(checks, plain, source, architecture, zips):
     found = {name: resource["Properties"].get("Code") for name, resource in plain["Resources"].items() if resource["Type"] == "AWS::Lambda::Function"}
     located = {name: {"S3Bucket": {"Ref": "CodeBucket"}, "S3Key": {"Fn::Sub": "${CodePrefix}" + zipped}} for name, zipped in zips.items()}
     checks.that(topic, "the programs are where CodeBucket and CodePrefix say", found == located and CODE <= plain["Parameters"].keys(), json.dumps(found)[:160])
+    configurations = [group.get("DeploymentConfigName") for group in groups(plain)]
+    checks.that(topic, "new versions take over as Deployment says", configurations == [DEPLOYMENT, DEPLOYMENT], configurations)
     # Those of a translation without a build.
     checks.that(topic, "no address of a bucket is left", "s3://" not in json.dumps({**plain, "Parameters": {}}).replace('"s3://${SourcesObject}"', ""))
 
@@ -154,6 +166,7 @@ def mistakes():
         ("a bucket of ours", lambda p: resource(p, "DeriveFunction")["Properties"]["Code"].update(S3Bucket="packages"), "where CodeBucket and CodePrefix say"),
         ("a zip without its prefix", lambda p: resource(p, "DeriveFunction")["Properties"]["Code"].update(S3Key="derive.zip"), "where CodeBucket and CodePrefix say"),
         ("the zip of another function", lambda p: resource(p, "DeriveFunction")["Properties"].update(Code=resource(p, "PruneFunction")["Properties"]["Code"]), "where CodeBucket and CodePrefix say"),
+        ("a parameter that was replaced", lambda p: resource(p, "DeriveFunctionDeploymentGroup")["Properties"].update(DeploymentConfigName="CodeDeployDefault.LambdaAllAtOnce"), "take over as Deployment says"),
         ("an address that nothing replaced", lambda p: resource(p, "PruneFunction").update(Metadata={"Package": "s3://packages/prune.zip"}), "no address of a bucket"),
         ("more than CloudFormation accepts", lambda p: p.update(Metadata={"Text": "." * MAX_BYTES}), "at most 1,000,000 bytes"),
         ("a property that does not exist", lambda p: resource(p, "PruneFunction")["Properties"].update(Memory=512), "cfn-lint accepts it: .*Memory"),

@@ -24,7 +24,7 @@ import template  # noqa: E402 (no files are left in the checkout)
 
 CHECKOUT = template.CHECKOUT
 # What the scripts need besides the stand-ins.
-SYSTEM = ["bash", "make", "env", "awk", "sed", "grep", "cat", "cmp", "dirname", "basename", "python3", "sort", "head", "cut", "tr"]
+SYSTEM = ["bash", "make", "env", "awk", "sed", "grep", "cat", "cmp", "dirname", "basename", "python3", "sort", "head", "cut", "tr", "cksum"]
 # What stands for a space in an argument, so that one argument is not taken for several.
 SPACE = "␣"
 STAND_IN = f"""#!{sys.executable}
@@ -44,6 +44,9 @@ sys.exit(f"the test expects no {{command}}")
 IDENTITY = ["^aws sts get-caller-identity", 0, "111122223333\n", ""]
 NO_STACK = ["^aws cloudformation describe-stacks", 254, "", "An error occurred (ValidationError) when calling the DescribeStacks operation: Stack with id crashes does not exist\n"]
 LIMIT = ["^aws lambda get-account-settings", 0, "1000\n", ""]
+# `aws configure get region` prints the region of the profile, or ends with 1.
+PROFILE = ["^aws configure get region$", 0, "us-west-2\n", ""]
+NO_PROFILE = ["^aws configure get region$", 1, "", ""]
 TOOLS = [LIMIT, ["^rustup target add", 0, "", ""], ["^sam ", 0, "", ""]]
 
 
@@ -56,46 +59,62 @@ BUCKETS = ["^aws cloudformation describe-stack-resources", 0,
 EMPTIES = [["^aws s3api head-bucket", 0, "", ""], ["^aws s3 rm", 0, "", ""]]
 RUNNING = [IDENTITY, status("UPDATE_COMPLETE"), BUCKETS, *EMPTIES, *TOOLS]
 
-ASKS = ["aws sts get-caller-identity --query Account --output text", "aws cloudformation describe-stacks --stack-name crashes --query Stacks[0].StackStatus --output text"]
-LISTS = "aws cloudformation describe-stack-resources --stack-name crashes --output text --query StackResources[?ResourceType=='AWS::S3::Bucket'␣&&␣ResourceStatus!='DELETE_COMPLETE'].[LogicalResourceId,PhysicalResourceId]"
-ASKS_LIMIT = "aws lambda get-account-settings --query AccountLimit.ConcurrentExecutions --output text"
+# The region of the environment of the tests, unless they set another one.
+REGION = "eu-central-1"
+ASKS = [f"aws sts get-caller-identity --query Account --output text --region {REGION}",
+        f"aws cloudformation describe-stacks --stack-name crashes --region {REGION} --query Stacks[0].StackStatus --output text"]
+LISTS = f"aws cloudformation describe-stack-resources --stack-name crashes --region {REGION} --output text --query StackResources[?ResourceType=='AWS::S3::Bucket'␣&&␣ResourceStatus!='DELETE_COMPLETE'].[LogicalResourceId,PhysicalResourceId]"
+ASKS_LIMIT = f"aws lambda get-account-settings --query AccountLimit.ConcurrentExecutions --output text --region {REGION}"
+ASKS_PROFILE = "aws configure get region"
 
 
-def builds(*parameters, target="aarch64-unknown-linux-gnu"):
+def checksum(*parameters):
+    """Returns what is passed as Restart with these parameters: the first number that `cksum` prints."""
+    given = "".join(f"{parameter}\n" for parameter in parameters or [""]).replace(SPACE, " ")
+    return subprocess.run(["cksum"], input=given, capture_output=True, text=True, check=True).stdout.split()[0]
+
+
+def builds(*parameters, target="aarch64-unknown-linux-gnu", restart=None):
     """Returns the commands that build and deploy with these parameters."""
-    chosen = " ".join(["", "--parameter-overrides", *parameters]) if parameters else ""
+    chosen = " ".join(["--parameter-overrides", *parameters, *([] if restart else [f"Restart={checksum(*parameters)}"])])
     return [
         f"rustup target add {target}",
-        f"sam build --template infra/template.yaml{chosen}",
-        f"sam deploy --stack-name crashes --resolve-s3 --capabilities CAPABILITY_IAM --no-fail-on-empty-changeset{chosen}",
+        f"sam build --template infra/template.yaml --region {REGION} {chosen}",
+        f"sam deploy --stack-name crashes --region {REGION} --resolve-s3 --capabilities CAPABILITY_IAM --no-fail-on-empty-changeset {chosen}",
     ]
 
 
 # Without parameters, those of an account that is not new.
 DEPLOYS = [ASKS_LIMIT, *builds("AccountConcurrency=1000")]
-DELETES = "sam delete --stack-name crashes --no-prompts"
+DELETES = f"sam delete --stack-name crashes --region {REGION} --no-prompts"
 
 
 def emptying(name):
-    return [f"aws s3api head-bucket --bucket {name}", f"aws s3 rm s3://{name} --recursive --quiet"]
+    return [f"aws s3api head-bucket --bucket {name} --region {REGION}", f"aws s3 rm s3://{name} --recursive --quiet --region {REGION}"]
 
 
-def in_frankfurt(commands):
-    """Returns the commands with the region behind the argument that each has it behind."""
-    behind = [
-        ("aws sts", "--output text"), ("aws cloudformation describe-stacks", "--stack-name crashes"), ("aws cloudformation describe-stack-resources", "--stack-name crashes"),
-        ("aws s3api", None), ("aws s3 rm", None), ("aws lambda", None), ("sam build", "infra/template.yaml"), ("sam deploy", "crashes"), ("sam delete", "crashes"),
-    ]
-    return [next((command.replace(last, f"{last} --region eu-central-1") if last else f"{command} --region eu-central-1" for first, last in behind if command.startswith(first)), command) for command in commands]
+REMOVES = [*ASKS, LISTS, *emptying("crashes-caches-1"), *emptying("crashes-attachments-1"), DELETES]
+
+
+def in_region(region, commands):
+    """Returns the commands for another region than that of the environment."""
+    return [command.replace(f"--region {REGION}", f"--region {region}") for command in commands]
 
 
 # What is tested: the arguments of make, the answers, the recorded commands, the exit code of the script (make prints it
-# and ends with 2), and what is printed.
+# and ends with 2), and what is printed. Among the answers, `without NAME` removes a program, and `NAME=VALUE` sets a
+# variable of the environment.
 TESTS = [
     ("a first deployment asks who pays and what the account runs at a time, then builds and deploys", "deploy STACK=crashes", [IDENTITY, NO_STACK, *TOOLS], [*ASKS, *DEPLOYS], 0,
      "stack crashes, account 111122223333[\\s\\S]*the account runs 1000 functions at a time"),
     ("an update does the same", "deploy STACK=crashes", RUNNING, [*ASKS, *DEPLOYS], 0, ""),
-    ("each command gets the region", "deploy STACK=crashes REGION=eu-central-1", RUNNING, in_frankfurt([*ASKS, *DEPLOYS]), 0, "account 111122223333, eu-central-1"),
+    ("each command gets the region", "deploy STACK=crashes REGION=us-west-2", RUNNING, in_region("us-west-2", [*ASKS, *DEPLOYS]), 0, "account 111122223333, us-west-2"),
+    ("without REGION, each command gets the one that only the AWS command line would read", "deploy STACK=crashes", ["AWS_REGION=us-west-2", "AWS_DEFAULT_REGION=us-east-1", *RUNNING],
+     in_region("us-west-2", [*ASKS, *DEPLOYS]), 0, "account 111122223333, us-west-2"),
+    ("without AWS_REGION, each command gets AWS_DEFAULT_REGION", "deploy STACK=crashes", ["AWS_REGION=", "AWS_DEFAULT_REGION=us-west-2", *RUNNING], in_region("us-west-2", [*ASKS, *DEPLOYS]), 0, "us-west-2"),
+    ("without both, each command gets the region of the profile", "deploy STACK=crashes", ["AWS_REGION=", PROFILE, *RUNNING], [ASKS_PROFILE, *in_region("us-west-2", [*ASKS, *DEPLOYS])], 0, "us-west-2"),
+    ("without any region nothing is deployed", "deploy STACK=crashes", ["AWS_REGION=", NO_PROFILE], [ASKS_PROFILE], 1, "the region is not known: choose one with REGION="),
+    ("versions that are to start again get the chosen value", "deploy STACK=crashes PARAMETERS='Restart=2'", RUNNING, [*ASKS, ASKS_LIMIT, *builds("Restart=2", "AccountConcurrency=1000", restart="2")], 0, ""),
     ("build and deployment get the parameters, and the target is that of the processors",
      "deploy STACK=crashes PARAMETERS='Architecture=x86_64 AlarmAddress=me@example.com'", RUNNING,
      [*ASKS, ASKS_LIMIT, *builds("Architecture=x86_64", "AlarmAddress=me@example.com", "AccountConcurrency=1000", target="x86_64-unknown-linux-gnu")], 0, ""),
@@ -107,7 +126,7 @@ TESTS = [
     ("a build that fails deploys nothing", "deploy STACK=crashes", [["^sam build", 1, "", "no linker\n"], *RUNNING], [*ASKS, *DEPLOYS[:3]], 1, "no linker"),
     ("a target that cannot be installed builds nothing", "deploy STACK=crashes", [["^rustup", 1, "", "no such target\n"], *RUNNING], [*ASKS, *DEPLOYS[:2]], 1, "no such target"),
     ("without credentials nothing is built", "deploy STACK=crashes", [["^aws sts", 253, "", "The SSO session has expired\n"]], ASKS[:1], 1, "expired[\\s\\S]*no valid credentials[\\s\\S]*aws sso login"),
-    ("a stack whose creation failed has to be removed first", "deploy STACK=crashes REGION=eu-central-1", [IDENTITY, status("ROLLBACK_COMPLETE")], in_frankfurt(ASKS), 1, "make remove STACK=crashes REGION=eu-central-1"),
+    ("a stack whose creation failed has to be removed first", "deploy STACK=crashes", [IDENTITY, status("ROLLBACK_COMPLETE")], ASKS, 1, "make remove STACK=crashes REGION=eu-central-1"),
     ("a stack that is changing is not changed", "deploy STACK=crashes", [IDENTITY, status("UPDATE_IN_PROGRESS")], ASKS, 1, "wait until"),
     ("an answer of CloudFormation that is not understood ends the deployment", "deploy STACK=crashes", [IDENTITY, ["describe-stacks", 254, "", "AccessDenied: not authorized\n"]], ASKS, 1, "not known: AccessDenied"),
     ("a name that no bucket can have is refused", "deploy STACK=Crashes", [], [], 2, "lower case letters"),
@@ -120,10 +139,11 @@ TESTS = [
     ("without the AWS command line nothing is deployed", "deploy STACK=crashes", ["without aws"], [], 1, "missing: aws"),
     ("without rustup nothing is deployed", "deploy STACK=crashes", ["without rustup"], [], 1, "missing: rustup"),
 
-    ("a removal empties caches and crash files before it deletes the stack, and keeps the uploads", "remove STACK=crashes", RUNNING,
-     [*ASKS, LISTS, *emptying("crashes-caches-1"), *emptying("crashes-attachments-1"), DELETES], 0, "the uploads stay in crashes-uploads-1"),
-    ("each command of a removal gets the region", "remove STACK=crashes REGION=eu-central-1", RUNNING,
-     in_frankfurt([*ASKS, LISTS, *emptying("crashes-caches-1"), *emptying("crashes-attachments-1"), DELETES]), 0, ""),
+    ("a removal empties caches and crash files before it deletes the stack, and keeps the uploads", "remove STACK=crashes", RUNNING, REMOVES, 0, "the uploads stay in crashes-uploads-1"),
+    ("each command of a removal gets the region", "remove STACK=crashes REGION=us-west-2", RUNNING, in_region("us-west-2", REMOVES), 0, ""),
+    ("a removal empties buckets and deletes the stack in the same region, also if only AWS_REGION is set", "remove STACK=crashes", ["AWS_REGION=us-west-2", *RUNNING], in_region("us-west-2", REMOVES), 0, ""),
+    ("a removal takes the region of the profile", "remove STACK=crashes", ["AWS_REGION=", PROFILE, *RUNNING], [ASKS_PROFILE, *in_region("us-west-2", REMOVES)], 0, ""),
+    ("without any region nothing is removed", "remove STACK=crashes", ["AWS_REGION=", NO_PROFILE], [ASKS_PROFILE], 1, "the region is not known: choose one with REGION="),
     ("a stack whose creation failed is removed with the buckets that it has", "remove STACK=crashes",
      [IDENTITY, status("ROLLBACK_COMPLETE"), ["describe-stack-resources", 0, "CachesBucket\tcrashes-caches-1\n", ""], *EMPTIES, *TOOLS], [*ASKS, LISTS, *emptying("crashes-caches-1"), DELETES], 0, "emptying crashes-caches-1"),
     ("a stack without buckets is removed", "remove STACK=crashes", [IDENTITY, status("ROLLBACK_COMPLETE"), ["describe-stack-resources", 0, "", ""], *TOOLS], [*ASKS, LISTS, DELETES], 0, ""),
@@ -145,6 +165,7 @@ TESTS = [
 def run(arguments, answers):
     """Runs make with stand-ins. Returns the recorded commands, the exit code of the recipe, and what was printed."""
     absent = {answer.removeprefix("without ") for answer in answers if isinstance(answer, str)}
+    variables = dict(answer.split("=", 1) for answer in answers if isinstance(answer, str) and "=" in answer)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         shutil.copy(CHECKOUT / "Makefile", folder)
@@ -163,7 +184,7 @@ def run(arguments, answers):
                 (place / name).write_text(STAND_IN.replace("parent.parent.parent", "parents[2]" if place == programs else "parents[3]"))
                 (place / name).chmod(0o755)
         (folder / "answers.json").write_text(json.dumps([answer for answer in answers if not isinstance(answer, str)]))
-        environment = {"PATH": str(programs), "HOME": temporary, "LC_ALL": "C.UTF-8"}
+        environment = {"PATH": str(programs), "HOME": temporary, "LC_ALL": "C.UTF-8", "AWS_REGION": REGION, **variables}
         done = subprocess.run(["make", "--no-print-directory", *shlex.split(arguments)], cwd=folder, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         recorded = folder / "recorded.jsonl"
         commands = [" ".join(argument.replace(" ", SPACE) for argument in json.loads(line)) for line in recorded.read_text().splitlines()] if recorded.exists() else []

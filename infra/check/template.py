@@ -30,9 +30,7 @@ PRICES = HERE.parent / "prices.json"
 
 REGIONS = ["eu-central-1", "us-east-1"]
 # What of cfn-lint is ignored: the rule and the parameter, with the reason. One that is not found fails.
-LINT_IGNORED = {
-    ("W2001", "Deployment"): "SAM uses it when it translates",
-}
+LINT_IGNORED = {}
 QUEUES = ["EagerQueue", "UploadsQueue", "RefreshQueue"]
 FUNCTIONS = ["SymbolicateFunction", "DeriveFunction", "PruneFunction"]
 # Settings that may be secrets: the parameter with the name of the secret, and the value if it is empty.
@@ -419,6 +417,9 @@ def check_buckets(checks, stack):
     checks.that("buckets", "blobs are created and never overwritten", holds == [True], create_only)
     versions = [stack.value(stack.properties("UploadsBucket").get("VersioningConfiguration"), UploadVersions=chosen) for chosen in ("off", "on")]
     checks.that("buckets", "uploads have versions if they are wanted", versions == [None, {"Status": "Enabled"}], versions)
+    rules = stack.properties("UploadsBucket").get("LifecycleConfiguration", {}).get("Rules", [])
+    removing = [rule["NoncurrentVersionExpiration"]["NoncurrentDays"] for rule in rules if "NoncurrentVersionExpiration" in rule and rule["Status"] == "Enabled"]
+    checks.that("buckets", "old versions of uploads expire, also after versions were turned off", removing == [30], removing or "never")
     kept = stack.resources.get("UploadsBucket", {}).get("DeletionPolicy")
     checks.that("buckets", "uploads are kept when the stack is deleted", kept == "RetainExceptOnCreate", kept)
 
@@ -512,9 +513,20 @@ def check_api(checks, stack):
         checks.that("api", "the access log names caller, route and status", wanted <= set(names), ", ".join(names) or "no access log")
         # They contain the names of files, and tokens.
         checks.that("api", "the access log has no path and no query", not {"path", "rawPath", "rawQueryString"} & set(names))
+        # API Gateway writes `-` for what a request does not have, and some values in quotes of its own.
+        lines = [re.sub(r"\$context\.([a-zA-Z.]+)", lambda match: f'"{text}"' if match[1].endswith("String") else text, logged.get("Format", "")) for text in ("-", "Forbidden")]
+        checks.that("api", "each line of the access log is JSON, also of a refused request", all(map(is_object, lines)), lines[-1][-120:])
         checks.that("api", "the access log expires", stack.properties(target(logged.get("DestinationArn", ""))).get("RetentionInDays"))
     timeout = stack.properties("SymbolicateFunction").get("Timeout", 3)
     checks.that("api", "symbolicate's timeout is below the gateway's (30 s)", timeout < 30, f"{timeout} s")
+
+
+def is_object(text):
+    """Returns whether a text is an object in JSON."""
+    try:
+        return isinstance(json.loads(text), dict)
+    except json.JSONDecodeError:
+        return False
 
 
 def check_schedule(checks, stack):
@@ -531,6 +543,8 @@ def check_schedule(checks, stack):
         invokes = [grant for grant in grants(role) if grant == ("lambda:InvokeFunction", "PruneFunction")]
         checks.that("schedule", f"{name} may call prune, and nothing else", invokes == grants(role), grants(role))
         checks.that("schedule", f"{name} leaves its name to CloudFormation", "Name" not in schedule, schedule.get("Name", ""))
+    retries = {target(config.get("FunctionName")): config.get("MaximumRetryAttempts") for config in stack.of_type("AWS::Lambda::EventInvokeConfig").values()}
+    checks.that("schedule", "a run that failed is not repeated before the next one", retries == {"PruneFunction": 0}, retries)
 
 
 def check_limits(checks, stack):
@@ -554,12 +568,27 @@ def check_limits(checks, stack):
     checks.that("limits", "every function has the same settings, except for secrets", len(set(common.values())) == 1, f"{len(settings)} variables")
     check_secrets(checks, stack, variables)
     check_traces(checks, stack, variables)
+    check_restart(checks, stack)
     groups = stack.of_type("AWS::Logs::LogGroup")
     logged = [target(stack.properties(name).get("LoggingConfig", {}).get("LogGroup", "")) for name in FUNCTIONS]
     levels = {name: stack.properties(name).get("LoggingConfig", {}).get("SystemLogLevel") for name in FUNCTIONS}
     checks.that("limits", "Lambda writes no lines about invocations that succeed", set(levels.values()) == {"WARN"}, levels)
+    levels = {name: stack.properties(name).get("LoggingConfig", {}).get("ApplicationLogLevel") for name in FUNCTIONS}
+    checks.that("limits", "Lambda leaves out no line of a function: LOG decides", set(levels.values()) == {"TRACE"}, levels)
     days = [group.get("RetentionInDays") for group in groups.values()]
     checks.that("limits", "logs have a limited retention", all(days) and set(logged) <= set(groups), f"{days} days")
+
+
+def check_restart(checks, stack):
+    """Another value of Restart publishes new versions, and starts the functions again: parameters alone would not."""
+    for name in FUNCTIONS:
+        description = stack.properties(name).get("Description")
+        checks.that("restart", f"{name} changes with Restart", "${Restart}" in json.dumps(description), description)
+    versions = {target(version.get("FunctionName")): stack.value(version.get("Description"), Restart="2") for version in stack.of_type("AWS::Lambda::Version").values()}
+    for name in FUNCTIONS:
+        # The schedule calls `prune` without a version.
+        expected = None if name == "PruneFunction" else "2"
+        checks.that("restart", f"{name} has {'no versions' if expected is None else 'a new version with Restart'}", versions.get(name) == expected, versions.get(name))
 
 
 def check_secrets(checks, stack, variables):
@@ -754,10 +783,18 @@ def check_alarms(checks, stack):
         checks.that("alarms", f"{name} compares one value, of all that it reads", len(shown) == 1 and used | set(shown) == set(entries), ", ".join(sorted(used | set(shown))))
     for name in ("SymbolicateFunction", "DeriveFunction"):
         group = stack.properties(f"{name}DeploymentGroup")
-        watching = [target(alarm["Name"]) for alarm in group.get("AlarmConfiguration", {}).get("Alarms", [])]
+        watching, at_once = ([target(alarm["Name"]) for alarm in (stack.value(group.get("AlarmConfiguration"), **chosen) or {}).get("Alarms", [])] for chosen in ({}, {"Deployment": "AllAtOnce"}))
         rolls_back = "DEPLOYMENT_STOP_ON_ALARM" in group.get("AutoRollbackConfiguration", {}).get("Events", [])
         exist = watching and all(alarm in alarms and stack.exists(alarm) for alarm in watching)
         checks.that("alarms", f"a new version of {name} is rolled back by an alarm", rolls_back and exist, ", ".join(watching))
+        # The alarm also counts errors of the old version.
+        checks.that("alarms", f"a fix of {name} is not rolled back with AllAtOnce", not at_once, ", ".join(at_once))
+    # The age includes the time of a build, and the pauses between retries (30 s, doubled four times).
+    timeout = stack.properties("DeriveFunction").get("Timeout", 3)
+    normal = max(timeout, sum(30 * 2**retry for retry in range(5)))
+    for queue in QUEUES:
+        threshold = alarms.get(f"{queue}AgeAlarm", {}).get("Threshold", 0)
+        checks.that("alarms", f"{queue}AgeAlarm is not raised by a long build or by retries", threshold > normal, f"{threshold} s, {normal} s")
     # Ten metrics of alarms are free in an account. Source: aws.amazon.com/cloudwatch/pricing, free tier.
     charged = sum(len(metrics_of_alarm(alarm)) for name, alarm in alarms.items() if stack.exists(name))
     checks.that("alarms", "by default, they read at most ten metrics, which are free", charged <= 10, charged)
@@ -919,6 +956,10 @@ def mistakes():
     def allow(action, where):
         return {"Effect": "Allow", "Action": [action], "Resource": {"Fn::Sub": where}}
 
+    def access_log(template, old, new):
+        settings = resource(template, "Api")["AccessLogSettings"]
+        settings["Format"] = settings["Format"].replace(old, new)
+
     def body(template, change):
         text = resource(template, "DashboardOfStack")["DashboardBody"]
         text["Fn::Sub"][0] = change(text["Fn::Sub"][0])
@@ -1000,6 +1041,15 @@ def mistakes():
         ("parts of uploads that need a condition", lambda t: resource(t, "CachesBucketPolicy")["PolicyDocument"]["Statement"][1]["Condition"].pop("Bool"), "never overwritten"),
         ("no access log", lambda t: resource(t, "Api").pop("AccessLogSettings"), "no access log"),
         ("an access log with paths", lambda t: resource(t, "Api")["AccessLogSettings"].update(Format='{"a":"$context.requestId $context.identity.userArn $context.routeKey $context.status $context.path"}'), "no path and no query"),
+        ("an access log that quotes an error twice", lambda t: access_log(t, "$context.error.message", "$context.error.messageString"), "each line of the access log is JSON"),
+        ("an access log with a number that may be missing", lambda t: access_log(t, '"$context.responseLength"', "$context.responseLength"), "each line of the access log is JSON"),
+        ("a fix that an error of the old version rolls back", lambda t: resource(t, "SymbolicateFunction")["DeploymentPreference"].update(Alarms=[{"Ref": "SymbolicateErrorsAlarm"}]), "SymbolicateFunction is not rolled back with AllAtOnce"),
+        ("a rollback by an alarm that needs the alias", lambda t: resource(t, "SymbolicateFunction")["DeploymentPreference"]["Alarms"]["Fn::If"][1].append({"Ref": "ApiErrorsAlarm"}), "Circular Dependencies"),
+        ("parameters that are not in use", lambda t: resource(t, "DeriveFunction").pop("VersionDescription"), "DeriveFunction has a new version with Restart"),
+        ("a version that Lambda does not publish", lambda t: resource(t, "SymbolicateFunction").update(Description="A request becomes a response"), "SymbolicateFunction changes with Restart"),
+        ("a pruner that keeps a secret", lambda t: resource(t, "PruneFunction").update(Description="A schedule removes what is no longer used"), "PruneFunction changes with Restart"),
+        ("old versions of uploads that are kept forever", lambda t: resource(t, "UploadsBucket")["LifecycleConfiguration"]["Rules"].pop(), "old versions of uploads expire"),
+        ("an alarm that a long build raises", lambda t: resource(t, "EagerQueueAgeAlarm").update(Threshold=900), "EagerQueueAgeAlarm is not raised by a long build"),
         ("a deployment that no alarm stops", lambda t: resource(t, "DeriveFunction")["DeploymentPreference"].pop("Alarms"), "DeriveFunction is rolled back"),
         ("a bucket that ignores the key", lambda t: resource(t, "CachesBucket").pop("BucketEncryption"), "CachesBucket is encrypted"),
         ("a function that uses every key", lambda t: statements(t, "PruneFunction").append({"Effect": "Allow", "Action": ["kms:Decrypt"], "Resource": "arn:aws:kms:eu-central-1:111122223333:key/*"}), "uses the key of the account"),
@@ -1018,6 +1068,8 @@ def mistakes():
         ("an alarm more than AWS permits for nothing", lambda t: t["Resources"]["RecursionAlarm"].pop("Condition"), "at most ten metrics"),
         ("a rollback by an alarm that may not exist", lambda t: t["Resources"]["DeriveErrorsAlarm"].update(Condition="HasMoreAlarms"), "rolled back by an alarm"),
         ("a line of Lambda for each invocation", lambda t: t["Globals"]["Function"]["LoggingConfig"].pop("SystemLogLevel"), "writes no lines about invocations that succeed"),
+        ("lines below INFO that Lambda leaves out", lambda t: t["Globals"]["Function"]["LoggingConfig"].pop("ApplicationLogLevel"), "LOG decides"),
+        ("runs of prune that Lambda repeats", lambda t: resource(t, "PruneFunction").pop("EventInvokeConfig"), "is not repeated before the next one"),
         ("a dashboard that is not JSON", lambda t: body(t, lambda text: text.replace('"start":', "start:")), "its body is JSON"),
         ("a dashboard with a metric of AWS that does not exist", lambda t: body(t, lambda text: text.replace('"Throttles"', '"Throttled"')), "AWS/Lambda Throttled"),
         ("a dashboard with a metric that the functions do not write", lambda t: body(t, lambda text: text.replace("Behind", "Outdated")), "symdepot Outdated"),

@@ -95,6 +95,9 @@ struct S3Object {
     etag: Option<String>,
     #[serde(default)]
     size: Option<u64>,
+    /// Only in buckets with versions.
+    #[serde(default, rename = "versionId")]
+    version: Option<String>,
 }
 
 /// Parses the body of a message. An event without an upload (`s3:TestEvent`, or one of another
@@ -103,12 +106,7 @@ pub(crate) fn read(body: &str) -> Result<Vec<Work>, Unreadable> {
     let value: Value = serde_json::from_str(body)?;
     if value.get("Records").is_some() {
         let event: S3Event = serde_json::from_value(value)?;
-        return Ok(event
-            .records
-            .into_iter()
-            .filter_map(upload)
-            .map(Work::Upload)
-            .collect());
+        return Ok(event.records.into_iter().filter_map(upload).collect());
     }
     if value.get("Event").and_then(Value::as_str) == Some("s3:TestEvent") {
         return Ok(Vec::new());
@@ -125,11 +123,12 @@ pub(crate) fn read(body: &str) -> Result<Vec<Work>, Unreadable> {
     }])
 }
 
-/// Parses one record. Its version is ignored, because later versions only add fields.
-fn upload(record: S3Record) -> Option<UploadEvent> {
+/// Parses one record. The version of its format is ignored, because later ones only add fields.
+fn upload(record: S3Record) -> Option<Work> {
     let name = &record.event_name;
     let name = name.strip_prefix("s3:").unwrap_or(name);
-    let change = match name.split(':').next()? {
+    let (kind, way) = name.split_once(':').unwrap_or((name, ""));
+    let change = match kind {
         "ObjectCreated" => UploadChange::Created,
         "ObjectRemoved" | "LifecycleExpiration" => UploadChange::Removed,
         _ => return None,
@@ -137,7 +136,11 @@ fn upload(record: S3Record) -> Option<UploadEvent> {
     let object = record.s3?.object;
     let key = object.key.replace('+', " ");
     let key = percent_decode_str(&key).decode_utf8().ok()?.into_owned();
-    Some(UploadEvent {
+    if change == UploadChange::Removed && way == "Delete" && object.version.is_some() {
+        // A version was removed, perhaps an old one: what the bucket has now is not known.
+        return Some(Work::Reconcile(ReconcileMessage::of_key(key)));
+    }
+    Some(Work::Upload(UploadEvent {
         key,
         sequencer: object.sequencer.unwrap_or_default(),
         change,
@@ -145,7 +148,7 @@ fn upload(record: S3Record) -> Option<UploadEvent> {
             etag: etag.trim_matches('"').to_owned(),
             size,
         }),
-    })
+    }))
 }
 
 #[cfg(test)]
@@ -180,6 +183,33 @@ mod tests {
             change(include_str!("../../../infra/events/upload-removed.json")),
             UploadChange::Removed
         );
+    }
+
+    /// S3 sends the same event when a version is removed as when an object is (Amazon S3 User
+    /// Guide, "Supported event types"). With versions, an object is removed by a delete marker.
+    #[test]
+    fn the_removal_of_a_version_says_nothing_about_what_is_there_now() {
+        let read = |name: &str, version: &str| {
+            let body = json!({"Records": [{"eventName": name, "s3": {"object": {
+                "key": "global/a+b", "sequencer": "00", "versionId": version,
+            }}}]});
+            read(&body.to_string()).unwrap()
+        };
+        for name in ["ObjectRemoved:Delete", "s3:LifecycleExpiration:Delete"] {
+            let work = read(name, "1");
+            assert!(matches!(&work[..], [Work::Reconcile(message)]
+                if message.reconcile.as_str() == "global/a b"));
+        }
+        for name in [
+            "ObjectRemoved:DeleteMarkerCreated",
+            "LifecycleExpiration:DeleteMarkerCreated",
+        ] {
+            let work = read(name, "1");
+            assert!(matches!(&work[..], [Work::Upload(upload)]
+                if upload.change == UploadChange::Removed));
+        }
+        let created = read("ObjectCreated:Put", "1");
+        assert!(matches!(&created[..], [Work::Upload(_)]));
     }
 
     #[test]

@@ -238,7 +238,7 @@ impl Budget {
         }
         let mut used = self.lock();
         if bytes > limit - *used {
-            return Err(self.contended(bytes).into());
+            return Err(self.contended(bytes, *used).into());
         }
         *used += bytes;
         drop(used);
@@ -260,16 +260,13 @@ impl Budget {
         }
     }
 
-    /// Returns the error for a budget that other reservations use up at the moment.
-    pub fn contended(&self, bytes: u64) -> Fault {
-        let (used, limit) = (self.used_now(), self.bytes);
+    /// Returns the error for a budget of which other reservations use so many bytes that these
+    /// cannot be reserved.
+    pub fn contended(&self, bytes: u64, used: u64) -> Fault {
+        let limit = self.bytes;
         let context =
             format!("reserving {bytes} bytes of scratch space: {used} of {limit} bytes are in use");
         Fault::new(FaultKind::Transient, context)
-    }
-
-    fn used_now(&self) -> u64 {
-        self.used.try_lock().map(|used| *used).unwrap_or(self.bytes)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, u64> {
@@ -441,9 +438,18 @@ mod tests {
         let first = space.reserve(60).unwrap();
         let second = space.reserve(40).unwrap();
         assert_eq!(space.budget().used(), 100);
+        drop(second);
+        let Err(ParseError::Store(error)) = space.reserve(50) else {
+            panic!("the reservation was accepted")
+        };
+        assert_eq!(error.kind(), FaultKind::Transient);
         assert!(
-            matches!(space.reserve(1), Err(ParseError::Store(error)) if error.kind() == FaultKind::Transient)
+            error
+                .to_string()
+                .contains("reserving 50 bytes of scratch space: 60 of 100 bytes are in use"),
+            "{error}"
         );
+        let second = space.reserve(40).unwrap();
         drop(first);
         let mut rest = space.budget().reserve_rest();
         assert_eq!(rest.bytes(), 60);

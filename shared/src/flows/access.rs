@@ -110,6 +110,8 @@ impl Symbolicator {
         let now = invocation.now();
         let mut is_revoked = false;
         let revoke = |present: Option<&Item>| {
+            // Called again after a lost race, in which another caller may have revoked it.
+            is_revoked = false;
             let Some(Item::IssuedToken(token)) = present else {
                 return None;
             };

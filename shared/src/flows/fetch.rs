@@ -213,7 +213,8 @@ impl SymbolServer<'_> {
     /// Fetches a DIF from a symbol server, and starts a parser of it. Also returns its etag and
     /// size.
     ///
-    /// A file over [`Limits::max_bytes`], or over the scratch space, is [`Cause::TooLarge`]. A
+    /// A file over [`Limits::max_bytes`], or over the scratch space, is [`Cause::TooLarge`]. So is
+    /// one over half of the scratch space if the server does not state its size. A
     /// download that takes longer than its size allows, or arrives at less than 64 KiB a second, is
     /// [`Cause::Timeout`]: a failure of the server, not of the file. The bytes are also sent to
     /// `copy`, until its receiver is dropped.
@@ -226,11 +227,12 @@ impl SymbolServer<'_> {
     ) -> Result<(DifStat, Box<dyn Parser>), FetchError> {
         let Limits {
             max_bytes,
-            unsaid_bytes,
-            ..
+            scratch_bytes,
+            time,
         } = limits;
         let incoming = self.servers.get(self.query(location)).await?;
-        let room = incoming.size.unwrap_or(unsaid_bytes.min(max_bytes));
+        let stated = incoming.size;
+        let room = stated.unwrap_or((scratch_bytes / 2).min(max_bytes));
         if room > max_bytes {
             return Err(ParseError::Missing(too_large(room, max_bytes)).into());
         }
@@ -240,20 +242,21 @@ impl SymbolServer<'_> {
             length: room,
             id: None,
         };
-        let stat = receive(incoming, (&mut *scratch, &place), limits, Some(copy)).await?;
+        let received = receive(incoming, (&mut *scratch, &place), time, Some(copy)).await?;
+        let stat = received.ok_or_else(|| longer_than(room, stated, limits))?;
         Ok((stat, deriver.open(scratch, Written::Whole).await?))
     }
 
-    /// Fetches a DIF of known size again, into scratch space. The limits are those of
-    /// [`SymbolServer::fetch`].
+    /// Fetches a DIF of known size again, into scratch space, within the time limits of
+    /// [`SymbolServer::fetch`]. Returns `None` if it is longer now.
     pub(super) async fn fetch_again(
         &self,
         location: &Location,
         (scratch, place): (&mut dyn Scratch, &WrittenFile),
-        limits: Limits,
-    ) -> Result<DifStat, FetchError> {
+        time: Duration,
+    ) -> Result<Option<DifStat>, FetchError> {
         let incoming = self.servers.get(self.query(location)).await?;
-        receive(incoming, (scratch, place), limits, None).await
+        receive(incoming, (scratch, place), time, None).await
     }
 
     fn query<'q>(&'q self, location: &'q Location) -> FileQuery<'q> {
@@ -266,15 +269,14 @@ impl SymbolServer<'_> {
     }
 }
 
-/// Writes a download to its place in scratch space, and sends the bytes to `copy`, too.
+/// Writes a download to its place in scratch space, and sends the bytes to `copy`, too. Returns
+/// `None` if it is longer than its place.
 async fn receive(
     IncomingDif { etag, mut body, .. }: IncomingDif,
     (scratch, place): (&mut dyn Scratch, &WrittenFile),
-    Limits {
-        max_bytes, time, ..
-    }: Limits,
+    time: Duration,
     copy: Option<Sender<Bytes>>,
-) -> Result<DifStat, FetchError> {
+) -> Result<Option<DifStat>, FetchError> {
     let WrittenFile { offset, length, .. } = *place;
     let mut written = 0;
     let mut chunk = BytesMut::with_capacity(CHUNK_BYTES);
@@ -285,7 +287,7 @@ async fn receive(
         chunk.extend_from_slice(&next.unwrap_or_default());
         let arrived = written + chunk.len() as u64;
         if arrived > length {
-            return Err(ParseError::Missing(too_large(arrived, max_bytes)).into());
+            return Ok(None);
         }
         if is_last || chunk.len() >= CHUNK_BYTES {
             let bytes = chunk.split().freeze();
@@ -302,7 +304,7 @@ async fn receive(
         }
         if is_last {
             let size = written;
-            return Ok(DifStat { etag, size });
+            return Ok(Some(DifStat { etag, size }));
         }
     }
 }
@@ -356,8 +358,9 @@ impl SymbolServer<'_> {
 pub struct Limits {
     /// The maximum size, in bytes.
     pub max_bytes: u64,
-    /// The scratch space that is reserved if the server does not state the size, in bytes.
-    pub unsaid_bytes: u64,
+    /// The scratch space, in bytes. Half of it is reserved for a file whose server does not state
+    /// its size.
+    pub scratch_bytes: u64,
     /// The time limit.
     pub time: Duration,
 }
@@ -467,6 +470,28 @@ pub async fn fetch_ends(
     read_into(reader, location, &stat.etag, &mut *scratch, ends).await?;
     let parser = deriver.open(scratch, Written::InPart).await?;
     Ok(DifParser::complete(parser))
+}
+
+/// Returns why a download is not used that is longer than the scratch space reserved for it.
+fn longer_than(room: u64, stated: Option<u64>, limits: Limits) -> FetchError {
+    let missing =
+        |limit, detail| ParseError::Missing(Missing::new(Cause::TooLarge { limit }, detail));
+    match stated {
+        Some(size) => {
+            let detail = format!("the server stated {size} bytes, and sent more");
+            of_the_file(Missing::new(Cause::DownloadFailed, detail)).into()
+        }
+        None if room == limits.max_bytes => {
+            let detail = format!("its bytes exceed the limit of {room} bytes for a file");
+            missing(room, detail).into()
+        }
+        None => {
+            let detail = format!(
+                "its server does not state its size, and it exceeds the {room} bytes of scratch space for such files"
+            );
+            missing(limits.scratch_bytes, detail).into()
+        }
+    }
 }
 
 fn too_large(size: u64, limit: u64) -> Missing {

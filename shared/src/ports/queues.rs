@@ -63,6 +63,11 @@ pub struct ReconcileMessage {
 }
 
 impl ReconcileMessage {
+    /// Returns a new message for a key of the uploads bucket.
+    pub fn of_key(key: impl Into<String>) -> Self {
+        Self::new(Location::new(key))
+    }
+
     /// Returns a new message.
     pub fn new(key: Location) -> Self {
         Self {

@@ -33,6 +33,9 @@ const TEMPLATE: &str = "infra/template.yaml, Environment";
 /// The value of a variable that means an empty list, or no limit.
 const NONE: &str = "none";
 
+/// What a number is that must not be 0: with none, every build would be refused.
+const AT_LEAST_ONE: &str = "a number of at least 1";
+
 /// The endpoint of the records, which only the local stack sets to an address of this machine.
 const RECORDS_ENDPOINT: &str = "AWS_ENDPOINT_URL_DYNAMODB";
 
@@ -278,7 +281,7 @@ impl Config {
                     derived_max_unused: env.seconds("DERIVED_MAX_UNUSED"),
                     retry_misses_after: env.seconds("RETRY_MISSES_AFTER"),
                     retry_malformed_after: env.seconds("RETRY_MALFORMED_AFTER"),
-                    max_attempts: u32::try_from(env.number("MAX_ATTEMPTS", "a number"))
+                    max_attempts: u32::try_from(env.number("MAX_ATTEMPTS", AT_LEAST_ONE))
                         .unwrap_or(u32::MAX),
                     numbers: BuildNumbers::CURRENT,
                 },
@@ -302,7 +305,7 @@ impl Config {
                 derived_budget_bytes: env.number("DERIVED_BUDGET_BYTES", "a number of bytes"),
                 dif_max_unused: env.seconds("DIF_MAX_UNUSED"),
                 dif_budget_bytes: env.number("DIF_BUDGET_BYTES", "a number of bytes"),
-                source_max_permits: usize::try_from(env.number("SOURCE_MAX_PERMITS", "a number"))
+                source_max_permits: usize::try_from(env.number("SOURCE_MAX_PERMITS", AT_LEAST_ONE))
                     .unwrap_or(usize::MAX),
                 max_losses_per_hour: env.number("MAX_LOSSES_PER_HOUR", "a number of blobs"),
                 memory_cache_bytes: env.memory_cache(),
@@ -340,7 +343,9 @@ impl Environment<'_> {
         if text.is_empty() {
             return 0;
         }
-        text.parse().unwrap_or_else(|_| {
+        let number = text.parse().ok();
+        let number = number.filter(|number| *number > 0 || what != AT_LEAST_ONE);
+        number.unwrap_or_else(|| {
             self.problems
                 .push((name, format!("{text:?} is not {what}")));
             0
@@ -600,7 +605,13 @@ mod tests {
 
     #[test]
     fn every_problem_is_reported_with_its_variable() {
-        let env = RawEnv::from([("CACHE_TABLE", "t"), ("SCRATCH_BYTES", "2G"), ("LOG", " ")]);
+        let env = RawEnv::from([
+            ("CACHE_TABLE", "t"),
+            ("SCRATCH_BYTES", "2G"),
+            ("MAX_ATTEMPTS", "0"),
+            ("SOURCE_MAX_PERMITS", "some"),
+            ("LOG", " "),
+        ]);
         let error = Config::from_env(&env, SourceUse::Contents)
             .unwrap_err()
             .to_string();
@@ -614,6 +625,8 @@ mod tests {
             .collect();
         for problem in [
             "SCRATCH_BYTES \"2G\" is not a number of bytes or auto",
+            "MAX_ATTEMPTS \"0\" is not a number of at least 1",
+            "SOURCE_MAX_PERMITS \"some\" is not a number of at least 1",
             "LOG is not set (infra/template.yaml, Environment)",
             "UPLOADS_BUCKET is not set (infra/template.yaml, Environment)",
         ] {

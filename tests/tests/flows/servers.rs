@@ -175,6 +175,49 @@ async fn each_cause_is_cached_for_its_own_time() {
     }
 }
 
+/// Half of the scratch space is reserved for a file whose size the server does not state.
+#[tokio::test(start_paused = true)]
+async fn a_file_of_unknown_size_is_too_large_until_the_scratch_space_grows() {
+    let source = vec![source("company", "").into()];
+    let world = World::with(|settings| {
+        settings.sources = source.clone();
+        settings.scratch_bytes = 200_000;
+    });
+    world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+    world.servers.hide_size(&at(DEBUG));
+    world.symbolicate(&sample_crash()).await;
+    let missing = entry(&world, Kind::SymCache)
+        .missing()
+        .unwrap()
+        .missing
+        .clone();
+    assert_eq!(missing.cause, Cause::TooLarge { limit: 200_000 });
+    assert_eq!(
+        missing.detail,
+        "its server does not state its size, and it exceeds the 100000 bytes of scratch space for such files"
+    );
+    let grown = world.deployed_with(|settings| settings.scratch_bytes = 400_000);
+    assert!(is_symbolicated(&grown.symbolicate(&sample_crash()).await));
+    // The limit of a file may be the smaller one.
+    let world = World::with(|settings| {
+        settings.sources = source;
+        settings.dif_max_bytes = 100_000;
+    });
+    world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+    world.servers.hide_size(&at(DEBUG));
+    world.symbolicate(&sample_crash()).await;
+    let missing = entry(&world, Kind::SymCache)
+        .missing()
+        .unwrap()
+        .missing
+        .clone();
+    assert_eq!(missing.cause, Cause::TooLarge { limit: 100_000 });
+    assert_eq!(
+        missing.detail,
+        "its bytes exceed the limit of 100000 bytes for a file"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn after_a_failure_of_the_server_no_further_location_is_requested() {
     let world = world();

@@ -70,7 +70,8 @@ pub(super) fn explain(
             let detail = format!("the parser made {call}, which its sandbox refuses");
             Missing::new(Cause::Crashed, detail)
         }
-        // Only the kernel sends this signal, when memory is exhausted.
+        // The kernel sends this signal when memory is exhausted. The parent sends it only after the
+        // pipes broke, to a process that is stuck.
         Some(signal @ signal::KILL) => {
             let detail = format!(
                 "the parser was killed (signal {signal}), probably because memory ran out{words}"

@@ -118,7 +118,8 @@ impl InProcessParser {
                 .bytes()
                 .saturating_sub(self.dif.reservation.bytes());
             if layout.out_of_room && limit.bytes < all_there_could_be {
-                return Err(self.budget.contended(all_there_could_be).into());
+                let used = self.budget.used();
+                return Err(self.budget.contended(all_there_could_be, used).into());
             }
             room.shrink_to(layout.unpacked_bytes);
             let inspection = debuginfo::inspect(&mut layout, DifBytes::complete(dif, &unpacked));

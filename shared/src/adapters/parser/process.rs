@@ -263,7 +263,7 @@ impl ProcessParser {
             Err(error) => return Err(self.why(error)),
         };
         if out_of_room && room.bytes() < all_there_could_be {
-            return Err(budget.contended(all_there_could_be).into());
+            return Err(budget.contended(all_there_could_be, budget.used()).into());
         }
         room.shrink_to(unpacked_bytes);
         self.room = Some(room);

@@ -127,9 +127,9 @@ impl fmt::Display for StorageUrl {
 }
 
 impl StorageUrl {
-    /// Parses a storage URL: that of an attachment, or an https address of one of the hosts that
-    /// the operator allows. Each of these is a name or an address, with the port unless it is that
-    /// of the scheme.
+    /// Parses a storage URL: that of an attachment, or the address of a file at one of the hosts
+    /// that the operator allows. Each of these is a name or an address, with the port unless it is
+    /// that of the scheme. Only https addresses are fetched, except on the local stack.
     ///
     /// # Errors
     ///

@@ -294,6 +294,7 @@ impl Builder {
             ServerAnswer::Has => Answered::Found(hop(member.message.clone())),
             ServerAnswer::Nothing(search) => Answered::of(search.outcome()),
         };
+        let mut failed = None;
         for Held {
             kind,
             token,
@@ -317,9 +318,11 @@ impl Builder {
                 }
             };
             let update = self.update(invocation);
-            update.apply_from(&module, kind, &change, stored).await?;
+            let ended = update.apply_from(&module, kind, &change, stored).await;
+            failed = failed.or(ended.err());
         }
-        Ok(answered)
+        // The leases of the other kinds have ended nevertheless.
+        failed.map_or(Ok(answered), Err)
     }
 
     /// Sends the modules that cannot be probed now again, in one message.

@@ -159,17 +159,30 @@ impl Build<'_> {
         }
     }
 
+    /// Releases the leases after an error, which is the one to report.
+    pub(super) async fn give_back_after(&self, held: &[Held]) {
+        if let Err(error) = self.give_back(held).await {
+            tracing::warn!(%error, "cannot release a lease; it will expire");
+        }
+    }
+
     /// Releases the leases without a result. Returns when to build again.
+    ///
+    /// # Errors
+    ///
+    /// The first error of the store, after the other leases are released.
     pub(super) async fn give_back(&self, held: &[Held]) -> Result<Option<Timestamp>, Error> {
-        let mut later = None;
+        let (mut later, mut failed) = (None, None);
         for Held { kind, token, .. } in held {
             let change = Change::Release {
                 token: token.clone(),
             };
-            if let Updated::Done(entry) = self.update().apply(self.module, *kind, &change).await? {
-                later = later.max(entry.not_before());
+            match self.update().apply(self.module, *kind, &change).await {
+                Ok(Updated::Done(entry)) => later = later.max(entry.not_before()),
+                Ok(Updated::Refused(..) | Updated::Retired(_)) => {}
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
-        Ok(later)
+        failed.map_or(Ok(later), |error| Err(error.into()))
     }
 }

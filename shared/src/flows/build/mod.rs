@@ -299,7 +299,7 @@ impl Build<'_> {
                         Ok(at) => later = later.max(at),
                         Err(error) => {
                             // A kind that cannot be published does not affect the others.
-                            let _ = self.give_back(std::slice::from_ref(lease)).await;
+                            self.give_back_after(std::slice::from_ref(lease)).await;
                             failed = Some(error);
                         }
                     }
@@ -307,11 +307,11 @@ impl Build<'_> {
                 failed.map_or(Ok(later), |error| Err(error.into()))
             }
             Err(NotMade::Store(error)) => {
-                self.give_back(held).await?;
+                self.give_back_after(held).await;
                 Err(error.into())
             }
             Err(NotMade::Doubtful { blob }) => {
-                self.give_back(held).await?;
+                self.give_back_after(held).await;
                 Err(Error::Doubtful { blob })
             }
             Err(NotMade::Later) => self.give_back(held).await,

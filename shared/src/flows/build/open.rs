@@ -8,7 +8,7 @@ use crate::cache::{Dif, DifCopy};
 use crate::domain::{Cause, Missing, Written, WrittenFile};
 use crate::flows::copies;
 use crate::flows::dif_parser::DifParser;
-use crate::flows::fetch::{self, FetchError, Limits, SymbolServer};
+use crate::flows::fetch::{self, FetchError, SymbolServer};
 use crate::ports::{DifError, DifStat, Fault, Scratch};
 
 impl Build<'_> {
@@ -165,13 +165,9 @@ impl Build<'_> {
             source: &source,
             checksum: None,
         };
-        let limits = Limits {
-            max_bytes: dif.size,
-            unsaid_bytes: dif.size,
-            time: self.invocation.time_left().saturating_sub(RESERVE * 2),
-        };
-        match server.fetch_again(&dif.file.location, place, limits).await {
-            Ok(stat) if stat.etag == dif.file.etag => Ok(()),
+        let time = self.invocation.time_left().saturating_sub(RESERVE * 2);
+        match server.fetch_again(&dif.file.location, place, time).await {
+            Ok(Some(stat)) if stat.etag == dif.file.etag => Ok(()),
             Ok(_) => Err(DifError::Changed),
             Err(FetchError::Server(failure)) => Err(DifError::Missing(failure.missing)),
             Err(FetchError::Parse(error)) => Err(error.into()),

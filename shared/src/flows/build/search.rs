@@ -129,7 +129,7 @@ impl Build<'_> {
         let (buffers, received) = mpsc::channel(WAITING_BUFFERS);
         let limits = fetch::Limits {
             max_bytes: settings.dif_max_bytes,
-            unsaid_bytes: settings.scratch_bytes / 2,
+            scratch_bytes: settings.scratch_bytes,
             time: invocation.time_left().saturating_sub(RESERVE * 2),
         };
         let fetch = server.fetch(&*builder.deriver, location, limits, buffers);

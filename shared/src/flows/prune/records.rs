@@ -391,6 +391,7 @@ impl RecordSweep<'_> {
             // If a build has used the copy meanwhile, its revision has changed, and it stays.
             let removed = run.pruner.records.remove(key, &stored.revision).await?;
             if removed != Removed::Done {
+                count.tally.count_copy(copy, now);
                 return Ok(());
             }
         }

@@ -118,6 +118,15 @@ impl<'d> ObjectImage<'d> {
     }
 }
 
+/// Returns the lowest address of code in an ELF file, or zero if it has no sections with code.
+pub(super) fn first_code_of_elf(data: &[u8]) -> u64 {
+    let sections = SectionHeaders::parse(data).map(|headers| headers.sections);
+    let sections = sections.unwrap_or_default().into_iter();
+    let code = sections.filter(|section| is_code(section) && section.sh_size > 0);
+    let starts = code.map(|section| section.sh_addr);
+    starts.min().unwrap_or_default()
+}
+
 fn mach_code(data: &[u8]) -> Vec<Range<u64>> {
     let Ok(mach) = MachO::parse(data, 0) else {
         return Vec::new();

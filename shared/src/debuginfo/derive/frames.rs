@@ -5,24 +5,37 @@
 //! compare all fixtures. `symbolic` copies the row of each instruction, keeps a map for each
 //! function, and writes text, which then has to be read again.
 //!
-//! Whatever is unusual, such as another architecture, a register that compilers do not save, or an
-//! error, is left to `symbolic`: [`lines_of`] then returns `None`.
+//! What `symbolic` leaves out is read here, too ([`Rules::All`]):
 //!
-//! Sources of the format: DWARF 5, section 6.4; Linux Standard Base, "The .eh_frame section".
+//! - the rules of functions that sign their return address (64-bit Arm);
+//! - expressions that consist of a register, offsets and loads: frames that were aligned, and those
+//!   of signal handlers;
+//! - that a register has its own value again;
+//! - the rules before an instruction that cannot be read, and those of the functions behind it.
+//!
+//! Entries of functions that the linker discarded are left out. They begin before the first code.
+//!
+//! Whatever else is unusual, such as another architecture, is left to `symbolic`: [`lines_of`] then
+//! returns `None`.
+//!
+//! Sources of the format: DWARF 5, section 6.4; Linux Standard Base, "The .eh_frame section"; DWARF
+//! for the Arm 64-bit Architecture, "Call frame instructions".
 
 use std::fmt::Write as _;
 use std::ops::Range;
 
 use gimli::{
-    BaseAddresses, CfaRule, CommonInformationEntry, DebugFrame, EhFrame, EndianSlice, Error,
-    Format, FrameDescriptionEntry, Reader as _, Register, RegisterRule, RunTimeEndian,
-    UnwindContext, UnwindOffset, UnwindSection,
+    BaseAddresses, CfaRule, CommonInformationEntry, DebugFrame, EhFrame, Encoding, EndianSlice,
+    Error, Expression, Format, FrameDescriptionEntry, Operation, Reader as _, Register,
+    RegisterRule, RunTimeEndian, UnwindContext, UnwindExpression, UnwindOffset, UnwindSection,
+    UnwindTableRow, Vendor,
 };
 use symbolic::common::CpuFamily;
 use symbolic::debuginfo::Object;
 use symbolic::debuginfo::dwarf::{Dwarf as _, Endian};
 
 use super::pe_frames;
+use crate::debuginfo::image;
 use crate::debuginfo::slices::{CfiLines, LineCollector};
 use crate::debuginfo::workers::in_order;
 
@@ -30,6 +43,18 @@ type FrameBytes<'i> = EndianSlice<'i, RunTimeEndian>;
 
 /// The number of entries that a worker takes at a time.
 const RUN: usize = 2048;
+
+/// The most operations of an expression that is read.
+const MOST_OPERATIONS: usize = 8;
+
+/// Which rules are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rules {
+    All,
+    /// Those that `symbolic` reads, to compare with it.
+    #[cfg(test)]
+    OfSymbolic,
+}
 
 /// Names of the registers that compilers save, by number.
 const AMD64: &[&str] = &[
@@ -52,15 +77,18 @@ struct Machine {
     /// Whether a function is entered with its return address in a register.
     has_link_register: bool,
     load_address: u64,
+    /// No function that is in the program begins before it.
+    first_code: u64,
+    rules: Rules,
 }
 
 /// Returns the lines of all records of an object. Returns `None` if `symbolic` has to read them.
 pub(super) fn lines_of(object: &Object<'_>, workers: usize) -> Option<CfiLines> {
-    read(object, RUN, workers)
+    read(object, RUN, workers, Rules::All)
 }
 
 /// Reads the lines in runs of a number of entries.
-fn read(object: &Object<'_>, run: usize, workers: usize) -> Option<CfiLines> {
+fn read(object: &Object<'_>, run: usize, workers: usize, rules: Rules) -> Option<CfiLines> {
     let elf = match object {
         Object::Elf(elf) => elf,
         Object::Pe(pe) => return pe_frames::read(pe, run, workers),
@@ -73,10 +101,19 @@ fn read(object: &Object<'_>, run: usize, workers: usize) -> Option<CfiLines> {
         CpuFamily::Arm64 => (ARM64, true),
         _ => return None,
     };
+    let load_address = elf.load_address();
+    let (first_code, vendor) = match (rules, family) {
+        #[cfg(test)]
+        (Rules::OfSymbolic, _) => (0, Vendor::Default),
+        (Rules::All, CpuFamily::Arm64) => (image::first_code_of_elf(elf.data()), Vendor::AArch64),
+        (Rules::All, _) => (image::first_code_of_elf(elf.data()), Vendor::Default),
+    };
     let machine = Machine {
         registers,
         has_link_register,
-        load_address: elf.load_address(),
+        load_address,
+        first_code: first_code.max(load_address),
+        rules,
     };
     let address_size = u8::try_from(family.pointer_size()?).ok()?;
     let endian = match elf.endianity() {
@@ -88,6 +125,7 @@ fn read(object: &Object<'_>, run: usize, workers: usize) -> Option<CfiLines> {
         let bytes = EndianSlice::new(&found.data, endian);
         let mut section = DebugFrame::from(bytes);
         section.set_address_size(address_size);
+        section.set_vendor(vendor);
         let frames = UnwindEntries {
             section,
             bytes,
@@ -101,6 +139,7 @@ fn read(object: &Object<'_>, run: usize, workers: usize) -> Option<CfiLines> {
         let bytes = EndianSlice::new(&found.data, endian);
         let mut section = EhFrame::from(bytes);
         section.set_address_size(address_size);
+        section.set_vendor(vendor);
         let frames = UnwindEntries {
             section,
             bytes,
@@ -306,6 +345,10 @@ impl<'i> FrameReader<'i> {
         all: &mut LineCollector,
     ) -> Option<u64> {
         let mut rows = entry.rows(&frames.section, &frames.bases, context).ok()?;
+        let (machine, encoding) = (self.machine, entry.cie().encoding());
+        let translated = |expression: &UnwindExpression<usize>| {
+            machine.postfix(expression.get(&frames.section).ok()?, encoding)
+        };
         let (mut start, mut end, mut last_cfa) = (None, 0, None);
         loop {
             let row = match rows.next_row() {
@@ -315,11 +358,12 @@ impl<'i> FrameReader<'i> {
                 Err(Error::UnknownCallFrameInstruction(_) | Error::TooManyRegisterRules) => {
                     continue;
                 }
+                Err(_) if self.machine.rules == Rules::All => break,
                 Err(_) => return None,
             };
             end = row.end_address();
             let start = *start.get_or_insert(row.start_address());
-            if start < self.machine.load_address {
+            if start < self.machine.first_code {
                 // Such an entry belongs to a function that the linker discarded. No line of it is
                 // kept, but errors in it count.
                 continue;
@@ -328,7 +372,7 @@ impl<'i> FrameReader<'i> {
             self.text.clear();
             let mut is_written = false;
             if last_cfa.as_ref() != Some(row.cfa()) {
-                is_written |= self.cfa(row.cfa())?;
+                is_written |= self.cfa(row.cfa(), &translated)?;
                 last_cfa = Some(row.cfa().clone());
             }
             let mut has_return_address = false;
@@ -340,8 +384,9 @@ impl<'i> FrameReader<'i> {
                     None => self.known.push((*register, rule.clone())),
                 }
                 has_return_address |= *register == return_address;
-                is_written |= self.register(*register, rule, return_address)?;
+                is_written |= self.register(*register, rule, return_address, &translated)?;
             }
+            is_written |= self.restore(row, return_address);
             if is_first && !has_return_address && self.machine.has_link_register {
                 let name = self.machine.name(return_address)?;
                 self.part(format_args!(".ra: {name}"));
@@ -358,12 +403,17 @@ impl<'i> FrameReader<'i> {
     }
 
     /// Writes the rule for the address of the frame. Returns whether there is one.
-    fn cfa(&mut self, rule: &CfaRule<usize>) -> Option<bool> {
-        let CfaRule::RegisterAndOffset { register, offset } = rule else {
-            return Some(false);
-        };
-        let name = self.machine.name(*register)?;
-        self.part(format_args!(".cfa: {name} {offset} +"));
+    fn cfa(&mut self, rule: &CfaRule<usize>, translated: &Translate<'_>) -> Option<bool> {
+        match rule {
+            CfaRule::RegisterAndOffset { register, offset } => {
+                let name = self.machine.name(*register)?;
+                self.part(format_args!(".cfa: {name} {offset} +"));
+            }
+            CfaRule::Expression(expression) => match translated(expression) {
+                Some(text) => self.part(format_args!(".cfa: {text}")),
+                None => return Some(false),
+            },
+        }
         Some(true)
     }
 
@@ -373,10 +423,18 @@ impl<'i> FrameReader<'i> {
         register: Register,
         rule: &RegisterRule<usize>,
         return_address: Register,
+        translated: &Translate<'_>,
     ) -> Option<bool> {
         let name = match register == return_address {
-            true => ".ra",
-            false => self.machine.name(register)?,
+            true => Some(".ra"),
+            false => self.machine.name(register),
+        };
+        let name = match (name, self.machine.rules) {
+            (Some(name), _) => name,
+            // No walk needs it: floating-point registers, and whether a return address is signed.
+            (None, Rules::All) => return Some(false),
+            #[cfg(test)]
+            (None, Rules::OfSymbolic) => return None,
         };
         match rule {
             RegisterRule::SameValue => {
@@ -389,9 +447,46 @@ impl<'i> FrameReader<'i> {
                 let other = self.machine.name(*other)?;
                 self.part(format_args!("{name}: {other}"));
             }
+            RegisterRule::Expression(expression) => match translated(expression) {
+                Some(text) => self.part(format_args!("{name}: {text} ^")),
+                None => return Some(false),
+            },
+            RegisterRule::ValExpression(expression) => match translated(expression) {
+                Some(text) => self.part(format_args!("{name}: {text}")),
+                None => return Some(false),
+            },
             _ => return Some(false),
         }
         Some(true)
+    }
+
+    /// Writes which registers have their own value again: their rules do not apply any longer.
+    /// Returns whether there is one.
+    fn restore(&mut self, row: &UnwindTableRow<usize>, return_address: Register) -> bool {
+        if self.machine.rules != Rules::All {
+            return false;
+        }
+        let has_rule = |register| row.register(register).is_some();
+        let mut restored = Vec::new();
+        self.known.retain(|(register, _)| {
+            let is_kept = has_rule(*register);
+            restored.extend((!is_kept).then_some(*register));
+            is_kept
+        });
+        let mut is_written = false;
+        for register in restored {
+            let Some(own) = self.machine.name(register) else {
+                continue;
+            };
+            match register == return_address {
+                false => self.part(format_args!("{own}: {own}")),
+                true if self.machine.has_link_register => self.part(format_args!(".ra: {own}")),
+                // The outermost function.
+                true => continue,
+            }
+            is_written = true;
+        }
+        is_written
     }
 
     /// Adds a part to the text of a line.
@@ -404,7 +499,41 @@ impl<'i> FrameReader<'i> {
     }
 }
 
+/// Returns an expression in the notation of a record, or `None` if it is not a simple one.
+type Translate<'a> = dyn Fn(&UnwindExpression<usize>) -> Option<String> + 'a;
+
 impl Machine {
+    /// Returns an expression in postfix notation, if it is the value of a register, to which offsets
+    /// are added and from which values are loaded.
+    fn postfix(
+        &self,
+        expression: Expression<FrameBytes<'_>>,
+        encoding: Encoding,
+    ) -> Option<String> {
+        if self.rules != Rules::All {
+            return None;
+        }
+        let mut operations = expression.operations(encoding);
+        let mut text = String::new();
+        for _ in 0..MOST_OPERATIONS {
+            let Some(operation) = operations.next().ok()? else {
+                return Some(text).filter(|text| !text.is_empty());
+            };
+            // Writing to a string does not fail.
+            let _ = match operation {
+                Operation::RegisterOffset {
+                    register, offset, ..
+                } if text.is_empty() => write!(text, "{} {offset} +", self.name(register)?),
+                Operation::PlusConstant { value } if !text.is_empty() => write!(text, " {value} +"),
+                Operation::Deref {
+                    size, space: false, ..
+                } if !text.is_empty() && size == encoding.address_size => write!(text, " ^"),
+                _ => return None,
+            };
+        }
+        None
+    }
+
     fn name(&self, Register(number): Register) -> Option<&'static str> {
         self.registers.get(usize::from(number)).copied()
     }
@@ -440,12 +569,124 @@ mod tests {
     fn compared(object: &Object<'_>, run: usize, workers: usize) -> Option<usize> {
         // The crate that reads PE files may panic, and so may `symbolic`: they add without checking
         // the sum.
-        let lines = CfiSource::Lines(caught(|| read(object, run, workers)).ok()??);
+        let lines =
+            CfiSource::Lines(caught(|| read(object, run, workers, Rules::OfSymbolic)).ok()??);
         let oracle = caught(|| CfiSource::of(|out| write_records(object, out)));
         let oracle = oracle.ok()?.unwrap();
         let blob = encoded(object, &lines, workers);
         assert!(blob == encoded(object, &oracle, 1), "{run} {workers}");
         Some(blob.len())
+    }
+
+    const HERE: Machine = Machine {
+        registers: AMD64,
+        has_link_register: false,
+        load_address: 0,
+        first_code: 0x1000,
+        rules: Rules::All,
+    };
+
+    /// Returns the records of a `.debug_frame` with functions, each with its address, its size and
+    /// its instructions. A function is entered with `rsp` at its return address, and one on Arm with
+    /// it in `x30`.
+    fn records(machine: Machine, functions: &[(u64, u64, &[u8])]) -> String {
+        const DEF_CFA_RSP_8_OFFSET_RIP: &[u8] = &[0x0c, 7, 8, 0x90, 1];
+        const DEF_CFA_SP_0: &[u8] = &[0x0c, 31, 0];
+        let (return_address, begin) = match machine.has_link_register {
+            true => (30, DEF_CFA_SP_0),
+            false => (16, DEF_CFA_RSP_8_OFFSET_RIP),
+        };
+        let mut bytes = Vec::new();
+        let mut entry = |id: u32, body: &[&[u8]]| {
+            let body = [&id.to_le_bytes()[..], &body.concat()].concat();
+            bytes.extend((body.len() as u32).to_le_bytes());
+            bytes.extend(body);
+        };
+        // The version, no augmentation, and the factors 1 and -8.
+        entry(u32::MAX, &[&[1, 0, 1, 0x78, return_address], begin]);
+        for (address, size, instructions) in functions {
+            entry(
+                0,
+                &[&address.to_le_bytes(), &size.to_le_bytes(), instructions],
+            );
+        }
+        let bytes = EndianSlice::new(&bytes, RunTimeEndian::Little);
+        let mut section = DebugFrame::from(bytes);
+        section.set_address_size(8);
+        section.set_vendor(Vendor::AArch64);
+        let entries = UnwindEntries {
+            section,
+            bytes,
+            bases: BaseAddresses::default(),
+            machine,
+            is_debug_frame: true,
+        };
+        let mut lines = LineCollector::default();
+        entries.read(RUN, 1, &mut lines).unwrap();
+        CfiSource::Lines(lines.finish()).text()
+    }
+
+    #[test]
+    fn expressions_of_registers_offsets_and_loads_are_read() {
+        // As GCC writes them for a frame that it aligns: the address of the frame is stored below
+        // `rbp`, and `r12` below that.
+        let aligned: &[u8] = &[0x41, 0x0f, 3, 0x76, 0x78, 0x06, 0x10, 12, 2, 0x76, 0x70];
+        assert_eq!(
+            records(HERE, &[(0x1000, 16, aligned)]),
+            "STACK CFI INIT 1000 10 .cfa: $rsp 8 + .ra: .cfa -8 + ^\n\
+             STACK CFI 1001 .cfa: $rbp -8 + ^ $r12: $rbp -16 + ^\n"
+        );
+        // What is not of this form is left out: a call of the stack's own expression.
+        let other: &[u8] = &[0x41, 0x0f, 2, 0x31, 0x06];
+        assert_eq!(
+            records(HERE, &[(0x1000, 16, other)]),
+            "STACK CFI INIT 1000 10 .cfa: $rsp 8 + .ra: .cfa -8 + ^\n"
+        );
+    }
+
+    #[test]
+    fn a_register_that_is_restored_has_its_own_value() {
+        let on_arm = Machine {
+            registers: ARM64,
+            has_link_register: true,
+            ..HERE
+        };
+        // Signs its return address, saves `x29` and `x30`, and restores both.
+        let saved: &[u8] = &[
+            0x41, 0x2d, 0x41, 0x0e, 16, 0x9d, 2, 0x9e, 1, 0x44, 0xde, 0xdd, 0x0e, 0,
+        ];
+        assert_eq!(
+            records(on_arm, &[(0x1000, 16, saved)]),
+            "STACK CFI INIT 1000 10 .cfa: sp 0 + .ra: x30\n\
+             STACK CFI 1002 .cfa: sp 16 + x29: .cfa -16 + ^ .ra: .cfa -8 + ^\n\
+             STACK CFI 1006 .cfa: sp 0 + x29: x29 .ra: x30\n"
+        );
+    }
+
+    #[test]
+    fn an_entry_that_cannot_be_read_costs_its_own_rules_only() {
+        // More states are remembered than `gimli` has room for; then the stack of states is empty.
+        let remembers: &[u8] = &[0x41, 0x0e, 16, 0x0a, 0x0a, 0x0a, 0x0a, 0x0a, 0x41, 0x0e, 24];
+        let forgets: &[u8] = &[0x41, 0x0e, 16, 0x0b];
+        let plain: &[u8] = &[0x41, 0x0e, 32];
+        let functions = [
+            (0x1000, 16, remembers),
+            (0x1010, 16, forgets),
+            (0x1020, 16, plain),
+        ];
+        let all = records(HERE, &functions);
+        assert!(all.contains("STACK CFI INIT 1020 10 "), "{all}");
+        assert!(all.contains("STACK CFI 1021 .cfa: $rsp 32 +"), "{all}");
+        assert!(all.contains("STACK CFI INIT 1000 "), "{all}");
+    }
+
+    #[test]
+    fn a_function_that_the_linker_discarded_hides_no_other() {
+        let functions: [(u64, u64, &[u8]); 2] = [(0, 0x5000, &[]), (0x1000, 16, &[])];
+        assert_eq!(
+            records(HERE, &functions),
+            "STACK CFI INIT 1000 10 .cfa: $rsp 8 + .ra: .cfa -8 + ^\n"
+        );
     }
 
     #[test]

@@ -173,6 +173,16 @@ impl CfiSource {
         parsed.map(Self::Parsed).map_err(malformed)
     }
 
+    /// Returns all records as text.
+    #[cfg(test)]
+    pub(in crate::debuginfo) fn text(&self) -> String {
+        let mut text = Vec::new();
+        for record in &*self.records() {
+            self.write(record, &mut text);
+        }
+        String::from_utf8(text).expect("records are ASCII")
+    }
+
     /// Returns all records, sorted by their first address.
     fn records(&self) -> Cow<'_, [Record]> {
         match self {

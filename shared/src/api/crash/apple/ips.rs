@@ -324,7 +324,8 @@ struct Values(Vec<u64>);
 
 #[derive(Deserialize)]
 struct Register {
-    value: u64,
+    /// Absent in what is not a register: the state of a translated program (`rosetta`).
+    value: Option<u64>,
 }
 
 impl<'de> Deserialize<'de> for Registers {
@@ -374,7 +375,7 @@ impl<'de> Deserialize<'de> for Values {
 
             fn visit_map<A: MapAccess<'de>>(self, from: A) -> Result<Values, A::Error> {
                 let register = Register::deserialize(de::value::MapAccessDeserializer::new(from))?;
-                Ok(Values(vec![register.value]))
+                Ok(Values(register.value.into_iter().collect()))
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Values, A::Error> {
@@ -382,7 +383,7 @@ impl<'de> Deserialize<'de> for Values {
                 while values.len() <= limits::REGISTERS
                     && let Some(register) = from.next_element::<Register>()?
                 {
-                    values.push(register.value);
+                    values.extend(register.value);
                 }
                 while from.next_element::<IgnoredAny>()?.is_some() {}
                 Ok(Values(values))

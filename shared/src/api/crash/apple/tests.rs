@@ -499,6 +499,46 @@ fn a_report_beyond_a_limit_is_refused() {
     );
 }
 
+/// Clients copy templates, and versions contain parentheses.
+#[test]
+fn a_fact_or_a_module_that_cannot_be_read_costs_no_other() {
+    let report = parsed(
+        "Incident Identifier: [TODO]\n\
+         Process: app [7]\n\
+         Report Version: 104 (1)\n\
+         Date/Time: 2024-05-01 6:08:45 PM +0000\n\
+         \n\
+         Thread 0 Crashed:\n\
+         0   app   0x0000000100001010 0x100000000 + 4112\n\
+         \n\
+         Binary Images:\n\
+         0x200000000 - 0x200000fff beta (1.0 (beta 2) - 17) <502fc0a51ec13e4799986684fa139dca> /b\n\
+         0x300000000 - 0x300000fff without an id\n\
+         0x400000000 - 0x400000fff odd () <unknown> ???\n\
+         0x100000000 - 0x100000fff app arm64 <bc6e45ac487ff425367208b89f51ad48> /app\n",
+    );
+    assert_eq!(addresses(&report.request.stacktraces[0]), [0x1_0000_1010]);
+    let modules = report.request.modules.iter();
+    let names: Vec<_> = modules.filter_map(|it| it.code_file.as_deref()).collect();
+    assert_eq!(names, ["/b", "/app"]);
+}
+
+/// A program that Rosetta translates has a further state beside its registers.
+#[test]
+fn a_translated_program_has_its_registers() {
+    let state = json!({
+        "flavor": "x86_THREAD_STATE", "rip": {"value": 4096}, "rax": {"value": 1},
+        "rosetta": {"tmp2": {"value": 7}, "tmp1": {"value": 7}, "tmp0": {"value": 7}},
+    });
+    let body = json!({
+        "threads": [{"triggered": true, "frames": [], "threadState": state}], "usedImages": [],
+    });
+    let report = parsed(&ips(&body));
+    let registers = &report.request.stacktraces[0].registers;
+    let names: Vec<&str> = registers.keys().map(|name| &**name).collect();
+    assert_eq!(names, ["rax", "rip"]);
+}
+
 #[test]
 fn the_rest_of_a_long_line_is_not_read() {
     let end = " 0x5";

@@ -1,9 +1,13 @@
 //! Reports in the text format.
 //!
-//! `apple-crash-report-parser` reads them, except for four things, which are changed before: the
-//! backtrace of the last exception, which is given to it as a thread; the header of the registers
-//! of ARM, and modules without an architecture, as macOS writes them, which it does not know; and
-//! lines of excessive length.
+//! `apple-crash-report-parser` reads them, except for some things, which are changed before:
+//!
+//! - the backtrace of the last exception, which is given to it as a thread;
+//! - the header of the registers of ARM, and modules without an architecture, as macOS writes them,
+//!   which it does not know;
+//! - facts that it cannot read, and that would make the whole report invalid, and lines in the list
+//!   of modules that would end it: they are left out;
+//! - lines of excessive length.
 
 use std::collections::BTreeMap;
 
@@ -28,6 +32,9 @@ const LAST_EXCEPTION_THREAD: u64 = u64::MAX;
 
 /// The header of the list of modules.
 const MODULES_HEADER: &str = "Binary Images:";
+
+/// The facts whose form the parser checks.
+const CHECKED: [&str; 3] = ["Incident Identifier:", "Report Version:", "Date/Time:"];
 
 /// The beginnings of the names of architectures in the list of modules.
 const ARCHITECTURES: [&str; 5] = ["arm", "i386", "ppc", "unknown", "x86_64"];
@@ -66,9 +73,16 @@ fn prepared(text: &str) -> String {
     for line in text.lines() {
         let line = &line[..line.floor_char_boundary(LINE_BYTES)];
         let addresses = line.trim().strip_prefix('(').filter(|_| is_last_exception);
+        let is_checked = CHECKED
+            .iter()
+            .any(|fact| line.trim_start().starts_with(fact));
+        if is_checked && line.parse::<AppleCrashReport>().is_err() {
+            continue;
+        }
         is_module |= line.starts_with(MODULES_HEADER);
-        let module = is_module.then(|| with_architecture(line)).flatten();
-        if let Some(module) = module {
+        if is_module && line.trim_start().starts_with("0x") {
+            let module = with_architecture(line).filter(|module| is_known(module));
+            let Some(module) = module else { continue };
             prepared.push_str(&module);
         } else if line.trim_end() == LAST_EXCEPTION_HEADER {
             is_last_exception = true;
@@ -91,8 +105,13 @@ fn prepared(text: &str) -> String {
 fn with_architecture(line: &str) -> Option<String> {
     let (before, id) = line.split_once(" <")?;
     let before = before.trim_end();
-    let version = before.strip_suffix(')').and_then(|_| before.rfind(" ("));
-    let (name, version) = before.split_at(version.unwrap_or(before.len()));
+    let version = version_of(before).unwrap_or(before.len());
+    let (name, version) = before.split_at(version);
+    // The parser ends a version at its first parenthesis.
+    let version = match version.trim().strip_prefix('(') {
+        Some(version) => format!("({})", version.replace(['(', ')'], "")),
+        None => String::new(),
+    };
     let last = name.split_whitespace().next_back()?;
     let has_architecture = ARCHITECTURES.iter().any(|known| last.starts_with(known));
     // The range of addresses, and the name.
@@ -102,6 +121,29 @@ fn with_architecture(line: &str) -> Option<String> {
         false => " unknown",
     };
     Some(format!("{name}{architecture} {version} <{id}"))
+}
+
+/// Returns where the version begins with which a text ends, in parentheses that may contain others.
+fn version_of(text: &str) -> Option<usize> {
+    let mut depth = 0;
+    for (at, character) in text.char_indices().rev() {
+        depth += match character {
+            ')' => 1,
+            '(' => -1,
+            _ => 0,
+        };
+        if depth == 0 {
+            return (character == '(' && text[..at].ends_with(' ')).then(|| at - 1);
+        }
+    }
+    None
+}
+
+/// Returns whether the parser reads a line of the list of modules.
+fn is_known(module: &str) -> bool {
+    let list = format!("{MODULES_HEADER}\n{module}\n");
+    let report = list.parse::<AppleCrashReport>();
+    report.is_ok_and(|report| !report.binary_images.is_empty())
 }
 
 /// Returns the beginning of a header such as `Thread 1 crashed with ARM Thread State (64-bit):`.

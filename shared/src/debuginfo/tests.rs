@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use symbolic::cfi::CfiCache;
+use symbolic::common::CpuFamily;
 use symbolic::debuginfo::{Archive, Object};
 use symbolic::symcache::SymCacheConverter;
 
@@ -330,7 +331,16 @@ fn every_sym_cache_and_cfi_cache_equals_the_one_of_symbolic() {
             };
             let has_unwind_info = opened.inspection.objects[index].features.has_unwind_info;
             assert_eq!(!cfi.index.is_empty(), has_unwind_info, "{file}");
-            slices::tests::assert_same_cfi(&cfi, expected.as_slice(), file);
+            // Of these, `frames` reads more than `symbolic`; it is compared in its own tests.
+            let family = object.arch().cpu_family();
+            let reads_more = matches!(object, Object::Elf(_))
+                && matches!(
+                    family,
+                    CpuFamily::Amd64 | CpuFamily::Intel32 | CpuFamily::Arm64
+                );
+            if !reads_more {
+                slices::tests::assert_same_cfi(&cfi, expected.as_slice(), file);
+            }
         }
     }
 }

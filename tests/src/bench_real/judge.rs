@@ -40,6 +40,7 @@ enum Class {
     CallWithoutLine,
     PartName,
     CallInPart,
+    Directory,
     Other,
 }
 
@@ -52,6 +53,7 @@ impl Class {
             Self::CallWithoutLine => "an inlined call without a line",
             Self::PartName => "the name of a part of a function",
             Self::CallInPart => "an inlined call without a line in a part of a function",
+            Self::Directory => "a relative directory, which symbolic repeats",
             Self::Other => "of no class",
         }
     }
@@ -180,7 +182,9 @@ fn class_of(Difference { ours, theirs, .. }: &Difference, symbols: &Symbols) -> 
         }
         _ => false,
     };
+    let theirs = without_repetition(ours, theirs);
     match (ours.as_slice(), theirs.as_slice()) {
+        (ours, theirs) if ours == theirs => Class::Directory,
         ([ours], [theirs]) if is_bare(theirs) && !is_bare(ours) && ours.name == theirs.name => {
             Class::SymbolLine
         }
@@ -195,6 +199,27 @@ fn class_of(Difference { ours, theirs, .. }: &Difference, symbols: &Symbols) -> 
         }
         _ => Class::Other,
     }
+}
+
+/// Returns an answer of `symbolic` with the paths of ours where they differ only in that it repeats
+/// the relative directory in which the compiler ran. Frames are compared from the outermost on.
+fn without_repetition(ours: &[Frame], theirs: &[Frame]) -> Answer {
+    let mut theirs = theirs.to_vec();
+    for (ours, theirs) in ours.iter().rev().zip(theirs.iter_mut().rev()) {
+        let (Some(our_path), Some(their_path)) = (&ours.path, &theirs.path) else {
+            continue;
+        };
+        let repeated = their_path.strip_suffix(our_path.trim_start_matches("./"));
+        let repeated = repeated.map(|directory| directory.trim_start_matches("./"));
+        let is_repeated = |directory: &str| {
+            let directory = directory.trim_end_matches("./");
+            !directory.is_empty() && our_path.trim_start_matches("./").starts_with(directory)
+        };
+        if repeated.is_some_and(is_repeated) {
+            theirs.path = Some(our_path.clone());
+        }
+    }
+    theirs
 }
 
 /// Returns whether a tool agrees with an answer in what differs in a class.
@@ -227,7 +252,9 @@ fn is_right(class: Class, answer: &Answer, said: &Said, symbols: &Symbols) -> bo
             answer.len() == said.frames.len() && same_names && same_calls
         }
         Class::PartName => outer.is_some_and(|(frame, said)| is_same_symbol(frame, said, symbols)),
-        Class::Other => inner.map_or(answer.is_empty() && !is_known, is_same_place),
+        Class::Directory | Class::Other => {
+            inner.map_or(answer.is_empty() && !is_known, is_same_place)
+        }
     }
 }
 
@@ -314,6 +341,21 @@ mod tests {
             (vec![call, cold.clone()], vec![cold]),
         ] {
             assert_eq!(class(&ours, &theirs), Class::Other, "{ours:?} {theirs:?}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_is_repeated_explains_a_difference_of_paths_alone() {
+        let at = |path: &str, line| Frame {
+            path: Some(path.to_owned()),
+            ..frame("f", line)
+        };
+        let ours = [at("./csu/a.c", 1)];
+        for theirs in ["./csu/./csu/a.c", "csu/csu/a.c"] {
+            assert_eq!(class(&ours, &[at(theirs, 1)]), Class::Directory, "{theirs}");
+        }
+        for (theirs, line) in [("./csu/./csu/a.c", 2), ("./other/./csu/a.c", 1), ("b.c", 1)] {
+            assert_eq!(class(&ours, &[at(theirs, line)]), Class::Other, "{theirs}");
         }
     }
 

@@ -503,8 +503,8 @@ impl<'i> FrameReader<'i> {
 type Translate<'a> = dyn Fn(&UnwindExpression<usize>) -> Option<String> + 'a;
 
 impl Machine {
-    /// Returns an expression in postfix notation, if it is the value of a register, to which offsets
-    /// are added and from which values are loaded.
+    /// Returns an expression in postfix notation, if it is the value of a register, to which
+    /// offsets are added and from which values are loaded.
     fn postfix(
         &self,
         expression: Expression<FrameBytes<'_>>,
@@ -541,6 +541,8 @@ impl Machine {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use proptest::prelude::*;
     use symbolic::debuginfo::Archive;
 
@@ -587,8 +589,8 @@ mod tests {
     };
 
     /// Returns the records of a `.debug_frame` with functions, each with its address, its size and
-    /// its instructions. A function is entered with `rsp` at its return address, and one on Arm with
-    /// it in `x30`.
+    /// its instructions. A function is entered with `rsp` at its return address, and one on Arm
+    /// with it in `x30`.
     fn records(machine: Machine, functions: &[(u64, u64, &[u8])]) -> String {
         const DEF_CFA_RSP_8_OFFSET_RIP: &[u8] = &[0x0c, 7, 8, 0x90, 1];
         const DEF_CFA_SP_0: &[u8] = &[0x0c, 31, 0];
@@ -704,6 +706,50 @@ mod tests {
             }
         }
         assert!(read > 20 && bytes > 5000, "{read} {bytes}");
+    }
+
+    /// Returns the rules of each line of some records, by what precedes them.
+    fn by_place(text: &str) -> BTreeMap<&str, &str> {
+        let lines = text.lines();
+        lines
+            .map(|line| {
+                let words = if line.starts_with("STACK CFI INIT") {
+                    5
+                } else {
+                    3
+                };
+                let ends = line.match_indices(' ').nth(words - 1).map(|(at, _)| at);
+                line.split_at(ends.unwrap_or(line.len()))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn to_the_rules_of_symbolic_others_are_added_and_none_is_changed() {
+        let (mut same, mut more) = (0, 0);
+        for entry in debug_files() {
+            let dif = fixture(text(&entry, "file").unwrap());
+            for object in Archive::parse(&dif).unwrap().objects() {
+                let object = object.unwrap();
+                let [all, of_symbolic] = [Rules::All, Rules::OfSymbolic]
+                    .map(|rules| read(&object, RUN, 1, rules).map(CfiSource::Lines));
+                let (Some(all), Some(of_symbolic)) = (all, of_symbolic) else {
+                    continue;
+                };
+                let (all, of_symbolic) = (all.text(), of_symbolic.text());
+                let all = by_place(&all);
+                for (place, rules) in by_place(&of_symbolic) {
+                    assert!(
+                        all[place].starts_with(rules),
+                        "{place}: {} {rules}",
+                        all[place]
+                    );
+                    same += usize::from(all[place] == rules);
+                    more += usize::from(all[place] != rules);
+                }
+            }
+        }
+        assert!(same > 100 && more > 0, "{same} {more}");
     }
 
     proptest! {

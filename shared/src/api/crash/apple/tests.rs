@@ -503,7 +503,7 @@ fn a_report_beyond_a_limit_is_refused() {
 #[test]
 fn a_fact_or_a_module_that_cannot_be_read_costs_no_other() {
     let report = parsed(
-        "Incident Identifier: [TODO]\n\
+        "Incident Identifier: [none yet]\n\
          Process: app [7]\n\
          Report Version: 104 (1)\n\
          Date/Time: 2024-05-01 6:08:45 PM +0000\n\

@@ -7,7 +7,7 @@ use symdepot::api::symbolicator::{Completed, ModuleStatus};
 use symdepot::cache::{Entry, Kind};
 use symdepot::domain::{Cause, ConfiguredSource, HttpSource, Location, Missing, Scope};
 use symdepot::flows::requests::RequestToKeep;
-use symdepot::flows::{Server, SourceSecret};
+use symdepot::flows::{Server, Settings, SourceSecret};
 use symdepot::ports::{Concerns, ServerFailure};
 use symdepot_tests::harness::{Crash, World, fixture, function_names, kept_request, sample_crash};
 
@@ -175,13 +175,12 @@ async fn each_cause_is_cached_for_its_own_time() {
     }
 }
 
-/// Half of the scratch space is reserved for a file whose size the server does not state.
-#[tokio::test(start_paused = true)]
-async fn a_file_of_unknown_size_is_too_large_until_the_scratch_space_grows() {
-    let source = vec![source("company", "").into()];
+/// Symbolicates a crash whose file has a server that does not state its size, under the settings
+/// that `change` makes, and returns the world and why the file is missing.
+async fn missing_without_its_size(change: impl FnOnce(&mut Settings)) -> (World, Missing) {
     let world = World::with(|settings| {
-        settings.sources = source.clone();
-        settings.scratch_bytes = 200_000;
+        settings.sources = vec![source("company", "").into()];
+        change(settings);
     });
     world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
     world.servers.hide_size(&at(DEBUG));
@@ -191,6 +190,14 @@ async fn a_file_of_unknown_size_is_too_large_until_the_scratch_space_grows() {
         .unwrap()
         .missing
         .clone();
+    (world, missing)
+}
+
+/// Half of the scratch space is reserved for a file whose size the server does not state.
+#[tokio::test(start_paused = true)]
+async fn a_file_of_unknown_size_is_too_large_until_the_scratch_space_grows() {
+    let (world, missing) =
+        missing_without_its_size(|settings| settings.scratch_bytes = 200_000).await;
     assert_eq!(missing.cause, Cause::TooLarge { limit: 200_000 });
     assert_eq!(
         missing.detail,
@@ -199,18 +206,7 @@ async fn a_file_of_unknown_size_is_too_large_until_the_scratch_space_grows() {
     let grown = world.deployed_with(|settings| settings.scratch_bytes = 400_000);
     assert!(is_symbolicated(&grown.symbolicate(&sample_crash()).await));
     // The limit of a file may be the smaller one.
-    let world = World::with(|settings| {
-        settings.sources = source;
-        settings.dif_max_bytes = 100_000;
-    });
-    world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
-    world.servers.hide_size(&at(DEBUG));
-    world.symbolicate(&sample_crash()).await;
-    let missing = entry(&world, Kind::SymCache)
-        .missing()
-        .unwrap()
-        .missing
-        .clone();
+    let (_, missing) = missing_without_its_size(|settings| settings.dif_max_bytes = 100_000).await;
     assert_eq!(missing.cause, Cause::TooLarge { limit: 100_000 });
     assert_eq!(
         missing.detail,

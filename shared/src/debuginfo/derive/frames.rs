@@ -365,7 +365,7 @@ impl<'i> FrameReader<'i> {
             let start = *start.get_or_insert(row.start_address());
             if start < self.machine.first_code {
                 // Such an entry belongs to a function that the linker discarded. No line of it is
-                // kept, but errors in it count.
+                // kept. For the comparison with `symbolic`, errors in it count.
                 continue;
             }
             let is_first = row.start_address() == start;

@@ -82,9 +82,10 @@ impl UnreadableBlobs {
         self.is_reported_again.entry(path).or_insert(false);
     }
 
-    /// Records that a blob was reported again.
-    pub fn report_again(&mut self, path: String) {
-        self.is_reported_again.insert(path, true);
+    /// Records that blobs were reported again.
+    pub fn report_again(&mut self, paths: Vec<String>) {
+        let paths = paths.into_iter().map(|path| (path, true));
+        self.is_reported_again.extend(paths);
     }
 }
 
@@ -669,7 +670,7 @@ mod tests {
         let mut unreadable = UnreadableBlobs::default();
         unreadable.add(path.clone());
         if is_reported_again {
-            unreadable.report_again(path.clone());
+            unreadable.report_again(vec![path.clone()]);
         }
         let example = example("unreadable", Some(entry));
         let place = example.state(Kind::SymCache, true);

@@ -52,7 +52,8 @@ impl BuildToRequest {
 }
 
 impl CacheFinder<'_> {
-    /// Requests builds, except those that another writer has requested meanwhile.
+    /// Requests builds, except those that another writer has requested meanwhile. Returns the
+    /// unreadable blobs that were reported with them.
     ///
     /// # Errors
     ///
@@ -61,10 +62,12 @@ impl CacheFinder<'_> {
     pub(super) async fn request_builds(
         &self,
         mut to_request: Vec<BuildToRequest>,
-    ) -> Result<(), Fault> {
+    ) -> Result<Vec<String>, Fault> {
         if to_request.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
+        let reported = to_request.iter().filter_map(|build| build.suspect.clone());
+        let reported = reported.collect();
         // All kinds of a module share one id, and so one message.
         to_request.sort_by(|a, b| (&a.module, a.kind).cmp(&(&b.module, b.kind)));
         let mut ids: BTreeMap<(ModuleKey, bool), Token> = BTreeMap::new();
@@ -107,7 +110,7 @@ impl CacheFinder<'_> {
             let queues = &*self.service.queues;
             sending::send(queues, self.invocation, messages, Duration::ZERO).await?;
         }
-        failed.map_or(Ok(()), Err)
+        failed.map_or(Ok(reported), Err)
     }
 
     /// Writes a build request, or a report that requests a build. Returns whether this build

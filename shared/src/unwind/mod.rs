@@ -82,7 +82,7 @@ impl<'a> StackWalker<'a> {
         system: &'a SystemInfo,
     ) -> Self {
         Self {
-            walk: StackWalk::new(info, modules),
+            walk: StackWalk::new(info, modules, system),
             system,
         }
     }

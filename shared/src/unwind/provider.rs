@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use futures::future::join;
 use futures::stream::{self, StreamExt};
+use minidump::system_info::{Cpu, Os};
 use minidump::{MinidumpModuleList, Module};
 use minidump_unwind::{
-    FileError, FileKind, FillSymbolError, FrameSymbolizer, FrameWalker, SymbolProvider,
+    FileError, FileKind, FillSymbolError, FrameSymbolizer, FrameWalker, SymbolProvider, SystemInfo,
 };
 
 use super::info::{MAX_LATER, ModuleCfi, UnwindInfo, WalkEnd, end_walk};
@@ -20,12 +21,23 @@ use crate::debuginfo::CfiRecords;
 /// they are one round of reads.
 const MODULES_IN_FLIGHT: usize = 64;
 
+/// The number of bytes that a call pushes on x86-64.
+const RETURN_ADDRESS_BYTES: u64 = 8;
+
+/// The registers that a function preserves on Windows, but not on other systems, for x86-64. The
+/// walker knows the others.
+const PRESERVED: [&str; 2] = ["rdi", "rsi"];
+
 /// The state that all walks over the same unwind information share.
 pub(super) struct StackWalk<'a> {
     info: &'a dyn UnwindInfo,
     modules: &'a MinidumpModuleList,
     /// The indices of the modules, by their base addresses.
     numbers: HashMap<u64, usize>,
+    /// Whether functions keep to the conventions of Windows for x86-64 (Microsoft, "x64 ABI
+    /// conventions"): one without unwind information leaves the stack as it was when it was
+    /// entered, and each leaves [`PRESERVED`] registers as they were.
+    is_windows_amd64: bool,
     known: KnownUnwinding,
 }
 
@@ -90,11 +102,16 @@ impl fmt::Debug for StackWalk<'_> {
 }
 
 impl<'a> StackWalk<'a> {
-    pub(super) fn new(info: &'a dyn UnwindInfo, modules: &'a MinidumpModuleList) -> Self {
+    pub(super) fn new(
+        info: &'a dyn UnwindInfo,
+        modules: &'a MinidumpModuleList,
+        system: &SystemInfo,
+    ) -> Self {
         Self {
             info,
             modules,
             numbers: numbers(modules),
+            is_windows_amd64: (system.os, system.cpu) == (Os::Windows, Cpu::X86_64),
             known: KnownUnwinding::default(),
         }
     }
@@ -184,6 +201,14 @@ impl<'a> StackWalk<'a> {
         (Some(number), answer.unwrap_or(CfiLookup::Known(None)))
     }
 
+    /// Returns whether the unwind information that was read of a module has records.
+    fn has_records(&self, module: usize) -> bool {
+        let known = self.known();
+        let parts = known.modules.get(&module).and_then(Option::as_ref);
+        let mut records = parts.into_iter().flat_map(BTreeMap::values);
+        records.any(|(_, records)| !records.is_empty())
+    }
+
     /// Returns whether an address is in a function, and reads that if necessary and within the
     /// limit.
     async fn is_in_function(&self, module: usize, address: u64) -> Option<bool> {
@@ -215,6 +240,15 @@ impl<'a> StackWalk<'a> {
         known.refused += usize::from(!may_read);
         may_read
     }
+}
+
+/// Finds the caller of a function that has not changed the stack: the word on top of the stack is
+/// its return address.
+fn leave_leaf_function(walker: &mut (dyn FrameWalker + Send)) -> Option<()> {
+    let top = walker.get_callee_register("rsp")?;
+    let return_address = walker.get_register_at_address(top)?;
+    walker.set_cfa(top.checked_add(RETURN_ADDRESS_BYTES)?)?;
+    walker.set_ra(return_address)
 }
 
 #[async_trait]
@@ -253,10 +287,28 @@ impl SymbolProvider for StackWalk<'_> {
         walker: &mut (dyn FrameWalker + Send),
     ) -> Option<()> {
         let instruction = walker.get_instruction();
-        match self.answer(module, instruction).await.1 {
-            CfiLookup::Known(Some(records)) => records.file().walk_frame(module, walker),
-            CfiLookup::Known(None) | CfiLookup::NoneAtAll => None,
+        let (Some(number), CfiLookup::Known(records)) = self.answer(module, instruction).await
+        else {
+            return None;
+        };
+        let address = instruction.saturating_sub(module.base_address());
+        let is_covered = records
+            .as_ref()
+            .is_some_and(|records| records.cover(address));
+        if self.is_windows_amd64 {
+            for name in PRESERVED {
+                if let Some(value) = walker.get_callee_register(name) {
+                    walker.set_caller_register(name, value)?;
+                }
+            }
+            // A leaf function calls no other, so it can only be the innermost. Examples are those
+            // of `ntdll.dll` in which threads wait.
+            let may_be_leaf = !is_covered && !walker.has_grand_callee();
+            if may_be_leaf && self.has_records(number) {
+                return leave_leaf_function(walker);
+            }
         }
+        records?.file().walk_frame(module, walker)
     }
 
     async fn get_file_path(

@@ -1,6 +1,6 @@
 //! Stacks of minidumps, walked with CFI caches that are read slice by slice.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,9 +9,9 @@ use bytes::Bytes;
 use minidump::format::{CONTEXT_AMD64, MINIDUMP_MEMORY_DESCRIPTOR};
 use minidump::system_info::{Cpu, Os};
 use minidump::{
-    Endian, Minidump, MinidumpContext, MinidumpContextValidity, MinidumpMemory, MinidumpModule,
-    MinidumpModuleList, MinidumpRawContext, MinidumpSystemInfo, MinidumpThreadList, Module,
-    UnifiedMemory, UnifiedMemoryList,
+    CpuContext, Endian, Minidump, MinidumpContext, MinidumpContextValidity, MinidumpMemory,
+    MinidumpModule, MinidumpModuleList, MinidumpRawContext, MinidumpSystemInfo, MinidumpThreadList,
+    Module, UnifiedMemory, UnifiedMemoryList,
 };
 use minidump_unwind::{
     CallStack, FrameTrust, Symbolizer, SystemInfo, string_symbol_supplier, walk_stack,
@@ -582,4 +582,165 @@ async fn a_walk_that_panics_keeps_its_frames_and_the_next_one_works() {
         ..MadeUpStack::new(addresses[0], std::iter::empty())
     };
     assert_eq!(stack.walk(&walker).await, (addresses, WalkEnd::Complete));
+}
+
+/// A program that was run in an emulator (`tests/fixtures/unwinding.sh`).
+struct Emulated {
+    base: u64,
+    steps: Vec<EmulatedStep>,
+}
+
+/// The state before an instruction.
+struct EmulatedStep {
+    at: u64,
+    registers: BTreeMap<String, u64>,
+    /// The words of the stack from its top on.
+    top: u64,
+    stack: Vec<u8>,
+    /// The return addresses of the active functions, innermost first. The last is outside of the
+    /// program.
+    returns: Vec<u64>,
+    /// The registers when each of these functions was called.
+    at_calls: Vec<BTreeMap<String, u64>>,
+    is_epilogue: bool,
+}
+
+impl Emulated {
+    fn read(name: &str) -> Self {
+        let whole = fixture(&format!("unwinding/{name}.json"));
+        let whole: serde_json::Value = serde_json::from_slice(&whole).unwrap();
+        let number = |value: &serde_json::Value| {
+            let text = value.as_str().unwrap();
+            u64::from_str_radix(text, 16).unwrap()
+        };
+        let numbers = |value: &serde_json::Value| -> BTreeMap<String, u64> {
+            let pairs = value.as_object().into_iter().flatten();
+            pairs
+                .map(|(name, value)| (name.clone(), number(value)))
+                .collect()
+        };
+        let mut registers = BTreeMap::new();
+        let mut memory = BTreeMap::new();
+        let mut returns: Vec<u64> = Vec::new();
+        let mut at_calls: Vec<BTreeMap<String, u64>> = Vec::new();
+        let mut steps = Vec::new();
+        for step in whole["steps"].as_array().unwrap() {
+            let before = registers.clone();
+            registers.extend(numbers(&step["registers"]));
+            let written = numbers(&step["stack"]);
+            memory.extend(
+                written
+                    .iter()
+                    .map(|(at, word)| (u64::from_str_radix(at, 16).unwrap(), *word)),
+            );
+            if let Some(now) = step["returns"].as_array() {
+                returns = now.iter().map(number).collect();
+                at_calls.truncate(returns.len());
+                if at_calls.len() < returns.len() {
+                    at_calls.push(before);
+                }
+            }
+            let top = registers["rsp"];
+            let end = memory.keys().next_back().unwrap() + 8;
+            let words = (top..end).step_by(8);
+            let word = |at: u64| memory.get(&at).copied().unwrap_or_default();
+            steps.push(EmulatedStep {
+                at: number(&step["at"]),
+                registers: registers.clone(),
+                top,
+                stack: words.flat_map(|at| word(at).to_le_bytes()).collect(),
+                returns: returns.clone(),
+                at_calls: at_calls.iter().rev().cloned().collect(),
+                is_epilogue: step["epilogue"].as_bool().unwrap_or_default(),
+            });
+        }
+        Self {
+            base: number(&whole["base"]),
+            steps,
+        }
+    }
+}
+
+/// The registers that a function on Windows leaves as they were.
+const PRESERVED: [&str; 8] = ["rbx", "rbp", "rdi", "rsi", "r12", "r13", "r14", "r15"];
+
+impl EmulatedStep {
+    fn context(&self) -> MinidumpContext {
+        let mut context = CONTEXT_AMD64 {
+            rip: self.at,
+            ..CONTEXT_AMD64::default()
+        };
+        for (name, value) in &self.registers {
+            context.set_register(name, *value).unwrap();
+        }
+        MinidumpContext {
+            raw: MinidumpRawContext::Amd64(context),
+            valid: MinidumpContextValidity::All,
+        }
+    }
+
+    /// Walks the stack, and returns what is wrong about it.
+    async fn misread(&self, info: &dyn UnwindInfo, modules: &MinidumpModuleList) -> Option<String> {
+        let memory = MinidumpMemory {
+            desc: MINIDUMP_MEMORY_DESCRIPTOR::default(),
+            base_address: self.top,
+            size: self.stack.len() as u64,
+            bytes: &self.stack,
+            endian: Endian::Little,
+        };
+        let windows = SystemInfo {
+            os: Os::Windows,
+            ..system()
+        };
+        let memory = Some(UnifiedMemory::Memory(&memory));
+        let stack = walk(info, modules, &windows, self.context(), memory).await;
+        let callers = &stack.frames[1..];
+        let addresses: Vec<u64> = callers.iter().map(|frame| frame.resume_address).collect();
+        let (_, expected) = self.returns.split_last().unwrap();
+        if addresses != expected {
+            return Some(format!("{addresses:x?} instead of {expected:x?}"));
+        }
+        for (frame, at_call) in callers.iter().zip(&self.at_calls) {
+            if frame.trust != FrameTrust::CallFrameInfo {
+                return Some(format!("{:x} is a guess", frame.resume_address));
+            }
+            for name in PRESERVED {
+                let found = frame.context.get_register(name);
+                if found != Some(at_call[name]) {
+                    let expected = at_call[name];
+                    return Some(format!("{name} is {found:x?} instead of {expected:x}"));
+                }
+            }
+        }
+        None
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_instruction_of_a_windows_program_is_unwound_but_those_of_epilogues() {
+    let world = World::new();
+    world
+        .upload("global/windows.exe", "unwinding/windows-x64.exe")
+        .await;
+    let entries = world.entries();
+    let cfi = entries.iter().find(|entry| entry.kind() == Kind::CfiCache);
+    let caches = ModuleCaches {
+        cfi: cfi.unwrap().ready().cloned(),
+        ..ModuleCaches::default()
+    };
+    let instance = world.another_instance();
+    let unwinding = instance.symbolicator().unwinding(vec![caches]);
+    let emulated = Emulated::read("windows-x64");
+    let module = MinidumpModule::new(emulated.base, 0x8000, "windows.exe");
+    let modules = MinidumpModuleList::from_modules(vec![module]);
+    let (mut right, mut epilogues) = (0, 0);
+    for step in &emulated.steps {
+        match step.misread(&unwinding, &modules).await {
+            None => right += 1,
+            // Only the instructions themselves show that a function is about to return.
+            Some(_) if step.is_epilogue => epilogues += 1,
+            Some(wrong) => panic!("at {:x}: {wrong}", step.at - emulated.base),
+        }
+    }
+    assert!(right > 450 && epilogues < 60, "{right} {epilogues}");
 }

@@ -219,12 +219,8 @@ impl<'a> WalkModules<'a> {
 
     /// Requests these builds.
     pub(super) async fn request(&mut self, builds: Vec<BuildToRequest>) -> Result<(), Fault> {
-        let reported = builds.iter().filter_map(|build| build.suspect.clone());
-        let reported: Vec<String> = reported.collect();
-        self.finder.request_builds(builds).await?;
-        for blob in reported {
-            self.unreadable.report_again(blob);
-        }
+        let reported = self.finder.request_builds(builds).await?;
+        self.unreadable.report_again(reported);
         Ok(())
     }
 

@@ -217,7 +217,8 @@ impl SymCacheSearch<'_> {
             BuildToRequest::of(&self.lookup.places[awaited.at], items, queue)
         };
         let to_request = unrequested.map(build).collect();
-        self.finder.request_builds(to_request).await
+        self.finder.request_builds(to_request).await?;
+        Ok(())
     }
 
     /// Requests the builds of uploaded SymCaches whose entries were retired because they were

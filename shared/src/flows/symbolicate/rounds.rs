@@ -205,14 +205,9 @@ impl<'a> Rounds<'a> {
         to_improve.truncate(requests_left);
         self.requests_left = requests_left - to_improve.len();
         to_request.append(&mut to_improve);
-        let reported = to_request.iter().filter_map(|build| build.suspect.clone());
-        let reported: Vec<String> = reported.collect();
         let requests = self.finder.request_builds(to_request);
         let (requested, read) = future::join(requests, self.read_blobs(to_read, lookups)).await;
-        requested?;
-        for blob in reported {
-            self.unreadable.report_again(blob);
-        }
+        self.unreadable.report_again(requested?);
         let unreadable = read?;
         let left = match unreadable.is_empty() {
             true => Left::Nothing,

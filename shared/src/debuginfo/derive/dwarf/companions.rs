@@ -81,9 +81,7 @@ pub(in crate::debuginfo) fn completes(elf: &ElfObject<'_>) -> Vec<CompanionId> {
             true => ids_of_package(file.data(PACKAGE_INDEX), elf.endianity() == Endian::Little),
             false => units_of(&file.split_dwarf(endian)),
         };
-        ids.sort_unstable();
-        ids.dedup();
-        ids.truncate(CompanionId::MOST_OF_PACKAGE);
+        keep_lowest(&mut ids, CompanionId::MOST_OF_PACKAGE);
         return ids.into_iter().map(CompanionId::unit).collect();
     }
     let is_shared = elf.kind() == ObjectKind::Relocatable && elf.raw_section("text").is_none();
@@ -100,8 +98,7 @@ pub(in crate::debuginfo) fn needs<'d>(
     arriving: Option<&'d dyn Arriving>,
 ) -> Vec<CompanionId> {
     let mut units = skeletons(elf, RUN_BYTES, arriving);
-    units.sort_unstable();
-    units.dedup();
+    keep_lowest(&mut units, CompanionId::MOST_UNITS + 1);
     if units.len() > CompanionId::MOST_UNITS {
         units.truncate(1);
     }
@@ -139,12 +136,17 @@ fn skeletons<'d>(
     while let Some(Ok(run)) = runs.next_run(Vec::new()) {
         ids.extend(units_of(&sections.dwarf(&run, endian)));
         if ids.len() > MOST_IDS {
-            ids.sort_unstable();
-            ids.dedup();
-            ids.truncate(CompanionId::MOST_UNITS + 1);
+            keep_lowest(&mut ids, CompanionId::MOST_UNITS + 1);
         }
     }
     ids
+}
+
+/// Sorts ids, and keeps at most a number of different ones, the lowest.
+fn keep_lowest(ids: &mut Vec<u64>, most: usize) {
+    ids.sort_unstable();
+    ids.dedup();
+    ids.truncate(most);
 }
 
 /// Returns the ids of the skeletons and split units in a file.

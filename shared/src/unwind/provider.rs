@@ -21,12 +21,60 @@ use crate::debuginfo::CfiRecords;
 /// they are one round of reads.
 const MODULES_IN_FLIGHT: usize = 64;
 
-/// The number of bytes that a call pushes on x86-64.
-const RETURN_ADDRESS_BYTES: u64 = 8;
+/// What functions keep to on Windows: one without unwind information is a leaf. It leaves the stack
+/// as it was when it was entered, and calls no other function.
+///
+/// Sources: Microsoft, "x64 ABI conventions", "x64 exception handling", "ARM64 exception handling".
+#[derive(Debug)]
+struct Conventions {
+    stack_pointer: &'static str,
+    /// The register with the return address when a function is entered; `None` if a call pushes it.
+    return_address: Option<&'static str>,
+    /// The registers that a function preserves, but not on other systems.
+    preserved: &'static [&'static str],
+}
 
-/// The registers that a function preserves on Windows, but not on other systems, for x86-64. The
-/// walker knows the others.
-const PRESERVED: [&str; 2] = ["rdi", "rsi"];
+impl Conventions {
+    const WINDOWS_AMD64: Self = Self {
+        stack_pointer: "rsp",
+        return_address: None,
+        preserved: &["rdi", "rsi"],
+    };
+    const WINDOWS_ARM64: Self = Self {
+        stack_pointer: "sp",
+        return_address: Some("x30"),
+        preserved: &[],
+    };
+
+    fn of(system: &SystemInfo) -> Option<&'static Self> {
+        match (system.os, system.cpu) {
+            (Os::Windows, Cpu::X86_64) => Some(&Self::WINDOWS_AMD64),
+            (Os::Windows, Cpu::Arm64) => Some(&Self::WINDOWS_ARM64),
+            _ => None,
+        }
+    }
+
+    /// Passes the registers that a function preserves on to its caller.
+    fn preserve(&self, walker: &mut (dyn FrameWalker + Send)) {
+        for name in self.preserved {
+            if let Some(value) = walker.get_callee_register(name) {
+                // The name is that of a register, so this does not fail.
+                let _ = walker.set_caller_register(name, value);
+            }
+        }
+    }
+
+    /// Finds the caller of a leaf.
+    fn leave_leaf(&self, walker: &mut (dyn FrameWalker + Send)) -> Option<()> {
+        let top = walker.get_callee_register(self.stack_pointer)?;
+        let (return_address, top) = match self.return_address {
+            Some(register) => (walker.get_callee_register(register)?, top),
+            None => (walker.get_register_at_address(top)?, top.checked_add(8)?),
+        };
+        walker.set_cfa(top)?;
+        walker.set_ra(return_address)
+    }
+}
 
 /// The state that all walks over the same unwind information share.
 pub(super) struct StackWalk<'a> {
@@ -34,10 +82,8 @@ pub(super) struct StackWalk<'a> {
     modules: &'a MinidumpModuleList,
     /// The indices of the modules, by their base addresses.
     numbers: HashMap<u64, usize>,
-    /// Whether functions keep to the conventions of Windows for x86-64 (Microsoft, "x64 ABI
-    /// conventions"): one without unwind information leaves the stack as it was when it was
-    /// entered, and each leaves [`PRESERVED`] registers as they were.
-    is_windows_amd64: bool,
+    /// The conventions of the functions, if more is known of them than the walker knows.
+    conventions: Option<&'static Conventions>,
     known: KnownUnwinding,
 }
 
@@ -111,7 +157,7 @@ impl<'a> StackWalk<'a> {
             info,
             modules,
             numbers: numbers(modules),
-            is_windows_amd64: (system.os, system.cpu) == (Os::Windows, Cpu::X86_64),
+            conventions: Conventions::of(system),
             known: KnownUnwinding::default(),
         }
     }
@@ -242,15 +288,6 @@ impl<'a> StackWalk<'a> {
     }
 }
 
-/// Finds the caller of a function that has not changed the stack: the word on top of the stack is
-/// its return address.
-fn leave_leaf_function(walker: &mut (dyn FrameWalker + Send)) -> Option<()> {
-    let top = walker.get_callee_register("rsp")?;
-    let return_address = walker.get_register_at_address(top)?;
-    walker.set_cfa(top.checked_add(RETURN_ADDRESS_BYTES)?)?;
-    walker.set_ra(return_address)
-}
-
 #[async_trait]
 impl SymbolProvider for StackWalk<'_> {
     /// Decides whether a word may be a return address: `Ok` without a name rejects it, and an error
@@ -295,17 +332,13 @@ impl SymbolProvider for StackWalk<'_> {
         let is_covered = records
             .as_ref()
             .is_some_and(|records| records.cover(address));
-        if self.is_windows_amd64 {
-            for name in PRESERVED {
-                if let Some(value) = walker.get_callee_register(name) {
-                    walker.set_caller_register(name, value)?;
-                }
-            }
-            // A leaf function calls no other, so it can only be the innermost. Examples are those
-            // of `ntdll.dll` in which threads wait.
+        if let Some(conventions) = self.conventions {
+            conventions.preserve(walker);
+            // A leaf is the innermost function. Examples are those of `ntdll.dll` in which threads
+            // wait.
             let may_be_leaf = !is_covered && !walker.has_grand_callee();
             if may_be_leaf && self.has_records(number) {
-                return leave_leaf_function(walker);
+                return conventions.leave_leaf(walker);
             }
         }
         records?.file().walk_frame(module, walker)

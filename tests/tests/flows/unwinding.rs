@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use minidump::format::{CONTEXT_AMD64, MINIDUMP_MEMORY_DESCRIPTOR};
+use minidump::format::{CONTEXT_AMD64, CONTEXT_ARM64, MINIDUMP_MEMORY_DESCRIPTOR};
 use minidump::system_info::{Cpu, Os};
 use minidump::{
     CpuContext, Endian, Minidump, MinidumpContext, MinidumpContextValidity, MinidumpMemory,
@@ -584,11 +584,34 @@ async fn a_walk_that_panics_keeps_its_frames_and_the_next_one_works() {
     assert_eq!(stack.walk(&walker).await, (addresses, WalkEnd::Complete));
 }
 
-/// A program that was run in an emulator (`tests/fixtures/unwinding.sh`).
+/// A Windows program that was run in an emulator (`tests/fixtures/unwinding.sh`).
 struct Emulated {
     base: u64,
+    machine: &'static Machine,
     steps: Vec<EmulatedStep>,
 }
+
+/// What the machines of these programs differ in.
+struct Machine {
+    cpu: Cpu,
+    stack_pointer: &'static str,
+    /// The registers that a function leaves as they were.
+    preserved: &'static [&'static str],
+}
+
+const AMD64: Machine = Machine {
+    cpu: Cpu::X86_64,
+    stack_pointer: "rsp",
+    preserved: &["rbx", "rbp", "rdi", "rsi", "r12", "r13", "r14", "r15"],
+};
+
+const ARM64: Machine = Machine {
+    cpu: Cpu::Arm64,
+    stack_pointer: "sp",
+    preserved: &[
+        "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "x29",
+    ],
+};
 
 /// The state before an instruction.
 struct EmulatedStep {
@@ -606,7 +629,7 @@ struct EmulatedStep {
 }
 
 impl Emulated {
-    fn read(name: &str) -> Self {
+    fn read(name: &str, machine: &'static Machine) -> Self {
         let whole = fixture(&format!("unwinding/{name}.json"));
         let whole: serde_json::Value = serde_json::from_slice(&whole).unwrap();
         let number = |value: &serde_json::Value| {
@@ -640,7 +663,7 @@ impl Emulated {
                     at_calls.push(before);
                 }
             }
-            let top = registers["rsp"];
+            let top = registers[machine.stack_pointer];
             let end = memory.keys().next_back().unwrap() + 8;
             let words = (top..end).step_by(8);
             let word = |at: u64| memory.get(&at).copied().unwrap_or_default();
@@ -656,31 +679,38 @@ impl Emulated {
         }
         Self {
             base: number(&whole["base"]),
+            machine,
             steps,
         }
     }
 }
 
-/// The registers that a function on Windows leaves as they were.
-const PRESERVED: [&str; 8] = ["rbx", "rbp", "rdi", "rsi", "r12", "r13", "r14", "r15"];
-
 impl EmulatedStep {
-    fn context(&self) -> MinidumpContext {
-        let mut context = CONTEXT_AMD64 {
-            rip: self.at,
-            ..CONTEXT_AMD64::default()
-        };
-        for (name, value) in &self.registers {
-            context.set_register(name, *value).unwrap();
+    fn context(&self, cpu: Cpu) -> MinidumpContext {
+        fn set<C: CpuContext<Register = u64>>(mut context: C, step: &EmulatedStep) -> C {
+            let at = context.instruction_pointer_register_name();
+            context.set_register(at, step.at).unwrap();
+            for (name, value) in &step.registers {
+                context.set_register(name, *value).unwrap();
+            }
+            context
         }
         MinidumpContext {
-            raw: MinidumpRawContext::Amd64(context),
+            raw: match cpu {
+                Cpu::Arm64 => MinidumpRawContext::Arm64(set(CONTEXT_ARM64::default(), self)),
+                _ => MinidumpRawContext::Amd64(set(CONTEXT_AMD64::default(), self)),
+            },
             valid: MinidumpContextValidity::All,
         }
     }
 
     /// Walks the stack, and returns what is wrong about it.
-    async fn misread(&self, info: &dyn UnwindInfo, modules: &MinidumpModuleList) -> Option<String> {
+    async fn misread(
+        &self,
+        machine: &Machine,
+        info: &dyn UnwindInfo,
+        modules: &MinidumpModuleList,
+    ) -> Option<String> {
         let memory = MinidumpMemory {
             desc: MINIDUMP_MEMORY_DESCRIPTOR::default(),
             base_address: self.top,
@@ -690,10 +720,11 @@ impl EmulatedStep {
         };
         let windows = SystemInfo {
             os: Os::Windows,
+            cpu: machine.cpu,
             ..system()
         };
         let memory = Some(UnifiedMemory::Memory(&memory));
-        let stack = walk(info, modules, &windows, self.context(), memory).await;
+        let stack = walk(info, modules, &windows, self.context(machine.cpu), memory).await;
         let callers = &stack.frames[1..];
         let addresses: Vec<u64> = callers.iter().map(|frame| frame.resume_address).collect();
         let (_, expected) = self.returns.split_last().unwrap();
@@ -704,10 +735,10 @@ impl EmulatedStep {
             if frame.trust != FrameTrust::CallFrameInfo {
                 return Some(format!("{:x} is a guess", frame.resume_address));
             }
-            for name in PRESERVED {
+            for name in machine.preserved {
                 let found = frame.context.get_register(name);
-                if found != Some(at_call[name]) {
-                    let expected = at_call[name];
+                if found != Some(at_call[*name]) {
+                    let expected = at_call[*name];
                     return Some(format!("{name} is {found:x?} instead of {expected:x}"));
                 }
             }
@@ -716,12 +747,12 @@ impl EmulatedStep {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn each_instruction_of_a_windows_program_is_unwound_but_those_of_epilogues() {
+/// Walks the stack before each instruction of a program. Returns the number of walks that were
+/// right, and that of walks that were not, which are those of instructions of epilogues.
+async fn walk_each_step(name: &str, machine: &'static Machine) -> (usize, usize) {
     let world = World::new();
-    world
-        .upload("global/windows.exe", "unwinding/windows-x64.exe")
-        .await;
+    let key = "global/windows.exe";
+    world.upload(key, &format!("unwinding/{name}.exe")).await;
     let entries = world.entries();
     let cfi = entries.iter().find(|entry| entry.kind() == Kind::CfiCache);
     let caches = ModuleCaches {
@@ -730,17 +761,32 @@ async fn each_instruction_of_a_windows_program_is_unwound_but_those_of_epilogues
     };
     let instance = world.another_instance();
     let unwinding = instance.symbolicator().unwinding(vec![caches]);
-    let emulated = Emulated::read("windows-x64");
+    let emulated = Emulated::read(name, machine);
     let module = MinidumpModule::new(emulated.base, 0x8000, "windows.exe");
     let modules = MinidumpModuleList::from_modules(vec![module]);
     let (mut right, mut epilogues) = (0, 0);
     for step in &emulated.steps {
-        match step.misread(&unwinding, &modules).await {
+        let misread = step.misread(emulated.machine, &unwinding, &modules).await;
+        match misread {
             None => right += 1,
-            // Only the instructions themselves show that a function is about to return.
             Some(_) if step.is_epilogue => epilogues += 1,
-            Some(wrong) => panic!("at {:x}: {wrong}", step.at - emulated.base),
+            Some(wrong) => panic!("{name} at {:x}: {wrong}", step.at - emulated.base),
         }
     }
+    (right, epilogues)
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_instruction_of_a_windows_program_is_unwound_but_those_of_epilogues() {
+    let (right, epilogues) = walk_each_step("windows-x64", &AMD64).await;
+    // Only the instructions themselves show that a function is about to return.
     assert!(right > 450 && epilogues < 60, "{right} {epilogues}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_instruction_of_a_windows_program_on_arm_is_unwound() {
+    for name in ["windows-arm64", "windows-arm64-frames"] {
+        let (right, epilogues) = walk_each_step(name, &ARM64).await;
+        assert!(right > 300 && epilogues == 0, "{name}: {right} {epilogues}");
+    }
 }

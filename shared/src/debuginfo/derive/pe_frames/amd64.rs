@@ -1,8 +1,8 @@
-//! Reads the unwind information of PE files for x86-64 into lines of Breakpad records, in parallel.
+//! Reads the unwind information of functions for x86-64.
 //!
 //! Behind the prologue of a function, the rules are those that `symbolic` writes (`symbolic_cfi`,
 //! MIT), which is the oracle: tests compare all fixtures, also with random changes. `symbolic`
-//! writes text, which then has to be read again. It also leaves out or misreads what is read here:
+//! leaves out or misreads what is read here, too:
 //!
 //! - The rules within a prologue. The function that grows the stack is called there, and a stack
 //!   overflow ends there.
@@ -11,7 +11,6 @@
 //! - A function whose information cannot be read costs its own rules, not the file.
 //!
 //! Epilogues are not described by the information, but by their instructions, which are not read.
-//! Files for other machines are left to `symbolic`.
 //!
 //! Source of the format: Microsoft, "x64 exception handling".
 
@@ -20,16 +19,10 @@ use std::ops::Range;
 
 use goblin::pe::exception::{ExceptionData, RuntimeFunction, StackFrameOffset, UnwindOperation};
 use goblin::pe::section_table::SectionTable;
-use symbolic::common::Arch;
 use symbolic::debuginfo::pe::PeObject;
 
-use crate::debuginfo::slices::{CfiLines, LineCollector};
-use crate::debuginfo::workers::in_order;
-
-/// The longest chain of unwind information that is followed. In a PE, the unwind information of a
-/// function may refer to that of another, and so on: a few times in a valid file, endlessly in a
-/// malformed one.
-pub(super) const MAX_UNWIND_CHAIN: usize = 256;
+use super::MAX_UNWIND_CHAIN;
+use crate::debuginfo::slices::LineCollector;
 
 /// The number of bytes that a call pushes: the return address.
 const RETURN_ADDRESS: i32 = 8;
@@ -41,28 +34,8 @@ const MACHINE_FRAME: i32 = 40;
 /// line. Compilers need one for each of eight registers, saved once, and two for the stack.
 const MOST_LINES: usize = 24;
 
-/// Returns the lines of all records of a file, whose functions are read in runs of a number of
-/// functions. Returns `None` if `symbolic` has to read them.
-pub(super) fn read(pe: &PeObject<'_>, run: usize, workers: usize) -> Option<CfiLines> {
-    if pe.arch() == Arch::Arm64 {
-        return None;
-    }
-    let mut all = LineCollector::default();
-    let Some(data) = pe.exception_data() else {
-        return Some(all.finish());
-    };
-    let functions = data.len();
-    let begin = || UnwindReader::new(pe, data);
-    let read = in_order(functions.div_ceil(run), workers, begin, |reader, number| {
-        let first = number * run;
-        reader.run(first..functions.min(first + run))
-    });
-    read.into_iter().try_for_each(|lines| all.append(lines?))?;
-    Some(all.finish())
-}
-
 /// Reads functions. Reuses its buffers from one function to the next.
-struct UnwindReader<'p> {
+pub(super) struct UnwindReader<'p> {
     bytes: &'p [u8],
     data: &'p ExceptionData<'p>,
     sections: &'p [SectionTable],
@@ -82,7 +55,7 @@ struct PrologueStep {
 }
 
 impl<'p> UnwindReader<'p> {
-    fn new(pe: &'p PeObject<'_>, data: &'p ExceptionData<'p>) -> Self {
+    pub(super) fn new(pe: &'p PeObject<'_>, data: &'p ExceptionData<'p>) -> Self {
         Self {
             bytes: pe.data(),
             data,
@@ -93,7 +66,7 @@ impl<'p> UnwindReader<'p> {
     }
 
     /// Returns the lines of a run of functions.
-    fn run(&mut self, functions: Range<usize>) -> Option<LineCollector> {
+    pub(super) fn run(&mut self, functions: Range<usize>) -> Option<LineCollector> {
         let mut lines = LineCollector::default();
         for number in functions {
             let function = self.data.get_function(number).ok()?;
@@ -311,7 +284,8 @@ mod tests {
     use proptest::prelude::*;
     use symbolic::debuginfo::{Archive, Object};
 
-    use super::super::cfi::write_records;
+    use super::super::super::cfi::write_records;
+    use super::super::read;
     use super::*;
     use crate::debuginfo::panics::caught;
     use crate::debuginfo::slices::CfiSource;

@@ -31,6 +31,8 @@ use lzma_rust2::XzReader;
 use symbolic::debuginfo::dwarf::Dwarf as _;
 use symbolic::debuginfo::{Object, Symbol};
 
+use super::pe_symbols;
+
 /// The maximum size of an ELF file within an ELF file, in bytes.
 const MOST_WITHIN: u64 = 64 << 20;
 /// The maximum memory of its decoder, in KiB.
@@ -58,28 +60,27 @@ impl<'d> ObjectImage<'d> {
                 .map(|parsed| parsed.image(within.as_deref(), elf.load_address()))
                 .unwrap_or_default();
         }
-        let code = match object {
-            Object::MachO(mach) => mach_code(mach.data()),
+        let (code, functions) = match object {
+            Object::MachO(mach) => (mach_code(mach.data()), object.symbols().collect()),
             Object::Pe(pe) => {
                 let code = pe.sections().iter().filter(|section| {
                     section.characteristics & IMAGE_SCN_MEM_EXECUTE == IMAGE_SCN_MEM_EXECUTE
                 });
-                code.map(|section| {
+                let code = code.map(|section| {
                     let size = section.virtual_size.max(section.size_of_raw_data);
                     let start = pe.load_address() + u64::from(section.virtual_address);
                     start..start + u64::from(size)
-                })
-                .collect()
+                });
+                (code.collect(), pe_symbols::functions(pe))
             }
-            _ => Vec::new(),
+            _ => (Vec::new(), object.symbols().collect()),
         };
-        let functions = object.symbols().collect();
         Self::within(code, object.load_address(), functions, Vec::new())
     }
 
     /// Ends each symbol at the end of its code range. If the code ranges are known, removes symbols
     /// outside of them.
-    fn within(
+    pub(super) fn within(
         code: Vec<Range<u64>>,
         load_address: u64,
         mut functions: Vec<Symbol<'d>>,

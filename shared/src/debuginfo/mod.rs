@@ -40,12 +40,14 @@ mod layout;
 mod limits;
 mod open;
 mod panics;
+mod pe_symbols;
 mod pipe;
 mod quirks;
 mod reader;
 mod slices;
 #[cfg(test)]
 mod tests;
+mod undecorate;
 mod unpack;
 mod usable;
 mod workers;

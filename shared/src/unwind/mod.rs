@@ -23,7 +23,7 @@ use std::panic::AssertUnwindSafe;
 
 use futures::FutureExt;
 use minidump::system_info::PointerWidth;
-use minidump::{MinidumpContext, MinidumpModuleList, Module, UnifiedMemory};
+use minidump::{MinidumpContext, MinidumpModuleList, MinidumpRawContext, Module, UnifiedMemory};
 use minidump_unwind::{CallStack, FrameTrust as WalkedTrust, StackFrame, SystemInfo, walk_stack};
 
 use self::info::end_walk;
@@ -65,6 +65,9 @@ pub struct WalkedFrame {
     pub module: Option<u64>,
     /// How the frame was found.
     pub trust: FrameTrust,
+    /// Whether the thread is at `address`, which it does not return to: in the topmost frame, in
+    /// one that a signal or a trap interrupted, and in what the system interrupted it with.
+    pub is_exact: bool,
 }
 
 /// Walks the stacks of a minidump one by one, with unwind information that they share.
@@ -105,11 +108,16 @@ impl<'a> StackWalker<'a> {
     /// Walks a stack. Never fails: without information, the frames end.
     pub async fn walk(&self, stack: Stack<'_>) -> (Vec<WalkedFrame>, WalkEnd) {
         let (stack, end) = self.call_stack(stack).await;
-        let frames = stack.frames.iter().map(|frame| WalkedFrame {
-            address: frame.resume_address,
-            instruction: frame.instruction,
-            module: frame.module.as_ref().map(Module::base_address),
-            trust: trust(frame.trust),
+        let frames = stack.frames.iter().enumerate().map(|(number, frame)| {
+            let address = frame.resume_address;
+            let is_exact = number == 0 || self.walk.is_exact(address);
+            WalkedFrame {
+                address,
+                instruction: if is_exact { address } else { frame.instruction },
+                module: frame.module.as_ref().map(Module::base_address),
+                trust: trust(frame.trust),
+                is_exact,
+            }
         });
         (frames.collect(), end)
     }
@@ -119,18 +127,40 @@ impl<'a> StackWalker<'a> {
         self.walk.asked_for()
     }
 
+    /// Returns the frame of the function that called an address outside of all modules, such as
+    /// null: the walker would continue with the frame pointer, which is still that of this
+    /// function, and so skip it.
+    async fn caller_of_nowhere(
+        &self,
+        context: &MinidumpContext,
+        memory: Option<UnifiedMemory<'_, '_>>,
+    ) -> Option<StackFrame> {
+        let modules = self.walk.modules();
+        let called = context.get_instruction_pointer();
+        if modules.module_at_address(called).is_some() {
+            return None;
+        }
+        let caller = registers_of_caller(context, memory)?;
+        let address = caller.get_instruction_pointer();
+        if !self.walk.may_return_to(address).await {
+            return None;
+        }
+        let mut frame = StackFrame::from_context(caller, WalkedTrust::Scan);
+        frame.instruction = address.saturating_sub(1);
+        Some(frame)
+    }
+
     async fn call_stack(&self, Stack { context, memory }: Stack<'_>) -> (CallStack, WalkEnd) {
         let mut stack = CallStack::with_context(context.clone());
         let (walk, modules) = (&self.walk, self.walk.modules());
-        let walked = AssertUnwindSafe(walk_stack(
-            0,
-            count_frames,
-            &mut stack,
-            memory,
-            modules,
-            self.system,
-            walk,
-        ));
+        walk.begin();
+        let walked = AssertUnwindSafe(async {
+            stack
+                .frames
+                .extend(self.caller_of_nowhere(context, memory).await);
+            let stack = &mut stack;
+            walk_stack(0, count_frames, stack, memory, modules, self.system, walk).await;
+        });
         let end = match walked.catch_unwind().await {
             Ok(()) => WalkEnd::Complete,
             Err(payload) => end_of(&*payload),
@@ -138,6 +168,35 @@ impl<'a> StackWalker<'a> {
         stack.frames.truncate(MAX_FRAMES);
         (stack, end)
     }
+}
+
+/// Returns the registers of a function that called an address, at which nothing was executed. Those
+/// that it preserves are as they were.
+fn registers_of_caller(
+    context: &MinidumpContext,
+    memory: Option<UnifiedMemory<'_, '_>>,
+) -> Option<MinidumpContext> {
+    let raw = match context.raw.clone() {
+        MinidumpRawContext::X86(mut registers) => {
+            registers.eip = memory?.get_memory_at_address(registers.esp.into())?;
+            registers.esp = registers.esp.checked_add(4)?;
+            MinidumpRawContext::X86(registers)
+        }
+        MinidumpRawContext::Amd64(mut registers) => {
+            registers.rip = memory?.get_memory_at_address(registers.rsp)?;
+            registers.rsp = registers.rsp.checked_add(8)?;
+            MinidumpRawContext::Amd64(registers)
+        }
+        MinidumpRawContext::Arm64(mut registers) => {
+            registers.pc = registers.iregs[30];
+            MinidumpRawContext::Arm64(registers)
+        }
+        _ => return None,
+    };
+    Some(MinidumpContext {
+        raw,
+        valid: context.valid.clone(),
+    })
 }
 
 /// Returns the addresses in modules that the words of these stacks may be, by the index of the

@@ -84,6 +84,8 @@ pub(super) struct StackWalk<'a> {
     numbers: HashMap<u64, usize>,
     /// The conventions of the functions, if more is known of them than the walker knows.
     conventions: Option<&'static Conventions>,
+    /// Where frames of the current walk were interrupted by a signal or a trap.
+    interrupted: Mutex<BTreeSet<u64>>,
     known: KnownUnwinding,
 }
 
@@ -158,6 +160,7 @@ impl<'a> StackWalk<'a> {
             modules,
             numbers: numbers(modules),
             conventions: Conventions::of(system),
+            interrupted: Mutex::default(),
             known: KnownUnwinding::default(),
         }
     }
@@ -168,6 +171,46 @@ impl<'a> StackWalk<'a> {
             known: known.clone(),
             ..self
         }
+    }
+
+    /// Begins the walk of a stack.
+    pub(super) fn begin(&self) {
+        self.interrupted().clear();
+    }
+
+    fn interrupted(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        let interrupted = self.interrupted.lock();
+        interrupted.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether a frame of the current walk, which is not the innermost, executes the
+    /// instruction at its address. Others return to it. Such a frame was interrupted, or it is what
+    /// the system interrupted another one with.
+    pub(super) fn is_exact(&self, address: u64) -> bool {
+        let interrupts = || {
+            let module = self.modules.module_at_address(address)?;
+            let number = self.numbers.get(&module.base_address())?;
+            let address = address - module.base_address();
+            match self.lookup(*number, address)? {
+                CfiLookup::Known(Some(records)) => Some(records.was_interrupted(address)),
+                CfiLookup::Known(None) | CfiLookup::NoneAtAll => None,
+            }
+        };
+        self.interrupted().contains(&address) || interrupts().unwrap_or_default()
+    }
+
+    /// Returns whether an address, behind a call, may be one that a function returns to.
+    pub(super) async fn may_return_to(&self, address: u64) -> bool {
+        let call = address.wrapping_sub(1);
+        let Some(module) = self.modules.module_at_address(call) else {
+            return false;
+        };
+        let (Some(number), CfiLookup::Known(records)) = self.answer(module, call).await else {
+            return true;
+        };
+        let call = call.saturating_sub(module.base_address());
+        let is_covered = records.is_some_and(|records| records.cover(call));
+        is_covered || self.is_in_function(number, call).await != Some(false)
     }
 
     pub(super) fn modules(&self) -> &'a MinidumpModuleList {
@@ -288,6 +331,57 @@ impl<'a> StackWalk<'a> {
     }
 }
 
+/// The walker of a frame, at an instruction of its own.
+struct InstructionWalker<'w> {
+    walker: &'w mut (dyn FrameWalker + Send),
+    instruction: u64,
+    /// What was found for the caller.
+    return_address: Option<u64>,
+}
+
+impl FrameWalker for InstructionWalker<'_> {
+    fn get_instruction(&self) -> u64 {
+        self.instruction
+    }
+
+    fn has_grand_callee(&self) -> bool {
+        self.walker.has_grand_callee()
+    }
+
+    fn get_grand_callee_parameter_size(&self) -> u32 {
+        self.walker.get_grand_callee_parameter_size()
+    }
+
+    fn get_register_at_address(&self, address: u64) -> Option<u64> {
+        self.walker.get_register_at_address(address)
+    }
+
+    fn get_callee_register(&self, name: &str) -> Option<u64> {
+        self.walker.get_callee_register(name)
+    }
+
+    fn set_caller_register(&mut self, name: &str, value: u64) -> Option<()> {
+        self.walker.set_caller_register(name, value)
+    }
+
+    fn clear_caller_register(&mut self, name: &str) {
+        self.walker.clear_caller_register(name);
+    }
+
+    fn set_cfa(&mut self, value: u64) -> Option<()> {
+        self.walker.set_cfa(value)
+    }
+
+    fn set_ra(&mut self, value: u64) -> Option<()> {
+        self.return_address = Some(value);
+        self.walker.set_ra(value)
+    }
+
+    fn set_cfi_rules_start_address(&mut self, address: Option<u64>) {
+        self.walker.set_cfi_rules_start_address(address);
+    }
+}
+
 #[async_trait]
 impl SymbolProvider for StackWalk<'_> {
     /// Decides whether a word may be a return address: `Ok` without a name rejects it, and an error
@@ -323,10 +417,19 @@ impl SymbolProvider for StackWalk<'_> {
         module: &(dyn Module + Sync),
         walker: &mut (dyn FrameWalker + Send),
     ) -> Option<()> {
-        let instruction = walker.get_instruction();
+        let before = walker.get_instruction();
+        // The walker takes all addresses but the first one for return addresses.
+        let was_interrupted =
+            walker.has_grand_callee() && self.interrupted().contains(&before.wrapping_add(1));
+        let instruction = before.wrapping_add(u64::from(was_interrupted));
         let (Some(number), CfiLookup::Known(records)) = self.answer(module, instruction).await
         else {
             return None;
+        };
+        let walker = &mut InstructionWalker {
+            walker,
+            instruction,
+            return_address: None,
         };
         let address = instruction.saturating_sub(module.base_address());
         let is_covered = records
@@ -336,12 +439,21 @@ impl SymbolProvider for StackWalk<'_> {
             conventions.preserve(walker);
             // A leaf is the innermost function. Examples are those of `ntdll.dll` in which threads
             // wait.
-            let may_be_leaf = !is_covered && !walker.has_grand_callee();
+            let is_innermost = was_interrupted || !walker.has_grand_callee();
+            let may_be_leaf = is_innermost && !is_covered;
             if may_be_leaf && self.has_records(number) {
                 return conventions.leave_leaf(walker);
             }
         }
-        records?.file().walk_frame(module, walker)
+        let records = records?;
+        if records.is_outermost(address) {
+            end_walk(WalkEnd::Complete);
+        }
+        records.file().walk_frame(module, walker)?;
+        if records.was_interrupted(address) {
+            self.interrupted().extend(walker.return_address);
+        }
+        Some(())
     }
 
     async fn get_file_path(

@@ -45,6 +45,7 @@ mod stackwalk;
 mod sweeping;
 mod tables;
 mod traces;
+mod unusual_frames;
 mod unwinding;
 mod updates;
 mod upload_requests;

@@ -30,7 +30,7 @@ use symdepot_tests::harness::{World, fixture};
 use crate::slices::make_whole;
 use crate::{CRASH, INVENTORY};
 
-fn system() -> SystemInfo {
+pub(crate) fn system() -> SystemInfo {
     SystemInfo {
         os: Os::Linux,
         os_version: None,

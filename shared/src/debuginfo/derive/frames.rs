@@ -10,7 +10,9 @@
 //! - the rules of functions that sign their return address (64-bit Arm);
 //! - expressions that consist of a register, offsets and loads: frames that were aligned, and those
 //!   of signal handlers;
-//! - that a register has its own value again;
+//! - the stubs of procedure linkage tables, whose frames depend on the address;
+//! - that a register has its own value again, or that its rule cannot be read;
+//! - that the outermost function has no return address;
 //! - the rules before an instruction that cannot be read, and those of the functions behind it.
 //!
 //! Entries of functions that the linker discarded are left out. They begin before the first code.
@@ -46,6 +48,9 @@ const RUN: usize = 2048;
 
 /// The most operations of an expression that is read.
 const MOST_OPERATIONS: usize = 8;
+
+/// The most bytes of an entry whose stubs have lines of their own: 65,536 stubs.
+const MOST_STUB_BYTES: u64 = 1 << 20;
 
 /// Which rules are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -349,6 +354,12 @@ impl<'i> FrameReader<'i> {
         let translated = |expression: &UnwindExpression<usize>| {
             machine.postfix(expression.get(&frames.section).ok()?, encoding)
         };
+        let stubs_of = |rule: &CfaRule<usize>| match rule {
+            CfaRule::Expression(expression) => {
+                machine.stubs(expression.get(&frames.section).ok()?, encoding)
+            }
+            CfaRule::RegisterAndOffset { .. } => None,
+        };
         let (mut start, mut end, mut last_cfa) = (None, 0, None);
         loop {
             let row = match rows.next_row() {
@@ -371,8 +382,17 @@ impl<'i> FrameReader<'i> {
             let is_first = row.start_address() == start;
             self.text.clear();
             let mut is_written = false;
+            let mut stubs = None;
             if last_cfa.as_ref() != Some(row.cfa()) {
-                is_written |= self.cfa(row.cfa(), &translated)?;
+                stubs = stubs_of(row.cfa());
+                is_written |= match &stubs {
+                    Some(stubs) => {
+                        let (name, offset) = stubs.at(row.start_address());
+                        self.part(format_args!(".cfa: {name} {offset} +"));
+                        true
+                    }
+                    None => self.cfa(row.cfa(), &translated)?,
+                };
                 last_cfa = Some(row.cfa().clone());
             }
             let mut has_return_address = false;
@@ -391,12 +411,17 @@ impl<'i> FrameReader<'i> {
                 let name = self.machine.name(return_address)?;
                 self.part(format_args!(".ra: {name}"));
             }
+            let address = row.start_address().checked_sub(self.machine.load_address)?;
             if is_written {
                 self.lines.push(FunctionLine {
                     is_first,
-                    address: row.start_address().checked_sub(self.machine.load_address)?,
+                    address,
                     rules: all.rules(&self.text)?,
                 });
+            }
+            if let Some(stubs) = stubs {
+                let bytes = row.end_address().saturating_sub(row.start_address());
+                self.stubs(stubs, address, bytes, all)?;
             }
         }
         end.checked_sub(start.unwrap_or(end))
@@ -411,10 +436,20 @@ impl<'i> FrameReader<'i> {
             }
             CfaRule::Expression(expression) => match translated(expression) {
                 Some(text) => self.part(format_args!(".cfa: {text}")),
-                None => return Some(false),
+                None => return Some(self.undefined(".cfa")),
             },
         }
         Some(true)
+    }
+
+    /// Writes that a rule cannot be read, so that the one before it does not apply any longer.
+    /// Returns whether it was written: `symbolic` keeps the one before it.
+    fn undefined(&mut self, name: &str) -> bool {
+        let is_written = self.machine.rules == Rules::All;
+        if is_written {
+            self.part(format_args!("{name}: .undef"));
+        }
+        is_written
     }
 
     /// Writes the rule for a register. Returns whether there is one.
@@ -449,12 +484,14 @@ impl<'i> FrameReader<'i> {
             }
             RegisterRule::Expression(expression) => match translated(expression) {
                 Some(text) => self.part(format_args!("{name}: {text} ^")),
-                None => return Some(false),
+                None => return Some(self.undefined(name)),
             },
             RegisterRule::ValExpression(expression) => match translated(expression) {
                 Some(text) => self.part(format_args!("{name}: {text}")),
-                None => return Some(false),
+                None => return Some(self.undefined(name)),
             },
+            // The outermost function.
+            RegisterRule::Undefined if name == ".ra" => return Some(self.undefined(name)),
             _ => return Some(false),
         }
         Some(true)
@@ -482,11 +519,37 @@ impl<'i> FrameReader<'i> {
                 false => self.part(format_args!("{own}: {own}")),
                 true if self.machine.has_link_register => self.part(format_args!(".ra: {own}")),
                 // The outermost function.
-                true => continue,
+                true => {
+                    self.undefined(".ra");
+                }
             }
             is_written = true;
         }
         is_written
+    }
+
+    /// Adds the lines of stubs behind the first line of their entry, at an address.
+    fn stubs(
+        &mut self,
+        stubs: Stubs,
+        address: u64,
+        bytes: u64,
+        all: &mut LineCollector,
+    ) -> Option<()> {
+        let load_address = self.machine.load_address;
+        // Each stub has two lines. A malformed entry may be as large as memory.
+        for offset in (1..bytes.min(MOST_STUB_BYTES)).filter(|offset| {
+            let at = address.wrapping_add(load_address).wrapping_add(*offset);
+            [0, stubs.pushed_at].contains(&(at % Stubs::BYTES))
+        }) {
+            let (name, top) = stubs.at(address.wrapping_add(load_address).wrapping_add(offset));
+            self.lines.push(FunctionLine {
+                is_first: false,
+                address: address.checked_add(offset)?,
+                rules: all.rules(&format!(".cfa: {name} {top} +"))?,
+            });
+        }
+        Some(())
     }
 
     /// Adds a part to the text of a line.
@@ -496,6 +559,31 @@ impl<'i> FrameReader<'i> {
         }
         // Writing to a string does not fail.
         let _ = self.text.write_fmt(part);
+    }
+}
+
+/// The frames of the stubs in a procedure linkage table, as GNU ld describes them: a stub pushes a
+/// number and jumps. One expression for all of them compares the lowest bits of the address of the
+/// instruction.
+#[derive(Clone, Copy)]
+struct Stubs {
+    stack_pointer: &'static str,
+    /// The offset of the frame before the push, and the bytes that it pushes.
+    offset: i64,
+    pushed: i64,
+    /// The number of bytes of a stub behind which it has pushed.
+    pushed_at: u64,
+}
+
+impl Stubs {
+    /// The size of a stub.
+    const BYTES: u64 = 16;
+
+    /// Returns the rule for the frame at an instruction: a register and an offset.
+    fn at(self, address: u64) -> (&'static str, i64) {
+        let has_pushed = address % Self::BYTES >= self.pushed_at;
+        let pushed = if has_pushed { self.pushed } else { 0 };
+        (self.stack_pointer, self.offset + pushed)
     }
 }
 
@@ -532,6 +620,45 @@ impl Machine {
             };
         }
         None
+    }
+
+    /// Returns the stubs that an expression is about. It is, in the notation of a debugger,
+    /// `$rsp + 8 + ((($rip & 15) >= 11) << 3)`.
+    fn stubs(&self, expression: Expression<FrameBytes<'_>>, encoding: Encoding) -> Option<Stubs> {
+        if self.rules != Rules::All {
+            return None;
+        }
+        let mut operations = expression.operations(encoding);
+        let mut next = || operations.next().ok().flatten();
+        let register = |operation| match operation {
+            Operation::RegisterOffset {
+                register, offset, ..
+            } => Some((self.name(register)?, offset)),
+            _ => None,
+        };
+        let constant = |operation| match operation {
+            Operation::UnsignedConstant { value } => Some(value),
+            _ => None,
+        };
+        let (stack_pointer, offset) = register(next()?)?;
+        let (counter, 0) = register(next()?)? else {
+            return None;
+        };
+        let is_counter = [AMD64.last(), INTEL32.last()].contains(&Some(&counter));
+        let mask = constant(next()?)?;
+        let is_masked = matches!(next()?, Operation::And) && mask == Stubs::BYTES - 1;
+        let pushed_at = constant(next()?)?;
+        let is_compared = matches!(next()?, Operation::Ge) && pushed_at < Stubs::BYTES;
+        let shift = constant(next()?)?;
+        let is_shifted = matches!(next()?, Operation::Shl) && matches!(shift, 2 | 3);
+        let is_added = matches!(next()?, Operation::Plus) && next().is_none();
+        let is_about_stubs = is_counter && is_masked && is_compared && is_shifted && is_added;
+        is_about_stubs.then_some(Stubs {
+            stack_pointer,
+            offset,
+            pushed: 1 << shift,
+            pushed_at,
+        })
     }
 
     fn name(&self, Register(number): Register) -> Option<&'static str> {
@@ -637,11 +764,45 @@ mod tests {
             "STACK CFI INIT 1000 10 .cfa: $rsp 8 + .ra: .cfa -8 + ^\n\
              STACK CFI 1001 .cfa: $rbp -8 + ^ $r12: $rbp -16 + ^\n"
         );
-        // What is not of this form is left out: a call of the stack's own expression.
+        // Others end the rule before them: a load from a constant.
         let other: &[u8] = &[0x41, 0x0f, 2, 0x31, 0x06];
         assert_eq!(
             records(HERE, &[(0x1000, 16, other)]),
-            "STACK CFI INIT 1000 10 .cfa: $rsp 8 + .ra: .cfa -8 + ^\n"
+            "STACK CFI INIT 1000 10 .cfa: $rsp 8 + .ra: .cfa -8 + ^\n\
+             STACK CFI 1001 .cfa: .undef\n"
+        );
+    }
+
+    #[test]
+    fn each_stub_of_a_linkage_table_has_its_frame_before_and_after_it_pushes() {
+        // As GNU ld writes it: $rsp + 8 + ((($rip & 15) >= 11) << 3).
+        let stubs: &[u8] = &[
+            0x0e, 16, 0x46, 0x0e, 24, 0x4a, 0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a,
+            0x33, 0x24, 0x22,
+        ];
+        assert_eq!(
+            records(HERE, &[(0x1000, 0x30, stubs)]),
+            "STACK CFI INIT 1000 30 .cfa: $rsp 16 + .ra: .cfa -8 + ^\n\
+             STACK CFI 1006 .cfa: $rsp 24 +\n\
+             STACK CFI 1010 .cfa: $rsp 8 +\n\
+             STACK CFI 101b .cfa: $rsp 16 +\n\
+             STACK CFI 1020 .cfa: $rsp 8 +\n\
+             STACK CFI 102b .cfa: $rsp 16 +\n"
+        );
+    }
+
+    #[test]
+    fn the_outermost_function_has_no_return_address() {
+        const UNDEFINED_RIP: &[u8] = &[0x07, 16];
+        assert_eq!(
+            records(HERE, &[(0x1000, 16, UNDEFINED_RIP)]),
+            "STACK CFI INIT 1000 10 .cfa: $rsp 8 + .ra: .undef\n"
+        );
+        let later = [&[0x41][..], UNDEFINED_RIP].concat();
+        assert_eq!(
+            records(HERE, &[(0x1000, 16, &later)]),
+            "STACK CFI INIT 1000 10 .cfa: $rsp 8 + .ra: .cfa -8 + ^\n\
+             STACK CFI 1001 .ra: .undef\n"
         );
     }
 

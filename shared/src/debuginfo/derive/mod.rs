@@ -2,8 +2,7 @@
 //!
 //! `kind` has the trait that each kind implements: `symcache`, `cfi`, `ppdb` and `sources`. `dwarf`
 //! derives SymCaches from files with DWARF, `pdb` from PDBs, `frames` and `pe_frames` read unwind
-//! information of ELF and PE files, `pdb_links` finds links to source files in PDBs, and
-//! `undecorate` shortens names of C functions.
+//! information of ELF and PE files, and `pdb_links` finds links to source files in PDBs.
 
 mod cfi;
 pub(super) mod dwarf;
@@ -15,7 +14,6 @@ mod pe_frames;
 mod ppdb;
 mod sources;
 mod symcache;
-mod undecorate;
 
 use bytes::Bytes;
 use symbolic::debuginfo::{Archive, Object};

@@ -27,7 +27,6 @@ use super::dwarf::{self, Program};
 use super::kind::{Beside, Derive, EncodedCache};
 use super::pdb;
 use super::pdb_links::{LinkStreams, PdbLinks};
-use super::undecorate::undecorated;
 use crate::cache::Kind;
 use crate::debuginfo::auxiliary::{LineMap, MapLines};
 use crate::debuginfo::blob::Contents;
@@ -35,6 +34,7 @@ use crate::debuginfo::failure::{Failure, chain, malformed, unsupported};
 use crate::debuginfo::limits::{MAX_RAW_BYTES, too_large};
 use crate::debuginfo::panics::STACK_BYTES;
 use crate::debuginfo::slices::Bounds;
+use crate::debuginfo::undecorate::undecorated;
 use crate::debuginfo::{panics, slices};
 
 /// Files of at least this size, in bytes, are read and converted in parallel.
@@ -281,7 +281,8 @@ fn map_lines<'m>(converter: &mut SymCacheConverter<'m>, lines: Option<&'m LineMa
     }
 }
 
-/// Strips the decoration from the names of C functions, as `process_object` does for PE and PDB.
+/// Strips the decoration from the names of C functions, as `process_object` does for PE and PDB,
+/// also on machines without one.
 struct Undecorate;
 
 impl Transformer for Undecorate {
@@ -290,8 +291,8 @@ impl Transformer for Undecorate {
         mut function: transform::Function<'f>,
     ) -> transform::Function<'f> {
         function.name = match function.name {
-            Cow::Borrowed(name) => Cow::Borrowed(undecorated(name)),
-            Cow::Owned(name) => Cow::Owned(undecorated(&name).to_owned()),
+            Cow::Borrowed(name) => Cow::Borrowed(undecorated(name, Arch::X86)),
+            Cow::Owned(name) => Cow::Owned(undecorated(&name, Arch::X86).to_owned()),
         };
         function
     }

@@ -1,5 +1,6 @@
 //! Inspects the objects in a DIF: their ids, types and features.
 
+mod build_id;
 mod cut_short;
 mod elf_record;
 mod headers;
@@ -7,7 +8,7 @@ mod needless;
 
 use goblin::elf::Elf;
 use goblin::elf::header::{EI_CLASS, ELFCLASS64, EM_68K, EM_RISCV, EM_S390, EM_SPARC, EM_SPARCV9};
-use symbolic::common::Arch;
+use symbolic::common::{Arch, CodeId, DebugId};
 use symbolic::debuginfo::dwarf::Dwarf as _;
 use symbolic::debuginfo::elf::ElfObject;
 use symbolic::debuginfo::{Archive, FileFormat, Object, ObjectKind};
@@ -18,7 +19,7 @@ pub use self::needless::{FileEnds, needless_ranges, units_range};
 use super::arriving::Arriving;
 use super::derive::dwarf;
 use super::layout::{DifBytes, FoundAuxiliary, FoundObject, Layout, Member, MemberPlace};
-use super::{auxiliary, kernel_module, panics, quirks, unpack};
+use super::{auxiliary, kernel_module, panics, pe_symbols, quirks, unpack};
 use crate::debuginfo::failure::chain;
 use crate::domain::{
     AuxiliaryFile, AuxiliaryId, CompanionId, Features, FileType, Inspection, Missing, ModuleId,
@@ -275,12 +276,11 @@ impl ObjectReader<'_> {
             }
             _ => Default::default(),
         };
+        let (code_id, debug_id) = ids(object);
         let meta = ObjectMeta {
             index,
-            debug_id: Some(object.debug_id()).filter(|id| !id.is_nil()),
-            code_id: object
-                .code_id()
-                .filter(|id| ModuleId::of(None, Some(id)).is_some()),
+            debug_id: Some(debug_id).filter(|id| !id.is_nil()),
+            code_id: code_id.filter(|id| ModuleId::of(None, Some(id)).is_some()),
             file_type,
             arch: arch(object).to_owned(),
             features: if fault.is_none() {
@@ -351,16 +351,35 @@ impl ObjectReader<'_> {
     }
 }
 
+/// Returns the code id and the debug id of an object.
+fn ids(object: &Object<'_>) -> (Option<CodeId>, DebugId) {
+    let by_note = match object {
+        Object::Elf(elf) => build_id::ids(elf.data()),
+        _ => None,
+    };
+    match by_note {
+        Some((code_id, debug_id)) => (Some(code_id), debug_id),
+        None => (object.code_id(), object.debug_id()),
+    }
+}
+
 /// Returns whether a symbol map is needed to read the names of an object.
 fn hides_names(object: &Object<'_>) -> bool {
     matches!(object, Object::MachO(mach) if mach.requires_symbolmap())
 }
 
 fn features(object: &Object<'_>) -> Features {
+    // Of a PE file that names a PDB, a part may have DWARF nevertheless: the runtime of MinGW. It
+    // is worth as much as symbols, so that the PDB is searched for, and preferred.
+    let leaves_it_to_pdb = matches!(object, Object::Pe(pe) if pe_symbols::names_pdb(pe));
+    let has_debug_info = object.has_debug_info();
     Features {
-        has_debug_info: object.has_debug_info(),
+        has_debug_info: has_debug_info && !leaves_it_to_pdb,
         has_unwind_info: object.has_unwind_info() && !quirks::eh_frame_is_misread(object),
-        has_symbols: object.has_symbols(),
+        has_symbols: match object {
+            Object::Pe(pe) => has_debug_info && leaves_it_to_pdb || pe_symbols::has_functions(pe),
+            _ => object.has_symbols(),
+        },
         has_sources: object.has_sources(),
         srcsrv_vcs: match object {
             Object::Pdb(pdb) => pdb

@@ -72,6 +72,33 @@ impl CfiRecords {
             || self.file.win_stack_fpo_info.get(address).is_some()
     }
 
+    /// Returns whether a rule says that the function at an address has no caller.
+    pub fn is_outermost(&self, address: u64) -> bool {
+        let mut rules = self.rules(address).rev();
+        let last = rules.find_map(|rules| Some(rules.split_once(".ra: ")?.1.starts_with(".undef")));
+        last.unwrap_or_default()
+    }
+
+    /// Returns whether the caller of the frame at an address did not call, but was interrupted: by
+    /// a signal or a trap. The stack pointer of such a caller is stored, because it does not follow
+    /// from that of the frame.
+    pub fn was_interrupted(&self, address: u64) -> bool {
+        let mut rules = self.rules(address);
+        rules.any(|rules| ["$rsp: ", "$esp: "].iter().any(|rule| rules.contains(rule)))
+    }
+
+    /// Returns the rules that apply at an address, the later ones over the earlier ones.
+    fn rules(&self, address: u64) -> impl DoubleEndedIterator<Item = &str> {
+        let info = self.file.cfi_stack_info.get(address);
+        info.into_iter().flat_map(move |info| {
+            let more = info.add_rules.iter();
+            let more = more.take_while(move |more| more.address <= address);
+            // The order of an iterator that is taken in part can only be known by counting.
+            let more: Vec<&str> = more.map(|more| &*more.rules).collect();
+            std::iter::once(&*info.init.rules).chain(more)
+        })
+    }
+
     /// Returns how many bytes of parameters the function at an address removes from the stack when
     /// it returns. Only records of 32-bit Windows say so.
     pub fn parameter_bytes(&self, address: u64) -> Option<u32> {

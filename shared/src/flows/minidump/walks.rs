@@ -234,13 +234,17 @@ impl ThreadWalk<'_> {
     }
 
     fn into_stacktrace(self, names: &HashMap<u64, Arc<str>>) -> Stacktrace {
+        let frames = self.frames.unwrap_or_default();
+        let has_exact_callers = frames.iter().skip(1).any(|frame| frame.is_exact);
         let frame = |frame: WalkedFrame| Frame {
             instruction_addr: Hex(frame.address),
             package: frame.module.and_then(|module| names.get(&module).cloned()),
             trust: frame.trust,
+            // Otherwise, the topmost frame is the only exact one, as is assumed.
+            adjust_instruction_addr: has_exact_callers.then_some(!frame.is_exact),
             ..Frame::default()
         };
-        let frames = self.frames.unwrap_or_default().into_iter();
+        let frames = frames.into_iter();
         Stacktrace {
             thread_id: Some(self.thread.id),
             thread_name: self.thread.name.clone(),

@@ -15,14 +15,14 @@ use pdb_addr2line::pdb::{
     LineInfo, LineProgram, ModuleInfo, PdbInternalSectionOffset, ProcedureSymbol, RawString,
     SeparatedCodeSymbol, StringTable, SymbolData, TypeIndex,
 };
-use symbolic::common::Language;
+use symbolic::common::{Arch, Language};
 use symbolic::debuginfo::FileInfo;
 
 use super::ranges::{FunctionNode, PdbLine, RangeBuilder};
 use crate::debuginfo::derive::dwarf::tables::{TextRef, UnitFunction, UnitTables};
 use crate::debuginfo::derive::pdb_links::PdbLinks;
-use crate::debuginfo::derive::undecorate::undecorated;
 use crate::debuginfo::slices::NOWHERE;
+use crate::debuginfo::undecorate::undecorated;
 
 /// The kinds of records of functions and inlined calls: LLVM, `CodeViewSymbols.def`.
 const KINDS: [pdb::SymbolKind; 11] = [
@@ -55,6 +55,7 @@ pub(super) struct Shared<'r, 's, 'l> {
     pub(super) addresses: &'r AddressMap<'s>,
     pub(super) strings: Option<&'r StringTable<'s>>,
     pub(super) links: Option<&'r Mutex<PdbLinks<'l>>>,
+    pub(super) arch: Arch,
 }
 
 /// How often a name is formatted until it is settled.
@@ -428,7 +429,7 @@ impl<'r, 's, 'l> ModuleReader<'r, 's, 'l> {
 
     /// Returns the number of a new function.
     fn new_function(&mut self, name: &str, entry: u32) -> u32 {
-        let name = undecorated(name);
+        let name = undecorated(name, self.shared.arch);
         let number = u32::try_from(self.tables.functions.len()).unwrap_or(NOWHERE);
         let name = self.tables.keep(name.as_bytes());
         self.tables.functions.push(UnitFunction {

@@ -30,8 +30,9 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pdb_addr2line::pdb::{self, FallibleIterator, StreamIndex};
+use pdb_addr2line::pdb::{self, FallibleIterator, ImageSectionHeader, StreamIndex};
 use pdb_addr2line::{ModuleProvider, TypeFormatter};
+use symbolic::common::Arch;
 use symbolic::debuginfo::Symbol;
 use symbolic::debuginfo::pdb::PdbObject;
 
@@ -44,10 +45,11 @@ use super::dwarf::symbols::Symbols;
 use super::dwarf::tables::{Texts, UnitTables};
 use super::kind::{Beside, EncodedCache};
 use super::pdb_links::{LinkStreams, PdbLinks};
-use super::undecorate::undecorated;
 use crate::debuginfo::blob::Contents;
 use crate::debuginfo::failure::{Failure, chain, malformed};
+use crate::debuginfo::image::ObjectImage;
 use crate::debuginfo::slices::{self, Bounds};
+use crate::debuginfo::undecorate::undecorated;
 use crate::debuginfo::workers::deep_side_by_side;
 
 /// Derives the slices of a PDB with `workers` threads, and encodes them as a blob.
@@ -78,7 +80,8 @@ fn encode_runs(
     };
     let links = links.map(|links| Mutex::new(PdbLinks::parse(links)));
     let runs = runs_of(bytes, run_bytes).map_err(bad_file)?;
-    let mut read = read_runs(bytes, &runs, links.as_ref(), workers).map_err(bad_file)?;
+    let mut read =
+        read_runs(bytes, &runs, links.as_ref(), object.arch(), workers).map_err(bad_file)?;
     read.sort_unstable_by_key(|run| run.tables.run);
     let mut unread = Unread::default();
     let mut tables = Vec::with_capacity(read.len());
@@ -87,7 +90,9 @@ fn encode_runs(
         tables.push(run.tables);
     }
     let lacks = unread.lacks(&tables)?;
-    let symbols = Symbols::new(symbols_of(object), Vec::new());
+    let code = code_of(bytes).unwrap_or_default();
+    let functions = ObjectImage::within(code, 0, symbols_of(object), Vec::new()).functions;
+    let symbols = Symbols::new(functions, Vec::new());
     let groups = merge::merge_all(&tables, &symbols, bounds.ranges);
     let encoder = SymCacheEncoder {
         head: &slices::head(object.arch(), object.debug_id()),
@@ -110,13 +115,26 @@ fn bad_file(error: pdb::Error) -> Failure {
     malformed(format!("bad debug file: {}", chain(&error)))
 }
 
+/// Returns the address ranges of code in the file of a PDB, which is not needed for that.
+fn code_of(bytes: PdbBytes<'_>) -> Option<Vec<Range<u64>>> {
+    let mut pdb = Pdb::open(bytes).ok()?;
+    let sections = pdb.sections().ok()??.into_iter();
+    let code = sections.filter(|section| section.characteristics.execute());
+    let range = |section: ImageSectionHeader| {
+        let size = section.virtual_size.max(section.size_of_raw_data);
+        let start = u64::from(section.virtual_address);
+        start..start + u64::from(size)
+    };
+    Some(code.map(range).collect())
+}
+
 /// Returns the public symbols of a PDB.
 fn symbols_of<'d>(object: &PdbObject<'d>) -> Vec<Symbol<'d>> {
     let symbols = object.symbols().map(|mut symbol| {
         symbol.name = symbol.name.map(|name| match name {
-            Cow::Borrowed(name) => Cow::Borrowed(undecorated(name)),
+            Cow::Borrowed(name) => Cow::Borrowed(undecorated(name, object.arch())),
             Cow::Owned(mut name) => {
-                let plain = undecorated(&name);
+                let plain = undecorated(&name, object.arch());
                 if plain.len() < name.len() {
                     name = plain.to_owned();
                 }
@@ -184,6 +202,7 @@ fn read_runs(
     bytes: PdbBytes<'_>,
     runs: &[Range<usize>],
     links: Option<&Mutex<PdbLinks<'_>>>,
+    arch: Arch,
     workers: usize,
 ) -> pdb::Result<Vec<ReadRun>> {
     let next = AtomicUsize::new(0);
@@ -215,6 +234,7 @@ fn read_runs(
                 addresses: &addresses,
                 strings,
                 links,
+                arch,
             };
             let number = u32::try_from(number).unwrap_or(u32::MAX);
             read.push(read_run(number, run.clone(), &open, shared));

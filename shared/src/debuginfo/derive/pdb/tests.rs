@@ -41,7 +41,8 @@ fn joined(blob: &[u8]) -> AlignedBytes {
 }
 
 /// The frames at an address, the innermost first: function, entry, file, place on a source server,
-/// line.
+/// line. Of a function, an underscore in front is left out: `symbolic` takes it for a decoration on
+/// all machines.
 type Answer = (String, u32, Option<[Option<String>; 3]>, u32);
 
 fn answers(cache: &SymCache<'_>, address: u64) -> Vec<Answer> {
@@ -51,7 +52,9 @@ fn answers(cache: &SymCache<'_>, address: u64) -> Vec<Answer> {
             let revision = file.srcsrv_revision().map(str::to_owned);
             [Some(file.full_path()), file.full_srcsrv_path(), revision]
         });
-        let (name, entry) = (function.name().to_owned(), function.entry_pc());
+        let name = function.name();
+        let name = name.strip_prefix('_').unwrap_or(name).to_owned();
+        let entry = function.entry_pc();
         (name, entry, file, location.line())
     };
     cache.lookup(address).map(answer).collect()

@@ -57,7 +57,7 @@ enum Step {
 }
 
 /// Reads functions. Reuses its buffers from one function to the next.
-pub(super) struct UnwindReader<'p> {
+pub(super) struct Arm64Reader<'p> {
     data: &'p ExceptionData<'p>,
     sections: &'p [SectionTable],
     function: UnwoundFunction,
@@ -87,7 +87,7 @@ struct Epilogue {
     own: usize,
 }
 
-impl<'p> UnwindReader<'p> {
+impl<'p> Arm64Reader<'p> {
     pub(super) fn new(pe: &'p PeObject<'_>, data: &'p ExceptionData<'p>) -> Self {
         Self {
             data,
@@ -123,7 +123,7 @@ impl<'p> UnwindReader<'p> {
 
     /// Adds the lines of the function that was read.
     fn add_lines(&mut self, begin: u32, all: &mut LineCollector) -> Option<()> {
-        let mut last: Option<Frame> = None;
+        let mut last: Option<Arm64Frame> = None;
         for (offset, frame) in self.function.frames() {
             self.text.clear();
             frame.write_changes(last.as_ref(), &mut self.text);
@@ -272,12 +272,12 @@ impl UnwoundFunction {
     }
 
     /// Returns the frame from each offset on at which it changes, in the order of the offsets.
-    fn frames(&self) -> impl Iterator<Item = (u32, Frame)> {
+    fn frames(&self) -> impl Iterator<Item = (u32, Arm64Frame)> {
         let mut frames = Vec::new();
         let mut add = |offset: u32, steps: &[Step]| {
             let follows = frames.last().is_none_or(|(last, _)| *last < offset);
             if follows && offset < self.size && frames.len() < MOST_STATES {
-                frames.push((offset, Frame::undoing(steps)));
+                frames.push((offset, Arm64Frame::undoing(steps)));
             }
         };
         let mut offset = 0;
@@ -454,14 +454,14 @@ type Place = (Base, i64);
 
 /// Where a frame has what its caller needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Frame {
+struct Arm64Frame {
     /// The stack pointer of the caller.
     cfa: Place,
     /// The registers of the caller that are saved, from [`FIRST_PRESERVED`] on.
     saved: [Option<Place>; PRESERVED],
 }
 
-impl Frame {
+impl Arm64Frame {
     /// Returns the frame after which these steps lead to the caller.
     fn undoing(steps: &[Step]) -> Self {
         let (mut base, mut top) = (Base::StackPointer, 0_i64);
@@ -503,8 +503,8 @@ impl Frame {
             let _ = write!(text, ".cfa: {} {top} +", base.name());
         }
         for (index, register) in (FIRST_PRESERVED..=RETURN_ADDRESS).enumerate() {
-            let place = self.from_cfa(index);
-            let known = before.map(|before| before.from_cfa(index));
+            let place = self.relative_to_cfa(index);
+            let known = before.map(|before| before.relative_to_cfa(index));
             if known == Some(place) {
                 continue;
             }
@@ -526,7 +526,7 @@ impl Frame {
 
     /// Returns where a register is saved, relative to the frame if possible: such a place is the
     /// same for each instruction.
-    fn from_cfa(&self, index: usize) -> Option<SavedAt> {
+    fn relative_to_cfa(&self, index: usize) -> Option<SavedAt> {
         let (base, offset) = self.saved[index]?;
         Some(match base == self.cfa.0 {
             true => SavedAt::Cfa(offset.saturating_sub(self.cfa.1)),

@@ -28,13 +28,13 @@ pub(super) fn read(pe: &PeObject<'_>, run: usize, workers: usize) -> Option<CfiL
     };
     match pe.arch() {
         Arch::Amd64 | Arch::Amd64h => {
-            let begin = || amd64::UnwindReader::new(pe, data);
-            read_runs(data.len(), run, workers, begin, amd64::UnwindReader::run)
+            let begin = || amd64::Amd64Reader::new(pe, data);
+            read_runs(data.len(), run, workers, begin, amd64::Amd64Reader::run)
         }
         Arch::Arm64 | Arch::Arm64e => {
-            let begin = || arm64::UnwindReader::new(pe, data);
+            let begin = || arm64::Arm64Reader::new(pe, data);
             let functions = data.len_arm64();
-            read_runs(functions, run, workers, begin, arm64::UnwindReader::run)
+            read_runs(functions, run, workers, begin, arm64::Arm64Reader::run)
         }
         _ => Some(LineCollector::default().finish()),
     }

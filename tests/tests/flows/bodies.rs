@@ -76,3 +76,17 @@ async fn a_body_over_six_mebibytes_is_refused_by_every_route_that_reads_one() {
         assert!(detail.contains("6291456"), "{path}: {detail}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_byte_order_mark_before_json_changes_no_answer() {
+    let world = World::new();
+    let json = routes()
+        .into_iter()
+        .filter(|(_, of, _)| of.ends_with("json"));
+    for (path, content_type, body) in json {
+        let plain = sent(&world, path, &content_type, &body).await;
+        let marked = format!("\u{feff}{body}");
+        let marked = sent(&world, path, &content_type, &marked).await;
+        assert_eq!(marked.status, plain.status, "{path}: {marked:?}");
+    }
+}

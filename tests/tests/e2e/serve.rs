@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Output, Stdio};
 use std::time::Duration;
 
+use reqwest::Method;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use symdepot_tests::stack::{Addresses, Binaries, Client, Process, until, uses_in};
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
 
 use crate::{PATIENCE, json_of};
 
@@ -61,7 +62,16 @@ impl OneFile {
 
     /// Starts the service, and returns it when it is ready.
     async fn serve(&self) -> Child {
+        self.serve_with(&[]).await.0
+    }
+
+    /// Starts the service with variables. Returns it when it is ready, with what else it prints.
+    async fn serve_with(
+        &self,
+        variables: &[(&str, &str)],
+    ) -> (Child, Lines<BufReader<ChildStdout>>) {
         let mut command = self.command(&["serve", "--port", "0"]);
+        command.envs(variables.iter().copied());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -71,7 +81,7 @@ impl OneFile {
             first.starts_with("symdepot serves at http://127.0.0.1:"),
             "{first}"
         );
-        child
+        (child, lines)
     }
 
     async fn run(&self, arguments: &[&str]) -> Output {
@@ -101,6 +111,24 @@ async fn said(service: &mut Child) -> String {
     let mut stderr = service.stderr.take().unwrap();
     stderr.read_to_string(&mut said).await.unwrap();
     said
+}
+
+/// Returns the lines up to the first one with this text.
+async fn lines_until<R: AsyncRead + Unpin>(
+    lines: &mut Lines<BufReader<R>>,
+    text: &str,
+) -> Vec<String> {
+    let mut read = Vec::new();
+    loop {
+        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await;
+        let line = line.unwrap().unwrap();
+        let line = line.unwrap_or_else(|| panic!("{text} is not in {read:#?}"));
+        let is_last = line.contains(text);
+        read.push(line);
+        if is_last {
+            return read;
+        }
+    }
 }
 
 /// Returns where processes listen, as the kernel writes it: the address and the port in hex.
@@ -279,13 +307,13 @@ async fn the_service_is_for_this_user_and_this_machine_alone() {
         ("Host", "evil.example", 421),
         ("Sec-Fetch-Site", "cross-site", 403),
     ] {
-        let request = client.request(reqwest::Method::POST, "/symbolicate");
+        let request = client.request(Method::POST, "/symbolicate");
         let reply = client
             .send("a web page", request.header(header, value))
             .await;
         assert_eq!(reply.unwrap().status, status, "{header}: {value}");
     }
-    let about = client.request(reqwest::Method::GET, "/about");
+    let about = client.request(Method::GET, "/about");
     let about = client.send("about", about).await.unwrap();
     let about: Value = about.expect(200, "about").unwrap().body;
     assert_eq!(about["version"], env!("CARGO_PKG_VERSION"));
@@ -295,4 +323,19 @@ async fn the_service_is_for_this_user_and_this_machine_alone() {
     let said = String::from_utf8(second.stderr).unwrap();
     assert!(said.contains(&addresses.pid.to_string()), "{said}");
     interrupt(&mut service).await;
+}
+
+#[tokio::test]
+async fn a_setting_that_a_function_refuses_is_named_in_the_terminal() {
+    let one = OneFile::new();
+    for (variable, value) in [("SOURCES", "foo"), ("AUTH", "foo")] {
+        let (mut service, _lines) = one.serve_with(&[(variable, value)]).await;
+        let client = Client::new(one.addresses()).unwrap();
+        let about = client.request(Method::GET, "/about");
+        assert_eq!(client.send("about", about).await.unwrap().status, 500);
+        let mut said = BufReader::new(service.stderr.take().unwrap()).lines();
+        let said = lines_until(&mut said, variable).await.concat();
+        assert!(said.contains("symbolicate.log"), "{said}");
+        interrupt(&mut service).await;
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 use symdepot_tests::stack::{Addresses, Binaries, Client, Process, until, uses_in};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader, Lines};
@@ -88,6 +88,12 @@ impl OneFile {
         self.command(arguments).output().await.unwrap()
     }
 
+    /// Runs the demo with an access token.
+    async fn demo_with(&self, token: &str) -> Output {
+        let mut command = self.command(&["demo"]);
+        command.env("SYMDEPOT_TOKEN", token).output().await.unwrap()
+    }
+
     fn addresses(&self) -> Addresses {
         Addresses::read(&self.folder.path().join(".data/stack.json")).unwrap()
     }
@@ -129,6 +135,16 @@ async fn lines_until<R: AsyncRead + Unpin>(
             return read;
         }
     }
+}
+
+/// Issues a token with one right in every scope, as the operator.
+async fn issue(addresses: Addresses, right: &str) -> String {
+    let operator = Client::new(addresses).unwrap().as_operator();
+    let body = json!({"name": "of a test", "scope": "*", "rights": [right]});
+    let request = operator.request(Method::POST, "/tokens").json(&body);
+    let issued = operator.send("a token", request).await.unwrap();
+    let issued = issued.expect(201, "a token").unwrap().body;
+    issued["token"].as_str().unwrap().to_owned()
 }
 
 /// Returns where processes listen, as the kernel writes it: the address and the port in hex.
@@ -322,6 +338,47 @@ async fn the_service_is_for_this_user_and_this_machine_alone() {
     assert_eq!(second.status.code(), Some(1), "{second:?}");
     let said = String::from_utf8(second.stderr).unwrap();
     assert!(said.contains(&addresses.pid.to_string()), "{said}");
+    interrupt(&mut service).await;
+}
+
+#[tokio::test]
+async fn with_auth_the_service_says_how_the_first_token_is_issued_and_the_demo_needs_one() {
+    let one = OneFile::new();
+    let (mut service, mut lines) = one.serve_with(&[("AUTH", "token")]).await;
+    let printed = lines_until(&mut lines, "symdepot demo").await;
+    let key = printed.iter().find(|line| line.contains("KEY=$(sed "));
+    let script = format!("{}; printf %s \"$KEY\"", key.unwrap());
+    let mut sh = Command::new("sh");
+    let sh = sh.args(["-c", &script]).current_dir(one.folder.path());
+    let key = String::from_utf8(sh.output().await.unwrap().stdout).unwrap();
+    assert_eq!(key, one.addresses().operator_key, "{printed:#?}");
+    let curl = format!(
+        "\"x-local-operator: $KEY\" {}/tokens",
+        one.addresses().gateway
+    );
+    assert!(
+        printed.iter().any(|line| line.contains(&curl)),
+        "{printed:#?}"
+    );
+
+    let refused = one.run(&["demo"]).await;
+    let without_right = one
+        .demo_with(&issue(one.addresses(), "download").await)
+        .await;
+    for (refused, status) in [(refused, "401"), (without_right, "403")] {
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        for expected in [status, "x-local-operator", "set SYMDEPOT_TOKEN"] {
+            assert!(said.contains(expected), "{said}");
+        }
+    }
+    let token = issue(one.addresses(), "symbolicate").await;
+    assert_names(&one.demo_with(&token).await);
+    interrupt(&mut service).await;
+
+    // A token of another service is not sent to one that requires none.
+    let mut service = one.serve().await;
+    assert_names(&one.demo_with("sdt_of_another_service").await);
     interrupt(&mut service).await;
 }
 

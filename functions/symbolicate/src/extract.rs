@@ -102,6 +102,18 @@ impl<S: Sync> FromRequestParts<S> for Subject {
     }
 }
 
+/// The query for a SymCache.
+pub(crate) struct SymCacheSubject(pub(crate) ExplainQuery);
+
+impl<S: Sync> FromRequestParts<S> for SymCacheSubject {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        let query = ExplainQuery::parse_symcache(text(parts))?;
+        Ok(Self(query.for_caller(&*caller(parts)?)?))
+    }
+}
+
 /// Reads the body of a request, within the limit of all requests.
 pub(crate) async fn read_body(body: Body) -> Result<Bytes, Failure> {
     let too_long = RequestError::TooLong {

@@ -46,7 +46,7 @@ pub(super) fn components(schemas: &mut Schemas) -> Value {
         "key": query(
             "key",
             "The key of an upload, which begins with its scope. Only `scope` may be given besides.",
-            json!({"type": "string", "examples": ["global/crash.debug"]}),
+            json!({"type": "string", "minLength": 1, "examples": ["global/crash.debug"]}),
         ),
         "debug_id": query(
             "debug_id",

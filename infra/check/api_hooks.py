@@ -97,6 +97,9 @@ def before_call(context, case, kwargs):
             change_upload(file)
         if case.operation.path == "/tokens":
             change_token(body)
+        if case.operation.path == "/uploads" and "scope" in (case.query or {}):
+            # The query and the body name the same scope.
+            body["scope"] = case.query["scope"]
     if case.query is not None:
         change_query(case.operation.path, case.query)
     # The version that a client has is less than the one that it requests.

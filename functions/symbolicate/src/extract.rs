@@ -90,6 +90,29 @@ impl<S: Sync> FromRequestParts<S> for ListQuery {
     }
 }
 
+/// The query of a request for uploads: their scope, which the body may name as well.
+pub(crate) struct UploadsQuery(pub(crate) Query);
+
+impl<S: Sync> FromRequestParts<S> for UploadsQuery {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        Ok(Self(Query::parse(text(parts), Query::OF_UPLOADS)?))
+    }
+}
+
+/// The query of a request that has no parameters.
+pub(crate) struct NoQuery;
+
+impl<S: Sync> FromRequestParts<S> for NoQuery {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        Query::parse(text(parts), Query::NONE)?;
+        Ok(Self)
+    }
+}
+
 /// The query for an upload or a module.
 pub(crate) struct Subject(pub(crate) ExplainQuery);
 

@@ -35,7 +35,7 @@ use uuid::Uuid;
 
 use crate::crash_files::{self, RequestState};
 use crate::extract::{
-    Call, ContinuedQuery, ListQuery, RequestQuery, Subject, SymCacheSubject,
+    Call, ContinuedQuery, ListQuery, NoQuery, RequestQuery, Subject, SymCacheSubject,
 };
 use crate::failure::Failure;
 use crate::summary::{self, COMPLETED, PENDING, Received, Sent};
@@ -486,7 +486,7 @@ pub(crate) async fn symcache(
     }
 }
 
-pub(crate) async fn rollout(call: Call) -> Result<Response, Failure> {
+pub(crate) async fn rollout(call: Call, _: NoQuery) -> Result<Response, Failure> {
     let report = call.symbolicator.rollout(&call.invocation).await?;
     Ok(Json(report).into_response())
 }
@@ -496,6 +496,6 @@ pub(crate) async fn wanted(call: Call, ListQuery(query): ListQuery) -> Result<Re
     Ok(Json(wanted).into_response())
 }
 
-pub(crate) async fn about() -> Response {
+pub(crate) async fn about(_: NoQuery) -> Response {
     Json(flows::about::about()).into_response()
 }

@@ -33,6 +33,11 @@ pub(super) fn components(schemas: &mut Schemas) -> Value {
             "The scope whose uploads are read, before those of `global`.",
             scope.clone(),
         ),
+        "upload_scope": query(
+            "scope",
+            "The scope that the files are for. If the body names one, too, they are equal.",
+            scope.clone(),
+        ),
         "format": query(
             "format",
             "The schema of the answer to a minidump.",

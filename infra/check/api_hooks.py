@@ -59,7 +59,7 @@ def change_upload(file):
 def change_token(body):
     """Names and scopes have up to 128 bytes."""
     for name in ("name", "scope"):
-        if len(body[name].encode("utf-8", "ignore")) > 128:
+        if len(body[name].encode("utf-8", "ignore")) > 128 or body[name] in (".", ".."):
             body[name] = "acme"
 
 
@@ -97,6 +97,9 @@ def before_call(context, case, kwargs):
             change_upload(file)
         if case.operation.path == "/tokens":
             change_token(body)
+        if case.operation.path == "/uploads" and "scope" in (case.query or {}):
+            # The query and the body name the same scope.
+            body["scope"] = case.query["scope"]
     if case.query is not None:
         change_query(case.operation.path, case.query)
     # The version that a client has is less than the one that it requests.

@@ -90,6 +90,29 @@ impl<S: Sync> FromRequestParts<S> for ListQuery {
     }
 }
 
+/// The query of a request for uploads: their scope, which the body may name as well.
+pub(crate) struct UploadsQuery(pub(crate) Query);
+
+impl<S: Sync> FromRequestParts<S> for UploadsQuery {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        Ok(Self(Query::parse(text(parts), Query::OF_UPLOADS)?))
+    }
+}
+
+/// The query of a request that has no parameters.
+pub(crate) struct NoQuery;
+
+impl<S: Sync> FromRequestParts<S> for NoQuery {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        Query::parse(text(parts), Query::NONE)?;
+        Ok(Self)
+    }
+}
+
 /// The query for an upload or a module.
 pub(crate) struct Subject(pub(crate) ExplainQuery);
 
@@ -98,6 +121,18 @@ impl<S: Sync> FromRequestParts<S> for Subject {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
         let query = ExplainQuery::parse(text(parts))?;
+        Ok(Self(query.for_caller(&*caller(parts)?)?))
+    }
+}
+
+/// The query for a SymCache.
+pub(crate) struct SymCacheSubject(pub(crate) ExplainQuery);
+
+impl<S: Sync> FromRequestParts<S> for SymCacheSubject {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        let query = ExplainQuery::parse_symcache(text(parts))?;
         Ok(Self(query.for_caller(&*caller(parts)?)?))
     }
 }

@@ -59,7 +59,9 @@ impl From<ExplainError> for Failure {
 impl From<ScopeError> for Failure {
     fn from(error: ScopeError) -> Self {
         let status = match error {
-            ScopeError::Contradiction { .. } => StatusCode::BAD_REQUEST,
+            ScopeError::Contradiction { .. } | ScopeError::QueryAndBody { .. } => {
+                StatusCode::BAD_REQUEST
+            }
             ScopeError::NotGranted(_) => StatusCode::FORBIDDEN,
         };
         Self::new(status, error.to_string())

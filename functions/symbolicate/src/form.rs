@@ -1,5 +1,7 @@
 //! The form that a crash file is sent in.
 
+use std::collections::BTreeSet;
+
 use axum::body::Body;
 use axum::extract::multipart::{Field, MultipartError, MultipartRejection};
 use axum::extract::{DefaultBodyLimit, FromRequest, Multipart, Request};
@@ -78,7 +80,7 @@ impl CrashForm {
             .await
             .map_err(bad_form)?;
         let (mut file, mut url, mut token) = (None, None, None);
-        let mut fields = CrashFields::default();
+        let (mut fields, mut set) = (CrashFields::default(), BTreeSet::new());
         while let Some(field) = form.next_field().await.map_err(bad_part)? {
             let name = field.name().unwrap_or_default().to_owned();
             let is_repeated = if name == part.name {
@@ -89,10 +91,10 @@ impl CrashForm {
                 url.replace(text(field, STORAGE_URL).await?).is_some()
             } else if name == STORAGE_TOKEN {
                 token.replace(text(field, STORAGE_TOKEN).await?).is_some()
+            } else if let Some(known) = CrashFields::NAMES.iter().find(|known| **known == name) {
+                fields.set(known, &content(field, known, PART_BYTES).await?)?;
+                !set.insert(known)
             } else {
-                if let Some(known) = CrashFields::NAMES.iter().find(|known| **known == name) {
-                    fields.set(known, &content(field, known, PART_BYTES).await?)?;
-                }
                 false
             };
             if is_repeated {

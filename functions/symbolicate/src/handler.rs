@@ -34,7 +34,9 @@ use tracing::Instrument;
 use uuid::Uuid;
 
 use crate::crash_files::{self, RequestState};
-use crate::extract::{Call, ContinuedQuery, ListQuery, RequestQuery, Subject};
+use crate::extract::{
+    Call, ContinuedQuery, ListQuery, NoQuery, RequestQuery, Subject, SymCacheSubject,
+};
 use crate::failure::Failure;
 use crate::summary::{self, COMPLETED, PENDING, Received, Sent};
 use crate::{door, path, routes};
@@ -446,16 +448,15 @@ pub(crate) async fn explain(call: Call, Subject(query): Subject) -> Result<Respo
 }
 
 /// Redirects to the SymCache of a module, for tools that read such files.
-pub(crate) async fn symcache(call: Call, Subject(query): Subject) -> Result<Response, Failure> {
-    let ExplainQuery::Module {
-        module,
-        source: None,
-        scope,
-        ..
-    } = query
-    else {
-        let detail = "use ?debug_id=…, optionally with &scope=…: the response is the best SymCache of all sources";
-        return Err(Failure::new(StatusCode::BAD_REQUEST, detail));
+pub(crate) async fn symcache(
+    call: Call,
+    SymCacheSubject(query): SymCacheSubject,
+) -> Result<Response, Failure> {
+    let ExplainQuery::Module { module, scope, .. } = query else {
+        return Err(Failure::new(
+            StatusCode::BAD_REQUEST,
+            "the query names no module",
+        ));
     };
     match call
         .symbolicator
@@ -485,7 +486,7 @@ pub(crate) async fn symcache(call: Call, Subject(query): Subject) -> Result<Resp
     }
 }
 
-pub(crate) async fn rollout(call: Call) -> Result<Response, Failure> {
+pub(crate) async fn rollout(call: Call, _: NoQuery) -> Result<Response, Failure> {
     let report = call.symbolicator.rollout(&call.invocation).await?;
     Ok(Json(report).into_response())
 }
@@ -495,6 +496,6 @@ pub(crate) async fn wanted(call: Call, ListQuery(query): ListQuery) -> Result<Re
     Ok(Json(wanted).into_response())
 }
 
-pub(crate) async fn about() -> Response {
+pub(crate) async fn about(_: NoQuery) -> Response {
     Json(flows::about::about()).into_response()
 }

@@ -202,6 +202,7 @@ impl Operation {
             Self::ListTokens => on(verb, tokens::list),
             Self::RevokeToken => on(verb, tokens::revoke),
             Self::About => on(verb, handler::about),
+            // Its query has no effect: load balancers add parameters to their checks.
             Self::HealthCheck => on(verb, || async { "ok" }),
             Self::MsSymCache => return None,
         })

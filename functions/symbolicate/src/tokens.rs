@@ -8,11 +8,11 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use symdepot::api::tokens::{TokenList, parse_token_request};
 
-use crate::extract::{Call, read_body};
+use crate::extract::{Call, NoQuery, read_body};
 use crate::failure::Failure;
 
 /// Serves `POST /tokens`. The response has the token, so no cache may keep it.
-pub(crate) async fn issue(call: Call, body: Body) -> Result<Response, Failure> {
+pub(crate) async fn issue(call: Call, _: NoQuery, body: Body) -> Result<Response, Failure> {
     let request = parse_token_request(&read_body(body).await?)?;
     let issued = call
         .symbolicator
@@ -23,7 +23,7 @@ pub(crate) async fn issue(call: Call, body: Body) -> Result<Response, Failure> {
 }
 
 /// Serves `GET /tokens`.
-pub(crate) async fn list(call: Call) -> Result<Json<TokenList>, Failure> {
+pub(crate) async fn list(call: Call, _: NoQuery) -> Result<Json<TokenList>, Failure> {
     let grants = call.caller.grants();
     let listed = call.symbolicator.tokens(&call.invocation, grants);
     Ok(Json(listed.await?))
@@ -32,6 +32,7 @@ pub(crate) async fn list(call: Call) -> Result<Json<TokenList>, Failure> {
 /// Serves `DELETE /tokens/{id}`.
 pub(crate) async fn revoke(
     call: Call,
+    _: NoQuery,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<StatusCode, Failure> {
     let unknown = || Failure::new(StatusCode::NOT_FOUND, "no valid token has this id");

@@ -4,16 +4,18 @@ use axum::Json;
 use axum::body::Body;
 use symdepot::api::uploads::{UploadsAnswer, parse_uploads};
 
-use crate::extract::{Call, read_body};
+use crate::extract::{Call, UploadsQuery, read_body};
 use crate::failure::Failure;
 
 /// Serves `POST /uploads`.
 pub(crate) async fn request_uploads(
     call: Call,
+    UploadsQuery(query): UploadsQuery,
     body: Body,
 ) -> Result<Json<UploadsAnswer>, Failure> {
     let request = parse_uploads(&read_body(body).await?)?;
-    let scope = call.caller.scope_for(request.scope.clone())?;
+    let named = request.named_scope(query.named_scope())?;
+    let scope = call.caller.scope_for(named)?;
     let answer = call
         .symbolicator
         .request_uploads(&call.invocation, &scope, &request);

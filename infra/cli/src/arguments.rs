@@ -191,7 +191,7 @@ pub(crate) struct FindArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArguments {
-    /// A debug id, a code id, or the key of an upload (which contains a slash)
+    /// A debug id, a code id, or the key of an upload, which begins with its scope
     #[arg(value_name = "ID|KEY")]
     pub(crate) subject: String,
     #[command(flatten)]

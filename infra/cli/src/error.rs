@@ -73,6 +73,8 @@ pub(crate) enum CliError {
         status: u16,
         cause: String,
     },
+    #[error("{what} was not found: {cause}")]
+    NotFound { what: String, cause: String },
     #[error("{path} was not sent: {cause}", path = shown(path))]
     NotSent { path: PathBuf, cause: String },
     #[error("no credentials for signing requests to {host}: {cause}")]
@@ -94,6 +96,7 @@ impl CliError {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::Settings(_) | Self::Usage(_) => Exit::Usage,
+            Self::NotFound { .. } => Exit::Incomplete,
             _ => Exit::Failed,
         }
     }

@@ -4,12 +4,19 @@ use std::fmt::Write as _;
 
 use reqwest::Method;
 use serde_json::Value;
+use symdepot::domain::DebugId;
 
 use crate::arguments::ExplainArguments;
 use crate::client::Client;
 use crate::error::CliError;
 use crate::settings::Settings;
-use crate::{Output, lists, view};
+use crate::{Exit, Output, lists, view};
+
+/// The number of digits of a SHA-1, which most build ids are.
+const BUILD_ID_DIGITS: usize = 40;
+
+/// The number of digits of a UUID, which most debug ids begin with.
+const UUID_DIGITS: usize = 32;
 
 pub(crate) async fn run(
     settings: &Settings,
@@ -17,35 +24,88 @@ pub(crate) async fn run(
 ) -> Result<Output, CliError> {
     let client = Client::new(settings).await?;
     let subject = arguments.subject.as_str();
-    let name = parameter(subject);
+    let mut answers = Vec::new();
+    for name in parameters(subject) {
+        let answer = ask(&client, settings, name, subject).await?;
+        let is_known = is_known(&answer);
+        answers.push(answer);
+        if is_known {
+            return Ok(shown(
+                answers.pop().unwrap_or_default(),
+                arguments,
+                Exit::Done,
+            ));
+        }
+    }
+    // Nothing is known under any of the readings. They say the same, so the likeliest is shown.
+    let first = answers.into_iter().next().unwrap_or_default();
+    Ok(shown(first, arguments, Exit::Incomplete))
+}
+
+fn shown(value: Value, arguments: &ExplainArguments, exit: Exit) -> Output {
+    let text = match arguments.format.json {
+        true => lists::json("explained", value),
+        false => human(&value),
+    };
+    Output::ended(text, exit)
+}
+
+/// Asks for a subject under this parameter.
+async fn ask(
+    client: &Client,
+    settings: &Settings,
+    name: &str,
+    subject: &str,
+) -> Result<Value, CliError> {
     let mut query = vec![(name, subject)];
     // The scope of an upload is in its key.
     if name != "key" {
-        query.extend(
-            settings
-                .scope
-                .as_ref()
-                .map(|scope| ("scope", scope.as_str())),
-        );
+        let scope = settings.scope.as_ref();
+        query.extend(scope.map(|scope| ("scope", scope.as_str())));
     }
-    let value: Value = client
-        .json(Method::GET, "/explain", &query, Vec::new())
-        .await?;
-    Ok(Output::done(match arguments.format.json {
-        true => lists::json("explained", value),
-        false => human(&value),
-    }))
+    let answer = client.json(Method::GET, "/explain", &query, Vec::new());
+    answer.await.map_err(|error| match error {
+        CliError::Status {
+            status: 404, cause, ..
+        } => CliError::NotFound {
+            what: view::visible(subject),
+            cause,
+        },
+        error => error,
+    })
 }
 
-/// Returns the parameter that a subject is a value of: a key has slashes, a debug id has dashes.
-fn parameter(subject: &str) -> &'static str {
-    if subject.contains('/') {
-        "key"
-    } else if subject.contains('-') {
-        "debug_id"
-    } else {
-        "code_id"
+/// Returns the parameters that a subject may be a value of, the likeliest first. An id may be a
+/// debug id, with or without dashes and an age, and a code id: a short one is that of a PE file
+/// rather than that of a PDB of version 2. What is no id is a key, perhaps without its scope.
+fn parameters(subject: &str) -> &'static [&'static str] {
+    let digits = subject.bytes().filter(u8::is_ascii_hexdigit).count();
+    let dashes = subject.bytes().filter(|byte| *byte == b'-').count();
+    if digits == 0 || digits + dashes < subject.len() {
+        return &["key"];
     }
+    let is_build_id = digits == BUILD_ID_DIGITS && dashes == 0;
+    match subject.parse::<DebugId>() {
+        Err(_) => &["code_id"],
+        Ok(_) if is_build_id || digits < UUID_DIGITS => &["code_id", "debug_id"],
+        Ok(_) => &["debug_id", "code_id"],
+    }
+}
+
+/// Returns whether an answer is about something: an upload, or records of a module of which one is
+/// more than the absence of files.
+fn is_known(answer: &Value) -> bool {
+    let Some(records) = answer.as_array() else {
+        return true;
+    };
+    records.iter().any(|record| {
+        let cause = record.pointer("/record/missing/cause");
+        match record.get("state").and_then(Value::as_str) {
+            Some("absent" | "unknown") => false,
+            Some("missing") => cause.is_none_or(|cause| cause != "not_found"),
+            _ => true,
+        }
+    })
 }
 
 fn human(value: &Value) -> String {
@@ -154,13 +214,53 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_subject_is_a_key_a_debug_id_or_a_code_id() {
-        assert_eq!(parameter("global/app.debug"), "key");
-        assert_eq!(
-            parameter("502fc0a5-1ec1-3e47-9998-684fa139dca7"),
-            "debug_id"
-        );
-        assert_eq!(parameter("8f3a8f3a"), "code_id");
+    fn a_subject_is_a_key_a_debug_id_a_code_id_or_either() {
+        for (subject, expected) in [
+            ("global/app.debug", &["key"][..]),
+            ("toplevel.debug", &["key"]),
+            ("nope", &["key"]),
+            ("-", &["key"]),
+            ("8f3a8f3a", &["code_id"]),
+            ("5F1D7A2B1c000", &["code_id", "debug_id"]),
+            (
+                "502fc0a5-1ec1-3e47-9998-684fa139dca7",
+                &["debug_id", "code_id"],
+            ),
+            (
+                "502fc0a5-1ec1-3e47-9998-684fa139dca7-1",
+                &["debug_id", "code_id"],
+            ),
+            (
+                "C7D4C24F1FB854084C4C44205044422E1",
+                &["debug_id", "code_id"],
+            ),
+            ("C7D4C24F1FB854084C4C44205044422E", &["debug_id", "code_id"]),
+            (
+                "ac456ebc7f4825f4367208b89f51ad481774aae7",
+                &["code_id", "debug_id"],
+            ),
+        ] {
+            assert_eq!(parameters(subject), expected, "{subject}");
+        }
+    }
+
+    #[test]
+    fn records_that_only_lack_files_are_no_finding() {
+        let missing =
+            |cause: &str| json!({"state": "missing", "record": {"missing": {"cause": cause}}});
+        let absent = json!({"state": "absent"});
+        for (records, expected) in [
+            (json!([]), false),
+            (
+                json!([absent, {"state": "unknown"}, missing("not_found")]),
+                false,
+            ),
+            (json!([absent, {"state": "use"}]), true),
+            (json!([absent, missing("malformed")]), true),
+            (json!({"state": "ignored"}), true),
+        ] {
+            assert_eq!(is_known(&records), expected, "{records}");
+        }
     }
 
     #[test]

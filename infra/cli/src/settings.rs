@@ -41,6 +41,25 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
+    /// Returns the token without the spaces and line ends that it was pasted with; `None` if
+    /// nothing remains. `from` is where it is from, for people.
+    fn checked(&self, from: &str) -> Result<Option<Self>, CliError> {
+        let token = self.0.trim();
+        match token.bytes().all(|byte| byte.is_ascii_graphic()) {
+            true if token.is_empty() => Ok(None),
+            true => Ok(Some(Self(token.to_owned()))),
+            false => Err(CliError::Settings(format!(
+                "the access token in {from} has a space, a control character, or one that is not ASCII, within it: copy it again"
+            ))),
+        }
+    }
+
+    /// Returns the token in the variable of this process.
+    pub(crate) fn of_process() -> Result<Option<Self>, CliError> {
+        let text = std::env::var_os(TOKEN_VARIABLE).unwrap_or_default();
+        Self(text.to_string_lossy().into_owned()).checked(TOKEN_VARIABLE)
+    }
+
     /// Returns the value of the header `authorization`.
     pub(crate) fn header(&self) -> String {
         format!("Bearer {}", self.0)
@@ -85,8 +104,7 @@ const DEAD_LETTERS: &str = "DeadLetters";
 impl Settings {
     /// Returns the settings, with the folders of this process.
     pub(crate) fn of_process(service: &ServiceArguments) -> Result<Self, CliError> {
-        let token = std::env::var(TOKEN_VARIABLE).ok();
-        let token = token.filter(|token| !token.is_empty()).map(Token);
+        let token = Token::of_process()?;
         let settings = Self::of(
             service,
             config_of_process().as_deref(),
@@ -121,11 +139,13 @@ impl Settings {
             )));
         };
         let parsed = parsed(&url, &from)?;
+        let token = profile.token.as_ref();
+        let token = token.map(|token| token.checked(&place_of(config_path)));
         Ok(Self {
             url: parsed,
             from,
             scope,
-            token: profile.token,
+            token: token.transpose()?.flatten(),
         })
     }
 

@@ -123,7 +123,7 @@ impl Database {
 #[non_exhaustive]
 pub enum DatabaseError {
     /// The data folder cannot be created.
-    #[error("cannot create the data folder {}: {source}; choose another folder with DATA=…", path.display())]
+    #[error("cannot create the data folder {}: {source}; choose another folder with --data (make run: DATA=…)", path.display())]
     Folder {
         /// The folder.
         path: PathBuf,
@@ -140,7 +140,7 @@ pub enum DatabaseError {
     },
     /// The file was written by a newer build.
     #[error(
-        "{} has schema version {found}, but this build supports versions up to {known}; build the newer stack again, or choose another folder with DATA=…",
+        "{} has schema version {found}, but this build supports versions up to {known}; build the newer stack again, or choose another folder with --data (make run: DATA=…)",
         path.display()
     )]
     Newer {

@@ -14,6 +14,8 @@ use local_stack::stack::{Options, Running, Stack};
 use project::write_project;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 async fn start(change: impl FnOnce(&mut Options)) -> (Running, TempDir) {
     let folder = tempfile::tempdir().unwrap();
@@ -144,6 +146,31 @@ async fn bodies_over_the_limits_are_refused() {
         );
     }
     assert_eq!(post(4 * 1024 * 1024).await.status(), 200);
+    running.stop().await;
+}
+
+/// Sends a request line as it is, and returns the first line of the response.
+async fn status_line(running: &Running, request_line: &str) -> String {
+    let gateway = &running.addresses().gateway;
+    let address = gateway.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("{request_line}\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).await.unwrap();
+    let response = String::from_utf8_lossy(&response).into_owned();
+    response.lines().next().unwrap_or_default().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_target_without_a_path_is_a_bad_request() {
+    let (running, _folder) = start(|_| {}).await;
+    for request_line in ["OPTIONS * HTTP/1.1", "GET * HTTP/1.1"] {
+        let status = status_line(&running, request_line).await;
+        assert_eq!(status, "HTTP/1.1 400 Bad Request", "{request_line}");
+    }
+    let address = format!("GET {}/plain HTTP/1.1", running.addresses().gateway);
+    assert_eq!(status_line(&running, &address).await, "HTTP/1.1 200 OK");
     running.stop().await;
 }
 

@@ -54,6 +54,14 @@ pub enum ScopeError {
         /// The other one.
         other: Scope,
     },
+    /// The query has one scope, and the body another.
+    #[error("the query names the scope {query}, and the body {body}: name one")]
+    QueryAndBody {
+        /// The scope in the query.
+        query: Scope,
+        /// The scope in the body.
+        body: Scope,
+    },
     /// The caller has no grant for the scope.
     #[error(
         "the credential is not valid in the scope {0}; a request that names no scope is in the global one, unless its credential has a single scope"

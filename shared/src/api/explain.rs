@@ -1,5 +1,7 @@
 //! The query of `GET /explain`: one upload, by its key, or one module, by its ids.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -39,7 +41,37 @@ pub struct ExplainError {
     reason: String,
 }
 
-const WANTED: &str = "expected ?key=<key in the uploads bucket>, or ?debug_id=… or ?code_id=…, optionally with &source=… and &scope=…; for a symbol server also &type=…, &code_file=…, &debug_file=…";
+/// What a query may have, and what it is for, as an error says it.
+struct Accepted {
+    parameters: &'static [&'static str],
+    wanted: &'static str,
+}
+
+const OF_EXPLAIN: Accepted = Accepted {
+    parameters: &[
+        "key",
+        "debug_id",
+        "code_id",
+        "source",
+        "scope",
+        "type",
+        "code_file",
+        "debug_file",
+    ],
+    wanted: "expected ?key=<key in the uploads bucket>, or ?debug_id=… or ?code_id=…, optionally with &source=… and &scope=…; for a symbol server also &type=…, &code_file=…, &debug_file=…",
+};
+
+const OF_SYMCACHE: Accepted = Accepted {
+    parameters: &[
+        "debug_id",
+        "code_id",
+        "scope",
+        "type",
+        "code_file",
+        "debug_file",
+    ],
+    wanted: "expected ?debug_id=… or ?code_id=…, optionally with &scope=…; for a symbol server also &type=…, &code_file=…, &debug_file=…. The response is the best SymCache of all sources",
+};
 
 impl ExplainQuery {
     /// Parses the part of a URL after the question mark.
@@ -56,80 +88,90 @@ impl ExplainQuery {
     /// Fails on an unknown or repeated parameter, an invalid value, and a query that names nothing
     /// to explain.
     pub fn parse(query: &str) -> Result<Self, ExplainError> {
-        let (mut key, mut debug_id, mut code_id) = (None, None, None);
-        let (mut source, mut scope, mut object_type) = (None, None, None);
-        let (mut code_file, mut debug_file) = (None, None);
-        let mut pasted = None;
+        Self::of(query, &OF_EXPLAIN)
+    }
+
+    /// Parses the query of `GET /symcache`, which names a module and no source.
+    ///
+    /// # Errors
+    ///
+    /// As [`ExplainQuery::parse`].
+    pub fn parse_symcache(query: &str) -> Result<Self, ExplainError> {
+        Self::of(query, &OF_SYMCACHE)
+    }
+
+    fn of(query: &str, accepted: &Accepted) -> Result<Self, ExplainError> {
+        let wanted = accepted.wanted;
+        let mut given = BTreeMap::new();
         for (name, value) in query_pairs(query)? {
-            let slot = match name.as_str() {
-                "key" => &mut key,
-                "debug_id" => &mut debug_id,
-                "code_id" => &mut code_id,
-                "source" => &mut source,
-                "scope" => &mut scope,
-                "type" => &mut object_type,
-                "code_file" => &mut code_file,
-                "debug_file" => &mut debug_file,
-                _ => return refuse(format!("unknown parameter {name:?}: {WANTED}")),
-            };
-            if slot.replace(value).is_some() {
+            if !accepted.parameters.contains(&name.as_str()) {
+                return refuse(format!("unknown parameter {name:?}: {wanted}"));
+            }
+            if given.insert(name.clone(), value).is_some() {
                 return refuse(format!("{name} is given more than once"));
             }
         }
-        for (name, value) in pasted_pairs(query)? {
-            if name == "key" {
-                pasted = Some(value);
-            }
+        match given.remove("key") {
+            Some(key) if key.is_empty() => refuse(format!("key: it is empty: {wanted}")),
+            Some(key) => Self::of_upload(key, query, given),
+            None => Self::of_module(given, wanted),
         }
-        if let Some(key) = key {
-            let others = [
-                debug_id,
-                code_id,
-                source,
-                object_type,
-                code_file,
-                debug_file,
-            ];
-            if others.iter().any(Option::is_some) {
-                return refuse("`key` can only be combined with `scope`");
-            }
-            let asked: Option<Scope> = parsed("scope", scope)?;
-            let is_readable = |key: &String| {
-                asked.as_ref().is_none_or(|asked| {
-                    Scope::of_key(key).is_some_and(|scope| asked.readable().contains(&scope))
-                })
-            };
-            let mut keys: Vec<String> = std::iter::once(key).chain(pasted).collect();
-            keys.dedup();
-            keys.retain(is_readable);
-            return match keys.is_empty() {
-                true => refuse("the key is in a scope that requests with this `scope` do not read"),
-                false => Ok(Self::Upload { keys, scope: asked }),
-            };
+    }
+
+    /// Returns the query for an upload. `given` are the parameters besides its key.
+    fn of_upload(
+        key: String,
+        query: &str,
+        mut given: BTreeMap<String, String>,
+    ) -> Result<Self, ExplainError> {
+        let scope: Option<Scope> = parsed("scope", given.remove("scope"))?;
+        if !given.is_empty() {
+            return refuse("`key` can only be combined with `scope`");
         }
+        let pasted = pasted_pairs(query)?.into_iter();
+        let pasted = pasted.filter(|(name, _)| name == "key");
+        let pasted = pasted.map(|(_, value)| value);
+        let is_readable = |key: &String| {
+            scope.as_ref().is_none_or(|scope| {
+                Scope::of_key(key).is_some_and(|of_key| scope.readable().contains(&of_key))
+            })
+        };
+        let mut keys: Vec<String> = std::iter::once(key).chain(pasted).collect();
+        keys.dedup();
+        keys.retain(is_readable);
+        match keys.is_empty() {
+            true => refuse("the key is in a scope that requests with this `scope` do not read"),
+            false => Ok(Self::Upload { keys, scope }),
+        }
+    }
+
+    /// Returns the query for a module, of these parameters.
+    fn of_module(mut given: BTreeMap<String, String>, wanted: &str) -> Result<Self, ExplainError> {
+        let mut take = |name: &str| given.remove(name);
+        let (debug_id, code_id) = (take("debug_id"), take("code_id"));
         if debug_id.is_none() && code_id.is_none() {
-            return refuse(WANTED);
+            return refuse(wanted);
         }
         let debug_id: Option<DebugId> = parsed("debug_id", debug_id)?;
         let code_id: Option<CodeId> = parsed("code_id", code_id)?;
-        let scope: Option<Scope> = parsed("scope", scope)?;
+        let scope: Option<Scope> = parsed("scope", take("scope"))?;
         if debug_id.is_some() && ModuleId::of(debug_id, None).is_none() {
             return refuse("debug_id: it is all zeros: leave it out, and send code_id");
         }
         if code_id.is_some() && ModuleId::of(None, code_id.as_ref()).is_none() {
             return refuse("code_id: it has no hexadecimal digit except zeros");
         }
-        let object_type = object_type.map(|name| Module::type_named(&name));
+        let object_type = take("type").map(|name| Module::type_named(&name));
         Ok(Self::Module {
             module: ObjectId {
                 debug_id,
                 code_id,
-                debug_file,
-                code_file,
+                debug_file: take("debug_file"),
+                code_file: take("code_file"),
                 debug_checksum: None,
                 object_type: object_type.unwrap_or_default(),
             },
-            source,
+            source: take("source"),
             names_scope: scope.is_some(),
             scope: scope.unwrap_or_default(),
         })
@@ -322,11 +364,38 @@ mod tests {
             ("key=acme/a&scope=global", "in a scope that"),
             ("key=a&scope=acme", "in a scope that"),
             ("key=%ff", "not UTF-8"),
+            ("key=", "key: it is empty: expected ?key="),
+            ("key", "key: it is empty"),
         ] {
             let error = ExplainQuery::parse(query).unwrap_err();
             let causes = error.body().causes;
             assert!(causes[0].contains(reason), "{query}: {causes:?}");
             assert_eq!(error.status(), 400);
+        }
+    }
+
+    #[test]
+    fn a_query_for_a_symcache_names_a_module_and_no_key_or_source() {
+        let module = ExplainQuery::parse_symcache("code_id=F1C3BCC0&scope=acme");
+        assert_eq!(module, ExplainQuery::parse("code_id=F1C3BCC0&scope=acme"));
+        for (query, reason) in [
+            ("", "expected ?debug_id=… or ?code_id=…"),
+            ("scope=acme", "expected ?debug_id=… or ?code_id=…"),
+            (
+                "key=global/a",
+                "unknown parameter \"key\": expected ?debug_id=",
+            ),
+            (
+                "code_id=f1c3bcc0&source=uploads",
+                "unknown parameter \"source\"",
+            ),
+        ] {
+            let causes = ExplainQuery::parse_symcache(query)
+                .unwrap_err()
+                .body()
+                .causes;
+            assert!(causes[0].contains(reason), "{query}: {causes:?}");
+            assert!(!causes[0].contains("?key="), "{query}: {causes:?}");
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::caller::ScopeError;
 use super::symbolicator::{RequestError, objects, parse_body};
 use crate::domain::{Scope, SignedPut};
 
@@ -29,15 +30,31 @@ pub const SIGNATURE_SECONDS: u64 = 15 * 60;
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct UploadsRequest {
-    /// The scope that they are for; without it, the scope in the path, or else that of a credential
-    /// with a single scope, or else the global one. A misspelled field would send them to another
-    /// scope, so unknown fields are errors.
+    /// The scope that they are for; without it, the scope in the query or the path, or else that of
+    /// a credential with a single scope, or else the global one. A misspelled field would send them
+    /// to another scope, so unknown fields are errors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
     /// The files.
     #[serde(deserialize_with = "objects")]
     #[cfg_attr(feature = "openapi", schemars(length(max = FILES)))]
     pub files: Vec<FileToUpload>,
+}
+
+impl UploadsRequest {
+    /// Returns the scope that the query or the body names.
+    ///
+    /// # Errors
+    ///
+    /// [`ScopeError::QueryAndBody`] if they name different ones.
+    pub fn named_scope(&self, in_query: Option<Scope>) -> Result<Option<Scope>, ScopeError> {
+        match (in_query, self.scope.clone()) {
+            (Some(query), Some(body)) if query != body => {
+                Err(ScopeError::QueryAndBody { query, body })
+            }
+            (in_query, in_body) => Ok(in_query.or(in_body)),
+        }
+    }
 }
 
 /// A file that a client has.

@@ -74,6 +74,7 @@ impl JsonSchema for Scope {
             "minLength": 1,
             "maxLength": Scope::MAX_BYTES,
             "pattern": r"^[^/\u0000-\u001f\u007f-\u009f]+$",
+            "not": {"enum": Scope::RESERVED},
             "examples": ["global"],
         })
     }

@@ -24,6 +24,10 @@ impl Scope {
     /// The maximum length of a tenant's name, in bytes.
     pub const MAX_BYTES: usize = 128;
 
+    /// Texts that are no names of tenants: clients resolve the first two in paths, and the third
+    /// means every scope where scopes are granted.
+    pub const RESERVED: [&'static str; 3] = [".", "..", "*"];
+
     /// Returns the scope of a key of the uploads bucket: its first segment. `None` if nothing
     /// follows the segment.
     pub fn of_key(key: &str) -> Option<Self> {
@@ -53,7 +57,7 @@ impl Scope {
 
 /// A text that is not a valid scope.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("invalid scope {0:?}: use 1 to {max} bytes without slashes or control characters", max = Scope::MAX_BYTES)]
+#[error("invalid scope {0:?}: use 1 to {max} bytes without slashes or control characters, and not `.`, `..` or `*`", max = Scope::MAX_BYTES)]
 pub struct InvalidScope(String);
 
 impl FromStr for Scope {
@@ -63,10 +67,13 @@ impl FromStr for Scope {
         let allowed = |c: char| c != '/' && !c.is_control();
         match text {
             "global" => Ok(Scope::Global),
-            _ if text.is_empty() || text.len() > Self::MAX_BYTES || !text.chars().all(allowed) => {
-                Err(InvalidScope(text.chars().take(64).collect()))
+            _ if (1..=Self::MAX_BYTES).contains(&text.len())
+                && text.chars().all(allowed)
+                && !Self::RESERVED.contains(&text) =>
+            {
+                Ok(Scope::Tenant(text.to_owned()))
             }
-            _ => Ok(Scope::Tenant(text.to_owned())),
+            _ => Err(InvalidScope(text.chars().take(64).collect())),
         }
     }
 }
@@ -120,8 +127,11 @@ mod tests {
     #[test]
     fn the_text_global_is_the_global_scope_and_invalid_texts_are_refused() {
         assert_eq!("global".parse(), Ok(Scope::Global));
-        for text in ["", "a/b", "a\nb", &"x".repeat(129)] {
+        for text in ["", "a/b", "a\nb", &"x".repeat(129), ".", "..", "*"] {
             assert!(text.parse::<Scope>().is_err(), "{text:?}");
+        }
+        for text in ["...", ".a", "a*", "a..b"] {
+            assert_eq!(text.parse(), Ok(Scope::Tenant(text.into())));
         }
     }
 }

@@ -52,7 +52,9 @@ pub fn upload_key(
 ) -> Result<Location, InvalidUploadKey> {
     let of_path = Location::new(format!("{scope}/{name}"));
     if MsSymCacheName::is_suggested_by(&of_path) {
-        let is_named = name.split('/').count() == 3 && MsSymCacheName::of(&of_path).is_some();
+        let has_dots = name.split('/').any(|segment| matches!(segment, "." | ".."));
+        let is_named =
+            name.split('/').count() == 3 && !has_dots && MsSymCacheName::of(&of_path).is_some();
         return match is_named && name.len() <= NAME_BYTES && !name.contains(char::is_control) {
             true => Ok(of_path),
             false => Err(InvalidUploadKey::SymCachePath),
@@ -115,7 +117,14 @@ mod tests {
         let path = "app.pdb/0123456789abcdef0123456789abcdef1/app.pdb-v3.1.0.symcache";
         let key = |name| upload_key(&Scope::Global, name, "", "");
         assert_eq!(key(path).unwrap().as_str(), format!("global/{path}"));
-        for name in ["app.symcache", &format!("../{path}"), &path[8..]] {
+        let with_dots = "../0123456789abcdef0123456789abcdef1/..-v3.1.0.symcache";
+        for name in [
+            "app.symcache",
+            &format!("../{path}"),
+            &path[8..],
+            with_dots,
+            &with_dots.replace("..", "."),
+        ] {
             assert_eq!(key(name), Err(InvalidUploadKey::SymCachePath), "{name}");
         }
     }

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Output, Stdio};
 use std::time::Duration;
 
+use reqwest::Method;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 use symdepot_tests::stack::{Addresses, Binaries, Client, Process, until, uses_in};
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
 
 use crate::{PATIENCE, json_of};
 
@@ -61,7 +62,16 @@ impl OneFile {
 
     /// Starts the service, and returns it when it is ready.
     async fn serve(&self) -> Child {
+        self.serve_with(&[]).await.0
+    }
+
+    /// Starts the service with variables. Returns it when it is ready, with what else it prints.
+    async fn serve_with(
+        &self,
+        variables: &[(&str, &str)],
+    ) -> (Child, Lines<BufReader<ChildStdout>>) {
         let mut command = self.command(&["serve", "--port", "0"]);
+        command.envs(variables.iter().copied());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -71,11 +81,17 @@ impl OneFile {
             first.starts_with("symdepot serves at http://127.0.0.1:"),
             "{first}"
         );
-        child
+        (child, lines)
     }
 
     async fn run(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().await.unwrap()
+    }
+
+    /// Runs the demo with an access token.
+    async fn demo_with(&self, token: &str) -> Output {
+        let mut command = self.command(&["demo"]);
+        command.env("SYMDEPOT_TOKEN", token).output().await.unwrap()
     }
 
     fn addresses(&self) -> Addresses {
@@ -101,6 +117,34 @@ async fn said(service: &mut Child) -> String {
     let mut stderr = service.stderr.take().unwrap();
     stderr.read_to_string(&mut said).await.unwrap();
     said
+}
+
+/// Returns the lines up to the first one with this text.
+async fn lines_until<R: AsyncRead + Unpin>(
+    lines: &mut Lines<BufReader<R>>,
+    text: &str,
+) -> Vec<String> {
+    let mut read = Vec::new();
+    loop {
+        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await;
+        let line = line.unwrap().unwrap();
+        let line = line.unwrap_or_else(|| panic!("{text} is not in {read:#?}"));
+        let is_last = line.contains(text);
+        read.push(line);
+        if is_last {
+            return read;
+        }
+    }
+}
+
+/// Issues a token with one right in every scope, as the operator.
+async fn issue(addresses: Addresses, right: &str) -> String {
+    let operator = Client::new(addresses).unwrap().as_operator();
+    let body = json!({"name": "of a test", "scope": "*", "rights": [right]});
+    let request = operator.request(Method::POST, "/tokens").json(&body);
+    let issued = operator.send("a token", request).await.unwrap();
+    let issued = issued.expect(201, "a token").unwrap().body;
+    issued["token"].as_str().unwrap().to_owned()
 }
 
 /// Returns where processes listen, as the kernel writes it: the address and the port in hex.
@@ -279,13 +323,13 @@ async fn the_service_is_for_this_user_and_this_machine_alone() {
         ("Host", "evil.example", 421),
         ("Sec-Fetch-Site", "cross-site", 403),
     ] {
-        let request = client.request(reqwest::Method::POST, "/symbolicate");
+        let request = client.request(Method::POST, "/symbolicate");
         let reply = client
             .send("a web page", request.header(header, value))
             .await;
         assert_eq!(reply.unwrap().status, status, "{header}: {value}");
     }
-    let about = client.request(reqwest::Method::GET, "/about");
+    let about = client.request(Method::GET, "/about");
     let about = client.send("about", about).await.unwrap();
     let about: Value = about.expect(200, "about").unwrap().body;
     assert_eq!(about["version"], env!("CARGO_PKG_VERSION"));
@@ -295,4 +339,60 @@ async fn the_service_is_for_this_user_and_this_machine_alone() {
     let said = String::from_utf8(second.stderr).unwrap();
     assert!(said.contains(&addresses.pid.to_string()), "{said}");
     interrupt(&mut service).await;
+}
+
+#[tokio::test]
+async fn with_auth_the_service_says_how_the_first_token_is_issued_and_the_demo_needs_one() {
+    let one = OneFile::new();
+    let (mut service, mut lines) = one.serve_with(&[("AUTH", "token")]).await;
+    let printed = lines_until(&mut lines, "symdepot demo").await;
+    let key = printed.iter().find(|line| line.contains("KEY=$(sed "));
+    let script = format!("{}; printf %s \"$KEY\"", key.unwrap());
+    let mut sh = Command::new("sh");
+    let sh = sh.args(["-c", &script]).current_dir(one.folder.path());
+    let key = String::from_utf8(sh.output().await.unwrap().stdout).unwrap();
+    assert_eq!(key, one.addresses().operator_key, "{printed:#?}");
+    let curl = format!(
+        "\"x-local-operator: $KEY\" {}/tokens",
+        one.addresses().gateway
+    );
+    assert!(
+        printed.iter().any(|line| line.contains(&curl)),
+        "{printed:#?}"
+    );
+
+    let refused = one.run(&["demo"]).await;
+    let without_right = one
+        .demo_with(&issue(one.addresses(), "download").await)
+        .await;
+    for (refused, status) in [(refused, "401"), (without_right, "403")] {
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        for expected in [status, "x-local-operator", "set SYMDEPOT_TOKEN"] {
+            assert!(said.contains(expected), "{said}");
+        }
+    }
+    let token = issue(one.addresses(), "symbolicate").await;
+    assert_names(&one.demo_with(&token).await);
+    interrupt(&mut service).await;
+
+    // A token of another service is not sent to one that requires none.
+    let mut service = one.serve().await;
+    assert_names(&one.demo_with("sdt_of_another_service").await);
+    interrupt(&mut service).await;
+}
+
+#[tokio::test]
+async fn a_setting_that_a_function_refuses_is_named_in_the_terminal() {
+    let one = OneFile::new();
+    for (variable, value) in [("SOURCES", "foo"), ("AUTH", "foo")] {
+        let (mut service, _lines) = one.serve_with(&[(variable, value)]).await;
+        let client = Client::new(one.addresses()).unwrap();
+        let about = client.request(Method::GET, "/about");
+        assert_eq!(client.send("about", about).await.unwrap().status, 500);
+        let mut said = BufReader::new(service.stderr.take().unwrap()).lines();
+        let said = lines_until(&mut said, variable).await.concat();
+        assert!(said.contains("symbolicate.log"), "{said}");
+        interrupt(&mut service).await;
+    }
 }

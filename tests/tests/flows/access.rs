@@ -298,6 +298,65 @@ async fn each_route_is_open_to_its_rights_in_the_scopes_of_the_caller_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_misspelled_scope_is_refused_before_any_call_by_every_route_that_has_or_lacks_one() {
+    let world = World::new();
+    // Load balancers add parameters to the health check, and clients to paths of the protocol.
+    let is_tolerant = |path: &str| path == "/healthcheck" || path.starts_with("/v3.1.0/");
+    let issue_token: Row = ("POST", "/tokens", Named::Nowhere, &[]);
+    for row in ROUTES.iter().chain([&issue_token]) {
+        let mut sent = request(row, None, false).signed();
+        let separator = if sent.query.is_empty() { "" } else { "&" };
+        sent.query = format!("{}{separator}scpoe=acme", sent.query);
+        let calls = world.calls();
+        let answer = sent.to(&world).await;
+        if is_tolerant(&sent.path) {
+            assert_ne!(answer.status, 400, "{sent:?}: {answer:?}");
+            continue;
+        }
+        assert_eq!(answer.status, 400, "{sent:?}: {answer:?}");
+        assert!(
+            json_of(&answer)["causes"][0]
+                .as_str()
+                .is_some_and(|cause| cause.contains("scpoe")),
+            "{sent:?}: {answer:?}"
+        );
+        assert_eq!(world.calls(), calls, "{sent:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_is_in_the_scope_of_its_query_or_body_which_are_the_same() {
+    let world = World::new();
+    let file = json!({"name": "a.debug", "size": 1, "sha256": "0".repeat(64), "ids": ["ab"]});
+    let key = async |query: &str, scope: Option<&str>| {
+        let mut body = json!({"files": [file]});
+        if let Some(scope) = scope {
+            body["scope"] = scope.into();
+        }
+        let sent = Sent::new("POST", &format!("/uploads?{query}")).with_body(body);
+        let answer = sent.signed().to(&world).await;
+        match answer.status {
+            200 => json_of(&answer)["files"][0]["key"]
+                .as_str()
+                .map(str::to_owned),
+            status => Some(format!("{status}: {}", json_of(&answer)["detail"])),
+        }
+    };
+    let acme = format!("acme/a.debug/ab/{}", "0".repeat(16));
+    assert_eq!(key("scope=acme", None).await, Some(acme.clone()));
+    assert_eq!(key("scope=acme", Some("acme")).await, Some(acme.clone()));
+    assert_eq!(key("", Some("acme")).await, Some(acme));
+    for (query, body) in [("scope=acme", "other"), ("scope=acme", "global")] {
+        let refused = key(query, Some(body)).await.unwrap();
+        assert!(refused.starts_with("400: "), "{refused}");
+        assert!(
+            refused.contains("the query names the scope acme"),
+            "{refused}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_events_in_infra_are_let_in_or_refused_by_what_their_senders_showed() {
     let world = World::new();
     for (text, expected) in [

@@ -76,3 +76,47 @@ async fn a_body_over_six_mebibytes_is_refused_by_every_route_that_reads_one() {
         assert!(detail.contains("6291456"), "{path}: {detail}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_byte_order_mark_before_json_changes_no_answer() {
+    let world = World::new();
+    let json = routes()
+        .into_iter()
+        .filter(|(_, of, _)| of.ends_with("json"));
+    for (path, content_type, body) in json {
+        let plain = sent(&world, path, &content_type, &body).await;
+        let marked = format!("\u{feff}{body}");
+        let marked = sent(&world, path, &content_type, &marked).await;
+        assert_eq!(marked.status, plain.status, "{path}: {marked:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_of_a_form_that_is_given_twice_is_refused_unless_it_has_no_meaning() {
+    let world = World::new();
+    let content_type = format!("multipart/form-data; boundary={BOUNDARY}");
+    let detail = async |name: &str, value: &str| {
+        let part = format!(
+            "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n"
+        );
+        let body = format!("{part}{part}--{BOUNDARY}--\r\n");
+        let refused = sent(&world, "/minidump", &content_type, &body).await;
+        assert_eq!(refused.status, 400, "{name}");
+        let body: Value = serde_json::from_slice(&refused.body).unwrap();
+        body["detail"].as_str().unwrap().to_owned()
+    };
+    for (name, value) in [
+        ("upload_file_minidump", "MDMP"),
+        ("storage_url", "attachment:0/1"),
+        ("storage_token", "x"),
+        ("platform", "\"native\""),
+        ("sources", "[]"),
+        ("options", "{}"),
+        ("rewrite_first_module", "[]"),
+        ("scraping", "{}"),
+    ] {
+        let expected = format!("the part {name} is given more than once");
+        assert_eq!(detail(name, value).await, expected);
+    }
+    assert_eq!(detail("comment", "x").await, "missing minidump");
+}

@@ -25,6 +25,7 @@ pub(super) fn uploads(schemas: &mut Schemas) -> Described {
         "Returns which files the service needs, and how to send them",
         "",
     )
+    .with_parameters(&["upload_scope"])
     .with_json::<UploadsRequest>(schemas, examples::uploads())
     .answers("200", answer)
     .may_fail(&OF_BODIES)
@@ -96,7 +97,7 @@ pub(super) fn rollout(schemas: &mut Schemas) -> Described {
     let summary = "Returns how far the current converter is rolled out";
     Described::new("getRollout", "diagnosis", summary, "")
         .answers("200", report)
-        .may_fail(&[Shared::Internal, Shared::Unavailable])
+        .may_fail(&[Shared::BadRequest, Shared::Internal, Shared::Unavailable])
 }
 
 pub(super) fn wanted(schemas: &mut Schemas) -> Described {
@@ -143,7 +144,7 @@ pub(super) fn list_tokens(schemas: &mut Schemas) -> Described {
     let summary = "Lists the valid access tokens";
     Described::new("listTokens", "service", summary, "")
         .answers("200", list)
-        .may_fail(&[Shared::Internal, Shared::Unavailable])
+        .may_fail(&[Shared::BadRequest, Shared::Internal, Shared::Unavailable])
 }
 
 pub(super) fn revoke_token() -> Described {
@@ -152,7 +153,12 @@ pub(super) fn revoke_token() -> Described {
     Described::new("revokeToken", "service", summary, "")
         .with_parameters(&["token_id"])
         .answers("204", revoked)
-        .may_fail(&[Shared::NotFound, Shared::Internal, Shared::Unavailable])
+        .may_fail(&[
+            Shared::BadRequest,
+            Shared::NotFound,
+            Shared::Internal,
+            Shared::Unavailable,
+        ])
 }
 
 pub(super) fn about(schemas: &mut Schemas) -> Described {
@@ -164,7 +170,7 @@ pub(super) fn about(schemas: &mut Schemas) -> Described {
     let summary = "Returns what the service is, and its limits";
     Described::new("getAbout", "service", summary, "")
         .answers("200", info)
-        .may_fail(&[Shared::Internal])
+        .may_fail(&[Shared::BadRequest, Shared::Internal])
 }
 
 pub(super) fn health_check() -> Described {

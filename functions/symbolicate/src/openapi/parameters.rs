@@ -33,6 +33,11 @@ pub(super) fn components(schemas: &mut Schemas) -> Value {
             "The scope whose uploads are read, before those of `global`.",
             scope.clone(),
         ),
+        "upload_scope": query(
+            "scope",
+            "The scope that the files are for. If the body names one, too, they are equal.",
+            scope.clone(),
+        ),
         "format": query(
             "format",
             "The schema of the answer to a minidump.",
@@ -46,7 +51,7 @@ pub(super) fn components(schemas: &mut Schemas) -> Value {
         "key": query(
             "key",
             "The key of an upload, which begins with its scope. Only `scope` may be given besides.",
-            json!({"type": "string", "examples": ["global/crash.debug"]}),
+            json!({"type": "string", "minLength": 1, "examples": ["global/crash.debug"]}),
         ),
         "debug_id": query(
             "debug_id",

@@ -5,18 +5,20 @@ use std::path::Path;
 use std::time::Duration;
 
 use local_stack::identity::{LOCAL, REGION};
+use local_stack::stack::ADDRESSES_FILE;
 use reqwest::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 use symdepot::api::report::CrashReport;
 use tokio::time::Instant;
 
+use super::first_token;
 use crate::arguments::{DemoArguments, Format};
 use crate::body::Body;
-use crate::client::Client;
+use crate::client::{Answer, Client};
 use crate::credentials::Signer;
 use crate::error::CliError;
-use crate::settings::Settings;
+use crate::settings::{Settings, Token};
 use crate::symbolicate::{self, shown};
 use crate::waiting::Waiting;
 use crate::{Exit, Output};
@@ -44,11 +46,12 @@ struct StackAddresses {
 }
 
 pub(crate) async fn run(arguments: &DemoArguments) -> Result<Output, CliError> {
-    let stack = read(&arguments.data.join("stack.json"))?;
-    let settings = Settings::at(&stack.gateway)?;
+    let stack = read(&arguments.data.join(ADDRESSES_FILE))?;
+    let how = first_token(&stack.gateway, &arguments.data);
+    let settings = settings_of(&stack, &how).await?;
     let client = Client::new(&settings).await?;
     upload(&stack).await?;
-    wait(&client).await?;
+    wait(&client, &how).await?;
     let report = CrashReport::read(CRASH);
     let report = report.map_err(|error| CliError::Serve(error.to_string()))?;
     let waiting = Waiting::new(&client, &settings, PATIENCE);
@@ -69,6 +72,31 @@ fn read(path: &Path) -> Result<StackAddresses, CliError> {
     };
     let bytes = std::fs::read(path).map_err(|error| absent(error.to_string()))?;
     serde_json::from_slice(&bytes).map_err(|error| absent(error.to_string()))
+}
+
+/// Returns the settings for requests to the stack: with the access token of this process, if the
+/// stack requires one. `how` says how to get one.
+async fn settings_of(stack: &StackAddresses, how: &str) -> Result<Settings, CliError> {
+    let open = Settings::at(&stack.gateway)?;
+    let client = Client::new(&open).await?;
+    let path = "/about";
+    let answer = client.send(Method::GET, path, &[], Vec::new()).await?;
+    if answer.status != StatusCode::UNAUTHORIZED {
+        return Ok(open);
+    }
+    match Token::of_process()? {
+        Some(token) => Ok(Settings {
+            token: Some(token),
+            ..open
+        }),
+        None => Err(refused(&client, path, &answer, how)),
+    }
+}
+
+/// Returns the error for a response to a credential that does not suffice.
+fn refused(client: &Client, path: &str, answer: &Answer, how: &str) -> CliError {
+    let error = client.refused(path, answer);
+    CliError::Serve(format!("{error}\n{how}"))
 }
 
 /// Uploads the debug file to the stack.
@@ -92,14 +120,20 @@ async fn upload(stack: &StackAddresses) -> Result<(), CliError> {
     }
 }
 
-/// Waits until the upload is used.
-async fn wait(client: &Client) -> Result<(), CliError> {
+/// Waits until the upload is used. `how` says how to get an access token.
+async fn wait(client: &Client, how: &str) -> Result<(), CliError> {
     let end = Instant::now() + PATIENCE;
     loop {
         let query = [("key", KEY)];
         let answer = client
             .send(Method::GET, "/explain", &query, Vec::new())
             .await?;
+        if matches!(
+            answer.status,
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
+        ) {
+            return Err(refused(client, "/explain", &answer, how));
+        }
         let explained: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         let is_applied = explained.get("state").is_some_and(|it| it == "applied");
         if answer.status == StatusCode::OK && is_applied {

@@ -7,10 +7,10 @@ mod demo;
 pub(crate) mod roles;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use local_stack::program;
-use local_stack::stack::{Addresses, Options};
+use local_stack::stack::{ADDRESSES_FILE, Addresses, Options};
 
 pub(crate) use self::demo::run as demo;
 use crate::Output;
@@ -22,6 +22,10 @@ const TEMPLATE: &str = include_str!("../../../template.yaml");
 
 /// The name of the stack, from which the names of its buckets are made: that of `make run`.
 const STACK_NAME: &str = "symdepot";
+
+/// The setting that says whether requests need an access token, and its value if they do.
+const AUTH: &str = "AUTH";
+const AUTH_TOKEN: &str = "token";
 
 /// The level of the log, of the stack and of the functions, unless the variable is set.
 const LOG: &str = "LOG";
@@ -42,20 +46,44 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<Output, CliError> {
     options.inherited = program::variables();
     let level = options.inherited.entry(LOG.to_owned());
     level.or_insert_with(|| LOG_LEVEL.to_owned());
-    program::run(options, |running| announce(running.addresses())).map_err(CliError::Serve)?;
+    let auth = options.inherited.get(AUTH);
+    let needs_token = auth.is_some_and(|auth| auth == AUTH_TOKEN);
+    program::run(options, |running| {
+        announce(running.addresses(), needs_token);
+    })
+    .map_err(CliError::Serve)?;
     Ok(Output::done(""))
 }
 
 /// Prints where the service is, and what to do with it. It serves even if nothing reads that.
-fn announce(addresses: &Addresses) {
+fn announce(addresses: &Addresses, needs_token: bool) {
     let (bold, dim) = (anstyle::Style::new().bold(), anstyle::Style::new().dimmed());
     let Addresses { gateway, data, .. } = addresses;
-    let data = data.display();
-    let text = format!(
+    let mut text = format!(
         "{bold}symdepot serves at {gateway}{bold:#}\n  \
-         {dim}Ctrl-C stops it; its data stays in {data}{dim:#}\n  \
-         {dim}in another terminal, in this folder: symdepot demo{dim:#}\n"
+         {dim}Ctrl-C stops it; its data stays in {}{dim:#}\n",
+        data.display()
     );
+    if needs_token {
+        text.push_str(&first_token(gateway, data));
+        text.push('\n');
+    }
+    text.push_str(&format!(
+        "  {dim}in another terminal, in this folder: symdepot demo{dim:#}\n"
+    ));
     let mut out = anstream::stdout();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Returns how the user who started a stack issues the first access token, and where programs find
+/// it.
+fn first_token(gateway: &str, data: &Path) -> String {
+    let file = data.join(ADDRESSES_FILE);
+    format!(
+        r#"  requests need an access token (AUTH=token). Issue the first one:
+    KEY=$(sed -n 's/.*"operator_key": "\(.*\)",/\1/p' "{}")
+    curl -H "x-local-operator: $KEY" {gateway}/tokens -d '{{"name": "me", "scope": "*", "rights": ["admin"]}}'
+  then set SYMDEPOT_TOKEN to the "token" of the response"#,
+        file.display()
+    )
 }

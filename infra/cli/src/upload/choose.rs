@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 use symdepot::api::uploads::FileToUpload;
-use symdepot::domain::{CompanionId, Inspection, Location, MsSymCacheName, ObjectMeta};
+use symdepot::domain::{
+    CompanionId, Inspection, Location, MsSymCacheName, ObjectMeta, Scope, upload_key,
+};
 
 use crate::inspection;
 
@@ -51,6 +53,9 @@ pub(super) fn choose(path: &Path) -> Result<Chosen, String> {
         ),
     };
     let (bytes, sha256) = digest(path).map_err(|error| error.to_string())?;
+    // The service refuses a whole request for one file that cannot have a key, in any scope.
+    let id = ids.first().map(String::as_str).unwrap_or_default();
+    upload_key(&Scope::Global, &name, id, &sha256).map_err(|error| error.to_string())?;
     Ok(Chosen {
         path: path.to_owned(),
         name,

@@ -371,6 +371,11 @@ fn every_exit_code_has_its_reason() {
         &["explain", "global/a", "--url", &url],
     );
     ended(
+        "an upload without a scope",
+        b"",
+        &["explain", "nope", "--url", &url],
+    );
+    ended(
         "a wrong module",
         report,
         &["symbolicate", "-", "--module", "app"],
@@ -541,11 +546,12 @@ fn find_prints_the_paths_of_the_files_with_an_id() {
 fn lists_are_tables_or_json() {
     let service = Service::new();
     let mut text = String::new();
-    for command in [
-        ["rollout", ""],
-        ["wanted", ""],
-        ["explain", "502fc0a5-1ec1-3e47-9998-684fa139dca7"],
-        ["explain", "global/app.debug"],
+    for (command, code) in [
+        (["rollout", ""], 0),
+        (["wanted", ""], 0),
+        (["explain", "502fc0a5-1ec1-3e47-9998-684fa139dca7"], 3),
+        (["explain", "8f3a8f3a8f3a8f3a8f3a8f3a8f3a8f3a"], 0),
+        (["explain", "global/app.debug"], 0),
     ] {
         for format in [None, Some("--json")] {
             let mut arguments = vec!["--url", ""];
@@ -554,7 +560,7 @@ fn lists_are_tables_or_json() {
             arguments.extend(command.iter().filter(|argument| !argument.is_empty()));
             arguments.extend(format);
             let ended = run(&arguments);
-            assert_eq!((ended.code, ended.err.as_str()), (0, ""));
+            assert_eq!((ended.code, ended.err.as_str()), (code, ""));
             text.push_str(&format!("--- {}\n{}", arguments[2..].join(" "), ended.out));
         }
     }

@@ -64,8 +64,32 @@ fn the_configuration_a_profile_and_variables_say_what_is_asked() {
     let no_token = ("SYMDEPOT_TOKEN", "");
     assert_eq!(asked(&[], &[no_token]), of_config);
 
+    // A variable that was set from a file may have its line end, as on Windows.
+    let pasted = ("SYMDEPOT_TOKEN", " sdt_variable\r\n");
+    assert_eq!(asked(&[], &[scope, pasted]), of_variables);
+
     let elsewhere = ("SYMDEPOT_URL", other_url.as_str());
     assert_eq!(asked(&[], &[elsewhere]), None);
     let received = requests_of_other.lock().unwrap().pop();
     assert_eq!(received, of_config);
+}
+
+#[test]
+fn a_token_that_no_header_can_have_is_refused_with_its_place() {
+    let (service, requests) = noting();
+    let url = service.url();
+    for token in ["sdt_a\rb", "sdt_a b", "sdt_ä"] {
+        let variables = [("SYMDEPOT_TOKEN", token)];
+        let ended = run_with_variables(b"", &["wanted", "--url", &url], &variables);
+        assert_eq!(ended.code, 2, "{token:?}: {}", ended.err);
+        assert!(
+            ended
+                .err
+                .contains("the access token in SYMDEPOT_TOKEN has a space"),
+            "{}",
+            ended.err
+        );
+        assert!(!ended.err.contains("sdt_"), "{}", ended.err);
+    }
+    assert!(requests.lock().unwrap().is_empty());
 }

@@ -132,3 +132,27 @@ fn a_file_that_was_named_is_listed_with_the_reason_if_it_is_skipped() {
         "{walked}"
     );
 }
+
+#[test]
+fn a_file_whose_name_the_service_refuses_is_skipped_and_the_others_are_sent() {
+    let (service, stored) = store::start(0);
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["applied.debug", "applied\u{7}.debug"] {
+        std::fs::copy(fixture("elf/crash.debug"), folder.path().join(name)).unwrap();
+    }
+    let path = folder.path().display().to_string();
+    let ended = run(&["upload", &path, "--verbose", "--url", &service.url()]);
+    assert_eq!((ended.code, ended.err.as_str()), (3, ""), "{}", ended.out);
+    let skipped = ended.out.lines().find(|line| line.starts_with("skipped "));
+    let skipped = skipped.unwrap_or_default();
+    assert!(skipped.contains("applied\u{fffd}.debug: "), "{}", ended.out);
+    assert!(skipped.contains("control characters"), "{}", ended.out);
+    let files = stored
+        .lock()
+        .unwrap()
+        .files
+        .keys()
+        .cloned()
+        .collect::<Vec<_>>();
+    assert_eq!(files, ["applied.debug"]);
+}

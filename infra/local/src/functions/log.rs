@@ -1,10 +1,11 @@
 //! The output of a function: each line of its standard output and error goes to a file in the data
 //! folder and to the stack's own log.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -16,31 +17,70 @@ use crate::dates;
 #[derive(Debug)]
 pub(super) struct FunctionLog {
     name: String,
+    path: PathBuf,
     file: Mutex<File>,
+}
+
+/// The number of lines of a process that are kept, and the number of characters of each.
+const LAST_LINES: usize = 3;
+const LAST_LINE_CHARS: usize = 1_000;
+
+/// The last lines that a process wrote, without routine ones: they say why it ended. Clones share
+/// the lines.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LastLines(Arc<Mutex<VecDeque<String>>>);
+
+impl LastLines {
+    fn add(&self, line: &str) {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == LAST_LINES {
+            lines.pop_front();
+        }
+        lines.push_back(line.chars().take(LAST_LINE_CHARS).collect());
+    }
+
+    fn text(&self) -> String {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.make_contiguous().join("\n")
+    }
 }
 
 impl FunctionLog {
     /// Opens `<folder>/<name>.log` for appending.
     pub(super) fn open(folder: &Path, name: &str) -> io::Result<Self> {
         std::fs::create_dir_all(folder)?;
-        let file = File::options()
-            .create(true)
-            .append(true)
-            .open(folder.join(format!("{name}.log")))?;
+        let path = folder.join(format!("{name}.log"));
+        let file = File::options().create(true).append(true).open(&path)?;
         Ok(Self {
             name: name.to_owned(),
+            path,
             file: Mutex::new(file),
         })
     }
 
     /// Logs a line that a process wrote. Routine lines are logged at debug level, so that they do
     /// not flood the terminal.
-    pub(super) fn line(&self, line: &str) {
+    pub(super) fn line(&self, line: &str, last_lines: &LastLines) {
         match is_routine(line) {
             true => tracing::debug!(target: "function", function = %self.name, "{line}"),
-            false => tracing::info!(target: "function", function = %self.name, "{line}"),
+            false => {
+                tracing::info!(target: "function", function = %self.name, "{line}");
+                last_lines.add(line);
+            }
         }
         self.write(line);
+    }
+
+    /// Logs that a process ended before its first event, as one does whose settings are wrong. The
+    /// terminal shows why at every level.
+    pub(super) fn ended_early(&self, last_lines: &LastLines) {
+        tracing::error!(
+            target: "function",
+            function = %self.name,
+            "the function ended before its first event; its log is {}, and ends with: {}",
+            self.path.display(),
+            last_lines.text()
+        );
     }
 
     /// Writes Lambda's report of an invocation ("Lambda Telemetry API", `platform.report`). The
@@ -143,6 +183,19 @@ pub(super) struct Report<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_lines_of_a_process_are_those_that_are_not_routine() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = FunctionLog::open(folder.path(), "derive").unwrap();
+        let last_lines = LastLines::default();
+        for line in ["1", "2", "3", r#"{"level":"INFO","message":"x"}"#, "4"] {
+            log.line(line, &last_lines);
+        }
+        assert_eq!(last_lines.text(), "2\n3\n4");
+        let written = std::fs::read_to_string(folder.path().join("derive.log")).unwrap();
+        assert_eq!(written.lines().count(), 5);
+    }
 
     #[test]
     fn only_routine_log_lines_are_hidden_from_the_terminal() {

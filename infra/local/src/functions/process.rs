@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::groups::{Group, Memory, memory, memory_of_one};
 use super::ledger::Ledger;
-use super::log::FunctionLog;
+use super::log::{FunctionLog, LastLines};
 
 /// How long the output of a process is still read after its end.
 const LAST_LINES: Duration = Duration::from_secs(1);
@@ -24,6 +24,7 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 pub(super) struct Process {
     group: Group,
     exit: watch::Receiver<Option<ExitStatus>>,
+    last_lines: LastLines,
 }
 
 impl Process {
@@ -49,12 +50,15 @@ impl Process {
             .and_then(Group::led_by)
             .ok_or_else(|| io::Error::other("the process ended before its id was read"))?;
         ledger.add(group);
+        let last_lines = LastLines::default();
         let mut pipes = Vec::new();
         if let Some(pipe) = child.stdout.take() {
-            pipes.push(tokio::spawn(copy_lines(pipe, Arc::clone(log))));
+            let copying = copy_lines(pipe, Arc::clone(log), last_lines.clone());
+            pipes.push(tokio::spawn(copying));
         }
         if let Some(pipe) = child.stderr.take() {
-            pipes.push(tokio::spawn(copy_lines(pipe, Arc::clone(log))));
+            let copying = copy_lines(pipe, Arc::clone(log), last_lines.clone());
+            pipes.push(tokio::spawn(copying));
         }
         let (sender, exit) = watch::channel(None);
         let supervised = Supervised {
@@ -73,7 +77,11 @@ impl Process {
             supervised.clean_up().await;
             sender.send_replace(Some(status));
         });
-        Ok(Self { group, exit })
+        Ok(Self {
+            group,
+            exit,
+            last_lines,
+        })
     }
 
     /// Returns false once the process has ended and its children, output and scratch folder are
@@ -94,6 +102,11 @@ impl Process {
             Ok(status) => status.unwrap_or_default(),
             Err(_) => ExitStatus::default(),
         }
+    }
+
+    /// Returns the last lines that it wrote. After its end they are complete.
+    pub(super) fn last_lines(&self) -> &LastLines {
+        &self.last_lines
     }
 
     /// Stops the process, as a sandbox is frozen between invocations.
@@ -168,14 +181,17 @@ impl Supervised {
     }
 }
 
-async fn copy_lines(pipe: impl AsyncRead + Unpin, log: Arc<FunctionLog>) {
+async fn copy_lines(pipe: impl AsyncRead + Unpin, log: Arc<FunctionLog>, last_lines: LastLines) {
     let mut pipe = BufReader::new(pipe);
     let mut line = Vec::new();
     loop {
         line.clear();
         match pipe.read_until(b'\n', &mut line).await {
             Ok(0) | Err(_) => return,
-            Ok(_) => log.line(String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r'])),
+            Ok(_) => {
+                let line = String::from_utf8_lossy(&line);
+                log.line(line.trim_end_matches(['\n', '\r']), &last_lines);
+            }
         }
     }
 }

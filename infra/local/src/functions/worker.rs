@@ -104,11 +104,11 @@ impl<Seat> Worker<Seat> {
                 Ok(worker)
             }
             Ok(Err(error)) => {
-                worker.end().await;
+                worker.end_early(sandbox).await;
                 Err(error)
             }
             Err(_) => {
-                worker.end().await;
+                worker.end_early(sandbox).await;
                 Err(FunctionError::init_timeout(INIT_LIMIT))
             }
         }
@@ -229,6 +229,13 @@ impl<Seat> Worker<Seat> {
     pub(super) async fn end(mut self) {
         self.process.kill();
         self.process.ended().await;
+    }
+
+    /// Ends a process that has not requested an event, and logs what it said.
+    async fn end_early(self, sandbox: &Sandbox) {
+        let last_lines = self.process.last_lines().clone();
+        self.end().await;
+        sandbox.log.ended_early(&last_lines);
     }
 
     fn read_memory(&mut self) {

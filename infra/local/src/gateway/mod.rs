@@ -4,6 +4,7 @@
 //! Sources: API Gateway developer guide, "Working with AWS Lambda proxy integrations for HTTP APIs"
 //! (payload format 2.0) and "Quotas for HTTP APIs". The gateway imitates:
 //!
+//! - a request target that is not a path or an address is answered with 400;
 //! - bodies over 10 MB and events over Lambda's 6 MB are answered with 413; a response that takes
 //!   longer than 30 s is replaced by 503;
 //! - a function's error, a malformed result and a result over 6 MB are answered with 500 and
@@ -107,6 +108,10 @@ pub async fn serve(listener: TcpListener, gateway: Gateway, shutdown: Cancellati
 impl Gateway {
     async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Answer {
         let (mut parts, body) = request.into_parts();
+        // `OPTIONS *` and `CONNECT host:port` have no path, so no event can be made of them.
+        if !parts.uri.path().starts_with('/') {
+            return message(StatusCode::BAD_REQUEST, "Bad Request");
+        }
         let is_operator = parts
             .headers
             .remove(OPERATOR_HEADER)

@@ -10,7 +10,7 @@ use crate::functions::FunctionsError;
 #[non_exhaustive]
 pub enum StackError {
     /// Another stack uses the data folder.
-    #[error("the data folder {} is in use by the local stack with process id {pid}; stop that process, or choose another folder with DATA=", folder.display())]
+    #[error("the data folder {} is in use by the local stack with process id {pid}; stop that process, or choose another folder with --data (make run: DATA=…)", folder.display())]
     Locked {
         /// The folder.
         folder: PathBuf,
@@ -19,7 +19,7 @@ pub enum StackError {
     },
     /// A port is taken.
     #[error(
-        "cannot listen on port {port} of 127.0.0.1 for {service}: {source}; choose another port with PORT= (the stack needs four consecutive ports)"
+        "cannot listen on port {port} of 127.0.0.1 for {service}: {source}; choose another port with --port (make run: PORT=…); the stack needs four consecutive ports"
     )]
     Port {
         /// The port.

@@ -18,10 +18,17 @@ use crate::api::limits;
 /// another shape, [`RequestError::TooLarge`] if it exceeds [`limits`], and
 /// [`RequestError::Sources`] if its sources do.
 pub fn parse_request(body: &[u8]) -> Result<Request, RequestError> {
+    let body = without_byte_order_mark(body);
     match serde_json::from_slice::<Request>(body) {
         Ok(request) if is_object(body) => check_limits(&request).map(|()| request),
         _ => Err(explain(body)),
     }
+}
+
+/// Returns a body without the byte order mark that some clients, such as PowerShell, put before
+/// JSON in UTF-8. Parsers may ignore it (RFC 8259, section 8.1).
+fn without_byte_order_mark(body: &[u8]) -> &[u8] {
+    body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body)
 }
 
 /// Returns whether JSON is an object. Serde also accepts a list of a struct's values, which no
@@ -37,6 +44,7 @@ fn is_object(json: &[u8]) -> bool {
 /// [`RequestError::Syntax`] if it is not JSON, and [`RequestError::Schema`] if it is JSON of another
 /// shape.
 pub(in crate::api) fn parse_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, RequestError> {
+    let body = without_byte_order_mark(body);
     let syntax = |error: &serde_json::Error| RequestError::Syntax {
         cause: error.to_string(),
     };
@@ -171,6 +179,16 @@ mod tests {
     }
 
     #[test]
+    fn a_byte_order_mark_before_a_body_is_skipped() {
+        let body = "\u{feff}{\"signal\": 11}".as_bytes();
+        assert_eq!(parse_request(body).unwrap().signal, Some(11));
+        let of_another_route: Value = parse_body(body).unwrap();
+        assert_eq!(of_another_route, json!({"signal": 11}));
+        let error = parse_request("\u{feff}{\"signal\": -1}".as_bytes()).unwrap_err();
+        assert_eq!(error.status(), 422);
+    }
+
+    #[test]
     fn a_request_survives_the_round_trip_without_its_unknown_fields() {
         let sent = json!({
             "platform": "native", "signal": 11, "unknown": [{}], "scraping": {"enabled": false, "allowed_origins": ["a.test"], "headers": {"x": "y"}}, "sources": ["uploads"],
@@ -254,7 +272,9 @@ mod tests {
             "{}{}",
             "{'a': 1}",
             r#"{"signal": 01}"#,
-            "\u{feff}{}",
+            "\u{feff}",
+            "\u{feff}\u{feff}{}",
+            " \u{feff}{}",
             r#"{"modules": 5, "#,
             r#"{"stacktraces": [{"frames": [{"instruction_addr": "x"}]}"#,
         ] {

@@ -42,6 +42,12 @@ impl Query {
     /// The parameters of lists.
     pub const OF_LISTS: &'static [&'static str] = &["scope", "page"];
 
+    /// The parameters of requests for uploads.
+    pub const OF_UPLOADS: &'static [&'static str] = &["scope"];
+
+    /// The parameters of requests that have none.
+    pub const NONE: &'static [&'static str] = &[];
+
     /// Returns the scope that the query names.
     pub fn named_scope(&self) -> Option<Scope> {
         self.names_scope.then(|| self.scope.clone())
@@ -60,9 +66,9 @@ impl Query {
         for (name, value) in encoded_pairs(query) {
             let name = decode(name)?;
             if !parameters.contains(&name.as_str()) {
-                let known = parameters.join(" and ");
                 return Err(error(format!(
-                    "{name}: unknown parameter; expected {known}"
+                    "{name}: unknown parameter; {}",
+                    expected(parameters)
                 )));
             }
             let twice = match name.as_str() {
@@ -114,6 +120,14 @@ impl Query {
             page: page.unwrap_or(1),
             format: format.unwrap_or_default(),
         })
+    }
+}
+
+/// Says which parameters a query may have.
+fn expected(parameters: &[&str]) -> String {
+    match parameters {
+        [] => "this request has no parameters".to_owned(),
+        known => format!("expected {}", known.join(" and ")),
     }
 }
 
@@ -200,6 +214,17 @@ mod tests {
         ] {
             let error = Query::parse(query, Query::OF_REQUESTS).unwrap_err();
             assert_eq!(error.status(), 400, "{query}");
+        }
+    }
+
+    #[test]
+    fn a_request_without_parameters_refuses_every_one() {
+        assert!(Query::parse("", Query::NONE).is_ok());
+        for query in ["scope=acme", "timeout=1", "x", "%73cope=acme"] {
+            let error = Query::parse(query, Query::NONE).unwrap_err();
+            let cause = error.body().causes.join(": ");
+            assert_eq!(error.status(), 400, "{query}");
+            assert!(cause.ends_with("this request has no parameters"), "{cause}");
         }
     }
 

@@ -264,6 +264,11 @@ async fn explain(RawQuery(query): RawQuery, headers: HeaderMap) -> Response {
         let body = json!({"detail": "no event of this key has arrived"});
         return (StatusCode::NOT_FOUND, Json(body)).into_response();
     }
-    Json(json!([{"kind": "symcache", "scope": "global", "source": "uploads", "state": "absent"}]))
+    // The build id of a file without a debug id.
+    let state = match query.as_str() {
+        "code_id=8f3a8f3a8f3a8f3a8f3a8f3a8f3a8f3a" => "use",
+        _ => "absent",
+    };
+    Json(json!([{"kind": "symcache", "scope": "global", "source": "uploads", "state": state}]))
         .into_response()
 }

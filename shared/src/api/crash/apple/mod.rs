@@ -10,6 +10,7 @@
 //! last exception's backtrace, if there is one, is a further stack trace without an id. Its
 //! addresses are return addresses, including the first.
 
+pub(in crate::api) mod frame_text;
 mod ips;
 mod parsed;
 mod system;

@@ -169,6 +169,12 @@ fn a_text_report_has_its_threads_registers_and_modules() {
     assert_eq!(last.thread_name.as_deref(), Some(LAST_EXCEPTION));
     assert_eq!((last.thread_id, last.is_requesting), (None, Some(false)));
     assert_eq!(addresses(last), [0x1_9000_1000, 0x1_0000_4100]);
+    assert_eq!(
+        names(last),
+        ["__exceptionPreprocess", "-[Account withdraw:]"]
+    );
+    let place = (last.frames[1].filename.as_deref(), last.frames[1].lineno);
+    assert_eq!(place, (Some("Account.m"), Some(31)));
     assert!(
         last.frames
             .iter()
@@ -189,6 +195,31 @@ fn a_text_report_has_its_threads_registers_and_modules() {
         kernel.debug_file.as_deref(),
         Some("/usr/lib/system/libsystem_kernel.dylib")
     );
+}
+
+#[test]
+fn a_frame_in_text_has_its_function_without_offset_module_and_column() {
+    let report = parsed(
+        "Thread 0 Crashed:\n\
+         0   app   0x0000000100000010 -[Foo(Cat) bar:] + 20 (Foo.m:7)\n\
+         1   app   0x0000000100000020 Foo.bar() + 4 (in libdyld.dylib) (Foo.swift:9)\n\
+         2   app   0x0000000100000030 foo + 8 (f.swift:3:11)\n\
+         3   app   0x0000000100000040 0x100000000 + 64 (in app)\n",
+    );
+    let frames = report.request.stacktraces[0].frames.iter();
+    let said: Vec<_> = frames
+        .map(|frame| {
+            let function = frame.function.as_deref();
+            (function, frame.filename.as_deref(), frame.lineno)
+        })
+        .collect();
+    let expected = [
+        (Some("-[Foo(Cat) bar:]"), Some("Foo.m"), Some(7)),
+        (Some("Foo.bar()"), Some("Foo.swift"), Some(9)),
+        (Some("foo"), Some("f.swift"), Some(3)),
+        (None, None, None),
+    ];
+    assert_eq!(said, expected);
 }
 
 #[test]

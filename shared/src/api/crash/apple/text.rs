@@ -8,11 +8,15 @@
 //! - facts that it cannot read, and that would make the whole report invalid, and lines in the list
 //!   of modules that would end it: they are left out;
 //! - lines of excessive length.
+//!
+//! It does not tell functions from what follows them (`frame_text`).
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use apple_crash_report_parser::{self as parser, AppleCrashReport};
 
+use super::frame_text::{FrameText, last_parentheses};
 use super::parsed::{
     AppleReportError, LAST_EXCEPTION, ParsedReport, ThreadNames, last_exception, module,
 };
@@ -105,7 +109,7 @@ fn prepared(text: &str) -> String {
 fn with_architecture(line: &str) -> Option<String> {
     let (before, id) = line.split_once(" <")?;
     let before = before.trim_end();
-    let version = version_of(before).unwrap_or(before.len());
+    let version = last_parentheses(before).unwrap_or(before.len());
     let (name, version) = before.split_at(version);
     // The parser ends a version at its first parenthesis.
     let version = match version.trim().strip_prefix('(') {
@@ -121,22 +125,6 @@ fn with_architecture(line: &str) -> Option<String> {
         false => " unknown",
     };
     Some(format!("{name}{architecture} {version} <{id}"))
-}
-
-/// Returns where the version begins with which a text ends, in parentheses that may contain others.
-fn version_of(text: &str) -> Option<usize> {
-    let mut depth = 0;
-    for (at, character) in text.char_indices().rev() {
-        depth += match character {
-            ')' => 1,
-            '(' => -1,
-            _ => 0,
-        };
-        if depth == 0 {
-            return (character == '(' && text[..at].ends_with(' ')).then(|| at - 1);
-        }
-    }
-    None
 }
 
 /// Returns whether the parser reads a line of the list of modules.
@@ -232,13 +220,27 @@ fn names(text: &str) -> ThreadNames<'_> {
 }
 
 fn frames(frames: Vec<parser::Frame>) -> Vec<Frame> {
-    let frame = |frame: parser::Frame| Frame {
-        instruction_addr: Hex(frame.instruction_addr.0),
-        package: frame.module.map(Into::into),
-        function: frame.symbol.map(Into::into),
-        filename: frame.filename.map(Into::into),
-        lineno: frame.lineno,
-        ..Frame::default()
+    let frame = |frame: parser::Frame| {
+        let text = text_of(&frame);
+        let FrameText { function, place } = FrameText::parse(&text);
+        Frame {
+            instruction_addr: Hex(frame.instruction_addr.0),
+            package: frame.module.as_deref().map(Into::into),
+            function: function.map(Into::into),
+            filename: place.map(|place| place.file.into()),
+            lineno: place.map(|place| place.line),
+            ..Frame::default()
+        }
     };
     frames.into_iter().map(frame).collect()
+}
+
+/// Returns the text of a frame after its address. The parser splits it at the first parenthesis
+/// after a space, and leaves an offset in the name.
+fn text_of(frame: &parser::Frame) -> Cow<'_, str> {
+    let symbol = frame.symbol.as_deref().unwrap_or_default();
+    match (&frame.filename, frame.lineno) {
+        (Some(file), Some(line)) => Cow::Owned(format!("{symbol} ({file}:{line})")),
+        _ => Cow::Borrowed(symbol),
+    }
 }

@@ -12,6 +12,7 @@
 
 pub(in crate::api) mod frame_text;
 mod ips;
+mod lenient;
 mod parsed;
 mod system;
 mod text;

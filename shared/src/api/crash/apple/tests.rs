@@ -484,7 +484,12 @@ fn a_file_that_is_not_a_crash_report_is_refused_with_the_reason() {
         b"{\"bug_type\": \"298\"}\n{\"largestProcess\": \"x\"}",
         "bug_type is 298",
     );
-    check(b"{\"threads\": 7}", "a list of at most 16384 elements");
+    check(
+        b"{\"bug_type\": \"309\"}\n{\"threads\": []}",
+        "report: it has no threads",
+    );
+    check(b"{\"threads\": 7}", "report: it has no threads");
+    check(b"{\"threads\": [}", "in JSON: expected value");
     check(
         b"Thread 99999999999999999999:\n",
         "invalid thread identifier",
@@ -552,6 +557,122 @@ fn a_fact_or_a_module_that_cannot_be_read_costs_no_other() {
     let modules = report.request.modules.iter();
     let names: Vec<_> = modules.filter_map(|it| it.code_file.as_deref()).collect();
     assert_eq!(names, ["/b", "/app"]);
+}
+
+/// Sets a value in a report in JSON, and returns what is read.
+fn with(place: &str, value: Value) -> CrashFile {
+    let mut report = body();
+    let (object, name) = place.rsplit_once('/').unwrap();
+    match report.pointer_mut(object).unwrap() {
+        Value::Array(list) => list[name.parse::<usize>().unwrap()] = value,
+        object => object[name] = value,
+    }
+    parsed(&ips(&report))
+}
+
+#[test]
+fn a_value_of_an_unexpected_form_costs_no_other_of_a_report_in_json() {
+    let complete = parsed(&ips(&body())).request;
+    for place in [
+        "/captureTime",
+        "/cpuType",
+        "/modelCode",
+        "/osVersion",
+        "/osVersion/train",
+        "/exception",
+        "/exception/type",
+        "/termination",
+        "/termination/indicator",
+        "/asi",
+        "/asi/CoreFoundation",
+        "/asi/CoreFoundation/0",
+        "/usedImages/2",
+    ] {
+        for value in [json!(null), json!(-1.5), json!("odd"), json!([]), json!({})] {
+            assert_eq!(with(place, value).request, complete, "{place}");
+        }
+    }
+    for value in [json!(null), json!([[]]), json!("odd"), json!(1.5)] {
+        let last = with("/lastExceptionBacktrace", value.clone());
+        assert_eq!(last.request.stacktraces, complete.stacktraces[..2]);
+        let thread = with("/threads/0", value).request.stacktraces;
+        assert_eq!((thread.len(), thread[0].frames.len()), (3, 0));
+        assert_eq!(thread[1..], complete.stacktraces[1..]);
+    }
+}
+
+#[test]
+fn facts_of_a_report_in_json_may_be_single_texts() {
+    let version = with("/osVersion", json!("macOS 14.1 (23B74)"));
+    assert_eq!(system(&version)[..3], ["macOS", "14.1", "23B74"]);
+    for (place, value) in [
+        ("/asi", json!("a note")),
+        ("/asi", json!(["a note", 7])),
+        ("/asi", json!({"libsystem_c.dylib": "a note"})),
+    ] {
+        let details = with(place, value).facts.crash_details;
+        assert_eq!(details.as_deref(), Some("a note"));
+    }
+}
+
+#[test]
+fn a_module_that_cannot_be_read_leaves_the_indexes_of_others() {
+    let read = |place: &str, value: Value| {
+        let CrashFile { request, .. } = with(place, value);
+        let last = request.stacktraces[0].frames.last().unwrap();
+        let package = last.package.as_deref().map(str::to_owned);
+        let at = (addresses(&request.stacktraces[0]), package);
+        (at, request.modules.len(), request.modules[0].clone())
+    };
+    let path = "/private/var/Ledger.app/Ledger";
+    let (at, count, module) = read("/usedImages/0/uuid", json!(""));
+    assert_eq!((module.debug_id, count), (None, 2));
+    let known = vec![6_677_331_512, 0x1_0000_3f00];
+    assert_eq!(at, (known, Some(path.to_owned())));
+    let (at, count, module) = read("/usedImages/0/path", json!(null));
+    assert_eq!((module.code_file.as_deref(), count), (Some("Ledger"), 2));
+    assert_eq!(at.1.as_deref(), Some("Ledger"));
+    for (place, package) in [("/usedImages/0", None), ("/usedImages/0/base", Some(path))] {
+        let (at, count, module) = read(place, json!(null));
+        let file = module.code_file.as_deref();
+        assert_eq!((file, count), (Some("libsystem_kernel.dylib"), 1));
+        let unknown = vec![6_677_331_512, 16128];
+        assert_eq!(at, (unknown, package.map(str::to_owned)), "{place}");
+    }
+}
+
+#[test]
+fn a_frame_or_register_in_json_that_cannot_be_read_costs_no_other() {
+    let frame = |name: &str, value: Value| {
+        let place = format!("/threads/1/frames/1/{name}");
+        let frames = &with(&place, value).request.stacktraces[1].frames;
+        assert_eq!(frames.len(), 3, "{name}");
+        (frames[0].instruction_addr.0, frames[0].lineno)
+    };
+    assert_eq!(frame("imageIndex", json!(null)), (300, Some(9)));
+    assert_eq!(frame("imageOffset", json!(-256)), (0xffff_ff00, Some(9)));
+    assert_eq!(frame("imageOffset", json!(i64::MIN)), (0, Some(9)));
+    assert_eq!(frame("imageOffset", json!(u64::MAX)), (u64::MAX, Some(9)));
+    assert_eq!(frame("imageOffset", json!(null)), (0, Some(9)));
+    assert_eq!(frame("sourceLine", json!(-1)), (0x1_0000_012c, None));
+    assert_eq!(frame("symbol", json!(7)), (0x1_0000_012c, Some(9)));
+    assert_eq!(frame("inline", json!("odd")).0, 0x1_0000_012c);
+
+    let register = |place: &str, value: Value| {
+        let place = format!("/threads/1/threadState{place}");
+        let stacktraces = with(&place, value).request.stacktraces;
+        assert_eq!(stacktraces[1].frames.len(), 3);
+        let names = stacktraces[1].registers.keys().cloned();
+        names.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(register("", json!(null)), "");
+    for odd in [json!(-1), json!(1.5), json!("odd"), json!(null)] {
+        assert_eq!(register("/pc/value", odd.clone()), "esr x0 x1");
+        assert_eq!(register("/pc", odd.clone()), "esr x0 x1");
+        assert_eq!(register("/x/0/value", odd.clone()), "esr pc x1");
+        assert_eq!(register("/x/0", odd.clone()), "esr pc x1");
+        assert_eq!(register("/x", odd), "esr pc");
+    }
 }
 
 /// A program that Rosetta translates has a further state beside its registers.

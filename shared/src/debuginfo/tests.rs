@@ -847,6 +847,29 @@ fn a_mach_o_file_without_a_uuid_is_not_advised_to_have_a_build_id() {
 }
 
 #[test]
+fn a_truncated_mach_o_file_has_its_ids_and_a_reason_why_nothing_is_derived() {
+    for file in [MACH_DEBUG, "macho/arm64/crash", "macho/fat/crash"] {
+        let complete = Opened::of(file);
+        let mut dif = fixture(file);
+        dif.pop();
+        let opened = Opened::new(dif, false, ROOM);
+        assert_eq!(opened.inspection.ignored, Vec::<String>::new(), "{file}");
+        let ids = |opened: &Opened| -> Vec<Option<DebugId>> {
+            let objects = opened.inspection.objects.iter();
+            objects.map(|object| object.debug_id).collect()
+        };
+        assert_eq!(ids(&opened), ids(&complete), "{file}");
+        for object in opened.inspection.objects {
+            let fault = object.fault.unwrap_or_else(|| panic!("{file}"));
+            assert!(
+                fault.detail.starts_with("the file is cut short"),
+                "{fault:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_truncated_file_has_its_ids_and_a_reason_why_nothing_is_derived() {
     let opened = Opened::of("hostile/cut-short.debug");
     let [object] = opened.inspection.objects.as_slice() else {

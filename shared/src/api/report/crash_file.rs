@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::cursor::{LineCursor, TextLine, lines};
 use super::model::{CrashReport, Place, ReportFormat, ReportFrame, ReportModule, ReportStack};
-use crate::api::crash::apple::{AppleReportError, parse_report};
+use crate::api::crash::apple::{AppleReportError, REPORT_BYTES, decoded, parse_report};
 use crate::api::symbolicator::{Completed, CompletedStacktrace};
 
 /// The first bytes of a minidump: `MINIDUMP_SIGNATURE` of `minidumpapiset.h`, in both byte orders.
@@ -35,13 +35,21 @@ impl CrashFileKind {
         if MINIDUMP_MAGICS.iter().any(|magic| bytes.starts_with(magic)) {
             return Some(Self::Minidump);
         }
-        let first_line = bytes.split(|byte| *byte == b'\n').next()?;
-        let header: Option<serde_json::Value> = serde_json::from_slice(first_line).ok();
-        let is_json = header.is_some_and(|header| header.get(APPLE_TYPE).is_some());
-        let mut lines = bytes.split(|byte| *byte == b'\n');
-        let is_apple = is_json || lines.any(|line| line.trim_ascii_end() == APPLE_MODULES);
+        let is_apple = is_apple(bytes.split(|byte| *byte == b'\n'))
+            || bytes.len() <= REPORT_BYTES && is_apple(decoded(bytes).lines().map(str::as_bytes));
         is_apple.then_some(Self::Apple)
     }
+}
+
+/// Recognises a report of one of Apple's systems by its lines.
+fn is_apple<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> bool {
+    let Some(first) = lines.next() else {
+        return false;
+    };
+    let header: Option<serde_json::Value> = serde_json::from_slice(first).ok();
+    let is_json = header.is_some_and(|header| header.get(APPLE_TYPE).is_some());
+    let is_modules = |line: &[u8]| line.trim_ascii_end() == APPLE_MODULES;
+    is_json || is_modules(first) || lines.any(is_modules)
 }
 
 impl CrashReport {
@@ -174,6 +182,14 @@ Binary Images:
         assert_eq!(of(APPLE.as_bytes()), Some(CrashFileKind::Apple));
         let windows = APPLE.replace('\n', "\r\n");
         assert_eq!(of(windows.as_bytes()), Some(CrashFileKind::Apple));
+        let quoted = format!("> {}", APPLE.replace('\n', "\n> "));
+        for copied in [windows.replace("\r\n", "\r"), quoted] {
+            let found = of(copied.as_bytes());
+            assert_eq!(found, Some(CrashFileKind::Apple), "{copied}");
+        }
+        let units = APPLE.encode_utf16().flat_map(u16::to_be_bytes);
+        let utf_16: Vec<u8> = [0xfe, 0xff].into_iter().chain(units).collect();
+        assert_eq!(of(&utf_16), Some(CrashFileKind::Apple));
         let json = b"{\"app_name\":\"a\",\"bug_type\":\"309\"}\n{\n}";
         assert_eq!(of(json), Some(CrashFileKind::Apple));
         for other in [

@@ -159,8 +159,8 @@ struct Image {
 }
 
 /// Reads a report.
-pub(super) fn parse(file: &[u8]) -> Result<ParsedReport, AppleReportError> {
-    let mut values = serde_json::Deserializer::from_slice(file).into_iter::<&RawValue>();
+pub(super) fn parse(file: &str) -> Result<ParsedReport, AppleReportError> {
+    let mut values = serde_json::Deserializer::from_str(file).into_iter::<&RawValue>();
     let (first, second) = (values.next().transpose()?, values.next().transpose()?);
     let first = first.map_or("{}", RawValue::get);
     let header: ReportHeader = read(first)?;

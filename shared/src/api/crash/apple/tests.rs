@@ -559,6 +559,22 @@ fn a_fact_or_a_module_that_cannot_be_read_costs_no_other() {
     assert_eq!(names, ["/b", "/app"]);
 }
 
+#[test]
+fn a_report_may_be_in_utf_16_quoted_or_with_the_line_ends_of_old_macs() {
+    for report in [TEXT, IOS_14, &ips(&body())] {
+        let expected = parsed(report);
+        let units = report.encode_utf16().flat_map(u16::to_le_bytes);
+        let utf_16: Vec<u8> = [0xff, 0xfe].into_iter().chain(units).collect();
+        assert_eq!(parse_report(&utf_16).unwrap(), expected);
+        assert_eq!(parsed(&report.replace('\n', "\r")), expected);
+        for prefix in ["    ", "\t", "> ", ">> "] {
+            let lines = report.lines().map(|line| format!("{prefix}{line}"));
+            let quoted = lines.collect::<Vec<_>>().join("\n");
+            assert_eq!(parsed(&quoted), expected, "{prefix:?}");
+        }
+    }
+}
+
 /// Sets a value in a report in JSON, and returns what is read.
 fn with(place: &str, value: Value) -> CrashFile {
     let mut report = body();

@@ -5,8 +5,10 @@ use std::ops::Range;
 
 use super::cursor::{LineCursor, TextLine, lines};
 use super::model::{CrashReport, Place, ReportFormat, ReportFrame, ReportModule, ReportStack};
-use crate::api::crash::apple::{AppleReportError, REPORT_BYTES, decoded, parse_report};
-use crate::api::symbolicator::{Completed, CompletedStacktrace};
+use crate::api::crash::apple::{
+    AppleReportError, REPORT_BYTES, backtrace_name, decoded, parse_report,
+};
+use crate::api::symbolicator::{Completed, CompletedStacktrace, Stacktrace};
 
 /// The first bytes of a minidump: `MINIDUMP_SIGNATURE` of `minidumpapiset.h`, in both byte orders.
 const MINIDUMP_MAGICS: [&[u8]; 2] = [b"MDMP", b"PMDM"];
@@ -16,9 +18,6 @@ const APPLE_MODULES: &[u8] = b"Binary Images:";
 
 /// The field that the header of each of Apple's reports in JSON has: its first line.
 const APPLE_TYPE: &str = "bug_type";
-
-/// The header of the stack trace that has no number.
-const LAST_EXCEPTION: &str = "Last Exception Backtrace:";
 
 /// A kind of crash file, each with a route of its own in the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,33 +73,68 @@ impl CrashReport {
     ///
     /// [`AppleReportError`] if it is not a crash report, or exceeds a limit.
     pub fn of_apple(bytes: &[u8]) -> Result<Self, AppleReportError> {
-        let mut report = Self::of_request(parse_report(bytes)?.request);
+        let request = parse_report(bytes)?.request;
+        let lines = frame_lines(bytes, &request.stacktraces);
+        let mut report = Self::of_request(request);
         report.format = ReportFormat::Apple;
-        report.find_places(bytes);
+        report.find_places(&lines);
         Ok(report)
     }
 
-    /// Finds the frames in the text of a report, by the numbers of threads and frames and by the
-    /// addresses. The place of a frame that is not found exactly stays unknown.
-    fn find_places(&mut self, bytes: &[u8]) {
-        let mut stack = None;
-        for line in lines(bytes) {
-            if let Some(thread) = line.text.strip_prefix("Thread ") {
-                let digits = thread.split(|c: char| !c.is_ascii_digit()).next();
-                let thread: Option<u64> = digits.and_then(|digits| digits.parse().ok());
-                let is_of = |stack: &ReportStack| thread.is_some() && stack.thread_id == thread;
-                stack = self.stacks.iter().position(is_of);
-            } else if line.text.trim_end() == LAST_EXCEPTION {
-                stack = self.stacks.iter().position(|it| it.thread_id.is_none());
-            } else if let Some((number, address, name)) = frame_line(line) {
-                let stack = stack.and_then(|stack| self.stacks.get_mut(stack));
-                let frame = stack.and_then(|stack| stack.frames.get_mut(number));
-                if let Some(frame) = frame.filter(|frame| frame.address == Some(address)) {
-                    frame.place = Some(Place::in_text(name, line.range()));
-                }
+    /// Sets the places of frames, by the numbers in their lines and by the addresses. The place of
+    /// a frame that is not found exactly stays unknown.
+    fn find_places(&mut self, lines: &[FrameLine]) {
+        for line in lines {
+            let stack = self.stacks.get_mut(line.stack);
+            let frame = stack.and_then(|stack| stack.frames.get_mut(line.number));
+            if let Some(frame) = frame.filter(|frame| frame.address == Some(line.address)) {
+                frame.place = Some(Place::in_text(line.name.clone(), line.line.clone()));
             }
         }
     }
+}
+
+/// The line of a frame in a report in text.
+struct FrameLine {
+    /// The index of its stack trace.
+    stack: usize,
+    number: usize,
+    address: u64,
+    /// The bytes of its name, and of the line.
+    name: Range<usize>,
+    line: Range<usize>,
+}
+
+/// Finds the lines of frames in the text of a report.
+fn frame_lines(bytes: &[u8], stacktraces: &[Stacktrace]) -> Vec<FrameLine> {
+    let (mut found, mut stack) = (Vec::new(), None);
+    for line in lines(bytes) {
+        if let Some(index) = begun_stack(line.text, stacktraces) {
+            stack = index;
+        } else if let (Some(stack), Some((number, address, name))) = (stack, frame_line(line)) {
+            found.push(FrameLine {
+                stack,
+                number,
+                address,
+                name,
+                line: line.range(),
+            });
+        }
+    }
+    found
+}
+
+/// Returns the index of the stack trace whose header a line is, if it is known; `None` if the line
+/// is no header.
+fn begun_stack(line: &str, stacktraces: &[Stacktrace]) -> Option<Option<usize>> {
+    let mut all = stacktraces.iter();
+    if let Some(thread) = line.strip_prefix("Thread ") {
+        let digits = thread.split(|c: char| !c.is_ascii_digit()).next();
+        let thread: Option<u64> = digits.and_then(|digits| digits.parse().ok());
+        return Some(all.position(|it| thread.is_some() && it.thread_id == thread));
+    }
+    let name = Some(backtrace_name(line)?);
+    Some(all.position(|it| it.thread_id.is_none() && it.thread_name.as_deref() == name))
 }
 
 /// Returns the number and the address of a frame in Apple's text format, and the place of its name:
@@ -261,6 +295,26 @@ Binary Images:
         let text = String::from_utf8(report.text(APPLE.as_bytes(), &completed)).unwrap();
         let at = |name: &str| text.find(name).unwrap_or_else(|| panic!("{name}: {text}"));
         assert!(at("of_exception") < at("Thread 0") && at("Thread 0") < at("of_thread"));
+    }
+
+    #[test]
+    fn each_backtrace_of_an_exception_gets_its_own_names() {
+        let noted = "Application Specific Backtrace 1:\n0   app   0x0000000000000010 app + 16\n\n";
+        let text = APPLE.replace("Last Exception", &format!("{noted}Last Exception"));
+        let report = CrashReport::of_apple(text.as_bytes()).unwrap();
+        let named = |function: &str| {
+            json!({"frames": [{
+                "status": "symbolicated", "original_index": 0, "instruction_addr": "0x10",
+                "function": function,
+            }]})
+        };
+        let stacktraces = [named("of_thread"), named("of_noted"), named("of_last")];
+        let completed = json!({"modules": [], "stacktraces": stacktraces});
+        let completed: Completed = serde_json::from_value(completed).unwrap();
+        let text = String::from_utf8(report.text(text.as_bytes(), &completed)).unwrap();
+        let at = |name: &str| text.find(name).unwrap_or_else(|| panic!("{name}: {text}"));
+        assert!(at("of_noted") < at("Last Exception") && at("Last Exception") < at("of_last"));
+        assert!(at("of_last") < at("Thread 0") && at("Thread 0") < at("of_thread"));
     }
 
     #[test]

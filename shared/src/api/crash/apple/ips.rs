@@ -19,8 +19,12 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use super::lenient::{self, Bounded, LenientObject, OneOrManyTexts};
-use super::parsed::{AppleReportError, ParsedReport, ThreadNames, last_exception, module};
+use super::parsed::{
+    APPLICATION_BACKTRACE, AppleReportError, LAST_EXCEPTION, ParsedReport, ThreadNames, backtrace,
+    module,
+};
 use super::system::{OsVersion, architecture};
+use super::text;
 use crate::api::crash::CrashFacts;
 use crate::api::limits;
 use crate::api::symbolicator::{Frame, Hex, Module, Stacktrace, SystemInfo};
@@ -63,6 +67,7 @@ struct Body {
     #[serde(deserialize_with = "lenient::object")]
     termination: Termination,
     asi: NotedTexts,
+    asi_backtraces: OneOrManyTexts,
     #[serde(deserialize_with = "lenient::value")]
     faulting_thread: Option<u64>,
     threads: Bounded<LenientObject<Thread>, { limits::STACKTRACES }>,
@@ -191,12 +196,23 @@ pub(super) fn parse(file: &str) -> Result<ParsedReport, AppleReportError> {
     });
     let mut stacktraces: Vec<Stacktrace> = threads.collect();
     let last = frames(body.last_exception_backtrace, &images);
-    stacktraces.extend(last_exception(last));
+    stacktraces.extend(backtrace(LAST_EXCEPTION, last));
+    let noted = (1..).zip(&body.asi_backtraces.0);
+    stacktraces.extend(noted.flat_map(|(number, text)| noted_backtrace(number, text)));
     Ok(ParsedReport {
         facts,
         stacktraces,
         modules: images.iter().filter_map(Image::module).collect(),
     })
+}
+
+/// Reads a backtrace that is in the report as a text, with the lines that reports in text have.
+/// Nothing is read of one with an invalid line.
+fn noted_backtrace(number: u32, text: &str) -> Option<Stacktrace> {
+    let text = format!("{APPLICATION_BACKTRACE} {number}:\n{}", text.trim_start());
+    let report = text::parse(&text).ok()?;
+    let mut backtraces = report.stacktraces.into_iter();
+    backtraces.find(|stacktrace| stacktrace.thread_id.is_none())
 }
 
 /// Reads one of the objects of a report.

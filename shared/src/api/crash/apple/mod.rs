@@ -9,8 +9,9 @@
 //! Reports that were copied may be in UTF-16, or quoted (`decoded`).
 //!
 //! Both become the same [`CrashFile`]. Its threads have the numbers that the report shows. The
-//! last exception's backtrace, if there is one, is a further stack trace without an id. Its
-//! addresses are return addresses, including the first.
+//! backtraces of exceptions are further stack traces without an id: that of the last exception, and
+//! those that an application or a library noted for the report. Their addresses are return
+//! addresses, including the first.
 
 mod decoded;
 pub(in crate::api) mod frame_text;
@@ -24,6 +25,7 @@ use serde::de::IgnoredAny;
 
 pub(in crate::api) use self::decoded::decoded;
 use self::parsed::ParsedReport;
+pub(in crate::api) use self::parsed::backtrace_name;
 pub use self::parsed::{AppleReportError, REPORT_BYTES};
 use super::CrashFile;
 use crate::api::limits;

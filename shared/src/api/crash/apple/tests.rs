@@ -267,6 +267,52 @@ fn a_backtrace_of_the_last_exception_without_names_is_a_list_of_addresses() {
     assert_eq!(report.request.stacktraces.len(), 3);
 }
 
+/// A backtrace in the form of `backtrace_symbols`, which names the module if it knows no function.
+const NOTED: &str = "\
+0   CoreFoundation                      0x00007fff461e0fcb __exceptionPreprocess + 171
+1   Ledger                              0x0000000100004100 Ledger + 16640
+10  AppKit                              0x00007fff46279a24 -[NSObject(NSObject) fail:] + 132
+";
+
+fn check_noted(backtrace: &Stacktrace, name: &str) {
+    assert_eq!(backtrace.thread_name.as_deref(), Some(name));
+    let (id, is_requesting) = (backtrace.thread_id, backtrace.is_requesting);
+    assert_eq!((id, is_requesting), (None, Some(false)));
+    let at = [0x7fff_461e_0fcb, 0x1_0000_4100, 0x7fff_4627_9a24];
+    assert_eq!(addresses(backtrace), at);
+    let functions = ["__exceptionPreprocess", "-", "-[NSObject(NSObject) fail:]"];
+    assert_eq!(names(backtrace), functions);
+    let mut frames = backtrace.frames.iter();
+    assert!(frames.all(|frame| frame.adjust_instruction_addr == Some(true)));
+}
+
+#[test]
+fn the_backtraces_that_an_application_noted_are_stack_traces() {
+    let name = "Application Specific Backtrace 1";
+    let header = "Last Exception Backtrace:";
+    let sections = format!("Application Specific Signatures:\nwithdraw\n\n{name}:\n{NOTED}\n");
+    let text = TEXT.replace(header, &format!("{sections}{header}"));
+    let CrashFile { request, facts, .. } = parsed(&text);
+    let [_, crashed, noted, last] = &*request.stacktraces else {
+        panic!("{:#?}", request.stacktraces);
+    };
+    check_noted(noted, name);
+    assert_eq!(crashed.thread_id, Some(1));
+    assert_eq!(last.thread_name.as_deref(), Some(LAST_EXCEPTION));
+    let details = facts.crash_details.unwrap();
+    assert!(details.contains("balance is negative"), "{details}");
+    assert!(!details.contains("__exceptionPreprocess"), "{details}");
+
+    let mut report = body();
+    report["asiBacktraces"] = json!([NOTED, 7, "no backtrace", NOTED]);
+    let stacktraces = parsed(&ips(&report)).request.stacktraces;
+    assert_eq!(stacktraces.len(), 5);
+    check_noted(&stacktraces[3], name);
+    check_noted(&stacktraces[4], "Application Specific Backtrace 3");
+    report["asiBacktraces"] = json!(null);
+    assert_eq!(parsed(&ips(&report)), parsed(&ips(&body())));
+}
+
 #[test]
 fn a_report_in_json_has_its_threads_registers_and_modules() {
     let report = parsed(&ips(&body()));

@@ -2,7 +2,7 @@
 //!
 //! `apple-crash-report-parser` reads them, except for some things, which are changed before:
 //!
-//! - the backtrace of the last exception, which is given to it as a thread;
+//! - the backtraces of exceptions, which are given to it as threads;
 //! - the header of the registers of ARM, and modules without an architecture, as macOS writes them,
 //!   which it does not know;
 //! - facts that it cannot read, and that would make the whole report invalid, and lines in the list
@@ -18,7 +18,7 @@ use apple_crash_report_parser::{self as parser, AppleCrashReport};
 
 use super::frame_text::{FrameText, last_parentheses};
 use super::parsed::{
-    AppleReportError, LAST_EXCEPTION, ParsedReport, ThreadNames, last_exception, module,
+    AppleReportError, LAST_EXCEPTION, ParsedReport, ThreadNames, backtrace, backtrace_name, module,
 };
 use super::system::{OsVersion, architecture};
 use crate::api::crash::CrashFacts;
@@ -28,11 +28,9 @@ use crate::api::symbolicator::{Frame, Hex, Stacktrace, SystemInfo};
 /// matches each line with regular expressions. The longest lines are those of mangled names.
 const LINE_BYTES: usize = 16 * 1024;
 
-/// The header of the section with the backtrace of the last exception.
-const LAST_EXCEPTION_HEADER: &str = "Last Exception Backtrace:";
-
-/// The number of the thread as which the parser reads that section. No report has so many threads.
-const LAST_EXCEPTION_THREAD: u64 = u64::MAX;
+/// The number of the threads as which the parser reads the backtraces of exceptions. No report has
+/// so many threads.
+const BACKTRACE_THREAD: u64 = u64::MAX;
 
 /// The header of the list of modules.
 const MODULES_HEADER: &str = "Binary Images:";
@@ -53,14 +51,16 @@ const QUEUE: &str = "Dispatch queue:";
 pub(super) fn parse(text: &str) -> Result<ParsedReport, AppleReportError> {
     let report: AppleCrashReport = prepared(text).parse()?;
     let facts = facts(&report);
-    let (mut stacktraces, mut last) = (Vec::new(), Vec::new());
+    let (mut stacktraces, mut backtraces) = (Vec::new(), Vec::new());
     for thread in report.threads {
-        match thread.id {
-            LAST_EXCEPTION_THREAD => last = frames(thread.frames),
-            _ => stacktraces.push(stacktrace(thread)),
+        if thread.id == BACKTRACE_THREAD {
+            let name = thread.name.as_deref().unwrap_or(LAST_EXCEPTION);
+            backtraces.extend(backtrace(name, frames(thread.frames)));
+        } else {
+            stacktraces.push(stacktrace(thread));
         }
     }
-    stacktraces.extend(last_exception(last));
+    stacktraces.append(&mut backtraces);
     let modules = report.binary_images.into_iter();
     let modules = modules.map(|image| module(image.uuid, &image.path, image.addr.0, image.size));
     Ok(ParsedReport {
@@ -73,10 +73,10 @@ pub(super) fn parse(text: &str) -> Result<ParsedReport, AppleReportError> {
 /// Returns the text as it is given to the parser.
 fn prepared(text: &str) -> String {
     let mut prepared = String::with_capacity(text.len());
-    let (mut is_last_exception, mut is_module) = (false, false);
+    let (mut is_backtrace, mut is_module) = (false, false);
     for line in text.lines() {
         let line = &line[..line.floor_char_boundary(LINE_BYTES)];
-        let addresses = line.trim().strip_prefix('(').filter(|_| is_last_exception);
+        let addresses = line.trim().strip_prefix('(').filter(|_| is_backtrace);
         let is_checked = CHECKED
             .iter()
             .any(|fact| line.trim_start().starts_with(fact));
@@ -88,13 +88,13 @@ fn prepared(text: &str) -> String {
             let module = with_architecture(line).filter(|module| is_known(module));
             let Some(module) = module else { continue };
             prepared.push_str(&module);
-        } else if line.trim_end() == LAST_EXCEPTION_HEADER {
-            is_last_exception = true;
-            prepared.push_str(&format!("Thread {LAST_EXCEPTION_THREAD}: {LAST_EXCEPTION}"));
+        } else if let Some(name) = backtrace_name(line) {
+            is_backtrace = true;
+            prepared.push_str(&format!("Thread {BACKTRACE_THREAD}: {name}"));
         } else if let Some(addresses) = addresses {
             prepared.push_str(&as_frames(addresses));
         } else {
-            is_last_exception &= !line.starts_with("Thread ");
+            is_backtrace &= !line.starts_with("Thread ");
             match state_header(line) {
                 Some(header) => prepared.extend([header, ":"]),
                 None => prepared.push_str(line),

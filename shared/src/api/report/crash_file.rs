@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::cursor::{LineCursor, TextLine, lines};
 use super::model::{CrashReport, Place, ReportFormat, ReportFrame, ReportModule, ReportStack};
 use crate::api::crash::apple::{
-    AppleReportError, REPORT_BYTES, backtrace_name, decoded, parse_report,
+    AppleReportError, FrameText, REPORT_BYTES, backtrace_name, decoded, parse_report,
 };
 use crate::api::symbolicator::{Completed, CompletedStacktrace, Stacktrace};
 
@@ -81,14 +81,30 @@ impl CrashReport {
         Ok(report)
     }
 
-    /// Sets the places of frames, by the numbers in their lines and by the addresses. The place of
-    /// a frame that is not found exactly stays unknown.
+    /// Sets the places of frames, by the addresses in their lines and by the order or the numbers
+    /// of these. The place of a frame that is not found exactly stays unknown. The place of a chain
+    /// of inlined functions is that of all its lines.
     fn find_places(&mut self, lines: &[FrameLine]) {
-        for line in lines {
-            let stack = self.stacks.get_mut(line.stack);
-            let frame = stack.and_then(|stack| stack.frames.get_mut(line.number));
-            if let Some(frame) = frame.filter(|frame| frame.address == Some(line.address)) {
-                frame.place = Some(Place::in_text(line.name.clone(), line.line.clone()));
+        let mut placed = vec![0; self.stacks.len()];
+        let mut chain: Option<&FrameLine> = None;
+        for (at, line) in lines.iter().enumerate() {
+            let first = chain.take().unwrap_or(line);
+            let next = lines.get(at + 1);
+            if line.is_inlined && next.is_some_and(|next| next.has_address_of(line)) {
+                chain = Some(first);
+                continue;
+            }
+            let frames = &mut self.stacks[line.stack].frames;
+            let is_here = |at: &usize| {
+                let frame = frames.get(*at);
+                frame.is_some_and(|frame| frame.address == Some(line.address))
+            };
+            let numbers = [placed[line.stack], line.number];
+            if let Some(number) = numbers.into_iter().find(is_here) {
+                let name = first.name.start..line.name.end;
+                let range = first.line.start..line.line.end;
+                frames[number].place = Some(Place::in_text(name, range));
+                placed[line.stack] = number + 1;
             }
         }
     }
@@ -100,9 +116,16 @@ struct FrameLine {
     stack: usize,
     number: usize,
     address: u64,
+    is_inlined: bool,
     /// The bytes of its name, and of the line.
     name: Range<usize>,
     line: Range<usize>,
+}
+
+impl FrameLine {
+    fn has_address_of(&self, other: &Self) -> bool {
+        (self.stack, self.address) == (other.stack, other.address)
+    }
 }
 
 /// Finds the lines of frames in the text of a report.
@@ -112,10 +135,12 @@ fn frame_lines(bytes: &[u8], stacktraces: &[Stacktrace]) -> Vec<FrameLine> {
         if let Some(index) = begun_stack(line.text, stacktraces) {
             stack = index;
         } else if let (Some(stack), Some((number, address, name))) = (stack, frame_line(line)) {
+            let text = &line.text[name.start - line.start..];
             found.push(FrameLine {
                 stack,
                 number,
                 address,
+                is_inlined: FrameText::parse(text).is_inlined,
                 name,
                 line: line.range(),
             });
@@ -295,6 +320,38 @@ Binary Images:
         let text = String::from_utf8(report.text(APPLE.as_bytes(), &completed)).unwrap();
         let at = |name: &str| text.find(name).unwrap_or_else(|| panic!("{name}: {text}"));
         assert!(at("of_exception") < at("Thread 0") && at("Thread 0") < at("of_thread"));
+    }
+
+    #[test]
+    fn the_lines_of_a_chain_of_inlined_functions_are_replaced_together() {
+        // Tools number the inlined functions, or give them the number of the frame.
+        for [first, second, caller] in [[0, 1, 2], [0, 0, 1]] {
+            let text = format!(
+                "Thread 0 Crashed:\n\
+                 {first}   app   0x0000000000000010 push + 0 (a.h:5) [inlined]\n\
+                 {second}   app   0x0000000000000010 run(int) + 92 (a.cpp:18)\n\
+                 {caller}   app   0x0000000000000010 run(int) + 92 (a.cpp:18)\n\n"
+            );
+            let report = CrashReport::of_apple(text.as_bytes()).unwrap();
+            assert_eq!(report.stacks[0].frames.len(), 2);
+            let frame = |index: usize, function: &str| {
+                json!({
+                    "status": "symbolicated", "original_index": index, "instruction_addr": "0x10",
+                    "function": function,
+                })
+            };
+            let frames = [frame(0, "push"), frame(0, "run"), frame(1, "caller")];
+            let written = report.text(text.as_bytes(), &completed(json!(frames)));
+            let expected = format!(
+                "Thread 0 Crashed:\n\
+                 {first}   app   0x0000000000000010 push\n\
+                 {first}   app   0x0000000000000010 run\n\
+                 {caller}   app   0x0000000000000010 caller\n\n"
+            );
+            assert_eq!(String::from_utf8(written).unwrap(), expected);
+            let unchanged = report.text(text.as_bytes(), &Completed::default());
+            assert_eq!(String::from_utf8(unchanged).unwrap(), text);
+        }
     }
 
     #[test]

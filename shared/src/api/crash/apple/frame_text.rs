@@ -8,7 +8,12 @@ pub(in crate::api) struct FrameText<'a> {
     pub(in crate::api) function: Option<&'a str>,
     /// Where it is in the source.
     pub(in crate::api) place: Option<ReportedPlace<'a>>,
+    /// Whether the function is inlined into that of the next frame, which has the same address.
+    pub(in crate::api) is_inlined: bool,
 }
+
+/// The end of the text of a frame whose function is inlined.
+const INLINED: &str = "[inlined]";
 
 /// A place in the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +26,9 @@ impl<'a> FrameText<'a> {
     /// Splits a text such as `-[Account withdraw:] + 64 (Account.m:31)`. The function may be
     /// followed by its offset, its module and its place, in any order.
     pub(in crate::api) fn parse(text: &'a str) -> Self {
-        let (mut function, mut place) = (text.trim(), None);
+        let text = text.trim();
+        let called = text.strip_suffix(INLINED);
+        let (mut function, mut place) = (called.unwrap_or(text).trim_end(), None);
         while let Some((before, found)) = without_last(function) {
             function = before.trim_end();
             place = place.or(found);
@@ -29,6 +36,7 @@ impl<'a> FrameText<'a> {
         Self {
             function: Some(function).filter(|name| !name.is_empty() && !is_address(name)),
             place,
+            is_inlined: called.is_some(),
         }
     }
 }
@@ -96,6 +104,7 @@ mod tests {
             let expected = FrameText {
                 function: Some(function),
                 place: place.map(|(file, line)| ReportedPlace { file, line }),
+                is_inlined: text.ends_with(INLINED),
             };
             assert_eq!(FrameText::parse(text), expected, "{text}");
         };
@@ -113,6 +122,8 @@ mod tests {
         let in_anonymous = "(anonymous namespace)::f(int) + 3 (My (old) file.cpp:12)";
         let name = "(anonymous namespace)::f(int)";
         check(in_anonymous, name, Some(("My (old) file.cpp", 12)));
+        let inlined = "closure #1 in Foo.bar(_:) + 8 (Foo.swift:9) [inlined]";
+        check(inlined, "closure #1 in Foo.bar(_:)", Some(("Foo.swift", 9)));
         check("operator+ (int) + 5", "operator+ (int)", None);
         check("f (std::vector)", "f (std::vector)", None);
         check("f (a.c:99999999999)", "f (a.c:99999999999)", None);

@@ -12,9 +12,13 @@
 //! backtraces of exceptions are further stack traces without an id: that of the last exception, and
 //! those that an application or a library noted for the report. Their addresses are return
 //! addresses, including the first.
+//!
+//! A function that the report marks as inlined is no frame of its own: it has the address of the
+//! next frame, of which all inlined functions are looked up. In modules without a debug file, that
+//! of the next frame alone is known.
 
 mod decoded;
-pub(in crate::api) mod frame_text;
+mod frame_text;
 mod ips;
 mod lenient;
 mod parsed;
@@ -24,6 +28,7 @@ mod text;
 use serde::de::IgnoredAny;
 
 pub(in crate::api) use self::decoded::decoded;
+pub(in crate::api) use self::frame_text::FrameText;
 use self::parsed::ParsedReport;
 pub(in crate::api) use self::parsed::backtrace_name;
 pub use self::parsed::{AppleReportError, REPORT_BYTES};

@@ -223,6 +223,26 @@ fn a_frame_in_text_has_its_function_without_offset_module_and_column() {
 }
 
 #[test]
+fn an_inlined_line_of_a_text_report_is_not_a_frame_of_its_own() {
+    let report = parsed(
+        "Thread 0 Crashed:\n\
+         0   app   0x0000000100000010 push + 0 (a.h:5) [inlined]\n\
+         1   app   0x0000000100000010 closure #1 in Foo.bar(_:) + 8 (Foo.swift:9) [inlined]\n\
+         2   app   0x0000000100000010 run(int) + 92 (a.cpp:18)\n\
+         3   app   0x0000000100000010 run(int) + 92 (a.cpp:18)\n\
+         4   app   0x0000000100000020 cut + 4 (a.cpp:3) [inlined]\n",
+    );
+    let thread = &report.request.stacktraces[0];
+    // The last line is without the function that it is inlined into.
+    let at = [0x1_0000_0010, 0x1_0000_0010, 0x1_0000_0020];
+    assert_eq!(addresses(thread), at);
+    let functions = ["run(int)", "run(int)", "cut"];
+    assert_eq!(names(thread), functions);
+    assert_eq!(thread.frames[0].filename.as_deref(), Some("a.cpp"));
+    assert_eq!(thread.frames[0].lineno, Some(18));
+}
+
+#[test]
 fn a_text_report_has_its_facts() {
     let report = parsed(TEXT);
     let facts = &report.facts;

@@ -219,20 +219,31 @@ fn names(text: &str) -> ThreadNames<'_> {
     }
 }
 
+/// Returns the frames of a thread. Functions that are inlined into that of the next frame are left
+/// out: they are found again by its address.
 fn frames(frames: Vec<parser::Frame>) -> Vec<Frame> {
-    let frame = |frame: parser::Frame| {
+    let mut called = Vec::with_capacity(frames.len());
+    let mut frames = frames.into_iter().peekable();
+    while let Some(frame) = frames.next() {
         let text = text_of(&frame);
-        let FrameText { function, place } = FrameText::parse(&text);
-        Frame {
-            instruction_addr: Hex(frame.instruction_addr.0),
-            package: frame.module.as_deref().map(Into::into),
-            function: function.map(Into::into),
-            filename: place.map(|place| place.file.into()),
-            lineno: place.map(|place| place.line),
-            ..Frame::default()
+        let text = FrameText::parse(&text);
+        let next = frames.peek().map(|next| next.instruction_addr);
+        if !text.is_inlined || next != Some(frame.instruction_addr) {
+            called.push(as_frame(&frame, text));
         }
-    };
-    frames.into_iter().map(frame).collect()
+    }
+    called
+}
+
+fn as_frame(frame: &parser::Frame, text: FrameText<'_>) -> Frame {
+    Frame {
+        instruction_addr: Hex(frame.instruction_addr.0),
+        package: frame.module.as_deref().map(Into::into),
+        function: text.function.map(Into::into),
+        filename: text.place.map(|place| place.file.into()),
+        lineno: text.place.map(|place| place.line),
+        ..Frame::default()
+    }
 }
 
 /// Returns the text of a frame after its address. The parser splits it at the first parenthesis

@@ -21,7 +21,10 @@ pub enum Advice {
     /// The request excludes every source.
     NoSource,
     /// The module has no valid id.
-    NoId,
+    NoId {
+        /// The type of the module.
+        object_type: ObjectType,
+    },
     /// The build id was sent as debug id.
     BuildIdAsDebugId {
         /// The debug id that was sent.
@@ -84,7 +87,7 @@ impl Advice {
         match self {
             Self::NotUploaded { .. } => "not_uploaded",
             Self::NoSource => "no_source",
-            Self::NoId => "no_id",
+            Self::NoId { .. } => "no_id",
             Self::BuildIdAsDebugId { .. } => "build_id_as_debug_id",
             Self::CodeIdLength { .. } => "code_id_length",
             Self::SymbolsOnly => "symbols_only",
@@ -105,7 +108,7 @@ impl Advice {
                 format!("no file for this module was found in {}", searched.join(", "))
             }
             Self::NoSource => "the `sources` of the request leave nothing to search".to_owned(),
-            Self::NoId => {
+            Self::NoId { .. } => {
                 "this module has no valid debug_id or code_id, so there is nothing to search for".to_owned()
             }
             Self::BuildIdAsDebugId { debug_id } => {
@@ -144,7 +147,12 @@ impl Advice {
                 "upload its debug file, or use the scope that it was uploaded to; GET /explain?key=… shows whether an upload was read, and by which ids it is found; then send the request again"
             }
             Self::NoSource => "omit `sources` to search all of them",
-            Self::NoId => {
+            Self::NoId {
+                object_type: ObjectType::Macho,
+            } => {
+                "send its UUID (`dwarfdump --uuid`) as debug_id; if the program has no UUID, link it without -no_uuid, and make its dSYM from the linked program"
+            }
+            Self::NoId { .. } => {
                 "send the build id (`readelf -n`) as code_id, or the debug_id of a Mach-O file or PDB; if the program has no build id, link it with -Wl,--build-id"
             }
             Self::BuildIdAsDebugId { .. } => {
@@ -176,7 +184,9 @@ impl Advice {
         let is_elf = module.object_type == ObjectType::Elf;
         let may_be_elf = is_elf || module.object_type == ObjectType::Unknown;
         match (module.debug_id, &module.code_id) {
-            (None, None) => Self::NoId,
+            (None, None) => Self::NoId {
+                object_type: module.object_type,
+            },
             (Some(debug_id), code_id)
                 if may_be_elf
                     && (is_longer_than_of_elf(debug_id, is_elf)
@@ -276,7 +286,9 @@ mod tests {
         vec![
             Advice::NotUploaded { searched },
             Advice::NoSource,
-            Advice::NoId,
+            Advice::NoId {
+                object_type: ObjectType::Elf,
+            },
             Advice::BuildIdAsDebugId {
                 debug_id: BUILD_ID.parse().unwrap(),
             },
@@ -343,6 +355,18 @@ mod tests {
         assert_eq!(cause(&pdb("9f51ad48")), "build_id_as_debug_id");
         let nowhere = Advice::of_absent(&elf(swapped, None), Vec::new());
         assert_eq!(nowhere.cause(), "no_source");
+    }
+
+    #[test]
+    fn a_mach_o_module_without_an_id_is_not_advised_to_have_a_build_id() {
+        let module = ObjectId {
+            object_type: ObjectType::Macho,
+            ..ObjectId::default()
+        };
+        let advice = Advice::of_absent(&module, Vec::new());
+        assert_eq!(advice.cause(), "no_id");
+        assert!(advice.next_step().contains("-no_uuid"), "{advice}");
+        assert!(!advice.next_step().contains("build"), "{advice}");
     }
 
     #[test]

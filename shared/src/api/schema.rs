@@ -9,8 +9,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use super::advice::Advice;
 use super::crash::attachment::STORAGE_URL_BYTES;
 use super::symbolicator::{AddrMode, Hex, SourceRef, Variables};
-use crate::domain::HttpSource;
 use crate::domain::schema::{CodeIdText, DebugIdText};
+use crate::domain::{HttpSource, ObjectType};
 
 impl JsonSchema for Hex {
     fn schema_name() -> Cow<'static, str> {
@@ -89,7 +89,9 @@ impl JsonSchema for Advice {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let example = Advice::NoId;
+        let example = Advice::NoId {
+            object_type: ObjectType::Elf,
+        };
         json_schema!({
             "description": "Why a response is incomplete, and what to do next.",
             "type": "object",

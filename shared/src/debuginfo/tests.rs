@@ -21,6 +21,9 @@ use crate::domain::{
     Cause, DebugId, FileType, Inspection, Missing, Rank, Timestamp, Written, WrittenFile,
 };
 
+/// The dSYM of the sample for `arm64`.
+const MACH_DEBUG: &str = "macho/arm64/crash.dSYM/Contents/Resources/DWARF/crash";
+
 const ROOM: RoomLimit = RoomLimit {
     bytes: 4 << 20,
     budget: 5 << 20,
@@ -822,7 +825,49 @@ fn an_object_without_an_id_is_listed_and_reported() {
         panic!()
     };
     assert_eq!((object.debug_id, &object.code_id), (None, &None));
-    assert!(opened.inspection.ignored[0].contains("neither a debug id nor a code id"));
+    let ignored = &opened.inspection.ignored[0];
+    assert!(
+        ignored.contains("neither a debug id nor a code id"),
+        "{ignored}"
+    );
+    assert!(ignored.contains("its first line (MODULE)"), "{ignored}");
+    assert!(!ignored.contains("build-id"), "{ignored}");
+}
+
+#[test]
+fn a_mach_o_file_without_a_uuid_is_not_advised_to_have_a_build_id() {
+    let mut dif = fixture(MACH_DEBUG);
+    // `struct uuid_command` of `mach-o/loader.h`: its number, and its size.
+    let command = [0x1b, 0, 0, 0, 24, 0, 0, 0];
+    let at = dif.windows(8).position(|words| words == command).unwrap();
+    dif[at] = 0x7f;
+    let opened = Opened::new(dif, false, ROOM);
+    let ignored = &opened.inspection.ignored[0];
+    assert!(ignored.contains("unless -no_uuid is given"), "{ignored}");
+    assert!(!ignored.contains("build-id"), "{ignored}");
+}
+
+#[test]
+fn a_truncated_mach_o_file_has_its_ids_and_a_reason_why_nothing_is_derived() {
+    for file in [MACH_DEBUG, "macho/arm64/crash", "macho/fat/crash"] {
+        let complete = Opened::of(file);
+        let mut dif = fixture(file);
+        dif.pop();
+        let opened = Opened::new(dif, false, ROOM);
+        assert_eq!(opened.inspection.ignored, Vec::<String>::new(), "{file}");
+        let ids = |opened: &Opened| -> Vec<Option<DebugId>> {
+            let objects = opened.inspection.objects.iter();
+            objects.map(|object| object.debug_id).collect()
+        };
+        assert_eq!(ids(&opened), ids(&complete), "{file}");
+        for object in opened.inspection.objects {
+            let fault = object.fault.unwrap_or_else(|| panic!("{file}"));
+            assert!(
+                fault.detail.starts_with("the file is cut short"),
+                "{fault:?}"
+            );
+        }
+    }
 }
 
 #[test]

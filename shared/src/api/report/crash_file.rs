@@ -5,8 +5,10 @@ use std::ops::Range;
 
 use super::cursor::{LineCursor, TextLine, lines};
 use super::model::{CrashReport, Place, ReportFormat, ReportFrame, ReportModule, ReportStack};
-use crate::api::crash::apple::{AppleReportError, parse_report};
-use crate::api::symbolicator::{Completed, CompletedStacktrace};
+use crate::api::crash::apple::{
+    AppleReportError, FrameText, REPORT_BYTES, backtrace_name, decoded, parse_report,
+};
+use crate::api::symbolicator::{Completed, CompletedStacktrace, Stacktrace};
 
 /// The first bytes of a minidump: `MINIDUMP_SIGNATURE` of `minidumpapiset.h`, in both byte orders.
 const MINIDUMP_MAGICS: [&[u8]; 2] = [b"MDMP", b"PMDM"];
@@ -16,9 +18,6 @@ const APPLE_MODULES: &[u8] = b"Binary Images:";
 
 /// The field that the header of each of Apple's reports in JSON has: its first line.
 const APPLE_TYPE: &str = "bug_type";
-
-/// The header of the stack trace that has no number.
-const LAST_EXCEPTION: &str = "Last Exception Backtrace:";
 
 /// A kind of crash file, each with a route of its own in the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,13 +34,21 @@ impl CrashFileKind {
         if MINIDUMP_MAGICS.iter().any(|magic| bytes.starts_with(magic)) {
             return Some(Self::Minidump);
         }
-        let first_line = bytes.split(|byte| *byte == b'\n').next()?;
-        let header: Option<serde_json::Value> = serde_json::from_slice(first_line).ok();
-        let is_json = header.is_some_and(|header| header.get(APPLE_TYPE).is_some());
-        let mut lines = bytes.split(|byte| *byte == b'\n');
-        let is_apple = is_json || lines.any(|line| line.trim_ascii_end() == APPLE_MODULES);
+        let is_apple = is_apple(bytes.split(|byte| *byte == b'\n'))
+            || bytes.len() <= REPORT_BYTES && is_apple(decoded(bytes).lines().map(str::as_bytes));
         is_apple.then_some(Self::Apple)
     }
+}
+
+/// Recognises a report of one of Apple's systems by its lines.
+fn is_apple<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> bool {
+    let Some(first) = lines.next() else {
+        return false;
+    };
+    let header: Option<serde_json::Value> = serde_json::from_slice(first).ok();
+    let is_json = header.is_some_and(|header| header.get(APPLE_TYPE).is_some());
+    let is_modules = |line: &[u8]| line.trim_ascii_end() == APPLE_MODULES;
+    is_json || is_modules(first) || lines.any(is_modules)
 }
 
 impl CrashReport {
@@ -66,33 +73,93 @@ impl CrashReport {
     ///
     /// [`AppleReportError`] if it is not a crash report, or exceeds a limit.
     pub fn of_apple(bytes: &[u8]) -> Result<Self, AppleReportError> {
-        let mut report = Self::of_request(parse_report(bytes)?.request);
+        let request = parse_report(bytes)?.request;
+        let lines = frame_lines(bytes, &request.stacktraces);
+        let mut report = Self::of_request(request);
         report.format = ReportFormat::Apple;
-        report.find_places(bytes);
+        report.find_places(&lines);
         Ok(report)
     }
 
-    /// Finds the frames in the text of a report, by the numbers of threads and frames and by the
-    /// addresses. The place of a frame that is not found exactly stays unknown.
-    fn find_places(&mut self, bytes: &[u8]) {
-        let mut stack = None;
-        for line in lines(bytes) {
-            if let Some(thread) = line.text.strip_prefix("Thread ") {
-                let digits = thread.split(|c: char| !c.is_ascii_digit()).next();
-                let thread: Option<u64> = digits.and_then(|digits| digits.parse().ok());
-                let is_of = |stack: &ReportStack| thread.is_some() && stack.thread_id == thread;
-                stack = self.stacks.iter().position(is_of);
-            } else if line.text.trim_end() == LAST_EXCEPTION {
-                stack = self.stacks.iter().position(|it| it.thread_id.is_none());
-            } else if let Some((number, address, name)) = frame_line(line) {
-                let stack = stack.and_then(|stack| self.stacks.get_mut(stack));
-                let frame = stack.and_then(|stack| stack.frames.get_mut(number));
-                if let Some(frame) = frame.filter(|frame| frame.address == Some(address)) {
-                    frame.place = Some(Place::in_text(name, line.range()));
-                }
+    /// Sets the places of frames, by the addresses in their lines and by the order or the numbers
+    /// of these. The place of a frame that is not found exactly stays unknown. The place of a chain
+    /// of inlined functions is that of all its lines.
+    fn find_places(&mut self, lines: &[FrameLine]) {
+        let mut placed = vec![0; self.stacks.len()];
+        let mut chain: Option<&FrameLine> = None;
+        for (at, line) in lines.iter().enumerate() {
+            let first = chain.take().unwrap_or(line);
+            let next = lines.get(at + 1);
+            if line.is_inlined && next.is_some_and(|next| next.has_address_of(line)) {
+                chain = Some(first);
+                continue;
+            }
+            let frames = &mut self.stacks[line.stack].frames;
+            let is_here = |at: &usize| {
+                let frame = frames.get(*at);
+                frame.is_some_and(|frame| frame.address == Some(line.address))
+            };
+            let numbers = [placed[line.stack], line.number];
+            if let Some(number) = numbers.into_iter().find(is_here) {
+                let name = first.name.start..line.name.end;
+                let range = first.line.start..line.line.end;
+                frames[number].place = Some(Place::in_text(name, range));
+                placed[line.stack] = number + 1;
             }
         }
     }
+}
+
+/// The line of a frame in a report in text.
+struct FrameLine {
+    /// The index of its stack trace.
+    stack: usize,
+    number: usize,
+    address: u64,
+    is_inlined: bool,
+    /// The bytes of its name, and of the line.
+    name: Range<usize>,
+    line: Range<usize>,
+}
+
+impl FrameLine {
+    fn has_address_of(&self, other: &Self) -> bool {
+        (self.stack, self.address) == (other.stack, other.address)
+    }
+}
+
+/// Finds the lines of frames in the text of a report.
+fn frame_lines(bytes: &[u8], stacktraces: &[Stacktrace]) -> Vec<FrameLine> {
+    let (mut found, mut stack) = (Vec::new(), None);
+    for line in lines(bytes) {
+        if let Some(index) = begun_stack(line.text, stacktraces) {
+            stack = index;
+        } else if let (Some(stack), Some((number, address, name))) = (stack, frame_line(line)) {
+            let text = &line.text[name.start - line.start..];
+            found.push(FrameLine {
+                stack,
+                number,
+                address,
+                is_inlined: FrameText::parse(text).is_inlined,
+                name,
+                line: line.range(),
+            });
+        }
+    }
+    found
+}
+
+/// Returns the index of the stack trace whose header a line is, if it is known; `None` if the line
+/// is no header.
+fn begun_stack(line: &str, stacktraces: &[Stacktrace]) -> Option<Option<usize>> {
+    let mut all = stacktraces.iter();
+    if let Some(thread) = line.strip_prefix("Thread ") {
+        let digits = thread.split(|c: char| !c.is_ascii_digit()).next();
+        let thread: Option<u64> = digits.and_then(|digits| digits.parse().ok());
+        return Some(all.position(|it| thread.is_some() && it.thread_id == thread));
+    }
+    let name = Some(backtrace_name(line)?);
+    Some(all.position(|it| it.thread_id.is_none() && it.thread_name.as_deref() == name))
 }
 
 /// Returns the number and the address of a frame in Apple's text format, and the place of its name:
@@ -174,6 +241,14 @@ Binary Images:
         assert_eq!(of(APPLE.as_bytes()), Some(CrashFileKind::Apple));
         let windows = APPLE.replace('\n', "\r\n");
         assert_eq!(of(windows.as_bytes()), Some(CrashFileKind::Apple));
+        let quoted = format!("> {}", APPLE.replace('\n', "\n> "));
+        for copied in [windows.replace("\r\n", "\r"), quoted] {
+            let found = of(copied.as_bytes());
+            assert_eq!(found, Some(CrashFileKind::Apple), "{copied}");
+        }
+        let units = APPLE.encode_utf16().flat_map(u16::to_be_bytes);
+        let utf_16: Vec<u8> = [0xfe, 0xff].into_iter().chain(units).collect();
+        assert_eq!(of(&utf_16), Some(CrashFileKind::Apple));
         let json = b"{\"app_name\":\"a\",\"bug_type\":\"309\"}\n{\n}";
         assert_eq!(of(json), Some(CrashFileKind::Apple));
         for other in [
@@ -245,6 +320,58 @@ Binary Images:
         let text = String::from_utf8(report.text(APPLE.as_bytes(), &completed)).unwrap();
         let at = |name: &str| text.find(name).unwrap_or_else(|| panic!("{name}: {text}"));
         assert!(at("of_exception") < at("Thread 0") && at("Thread 0") < at("of_thread"));
+    }
+
+    #[test]
+    fn the_lines_of_a_chain_of_inlined_functions_are_replaced_together() {
+        // Tools number the inlined functions, or give them the number of the frame.
+        for [first, second, caller] in [[0, 1, 2], [0, 0, 1]] {
+            let text = format!(
+                "Thread 0 Crashed:\n\
+                 {first}   app   0x0000000000000010 push + 0 (a.h:5) [inlined]\n\
+                 {second}   app   0x0000000000000010 run(int) + 92 (a.cpp:18)\n\
+                 {caller}   app   0x0000000000000010 run(int) + 92 (a.cpp:18)\n\n"
+            );
+            let report = CrashReport::of_apple(text.as_bytes()).unwrap();
+            assert_eq!(report.stacks[0].frames.len(), 2);
+            let frame = |index: usize, function: &str| {
+                json!({
+                    "status": "symbolicated", "original_index": index, "instruction_addr": "0x10",
+                    "function": function,
+                })
+            };
+            let frames = [frame(0, "push"), frame(0, "run"), frame(1, "caller")];
+            let written = report.text(text.as_bytes(), &completed(json!(frames)));
+            let expected = format!(
+                "Thread 0 Crashed:\n\
+                 {first}   app   0x0000000000000010 push\n\
+                 {first}   app   0x0000000000000010 run\n\
+                 {caller}   app   0x0000000000000010 caller\n\n"
+            );
+            assert_eq!(String::from_utf8(written).unwrap(), expected);
+            let unchanged = report.text(text.as_bytes(), &Completed::default());
+            assert_eq!(String::from_utf8(unchanged).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn each_backtrace_of_an_exception_gets_its_own_names() {
+        let noted = "Application Specific Backtrace 1:\n0   app   0x0000000000000010 app + 16\n\n";
+        let text = APPLE.replace("Last Exception", &format!("{noted}Last Exception"));
+        let report = CrashReport::of_apple(text.as_bytes()).unwrap();
+        let named = |function: &str| {
+            json!({"frames": [{
+                "status": "symbolicated", "original_index": 0, "instruction_addr": "0x10",
+                "function": function,
+            }]})
+        };
+        let stacktraces = [named("of_thread"), named("of_noted"), named("of_last")];
+        let completed = json!({"modules": [], "stacktraces": stacktraces});
+        let completed: Completed = serde_json::from_value(completed).unwrap();
+        let text = String::from_utf8(report.text(text.as_bytes(), &completed)).unwrap();
+        let at = |name: &str| text.find(name).unwrap_or_else(|| panic!("{name}: {text}"));
+        assert!(at("of_noted") < at("Last Exception") && at("Last Exception") < at("of_last"));
+        assert!(at("of_last") < at("Thread 0") && at("Thread 0") < at("of_thread"));
     }
 
     #[test]

@@ -8,7 +8,10 @@ use super::elf_record::{ElfRecord, Width};
 /// Describes how a file is truncated. Returns `None` if it is complete, or if its format does not
 /// tell.
 pub(super) fn cut_short(data: &[u8]) -> Option<String> {
-    let end = elf_end(data).or_else(|| pdb_end(data))?;
+    let end = elf_end(data)
+        .or_else(|| pdb_end(data))
+        .or_else(|| mach_end(data))
+        .or_else(|| fat_end(data))?;
     let found = data.len() as u64;
     (end > found)
         .then(|| format!("the file is cut short: it has {found} of {end} bytes, upload it again"))
@@ -61,6 +64,115 @@ fn pdb_end(data: &[u8]) -> Option<u64> {
     Some(word(32)? * word(40)?)
 }
 
+/// The maximum number of load commands, or of architectures, that are read.
+const MOST_RECORDS: u64 = 10_000;
+
+/// Returns the end of a Mach-O file according to its segments and its symbol table. Source: Apple,
+/// `mach-o/loader.h`.
+fn mach_end(data: &[u8]) -> Option<u64> {
+    const LC_SEGMENT: u64 = 0x1;
+    const LC_SYMTAB: u64 = 0x2;
+    const LC_SEGMENT_64: u64 = 0x19;
+    let file = MachFile::read(data)?;
+    let mut at = if file.is_64 { 32 } else { 28 };
+    let mut end = file.word(20)?.saturating_add(at);
+    for _ in 0..file.word(16)?.min(MOST_RECORDS) {
+        let (Some(command), Some(size)) = (file.word(at), file.word(at + 4)) else {
+            break;
+        };
+        let ends = match command {
+            LC_SEGMENT => [file.range_end(at + 32, at + 36, 1), None],
+            LC_SEGMENT_64 => [file.wide_range_end(at + 40, at + 48), None],
+            LC_SYMTAB => {
+                let symbol_bytes = if file.is_64 { 16 } else { 12 };
+                [
+                    file.range_end(at + 8, at + 12, symbol_bytes),
+                    file.range_end(at + 16, at + 20, 1),
+                ]
+            }
+            _ => [None; 2],
+        };
+        end = ends.into_iter().flatten().fold(end, u64::max);
+        at = at.saturating_add(size.max(8));
+    }
+    Some(end)
+}
+
+/// Returns the end of the architectures of a fat Mach-O file. Source: Apple, `mach-o/fat.h`.
+fn fat_end(data: &[u8]) -> Option<u64> {
+    const ENTRY_BYTES: u64 = 20;
+    if !data.starts_with(&[0xca, 0xfe, 0xba, 0xbe]) {
+        return None;
+    }
+    let file = MachFile {
+        data,
+        is_64: false,
+        is_big_endian: true,
+    };
+    let entries = (0..file.word(4)?.min(MOST_RECORDS)).map(|index| 8 + index * ENTRY_BYTES);
+    let ends = entries.map_while(|at| file.word(at + 12).map(|_| at));
+    ends.filter_map(|at| file.range_end(at + 8, at + 12, 1))
+        .max()
+}
+
+/// The fields of a Mach-O file.
+#[derive(Clone, Copy)]
+struct MachFile<'a> {
+    data: &'a [u8],
+    is_64: bool,
+    is_big_endian: bool,
+}
+
+impl<'a> MachFile<'a> {
+    fn read(data: &'a [u8]) -> Option<Self> {
+        let (is_64, is_big_endian) = match data.get(..4)? {
+            [0xce, 0xfa, 0xed, 0xfe] => (false, false),
+            [0xcf, 0xfa, 0xed, 0xfe] => (true, false),
+            [0xfe, 0xed, 0xfa, 0xce] => (false, true),
+            [0xfe, 0xed, 0xfa, 0xcf] => (true, true),
+            _ => return None,
+        };
+        Some(Self {
+            data,
+            is_64,
+            is_big_endian,
+        })
+    }
+
+    /// Returns the 32-bit field at an offset.
+    fn word(self, at: u64) -> Option<u64> {
+        let at = usize::try_from(at).ok()?;
+        let bytes: [u8; 4] = self.data.get(at..at.checked_add(4)?)?.try_into().ok()?;
+        Some(u64::from(match self.is_big_endian {
+            true => u32::from_be_bytes(bytes),
+            false => u32::from_le_bytes(bytes),
+        }))
+    }
+
+    /// Returns the 64-bit field at an offset.
+    fn wide(self, at: u64) -> Option<u64> {
+        let (first, second) = (self.word(at)?, self.word(at.checked_add(4)?)?);
+        Some(match self.is_big_endian {
+            true => first << 32 | second,
+            false => second << 32 | first,
+        })
+    }
+
+    /// Returns the end of a range of the file, of which two 32-bit fields have the start and the
+    /// number of elements; `None` if it is empty.
+    fn range_end(self, start: u64, count: u64, element_bytes: u64) -> Option<u64> {
+        let (start, count) = (self.word(start)?, self.word(count)?);
+        (count > 0).then(|| start + count * element_bytes)
+    }
+
+    /// Returns the end of a range of the file, of which two 64-bit fields have the start and the
+    /// size; `None` if it is empty.
+    fn wide_range_end(self, start: u64, size: u64) -> Option<u64> {
+        let (start, size) = (self.wide(start)?, self.wide(size)?);
+        (size > 0).then(|| start.saturating_add(size))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +211,55 @@ mod tests {
         pdb.resize(128, 0);
         assert_eq!(cut_short(&pdb), None);
         assert!(cut_short(&pdb[..127]).is_some());
+    }
+
+    /// A little-endian 64-bit Mach-O file of 200 bytes with a segment and a symbol table.
+    fn mach(segment: [u64; 2], symbols: [u32; 4]) -> Vec<u8> {
+        let words = |words: &[u32]| -> Vec<u8> {
+            words.iter().flat_map(|word| word.to_le_bytes()).collect()
+        };
+        let mut file = words(&[0xfeed_facf, 0, 0, 0, 2, 72 + 24, 0, 0]);
+        file.extend(words(&[0x19, 72]));
+        file.extend([0; 32]);
+        file.extend(segment.into_iter().flat_map(u64::to_le_bytes));
+        file.extend([0; 16]);
+        file.extend(words(&[0x2, 24]));
+        file.extend(words(&symbols));
+        file.resize(200, 0);
+        file
+    }
+
+    #[test]
+    fn a_segment_or_symbols_beyond_the_end_show_that_a_mach_o_file_is_truncated() {
+        let reason = |segment, symbols| cut_short(&mach(segment, symbols));
+        let complete = reason([100, 100], [136, 4, 150, 50]);
+        assert_eq!(complete, None);
+        for (segment, symbols, end) in [
+            ([100, 101], [0, 0, 0, 0], "201"),
+            ([0, 0], [137, 4, 0, 0], "201"),
+            ([0, 0], [0, 0, 150, 51], "201"),
+            ([u64::MAX, 1], [0, 0, 0, 0], "18446744073709551615"),
+        ] {
+            let reason = reason(segment, symbols).unwrap();
+            let expected = format!("it has 200 of {end} bytes");
+            assert!(reason.contains(&expected), "{reason}");
+        }
+        // What has no bytes may lie anywhere.
+        assert_eq!(reason([1 << 40, 0], [1 << 30, 0, 1 << 30, 0]), None);
+        let commands = &mach([0, 0], [0, 0, 0, 0])[..100];
+        assert!(cut_short(commands).unwrap().contains("100 of 128 bytes"));
+    }
+
+    #[test]
+    fn an_architecture_beyond_the_end_shows_that_a_fat_file_is_truncated() {
+        let mut fat: Vec<u8> = [0xcafe_babe_u32, 2, 1, 0, 64, 10, 0, 2, 0, 80, 20, 0]
+            .into_iter()
+            .flat_map(u32::to_be_bytes)
+            .collect();
+        fat.resize(100, 0);
+        assert_eq!(cut_short(&fat), None);
+        let reason = cut_short(&fat[..99]).unwrap();
+        assert!(reason.contains("99 of 100 bytes"), "{reason}");
     }
 
     #[test]

@@ -91,11 +91,11 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
                     meta.index = layout.objects.len();
                     meta.fault.clone_from(&fault);
                     if ModuleId::of(meta.debug_id, meta.code_id.as_ref()).is_none() {
-                        let no_id = "it has neither a debug id nor a code id, by which it could be looked up: link what it belongs to with -Wl,--build-id";
-                        let fault = fault
-                            .as_ref()
-                            .map(|fault| format!("{no_id}; {}", fault.detail));
-                        layout.ignore(&member.name, fault.as_deref().unwrap_or(no_id));
+                        let mut reason = without_ids(meta.file_type);
+                        if let Some(fault) = &fault {
+                            reason = format!("{reason}; {}", fault.detail);
+                        }
+                        layout.ignore(&member.name, &reason);
                     }
                     layout.objects.push(FoundObject {
                         member: number,
@@ -128,6 +128,23 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
         ignored: layout.ignored.clone(),
         auxiliary: layout.auxiliary.iter().map(AuxiliaryFile::from).collect(),
     }
+}
+
+/// Returns why an object without ids is ignored, and how to get one with ids.
+fn without_ids(file_type: FileType) -> String {
+    let next_step = match file_type {
+        FileType::MachCode | FileType::MachDebug => {
+            "ld writes a UUID into what it links, unless -no_uuid is given: link the program without that option, and make the dSYM from the linked program"
+        }
+        FileType::ElfCode | FileType::ElfDebug | FileType::WasmCode | FileType::WasmDebug => {
+            "link what it belongs to with -Wl,--build-id"
+        }
+        FileType::Breakpad => {
+            "make it from a program that has an id, because the one in its first line (MODULE) is zero"
+        }
+        _ => "make it from a program that has an id",
+    };
+    format!("it has neither a debug id nor a code id, by which it could be looked up: {next_step}")
 }
 
 /// Lists a member that is not an object: as an auxiliary file, or as ignored. Returns the id under

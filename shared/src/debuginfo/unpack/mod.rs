@@ -59,6 +59,9 @@ const MAX_IGNORED: usize = 100;
 /// 257.
 const MAGIC_BYTES: usize = 512;
 
+/// The first bytes of a fat Mach-O file with 64-bit offsets: `FAT_MAGIC_64` of `mach-o/fat.h`.
+const FAT_MAGIC_64: [u8; 4] = [0xca, 0xfe, 0xba, 0xbf];
+
 /// Finds the files in a DIF and unpacks those that are in a container.
 ///
 /// If the DIF has holes, only the beginning of a stream is unpacked, and an archive is ignored.
@@ -120,6 +123,10 @@ pub(super) fn describe(data: &[u8]) -> String {
         (
             b"!<arch>\n",
             "a static library, which is not read: upload what is linked from it",
+        ),
+        (
+            &FAT_MAGIC_64,
+            "a fat Mach-O file with 64-bit offsets, which is not read: make it with lipo without -fat64, or upload each architecture by itself",
         ),
     ];
     if data.is_empty() {
@@ -534,6 +541,14 @@ mod tests {
         assert!(describe(b"L\x01").starts_with("not a debug information file"));
         object[16] = 0xf0;
         assert!(describe(&object).starts_with("not a debug information file"));
+    }
+
+    #[test]
+    fn a_fat_file_with_64_bit_offsets_is_reported_as_such() {
+        // `struct fat_header` and the CPU type of `struct fat_arch_64`, in `mach-o/fat.h`.
+        let reason = describe(&[0xca, 0xfe, 0xba, 0xbf, 0, 0, 0, 1, 1, 0, 0, 0x0c]);
+        assert!(reason.starts_with("a fat Mach-O file with 64-bit"));
+        assert!(reason.contains("lipo without -fat64"), "{reason}");
     }
 
     #[test]

@@ -1,30 +1,33 @@
 //! Reports in JSON: a header of one line, and the report.
 //!
 //! Addresses are given as an index of a module and an offset in it. The list of modules has gaps:
-//! an entry without a size stands for addresses outside of all modules, and has the base zero.
+//! an entry without a size stands for addresses outside of all modules, and has the base zero. So
+//! does an entry that cannot be read, because the indexes count it.
 //!
 //! Sequences end at their limits while they are read, so that a report of few bytes per element
-//! does not take a multiple of its size in memory. Frames that are marked as inlined are omitted:
-//! each belongs to the next frame, whose address is looked up again.
+//! does not take a multiple of its size in memory. A value of an unexpected form is left out
+//! (`lenient`). Frames that are marked as inlined are omitted: each belongs to the next frame,
+//! whose address is looked up again.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::marker::PhantomData;
 
 use chrono::DateTime;
-use serde::de::{self, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use super::parsed::{AppleReportError, ParsedReport, ThreadNames, last_exception, module};
+use super::lenient::{self, Bounded, LenientObject, OneOrManyTexts};
+use super::parsed::{
+    APPLICATION_BACKTRACE, AppleReportError, LAST_EXCEPTION, ParsedReport, ThreadNames, backtrace,
+    module,
+};
 use super::system::{OsVersion, architecture};
+use super::text;
 use crate::api::crash::CrashFacts;
 use crate::api::limits;
 use crate::api::symbolicator::{Frame, Hex, Module, Stacktrace, SystemInfo};
-
-/// The maximum number of texts in a list, and of lists in a section.
-const TEXTS: usize = 1_024;
 
 /// The form of times in reports.
 const TIME: &str = "%Y-%m-%d %H:%M:%S%.f %z";
@@ -32,12 +35,18 @@ const TIME: &str = "%Y-%m-%d %H:%M:%S%.f %z";
 /// The type of a module that stands for a gap.
 const ABSENT: &str = "A";
 
+/// The type of reports about crashes.
+const CRASH: &str = "309";
+
 /// The header.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ReportHeader {
+    #[serde(deserialize_with = "lenient::value")]
     bug_type: Option<String>,
+    #[serde(deserialize_with = "lenient::value")]
     os_version: Option<String>,
+    #[serde(deserialize_with = "lenient::value")]
     timestamp: Option<String>,
 }
 
@@ -45,34 +54,50 @@ struct ReportHeader {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Body {
+    #[serde(deserialize_with = "lenient::value")]
     capture_time: Option<String>,
+    #[serde(deserialize_with = "lenient::value")]
     cpu_type: Option<String>,
+    #[serde(deserialize_with = "lenient::value")]
     model_code: Option<String>,
+    #[serde(deserialize_with = "os_train")]
     os_version: OsTrain,
+    #[serde(deserialize_with = "lenient::object")]
     exception: Exception,
+    #[serde(deserialize_with = "lenient::object")]
     termination: Termination,
-    asi: ReportParts,
+    asi: NotedTexts,
+    asi_backtraces: OneOrManyTexts,
+    #[serde(deserialize_with = "lenient::value")]
     faulting_thread: Option<u64>,
-    threads: Bounded<Thread, { limits::STACKTRACES }>,
-    last_exception_backtrace: Bounded<ReportedFrame, { limits::FRAMES }>,
-    used_images: Bounded<Image, { limits::MODULES }>,
+    threads: Bounded<LenientObject<Thread>, { limits::STACKTRACES }>,
+    last_exception_backtrace: ReportedFrames,
+    used_images: Bounded<LenientObject<Image>, { limits::MODULES }>,
 }
+
+type ReportedFrames = Bounded<LenientObject<ReportedFrame>, { limits::FRAMES }>;
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct OsTrain {
+    #[serde(deserialize_with = "lenient::value")]
     train: String,
+    #[serde(deserialize_with = "lenient::value")]
     build: String,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Exception {
-    #[serde(rename = "type")]
+    #[serde(rename = "type", deserialize_with = "lenient::value")]
     name: Option<String>,
+    #[serde(deserialize_with = "lenient::value")]
     signal: Option<String>,
+    #[serde(deserialize_with = "lenient::value")]
     codes: Option<String>,
+    #[serde(deserialize_with = "lenient::value")]
     subtype: Option<String>,
+    #[serde(deserialize_with = "lenient::value")]
     message: Option<String>,
 }
 
@@ -80,94 +105,100 @@ struct Exception {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Termination {
+    #[serde(deserialize_with = "lenient::value")]
     indicator: Option<String>,
     reasons: OneOrManyTexts,
     details: OneOrManyTexts,
 }
 
-/// OneOrManyTexts, such as the application-specific information of one library.
-type OneOrManyTexts = Bounded<String, TEXTS>;
+/// What libraries noted for the report: the texts of each, or texts alone.
+#[derive(Default)]
+struct NotedTexts(Vec<String>);
 
-/// The texts of each library.
-type ReportParts = BTreeMap<String, OneOrManyTexts>;
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct Thread {
-    #[serde(default)]
+    #[serde(deserialize_with = "lenient::value")]
     name: Option<String>,
-    #[serde(default)]
+    #[serde(deserialize_with = "lenient::value")]
     queue: Option<String>,
-    #[serde(default)]
+    #[serde(deserialize_with = "lenient::value")]
     triggered: bool,
-    #[serde(default)]
+    #[serde(deserialize_with = "lenient::object")]
     thread_state: Registers,
-    #[serde(default)]
-    frames: Bounded<ReportedFrame, { limits::FRAMES }>,
+    frames: ReportedFrames,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct ReportedFrame {
-    image_index: usize,
-    image_offset: u64,
-    #[serde(default)]
+    #[serde(deserialize_with = "lenient::value")]
+    image_index: Option<usize>,
+    #[serde(deserialize_with = "lenient::value")]
+    image_offset: Option<i128>,
+    #[serde(deserialize_with = "lenient::value")]
     symbol: Option<String>,
-    #[serde(default)]
+    #[serde(deserialize_with = "lenient::value")]
     source_file: Option<String>,
-    #[serde(default)]
+    #[serde(deserialize_with = "lenient::value")]
     source_line: Option<u32>,
-    #[serde(default)]
+    #[serde(deserialize_with = "lenient::value")]
     inline: bool,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Image {
-    #[serde(default)]
+    #[serde(deserialize_with = "lenient::value")]
     base: u64,
-    #[serde(default)]
+    #[serde(deserialize_with = "lenient::value")]
     size: u64,
-    #[serde(default)]
+    #[serde(deserialize_with = "lenient::value")]
     uuid: Uuid,
-    #[serde(default)]
+    #[serde(deserialize_with = "lenient::value")]
     source: String,
-    #[serde(default)]
+    #[serde(deserialize_with = "lenient::value")]
     path: String,
-    #[serde(default)]
+    #[serde(deserialize_with = "lenient::value")]
     name: String,
 }
 
 /// Reads a report.
-pub(super) fn parse(file: &[u8]) -> Result<ParsedReport, AppleReportError> {
-    let mut values = serde_json::Deserializer::from_slice(file).into_iter::<&RawValue>();
+pub(super) fn parse(file: &str) -> Result<ParsedReport, AppleReportError> {
+    let mut values = serde_json::Deserializer::from_str(file).into_iter::<&RawValue>();
     let (first, second) = (values.next().transpose()?, values.next().transpose()?);
     let first = first.map_or("{}", RawValue::get);
-    let header: ReportHeader = serde_json::from_str(first)?;
+    let header: ReportHeader = read(first)?;
     // Tools that unpack reports drop the header.
-    let body: Body = serde_json::from_str(second.map_or(first, RawValue::get))?;
+    let body: Body = read(second.map_or(first, RawValue::get))?;
     if body.threads.0.is_empty() {
         return Err(match header.bug_type {
-            Some(bug_type) => AppleReportError::NotACrash(bug_type),
-            None => AppleReportError::NoThreads,
+            Some(bug_type) if bug_type != CRASH => AppleReportError::NotACrash(bug_type),
+            _ => AppleReportError::NoThreads,
         });
     }
     let facts = facts(&header, &body);
-    let images = &body.used_images.0;
-    let threads = (0..).zip(body.threads.0);
-    let stacktraces = threads.map(|(number, thread)| Stacktrace {
-        thread_id: Some(number),
-        is_requesting: Some(thread.triggered || body.faulting_thread == Some(number)),
-        thread_name: ThreadNames {
-            name: thread.name.as_deref(),
-            queue: thread.queue.as_deref(),
+    let images = body.used_images.0.into_iter();
+    let images: Vec<Image> = images.map(|image| image.0.unwrap_or_default()).collect();
+    let threads = (0..).zip(body.threads.0).map(|(number, thread)| {
+        let thread = thread.0.unwrap_or_default();
+        Stacktrace {
+            thread_id: Some(number),
+            is_requesting: Some(thread.triggered || body.faulting_thread == Some(number)),
+            thread_name: ThreadNames {
+                name: thread.name.as_deref(),
+                queue: thread.queue.as_deref(),
+            }
+            .shown(),
+            registers: thread.thread_state.0,
+            frames: frames(thread.frames, &images),
         }
-        .shown(),
-        registers: thread.thread_state.0,
-        frames: frames(thread.frames.0, images),
     });
-    let mut stacktraces: Vec<Stacktrace> = stacktraces.collect();
-    let last = frames(body.last_exception_backtrace.0, images);
-    stacktraces.extend(last_exception(last));
+    let mut stacktraces: Vec<Stacktrace> = threads.collect();
+    let last = frames(body.last_exception_backtrace, &images);
+    stacktraces.extend(backtrace(LAST_EXCEPTION, last));
+    let noted = (1..).zip(&body.asi_backtraces.0);
+    stacktraces.extend(noted.flat_map(|(number, text)| noted_backtrace(number, text)));
     Ok(ParsedReport {
         facts,
         stacktraces,
@@ -175,11 +206,27 @@ pub(super) fn parse(file: &[u8]) -> Result<ParsedReport, AppleReportError> {
     })
 }
 
+/// Reads a backtrace that is in the report as a text, with the lines that reports in text have.
+/// Nothing is read of one with an invalid line.
+fn noted_backtrace(number: u32, text: &str) -> Option<Stacktrace> {
+    let text = format!("{APPLICATION_BACKTRACE} {number}:\n{}", text.trim_start());
+    let report = text::parse(&text).ok()?;
+    let mut backtraces = report.stacktraces.into_iter();
+    backtraces.find(|stacktrace| stacktrace.thread_id.is_none())
+}
+
+/// Reads one of the objects of a report.
+fn read<'de, T: Deserialize<'de> + Default>(json: &'de str) -> Result<T, AppleReportError> {
+    let object: LenientObject<T> = serde_json::from_str(json)?;
+    Ok(object.0.unwrap_or_default())
+}
+
 fn facts(header: &ReportHeader, body: &Body) -> CrashFacts {
     let OsTrain { train, build } = &body.os_version;
-    let os = match train.is_empty() {
-        true => OsVersion::split(header.os_version.as_deref().unwrap_or_default()),
-        false => OsVersion::split(&format!("{train} ({build})")),
+    let os = match (train.as_str(), build.as_str()) {
+        ("", _) => OsVersion::split(header.os_version.as_deref().unwrap_or_default()),
+        (train, "") => OsVersion::split(train),
+        (train, build) => OsVersion::split(&format!("{train} ({build})")),
     };
     let time = body.capture_time.as_ref().or(header.timestamp.as_ref());
     let time = time.and_then(|time| DateTime::parse_from_str(time, TIME).ok());
@@ -220,7 +267,7 @@ fn details(body: &Body) -> Option<String> {
             .collect();
         (!texts.is_empty()).then(|| texts.join("\n"))
     };
-    joined(&mut body.asi.values().flat_map(|texts| &texts.0))
+    joined(&mut body.asi.0.iter())
         .or_else(|| message.clone())
         .or_else(|| subtype.clone())
         .or_else(|| joined(&mut reasons.0.iter().chain(&details.0)))
@@ -255,15 +302,27 @@ impl Image {
     }
 }
 
-/// Returns the frames of a thread.
-fn frames(frames: Vec<ReportedFrame>, images: &[Image]) -> Vec<Frame> {
-    let called = frames.into_iter().filter(|frame| !frame.inline);
-    let frame = |frame: ReportedFrame| {
-        let image = images.get(frame.image_index);
+impl ReportedFrame {
+    /// Returns the address; zero if the report does not have it.
+    fn address(&self, image: Option<&Image>) -> u64 {
+        let Some(offset) = self.image_offset else {
+            return 0;
+        };
         let base = image.map_or(0, |image| image.base);
+        let address = offset.saturating_add(base.into()).max(0);
+        u64::try_from(address).unwrap_or(u64::MAX)
+    }
+}
+
+/// Returns the frames of a thread.
+fn frames(frames: ReportedFrames, images: &[Image]) -> Vec<Frame> {
+    let frames = frames.0.into_iter().filter_map(|frame| frame.0);
+    let called = frames.filter(|frame| !frame.inline);
+    let frame = |frame: ReportedFrame| {
+        let image = frame.image_index.and_then(|index| images.get(index));
         let package = image.map(Image::shown).filter(|name| !name.is_empty());
         Frame {
-            instruction_addr: Hex(base.saturating_add(frame.image_offset)),
+            instruction_addr: Hex(frame.address(image)),
             package: package.map(Into::into),
             function: frame.symbol.map(Into::into),
             filename: frame.source_file.map(Into::into),
@@ -274,43 +333,30 @@ fn frames(frames: Vec<ReportedFrame>, images: &[Image]) -> Vec<Frame> {
     called.map(frame).collect()
 }
 
-/// A sequence of at most `N` elements. `null` is the empty sequence.
-struct Bounded<T, const N: usize>(Vec<T>);
-
-impl<T, const N: usize> Default for Bounded<T, N> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
+/// Reads the version of a system, which may also be a single text.
+fn os_train<'de, D: Deserializer<'de>>(deserializer: D) -> Result<OsTrain, D::Error> {
+    let raw = <&RawValue>::deserialize(deserializer)?.get();
+    let train = serde_json::from_str(raw).map(|train| OsTrain {
+        train,
+        build: String::new(),
+    });
+    Ok(train
+        .or_else(|_| serde_json::from_str(raw))
+        .unwrap_or_default())
 }
 
-impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for Bounded<T, N> {
+impl<'de> Deserialize<'de> for NotedTexts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Elements<T, const N: usize>(PhantomData<T>);
+        type OfLibraries = BTreeMap<String, OneOrManyTexts>;
 
-        impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for Elements<T, N> {
-            type Value = Bounded<T, N>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "a list of at most {N} elements")
-            }
-
-            fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
-                Ok(Bounded::default())
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Self::Value, A::Error> {
-                let mut elements = Vec::new();
-                while let Some(element) = from.next_element()? {
-                    if elements.len() == N {
-                        return Err(de::Error::invalid_length(N + 1, &self));
-                    }
-                    elements.push(element);
-                }
-                Ok(Bounded(elements))
-            }
+        let raw = <&RawValue>::deserialize(deserializer)?.get();
+        if !raw.starts_with('{') {
+            let texts: OneOrManyTexts = serde_json::from_str(raw).map_err(de::Error::custom)?;
+            return Ok(Self(texts.0));
         }
-
-        deserializer.deserialize_any(Elements(PhantomData))
+        let libraries: OfLibraries = serde_json::from_str(raw).map_err(de::Error::custom)?;
+        let texts = libraries.into_values().flat_map(|texts| texts.0);
+        Ok(Self(texts.collect()))
     }
 }
 
@@ -319,12 +365,15 @@ impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for Bounded<T, N
 #[derive(Default)]
 struct Registers(BTreeMap<String, Hex>);
 
-/// The value of a register, or values of numbered registers; empty for anything else.
-struct Values(Vec<u64>);
+/// The value of a register, or values of numbered registers, without those that cannot be read;
+/// empty for anything else.
+struct Values(Vec<Option<u64>>);
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Register {
     /// Absent in what is not a register: the state of a translated program (`rosetta`).
+    #[serde(deserialize_with = "lenient::value")]
     value: Option<u64>,
 }
 
@@ -351,7 +400,7 @@ impl<'de> Deserialize<'de> for Registers {
                             true => format!("{name}{number}"),
                             false => name.clone(),
                         };
-                        registers.insert(name, Hex(value));
+                        registers.extend(value.map(|value| (name, Hex(value))));
                     }
                 }
                 Ok(Registers(registers))
@@ -364,49 +413,13 @@ impl<'de> Deserialize<'de> for Registers {
 
 impl<'de> Deserialize<'de> for Values {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OneOrMany;
+        type Numbered = Bounded<LenientObject<Register>, { limits::REGISTERS }>;
 
-        impl<'de> Visitor<'de> for OneOrMany {
-            type Value = Values;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a register, or a list of registers")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, from: A) -> Result<Values, A::Error> {
-                let register = Register::deserialize(de::value::MapAccessDeserializer::new(from))?;
-                Ok(Values(register.value.into_iter().collect()))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Values, A::Error> {
-                let mut values = Vec::new();
-                while values.len() <= limits::REGISTERS
-                    && let Some(register) = from.next_element::<Register>()?
-                {
-                    values.extend(register.value);
-                }
-                while from.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Values(values))
-            }
-
-            // The flavor of the state, and whatever else is not a register.
-            fn visit_str<E: de::Error>(self, _: &str) -> Result<Values, E> {
-                Ok(Values(Vec::new()))
-            }
-
-            fn visit_u64<E: de::Error>(self, _: u64) -> Result<Values, E> {
-                Ok(Values(Vec::new()))
-            }
-
-            fn visit_bool<E: de::Error>(self, _: bool) -> Result<Values, E> {
-                Ok(Values(Vec::new()))
-            }
-
-            fn visit_unit<E: de::Error>(self) -> Result<Values, E> {
-                Ok(Values(Vec::new()))
-            }
-        }
-
-        deserializer.deserialize_any(OneOrMany)
+        let raw = <&RawValue>::deserialize(deserializer)?.get();
+        let one: LenientObject<Register> = serde_json::from_str(raw).map_err(de::Error::custom)?;
+        let many: Numbered = serde_json::from_str(raw).map_err(de::Error::custom)?;
+        let registers = one.0.into_iter().map(|register| register.value);
+        let numbered = many.0.into_iter().map(|register| register.0?.value);
+        Ok(Self(registers.chain(numbered).collect()))
     }
 }

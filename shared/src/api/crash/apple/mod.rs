@@ -6,18 +6,31 @@
 //! - *JSON* (`.ips`): since macOS 12 and iOS 15. Two JSON values, a header of one line and the
 //!   report. Apple describes it in "Interpreting the JSON format of a crash report" (`ips`).
 //!
+//! Reports that were copied may be in UTF-16, or quoted (`decoded`).
+//!
 //! Both become the same [`CrashFile`]. Its threads have the numbers that the report shows. The
-//! last exception's backtrace, if there is one, is a further stack trace without an id. Its
-//! addresses are return addresses, including the first.
+//! backtraces of exceptions are further stack traces without an id: that of the last exception, and
+//! those that an application or a library noted for the report. Their addresses are return
+//! addresses, including the first.
+//!
+//! A function that the report marks as inlined is no frame of its own: it has the address of the
+//! next frame, of which all inlined functions are looked up. In modules without a debug file, that
+//! of the next frame alone is known.
 
+mod decoded;
+mod frame_text;
 mod ips;
+mod lenient;
 mod parsed;
 mod system;
 mod text;
 
 use serde::de::IgnoredAny;
 
+pub(in crate::api) use self::decoded::decoded;
+pub(in crate::api) use self::frame_text::FrameText;
 use self::parsed::ParsedReport;
+pub(in crate::api) use self::parsed::backtrace_name;
 pub use self::parsed::{AppleReportError, REPORT_BYTES};
 use super::CrashFile;
 use crate::api::limits;
@@ -32,10 +45,10 @@ pub fn parse_report(file: &[u8]) -> Result<CrashFile, AppleReportError> {
     if file.len() > REPORT_BYTES {
         return Err(AppleReportError::TooLong(file.len()));
     }
-    let file = file.strip_prefix(b"\xef\xbb\xbf").unwrap_or(file);
+    let file = decoded(file);
     let file = file.trim_ascii_start();
     let parsed = match text_of(file) {
-        Some(text) => text::parse(&String::from_utf8_lossy(text))?,
+        Some(text) => text::parse(text)?,
         None => ips::parse(file)?,
     };
     let ParsedReport {
@@ -69,15 +82,14 @@ pub fn parse_report(file: &[u8]) -> Result<CrashFile, AppleReportError> {
 
 /// Returns the text of a report in the text format, without a header in JSON; `None` for a report
 /// in JSON.
-fn text_of(file: &[u8]) -> Option<&[u8]> {
-    if !file.starts_with(b"{") {
+fn text_of(file: &str) -> Option<&str> {
+    if !file.starts_with('{') {
         return Some(file);
     }
-    let end = file.iter().position(|byte| *byte == b'\n')?;
-    let (header, text) = file.split_at(end);
+    let (header, text) = file.split_once('\n')?;
     let text = text.trim_ascii_start();
-    let is_text = !text.is_empty() && !text.starts_with(b"{");
-    let has_header = is_text && serde_json::from_slice::<IgnoredAny>(header).is_ok();
+    let is_text = !text.is_empty() && !text.starts_with('{');
+    let has_header = is_text && serde_json::from_str::<IgnoredAny>(header).is_ok();
     has_header.then_some(text)
 }
 

@@ -13,6 +13,10 @@ pub const REPORT_BYTES: usize = 8 * 1024 * 1024;
 /// The name of the stack trace of the last exception.
 pub(super) const LAST_EXCEPTION: &str = "Last Exception Backtrace";
 
+/// The name of the stack trace of an exception that an application or a library noted for the
+/// report, before its number.
+pub(super) const APPLICATION_BACKTRACE: &str = "Application Specific Backtrace";
+
 /// Why a report cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum AppleReportError {
@@ -80,15 +84,28 @@ pub(super) fn module(id: Uuid, path: &str, address: u64, size: u64) -> Module {
     }
 }
 
-/// Returns the stack trace of the last exception, of which every address is a return address.
-pub(super) fn last_exception(mut frames: Vec<Frame>) -> Option<Stacktrace> {
+/// Returns the stack trace of the backtrace of an exception, of which every address is a return
+/// address; `None` if it has no frames.
+pub(super) fn backtrace(name: &str, mut frames: Vec<Frame>) -> Option<Stacktrace> {
     for frame in &mut frames {
         frame.adjust_instruction_addr = Some(true);
+        // `backtrace_symbols` names the module in place of a function that it does not know.
+        if frame.function == frame.package {
+            frame.function = None;
+        }
     }
     (!frames.is_empty()).then(|| Stacktrace {
-        thread_name: Some(LAST_EXCEPTION.to_owned()),
+        thread_name: Some(name.to_owned()),
         is_requesting: Some(false),
         frames,
         ..Stacktrace::default()
     })
+}
+
+/// Returns the name of a backtrace whose header in a report in text is this line.
+pub(in crate::api) fn backtrace_name(line: &str) -> Option<&str> {
+    let name = line.trim_end().strip_suffix(':')?;
+    let number = name.strip_prefix(APPLICATION_BACKTRACE);
+    let is_number = |text: &str| text.trim_start().parse::<u32>().is_ok();
+    (name == LAST_EXCEPTION || number.is_some_and(is_number)).then_some(name)
 }

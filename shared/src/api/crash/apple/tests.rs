@@ -169,6 +169,12 @@ fn a_text_report_has_its_threads_registers_and_modules() {
     assert_eq!(last.thread_name.as_deref(), Some(LAST_EXCEPTION));
     assert_eq!((last.thread_id, last.is_requesting), (None, Some(false)));
     assert_eq!(addresses(last), [0x1_9000_1000, 0x1_0000_4100]);
+    assert_eq!(
+        names(last),
+        ["__exceptionPreprocess", "-[Account withdraw:]"]
+    );
+    let place = (last.frames[1].filename.as_deref(), last.frames[1].lineno);
+    assert_eq!(place, (Some("Account.m"), Some(31)));
     assert!(
         last.frames
             .iter()
@@ -189,6 +195,51 @@ fn a_text_report_has_its_threads_registers_and_modules() {
         kernel.debug_file.as_deref(),
         Some("/usr/lib/system/libsystem_kernel.dylib")
     );
+}
+
+#[test]
+fn a_frame_in_text_has_its_function_without_offset_module_and_column() {
+    let report = parsed(
+        "Thread 0 Crashed:\n\
+         0   app   0x0000000100000010 -[Foo(Cat) bar:] + 20 (Foo.m:7)\n\
+         1   app   0x0000000100000020 Foo.bar() + 4 (in libdyld.dylib) (Foo.swift:9)\n\
+         2   app   0x0000000100000030 foo + 8 (f.swift:3:11)\n\
+         3   app   0x0000000100000040 0x100000000 + 64 (in app)\n",
+    );
+    let frames = report.request.stacktraces[0].frames.iter();
+    let said: Vec<_> = frames
+        .map(|frame| {
+            let function = frame.function.as_deref();
+            (function, frame.filename.as_deref(), frame.lineno)
+        })
+        .collect();
+    let expected = [
+        (Some("-[Foo(Cat) bar:]"), Some("Foo.m"), Some(7)),
+        (Some("Foo.bar()"), Some("Foo.swift"), Some(9)),
+        (Some("foo"), Some("f.swift"), Some(3)),
+        (None, None, None),
+    ];
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn an_inlined_line_of_a_text_report_is_not_a_frame_of_its_own() {
+    let report = parsed(
+        "Thread 0 Crashed:\n\
+         0   app   0x0000000100000010 push + 0 (a.h:5) [inlined]\n\
+         1   app   0x0000000100000010 closure #1 in Foo.bar(_:) + 8 (Foo.swift:9) [inlined]\n\
+         2   app   0x0000000100000010 run(int) + 92 (a.cpp:18)\n\
+         3   app   0x0000000100000010 run(int) + 92 (a.cpp:18)\n\
+         4   app   0x0000000100000020 cut + 4 (a.cpp:3) [inlined]\n",
+    );
+    let thread = &report.request.stacktraces[0];
+    // The last line is without the function that it is inlined into.
+    let at = [0x1_0000_0010, 0x1_0000_0010, 0x1_0000_0020];
+    assert_eq!(addresses(thread), at);
+    let functions = ["run(int)", "run(int)", "cut"];
+    assert_eq!(names(thread), functions);
+    assert_eq!(thread.frames[0].filename.as_deref(), Some("a.cpp"));
+    assert_eq!(thread.frames[0].lineno, Some(18));
 }
 
 #[test]
@@ -234,6 +285,52 @@ fn a_backtrace_of_the_last_exception_without_names_is_a_list_of_addresses() {
     assert_eq!(last.thread_name.as_deref(), Some(LAST_EXCEPTION));
     assert_eq!(addresses(last), [0x1_9000_1000, 0x1_0000_4100, 5]);
     assert_eq!(report.request.stacktraces.len(), 3);
+}
+
+/// A backtrace in the form of `backtrace_symbols`, which names the module if it knows no function.
+const NOTED: &str = "\
+0   CoreFoundation                      0x00007fff461e0fcb __exceptionPreprocess + 171
+1   Ledger                              0x0000000100004100 Ledger + 16640
+10  AppKit                              0x00007fff46279a24 -[NSObject(NSObject) fail:] + 132
+";
+
+fn check_noted(backtrace: &Stacktrace, name: &str) {
+    assert_eq!(backtrace.thread_name.as_deref(), Some(name));
+    let (id, is_requesting) = (backtrace.thread_id, backtrace.is_requesting);
+    assert_eq!((id, is_requesting), (None, Some(false)));
+    let at = [0x7fff_461e_0fcb, 0x1_0000_4100, 0x7fff_4627_9a24];
+    assert_eq!(addresses(backtrace), at);
+    let functions = ["__exceptionPreprocess", "-", "-[NSObject(NSObject) fail:]"];
+    assert_eq!(names(backtrace), functions);
+    let mut frames = backtrace.frames.iter();
+    assert!(frames.all(|frame| frame.adjust_instruction_addr == Some(true)));
+}
+
+#[test]
+fn the_backtraces_that_an_application_noted_are_stack_traces() {
+    let name = "Application Specific Backtrace 1";
+    let header = "Last Exception Backtrace:";
+    let sections = format!("Application Specific Signatures:\nwithdraw\n\n{name}:\n{NOTED}\n");
+    let text = TEXT.replace(header, &format!("{sections}{header}"));
+    let CrashFile { request, facts, .. } = parsed(&text);
+    let [_, crashed, noted, last] = &*request.stacktraces else {
+        panic!("{:#?}", request.stacktraces);
+    };
+    check_noted(noted, name);
+    assert_eq!(crashed.thread_id, Some(1));
+    assert_eq!(last.thread_name.as_deref(), Some(LAST_EXCEPTION));
+    let details = facts.crash_details.unwrap();
+    assert!(details.contains("balance is negative"), "{details}");
+    assert!(!details.contains("__exceptionPreprocess"), "{details}");
+
+    let mut report = body();
+    report["asiBacktraces"] = json!([NOTED, 7, "no backtrace", NOTED]);
+    let stacktraces = parsed(&ips(&report)).request.stacktraces;
+    assert_eq!(stacktraces.len(), 5);
+    check_noted(&stacktraces[3], name);
+    check_noted(&stacktraces[4], "Application Specific Backtrace 3");
+    report["asiBacktraces"] = json!(null);
+    assert_eq!(parsed(&ips(&report)), parsed(&ips(&body())));
 }
 
 #[test]
@@ -453,7 +550,12 @@ fn a_file_that_is_not_a_crash_report_is_refused_with_the_reason() {
         b"{\"bug_type\": \"298\"}\n{\"largestProcess\": \"x\"}",
         "bug_type is 298",
     );
-    check(b"{\"threads\": 7}", "a list of at most 16384 elements");
+    check(
+        b"{\"bug_type\": \"309\"}\n{\"threads\": []}",
+        "report: it has no threads",
+    );
+    check(b"{\"threads\": 7}", "report: it has no threads");
+    check(b"{\"threads\": [}", "in JSON: expected value");
     check(
         b"Thread 99999999999999999999:\n",
         "invalid thread identifier",
@@ -521,6 +623,138 @@ fn a_fact_or_a_module_that_cannot_be_read_costs_no_other() {
     let modules = report.request.modules.iter();
     let names: Vec<_> = modules.filter_map(|it| it.code_file.as_deref()).collect();
     assert_eq!(names, ["/b", "/app"]);
+}
+
+#[test]
+fn a_report_may_be_in_utf_16_quoted_or_with_the_line_ends_of_old_macs() {
+    for report in [TEXT, IOS_14, &ips(&body())] {
+        let expected = parsed(report);
+        let units = report.encode_utf16().flat_map(u16::to_le_bytes);
+        let utf_16: Vec<u8> = [0xff, 0xfe].into_iter().chain(units).collect();
+        assert_eq!(parse_report(&utf_16).unwrap(), expected);
+        assert_eq!(parsed(&report.replace('\n', "\r")), expected);
+        for prefix in ["    ", "\t", "> ", ">> "] {
+            let lines = report.lines().map(|line| format!("{prefix}{line}"));
+            let quoted = lines.collect::<Vec<_>>().join("\n");
+            assert_eq!(parsed(&quoted), expected, "{prefix:?}");
+        }
+    }
+}
+
+/// Sets a value in a report in JSON, and returns what is read.
+fn with(place: &str, value: Value) -> CrashFile {
+    let mut report = body();
+    let (object, name) = place.rsplit_once('/').unwrap();
+    match report.pointer_mut(object).unwrap() {
+        Value::Array(list) => list[name.parse::<usize>().unwrap()] = value,
+        object => object[name] = value,
+    }
+    parsed(&ips(&report))
+}
+
+#[test]
+fn a_value_of_an_unexpected_form_costs_no_other_of_a_report_in_json() {
+    let complete = parsed(&ips(&body())).request;
+    for place in [
+        "/captureTime",
+        "/cpuType",
+        "/modelCode",
+        "/osVersion",
+        "/osVersion/train",
+        "/exception",
+        "/exception/type",
+        "/termination",
+        "/termination/indicator",
+        "/asi",
+        "/asi/CoreFoundation",
+        "/asi/CoreFoundation/0",
+        "/usedImages/2",
+    ] {
+        for value in [json!(null), json!(-1.5), json!("odd"), json!([]), json!({})] {
+            assert_eq!(with(place, value).request, complete, "{place}");
+        }
+    }
+    for value in [json!(null), json!([[]]), json!("odd"), json!(1.5)] {
+        let last = with("/lastExceptionBacktrace", value.clone());
+        assert_eq!(last.request.stacktraces, complete.stacktraces[..2]);
+        let thread = with("/threads/0", value).request.stacktraces;
+        assert_eq!((thread.len(), thread[0].frames.len()), (3, 0));
+        assert_eq!(thread[1..], complete.stacktraces[1..]);
+    }
+}
+
+#[test]
+fn facts_of_a_report_in_json_may_be_single_texts() {
+    let version = with("/osVersion", json!("macOS 14.1 (23B74)"));
+    assert_eq!(system(&version)[..3], ["macOS", "14.1", "23B74"]);
+    for (place, value) in [
+        ("/asi", json!("a note")),
+        ("/asi", json!(["a note", 7])),
+        ("/asi", json!({"libsystem_c.dylib": "a note"})),
+    ] {
+        let details = with(place, value).facts.crash_details;
+        assert_eq!(details.as_deref(), Some("a note"));
+    }
+}
+
+#[test]
+fn a_module_that_cannot_be_read_leaves_the_indexes_of_others() {
+    let read = |place: &str, value: Value| {
+        let CrashFile { request, .. } = with(place, value);
+        let last = request.stacktraces[0].frames.last().unwrap();
+        let package = last.package.as_deref().map(str::to_owned);
+        let at = (addresses(&request.stacktraces[0]), package);
+        (at, request.modules.len(), request.modules[0].clone())
+    };
+    let path = "/private/var/Ledger.app/Ledger";
+    let (at, count, module) = read("/usedImages/0/uuid", json!(""));
+    assert_eq!((module.debug_id, count), (None, 2));
+    let known = vec![6_677_331_512, 0x1_0000_3f00];
+    assert_eq!(at, (known, Some(path.to_owned())));
+    let (at, count, module) = read("/usedImages/0/path", json!(null));
+    assert_eq!((module.code_file.as_deref(), count), (Some("Ledger"), 2));
+    assert_eq!(at.1.as_deref(), Some("Ledger"));
+    for (place, package) in [("/usedImages/0", None), ("/usedImages/0/base", Some(path))] {
+        let (at, count, module) = read(place, json!(null));
+        let file = module.code_file.as_deref();
+        assert_eq!((file, count), (Some("libsystem_kernel.dylib"), 1));
+        let unknown = vec![6_677_331_512, 16128];
+        assert_eq!(at, (unknown, package.map(str::to_owned)), "{place}");
+    }
+}
+
+#[test]
+fn a_frame_or_register_in_json_that_cannot_be_read_costs_no_other() {
+    let frame = |name: &str, value: Value| {
+        let place = format!("/threads/1/frames/1/{name}");
+        let frames = &with(&place, value).request.stacktraces[1].frames;
+        assert_eq!(frames.len(), 3, "{name}");
+        (frames[0].instruction_addr.0, frames[0].lineno)
+    };
+    assert_eq!(frame("imageIndex", json!(null)), (300, Some(9)));
+    assert_eq!(frame("imageOffset", json!(-256)), (0xffff_ff00, Some(9)));
+    assert_eq!(frame("imageOffset", json!(i64::MIN)), (0, Some(9)));
+    assert_eq!(frame("imageOffset", json!(u64::MAX)), (u64::MAX, Some(9)));
+    assert_eq!(frame("imageOffset", json!(null)), (0, Some(9)));
+    assert_eq!(frame("sourceLine", json!(-1)), (0x1_0000_012c, None));
+    assert_eq!(frame("symbol", json!(7)), (0x1_0000_012c, Some(9)));
+    assert_eq!(frame("inline", json!("odd")).0, 0x1_0000_012c);
+
+    let register = |place: &str, value: Value| {
+        let place = format!("/threads/1/threadState{place}");
+        let stacktraces = with(&place, value).request.stacktraces;
+        assert_eq!(stacktraces[1].frames.len(), 3);
+        let names = stacktraces[1].registers.keys().cloned();
+        names.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(register("", json!(null)), "");
+    for odd in [json!(-1), json!(1.5), json!("odd"), json!(null)] {
+        assert_eq!(register("/pc/value", odd.clone()), "esr x0 x1");
+        assert_eq!(register("/pc", odd.clone()), "esr x0 x1");
+        assert_eq!(register("/x/0/value", odd.clone()), "esr pc x1");
+        assert_eq!(register("/x/0", odd.clone()), "esr pc x1");
+        assert_eq!(register("/x", odd), "esr pc");
+    }
 }
 
 /// A program that Rosetta translates has a further state beside its registers.

@@ -2,19 +2,23 @@
 //!
 //! `apple-crash-report-parser` reads them, except for some things, which are changed before:
 //!
-//! - the backtrace of the last exception, which is given to it as a thread;
+//! - the backtraces of exceptions, which are given to it as threads;
 //! - the header of the registers of ARM, and modules without an architecture, as macOS writes them,
 //!   which it does not know;
 //! - facts that it cannot read, and that would make the whole report invalid, and lines in the list
 //!   of modules that would end it: they are left out;
 //! - lines of excessive length.
+//!
+//! It does not tell functions from what follows them (`frame_text`).
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use apple_crash_report_parser::{self as parser, AppleCrashReport};
 
+use super::frame_text::{FrameText, last_parentheses};
 use super::parsed::{
-    AppleReportError, LAST_EXCEPTION, ParsedReport, ThreadNames, last_exception, module,
+    AppleReportError, LAST_EXCEPTION, ParsedReport, ThreadNames, backtrace, backtrace_name, module,
 };
 use super::system::{OsVersion, architecture};
 use crate::api::crash::CrashFacts;
@@ -24,11 +28,9 @@ use crate::api::symbolicator::{Frame, Hex, Stacktrace, SystemInfo};
 /// matches each line with regular expressions. The longest lines are those of mangled names.
 const LINE_BYTES: usize = 16 * 1024;
 
-/// The header of the section with the backtrace of the last exception.
-const LAST_EXCEPTION_HEADER: &str = "Last Exception Backtrace:";
-
-/// The number of the thread as which the parser reads that section. No report has so many threads.
-const LAST_EXCEPTION_THREAD: u64 = u64::MAX;
+/// The number of the threads as which the parser reads the backtraces of exceptions. No report has
+/// so many threads.
+const BACKTRACE_THREAD: u64 = u64::MAX;
 
 /// The header of the list of modules.
 const MODULES_HEADER: &str = "Binary Images:";
@@ -49,14 +51,16 @@ const QUEUE: &str = "Dispatch queue:";
 pub(super) fn parse(text: &str) -> Result<ParsedReport, AppleReportError> {
     let report: AppleCrashReport = prepared(text).parse()?;
     let facts = facts(&report);
-    let (mut stacktraces, mut last) = (Vec::new(), Vec::new());
+    let (mut stacktraces, mut backtraces) = (Vec::new(), Vec::new());
     for thread in report.threads {
-        match thread.id {
-            LAST_EXCEPTION_THREAD => last = frames(thread.frames),
-            _ => stacktraces.push(stacktrace(thread)),
+        if thread.id == BACKTRACE_THREAD {
+            let name = thread.name.as_deref().unwrap_or(LAST_EXCEPTION);
+            backtraces.extend(backtrace(name, frames(thread.frames)));
+        } else {
+            stacktraces.push(stacktrace(thread));
         }
     }
-    stacktraces.extend(last_exception(last));
+    stacktraces.append(&mut backtraces);
     let modules = report.binary_images.into_iter();
     let modules = modules.map(|image| module(image.uuid, &image.path, image.addr.0, image.size));
     Ok(ParsedReport {
@@ -69,10 +73,10 @@ pub(super) fn parse(text: &str) -> Result<ParsedReport, AppleReportError> {
 /// Returns the text as it is given to the parser.
 fn prepared(text: &str) -> String {
     let mut prepared = String::with_capacity(text.len());
-    let (mut is_last_exception, mut is_module) = (false, false);
+    let (mut is_backtrace, mut is_module) = (false, false);
     for line in text.lines() {
         let line = &line[..line.floor_char_boundary(LINE_BYTES)];
-        let addresses = line.trim().strip_prefix('(').filter(|_| is_last_exception);
+        let addresses = line.trim().strip_prefix('(').filter(|_| is_backtrace);
         let is_checked = CHECKED
             .iter()
             .any(|fact| line.trim_start().starts_with(fact));
@@ -84,13 +88,13 @@ fn prepared(text: &str) -> String {
             let module = with_architecture(line).filter(|module| is_known(module));
             let Some(module) = module else { continue };
             prepared.push_str(&module);
-        } else if line.trim_end() == LAST_EXCEPTION_HEADER {
-            is_last_exception = true;
-            prepared.push_str(&format!("Thread {LAST_EXCEPTION_THREAD}: {LAST_EXCEPTION}"));
+        } else if let Some(name) = backtrace_name(line) {
+            is_backtrace = true;
+            prepared.push_str(&format!("Thread {BACKTRACE_THREAD}: {name}"));
         } else if let Some(addresses) = addresses {
             prepared.push_str(&as_frames(addresses));
         } else {
-            is_last_exception &= !line.starts_with("Thread ");
+            is_backtrace &= !line.starts_with("Thread ");
             match state_header(line) {
                 Some(header) => prepared.extend([header, ":"]),
                 None => prepared.push_str(line),
@@ -105,7 +109,7 @@ fn prepared(text: &str) -> String {
 fn with_architecture(line: &str) -> Option<String> {
     let (before, id) = line.split_once(" <")?;
     let before = before.trim_end();
-    let version = version_of(before).unwrap_or(before.len());
+    let version = last_parentheses(before).unwrap_or(before.len());
     let (name, version) = before.split_at(version);
     // The parser ends a version at its first parenthesis.
     let version = match version.trim().strip_prefix('(') {
@@ -121,22 +125,6 @@ fn with_architecture(line: &str) -> Option<String> {
         false => " unknown",
     };
     Some(format!("{name}{architecture} {version} <{id}"))
-}
-
-/// Returns where the version begins with which a text ends, in parentheses that may contain others.
-fn version_of(text: &str) -> Option<usize> {
-    let mut depth = 0;
-    for (at, character) in text.char_indices().rev() {
-        depth += match character {
-            ')' => 1,
-            '(' => -1,
-            _ => 0,
-        };
-        if depth == 0 {
-            return (character == '(' && text[..at].ends_with(' ')).then(|| at - 1);
-        }
-    }
-    None
 }
 
 /// Returns whether the parser reads a line of the list of modules.
@@ -231,14 +219,39 @@ fn names(text: &str) -> ThreadNames<'_> {
     }
 }
 
+/// Returns the frames of a thread. Functions that are inlined into that of the next frame are left
+/// out: they are found again by its address.
 fn frames(frames: Vec<parser::Frame>) -> Vec<Frame> {
-    let frame = |frame: parser::Frame| Frame {
+    let mut called = Vec::with_capacity(frames.len());
+    let mut frames = frames.into_iter().peekable();
+    while let Some(frame) = frames.next() {
+        let text = text_of(&frame);
+        let text = FrameText::parse(&text);
+        let next = frames.peek().map(|next| next.instruction_addr);
+        if !text.is_inlined || next != Some(frame.instruction_addr) {
+            called.push(as_frame(&frame, text));
+        }
+    }
+    called
+}
+
+fn as_frame(frame: &parser::Frame, text: FrameText<'_>) -> Frame {
+    Frame {
         instruction_addr: Hex(frame.instruction_addr.0),
-        package: frame.module.map(Into::into),
-        function: frame.symbol.map(Into::into),
-        filename: frame.filename.map(Into::into),
-        lineno: frame.lineno,
+        package: frame.module.as_deref().map(Into::into),
+        function: text.function.map(Into::into),
+        filename: text.place.map(|place| place.file.into()),
+        lineno: text.place.map(|place| place.line),
         ..Frame::default()
-    };
-    frames.into_iter().map(frame).collect()
+    }
+}
+
+/// Returns the text of a frame after its address. The parser splits it at the first parenthesis
+/// after a space, and leaves an offset in the name.
+fn text_of(frame: &parser::Frame) -> Cow<'_, str> {
+    let symbol = frame.symbol.as_deref().unwrap_or_default();
+    match (&frame.filename, frame.lineno) {
+        (Some(file), Some(line)) => Cow::Owned(format!("{symbol} ({file}:{line})")),
+        _ => Cow::Borrowed(symbol),
+    }
 }

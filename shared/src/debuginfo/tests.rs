@@ -548,6 +548,11 @@ fn the_zoo_has_the_same_answers_as_llvm_symbolizer() {
     lines-only: of 80 80 names, 80 lines, 80 chains
     lines-only-O0: of 122 122 names, 122 lines, 122 chains
     lto: of 132 132 names, 132 lines, 132 chains
+    mingw-lines.exe: of 74 71 names, 71 lines, 71 chains
+      0x1044 [], by llvm [("_ZN4shop4sellEPKNS_4ItemEi", "?:0")]
+      0x104f [], by llvm [("_ZN4shop4sellEPKNS_4ItemEi", "?:0")]
+      0x108f [], by llvm [("_ZN4shopL4overIZNS_4sellEPKNS_4ItemEiE3$_0EEiS3_iT_", "shop.cpp:57")]
+    mingw-symbols.exe: of 14 14 names, 14 lines, 14 chains
     mingw.exe: of 80 73 names, 73 lines, 73 chains
       0x1044 [], by llvm [("_ZN4shop4sellEPKNS_4ItemEi", "?:0")]
       0x104f [], by llvm [("_ZN4shop4sellEPKNS_4ItemEi", "?:0")]

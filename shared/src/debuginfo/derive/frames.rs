@@ -37,6 +37,7 @@ use symbolic::debuginfo::Object;
 use symbolic::debuginfo::dwarf::{Dwarf as _, Endian};
 
 use super::pe_frames;
+use super::stubs::Stubs;
 use crate::debuginfo::image;
 use crate::debuginfo::slices::{CfiLines, LineCollector};
 use crate::debuginfo::workers::in_order;
@@ -48,9 +49,6 @@ const RUN: usize = 2048;
 
 /// The most operations of an expression that is read.
 const MOST_OPERATIONS: usize = 8;
-
-/// The most bytes of an entry whose stubs have lines of their own: 65,536 stubs.
-const MOST_STUB_BYTES: u64 = 1 << 20;
 
 /// Which rules are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -356,7 +354,10 @@ impl<'i> FrameReader<'i> {
         };
         let stubs_of = |rule: &CfaRule<usize>| match rule {
             CfaRule::Expression(expression) => {
-                machine.stubs(expression.get(&frames.section).ok()?, encoding)
+                let expression = expression.get(&frames.section).ok()?;
+                let name = |register| machine.name(register);
+                Stubs::of(expression.operations(encoding), name)
+                    .filter(|_| machine.rules == Rules::All)
             }
             CfaRule::RegisterAndOffset { .. } => None,
         };
@@ -536,13 +537,8 @@ impl<'i> FrameReader<'i> {
         bytes: u64,
         all: &mut LineCollector,
     ) -> Option<()> {
-        let load_address = self.machine.load_address;
-        // Each stub has two lines. A malformed entry may be as large as memory.
-        for offset in (1..bytes.min(MOST_STUB_BYTES)).filter(|offset| {
-            let at = address.wrapping_add(load_address).wrapping_add(*offset);
-            [0, stubs.pushed_at].contains(&(at % Stubs::BYTES))
-        }) {
-            let (name, top) = stubs.at(address.wrapping_add(load_address).wrapping_add(offset));
+        let start = address.wrapping_add(self.machine.load_address);
+        for (offset, (name, top)) in stubs.changes(start, bytes) {
             self.lines.push(FunctionLine {
                 is_first: false,
                 address: address.checked_add(offset)?,
@@ -559,31 +555,6 @@ impl<'i> FrameReader<'i> {
         }
         // Writing to a string does not fail.
         let _ = self.text.write_fmt(part);
-    }
-}
-
-/// The frames of the stubs in a procedure linkage table, as GNU ld describes them: a stub pushes a
-/// number and jumps. One expression for all of them compares the lowest bits of the address of the
-/// instruction.
-#[derive(Clone, Copy)]
-struct Stubs {
-    stack_pointer: &'static str,
-    /// The offset of the frame before the push, and the bytes that it pushes.
-    offset: i64,
-    pushed: i64,
-    /// The number of bytes of a stub behind which it has pushed.
-    pushed_at: u64,
-}
-
-impl Stubs {
-    /// The size of a stub.
-    const BYTES: u64 = 16;
-
-    /// Returns the rule for the frame at an instruction: a register and an offset.
-    fn at(self, address: u64) -> (&'static str, i64) {
-        let has_pushed = address % Self::BYTES >= self.pushed_at;
-        let pushed = if has_pushed { self.pushed } else { 0 };
-        (self.stack_pointer, self.offset + pushed)
     }
 }
 
@@ -620,45 +591,6 @@ impl Machine {
             };
         }
         None
-    }
-
-    /// Returns the stubs that an expression is about. It is, in the notation of a debugger,
-    /// `$rsp + 8 + ((($rip & 15) >= 11) << 3)`.
-    fn stubs(&self, expression: Expression<FrameBytes<'_>>, encoding: Encoding) -> Option<Stubs> {
-        if self.rules != Rules::All {
-            return None;
-        }
-        let mut operations = expression.operations(encoding);
-        let mut next = || operations.next().ok().flatten();
-        let register = |operation| match operation {
-            Operation::RegisterOffset {
-                register, offset, ..
-            } => Some((self.name(register)?, offset)),
-            _ => None,
-        };
-        let constant = |operation| match operation {
-            Operation::UnsignedConstant { value } => Some(value),
-            _ => None,
-        };
-        let (stack_pointer, offset) = register(next()?)?;
-        let (counter, 0) = register(next()?)? else {
-            return None;
-        };
-        let is_counter = [AMD64.last(), INTEL32.last()].contains(&Some(&counter));
-        let mask = constant(next()?)?;
-        let is_masked = matches!(next()?, Operation::And) && mask == Stubs::BYTES - 1;
-        let pushed_at = constant(next()?)?;
-        let is_compared = matches!(next()?, Operation::Ge) && pushed_at < Stubs::BYTES;
-        let shift = constant(next()?)?;
-        let is_shifted = matches!(next()?, Operation::Shl) && matches!(shift, 2 | 3);
-        let is_added = matches!(next()?, Operation::Plus) && next().is_none();
-        let is_about_stubs = is_counter && is_masked && is_compared && is_shifted && is_added;
-        is_about_stubs.then_some(Stubs {
-            stack_pointer,
-            offset,
-            pushed: 1 << shift,
-            pushed_at,
-        })
     }
 
     fn name(&self, Register(number): Register) -> Option<&'static str> {

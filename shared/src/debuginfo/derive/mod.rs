@@ -13,6 +13,7 @@ pub(super) mod pdb_links;
 mod pe_frames;
 mod ppdb;
 mod sources;
+mod stubs;
 mod symcache;
 
 use bytes::Bytes;

@@ -41,6 +41,7 @@
 //! slices into a blob, `open` reads them, and `join` turns them back into one SymCache.
 
 mod cfi;
+mod cfi_records;
 mod cut;
 mod encode;
 mod index;
@@ -52,8 +53,8 @@ mod sources;
 #[cfg(test)]
 pub(super) mod tests;
 
-pub use self::cfi::CfiRecords;
 pub(super) use self::cfi::{CfiLines, CfiSource, LineCollector};
+pub use self::cfi_records::CfiRecords;
 pub use self::cut::Bounds;
 pub(super) use self::cut::Cut;
 pub use self::encode::cut;

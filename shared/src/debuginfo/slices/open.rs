@@ -7,7 +7,7 @@ use std::sync::Arc;
 use symbolic::symcache::SymCache;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::cfi::CfiRecords;
+use super::cfi_records::CfiRecords;
 use super::index::SliceRef;
 use super::sources::{FoundLines, SourceChunks};
 use super::{SymCacheTables, cut, index, validate};

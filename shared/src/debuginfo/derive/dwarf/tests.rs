@@ -313,6 +313,10 @@ fn every_address_of_every_fixture_has_the_same_answer_as_in_symbolic() {
     zoo/labels: the line of a label, 64 times
     zoo/lines-only: the line of a symbol, 72 times
     zoo/lines-only-O0: the line of a symbol, 408 times
+    zoo/mingw-lines.exe: a label, or Thumb code, 8 times
+    zoo/mingw-lines.exe: the line of a label, 72 times
+    zoo/mingw-lines.exe: the name of a split range, 344 times
+    zoo/mingw-symbols.exe: a label, or Thumb code, 56 times
     zoo/mingw.exe: a name of a PE file, 456 times
     zoo/pieces: a call outside of its caller, 40 times
     zoo/pieces: a directory as a file, 32 times

@@ -21,8 +21,12 @@ use goblin::pe::exception::{ExceptionData, RuntimeFunction, StackFrameOffset, Un
 use goblin::pe::section_table::SectionTable;
 use symbolic::debuginfo::pe::PeObject;
 
-use super::MAX_UNWIND_CHAIN;
 use crate::debuginfo::slices::LineCollector;
+
+/// The longest chain of unwind information that is followed. In a PE, the unwind information of a
+/// function may refer to that of another, and so on: a few times in a valid file, endlessly in a
+/// malformed one.
+pub(in crate::debuginfo::derive) const MAX_UNWIND_CHAIN: usize = 256;
 
 /// The number of bytes that a call pushes: the return address.
 const RETURN_ADDRESS: i32 = 8;
@@ -285,8 +289,8 @@ mod tests {
     use symbolic::debuginfo::{Archive, Object};
 
     use super::super::super::cfi::write_records;
-    use super::super::read;
     use super::*;
+    use crate::debuginfo::derive::pe_frames::read;
     use crate::debuginfo::panics::caught;
     use crate::debuginfo::slices::CfiSource;
     use crate::debuginfo::tests::{debug_files, fixture, text};

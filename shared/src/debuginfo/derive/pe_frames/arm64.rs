@@ -41,7 +41,7 @@ const PRESERVED: usize = (RETURN_ADDRESS - FIRST_PRESERVED) as usize + 1;
 
 /// What undoes an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum UndoStep {
     /// The instruction only counts: it moves neither the stack pointer nor a register that matters.
     Nothing,
     /// It moved the stack pointer down.
@@ -70,7 +70,7 @@ struct UnwoundFunction {
     size: u32,
     /// What undoes the instructions of the prologue, the last one first, and then those of the
     /// function that this one is a part of.
-    body: Vec<Step>,
+    body: Vec<UndoStep>,
     /// The number of the former.
     own: usize,
     epilogues: Vec<Epilogue>,
@@ -82,7 +82,7 @@ struct Epilogue {
     begin: u32,
     /// What its instructions undo, one after the other, and then what the function around this
     /// one did.
-    steps: Vec<Step>,
+    steps: Vec<UndoStep>,
     /// The number of the former.
     own: usize,
 }
@@ -189,12 +189,12 @@ impl UnwoundFunction {
         // In the order in which they run. The first that saves registers moves the stack pointer.
         let mut prologue = Vec::new();
         if function.cr() == ARM64_PDATA_CR_CHAINED_WITH_PAC {
-            prologue.push(Step::Nothing);
+            prologue.push(UndoStep::Nothing);
         }
         let mut unmoved = saved_bytes;
         let mut save = |registers: [Option<u8>; 2], offset: i64| {
             let moved = std::mem::take(&mut unmoved);
-            prologue.push(Step::Save {
+            prologue.push(UndoStep::Save {
                 registers,
                 offset: if moved > 0 { 0 } else { offset },
                 moved,
@@ -223,7 +223,7 @@ impl UnwoundFunction {
         let before_homes = prologue.len() - homes;
         let pair = [Some(FRAME_POINTER), Some(RETURN_ADDRESS)];
         match (is_chained, local_bytes) {
-            (true, ..=512) => prologue.push(Step::Save {
+            (true, ..=512) => prologue.push(UndoStep::Save {
                 registers: pair,
                 offset: 0,
                 moved: local_bytes,
@@ -231,9 +231,9 @@ impl UnwoundFunction {
             (_, local_bytes) => {
                 let first = local_bytes.min(4080);
                 let both = [first, local_bytes - first].into_iter();
-                prologue.extend(both.filter(|bytes| *bytes > 0).map(Step::Allocate));
+                prologue.extend(both.filter(|bytes| *bytes > 0).map(UndoStep::Allocate));
                 if is_chained {
-                    prologue.push(Step::Save {
+                    prologue.push(UndoStep::Save {
                         registers: pair,
                         offset: 0,
                         moved: 0,
@@ -245,7 +245,7 @@ impl UnwoundFunction {
         epilogue.drain(before_homes..before_homes + homes);
         epilogue.reverse();
         if is_chained {
-            prologue.push(Step::SetFrame(0));
+            prologue.push(UndoStep::SetFrame(0));
         }
         prologue.reverse();
         let is_whole = function.flag() == ARM64_PDATA_PACKED_UNWIND_FUNCTION;
@@ -263,7 +263,7 @@ impl UnwoundFunction {
     }
 
     /// Adds an epilogue that ends the function with a return.
-    fn add_last_epilogue(&mut self, steps: Vec<Step>, own: usize) {
+    fn add_last_epilogue(&mut self, steps: Vec<UndoStep>, own: usize) {
         let instructions = u32::try_from(own + 1).unwrap_or(u32::MAX);
         let bytes = instructions.saturating_mul(INSTRUCTION);
         if let Some(begin) = self.size.checked_sub(bytes) {
@@ -274,7 +274,7 @@ impl UnwoundFunction {
     /// Returns the frame from each offset on at which it changes, in the order of the offsets.
     fn frames(&self) -> impl Iterator<Item = (u32, Arm64Frame)> {
         let mut frames = Vec::new();
-        let mut add = |offset: u32, steps: &[Step]| {
+        let mut add = |offset: u32, steps: &[UndoStep]| {
             let follows = frames.last().is_none_or(|(last, _)| *last < offset);
             if follows && offset < self.size && frames.len() < MOST_STATES {
                 frames.push((offset, Arm64Frame::undoing(steps)));
@@ -308,7 +308,7 @@ fn is_chained(function: Arm64RuntimeFunction) -> bool {
 
 /// Reads the codes from an index on, in the order in which they undo instructions. Returns them,
 /// and the number of those that are not of the function around this one.
-fn steps(info: &Arm64UnwindInfo<'_>, index: u32) -> Option<(Vec<Step>, usize)> {
+fn steps(info: &Arm64UnwindInfo<'_>, index: u32) -> Option<(Vec<UndoStep>, usize)> {
     let mut steps = Vec::new();
     let mut own = None;
     // The number of pairs that follow the next pair that is read.
@@ -341,8 +341,8 @@ fn steps(info: &Arm64UnwindInfo<'_>, index: u32) -> Option<(Vec<Step>, usize)> {
 
 /// Returns what undoes the save of a pair that is a number of pairs behind another one. Its
 /// registers and their place follow.
-fn next_pair(first: Step, number: u8) -> Option<Step> {
-    let Step::Save {
+fn next_pair(first: UndoStep, number: u8) -> Option<UndoStep> {
+    let UndoStep::Save {
         registers: [a, b],
         offset,
         ..
@@ -354,7 +354,7 @@ fn next_pair(first: Step, number: u8) -> Option<Step> {
         let register = register.map(|register| register.saturating_add(2 * number));
         register.filter(|register| *register <= RETURN_ADDRESS)
     };
-    Some(Step::Save {
+    Some(UndoStep::Save {
         registers: [register(a), register(b)],
         offset: offset + 16 * i64::from(number),
         moved: 0,
@@ -362,13 +362,13 @@ fn next_pair(first: Step, number: u8) -> Option<Step> {
 }
 
 /// Returns what a code undoes.
-fn step(code: Arm64UnwindCode) -> Option<Step> {
-    let save = |registers: [Option<u8>; 2], offset: u32| Step::Save {
+fn step(code: Arm64UnwindCode) -> Option<UndoStep> {
+    let save = |registers: [Option<u8>; 2], offset: u32| UndoStep::Save {
         registers,
         offset: offset.into(),
         moved: 0,
     };
-    let save_and_move = |registers: [Option<u8>; 2], bytes: u32| Step::Save {
+    let save_and_move = |registers: [Option<u8>; 2], bytes: u32| UndoStep::Save {
         registers,
         offset: 0,
         moved: bytes.into(),
@@ -377,9 +377,9 @@ fn step(code: Arm64UnwindCode) -> Option<Step> {
     let step = match code {
         Arm64UnwindCode::AllocSmall { size_bytes }
         | Arm64UnwindCode::AllocMedium { size_bytes }
-        | Arm64UnwindCode::AllocLarge { size_bytes } => Step::Allocate(size_bytes.into()),
-        Arm64UnwindCode::SetFp => Step::SetFrame(0),
-        Arm64UnwindCode::AddFp { offset_bytes, .. } => Step::SetFrame(offset_bytes.into()),
+        | Arm64UnwindCode::AllocLarge { size_bytes } => UndoStep::Allocate(size_bytes.into()),
+        Arm64UnwindCode::SetFp => UndoStep::SetFrame(0),
+        Arm64UnwindCode::AddFp { offset_bytes, .. } => UndoStep::SetFrame(offset_bytes.into()),
         Arm64UnwindCode::SaveR19R20Preindexed { offset_bytes } => {
             save_and_move(pair(FIRST_PRESERVED), offset_bytes)
         }
@@ -426,7 +426,7 @@ fn step(code: Arm64UnwindCode) -> Option<Step> {
                 false => save(registers, offset_bytes),
             }
         }
-        Arm64UnwindCode::Nop | Arm64UnwindCode::PacSignLr => Step::Nothing,
+        Arm64UnwindCode::Nop | Arm64UnwindCode::PacSignLr => UndoStep::Nothing,
         // Vectors of unknown length, and frames of the system.
         _ => return None,
     };
@@ -450,28 +450,28 @@ impl Base {
 }
 
 /// An address on the stack.
-type Place = (Base, i64);
+type StackPlace = (Base, i64);
 
 /// Where a frame has what its caller needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Arm64Frame {
     /// The stack pointer of the caller.
-    cfa: Place,
+    cfa: StackPlace,
     /// The registers of the caller that are saved, from [`FIRST_PRESERVED`] on.
-    saved: [Option<Place>; PRESERVED],
+    saved: [Option<StackPlace>; PRESERVED],
 }
 
 impl Arm64Frame {
     /// Returns the frame after which these steps lead to the caller.
-    fn undoing(steps: &[Step]) -> Self {
+    fn undoing(steps: &[UndoStep]) -> Self {
         let (mut base, mut top) = (Base::StackPointer, 0_i64);
         let mut saved = [None; PRESERVED];
         for step in steps {
             match *step {
-                Step::Nothing => {}
-                Step::Allocate(bytes) => top = top.saturating_add(bytes),
-                Step::SetFrame(above) => (base, top) = (Base::FramePointer, -above),
-                Step::Save {
+                UndoStep::Nothing => {}
+                UndoStep::Allocate(bytes) => top = top.saturating_add(bytes),
+                UndoStep::SetFrame(above) => (base, top) = (Base::FramePointer, -above),
+                UndoStep::Save {
                     registers,
                     offset,
                     moved,

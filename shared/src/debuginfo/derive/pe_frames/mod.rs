@@ -12,13 +12,9 @@ use std::ops::Range;
 use symbolic::common::Arch;
 use symbolic::debuginfo::pe::PeObject;
 
+pub(super) use self::amd64::MAX_UNWIND_CHAIN;
 use crate::debuginfo::slices::{CfiLines, LineCollector};
 use crate::debuginfo::workers::in_order;
-
-/// The longest chain of unwind information that is followed. In a PE, the unwind information of a
-/// function may refer to that of another, and so on: a few times in a valid file, endlessly in a
-/// malformed one.
-pub(super) const MAX_UNWIND_CHAIN: usize = 256;
 
 /// Returns the lines of all records of a file, whose functions are read in runs of a number of
 /// functions. Returns `None` if there are too many.

@@ -14,13 +14,14 @@
 //! records".
 
 use std::borrow::Cow;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 
 use breakpad_symbols::SymbolFile;
 use breakpad_symbols::fuzzing_private_exports::{StackInfoWin, WinStackThing};
 use foldhash::fast::RandomState;
 use indexmap::IndexSet;
 
+use super::cfi_records::CfiRecords;
 use super::cut::{Bounds, Cut};
 use crate::debuginfo::failure::{Failure, malformed};
 use crate::debuginfo::limits::{MAX_RAW_BYTES, too_large};

@@ -100,7 +100,7 @@ impl CfiSource {
     fn records(&self) -> Cow<'_, [Record]> {
         match self {
             Self::Lines(lines) => Cow::Borrowed(&lines.records),
-            Self::Parsed(parsed) => Cow::Owned(records_of(&parsed.file)),
+            Self::Parsed(parsed) => Cow::Owned(records_of(parsed.file())),
         }
     }
 
@@ -108,7 +108,7 @@ impl CfiSource {
     fn write(&self, record: &Record, text: &mut Vec<u8>) {
         let written = match self {
             Self::Lines(lines) => lines.write(record, text),
-            Self::Parsed(parsed) => write(&parsed.file, record.place, text),
+            Self::Parsed(parsed) => write(parsed.file(), record.place, text),
         };
         written.expect("writing to memory does not fail");
     }

@@ -50,6 +50,10 @@ const RUN: usize = 2048;
 /// The most operations of an expression that is read.
 const MOST_OPERATIONS: usize = 8;
 
+/// The most lines of stubs in a run: two for each of 65,536 stubs. A malformed entry may say that
+/// it is as large as memory.
+const MOST_STUB_LINES: usize = 1 << 17;
+
 /// Which rules are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rules {
@@ -244,6 +248,8 @@ struct FrameReader<'i> {
     lines: Vec<FunctionLine>,
     /// The last rule of each register in the current function.
     known: Vec<(Register, RegisterRule<usize>)>,
+    /// The number of lines that stubs of the current run may still have.
+    stub_lines_left: usize,
     text: String,
 }
 
@@ -262,6 +268,7 @@ impl<'i> FrameReader<'i> {
             shared: None,
             lines: Vec::new(),
             known: Vec::new(),
+            stub_lines_left: 0,
             text: String::new(),
         }
     }
@@ -273,6 +280,7 @@ impl<'i> FrameReader<'i> {
         run: Range<usize>,
     ) -> Option<LineCollector> {
         let mut lines = LineCollector::default();
+        self.stub_lines_left = MOST_STUB_LINES;
         let mut at = run.start;
         while at < run.end {
             let entry = frames.entry_at(at).ok()??;
@@ -539,6 +547,10 @@ impl<'i> FrameReader<'i> {
     ) -> Option<()> {
         let start = address.wrapping_add(self.machine.load_address);
         for (offset, (name, top)) in stubs.changes(start, bytes) {
+            let Some(left) = self.stub_lines_left.checked_sub(1) else {
+                break;
+            };
+            self.stub_lines_left = left;
             self.lines.push(FunctionLine {
                 is_first: false,
                 address: address.checked_add(offset)?,

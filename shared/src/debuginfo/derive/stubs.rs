@@ -6,10 +6,6 @@
 
 use gimli::{Operation, OperationIter, Reader, Register};
 
-/// The most bytes of an entry whose stubs have rules of their own: 65,536 stubs. A malformed entry
-/// may be as large as memory.
-const MOST_BYTES: u64 = 1 << 20;
-
 /// The names of the registers with the address of the instruction.
 const COUNTERS: [&str; 2] = ["$rip", "$eip"];
 
@@ -78,11 +74,15 @@ impl Stubs {
         address: u64,
         bytes: u64,
     ) -> impl Iterator<Item = (u64, (&'static str, i64))> {
-        let offsets = 1..bytes.min(MOST_BYTES);
-        offsets.filter_map(move |offset| {
-            let at = address.wrapping_add(offset);
-            let is_change = [0, self.pushed_at].contains(&(at % Self::BYTES));
-            is_change.then(|| (offset, self.at(at)))
-        })
+        let next = move |offset: &u64| {
+            let within = address.wrapping_add(*offset) % Self::BYTES;
+            let step = match within < self.pushed_at {
+                true => self.pushed_at - within,
+                false => Self::BYTES - within,
+            };
+            offset.checked_add(step).filter(|next| *next < bytes)
+        };
+        let offsets = std::iter::successors(next(&0), next);
+        offsets.map(move |offset| (offset, self.at(address.wrapping_add(offset))))
     }
 }

@@ -8,10 +8,11 @@ const FOLDER: &str = "tests/fixtures/";
 const MOST_BYTES: u64 = 3 << 20;
 
 /// Sources, tools and oracles, which the README describes as a whole.
-const DESCRIBED_AS_A_WHOLE: [&str; 8] = [
+const DESCRIBED_AS_A_WHOLE: [&str; 9] = [
     "README.md",
     "build.sh",
     "zoo.sh",
+    "unwinding.sh",
     "reports.sh",
     "manifest.json",
     "sources/",

@@ -37,6 +37,7 @@ use symbolic::debuginfo::Object;
 use symbolic::debuginfo::dwarf::{Dwarf as _, Endian};
 
 use super::pe_frames;
+use super::registers::{AMD64, ARM64, INTEL32};
 use super::stubs::Stubs;
 use crate::debuginfo::image;
 use crate::debuginfo::slices::{CfiLines, LineCollector};
@@ -62,20 +63,6 @@ enum Rules {
     #[cfg(test)]
     OfSymbolic,
 }
-
-/// Names of the registers that compilers save, by number.
-const AMD64: &[&str] = &[
-    "$rax", "$rdx", "$rcx", "$rbx", "$rsi", "$rdi", "$rbp", "$rsp", "$r8", "$r9", "$r10", "$r11",
-    "$r12", "$r13", "$r14", "$r15", "$rip",
-];
-const INTEL32: &[&str] = &[
-    "$eax", "$ecx", "$edx", "$ebx", "$esp", "$ebp", "$esi", "$edi", "$eip",
-];
-const ARM64: &[&str] = &[
-    "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14",
-    "x15", "x16", "x17", "x18", "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27",
-    "x28", "x29", "x30", "sp",
-];
 
 /// What the entries of an object have in common.
 #[derive(Clone, Copy)]

@@ -12,6 +12,7 @@ mod pdb;
 pub(super) mod pdb_links;
 mod pe_frames;
 mod ppdb;
+mod registers;
 mod sources;
 mod stubs;
 mod symcache;

@@ -498,14 +498,14 @@ mod tests {
     fn unwind_information_that_cannot_be_read_costs_its_function_only() {
         let all = text_with(|functions| functions + 12 + 1);
         let others = all.lines().skip(3).collect::<Vec<_>>();
-        let informations: [fn(u32) -> u32; 3] = [
+        let unreadable: [fn(u32) -> u32; 3] = [
             // It refers to itself.
             |functions| functions + 1,
             // It lies outside of the file.
             |_| 0x7000_0000,
             |_| 0x7000_0001,
         ];
-        for information in informations {
+        for information in unreadable {
             let text = text_with(information);
             assert_eq!(text.lines().collect::<Vec<_>>(), others);
         }

@@ -587,6 +587,7 @@ fn the_zoo_has_the_same_answers_as_llvm_symbolizer() {
     symbols-within: of 26 26 names, 26 lines, 26 chains
     thumb: of 80 80 names, 80 lines, 80 chains
     thunks: of 40 40 names, 40 lines, 40 chains
+    xen-note: of 88 88 names, 88 lines, 88 chains
     "#);
 }
 

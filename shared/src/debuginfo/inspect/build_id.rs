@@ -11,12 +11,21 @@ use goblin::elf::header::Header;
 use goblin::elf::note::NT_GNU_BUILD_ID;
 use goblin::elf::program_header::{PT_NOTE, ProgramHeader};
 use symbolic::common::{CodeId, DebugId, Uuid};
+use symbolic::debuginfo::elf::ElfObject;
 
 const OWNER: &[u8] = b"GNU\0";
 
+/// Returns the code id and the debug id of an ELF file. Without a build id in a segment of notes,
+/// they are those that `symbolic` finds.
+pub(super) fn ids(elf: &ElfObject<'_>) -> (Option<CodeId>, DebugId) {
+    match ids_by_note(elf.data()) {
+        Some((code_id, debug_id)) => (Some(code_id), debug_id),
+        None => (elf.code_id(), elf.debug_id()),
+    }
+}
+
 /// Returns the ids that a build id stands for: the debug id is its first sixteen bytes as a GUID.
-/// Returns `None` if there is no build id in a segment of notes.
-pub(super) fn ids(elf: &[u8]) -> Option<(CodeId, DebugId)> {
+fn ids_by_note(elf: &[u8]) -> Option<(CodeId, DebugId)> {
     let header = Elf::parse_header(elf).ok()?;
     let context = Ctx::new(header.container().ok()?, header.endianness().ok()?);
     let build_id = build_id(elf, &header, context)?;
@@ -73,8 +82,6 @@ fn in_notes(mut notes: &[u8], alignment: usize, is_little: bool) -> Option<&[u8]
 
 #[cfg(test)]
 mod tests {
-    use symbolic::debuginfo::elf::ElfObject;
-
     use super::*;
     use crate::debuginfo::tests::fixture;
 
@@ -118,6 +125,22 @@ mod tests {
     }
 
     #[test]
+    fn a_file_with_a_note_of_another_owner_has_the_ids_of_its_build_id_also_if_it_is_cut_short() {
+        let dif = fixture("zoo/xen-note");
+        let build_id = "013c11648d53c16fa8b869f1926208461c42236d";
+        let debug_id = "64113c01-538d-6fc1-a8b8-69f192620846".parse().unwrap();
+        let elf = ElfObject::parse(&dif).unwrap();
+        assert_ne!(elf.code_id(), Some(CodeId::new(build_id.to_owned())));
+        assert_eq!(
+            ids(&elf),
+            (Some(CodeId::new(build_id.to_owned())), debug_id)
+        );
+        let headers = super::super::headers::read(&dif[..dif.len() / 2], 0).unwrap();
+        assert_eq!(headers.code_id.unwrap().as_str(), build_id);
+        assert_eq!(headers.debug_id, Some(debug_id));
+    }
+
+    #[test]
     fn the_ids_of_a_program_are_those_that_symbolic_reads() {
         for file in [
             "elf/crash",
@@ -128,7 +151,7 @@ mod tests {
             let dif = fixture(file);
             let elf = ElfObject::parse(&dif).unwrap();
             let expected = elf.code_id().map(|id| (id, elf.debug_id()));
-            assert_eq!(ids(&dif), expected, "{file}");
+            assert_eq!(ids_by_note(&dif), expected, "{file}");
         }
     }
 }

@@ -7,6 +7,7 @@ use symbolic::debuginfo::ObjectKind;
 use symbolic::debuginfo::elf::ElfObject;
 use symbolic::debuginfo::macho::MachObject;
 
+use super::build_id;
 use crate::domain::{Arch, CodeId, DebugId, FileType};
 
 /// The size of the part of a file that is searched for headers and notes.
@@ -56,11 +57,11 @@ fn elf(data: &[u8]) -> Option<Headers> {
         header.get_mut(field)?.fill(0);
     }
     let object = ElfObject::parse(&header).ok()?;
-    let code_id = object.code_id()?;
+    let (code_id, debug_id) = build_id::ids(&object);
     let is_debug = matches!(object.kind(), ObjectKind::Debug);
     Some(Headers {
-        debug_id: Some(object.debug_id()).filter(|id| !id.is_nil()),
-        code_id: Some(code_id),
+        debug_id: Some(debug_id).filter(|id| !id.is_nil()),
+        code_id: Some(code_id?),
         arch: object.arch(),
         file_type: if is_debug {
             FileType::ElfDebug

@@ -370,13 +370,9 @@ impl ObjectReader<'_> {
 
 /// Returns the code id and the debug id of an object.
 fn ids(object: &Object<'_>) -> (Option<CodeId>, DebugId) {
-    let by_note = match object {
-        Object::Elf(elf) => build_id::ids(elf.data()),
-        _ => None,
-    };
-    match by_note {
-        Some((code_id, debug_id)) => (Some(code_id), debug_id),
-        None => (object.code_id(), object.debug_id()),
+    match object {
+        Object::Elf(elf) => build_id::ids(elf),
+        _ => (object.code_id(), object.debug_id()),
     }
 }
 

@@ -216,10 +216,10 @@ impl SliceEncoder {
 }
 
 /// Returns the first bytes of a SymCache: magic, version, debug id, architecture.
-pub(in crate::debuginfo) fn head(arch: Arch, debug_id: DebugId) -> Vec<u8> {
+pub(in crate::debuginfo) fn head(arch: Arch, debug_id: Option<DebugId>) -> Vec<u8> {
     let mut converter = SymCacheConverter::new();
     converter.set_arch(arch);
-    converter.set_debug_id(debug_id);
+    converter.set_debug_id(debug_id.unwrap_or_default());
     let mut empty = Vec::new();
     // Writing to memory does not fail.
     let _ = converter.serialize(&mut empty);

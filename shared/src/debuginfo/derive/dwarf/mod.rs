@@ -73,7 +73,7 @@ use std::cell::RefCell;
 use std::sync::OnceLock;
 use std::{io, thread};
 
-use symbolic::common::{Arch, DebugId};
+use symbolic::common::Arch;
 use symbolic::debuginfo::Object;
 use symbolic::debuginfo::dwarf::{Dwarf, DwarfDebugSession, DwarfError, DwarfSection, Endian};
 use symbolic::debuginfo::elf::ElfObject;
@@ -119,7 +119,6 @@ pub(in crate::debuginfo) struct Program<'o, 'd> {
     /// The address that addresses in a SymCache are relative to.
     load_address: u64,
     arch: Arch,
-    debug_id: DebugId,
     object: &'o Object<'d>,
     /// The file with the object's symbols, if that is another one.
     symbols: Option<&'d [u8]>,
@@ -172,7 +171,6 @@ impl<'o, 'd> Program<'o, 'd> {
             sections,
             load_address,
             arch: object.arch(),
-            debug_id: object.debug_id(),
             object,
             symbols: beside.symbols,
         })
@@ -277,7 +275,7 @@ fn encode_runs(
     let lacks = lacks(&runs, program.lacks_shared.as_ref())?;
     let groups = merge::merge(&runs, symbols, bounds.ranges);
     let encoder = SymCacheEncoder {
-        head: &slices::head(program.arch, program.debug_id),
+        head: &slices::head(program.arch, contents.debug_id),
         texts: Texts {
             debug_str: sections.data("debug_str"),
             line_str: sections.data("debug_line_str"),

@@ -95,7 +95,7 @@ fn encode_runs(
     let symbols = Symbols::new(functions, Vec::new());
     let groups = merge::merge_all(&tables, &symbols, bounds.ranges);
     let encoder = SymCacheEncoder {
-        head: &slices::head(object.arch(), object.debug_id()),
+        head: &slices::head(object.arch(), contents.debug_id),
         texts: Texts {
             debug_str: &[],
             line_str: &[],

@@ -48,32 +48,38 @@ struct Accepted {
 }
 
 const OF_EXPLAIN: Accepted = Accepted {
-    parameters: &[
-        "key",
-        "debug_id",
-        "code_id",
-        "source",
-        "scope",
-        "type",
-        "code_file",
-        "debug_file",
-    ],
+    parameters: ExplainQuery::PARAMETERS,
     wanted: "expected ?key=<key in the uploads bucket>, or ?debug_id=… or ?code_id=…, optionally with &source=… and &scope=…; for a symbol server also &type=…, &code_file=…, &debug_file=…",
 };
 
 const OF_SYMCACHE: Accepted = Accepted {
-    parameters: &[
+    parameters: ExplainQuery::SYMCACHE_PARAMETERS,
+    wanted: "expected ?debug_id=… or ?code_id=…, optionally with &scope=…; for a symbol server also &type=…, &code_file=…, &debug_file=…. The response is the best SymCache of all sources",
+};
+
+impl ExplainQuery {
+    /// The parameters of `GET /explain`.
+    pub const PARAMETERS: &'static [&'static str] = &[
+        "key",
+        "debug_id",
+        "code_id",
+        "scope",
+        "source",
+        "type",
+        "code_file",
+        "debug_file",
+    ];
+
+    /// The parameters of `GET /symcache`.
+    pub const SYMCACHE_PARAMETERS: &'static [&'static str] = &[
         "debug_id",
         "code_id",
         "scope",
         "type",
         "code_file",
         "debug_file",
-    ],
-    wanted: "expected ?debug_id=… or ?code_id=…, optionally with &scope=…; for a symbol server also &type=…, &code_file=…, &debug_file=…. The response is the best SymCache of all sources",
-};
+    ];
 
-impl ExplainQuery {
     /// Parses the part of a URL after the question mark.
     ///
     /// ```

@@ -27,8 +27,8 @@ use super::undecorate::undecorated;
 /// Returns the symbols of functions, those of the symbol table first. Their addresses are relative
 /// to the load address.
 pub(super) fn functions<'d>(pe: &PeObject<'d>) -> Vec<Symbol<'d>> {
-    let mut symbols = symbol_table(pe);
-    symbols.extend(pe.symbols());
+    let table = symbol_table(pe).into_iter().flatten();
+    let mut symbols: Vec<_> = table.chain(pe.symbols()).collect();
     let ranges = unwound_ranges(pe);
     for symbol in &mut symbols {
         if let Some(end) = end_of_function(symbol.address, &ranges) {
@@ -44,7 +44,8 @@ pub(super) fn functions<'d>(pe: &PeObject<'d>) -> Vec<Symbol<'d>> {
 
 /// Returns whether a file has a symbol of a function.
 pub(super) fn has_functions(pe: &PeObject<'_>) -> bool {
-    pe.has_symbols() || !symbol_table(pe).is_empty()
+    let mut table = symbol_table(pe).into_iter().flatten();
+    pe.has_symbols() || table.next().is_some()
 }
 
 /// Returns whether a file names a PDB as its debug information.
@@ -53,20 +54,17 @@ pub(super) fn names_pdb(pe: &PeObject<'_>) -> bool {
     name.is_some_and(|name| name.to_ascii_lowercase().ends_with(".pdb"))
 }
 
-/// Returns the functions in the symbol table. What cannot be read is left out.
-fn symbol_table<'d>(pe: &PeObject<'d>) -> Vec<Symbol<'d>> {
+/// Returns the functions in the symbol table, if there is one. What cannot be read is left out.
+fn symbol_table<'o, 'd>(
+    pe: &'o PeObject<'d>,
+) -> Option<impl Iterator<Item = Symbol<'d>> + use<'o, 'd>> {
     let bytes = pe.data();
-    let Ok(header) = Header::parse(bytes) else {
-        return Vec::new();
-    };
-    let Ok(Some(table)) = header.coff_header.symbols(bytes) else {
-        return Vec::new();
-    };
-    let strings = (header.coff_header.pointer_to_symbol_table as usize).checked_add(
-        SymbolTable::size(header.coff_header.number_of_symbol_table as usize),
-    );
+    let header = Header::parse(bytes).ok()?.coff_header;
+    let table = header.symbols(bytes).ok()??;
+    let table_bytes = SymbolTable::size(header.number_of_symbol_table as usize);
+    let strings = (header.pointer_to_symbol_table as usize).checked_add(table_bytes);
     let strings = strings.and_then(|at| bytes.get(at..)).unwrap_or_default();
-    let functions = table.iter().filter_map(|(_, short_name, symbol)| {
+    let functions = table.iter().filter_map(move |(_, short_name, symbol)| {
         let is_function = symbol.derived_type() == IMAGE_SYM_DTYPE_FUNCTION
             && matches!(
                 symbol.storage_class,
@@ -92,7 +90,7 @@ fn symbol_table<'d>(pe: &PeObject<'d>) -> Vec<Symbol<'d>> {
             size: 0,
         })
     });
-    functions.collect()
+    Some(functions)
 }
 
 /// Returns the address ranges of functions that have unwind information, in their order. A part of

@@ -209,8 +209,14 @@ impl<'a> StackWalk<'a> {
             return true;
         };
         let call = call.saturating_sub(module.base_address());
-        let is_covered = records.is_some_and(|records| records.cover(call));
-        is_covered || self.is_in_function(number, call).await != Some(false)
+        self.may_be_code(number, call, records.as_ref()).await
+    }
+
+    /// Returns whether an address may be in a function: its records cover it, or a function does,
+    /// or that is unknown.
+    async fn may_be_code(&self, module: usize, address: u64, records: Option<&CfiRecords>) -> bool {
+        records.is_some_and(|records| records.cover(address))
+            || self.is_in_function(module, address).await != Some(false)
     }
 
     pub(super) fn modules(&self) -> &'a MinidumpModuleList {
@@ -398,17 +404,15 @@ impl SymbolProvider for StackWalk<'_> {
             return Err(FillSymbolError {});
         };
         let address = instruction.saturating_sub(module.base_address());
-        if let Some(records) = records.filter(|records| records.cover(address)) {
-            // Between the frame of a caller and that of its caller are the parameters of the
-            // function that it called. Without a name, this does not reject a word.
-            if let Some(bytes) = records.parameter_bytes(address) {
-                frame.set_function("", module.base_address(), bytes);
-            }
-            return Err(FillSymbolError {});
+        // Between the frame of a caller and that of its caller are the parameters of the function
+        // that it called. Without a name, this does not reject a word.
+        let records = records.as_ref();
+        if let Some(bytes) = records.and_then(|records| records.parameter_bytes(address)) {
+            frame.set_function("", module.base_address(), bytes);
         }
-        match self.is_in_function(number, address).await {
-            Some(false) => Ok(()),
-            Some(true) | None => Err(FillSymbolError {}),
+        match self.may_be_code(number, address, records).await {
+            false => Ok(()),
+            true => Err(FillSymbolError {}),
         }
     }
 

@@ -1,17 +1,17 @@
 //! Stacks with frames that called nothing: one at an address without code, ones that a signal
 //! interrupted, and the outermost.
 
-use minidump::format::{CONTEXT_AMD64, MINIDUMP_MEMORY_DESCRIPTOR};
+use minidump::format::CONTEXT_AMD64;
 use minidump::{
-    Endian, MinidumpContext, MinidumpContextValidity, MinidumpMemory, MinidumpModule,
-    MinidumpModuleList, MinidumpRawContext, UnifiedMemory,
+    MinidumpContext, MinidumpContextValidity, MinidumpModule, MinidumpModuleList,
+    MinidumpRawContext, UnifiedMemory,
 };
 use symdepot::cache::Kind;
 use symdepot::flows::unwinding::ModuleCaches;
 use symdepot::unwind::{Stack, StackWalker, WalkEnd, WalkedFrame};
 use symdepot_tests::harness::World;
 
-use crate::unwinding::system;
+use crate::unwinding::{memory_at, system};
 
 const BASE: u64 = 0x5555_0000_0000;
 const TOP: u64 = 0x7fff_0000_0000;
@@ -44,13 +44,7 @@ async fn walked(
     let module = MinidumpModule::new(BASE, 0x10000, "made-up");
     let modules = MinidumpModuleList::from_modules(vec![module]);
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let memory = MinidumpMemory {
-        desc: MINIDUMP_MEMORY_DESCRIPTOR::default(),
-        base_address: TOP,
-        size: bytes.len() as u64,
-        bytes: &bytes,
-        endian: Endian::Little,
-    };
+    let memory = memory_at(TOP, &bytes);
     let context = MinidumpContext {
         raw: MinidumpRawContext::Amd64(CONTEXT_AMD64 {
             rsp: TOP,

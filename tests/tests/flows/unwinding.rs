@@ -42,6 +42,17 @@ pub(crate) fn system() -> SystemInfo {
     }
 }
 
+/// Returns the memory at an address.
+pub(crate) fn memory_at(address: u64, bytes: &[u8]) -> MinidumpMemory<'_> {
+    MinidumpMemory {
+        desc: MINIDUMP_MEMORY_DESCRIPTOR::default(),
+        base_address: address,
+        size: bytes.len() as u64,
+        bytes,
+        endian: Endian::Little,
+    }
+}
+
 /// The only stack of a minidump, and the inputs of a walk of it.
 pub(crate) struct Dump {
     minidump: Minidump<'static, Bytes>,
@@ -290,13 +301,7 @@ fn stack_of(functions: &[u64]) -> (Vec<u8>, Vec<u64>) {
 /// Walks a stack in the large module. Returns the frames and the number of requests.
 async fn walked(unwinding: &CfiReader<'_>, functions: &[u64]) -> (Vec<u64>, usize) {
     let (bytes, addresses) = stack_of(functions);
-    let memory = MinidumpMemory {
-        desc: MINIDUMP_MEMORY_DESCRIPTOR::default(),
-        base_address: STACK,
-        size: bytes.len() as u64,
-        bytes: &bytes,
-        endian: Endian::Little,
-    };
+    let memory = memory_at(STACK, &bytes);
     let context = MinidumpContext {
         raw: MinidumpRawContext::Amd64(CONTEXT_AMD64 {
             rip: addresses[0],
@@ -399,13 +404,7 @@ impl MadeUpStack {
 
     /// Walks it without having read anything before. Returns the addresses of the frames.
     async fn walk(&self, walker: &StackWalker<'_>) -> (Vec<u64>, WalkEnd) {
-        let memory = MinidumpMemory {
-            desc: MINIDUMP_MEMORY_DESCRIPTOR::default(),
-            base_address: STACK,
-            size: self.bytes.len() as u64,
-            bytes: &self.bytes,
-            endian: Endian::Little,
-        };
+        let memory = memory_at(STACK, &self.bytes);
         let stack = Stack {
             context: &self.context,
             memory: Some(UnifiedMemory::Memory(&memory)),
@@ -711,13 +710,7 @@ impl EmulatedStep {
         info: &dyn UnwindInfo,
         modules: &MinidumpModuleList,
     ) -> Option<String> {
-        let memory = MinidumpMemory {
-            desc: MINIDUMP_MEMORY_DESCRIPTOR::default(),
-            base_address: self.top,
-            size: self.stack.len() as u64,
-            bytes: &self.stack,
-            endian: Endian::Little,
-        };
+        let memory = memory_at(self.top, &self.stack);
         let windows = SystemInfo {
             os: Os::Windows,
             cpu: machine.cpu,

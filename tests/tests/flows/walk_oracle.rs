@@ -18,12 +18,12 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use minidump::format::{CONTEXT_X86, MINIDUMP_MEMORY_DESCRIPTOR};
+use minidump::format::CONTEXT_X86;
 use minidump::system_info::{Cpu, Os};
 use minidump::{
-    Endian, Minidump, MinidumpContext, MinidumpContextValidity, MinidumpException, MinidumpMemory,
-    MinidumpMiscInfo, MinidumpModule, MinidumpModuleList, MinidumpRawContext, MinidumpSystemInfo,
-    MinidumpThreadList, Module, UnifiedMemory,
+    Minidump, MinidumpContext, MinidumpContextValidity, MinidumpException, MinidumpMiscInfo,
+    MinidumpModule, MinidumpModuleList, MinidumpRawContext, MinidumpSystemInfo, MinidumpThreadList,
+    Module, UnifiedMemory,
 };
 use minidump_processor::{ProcessError, ProcessorOptions, process_minidump_with_options};
 use minidump_unwind::{
@@ -44,6 +44,7 @@ use symdepot::unwind::{MAX_FRAMES, walk as walk_one};
 use symdepot_tests::harness::{World, fixture, manifest};
 
 use crate::minidump::walk;
+use crate::unwinding::memory_at;
 
 /// Minidumps of this repository.
 const OWN: [&str; 3] = ["crash", "inventory", "threads"];
@@ -497,13 +498,7 @@ async fn parameters_that_a_function_removes_are_not_in_the_frame_of_its_caller()
     words.extend([3, 2, 1, 0x8000_0100, 0, 0, 0x2558_c7f3, 0]);
     words.extend([LAST, 0, 0, 0, 0, 0]);
     let bytes: Vec<u8> = words.iter().copied().flat_map(u32::to_le_bytes).collect();
-    let memory = MinidumpMemory {
-        desc: MINIDUMP_MEMORY_DESCRIPTOR::default(),
-        base_address: STACK.into(),
-        size: bytes.len() as u64,
-        bytes: &bytes,
-        endian: Endian::Little,
-    };
+    let memory = memory_at(STACK.into(), &bytes);
     let context = MinidumpContext {
         raw: MinidumpRawContext::X86(CONTEXT_X86 {
             eip: BASE + 0x1004,

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use symdepot::api::about::ServiceInfo;
+use symdepot::api::explain::ExplainQuery;
 use symdepot::api::tokens::{TokenIssued, TokenList, TokenRequest};
 use symdepot::api::uploads::{UploadsAnswer, UploadsRequest};
 use symdepot::flows::explain::{Explained, ExplainedUpload};
@@ -42,16 +43,7 @@ pub(super) fn explain(schemas: &mut Schemas) -> Described {
         "Returns the state of an upload, or the records of a module",
         "A request has either `key`, or `debug_id` or `code_id` or both. It has no side effects.",
     )
-    .with_parameters(&[
-        "key",
-        "debug_id",
-        "code_id",
-        "scope",
-        "source",
-        "type",
-        "code_file",
-        "debug_file",
-    ])
+    .with_parameters(ExplainQuery::PARAMETERS)
     .answers("200", json_of(explained, schema, examples::explained()))
     .may_fail(&[
         Shared::BadRequest,
@@ -70,14 +62,7 @@ pub(super) fn symcache() -> Described {
         "Redirects to the SymCache of a module",
         "For `symbolic` and other tools that read this format. A request has `debug_id` or `code_id` or both.",
     )
-    .with_parameters(&[
-        "debug_id",
-        "code_id",
-        "scope",
-        "type",
-        "code_file",
-        "debug_file",
-    ])
+    .with_parameters(ExplainQuery::SYMCACHE_PARAMETERS)
     .answers("302", found)
     .may_fail(&[
         Shared::BadRequest,

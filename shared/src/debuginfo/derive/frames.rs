@@ -515,9 +515,7 @@ impl<'i> FrameReader<'i> {
                 false => self.part(format_args!("{own}: {own}")),
                 true if self.machine.has_link_register => self.part(format_args!(".ra: {own}")),
                 // The outermost function.
-                true => {
-                    self.undefined(".ra");
-                }
+                true => self.part(format_args!(".ra: .undef")),
             }
             is_written = true;
         }

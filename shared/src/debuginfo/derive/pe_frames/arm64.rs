@@ -56,12 +56,10 @@ enum UndoStep {
     },
 }
 
-/// Reads functions. Reuses its buffers from one function to the next.
+/// Reads functions.
 pub(super) struct Arm64Reader<'p> {
     data: &'p ExceptionData<'p>,
     sections: &'p [SectionTable],
-    function: UnwoundFunction,
-    text: String,
 }
 
 /// How a function is unwound.
@@ -92,8 +90,6 @@ impl<'p> Arm64Reader<'p> {
         Self {
             data,
             sections: pe.sections(),
-            function: UnwoundFunction::default(),
-            text: String::new(),
         }
     }
 
@@ -102,41 +98,22 @@ impl<'p> Arm64Reader<'p> {
         let mut lines = LineCollector::default();
         for number in functions {
             let function = self.data.get_function_arm64(number).ok()?;
+            let begin = function.begin_address;
             // A function whose information cannot be read costs its own rules.
-            if self.read(function).is_some() && function.begin_address > 0 {
-                self.add_lines(function.begin_address, &mut lines)?;
+            if let Some(function) = self.read(function).filter(|_| begin > 0) {
+                function.add_lines(begin, &mut lines)?;
             }
         }
         Some(lines)
     }
 
     /// Reads how a function is unwound. Returns `None` if that cannot be read.
-    fn read(&mut self, function: Arm64RuntimeFunction) -> Option<()> {
+    fn read(&self, function: Arm64RuntimeFunction) -> Option<UnwoundFunction> {
         if function.is_packed() {
-            self.function = UnwoundFunction::packed(function);
-            return Some(());
+            return Some(UnwoundFunction::packed(function));
         }
         let info = self.data.get_unwind_info_arm64(function, self.sections);
-        self.function = UnwoundFunction::full(&info?.ok()?)?;
-        Some(())
-    }
-
-    /// Adds the lines of the function that was read.
-    fn add_lines(&mut self, begin: u32, all: &mut LineCollector) -> Option<()> {
-        let mut last: Option<Arm64Frame> = None;
-        for (offset, frame) in self.function.frames() {
-            self.text.clear();
-            frame.write_changes(last.as_ref(), &mut self.text);
-            if !self.text.is_empty() {
-                let rules = all.rules(self.text.trim_start())?;
-                match last {
-                    None => all.begin(begin.into(), self.function.size.into(), rules)?,
-                    Some(_) => all.add(u64::from(begin) + u64::from(offset), rules)?,
-                }
-            }
-            last = Some(frame);
-        }
-        Some(())
+        UnwoundFunction::full(&info?.ok()?)
     }
 }
 
@@ -271,8 +248,25 @@ impl UnwoundFunction {
         }
     }
 
+    /// Adds the lines of the function, which begins at an address.
+    fn add_lines(&self, begin: u32, all: &mut LineCollector) -> Option<()> {
+        let mut last: Option<Arm64Frame> = None;
+        for (offset, frame) in self.frames() {
+            let changes = frame.changes(last.as_ref());
+            if !changes.is_empty() {
+                let rules = all.rules(changes.trim_start())?;
+                match last {
+                    None => all.begin(begin.into(), self.size.into(), rules)?,
+                    Some(_) => all.add(u64::from(begin) + u64::from(offset), rules)?,
+                }
+            }
+            last = Some(frame);
+        }
+        Some(())
+    }
+
     /// Returns the frame from each offset on at which it changes, in the order of the offsets.
-    fn frames(&self) -> impl Iterator<Item = (u32, Arm64Frame)> {
+    fn frames(&self) -> Vec<(u32, Arm64Frame)> {
         let mut frames = Vec::new();
         let mut add = |offset: u32, steps: &[UndoStep]| {
             let follows = frames.last().is_none_or(|(last, _)| *last < offset);
@@ -294,7 +288,7 @@ impl UnwoundFunction {
             // Behind the return.
             add(offset, &self.body);
         }
-        frames.into_iter()
+        frames
     }
 }
 
@@ -495,8 +489,9 @@ impl Arm64Frame {
         }
     }
 
-    /// Writes the rules that are not those of the frame before it in its function.
-    fn write_changes(&self, before: Option<&Self>, text: &mut String) {
+    /// Returns the rules that are not those of the frame before it in its function.
+    fn changes(&self, before: Option<&Self>) -> String {
+        let mut text = String::new();
         // Writing to a string does not fail.
         let (base, top) = self.cfa;
         if before.is_none_or(|before| before.cfa != self.cfa) {
@@ -522,6 +517,7 @@ impl Arm64Frame {
                 None => write!(text, "x{register}"),
             };
         }
+        text
     }
 
     /// Returns where a register is saved, relative to the frame if possible: such a place is the

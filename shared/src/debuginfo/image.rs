@@ -1,7 +1,7 @@
 //! The address ranges of code in an object, and the symbols of functions in them.
 //!
-//! `symbolic` reads the symbols of all formats except ELF, for which it omits information that this
-//! module reads:
+//! Symbols of Mach-O files are read by [`mach_symbols`], those of PE files by [`pe_symbols`], and those
+//! of ELF files here, because `symbolic` omits some information:
 //!
 //! - On 32-bit Arm, an odd address stands for Thumb code at the even address below it.
 //! - Symbols without a type, which hand-written assembly declares, are names of code too.
@@ -13,7 +13,7 @@
 //!
 //! Sources: the ELF specification (gABI), "Sections" and "Symbol Table"; ELF for the Arm
 //! Architecture (AAELF32), "Symbol Values" and "Mapping symbols"; the PE format specification,
-//! "Section Table"; `mach-o/loader.h` of XNU; the manual of GDB, "MiniDebugInfo".
+//! "Section Table"; the manual of GDB, "MiniDebugInfo".
 
 use std::borrow::Cow;
 use std::ffi::CStr;
@@ -24,14 +24,12 @@ use goblin::container::Ctx;
 use goblin::elf::header::EM_ARM;
 use goblin::elf::section_header::{SHT_DYNSYM, SHT_SYMTAB, SectionHeader};
 use goblin::elf::sym::{STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, Sym, Symtab};
-use goblin::mach::MachO;
-use goblin::mach::constants::{S_ATTR_PURE_INSTRUCTIONS, S_ATTR_SOME_INSTRUCTIONS};
 use goblin::pe::section_table::IMAGE_SCN_MEM_EXECUTE;
 use lzma_rust2::XzReader;
 use symbolic::debuginfo::dwarf::Dwarf as _;
 use symbolic::debuginfo::{Object, Symbol};
 
-use super::pe_symbols;
+use super::{mach_symbols, pe_symbols};
 
 /// The maximum size of an ELF file within an ELF file, in bytes.
 const MOST_WITHIN: u64 = 64 << 20;
@@ -61,7 +59,9 @@ impl<'d> ObjectImage<'d> {
                 .unwrap_or_default();
         }
         let (code, functions) = match object {
-            Object::MachO(mach) => (mach_code(mach.data()), object.symbols().collect()),
+            Object::MachO(mach) => {
+                mach_symbols::code_and_functions(mach.data(), mach.load_address())
+            }
             Object::Pe(pe) => {
                 let code = pe.sections().iter().filter(|section| {
                     section.characteristics & IMAGE_SCN_MEM_EXECUTE == IMAGE_SCN_MEM_EXECUTE
@@ -126,22 +126,6 @@ pub(super) fn first_code_of_elf(data: &[u8]) -> u64 {
     let code = sections.filter(|section| is_code(section) && section.sh_size > 0);
     let starts = code.map(|section| section.sh_addr);
     starts.min().unwrap_or_default()
-}
-
-fn mach_code(data: &[u8]) -> Vec<Range<u64>> {
-    let Ok(mach) = MachO::parse(data, 0) else {
-        return Vec::new();
-    };
-    let sections = mach.segments.into_iter().flat_map(|segment| {
-        let sections = segment.sections().unwrap_or_default();
-        sections.into_iter().map(|(section, _)| section)
-    });
-    sections
-        .filter(|section| {
-            section.flags & (S_ATTR_PURE_INSTRUCTIONS | S_ATTR_SOME_INSTRUCTIONS) != 0
-        })
-        .map(|section| section.addr..section.addr.saturating_add(section.size))
-        .collect()
 }
 
 /// The section headers of an ELF file.

@@ -38,6 +38,7 @@ mod inspect;
 mod kernel_module;
 mod layout;
 mod limits;
+mod mach_symbols;
 mod open;
 mod panics;
 mod pe_symbols;

@@ -536,7 +536,8 @@ fn the_zoo_has_the_same_answers_as_llvm_symbolizer() {
     }
     // The differences: llvm-symbolizer gives padding in a PE file, and addresses between sections,
     // the name of the function before them. It gives entry points of functions on PowerPC, which
-    // have no row, the line of the row before them.
+    // have no row, the line of the row before them. Functions whose symbols were stripped have no
+    // name in `mach-stripped`; it has those of the file with all symbols.
     insta::assert_snapshot!(table, @r#"
     cold-parts: of 108 108 names, 108 lines, 108 chains
     discarded: of 10 10 names, 10 lines, 10 chains
@@ -548,6 +549,18 @@ fn the_zoo_has_the_same_answers_as_llvm_symbolizer() {
     lines-only: of 80 80 names, 80 lines, 80 chains
     lines-only-O0: of 122 122 names, 122 lines, 122 chains
     lto: of 132 132 names, 132 lines, 132 chains
+    mach-stripped: of 22 12 names, 12 lines, 12 chains
+      0x488 [], by llvm [("_ZN4shop6Basket3sumEPKNS_4ItemEi", "?:0")]
+      0x527 [], by llvm [("_ZN4shop6Basket3sumEPKNS_4ItemEi", "?:0")]
+      0x528 [], by llvm [("_ZN4shopL4overIZNS_4sellEPKNS_4ItemEiE3$_0EEiS3_iT_", "?:0")]
+      0x56b [], by llvm [("_ZN4shopL4overIZNS_4sellEPKNS_4ItemEiE3$_0EEiS3_iT_", "?:0")]
+      0x56c [], by llvm [("_ZN4shopL5twiceEi", "?:0")]
+      0x57b [], by llvm [("_ZN4shopL5twiceEi", "?:0")]
+      0x5a4 [], by llvm [("_ZN4shopL8complainEi", "?:0")]
+      0x5bf [], by llvm [("_ZN4shopL8complainEi", "?:0")]
+      0x658 [], by llvm [("Player_Land", "?:0")]
+      0x658 [], by llvm [("Player_Land", "?:0")]
+    mach-symbols: of 22 22 names, 22 lines, 22 chains
     mingw-lines.exe: of 74 71 names, 71 lines, 71 chains
       0x1044 [], by llvm [("_ZN4shop4sellEPKNS_4ItemEi", "?:0")]
       0x104f [], by llvm [("_ZN4shop4sellEPKNS_4ItemEi", "?:0")]
@@ -583,6 +596,7 @@ fn the_zoo_has_the_same_answers_as_llvm_symbolizer() {
     split-packaged-4.zip: of 118 118 names, 118 lines, 118 chains
     split-packaged.zip: of 156 156 names, 156 lines, 156 chains
     split-single.zip: of 118 118 names, 118 lines, 118 chains
+    split-types.zip: of 102 102 names, 102 lines, 102 chains
     symbols-apart.zip: of 108 108 names, 108 lines, 108 chains
     symbols-within: of 26 26 names, 26 lines, 26 chains
     thumb: of 80 80 names, 80 lines, 80 chains

@@ -385,7 +385,10 @@ fn features(object: &Object<'_>) -> Features {
     // Of a PE file that names a PDB, a part may have DWARF nevertheless: the runtime of MinGW. It
     // is worth as much as symbols, so that the PDB is searched for, and preferred.
     let leaves_it_to_pdb = matches!(object, Object::Pe(pe) if pe_symbols::names_pdb(pe));
-    let has_debug_info = object.has_debug_info();
+    let has_debug_info = match object {
+        Object::MachO(mach) => dwarf::has_units(mach),
+        _ => object.has_debug_info(),
+    };
     Features {
         has_debug_info: has_debug_info && !leaves_it_to_pdb,
         has_unwind_info: object.has_unwind_info() && !quirks::eh_frame_is_misread(object),

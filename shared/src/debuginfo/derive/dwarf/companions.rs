@@ -57,7 +57,7 @@ pub(in crate::debuginfo) fn is_companion(elf: &ElfObject<'_>) -> bool {
 
 /// Returns whether a file contains split units, as opposed to the program that they belong to.
 fn is_split(elf: &ElfObject<'_>) -> bool {
-    elf.raw_section(sections::SPLIT[0]).is_some()
+    elf.raw_section(sections::SPLIT_UNITS).is_some()
 }
 
 /// Returns whether a file is the shared file with this id, which is not a build id.
@@ -75,7 +75,7 @@ pub(in crate::debuginfo) fn is_supplementary(file: &[u8], id: &str) -> bool {
 /// its package, but not all of its single `.dwo` files.
 pub(in crate::debuginfo) fn completes(elf: &ElfObject<'_>) -> Vec<CompanionId> {
     if is_split(elf) {
-        let file = Sections::open(elf, &sections::SPLIT, sections::THREADS);
+        let file = Sections::open_split(elf, sections::THREADS);
         let endian = endian(elf.endianity());
         let mut ids = match is_package(&file) {
             true => ids_of_package(file.data(PACKAGE_INDEX), elf.endianity() == Endian::Little),

@@ -77,6 +77,7 @@ use symbolic::common::Arch;
 use symbolic::debuginfo::Object;
 use symbolic::debuginfo::dwarf::{Dwarf, DwarfDebugSession, DwarfError, DwarfSection, Endian};
 use symbolic::debuginfo::elf::ElfObject;
+use symbolic::debuginfo::macho::MachObject;
 
 use self::companions::{CompanionSections, Split};
 pub(in crate::debuginfo) use self::companions::{completes, is_companion, is_supplementary, needs};
@@ -158,7 +159,7 @@ impl<'o, 'd> Program<'o, 'd> {
         };
         let split = split.iter().filter_map(|bytes| {
             let elf = ElfObject::parse(bytes).ok()?;
-            Some(Sections::open(&elf, &sections::SPLIT, threads))
+            Some(Sections::open_split(&elf, threads))
         });
         Some(Self {
             companions: CompanionSections {
@@ -183,6 +184,11 @@ impl<'o, 'd> Program<'o, 'd> {
             None => ObjectImage::of(self.object),
         }
     }
+}
+
+/// Returns whether a Mach-O file has units.
+pub(in crate::debuginfo) fn has_units(mach: &MachObject<'_>) -> bool {
+    sections::raw_section(mach, units::SECTION).is_some()
 }
 
 /// Opens the file of `dwz` that an object shares with others. If it is not available, returns its

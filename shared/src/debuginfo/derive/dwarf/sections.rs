@@ -3,16 +3,20 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use flate2::{Decompress, FlushDecompress, Status};
 use gimli::{EndianSlice, RunTimeEndian, SectionId};
+use goblin::container::Ctx;
+use goblin::elf::{Elf, SectionHeader};
 use symbolic::debuginfo::dwarf::{Dwarf, DwarfSection, Endian};
+use symbolic::debuginfo::elf::ElfObject;
 
 use super::input::Section;
 use super::units::Compressed;
-use super::{input, line_programs};
+use super::{input, line_programs, units};
 use crate::debuginfo::workers::side_by_side;
 
 /// Sections that a debug session of `symbolic` reads, except `.debug_info`.
@@ -45,10 +49,13 @@ pub(super) const READ: [&str; 7] = [
     "debug_str_offsets",
 ];
 
+/// The section with split units.
+pub(super) const SPLIT_UNITS: &str = "debug_info.dwo";
+
 /// Sections of split units. Every file with split units has the first. A package can be opened only
 /// with all sections that its index refers to, although not all of them are read.
-pub(super) const SPLIT: [&str; 13] = [
-    "debug_info.dwo",
+const SPLIT: [&str; 13] = [
+    SPLIT_UNITS,
     "debug_abbrev.dwo",
     "debug_cu_index",
     "debug_line.dwo",
@@ -82,13 +89,30 @@ pub(super) const THREADS: usize = 2;
 /// Factor"), rounded up.
 const MOST_ZLIB_SAVES: u64 = 1040;
 
+/// The length of the longest name of a section in a Mach-O file, without the two underscores before
+/// it.
+const LONGEST_MACH_NAME: usize = 14;
+
 /// The number of bytes that are inflated at a time. Their checksum is computed while they are in
 /// the processor's cache.
 const STEP: usize = 64 << 10;
 
+/// Returns a section as the file has it.
+///
+/// Go compresses sections of Mach-O files, which then have other names (`zdebug_info`), as once in
+/// ELF files. `symbolic` knows those of ELF only.
+pub(super) fn raw_section<'d>(object: &dyn Dwarf<'d>, name: &str) -> Option<DwarfSection<'d>> {
+    let compressed = || {
+        let name = format!("z{name}");
+        let cut_name = name.get(..LONGEST_MACH_NAME).unwrap_or(&name);
+        object.raw_section(cut_name)
+    };
+    object.raw_section(name).or_else(compressed)
+}
+
 /// Returns a section, decompressed.
 pub(super) fn section<'d>(object: &(dyn Dwarf<'d> + Sync), name: &str) -> Option<DwarfSection<'d>> {
-    let raw = object.raw_section(name)?;
+    let raw = raw_section(object, name)?;
     match inflated(&raw.data, object.endianity() == Endian::Little) {
         Some(data) => Some(DwarfSection {
             data: data.into(),
@@ -122,6 +146,35 @@ fn inflated(raw: &[u8], little_endian: bool) -> Option<Vec<u8>> {
     }
 }
 
+/// Returns the contents of all sections with this name, one after the other. Returns `None` if
+/// there are fewer than two, or if one cannot be read.
+fn joined(elf: &ElfObject<'_>, name: &str) -> Option<Vec<u8>> {
+    let data = elf.data();
+    let header = Elf::parse_header(data).ok()?;
+    let context = Ctx::new(header.container().ok()?, header.endianness().ok()?);
+    let table = usize::try_from(header.e_shoff).ok()?;
+    let headers = SectionHeader::parse(data, table, header.e_shnum.into(), context).ok()?;
+    let bytes = |header: &SectionHeader| data.get(header.file_range()?);
+    let names = bytes(headers.get(usize::from(header.e_shstrndx))?)?;
+    let has_name = |header: &&SectionHeader| {
+        let name_of = names.get(header.sh_name..).and_then(|rest| {
+            let name = CStr::from_bytes_until_nul(rest).ok()?;
+            name.to_bytes().strip_prefix(b".")
+        });
+        name_of == Some(name.as_bytes())
+    };
+    let named: Vec<_> = headers.iter().filter(has_name).collect();
+    if named.len() < 2 {
+        return None;
+    }
+    let mut all = Vec::new();
+    for header in named {
+        let little_endian = elf.endianity() == Endian::Little;
+        all.extend(units::decompressed(bytes(header)?, little_endian).ok()?);
+    }
+    Some(all)
+}
+
 /// Sections by name.
 pub(super) struct Sections<'d>(HashMap<&'static str, DwarfSection<'d>>);
 
@@ -144,7 +197,7 @@ impl<'d> Sections<'d> {
         threads: usize,
         other: impl Fn(&dyn Fn() -> bool) + Sync,
     ) -> Self {
-        let length = |name: &str| object.raw_section(name).map(|section| section.data.len());
+        let length = |name: &str| raw_section(object, name).map(|section| section.data.len());
         let mut names = names.to_vec();
         names.sort_by_key(|name| Reverse(length(name)));
         let busy = AtomicUsize::new(names.len());
@@ -166,6 +219,20 @@ impl<'d> Sections<'d> {
         };
         let Ok(sections) = side_by_side(threads, decompress);
         Self(sections.into_iter().collect())
+    }
+
+    /// Opens the sections of a file with split units.
+    ///
+    /// With `-fdebug-types-section`, GCC writes each type into another section of the same name,
+    /// and the unit into the last one. These are joined.
+    pub(super) fn open_split(elf: &ElfObject<'d>, threads: usize) -> Self {
+        let mut sections = Self::open(elf, &SPLIT, threads);
+        if let Some(joined) = joined(elf, SPLIT_UNITS)
+            && let Some(section) = sections.0.get_mut(SPLIT_UNITS)
+        {
+            section.data = joined.into();
+        }
+        sections
     }
 
     /// Adds a section.

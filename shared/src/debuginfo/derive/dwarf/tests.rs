@@ -1,6 +1,7 @@
 //! Tests the runs of units, and compares derived SymCaches with the oracle `symbolic`.
 
 use std::collections::{BTreeMap, HashSet};
+use std::io::Write as _;
 
 use symbolic::debuginfo::{Archive, Object};
 use symbolic::symcache::{SourceLocation, SymCache};
@@ -8,6 +9,7 @@ use symbolic::symcache::{SourceLocation, SymCache};
 use super::*;
 use crate::cache::Kind;
 use crate::debuginfo::blob::AlignedBytes;
+use crate::debuginfo::derive::kind::Derive as _;
 use crate::debuginfo::derive::symcache::Sym;
 use crate::debuginfo::slices::SliceIndex;
 use crate::debuginfo::tests::{debug_files, fixture, text, zoo};
@@ -49,6 +51,66 @@ fn runs_are_whole_units_and_form_the_section_with_every_compression() {
             assert_eq!(all.len(), 1);
         });
     }
+}
+
+/// Compresses the sections of a 64-bit Mach-O file with DWARF, as Go does.
+fn with_compressed_sections(mut dif: Vec<u8>) -> Vec<u8> {
+    const SEGMENT_64: u32 = 0x19;
+    let number = |dif: &[u8], at: usize| u32::from_le_bytes(*dif[at..].first_chunk().unwrap());
+    let long = |dif: &[u8], at: usize| u64::from_le_bytes(*dif[at..].first_chunk().unwrap());
+    let mut command = 32;
+    for _ in 0..number(&dif, 16) {
+        let (kind, size) = (number(&dif, command), number(&dif, command + 4) as usize);
+        let sections = match kind {
+            SEGMENT_64 => number(&dif, command + 64) as usize,
+            _ => 0,
+        };
+        for section in (0..sections).map(|number| command + 72 + number * 80) {
+            let Some(name) = dif[section..section + 14].strip_prefix(b"__debug") else {
+                continue;
+            };
+            let name = [b"__zdebug", name].concat();
+            let (at, length) = (
+                number(&dif, section + 48) as usize,
+                long(&dif, section + 40),
+            );
+            let mut packed = [&b"ZLIB"[..], &length.to_be_bytes()].concat();
+            let plain = &dif[at..at + length as usize];
+            let mut zlib = flate2::write::ZlibEncoder::new(&mut packed, Default::default());
+            zlib.write_all(plain).unwrap();
+            zlib.finish().unwrap();
+            // The place in memory is as far from that of the segment as the place in the file.
+            let end = dif.len() as u64;
+            let address = long(&dif, command + 24) + (end - long(&dif, command + 40));
+            dif[section..section + name.len()].copy_from_slice(&name);
+            dif[section + 32..section + 40].copy_from_slice(&address.to_le_bytes());
+            dif[section + 40..section + 48].copy_from_slice(&(packed.len() as u64).to_le_bytes());
+            dif[section + 48..section + 52].copy_from_slice(&(end as u32).to_le_bytes());
+            dif.extend(packed);
+        }
+        command += size;
+    }
+    dif
+}
+
+#[test]
+fn a_mach_o_file_whose_sections_are_compressed_has_the_same_cache() {
+    let plain = fixture("macho/arm64/crash.dSYM/Contents/Resources/DWARF/crash");
+    let compressed = with_compressed_sections(plain.clone());
+    let blob_of = |dif: &[u8]| {
+        let object = Object::parse(dif).unwrap();
+        let Object::MachO(mach) = &object else {
+            panic!()
+        };
+        assert!(has_units(mach));
+        let contents = blob::unfiled(Kind::SymCache, object.arch(), Some(object.debug_id()));
+        let encoded = Sym::encode(&object, &Beside::default(), 2, &contents);
+        (object.has_debug_info(), encoded.unwrap().blob)
+    };
+    let ((plain_by_symbolic, plain), (by_symbolic, compressed)) =
+        (blob_of(&plain), blob_of(&compressed));
+    assert!(plain_by_symbolic && !by_symbolic);
+    assert_eq!(compressed, plain);
 }
 
 /// One frame of the answer for an address.
@@ -245,10 +307,13 @@ fn readable_by_symbolic() -> Vec<(String, Vec<u8>)> {
 }
 
 /// Programs for which `symbolic` has wrong lines or none: of discarded functions, of units without
-/// an address, and with a directory twice. They are compared with `llvm-symbolizer` at each
+/// an address, and with a directory twice; or wrong names: of functions in other sections than
+/// `__text`, and of stripped functions. They are compared with `llvm-symbolizer` at each
 /// instruction (`the_zoo_has_the_same_answers_as_llvm_symbolizer`).
-const WRONG_IN_SYMBOLIC: [&str; 4] = [
+const WRONG_IN_SYMBOLIC: [&str; 6] = [
     "zoo/discarded",
+    "zoo/mach-stripped",
+    "zoo/mach-symbols",
     "zoo/relative",
     "zoo/resolver",
     "zoo/sections",
@@ -313,6 +378,8 @@ fn every_address_of_every_fixture_has_the_same_answer_as_in_symbolic() {
     zoo/labels: the line of a label, 64 times
     zoo/lines-only: the line of a symbol, 72 times
     zoo/lines-only-O0: the line of a symbol, 408 times
+    zoo/mach-stripped: wrong in symbolic, 48 times
+    zoo/mach-symbols: wrong in symbolic, 40 times
     zoo/mingw-lines.exe: a label, or Thumb code, 8 times
     zoo/mingw-lines.exe: the line of a label, 72 times
     zoo/mingw-lines.exe: the name of a split range, 344 times

@@ -10,6 +10,7 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 use flate2::bufread::ZlibDecoder;
 use symbolic::debuginfo::dwarf::{Dwarf, Endian};
 
+use super::sections;
 use crate::debuginfo::arriving::{Arriving, ArrivingReader};
 use crate::debuginfo::reader::ByteReader;
 
@@ -72,7 +73,7 @@ impl<'d> Units<'d> {
         if !stand_alone(abbreviations, little_endian)? {
             return None;
         }
-        let section = object.raw_section(SECTION);
+        let section = sections::raw_section(object, SECTION);
         let begin = section.as_ref().map_or(0, |section| section.offset);
         let raw = match section.map(|section| section.data) {
             Some(Cow::Borrowed(raw)) => raw,
@@ -195,6 +196,12 @@ impl<'d> Compressed<'d> {
             Self::Not => SectionStream::of(data, bytes as u64),
         })
     }
+}
+
+/// Returns a section of units, decompressed if it is compressed.
+pub(super) fn decompressed(raw: &[u8], little_endian: bool) -> io::Result<Vec<u8>> {
+    let mut info = Info::of(raw, little_endian)?;
+    Ok(info.up_to(usize::MAX)?.to_vec())
 }
 
 impl<'d> Info<'d> {

@@ -20,7 +20,7 @@ use lambda_http::request::RequestContext;
 use symdepot::api::caller::{Caller, Need};
 use symdepot::api::entrance::{Credential, Entrance};
 use symdepot::flows::Invocation;
-use symdepot::flows::symbolicate::Symbolicator;
+use symdepot::flows::Symbolicator;
 
 use crate::failure::Failure;
 use crate::routes::Operation;
@@ -122,7 +122,7 @@ pub(crate) async fn check(
 /// The 403 for a caller that has not.
 pub(crate) fn entitled(caller: &Caller, operation: Operation) -> Result<(), Failure> {
     let need = operation.needs();
-    if caller.may(need) {
+    if need == Need::Credential || caller.may(need) {
         caller.named_scope(None)?;
         return Ok(());
     }
@@ -131,9 +131,8 @@ pub(crate) fn entitled(caller: &Caller, operation: Operation) -> Result<(), Fail
             let rights: Vec<&str> = rights.iter().map(|right| right.as_str()).collect();
             format!("the right {}", rights.join(" or "))
         }
-        Need::AnyOf(_) => "the right admin".to_owned(),
+        Need::AnyOf(_) | Need::Credential => "the right admin".to_owned(),
         Need::AdminEverywhere => "the right admin in every scope".to_owned(),
-        Need::Credential => "nothing".to_owned(),
     };
     Err(Failure::new(
         StatusCode::FORBIDDEN,

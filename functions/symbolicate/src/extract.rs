@@ -11,7 +11,7 @@ use symdepot::api::explain::ExplainQuery;
 use symdepot::api::limits;
 use symdepot::api::symbolicator::{Query, RequestError};
 use symdepot::flows::Invocation;
-use symdepot::flows::symbolicate::Symbolicator;
+use symdepot::flows::Symbolicator;
 
 use crate::failure::Failure;
 

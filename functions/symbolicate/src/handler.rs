@@ -21,12 +21,13 @@ use symdepot::api::explain::ExplainQuery;
 use symdepot::api::limits;
 use symdepot::api::symbolicator::{self as api, RequestError};
 use symdepot::domain::Scope;
+use symdepot::flows::Symbolicator;
 use symdepot::flows::minidump::kept_dump;
 use symdepot::flows::plain::{MAX_PLAIN_BYTES, Plain};
 use symdepot::flows::requests::{
     FinishedAnswer, FoundRequest, KeptRequest, RequestStage, RequestToKeep,
 };
-use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome, Symbolicator};
+use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
 use symdepot::flows::{self, Invocation};
 use symdepot::runtime::Traces;
 use tower::ServiceExt;
@@ -89,7 +90,7 @@ pub(crate) async fn handle(
     let traceparent = request.headers().get("traceparent");
     traces.begin_request(&invocation, traceparent.and_then(|text| text.to_str().ok()));
     let invocation = Arc::new(invocation);
-    // The next request finds the state of this instance as a request that was dropped leaves it.
+    // A panic leaves the state of this instance as a request does that was dropped.
     let answer = AssertUnwindSafe(service.answer(&invocation, request)).catch_unwind();
     let answered = answer.instrument(span.clone()).await;
     let has_panicked = answered.is_err();
@@ -97,7 +98,7 @@ pub(crate) async fn handle(
     let (caller, response) = answered.unwrap_or_else(internal_error);
     let (reply, sent) = Reply::of(response).await;
     if caller.is_none() && !has_panicked {
-        // Who is not let in causes no request to a collector.
+        // A request that was refused is not traced.
         invocation.discard_trace();
     }
     let caller = caller.as_deref().and_then(Caller::name);

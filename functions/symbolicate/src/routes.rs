@@ -9,7 +9,7 @@ use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use symdepot::api::caller::{Need, Right};
-use symdepot::flows::symbolicate::Symbolicator;
+use symdepot::flows::Symbolicator;
 
 use crate::failure::Failure;
 use crate::{crash_files, door, handler, ms_symcache, tokens, uploads};

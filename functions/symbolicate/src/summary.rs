@@ -91,7 +91,7 @@ pub(crate) fn summary(
         summary.threads_cut = Some(walked.threads_cut);
         summary.stacks_cut = Some(walked.stacks_cut);
         let shortened = stats.map_or(0, |stats| stats.shortened);
-        summary.frames_cut = Some(walked.frames_cut + shortened);
+        summary.frames_cut = Some(walked.stacks_shortened + shortened);
         summary.reads_cut = Some(walked.reads_cut);
         summary.panics = Some(walked.panics);
     }

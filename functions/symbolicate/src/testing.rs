@@ -3,7 +3,7 @@
 use axum::http::{HeaderMap, HeaderValue, header};
 use serde_json::Value;
 use symdepot::flows::Invocation;
-use symdepot::flows::symbolicate::Symbolicator;
+use symdepot::flows::Symbolicator;
 use symdepot::runtime::Traces;
 
 use crate::handler::{self, Panicked, Reply, Service};

@@ -170,7 +170,7 @@ fn record_of(text: &mut String, record: &Value) {
 fn words(state: &str) -> &str {
     match state {
         "use" => "ready",
-        "use_and_upgrade" => "ready, and rebuilt at the next request",
+        "use_and_upgrade" => "ready; the next request has a better file searched for",
         "use_older" => "ready, in an older version",
         "missing" => "missing",
         "wait" => "is being built",

@@ -226,7 +226,7 @@ pub fn apply(
             back_off(&mut next, now);
         }
         Change::Touch => {
-            if states(entry).next().is_none() {
+            if entry.states().next().is_none() {
                 return Err(Refused::Nothing);
             }
             if now.since(next.last_used_at) < Policy::TOUCH_INTERVAL {
@@ -235,7 +235,7 @@ pub fn apply(
             next.last_used_at = now;
         }
         Change::Invalidate { dif, mark } => {
-            let made_from_it = states(entry).any(|ready| ready.made_from.contains(dif));
+            let made_from_it = entry.states().any(|ready| ready.made_from.contains(dif));
             if made_from_it || has_considered(entry, dif, policy) {
                 return Err(Refused::Considered);
             }
@@ -249,7 +249,7 @@ pub fn apply(
             mark_dirty(&mut next, mark, now);
         }
         Change::Suspect { blob, id } => {
-            if !states(entry).any(|ready| ready.blob.path == *blob) {
+            if !entry.states().any(|ready| ready.blob.path == *blob) {
                 return Err(Refused::Nothing);
             }
             // A build that has disputed the blob may be about to replace it.
@@ -319,12 +319,7 @@ impl Change {
                 .as_ref()
                 .is_some_and(|lease| lease.token == *token)
         };
-        let requested_by = |id: &Token| {
-            entry
-                .build_request
-                .as_ref()
-                .is_some_and(|build_request| build_request.id == *id)
-        };
+        let requested_by = |id: &Token| entry.is_requested_by(id);
         let failed_by = |token: &Token| {
             let placeholder = entry.missing.as_ref();
             placeholder.is_some_and(|placeholder| placeholder.token.as_ref() == Some(token))
@@ -340,9 +335,9 @@ impl Change {
                         .as_ref()
                         .is_some_and(|lease| lease.until >= *deadline)
             }
-            Change::Publish { ready, .. } => {
-                states(entry).any(|state| state.blob.path == ready.blob.path)
-            }
+            Change::Publish { ready, .. } => entry
+                .states()
+                .any(|state| state.blob.path == ready.blob.path),
             Change::Release { token } | Change::HandOver { token } | Change::Abandon { token } => {
                 !leased_by(token)
             }
@@ -355,7 +350,7 @@ impl Change {
                 .as_ref()
                 .is_some_and(|suspect| suspect.blob == *blob),
             Change::ConfirmLoss { blob, .. } => {
-                !states(entry).any(|ready| ready.blob.path == *blob)
+                !entry.states().any(|ready| ready.blob.path == *blob)
             }
             Change::Dispute { id, .. } => entry
                 .suspect
@@ -368,7 +363,7 @@ impl Change {
 
 /// Returns when an entry has been unused for long enough to be retired.
 pub(super) fn retires_at(entry: &Entry, policy: &Policy) -> Timestamp {
-    match (states(entry).next(), &entry.missing) {
+    match (entry.states().next(), &entry.missing) {
         (None, Some(placeholder)) => entry
             .last_used_at
             .max(placeholder.retry_at)
@@ -490,7 +485,7 @@ fn mark_dirty(next: &mut Entry, mark: &Token, now: Timestamp) {
 }
 
 fn confirm_loss(next: &mut Entry, blob: &str, id: &Token, now: Timestamp) -> Result<(), Refused> {
-    if !states(next).any(|ready| ready.blob.path == blob) {
+    if !next.states().any(|ready| ready.blob.path == blob) {
         return Err(Refused::Nothing);
     }
     begin_replacing(next, now)?;
@@ -546,10 +541,6 @@ fn placeholder(
         repeats,
         token: Some(token.clone()),
     }
-}
-
-fn states(entry: &Entry) -> impl Iterator<Item = &Ready> {
-    entry.ready.iter().chain(&entry.older)
 }
 
 #[cfg(test)]

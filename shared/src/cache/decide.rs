@@ -67,9 +67,9 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Capabilities, now: Timestam
         // After a failed rebuild, do not request another one before the placeholder expires: the
         // source may have removed the DIF for good.
         let placeholder = entry.missing.as_ref();
-        let rests =
+        let is_backing_off =
             !has_left && placeholder.is_some_and(|placeholder| stands(placeholder, reader, now));
-        return if rests {
+        return if is_backing_off {
             Decision::Use(ready)
         } else if reader
             .made_version(entry.kind)
@@ -152,11 +152,7 @@ fn is_left_behind(entry: &Entry, ready: &Ready) -> bool {
 /// Returns the newest state that this build can read.
 fn readable<'a>(entry: &'a Entry, reader: &Capabilities) -> Option<&'a Ready> {
     let current = reader.numbers.version(entry.kind);
-    entry
-        .ready
-        .iter()
-        .chain(&entry.older)
-        .find(|ready| ready.version <= current)
+    entry.states().find(|ready| ready.version <= current)
 }
 
 /// Returns whether a placeholder is still valid for this reader.

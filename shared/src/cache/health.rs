@@ -84,10 +84,10 @@ impl SourceHealth {
     pub const FAILURES_TO_OPEN: u32 = 5;
 
     /// The shortest and the longest back-off.
-    const RESTS: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(900));
+    const BACK_OFF: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(900));
 
     /// The longest `Retry-After` that is honored.
-    const LONGEST_WISH: Duration = Duration::from_secs(3600);
+    const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(3600);
 
     /// How long an unchanged item is kept.
     const KEPT: Duration = Duration::from_secs(24 * 3600);
@@ -179,9 +179,9 @@ impl SourceHealth {
                 if !is_open {
                     self.failures = self.failures.saturating_add(1);
                 }
-                let wish = retry_after.map(|wish| wish.min(Self::LONGEST_WISH));
+                let retry_after = retry_after.map(|time| time.min(Self::LONGEST_RETRY_AFTER));
                 let back_off = (!is_open).then(|| self.back_off()).flatten();
-                let until = wish.max(back_off).map(|back_off| now.plus(back_off));
+                let until = retry_after.max(back_off).map(|back_off| now.plus(back_off));
                 self.open_until = self.open_until.max(until);
                 self.detail.clone_from(detail);
             }
@@ -191,7 +191,7 @@ impl SourceHealth {
     /// Returns the back-off after the failures so far. It doubles with each failed trial call.
     fn back_off(&self) -> Option<Duration> {
         let times = self.failures.checked_sub(Self::FAILURES_TO_OPEN)?;
-        Some((Self::RESTS.0 * (1 << times.min(10))).min(Self::RESTS.1))
+        Some((Self::BACK_OFF.0 * (1 << times.min(10))).min(Self::BACK_OFF.1))
     }
 }
 

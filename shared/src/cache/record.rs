@@ -230,6 +230,18 @@ impl Entry {
         self.build_request.as_ref()
     }
 
+    /// Returns whether this is the id of the pending build request.
+    pub fn is_requested_by(&self, id: &Token) -> bool {
+        self.build_request
+            .as_ref()
+            .is_some_and(|build_request| build_request.id == *id)
+    }
+
+    /// Returns the states that a reader may use: the current one, then that of an older version.
+    pub fn states(&self) -> impl Iterator<Item = &Ready> {
+        self.ready.iter().chain(&self.older)
+    }
+
     /// Returns the pending build request, unless its message is assumed to be lost.
     pub fn live_request(&self, now: Timestamp) -> Option<&BuildRequest> {
         let stands = |build_request: &&BuildRequest| {

@@ -23,7 +23,7 @@ use crate::domain::{Cause, Timestamp};
 
 /// The number of builds to request if the rate of the queue is unknown: an hour's work of five
 /// builders that take half a minute for each.
-const FIRST_ASKS: usize = 500;
+const FIRST_REQUESTS: usize = 500;
 
 /// The largest number of requests of a pass, as a multiple of the completed requests of the
 /// previous pass.
@@ -235,8 +235,7 @@ fn counted_as(kind: Kind) -> String {
 
 /// Returns the bytes of the blobs that an entry names.
 pub fn entry_bytes(entry: &Entry) -> u64 {
-    let states = entry.ready.iter().chain(&entry.older);
-    states.map(|ready| ready.blob.bytes).sum()
+    entry.states().map(|ready| ready.blob.bytes).sum()
 }
 
 /// A histogram of bytes by the time since the last use.
@@ -530,7 +529,9 @@ impl Drained {
             Some(busy) => (self.seconds / busy.max(1)).clamp(1, MOST_GROWTH),
             None => 2,
         };
-        answered.saturating_mul(to_count(growth)).max(FIRST_ASKS)
+        answered
+            .saturating_mul(to_count(growth))
+            .max(FIRST_REQUESTS)
     }
 
     /// Estimates when this many outdated entries will be rebuilt.
@@ -787,8 +788,8 @@ mod tests {
             };
             drained.quota()
         };
-        assert_eq!(quota(0, 0, None), FIRST_ASKS);
-        assert_eq!(quota(2, 0, Some(1)), FIRST_ASKS);
+        assert_eq!(quota(0, 0, None), FIRST_REQUESTS);
+        assert_eq!(quota(2, 0, Some(1)), FIRST_REQUESTS);
         assert_eq!(quota(1000, 100, None), 900);
         assert_eq!(quota(1000, 100, Some(3500)), 900);
         assert_eq!(quota(10, 30, None), 0);

@@ -39,8 +39,8 @@ pub struct Upload {
     pub passed_over: Vec<String>,
     /// Attempts to read these bytes that began and did not end well. Each is counted before it
     /// begins.
-    #[serde(default)]
-    pub crashes: u32,
+    #[serde(rename = "crashes", default)]
+    pub attempts: u32,
     /// The converter that found nothing to file in these bytes. A newer one reads them again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused_by: Option<Converter>,
@@ -87,7 +87,7 @@ impl Upload {
             progress: UploadProgress::Begun,
             no_room: None,
             passed_over: Vec::new(),
-            crashes: 0,
+            attempts: 0,
             refused_by: None,
             reconciled: 0,
             at,

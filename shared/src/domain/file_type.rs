@@ -54,11 +54,6 @@ impl FileType {
         matches!(self, Self::ElfCode | Self::ElfDebug)
     }
 
-    /// Returns whether files of this type are Mach-O files.
-    pub fn is_mach(self) -> bool {
-        matches!(self, Self::MachCode | Self::MachDebug)
-    }
-
     /// Returns whether files of this type are auxiliary: they complete the SymCache of another
     /// file, and nothing is derived from them alone.
     pub fn is_auxiliary(self) -> bool {

@@ -8,8 +8,8 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Symbolicator;
 use super::moment::Moment;
-use super::symbolicator::Symbolicator;
 use super::{Error, Invocation};
 use crate::api::tokens::{MAX_DAYS, NAME_BYTES, TokenInfo, TokenIssued, TokenList, TokenRequest};
 use crate::cache::{IssuedToken, Item, ItemKey};

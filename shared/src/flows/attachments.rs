@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-use super::symbolicator::Symbolicator;
+use super::Symbolicator;
 use super::{Error, Invocation};
 use crate::api::crash::attachment::{AttachmentId, AttachmentOffer, StorageUrl, UploadRequest};
 use crate::api::crash::form::decompressed;

@@ -148,10 +148,8 @@ impl CacheFinder<'_> {
         let updated = update.apply_to(module, *kind, &change, entry).await;
         self.service.memory.forget(&module.entry(*kind));
         Ok(match updated?.0 {
-            Updated::Done(entry) => entry
-                .build_request()
-                .is_some_and(|build_request| build_request.id == *id),
-            Updated::Refused(..) | Updated::Retired(_) => false,
+            Updated::Done(entry) => entry.is_requested_by(id),
+            Updated::Refused(..) => false,
         })
     }
 }
@@ -159,7 +157,7 @@ impl CacheFinder<'_> {
 /// Messages that are being assembled.
 pub(super) struct Messages {
     converter: Converter,
-    sent: Vec<QueueMessage>,
+    assembled: Vec<QueueMessage>,
 }
 
 impl Messages {
@@ -167,7 +165,7 @@ impl Messages {
     pub(super) fn of(converter: Converter) -> Self {
         Self {
             converter,
-            sent: Vec::new(),
+            assembled: Vec::new(),
         }
     }
 
@@ -184,7 +182,7 @@ impl Messages {
                 && message.module.scope == module.scope
                 && message.module.source == module.source
         };
-        let mut open = self.sent.iter_mut().rev().filter(shares_message);
+        let mut open = self.assembled.iter_mut().rev().filter(shares_message);
         let Some(message) = open.next() else {
             self.push(queue, module, kind, build_request);
             return;
@@ -211,12 +209,12 @@ impl Messages {
     fn push(&mut self, queue: Queue, module: ModuleKey, kind: Kind, build_request: Token) {
         let kinds = vec![kind];
         let message = QueueMessage::new(queue, module, kinds, build_request, self.converter);
-        self.sent.push(message);
+        self.assembled.push(message);
     }
 
     /// Returns the messages.
     pub(super) fn into_vec(self) -> Vec<QueueMessage> {
-        self.sent
+        self.assembled
     }
 }
 

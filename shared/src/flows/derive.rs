@@ -83,7 +83,7 @@ impl Builder {
         invocation: &Invocation,
         message: &QueueMessage,
     ) -> Result<(), Error> {
-        let stands = self.are_requests_live(invocation, message).await?;
+        let stands = self.are_requests_standing(invocation, message).await?;
         tracing::debug!(
             module = message.module.id,
             stands,
@@ -97,7 +97,7 @@ impl Builder {
 
     /// Returns whether any build request of a message is in its record; in the eager queue, whether
     /// one is still live.
-    async fn are_requests_live(
+    async fn are_requests_standing(
         &self,
         invocation: &Invocation,
         message: &QueueMessage,

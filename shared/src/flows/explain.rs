@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use super::Symbolicator;
 use super::lookup::{CacheFinder, CachePlace, Items, Lookup};
-use super::symbolicator::Symbolicator;
 use super::{Error, Invocation, permits, uploads};
 use crate::api::advice::Advice;
 use crate::cache::{
@@ -345,7 +345,7 @@ impl Symbolicator {
             sequencer: upload.sequencer,
             size: upload.size,
             passed_over: upload.passed_over,
-            attempts: upload.crashes,
+            attempts: upload.attempts,
             at: upload.at,
         }))
     }

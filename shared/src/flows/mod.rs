@@ -11,8 +11,9 @@
 //! - *A schedule removes what is no longer used.* [`prune`] also counts the entries for
 //!   [`rollout`].
 //!
-//! Every write of a record goes through [`Update`]. [`Invocation`] provides the clock and the
-//! randomness; `runtime` creates it.
+//! Entries and upload items are changed through [`Update`]; what is removed, and the cursor of
+//! [`prune`], by compare-and-swap on the revision that was just read. [`Invocation`] provides the
+//! clock and the randomness; `runtime` creates it.
 
 pub mod about;
 mod access;
@@ -60,4 +61,5 @@ pub use error::Error;
 pub use invocation::Invocation;
 pub use notes::Notes;
 pub use settings::{Server, Settings};
+pub use symbolicator::Symbolicator;
 pub use update::{Update, Updated};

@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
+use super::Symbolicator;
 use super::explain::Explained;
 use super::lookup::{CacheFinder, CachePlace, Lookup};
-use super::symbolicate::Symbolicator;
 use super::{Error, Invocation};
 use crate::cache::{
     Criteria, Kind, Preference, Ready, SelectedState, Sought, UnreadableBlobs, select,

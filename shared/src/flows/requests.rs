@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::try_join;
 
-use super::symbolicate::Symbolicator;
+use super::Symbolicator;
 use super::update::KnownItem;
 use super::{Error, Invocation};
 use crate::api::crash::CrashFile;

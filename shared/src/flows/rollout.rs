@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::symbolicate::Symbolicator;
+use super::Symbolicator;
 use super::{Error, Invocation};
 use crate::cache::{
     BuildNumbers, Converter, Drained, Estimate, ItemKey, Kind, KindTally, Rollout, SweepItem,

@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use async_trait::async_trait;
 
+use super::Symbolicator;
 use super::opening::{LoadedCache, Opening, ReadError, takes_two_rounds};
-use super::symbolicate::Symbolicator;
 use crate::cache::{Kind, Ready};
 use crate::ports::Fault;
 use crate::symbolicate::ReadCounts;

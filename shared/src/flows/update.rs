@@ -29,8 +29,6 @@ pub struct Update<'a> {
 pub enum Updated {
     /// The effect is stored; this is the entry now.
     Done(Entry),
-    /// The record was removed; this is the entry as it was. Its blobs may be deleted.
-    Retired(Entry),
     /// The change does not apply to the stored entry; `None` if there is none, or if a newer build
     /// wrote it.
     Refused(Refused, Option<Entry>),
@@ -141,8 +139,6 @@ enum NextStep {
     Read,
     /// Store this entry in place of the one with the revision.
     Write(Entry, Option<Revision>),
-    /// Remove this entry.
-    Remove(Entry, Revision),
     /// The change does not apply to this entry.
     Refuse(Refused, Option<Entry>),
 }
@@ -232,12 +228,6 @@ impl Update<'_> {
                     return Ok((Updated::Refused(refused, present), known.stored));
                 }
                 NextStep::Read => known.refresh(self.load(&key).await?),
-                NextStep::Remove(entry, revision) => {
-                    match self.records.remove(&key, &revision).await? {
-                        Removed::Done => return Ok((Updated::Retired(entry), None)),
-                        Removed::Lost(current) => known.stored = Some(current),
-                    }
-                }
                 NextStep::Write(next, revision) => {
                     let written = Stored {
                         revision: self.invocation.revision(),
@@ -291,13 +281,16 @@ impl Update<'_> {
             }
         };
         let revision = known.stored.as_ref().map(|stored| stored.revision.clone());
-        let applied = apply_traced(&entry, change, now, self.policy);
-        Ok(match (applied, revision) {
-            (Ok(Applied::Changed(next)), revision) => NextStep::Write(next, revision),
-            (Ok(Applied::Retired), Some(revision)) => NextStep::Remove(entry, revision),
-            (Ok(Applied::Retired), None) => NextStep::Refuse(Refused::Nothing, None),
-            (Err(refused), revision) => known.refuse(refused, revision.map(|_| entry)),
-        })
+        match apply_traced(&entry, change, now, self.policy) {
+            Ok(Applied::Changed(next)) => Ok(NextStep::Write(next, revision)),
+            Ok(Applied::Retired) => {
+                let key = module.entry(kind);
+                let detail =
+                    format!("the entry at {key:?} would be removed, which only the pruner does");
+                Err(Fault::new(FaultKind::Bug, detail))
+            }
+            Err(refused) => Ok(known.refuse(refused, revision.map(|_| entry))),
+        }
     }
 
     /// Reads an item with strong consistency.

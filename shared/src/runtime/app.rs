@@ -16,11 +16,11 @@ use crate::adapters::http::{HttpRemoteFiles, HttpServers};
 use crate::adapters::parser::transcoder::Transcoders;
 use crate::adapters::parser::{ParserLimits, ProcessDeriver};
 use crate::adapters::scratch::ScratchSpace;
+use crate::flows::Symbolicator;
 use crate::flows::build::Builder;
 use crate::flows::memory::Memory;
 use crate::flows::prune::Pruner;
 use crate::flows::spans::SpanAttribute;
-use crate::flows::symbolicate::Symbolicator;
 
 /// What a function reports besides its result.
 #[derive(Debug)]

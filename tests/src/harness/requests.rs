@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use symdepot::api::symbolicator::{AddrMode, Completed, Hex, Request, parse_request};
+use symdepot::flows::Symbolicator;
 use symdepot::flows::requests::KeptRequest;
-use symdepot::flows::symbolicate::Symbolicator;
 use symdepot::flows::{Error, Invocation};
 
 use super::fixtures::{Fixture, fixture_text};

@@ -70,9 +70,9 @@ pub(super) fn item(item: &Item) -> String {
                 UploadState::Ignored { .. } => "ignored",
                 UploadState::Gone => "gone",
             };
-            let (etag, crashes) = (short(&upload.etag), upload.crashes);
+            let (etag, attempts) = (short(&upload.etag), upload.attempts);
             format!(
-                "{state} {:?} etag {etag}, {crashes} attempts",
+                "{state} {:?} etag {etag}, {attempts} attempts",
                 upload.progress
             )
         }

@@ -11,9 +11,9 @@ use symdepot::api::crash::attachment::StorageUrl;
 use symdepot::api::crash::form::CrashFields;
 use symdepot::api::symbolicator::FrameTrust;
 use symdepot::domain::{ResponseFormat, Scope};
+use symdepot::flows::Symbolicator;
 use symdepot::flows::attachments::AttachmentError;
 use symdepot::flows::minidump::{KeptDump, MinidumpRequest, WalkOutcome, WalkStats, kept_dump};
-use symdepot::flows::symbolicate::Symbolicator;
 use symdepot::unwind::dump::{DumpBytes, READ_BYTES};
 use symdepot_tests::harness::{
     MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread, World, fixture, full_dump, kept_request,

@@ -13,8 +13,8 @@ use symdepot::adapters::faulty::{How, Operation};
 use symdepot::api::limits::SENT_ANSWER_BYTES;
 use symdepot::cache::{Item, ItemKey, PendingRequest};
 use symdepot::domain::Scope;
+use symdepot::flows::Symbolicator;
 use symdepot::flows::requests::{FinishedAnswer, FoundRequest, RequestStage, RequestToKeep};
-use symdepot::flows::symbolicate::Symbolicator;
 use symdepot_tests::harness::{MadeUpDump, MadeUpModule, World, fixture, fixture_text};
 
 const TIME: Duration = Duration::from_secs(29);

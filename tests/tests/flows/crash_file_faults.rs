@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use symbolicate::testing::Answer;
 use symdepot::adapters::faulty::{How, Operation};
 use symdepot::domain::Scope;
-use symdepot::flows::symbolicate::Symbolicator;
+use symdepot::flows::Symbolicator;
 use symdepot::ports::{BlobPage, BlobStore, Created, Fault, NotDeleted};
 use symdepot_tests::harness::{
     MadeUpDump, MadeUpModule, World, fixture, fixture_text, sample_crash,

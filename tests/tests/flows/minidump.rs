@@ -145,7 +145,7 @@ async fn the_walks_equal_those_of_the_walker_with_the_whole_cache() {
             assert_eq!(stacktrace.registers[register].0, value, "{name} {register}");
         }
         assert_eq!((stats.threads, stats.frames), (1, found.len()));
-        assert_eq!(stats.panics + stats.stacks_cut + stats.frames_cut, 0);
+        assert_eq!(stats.panics + stats.stacks_cut + stats.stacks_shortened, 0);
     }
 }
 
@@ -510,7 +510,7 @@ async fn a_chain_of_frame_pointers_ends_at_the_limit() {
     let stack = words((0..length).flat_map(frame));
     let (report, stats) = walked(&World::new(), dump_of(stack).file()).await;
     let frames = frames(&report.request.stacktraces[0]);
-    assert_eq!((frames.len(), stats.frames_cut), (MAX_FRAMES, 1));
+    assert_eq!((frames.len(), stats.stacks_shortened), (MAX_FRAMES, 1));
     let expected = |(number, frame): (u64, &(u64, FrameTrust))| {
         assert_eq!(*frame, (0x1000 + number, FrameTrust::Fp));
     };

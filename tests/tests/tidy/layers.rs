@@ -79,7 +79,7 @@ const EXCEPTIONS: [(&str, &str, &str); 5] = [
     (
         "shared/src/adapters/parser/",
         "crate::debuginfo",
-        "the in-process parser of the tests calls the parsing code directly",
+        "the processes of the parser exchange the layout of a DIF, and that of the tests calls the parsing code",
     ),
     (
         "functions/derive/src/",
@@ -89,7 +89,7 @@ const EXCEPTIONS: [(&str, &str, &str); 5] = [
     (
         "functions/symbolicate/src/",
         "symdepot::domain::Scope",
-        "the function parses `?scope=`",
+        "handlers name the type of the scope",
     ),
     (
         "functions/derive/tests/",

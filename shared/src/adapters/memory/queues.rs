@@ -7,7 +7,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::Calls;
-use crate::domain::Location;
 use crate::ports::{Fault, QueueMessage, Queues, Received, ReconcileMessage};
 
 /// Messages per call.
@@ -59,12 +58,6 @@ impl MemoryQueues {
     /// Takes the waiting messages, in the order in which they were sent.
     pub fn drain(&self) -> Vec<SentMessage> {
         std::mem::take(&mut self.lock().sent)
-    }
-
-    /// Takes the keys to reconcile, in the order in which they were sent.
-    pub fn drain_reconciled(&self) -> Vec<Location> {
-        let messages = self.drain_reconcile_messages().into_iter();
-        messages.map(|sent| sent.message.reconcile).collect()
     }
 
     /// Takes the messages that request reconciliation, in the order in which they were sent.

@@ -377,18 +377,16 @@ impl<'i> FrameReader<'i> {
             }
             let is_first = row.start_address() == start;
             self.text.clear();
-            let mut is_written = false;
             let mut stubs = None;
             if last_cfa.as_ref() != Some(row.cfa()) {
                 stubs = stubs_of(row.cfa());
-                is_written |= match &stubs {
+                match &stubs {
                     Some(stubs) => {
                         let (name, offset) = stubs.at(row.start_address());
                         self.part(format_args!(".cfa: {name} {offset} +"));
-                        true
                     }
                     None => self.cfa(row.cfa(), &translated)?,
-                };
+                }
                 last_cfa = Some(row.cfa().clone());
             }
             let mut has_return_address = false;
@@ -400,15 +398,16 @@ impl<'i> FrameReader<'i> {
                     None => self.known.push((*register, rule.clone())),
                 }
                 has_return_address |= *register == return_address;
-                is_written |= self.register(*register, rule, return_address, &translated)?;
+                self.register(*register, rule, return_address, &translated)?;
             }
-            is_written |= self.restore(row, return_address);
+            self.restore(row, return_address);
+            let has_rules = !self.text.is_empty();
             if is_first && !has_return_address && self.machine.has_link_register {
                 let name = self.machine.name(return_address)?;
                 self.part(format_args!(".ra: {name}"));
             }
             let address = row.start_address().checked_sub(self.machine.load_address)?;
-            if is_written {
+            if has_rules {
                 self.lines.push(FunctionLine {
                     is_first,
                     address,
@@ -423,8 +422,8 @@ impl<'i> FrameReader<'i> {
         end.checked_sub(start.unwrap_or(end))
     }
 
-    /// Writes the rule for the address of the frame. Returns whether there is one.
-    fn cfa(&mut self, rule: &CfaRule<usize>, translated: &Translate<'_>) -> Option<bool> {
+    /// Writes the rule for the address of the frame. Returns `None` if `symbolic` cannot read it.
+    fn cfa(&mut self, rule: &CfaRule<usize>, translated: &Translate<'_>) -> Option<()> {
         match rule {
             CfaRule::RegisterAndOffset { register, offset } => {
                 let name = self.machine.name(*register)?;
@@ -432,30 +431,29 @@ impl<'i> FrameReader<'i> {
             }
             CfaRule::Expression(expression) => match translated(expression) {
                 Some(text) => self.part(format_args!(".cfa: {text}")),
-                None => return Some(self.undefined(".cfa")),
+                None => self.undefined(".cfa"),
             },
         }
-        Some(true)
+        Some(())
     }
 
     /// Writes that a rule cannot be read, so that the one before it does not apply any longer.
-    /// Returns whether it was written: `symbolic` keeps the one before it.
-    fn undefined(&mut self, name: &str) -> bool {
-        let is_written = self.machine.rules == Rules::All;
-        if is_written {
+    /// `symbolic` keeps the one before it.
+    fn undefined(&mut self, name: &str) {
+        if self.machine.rules == Rules::All {
             self.part(format_args!("{name}: .undef"));
         }
-        is_written
     }
 
-    /// Writes the rule for a register. Returns whether there is one.
+    /// Writes the rule for a register, if there is one. Returns `None` if `symbolic` cannot read
+    /// it.
     fn register(
         &mut self,
         register: Register,
         rule: &RegisterRule<usize>,
         return_address: Register,
         translated: &Translate<'_>,
-    ) -> Option<bool> {
+    ) -> Option<()> {
         let name = match register == return_address {
             true => Some(".ra"),
             false => self.machine.name(register),
@@ -463,7 +461,7 @@ impl<'i> FrameReader<'i> {
         let name = match (name, self.machine.rules) {
             (Some(name), _) => name,
             // No walk needs it: floating-point registers, and whether a return address is signed.
-            (None, Rules::All) => return Some(false),
+            (None, Rules::All) => return Some(()),
             #[cfg(test)]
             (None, Rules::OfSymbolic) => return None,
         };
@@ -480,24 +478,23 @@ impl<'i> FrameReader<'i> {
             }
             RegisterRule::Expression(expression) => match translated(expression) {
                 Some(text) => self.part(format_args!("{name}: {text} ^")),
-                None => return Some(self.undefined(name)),
+                None => self.undefined(name),
             },
             RegisterRule::ValExpression(expression) => match translated(expression) {
                 Some(text) => self.part(format_args!("{name}: {text}")),
-                None => return Some(self.undefined(name)),
+                None => self.undefined(name),
             },
             // The outermost function.
-            RegisterRule::Undefined if name == ".ra" => return Some(self.undefined(name)),
-            _ => return Some(false),
+            RegisterRule::Undefined if name == ".ra" => self.undefined(name),
+            _ => {}
         }
-        Some(true)
+        Some(())
     }
 
     /// Writes which registers have their own value again: their rules do not apply any longer.
-    /// Returns whether there is one.
-    fn restore(&mut self, row: &UnwindTableRow<usize>, return_address: Register) -> bool {
+    fn restore(&mut self, row: &UnwindTableRow<usize>, return_address: Register) {
         if self.machine.rules != Rules::All {
-            return false;
+            return;
         }
         let has_rule = |register| row.register(register).is_some();
         let mut restored = Vec::new();
@@ -506,7 +503,6 @@ impl<'i> FrameReader<'i> {
             restored.extend((!is_kept).then_some(*register));
             is_kept
         });
-        let mut is_written = false;
         for register in restored {
             let Some(own) = self.machine.name(register) else {
                 continue;
@@ -517,9 +513,7 @@ impl<'i> FrameReader<'i> {
                 // The outermost function.
                 true => self.part(format_args!(".ra: .undef")),
             }
-            is_written = true;
         }
-        is_written
     }
 
     /// Adds the lines of stubs behind the first line of their entry, at an address.

@@ -61,7 +61,7 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
             all_completes.extend(completes);
             continue;
         }
-        // Related objects cannot be linked if the DIF has holes.
+        // Relocatable objects cannot be linked if the DIF has holes.
         let linked = (!layout.partial)
             .then(|| panics::caught(|| kernel_module::linked(data)).unwrap_or_else(Err));
         let linked = match linked.transpose() {

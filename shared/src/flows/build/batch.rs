@@ -136,11 +136,7 @@ impl Builder {
                 let entry = stored.as_ref().and_then(|stored| stored.item.entry());
                 entry.cloned()
             };
-            let is_of_this_request = |entry: &Entry| {
-                entry
-                    .build_request()
-                    .is_some_and(|build_request| build_request.id == one.build_request)
-            };
+            let is_of_this_request = |entry: &Entry| entry.is_requested_by(&one.build_request);
             let known: Vec<Entry> = entries.iter().filter_map(entry).collect();
             if !known.iter().any(is_of_this_request) {
                 continue;

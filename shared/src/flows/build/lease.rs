@@ -1,7 +1,7 @@
 //! Leases: taking, extending and ending the right to build a kind of a module.
 
 use super::builder::Build;
-use super::made::{Made, MadeOf};
+use super::made::{Made, MadeOutcome};
 use crate::cache::{Change, Entry, Kind, Refused, Stored, Token};
 use crate::domain::{Cause, Timestamp};
 use crate::flows::error::Error;
@@ -80,7 +80,7 @@ impl Build<'_> {
                 None => Taken::Refused,
             },
             Updated::Refused(Refused::BackingOff { until }, _) => Taken::BackingOff { until },
-            Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => Taken::Refused,
+            Updated::Done(_) | Updated::Refused(..) => Taken::Refused,
         })
     }
 
@@ -116,24 +116,24 @@ impl Build<'_> {
         let _span = self.invocation.span("publish");
         let token = token.clone();
         self.invocation.note(|notes| match &outcome {
-            MadeOf::Ready(_) => drop(notes.kinds.insert(*kind)),
-            MadeOf::Missing(missing) => notes.cause = Some(missing.cause.as_str()),
-            MadeOf::Later => {}
+            MadeOutcome::Ready(_) => drop(notes.kinds.insert(*kind)),
+            MadeOutcome::Missing(missing) => notes.cause = Some(missing.cause.as_str()),
+            MadeOutcome::Later => {}
         });
         let change = match outcome {
-            MadeOf::Ready(ready) => Change::Publish { token, ready, seen },
+            MadeOutcome::Ready(ready) => Change::Publish { token, ready, seen },
             // The parser may have been killed from outside, so this is not yet a failure of the
             // DIF. After the maximum number of such attempts, the next `TakeLease` fails the entry
             // as crashed.
-            MadeOf::Missing(missing) if missing.cause == Cause::Crashed => {
+            MadeOutcome::Missing(missing) if missing.cause == Cause::Crashed => {
                 Change::Abandon { token }
             }
-            MadeOf::Missing(missing) => Change::Fail {
+            MadeOutcome::Missing(missing) => Change::Fail {
                 token,
                 missing,
                 seen,
             },
-            MadeOf::Later => Change::Release { token },
+            MadeOutcome::Later => Change::Release { token },
         };
         let now = self.invocation.now();
         let update = self.update();
@@ -145,7 +145,7 @@ impl Build<'_> {
             {
                 Some(entry.not_before().unwrap_or(now).max(now))
             }
-            Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => None,
+            Updated::Done(_) | Updated::Refused(..) => None,
         })
     }
 
@@ -179,7 +179,7 @@ impl Build<'_> {
             };
             match self.update().apply(self.module, *kind, &change).await {
                 Ok(Updated::Done(entry)) => later = later.max(entry.not_before()),
-                Ok(Updated::Refused(..) | Updated::Retired(_)) => {}
+                Ok(Updated::Refused(..)) => {}
                 Err(error) => failed = failed.or(Some(error)),
             }
         }

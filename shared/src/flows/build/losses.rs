@@ -51,8 +51,7 @@ impl Build<'_> {
             return Ok(Judged::Build(None));
         };
         let path = &suspect.blob;
-        let mut states = entry.ready().into_iter().chain(entry.older());
-        let Some(state) = states.find(|state| state.blob.path == *path) else {
+        let Some(state) = entry.states().find(|state| state.blob.path == *path) else {
             return Ok(Judged::Build(None));
         };
         let blob = self.builder.caches.get(path, None).await?;
@@ -81,7 +80,7 @@ impl Build<'_> {
                 Judged::GiveUp(Missing::new(Cause::DownloadFailed, detail))
             }
             Updated::Done(entry) => Judged::Build(Some(Box::new(entry))),
-            Updated::Refused(..) | Updated::Retired(_) => Judged::Build(None),
+            Updated::Refused(..) => Judged::Build(None),
         })
     }
 

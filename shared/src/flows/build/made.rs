@@ -44,12 +44,12 @@ pub(super) struct Origin {
 
 /// The result of one kind, and the DIFs that were evaluated for it.
 pub(super) struct Made {
-    pub(super) outcome: MadeOf,
+    pub(super) outcome: MadeOutcome,
     pub(super) seen: Seen,
 }
 
 /// The result of one kind.
-pub(super) enum MadeOf {
+pub(super) enum MadeOutcome {
     /// A derived cache.
     Ready(Box<Ready>),
     /// Nothing, for a reason that is stored as a placeholder.

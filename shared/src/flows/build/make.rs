@@ -8,7 +8,7 @@ use futures::future::try_join_all;
 use super::builder::{Build, OpenDif};
 use super::companions::{Companion, FoundCompanions};
 use super::lease::Held;
-use super::made::{Made, MadeOf, NotMade, Origin};
+use super::made::{Made, MadeOutcome, NotMade, Origin};
 use super::opaque::{opaque, transcoding};
 use super::partition::{Partition, failed_here};
 use super::search::{Search, is_sought};
@@ -366,7 +366,7 @@ pub(super) fn out_of_time(
     Ok(held
         .iter()
         .map(|_| Made {
-            outcome: MadeOf::Missing(missing.clone()),
+            outcome: MadeOutcome::Missing(missing.clone()),
             seen: Seen::default(),
         })
         .collect())

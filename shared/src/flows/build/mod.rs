@@ -79,9 +79,11 @@ impl<'a> Demand<'a> {
     /// Returns whether the build request is no longer pending: the records hold another one, or
     /// none.
     fn is_over(&self, entries: &[Entry]) -> bool {
-        let mut requests = self.requested(entries).filter_map(Entry::build_request);
-        self.build_request
-            .is_some_and(|id| !requests.any(|build_request| build_request.id == *id))
+        self.build_request.is_some_and(|id| {
+            !self
+                .requested(entries)
+                .any(|entry| entry.is_requested_by(id))
+        })
     }
 
     /// Returns whether an entry has what this build makes, and the requester cannot read it. The

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::builder::{Build, RESERVE};
 use super::lease::Held;
-use super::made::{Made, MadeOf, NotMade, Origin};
+use super::made::{Made, MadeOutcome, NotMade, Origin};
 use super::search::{Search, unknown_source};
 use super::work::Target;
 use crate::cache::{BuildNumbers, CallOutcome, Derived, Seen, Sought};
@@ -158,7 +158,7 @@ impl Build<'_> {
             fault: None,
         };
         Ok(Made {
-            outcome: MadeOf::Ready(Box::new(ready)),
+            outcome: MadeOutcome::Ready(Box::new(ready)),
             seen: Seen {
                 considered: vec![encoded.file.clone()],
                 candidates: vec![candidate],
@@ -172,7 +172,7 @@ impl Build<'_> {
 fn missing(search: &Search, retry_after: Option<Duration>) -> Made {
     let failure = search.failure.clone();
     Made {
-        outcome: MadeOf::Missing(failure.unwrap_or_else(Missing::not_found)),
+        outcome: MadeOutcome::Missing(failure.unwrap_or_else(Missing::not_found)),
         seen: Seen {
             candidates: search.tried.clone(),
             retry_after,

@@ -6,7 +6,7 @@ use super::super::Settings;
 use super::super::find::{self, Ranked};
 use super::companions::FoundCompanions;
 use super::lease::Held;
-use super::made::{Made, MadeOf};
+use super::made::{Made, MadeOutcome};
 use super::search::Search;
 use crate::cache::{Capabilities, Dif, Entry, Kind, Ready, Seen};
 use crate::domain::{Candidate, Cause, DifRef, Missing, Rank};
@@ -97,10 +97,7 @@ impl<'a> Work<'a> {
         companions: &FoundCompanions,
     ) {
         let suspect = entry.and_then(Entry::suspect);
-        let mut states = entry.into_iter().flat_map(|entry| {
-            let states = entry.ready().into_iter();
-            states.chain(entry.older())
-        });
+        let mut states = entry.into_iter().flat_map(Entry::states);
         let state = states.find(|state| suspect.is_some_and(|it| it.blob == state.blob.path));
         let made_from = state.map_or(&[][..], |state| &state.made_from);
         let considered = entry.map_or(&[][..], Entry::considered);
@@ -224,11 +221,11 @@ impl<'a> Work<'a> {
         };
         Made {
             outcome: match self.outcome {
-                Some(ready) => MadeOf::Ready(Box::new(ready)),
-                None if self.awaits_event => MadeOf::Later,
+                Some(ready) => MadeOutcome::Ready(Box::new(ready)),
+                None if self.awaits_event => MadeOutcome::Later,
                 None => {
                     let missing = failure.or(self.given_up);
-                    MadeOf::Missing(missing.unwrap_or_else(Missing::not_found))
+                    MadeOutcome::Missing(missing.unwrap_or_else(Missing::not_found))
                 }
             },
             seen: Seen {

@@ -87,18 +87,14 @@ impl CacheFinder<'_> {
         let updated = update.apply_from(module, kind, &change, known).await;
         self.service.memory.forget(&module.entry(kind));
         match updated?.0 {
-            Updated::Done(changed)
-                if changed
-                    .build_request()
-                    .is_some_and(|build_request| build_request.id == id) =>
-            {
+            Updated::Done(changed) if changed.is_requested_by(&id) => {
                 let converter = self.service.settings.policy.numbers.converter;
                 let message =
                     QueueMessage::new(Queue::Eager, module.clone(), vec![kind], id, converter);
                 let queues = &*self.service.queues;
                 sending::send(queues, self.invocation, vec![message], Duration::ZERO).await
             }
-            Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => Ok(()),
+            Updated::Done(_) | Updated::Refused(..) => Ok(()),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::cache::UnreadableBlobs;
 use crate::flows::Invocation;
-use crate::flows::symbolicator::Symbolicator;
+use crate::flows::Symbolicator;
 use crate::ports::Consistency;
 
 /// Looks entries up for one invocation.

@@ -43,7 +43,7 @@ pub struct WalkStats {
     /// The number of stacks of which a part or nothing was walked.
     pub stacks_cut: usize,
     /// The number of stacks that have more frames than the response.
-    pub frames_cut: usize,
+    pub stacks_shortened: usize,
     /// The number of reads of unwind information that the walks had to do without, because of their
     /// limit.
     pub reads_cut: usize,
@@ -118,7 +118,7 @@ impl<'a> Walks<'a> {
             let (mut frames, end) = walker.walk(stack).await;
             match end {
                 WalkEnd::Complete => {}
-                WalkEnd::Cut => self.stats.frames_cut += 1,
+                WalkEnd::Cut => self.stats.stacks_shortened += 1,
                 WalkEnd::Panicked => self.stats.panics += 1,
                 WalkEnd::Undecided(module) => {
                     reached.insert(module);
@@ -128,7 +128,7 @@ impl<'a> Walks<'a> {
             // All frames together are limited like those of a request.
             let left = limits::FRAMES.saturating_sub(self.stats.frames);
             if frames.len() > left {
-                self.stats.frames_cut += usize::from(end != WalkEnd::Cut);
+                self.stats.stacks_shortened += usize::from(end != WalkEnd::Cut);
                 frames.truncate(left);
             }
             self.stats.frames += frames.len();

@@ -23,10 +23,10 @@ use std::time::Duration;
 use serde::Serialize;
 
 use self::search::{Client, Look, RETRY_LATER, RETRY_SOON, SymCacheSearch};
+use super::Symbolicator;
 use super::lookup::CacheFinder;
 use super::memory::{ReadBy, Recalled};
 use super::requests::MAX_WAIT;
-use super::symbolicator::Symbolicator;
 use super::waiting::Waiting;
 use super::{Error, Invocation};
 use crate::api::symcache_http::{SymCacheRequest, content_type};

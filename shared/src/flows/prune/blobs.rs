@@ -27,30 +27,30 @@ pub const UNNAMED_MIN_AGE: Duration = Duration::from_secs(25 * 60);
 
 /// The interval between the beginnings of two listings: once a day, however late in its hour a run
 /// begins.
-const WALK_INTERVAL: Duration = Duration::from_secs(23 * 3600 + 1800);
+const LISTING_INTERVAL: Duration = Duration::from_secs(23 * 3600 + 1800);
 
 /// The number of blobs whose records are read together: the limit of one `BatchGetItem` call.
 const BLOBS_AT_ONCE: usize = 100;
 
 impl Run<'_> {
-    /// Continues the daily listing of blobs. Returns whether nothing is left to do.
-    pub(super) async fn sweep_blobs(&self, progress: &mut Progress) -> bool {
+    /// Continues the daily listing of blobs, and deletes those without a record. Returns whether nothing is left to do.
+    pub(super) async fn delete_orphans(&self, progress: &mut Progress) -> bool {
         let _span = self.invocation.span("sweep blobs");
         let cursor = &mut progress.cursor;
         let now = self.invocation.now();
         if cursor.blobs_after.is_none() {
             // If there is no minimum age, orphans are deleted in every run.
             let is_daily = !self.pruner.settings.orphan_min_age.is_zero();
-            if is_daily && now.since(cursor.blobs_began_at) < WALK_INTERVAL {
+            if is_daily && now.since(cursor.blobs_began_at) < LISTING_INTERVAL {
                 return true;
             }
             cursor.blobs_began_at = now;
         }
-        let walk = self.walk_blobs(&mut cursor.blobs_after);
-        Box::pin(self.in_time(walk)).await.unwrap_or_default()
+        let listing = self.list_blobs(&mut cursor.blobs_after);
+        Box::pin(self.in_time(listing)).await.unwrap_or_default()
     }
 
-    async fn walk_blobs(&self, after: &mut Option<String>) -> bool {
+    async fn list_blobs(&self, after: &mut Option<String>) -> bool {
         let is_in = |prefix: &str, after: &Option<String>| {
             let after = after.as_deref();
             after.is_some_and(|after| after.starts_with(prefix))
@@ -60,7 +60,7 @@ impl Run<'_> {
             if !is_in(prefix, after) {
                 *after = Some((*prefix).to_owned());
             }
-            if !self.sweep_prefix(prefix, after).await {
+            if !self.delete_orphans_in(prefix, after).await {
                 return false;
             }
         }
@@ -68,7 +68,7 @@ impl Run<'_> {
         true
     }
 
-    async fn sweep_prefix(&self, prefix: &str, after: &mut Option<String>) -> bool {
+    async fn delete_orphans_in(&self, prefix: &str, after: &mut Option<String>) -> bool {
         let min_age = match self.pruner.settings.orphan_min_age {
             min_age if prefix == DERIVED => min_age,
             min_age => min_age.max(UNNAMED_MIN_AGE),
@@ -181,7 +181,7 @@ impl Run<'_> {
         if *key != entry.module().entry(entry.kind()) {
             return Ok(true);
         }
-        if self.is_dry() {
+        if self.is_dry {
             return Ok(false);
         }
         let cleared = self
@@ -193,7 +193,7 @@ impl Run<'_> {
             Updated::Refused(_, Some(entry)) => is_ready(&entry, path) || is_leased(&entry, path),
             // The record was removed meanwhile, or a newer build wrote it: leave it to the next
             // pass.
-            Updated::Refused(_, None) | Updated::Retired(_) => true,
+            Updated::Refused(_, None) => true,
         })
     }
 }
@@ -214,8 +214,7 @@ fn names(item: &Item, path: &str, now: Timestamp) -> bool {
 
 /// Returns whether a blob is a state of an entry.
 fn is_ready(entry: &Entry, path: &str) -> bool {
-    let mut states = entry.ready().into_iter().chain(entry.older());
-    states.any(|ready| ready.blob.path == path)
+    entry.states().any(|ready| ready.blob.path == path)
 }
 
 /// Returns whether the entry's lease, live or expired, names a blob.

@@ -54,6 +54,7 @@ impl Pruner {
         let run = Run {
             pruner: self,
             invocation,
+            is_dry: dry_run,
             time: invocation.time_left(),
             pace: Pace::new(self.settings.sweep_read_units),
             changed: Mutex::default(),
@@ -66,10 +67,10 @@ impl Pruner {
         if progress.begins_pass() {
             run.begin_pass(&mut progress).await;
         }
-        let walked = run.sweep_records(&mut progress).await;
+        let scanned = run.scan_records(&mut progress).await;
         let compared = run.compare_uploads(&mut progress).await;
-        let looked = Box::pin(run.sweep_blobs(&mut progress)).await;
-        run.report().complete = walked && compared && looked;
+        let listed = Box::pin(run.delete_orphans(&mut progress)).await;
+        run.report().complete = scanned && compared && listed;
         if !dry_run {
             run.keep(progress).await;
         }

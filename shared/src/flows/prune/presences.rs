@@ -120,12 +120,9 @@ impl Run<'_> {
 
     /// Returns whether an alias is checked in this pass. A dry run checks all.
     fn is_turn_of(&self, alias: &ItemKey) -> bool {
-        let (pass, is_dry) = {
-            let report = self.report();
-            (report.pass, report.dry_run)
-        };
+        let pass = self.report().pass;
         let turn = xxh3_64(alias.partition.as_bytes()) % ALIAS_ROUNDS;
-        is_dry || turn == pass % ALIAS_ROUNDS
+        self.is_dry || turn == pass % ALIAS_ROUNDS
     }
 
     /// Makes repairs concurrently. Returns `false` if the time is up before all are made.
@@ -151,7 +148,7 @@ impl Run<'_> {
         module: &ModuleKey,
         changed: &Mutex<BTreeSet<Scope>>,
     ) -> Result<(), Fault> {
-        if !self.is_dry() {
+        if !self.is_dry {
             // Record the scope first, because the step may be abandoned at any call.
             self.changed_scopes().insert(module.scope.clone());
             let filed = FiledAs {
@@ -174,7 +171,7 @@ impl Run<'_> {
     }
 
     async fn forget(&self, module: &ModuleKey) -> Result<(), Fault> {
-        if self.is_dry() {
+        if self.is_dry {
             // The files may be on another page.
             let partition = self.pruner.records.query(&module.partition()).await?;
             if partition.iter().any(|(key, _)| presence::is_file(key)) {
@@ -215,7 +212,7 @@ impl Run<'_> {
         if partition.iter().any(|(key, _)| *key == presence) {
             return Ok(());
         }
-        if !self.is_dry() {
+        if !self.is_dry {
             let removed = self.pruner.records.remove(key, &stored.revision).await?;
             if removed != Removed::Done {
                 return Ok(());

@@ -71,7 +71,7 @@ impl Run<'_> {
             requested: None,
             rollout,
         };
-        if self.is_dry() {
+        if self.is_dry {
             progress.cursor = SweepCursor {
                 pass: progress.cursor.pass,
                 ..SweepCursor::default()

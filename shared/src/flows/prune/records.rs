@@ -51,7 +51,7 @@ struct Cuts {
 }
 
 /// One scan of the records.
-struct RecordSweep<'a> {
+struct RecordScan<'a> {
     run: &'a Run<'a>,
     counted: Mutex<Counted>,
     cuts: Mutex<Cuts>,
@@ -60,11 +60,11 @@ struct RecordSweep<'a> {
 
 impl Run<'_> {
     /// Continues the scan of the records. Returns whether the pass is complete.
-    pub(super) async fn sweep_records(&self, progress: &mut Progress) -> bool {
+    pub(super) async fn scan_records(&self, progress: &mut Progress) -> bool {
         let _span = self.invocation.span("sweep records");
         let cursor = &mut progress.cursor;
         self.report().pass = cursor.pass;
-        let walk = RecordSweep {
+        let scan = RecordScan {
             run: self,
             counted: Mutex::new(Counted {
                 segments: cursor.segments.clone(),
@@ -79,13 +79,13 @@ impl Run<'_> {
             turn: Turn::of(cursor.pass, progress.rollout.as_ref()),
         };
         let of = u32::try_from(cursor.segments.len()).unwrap_or(u32::MAX);
-        let segments = (0..of).map(|index| walk.segment(Segment { index, of }));
+        let segments = (0..of).map(|index| scan.segment(Segment { index, of }));
         self.in_time(join_all(segments)).await;
-        let counted = walk
+        let counted = scan
             .counted
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
-        let cuts = walk.cuts.into_inner();
+        let cuts = scan.cuts.into_inner();
         let cuts = cuts.unwrap_or_else(PoisonError::into_inner);
         cursor.segments = counted.segments;
         cursor.tally = counted.tally;
@@ -100,7 +100,7 @@ impl Run<'_> {
     }
 }
 
-impl RecordSweep<'_> {
+impl RecordScan<'_> {
     /// Scans a segment, until the time is up or a page cannot be read.
     async fn segment(&self, segment: Segment) {
         let number = segment.index as usize;
@@ -190,7 +190,7 @@ impl RecordSweep<'_> {
             Item::Entry(entry) => self.entry(key, stored, entry, count).await,
             Item::Copy(copy) => self.copy(key, stored, copy, count).await,
             item if item.expires_at().is_some_and(|at| at <= now) => {
-                if !self.run.is_dry() {
+                if !self.run.is_dry {
                     let records = &self.run.pruner.records;
                     records.remove(key, &stored.revision).await?;
                 }
@@ -301,7 +301,7 @@ impl RecordSweep<'_> {
         if !by_age && (cut_at.is_none() || !self.would(entry, &Change::Retire, &policy)) {
             return Ok(false);
         }
-        let retired = if run.is_dry() {
+        let retired = if run.is_dry {
             let unused = now.since(entry.last_used_at()).as_secs();
             let why = match by_age {
                 true => format!("unused for {unused} s"),
@@ -323,8 +323,7 @@ impl RecordSweep<'_> {
             report.retired += 1;
             report.over_budget += u64::from(!by_age);
         }
-        let states = retired.ready().into_iter().chain(retired.older());
-        doomed.extend(states.map(|ready| Doomed {
+        doomed.extend(retired.states().map(|ready| Doomed {
             path: ready.blob.path.clone(),
             bytes: ready.blob.bytes,
         }));
@@ -387,7 +386,7 @@ impl RecordSweep<'_> {
         let location = &copy.dif.file.location;
         run.report()
             .say("retire", format!("the copy of {location}"), why);
-        if !run.is_dry() {
+        if !run.is_dry {
             // If a build has used the copy meanwhile, its revision has changed, and it stays.
             let removed = run.pruner.records.remove(key, &stored.revision).await?;
             if removed != Removed::Done {
@@ -428,7 +427,7 @@ impl RecordSweep<'_> {
         };
         if is_left_over {
             run.report().expired += 1;
-            if !run.is_dry() {
+            if !run.is_dry {
                 run.pruner.records.remove(key, &stored.revision).await?;
             }
         }
@@ -452,7 +451,7 @@ impl RecordSweep<'_> {
         if !self.would(entry, change, &run.pruner.settings.policy) {
             return Ok(false);
         }
-        if run.is_dry() {
+        if run.is_dry {
             run.report()
                 .say(what, told(entry), "it is no longer needed");
             return Ok(true);

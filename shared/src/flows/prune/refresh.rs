@@ -122,7 +122,7 @@ impl Run<'_> {
         let mut requested = Vec::new();
         for entry in entries {
             let (module, kind) = (entry.module(), entry.kind());
-            if self.is_dry() {
+            if self.is_dry {
                 let to = format!("{kind} of {}", module.id);
                 let mut report = self.report();
                 report.requested += 1;
@@ -130,17 +130,13 @@ impl Run<'_> {
                 continue;
             }
             match self.update().apply(module, kind, &change).await {
-                Ok(Updated::Done(entry))
-                    if entry
-                        .build_request()
-                        .is_some_and(|build_request| build_request.id == id) =>
-                {
+                Ok(Updated::Done(entry)) if entry.is_requested_by(&id) => {
                     requested.push(Behind {
                         build_request: Some(id.clone()),
                         ..Behind::of(&entry)
                     });
                 }
-                Ok(Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_)) => {}
+                Ok(Updated::Done(_) | Updated::Refused(..)) => {}
                 Err(error) => self.fail(&error),
             }
         }

@@ -26,6 +26,8 @@ pub(super) const CALLS_IN_PARALLEL: usize = 16;
 pub(super) struct Run<'a> {
     pub(super) pruner: &'a Pruner,
     pub(super) invocation: &'a Invocation,
+    /// Whether nothing is changed.
+    pub(super) is_dry: bool,
     /// The time that the run had at its beginning.
     pub(super) time: Duration,
     pub(super) pace: Pace,
@@ -43,10 +45,6 @@ impl Run<'_> {
     /// Returns the scopes with repairs. The guard must not be held across an `await`.
     pub(super) fn changed_scopes(&self) -> MutexGuard<'_, BTreeSet<Scope>> {
         self.changed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn is_dry(&self) -> bool {
-        self.report().dry_run
     }
 
     /// Records a failed call. A later run repeats its work.
@@ -67,9 +65,9 @@ impl Run<'_> {
 
     /// Runs a step, and abandons it when only the reserve is left, because a call may take longer
     /// than expected. Then returns `None`.
-    pub(super) async fn in_time<T>(&self, walk: impl Future<Output = T>) -> Option<T> {
+    pub(super) async fn in_time<T>(&self, step: impl Future<Output = T>) -> Option<T> {
         let limit = self.invocation.time_left().saturating_sub(RESERVE);
-        tokio::time::timeout(limit, walk).await.ok()
+        tokio::time::timeout(limit, step).await.ok()
     }
 
     pub(super) fn update(&self) -> Update<'_> {
@@ -82,7 +80,7 @@ impl Run<'_> {
 
     /// Deletes blobs that no record names any more. Returns those that were deleted, or would be.
     pub(super) async fn delete(&self, blobs: Vec<Doomed>) -> Vec<Doomed> {
-        if self.is_dry() {
+        if self.is_dry {
             return blobs;
         }
         let mut deleted = Vec::new();

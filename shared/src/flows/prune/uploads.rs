@@ -122,11 +122,11 @@ impl Run<'_> {
     /// whether the listing is complete.
     pub(super) async fn compare_uploads(&self, progress: &mut Progress) -> bool {
         let _span = self.invocation.span("compare uploads");
-        let walk = self.walk_uploads(&mut progress.cursor.uploads_after);
-        self.in_time(walk).await.unwrap_or_default()
+        let listing = self.list_uploads(&mut progress.cursor.uploads_after);
+        self.in_time(listing).await.unwrap_or_default()
     }
 
-    async fn walk_uploads(&self, after: &mut Option<Location>) -> bool {
+    async fn list_uploads(&self, after: &mut Option<Location>) -> bool {
         loop {
             let is_full = self.report().reconciled >= KEYS_PER_RUN;
             if is_full || !self.may_read(SHARE_LEFT).await {
@@ -202,7 +202,7 @@ impl Run<'_> {
         if self.is_time_up(SHARE_LEFT) {
             return false;
         }
-        if self.is_dry() {
+        if self.is_dry {
             let mut report = self.report();
             report.reconciled += 1;
             report.say("reconcile", location.as_str(), why);

@@ -1,10 +1,11 @@
 //! Answers crashes that were read from files.
 
 use super::shortened::{count_shortened, shortened};
-use super::{Kept, SymbolicateOutcome, Symbolicator};
+use super::{Kept, SymbolicateOutcome};
 use crate::api::crash::CrashFile;
 use crate::api::limits;
 use crate::domain::Scope;
+use crate::flows::Symbolicator;
 use crate::flows::{Error, Invocation};
 use crate::symbolicate::add_unwinding;
 

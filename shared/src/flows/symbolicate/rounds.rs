@@ -46,7 +46,6 @@ pub(super) struct Rounds<'a> {
     kept: Kept<'a>,
     /// When the request began to wait, as the elapsed time of the invocation.
     began: Duration,
-    is_kept: bool,
     pub(super) opening: Opening<'a>,
     reader: Capabilities,
     /// The number of builds that this call may still request.
@@ -75,7 +74,7 @@ struct Actions {
     /// The builds that this request waits for.
     to_request: Vec<BuildToRequest>,
     /// The builds that serve later requests.
-    to_improve: Vec<BuildToRequest>,
+    for_later: Vec<BuildToRequest>,
     /// The number of builds that may still be requested.
     requests_left: usize,
 }
@@ -95,7 +94,6 @@ impl<'a> Rounds<'a> {
             scope,
             kept,
             began: finder.invocation.elapsed(),
-            is_kept: kept.body.is_none(),
             opening: Opening::new(&*finder.service.caches, &finder.service.memory),
             reader: finder.service.settings.capabilities(),
             requests_left: MAX_BUILD_REQUESTS,
@@ -199,12 +197,12 @@ impl<'a> Rounds<'a> {
         let Actions {
             to_read,
             mut to_request,
-            mut to_improve,
+            mut for_later,
             requests_left,
         } = actions;
-        to_improve.truncate(requests_left);
-        self.requests_left = requests_left - to_improve.len();
-        to_request.append(&mut to_improve);
+        for_later.truncate(requests_left);
+        self.requests_left = requests_left - for_later.len();
+        to_request.append(&mut for_later);
         let requests = self.finder.request_builds(to_request);
         let (requested, read) = future::join(requests, self.read_blobs(to_read, lookups)).await;
         self.unreadable.report_again(requested?);
@@ -221,17 +219,16 @@ impl<'a> Rounds<'a> {
 
     /// Stores the request, unless it is already stored.
     async fn keep(&mut self) -> Result<(), Error> {
-        let Kept { id, body, .. } = self.kept;
-        if let Some(body) = body.filter(|_| !self.is_kept) {
+        if let Some(body) = self.kept.body {
             let CacheFinder {
                 service,
                 invocation,
                 ..
             } = self.finder;
             service
-                .keep_request(invocation, id, self.scope, body)
+                .keep_request(invocation, self.kept.id, self.scope, body)
                 .await?;
-            self.is_kept = true;
+            self.kept.body = None;
         }
         Ok(())
     }
@@ -292,7 +289,7 @@ impl Actions {
         Self {
             to_read: Vec::new(),
             to_request: Vec::new(),
-            to_improve: Vec::new(),
+            for_later: Vec::new(),
             requests_left,
         }
     }
@@ -316,7 +313,7 @@ impl Actions {
         ];
         for (places, queue) in without_waiting {
             let unrequested = places.iter().filter(|place| !place.is_requested);
-            self.to_improve
+            self.for_later
                 .extend(unrequested.map(|place| build(place, queue)));
         }
         if !selection.waits_for.is_empty() {

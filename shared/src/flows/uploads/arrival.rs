@@ -40,7 +40,7 @@ pub(super) enum Revoked {
 pub(super) fn announced(upload: &Upload, known: Option<&Upload>, hops: u32) -> Upload {
     let again = known.filter(|known| known.sequencer == upload.sequencer);
     let mut announced = Upload {
-        crashes: again.map_or(0, |again| again.crashes).saturating_add(1),
+        attempts: again.map_or(0, |again| again.attempts).saturating_add(1),
         reconciled: again.map_or(0, |again| again.reconciled),
         ..upload.clone()
     };
@@ -99,7 +99,7 @@ pub(super) fn is_same(known: &Upload, upload: &Upload) -> bool {
 
 /// Returns whether nothing is left to do for an event: it was already applied, or a later event of
 /// its key was received.
-pub(super) fn is_done_with(event: &UploadEvent, known: &Upload) -> bool {
+pub(super) fn is_outdated(event: &UploadEvent, known: &Upload) -> bool {
     match event.sequencer.cmp(&known.sequencer) {
         Ordering::Less => true,
         Ordering::Equal => known.state != UploadState::Pending,
@@ -109,7 +109,7 @@ pub(super) fn is_done_with(event: &UploadEvent, known: &Upload) -> bool {
 
 /// Returns whether nothing is left to do for an upload: its item describes these bytes and has a
 /// final state.
-pub(super) fn is_about(known: &Upload, stat: &DifStat, converter: Converter) -> bool {
+pub(super) fn is_settled(known: &Upload, stat: &DifStat, converter: Converter) -> bool {
     let is_done = matches!(
         known.state,
         UploadState::Applied | UploadState::Ignored { .. }

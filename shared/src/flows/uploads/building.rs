@@ -152,7 +152,7 @@ impl Arrived<'_> {
         let amended = self.changes.amend(self.key, KnownItem::Nothing, |present| {
             let is_ours =
                 present.sequencer == *self.sequencer && present.state == UploadState::Pending;
-            (is_ours && present.crashes > 0).then(|| present.crashes -= 1)
+            (is_ours && present.attempts > 0).then(|| present.attempts -= 1)
         });
         amended.await?;
         Ok(())

@@ -95,7 +95,10 @@ impl Arrived<'_> {
             false => Vec::new(),
         };
         let changes = self.changes;
-        let (attempts, most) = (before.crashes, changes.builder.settings.policy.max_attempts);
+        let (attempts, most) = (
+            before.attempts,
+            changes.builder.settings.policy.max_attempts,
+        );
         let reading = match attempts > most {
             true => Reading::Ignored(given_up(most, "every attempt was interrupted")),
             false => changes.read_in_time(&self.dif, stat, attempts).await?,
@@ -204,7 +207,7 @@ impl Arrived<'_> {
         upload: Upload,
     ) -> Result<Option<Announced>, Fault> {
         let upload = Upload {
-            crashes: 0,
+            attempts: 0,
             passed_over: upload.passed_over,
             ..announced.upload
         };
@@ -378,7 +381,7 @@ impl Arrived<'_> {
                 present.state = state;
                 present.progress = UploadProgress::Begun;
                 present.no_room.clone_from(&upload.no_room);
-                (present.crashes, present.reconciled) = (0, 0);
+                (present.attempts, present.reconciled) = (0, 0);
                 present.at = now;
             })
         });

@@ -1,7 +1,7 @@
 //! Reads and writes upload items.
 
 use super::UploadEvent;
-use super::arrival::{Announced, is_done_with, is_same};
+use super::arrival::{Announced, is_outdated, is_same};
 use super::changes::UploadChanges;
 use crate::cache::{Item, ItemKey, Stored, Upload, UploadProgress, UploadState};
 use crate::domain::Location;
@@ -21,8 +21,8 @@ impl UploadChanges<'_> {
         let key = ItemKey::upload(&Location::new(event.key.as_str()));
         let next = |present: Present<'_>| {
             let known = present.item.and_then(Item::upload);
-            let is_done_with = known.is_some_and(|known| is_done_with(event, known));
-            (!is_done_with).then(|| Item::Upload(item(known)))
+            let is_outdated = known.is_some_and(|known| is_outdated(event, known));
+            (!is_outdated).then(|| Item::Upload(item(known)))
         };
         let stored = self.update().write(&key, known, next).await?;
         let upload = |stored: &Stored| stored.item.upload().cloned();

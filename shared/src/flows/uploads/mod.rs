@@ -46,7 +46,7 @@ mod side_by_side;
 use futures::future::join;
 pub(super) use objects::objects_of;
 
-use self::arrival::{Before, is_about, is_done_with, upload_in};
+use self::arrival::{Before, is_outdated, is_settled, upload_in};
 pub use self::arrival::{UploadChange, UploadEvent};
 use self::changes::UploadChanges;
 use super::build::Builder;
@@ -78,7 +78,7 @@ impl Builder {
         let (loaded, stat) = join(self.records.load(&keys, Consistency::Strong), stat).await;
         let mut loaded = loaded?.into_iter().map(KnownItem::Before);
         let upload = loaded.next().expect("one item per key");
-        if upload_in(&upload).is_some_and(|known| is_done_with(event, known)) {
+        if upload_in(&upload).is_some_and(|known| is_outdated(event, known)) {
             return Ok(());
         }
         if upload.is_of_newer_build() {
@@ -115,7 +115,7 @@ impl Builder {
             Ok(stat)
                 if known
                     .as_ref()
-                    .is_some_and(|known| is_about(known, stat, converter)) =>
+                    .is_some_and(|known| is_settled(known, stat, converter)) =>
             {
                 return Ok(());
             }

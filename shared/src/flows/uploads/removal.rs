@@ -211,7 +211,7 @@ fn pending_removal(event: &UploadEvent, known: Option<&Upload>, nothing: &Upload
             UploadProgress::Revoked => UploadProgress::Revoked,
             UploadProgress::Begun | UploadProgress::Filed => UploadProgress::Begun,
         },
-        crashes: 0,
+        attempts: 0,
         reconciled: again.map_or(0, |again| again.reconciled),
         at: nothing.at,
         expires_at: None,

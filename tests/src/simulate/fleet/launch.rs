@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use symdepot::adapters::demangler::InProcessDemangler;
+use symdepot::flows::Symbolicator;
 use symdepot::flows::build::Builder;
 use symdepot::flows::memory::Memory;
 use symdepot::flows::prune::Pruner;
-use symdepot::flows::symbolicate::Symbolicator;
 
 use super::super::absent::Absent;
 use super::super::builds::Build;

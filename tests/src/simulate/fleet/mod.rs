@@ -16,10 +16,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use symdepot::domain::Location;
+use symdepot::flows::Symbolicator;
 use symdepot::flows::build::Builder;
 use symdepot::flows::ms_symcache::SymCacheResponse;
 use symdepot::flows::prune::Pruner;
-use symdepot::flows::symbolicate::{SymbolicateOutcome, Symbolicator};
+use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::flows::uploads::{ReconcileMessage, UploadEvent};
 use symdepot::flows::{Invocation, Settings};
 use symdepot::ports::QueueMessage;

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use symdepot::flows::Invocation;
+use symdepot::flows::Symbolicator;
 use symdepot::flows::requests::{MAX_PENDING, RequestToKeep};
-use symdepot::flows::symbolicate::{self, SymbolicateOutcome, Symbolicator};
+use symdepot::flows::symbolicate::{self, SymbolicateOutcome};
 
 use super::super::builds::Build;
 use super::super::{Moment, programs, workload};

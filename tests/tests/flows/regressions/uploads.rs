@@ -441,7 +441,7 @@ async fn attempts_to_read_an_upload_that_are_killed_are_counted_and_limited() {
         assert!(killed.is_err());
         let upload = world.upload_item("global/crash.debug");
         assert_eq!(
-            (upload.state, upload.crashes),
+            (upload.state, upload.attempts),
             (UploadState::Pending, attempt)
         );
     }
@@ -454,7 +454,7 @@ async fn attempts_to_read_an_upload_that_are_killed_are_counted_and_limited() {
     );
     assert_eq!(world.faults.calls(Operation::ReadDif), reads);
     let upload = world.upload("global/crash.debug", "elf/crash.debug").await;
-    assert_eq!((upload.state, upload.crashes), (UploadState::Applied, 0));
+    assert_eq!((upload.state, upload.attempts), (UploadState::Applied, 0));
 }
 
 /// S16. Two deliveries of an event read a file at the same time, the first one slowly.
@@ -530,7 +530,7 @@ async fn an_attempt_that_a_store_failed_is_not_counted() {
         world.faults.fail(Operation::ReadDif, next, How::Throttled);
         world.deliver(&event).await.unwrap_err();
         let upload = world.upload_item("global/crash.debug");
-        assert_eq!((upload.state, upload.crashes), (UploadState::Pending, 0));
+        assert_eq!((upload.state, upload.attempts), (UploadState::Pending, 0));
     }
     world.deliver(&event).await.unwrap();
     let upload = world.upload_item("global/crash.debug");
@@ -678,7 +678,7 @@ async fn an_archive_that_exceeds_an_invocation_continues_with_one_message_at_a_t
     }
     assert!((2..6).contains(&invocations), "{invocations}");
     let upload = world.upload_item("global/symbols.zip");
-    assert_eq!((upload.state, upload.crashes), (UploadState::Applied, 0));
+    assert_eq!((upload.state, upload.attempts), (UploadState::Applied, 0));
     // Each was derived once; each invocation downloads the file once.
     assert_eq!(world.derivations.opened(), u64::from(invocations));
     assert_eq!(world.derivations.derived(), 2 * MODULES as u64);
@@ -707,7 +707,7 @@ async fn an_upload_that_never_finishes_is_left_to_prune_after_thirty_messages() 
     assert_eq!(delays[..5], [5, 10, 20, 40, 60]);
     assert_eq!(delays.len(), 30);
     let upload = world.upload_item("global/symbols.zip");
-    assert_eq!((upload.state, upload.crashes), (UploadState::Pending, 0));
+    assert_eq!((upload.state, upload.attempts), (UploadState::Pending, 0));
     world.derivations.take(Duration::ZERO);
     world.reconcile("global/symbols.zip").await.unwrap();
     let upload = world.upload_item("global/symbols.zip");

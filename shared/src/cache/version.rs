@@ -49,7 +49,7 @@ pub struct Converter(pub u32);
 
 impl Converter {
     /// The converter in this build.
-    pub const CURRENT: Self = Self(7);
+    pub const CURRENT: Self = Self(8);
 }
 
 /// The numbers of a build of the code: what it makes, and up to which version it reads.

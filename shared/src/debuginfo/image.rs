@@ -22,11 +22,13 @@ use std::ops::Range;
 
 use goblin::container::Ctx;
 use goblin::elf::header::EM_ARM;
+use goblin::elf::program_header::{PT_LOAD, ProgramHeader};
 use goblin::elf::section_header::{SHT_DYNSYM, SHT_SYMTAB, SectionHeader};
 use goblin::elf::sym::{STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, Sym, Symtab};
 use goblin::pe::section_table::IMAGE_SCN_MEM_EXECUTE;
 use lzma_rust2::XzReader;
 use symbolic::debuginfo::dwarf::Dwarf as _;
+use symbolic::debuginfo::elf::ElfObject;
 use symbolic::debuginfo::{Object, Symbol};
 
 use super::{mach_symbols, pe_symbols};
@@ -43,6 +45,9 @@ pub(super) struct ObjectImage<'d> {
     pub(super) functions: Vec<Symbol<'d>>,
     /// Symbols without a type that lie in no function.
     pub(super) labels: Vec<Symbol<'d>>,
+    /// Whether functions have no address relative to the load address of 32 bits. They are left
+    /// out.
+    pub(super) has_code_out_of_reach: bool,
     /// Address ranges of code, not relative to the load address. Empty if the object does not give
     /// them.
     code: Vec<Range<u64>>,
@@ -55,7 +60,7 @@ impl<'d> ObjectImage<'d> {
             let within = elf.raw_section("gnu_debugdata");
             let within = within.and_then(|section| decompressed(&section.data));
             return SectionHeaders::parse(elf.data())
-                .map(|parsed| parsed.image(within.as_deref(), elf.load_address()))
+                .map(|parsed| parsed.image(within.as_deref(), elf_load_address(elf)))
                 .unwrap_or_default();
         }
         let (code, functions) = match object {
@@ -88,12 +93,11 @@ impl<'d> ObjectImage<'d> {
     ) -> Self {
         if !code.is_empty() {
             let ends = |symbol: &mut Symbol<'_>| {
-                let address = symbol.address.checked_add(load_address);
-                let section = address.and_then(|address| {
-                    let section = code.iter().find(|section| section.contains(&address))?;
-                    Some(section.end - address)
-                });
-                let Some(left) = section else { return false };
+                let address = symbol.address.wrapping_add(load_address);
+                let Some(section) = code.iter().find(|section| section.contains(&address)) else {
+                    return false;
+                };
+                let left = section.end - address;
                 symbol.size = match symbol.size {
                     0 => left,
                     size => size.min(left),
@@ -104,19 +108,45 @@ impl<'d> ObjectImage<'d> {
             labels.iter_mut().for_each(|label| label.size = 0);
             labels.retain_mut(ends);
         }
+        let all = functions.len();
+        functions.retain(|function| u32::try_from(function.address).is_ok());
         Self {
+            has_code_out_of_reach: functions.len() < all,
             functions,
             labels,
             code,
         }
     }
 
-    /// Returns the lowest address of code, not relative to the load address, or zero if the code
+    /// Returns the lowest address of code, not relative to the load address, or `None` if the code
     /// ranges are unknown.
-    pub(super) fn first_code(&self) -> u64 {
-        let starts = self.code.iter().map(|section| section.start);
-        starts.min().unwrap_or_default()
+    pub(super) fn first_code(&self) -> Option<u64> {
+        self.code.iter().map(|section| section.start).min()
     }
+}
+
+/// Returns the address that addresses in an ELF file are relative to: that of its first segment,
+/// as in `symbolic`.
+///
+/// Some programs have segments that are not in the order of their addresses. If the first one has
+/// no code, as when `lld` writes the headers behind the code, it is that of the lowest one.
+pub(super) fn elf_load_address(elf: &ElfObject<'_>) -> u64 {
+    let in_order = elf.load_address();
+    let lowest = loaded_segments(elf.data()).and_then(|loaded| {
+        let first = loaded.first()?;
+        let mut addresses = loaded.iter().map(|segment| segment.p_vaddr);
+        addresses.by_ref().min().filter(|_| !first.is_executable())
+    });
+    lowest.unwrap_or(in_order)
+}
+
+fn loaded_segments(elf: &[u8]) -> Option<Vec<ProgramHeader>> {
+    let header = goblin::elf::Elf::parse_header(elf).ok()?;
+    let context = Ctx::new(header.container().ok()?, header.endianness().ok()?);
+    let table = usize::try_from(header.e_phoff).ok()?;
+    let all = ProgramHeader::parse(elf, table, header.e_phnum.into(), context).ok()?;
+    let loaded = all.into_iter();
+    Some(loaded.filter(|header| header.p_type == PT_LOAD).collect())
 }
 
 /// Returns the lowest address of code in an ELF file, or zero if it has no sections with code.
@@ -184,11 +214,14 @@ impl<'d> SectionHeaders<'d> {
                         STT_NOTYPE if is_label(name) => &mut labels,
                         _ => continue,
                     };
-                    table.extend(self.relative(&symbol, name, load_address));
+                    table.push(self.relative(&symbol, name, load_address));
                 }
             }
         }
         functions.append(&mut choosing);
+        // Of several symbols at one address, the first one counts, and one with a size says more.
+        functions.sort_by_key(|symbol| symbol.size == 0);
+        labels.sort_by_key(|symbol| symbol.size == 0);
         (functions, labels)
     }
 
@@ -214,16 +247,17 @@ impl<'d> SectionHeaders<'d> {
     }
 
     /// Returns a symbol whose address is relative to the load address.
-    fn relative(&self, symbol: &Sym, name: &'d [u8], load_address: u64) -> Option<Symbol<'d>> {
+    fn relative(&self, symbol: &Sym, name: &'d [u8], load_address: u64) -> Symbol<'d> {
         let address = match self.machine {
             EM_ARM => symbol.st_value & !1,
             _ => symbol.st_value,
         };
-        Some(Symbol {
+        Symbol {
             name: Some(String::from_utf8_lossy(name)),
-            address: address.checked_sub(load_address)?,
+            // Below the load address, this is out of reach.
+            address: address.wrapping_sub(load_address),
             size: symbol.st_size,
-        })
+        }
     }
 }
 

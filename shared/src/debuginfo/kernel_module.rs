@@ -6,16 +6,16 @@
 //! module elsewhere. Addresses count from the first section, whose address `/proc/modules` and
 //! `/sys/module/<name>/sections/.text` show.
 //!
-//! Sources: the ELF specification (gABI), "Sections" and "Relocation"; `layout_sections` in
-//! `kernel/module/main.c` of Linux 6.
+//! Sources: the ELF specification (gABI), "Sections" and "Relocation"; the RISC-V ELF psABI,
+//! "Relocations"; `layout_sections` in `kernel/module/main.c` of Linux 6.
 
 use object::elf::{
-    ET_DYN, ET_REL, EV_CURRENT, PT_LOAD, SHF_ALLOC, SHF_COMPRESSED, SHF_EXECINSTR, SHF_WRITE,
+    self, ET_DYN, ET_REL, EV_CURRENT, PT_LOAD, SHF_ALLOC, SHF_COMPRESSED, SHF_EXECINSTR, SHF_WRITE,
     SHN_LORESERVE, SHT_SYMTAB,
 };
 use object::{
-    Endianness, File, Object as _, ObjectSection as _, ObjectSymbol as _, Relocation,
-    RelocationKind, RelocationTarget, Section, SectionFlags,
+    Architecture, Endianness, File, Object as _, ObjectSection as _, ObjectSymbol as _, Relocation,
+    RelocationFlags, RelocationKind, RelocationTarget, Section, SectionFlags,
 };
 use symbolic::debuginfo::dwarf::Dwarf as _;
 use symbolic::debuginfo::elf::ElfObject;
@@ -197,7 +197,11 @@ impl Linker {
                 }
             };
             for (offset, relocation) in relocations {
-                let size = usize::from(relocation.size()) / 8;
+                let special = Special::of(file.architecture(), &relocation);
+                let size = match special {
+                    Some(special) => special.bytes(),
+                    None => usize::from(relocation.size()) / 8,
+                };
                 let at = usize::try_from(offset).ok();
                 let at = at.filter(|at| at.checked_add(size).is_some_and(|end| end <= bytes));
                 let Some(at) = at.and_then(|at| at.checked_add(start)) else {
@@ -206,6 +210,12 @@ impl Linker {
                     ));
                 };
                 let address = section.address().wrapping_add(offset);
+                if let Some(special) = special {
+                    if let Some(target) = target(&file, &relocation, 0) {
+                        self.apply(special, at, start + bytes, target, address);
+                    }
+                    continue;
+                }
                 let present = self.get(at, size).unwrap_or_default();
                 match value(&file, &relocation, address, present) {
                     Ok(Some(value)) => self.put(at, size, value),
@@ -215,6 +225,42 @@ impl Linker {
             }
         }
         Ok(())
+    }
+
+    /// Applies a relocation of one machine. A number in LEB128 keeps its length and ends before
+    /// `end`.
+    fn apply(&mut self, special: Special, at: usize, end: usize, target: u64, address: u64) {
+        match special {
+            Special::Relative => self.put(at, 4, target.wrapping_sub(address)),
+            Special::Number(size, operation) => {
+                let present = self.get(at, size).unwrap_or_default();
+                self.put(at, size, operation.apply(present, target));
+            }
+            Special::LowBits(operation) => {
+                let present = self.get(at, 1).unwrap_or_default();
+                let low = operation.apply(present, target) & LOW_BITS;
+                self.put(at, 1, present & !LOW_BITS | low);
+            }
+            Special::Uleb128(operation) => {
+                let place = self.bytes.get(at..end).unwrap_or_default();
+                let length = place
+                    .iter()
+                    .take(10)
+                    .take_while(|byte| **byte >= 0x80)
+                    .count()
+                    + 1;
+                let place = self.bytes.get_mut(at..at + length).unwrap_or_default();
+                let present = place
+                    .iter()
+                    .rev()
+                    .fold(0, |number: u64, byte| number << 7 | u64::from(*byte & 0x7f));
+                let value = operation.apply(present, target);
+                for (number, byte) in place.iter_mut().enumerate() {
+                    let bits = value.checked_shr(7 * number as u32).unwrap_or_default() as u8;
+                    *byte = *byte & 0x80 | bits & 0x7f;
+                }
+            }
+        }
     }
 
     /// Adds a program header, which makes [`BASE`] the load address.
@@ -287,6 +333,82 @@ fn is_symbol_table(section: &Section<'_, '_>) -> bool {
     matches!(section.flags(), SectionFlags::Elf { sh_type, .. } if sh_type == SHT_SYMTAB)
 }
 
+/// The bits of a byte that relocations of six bits change.
+const LOW_BITS: u64 = 0x3f;
+
+/// A relocation of one machine that the crate `object` does not know.
+///
+/// Compilers for RISC-V write the distance of two labels as two relocations, because the linker may
+/// shorten the code between them. Kernel modules are linked without that.
+#[derive(Clone, Copy)]
+enum Special {
+    /// The distance from the place, in four bytes.
+    Relative,
+    /// A change of a number of so many bytes.
+    Number(usize, Operation),
+    /// A change of the lowest six bits of a byte.
+    LowBits(Operation),
+    /// A change of a number in unsigned LEB128.
+    Uleb128(Operation),
+}
+
+#[derive(Clone, Copy)]
+enum Operation {
+    Set,
+    Add,
+    Subtract,
+}
+
+impl Operation {
+    fn apply(self, present: u64, target: u64) -> u64 {
+        match self {
+            Self::Set => target,
+            Self::Add => present.wrapping_add(target),
+            Self::Subtract => present.wrapping_sub(target),
+        }
+    }
+}
+
+impl Special {
+    fn of(architecture: Architecture, relocation: &Relocation) -> Option<Self> {
+        use Operation::{Add, Set, Subtract};
+        let RelocationFlags::Elf { r_type } = relocation.flags() else {
+            return None;
+        };
+        let is_riscv = matches!(architecture, Architecture::Riscv32 | Architecture::Riscv64);
+        Some(match r_type {
+            elf::R_PPC_REL32 if architecture == Architecture::PowerPc => Self::Relative,
+            _ if !is_riscv => return None,
+            elf::R_RISCV_ADD8 => Self::Number(1, Add),
+            elf::R_RISCV_ADD16 => Self::Number(2, Add),
+            elf::R_RISCV_ADD32 => Self::Number(4, Add),
+            elf::R_RISCV_ADD64 => Self::Number(8, Add),
+            elf::R_RISCV_SUB8 => Self::Number(1, Subtract),
+            elf::R_RISCV_SUB16 => Self::Number(2, Subtract),
+            elf::R_RISCV_SUB32 => Self::Number(4, Subtract),
+            elf::R_RISCV_SUB64 => Self::Number(8, Subtract),
+            elf::R_RISCV_SUB6 => Self::LowBits(Subtract),
+            elf::R_RISCV_SET6 => Self::LowBits(Set),
+            elf::R_RISCV_SET8 => Self::Number(1, Set),
+            elf::R_RISCV_SET16 => Self::Number(2, Set),
+            elf::R_RISCV_SET32 => Self::Number(4, Set),
+            elf::R_RISCV_32_PCREL => Self::Relative,
+            elf::R_RISCV_SET_ULEB128 => Self::Uleb128(Set),
+            elf::R_RISCV_SUB_ULEB128 => Self::Uleb128(Subtract),
+            _ => return None,
+        })
+    }
+
+    /// Returns the number of bytes that it changes at least.
+    fn bytes(self) -> usize {
+        match self {
+            Self::Relative => 4,
+            Self::Number(size, _) => size,
+            Self::LowBits(_) | Self::Uleb128(_) => 1,
+        }
+    }
+}
+
 /// Returns the value that a relocation writes, or `None` if it writes nothing or its symbol is in
 /// the kernel. `present` is the value at its address before.
 fn value(
@@ -295,18 +417,9 @@ fn value(
     address: u64,
     present: u64,
 ) -> Result<Option<u64>, String> {
-    let symbol = match relocation.target() {
-        RelocationTarget::Symbol(symbol) => file.symbol_by_index(symbol).ok(),
-        _ => None,
-    };
-    let Some(symbol) = symbol.filter(|symbol| !symbol.is_undefined()) else {
+    let Some(target) = target(file, relocation, present) else {
         return Ok(None);
     };
-    let addend = match relocation.has_implicit_addend() {
-        true => present,
-        false => relocation.addend() as u64,
-    };
-    let target = symbol.address().wrapping_add(addend);
     match relocation.kind() {
         RelocationKind::Absolute => Ok(Some(target)),
         RelocationKind::Relative | RelocationKind::PltRelative => {
@@ -315,4 +428,19 @@ fn value(
         RelocationKind::None => Ok(None),
         _ => Err(format!("an unknown type ({:?})", relocation.flags())),
     }
+}
+
+/// Returns the address that a relocation refers to, or `None` if that is in the kernel. `present` is
+/// the value at the place of the relocation.
+fn target(file: &File<'_>, relocation: &Relocation, present: u64) -> Option<u64> {
+    let symbol = match relocation.target() {
+        RelocationTarget::Symbol(symbol) => file.symbol_by_index(symbol).ok(),
+        _ => None,
+    };
+    let symbol = symbol.filter(|symbol| !symbol.is_undefined())?;
+    let addend = match relocation.has_implicit_addend() {
+        true => present,
+        false => relocation.addend() as u64,
+    };
+    Some(symbol.address().wrapping_add(addend))
 }

@@ -14,6 +14,7 @@ use std::ops::Range;
 
 use goblin::pe::exception::ExceptionData;
 use goblin::pe::header::Header;
+use goblin::pe::section_table::IMAGE_SCN_CNT_CODE;
 use goblin::pe::symbol::{
     IMAGE_SYM_CLASS_EXTERNAL, IMAGE_SYM_CLASS_STATIC, IMAGE_SYM_CLASS_WEAK_EXTERNAL,
     IMAGE_SYM_DTYPE_FUNCTION, SymbolTable,
@@ -23,6 +24,9 @@ use symbolic::debuginfo::Symbol;
 use symbolic::debuginfo::pe::PeObject;
 
 use super::undecorate::undecorated;
+
+/// The type of all symbols in programs of Go: an array of structures.
+const TYPE_IN_GO: u16 = 0x308;
 
 /// Returns the symbols of functions, those of the symbol table first. Their addresses are relative
 /// to the load address.
@@ -65,7 +69,8 @@ fn symbol_table<'o, 'd>(
     let strings = (header.pointer_to_symbol_table as usize).checked_add(table_bytes);
     let strings = strings.and_then(|at| bytes.get(at..)).unwrap_or_default();
     let functions = table.iter().filter_map(move |(_, short_name, symbol)| {
-        let is_function = symbol.derived_type() == IMAGE_SYM_DTYPE_FUNCTION
+        let is_function = (symbol.derived_type() == IMAGE_SYM_DTYPE_FUNCTION
+            || symbol.typ == TYPE_IN_GO)
             && matches!(
                 symbol.storage_class,
                 IMAGE_SYM_CLASS_EXTERNAL | IMAGE_SYM_CLASS_STATIC | IMAGE_SYM_CLASS_WEAK_EXTERNAL
@@ -75,6 +80,9 @@ fn symbol_table<'o, 'd>(
             .ok()?
             .checked_sub(1)?;
         let section = pe.sections().get(section).filter(|_| is_function)?;
+        if section.characteristics & IMAGE_SCN_CNT_CODE == 0 {
+            return None;
+        }
         let name = match short_name {
             Some(name) => name,
             None => {

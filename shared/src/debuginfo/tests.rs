@@ -539,12 +539,15 @@ fn the_zoo_has_the_same_answers_as_llvm_symbolizer() {
     // have no row, the line of the row before them. Functions whose symbols were stripped have no
     // name in `mach-stripped`; it has those of the file with all symbols.
     insta::assert_snapshot!(table, @r#"
+    at-zero: of 86 86 names, 86 lines, 86 chains
+    below-headers: of 86 86 names, 86 lines, 86 chains
     cold-parts: of 108 108 names, 108 lines, 108 chains
     discarded: of 10 10 names, 10 lines, 10 chains
     dwz: of 186 186 names, 186 lines, 186 chains
     kernel-module: of 146 145 names, 145 lines, 145 chains
       0x15f [], by llvm [("_ZN4shopL8complainEi", "shop.cpp:22")]
     kernel-module-arm64: of 140 140 names, 140 lines, 140 chains
+    kernel-module-riscv64: of 136 136 names, 136 lines, 136 chains
     labels: of 108 108 names, 108 lines, 108 chains
     lines-only: of 80 80 names, 80 lines, 80 chains
     lines-only-O0: of 122 122 names, 122 lines, 122 chains
@@ -600,6 +603,7 @@ fn the_zoo_has_the_same_answers_as_llvm_symbolizer() {
     symbols-apart.zip: of 108 108 names, 108 lines, 108 chains
     symbols-within: of 26 26 names, 26 lines, 26 chains
     thumb: of 80 80 names, 80 lines, 80 chains
+    thumb-assembly: of 92 92 names, 92 lines, 92 chains
     thunks: of 40 40 names, 40 lines, 40 chains
     xen-note: of 88 88 names, 88 lines, 88 chains
     "#);

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use symbolic::common::CpuFamily;
+
 use super::adjust::{Adjustment, adjust};
 use crate::api::symbolicator::{AddrMode, Frame, FrameOrder, Hex, Module, Request, Stacktrace};
 use crate::domain::Arch;
@@ -86,10 +88,14 @@ impl Address {
         let base = module.image_addr.0;
         let given = frame.instruction_addr.0;
         if base == 0 {
-            // Clients address modules without a base address from their start, and send the
-            // addresses of instructions.
+            // A module without a base address is addressed from its start. In WebAssembly, clients
+            // send the addresses of calls.
+            let relative = match arch.cpu_family() {
+                CpuFamily::Wasm32 => given,
+                _ => adjust(given, arch, situation).unwrap_or(given),
+            };
             return matches!(frame.addr_mode, AddrMode::Rel(_)).then_some(Self {
-                relative: given,
+                relative,
                 base,
                 mode: AddrMode::Rel(index),
             });

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use symbolic::common::InstructionInfo;
+use symbolic::common::{CpuFamily, InstructionInfo};
 
 use crate::api::symbolicator::{Frame, Hex};
 use crate::domain::Arch;
@@ -85,8 +85,14 @@ pub(super) fn adjust(address: u64, arch: Arch, situation: &Situation<'_>) -> Opt
                 .should_adjust_caller()
         }
     };
+    let is_mips = matches!(arch.cpu_family(), CpuFamily::Mips32 | CpuFamily::Mips64);
     match previous {
         true if address < LARGEST_STEP => None,
+        // MIPS16 and microMIPS: an odd address stands for an instruction at the even address below
+        // it. Before a return address are a call and the instruction in its delay slot, each of two
+        // or four bytes.
+        true if is_mips && !address.is_multiple_of(2) => Some((address & !1) - 4),
+        false if is_mips && !address.is_multiple_of(2) => Some(address & !1),
         true => Some(info.previous_address()),
         false => Some(info.aligned_address()),
     }
@@ -164,8 +170,9 @@ mod tests {
         check(0x1007, Arch::Ppc, 0x1004, 0x1000);
         check(0x1007, Arch::Ppc64, 0x1004, 0x1000);
         check(0x1007, Arch::Wasm32, 0x1007, 0x1006);
-        check(0x100b, Arch::Mips, 0x1008, 0x1000); // over the delay slot
-        check(0x100b, Arch::Mips64, 0x1008, 0x1000);
+        check(0x100a, Arch::Mips, 0x1008, 0x1000); // over the delay slot
+        check(0x100a, Arch::Mips64, 0x1008, 0x1000);
+        check(0x100b, Arch::Mips, 0x100a, 0x1006); // the lowest bit marks MIPS16 and microMIPS
     }
 
     #[test]

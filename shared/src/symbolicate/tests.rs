@@ -240,7 +240,7 @@ fn a_relative_address_is_shown_as_absolute_if_its_module_has_a_base_address() {
 
 #[test]
 fn a_module_without_a_base_address_is_addressed_from_its_start() {
-    let request = |frame: Value| json!({"modules": [{"type": "wasm"}, {"type": "wasm", "code_id": "aa"}], "stacktraces": [{"frames": [{"instruction_addr": 1}, frame]}]});
+    let request = |frame: Value| json!({"modules": [{"type": "elf"}, {"type": "elf", "code_id": "aa"}], "stacktraces": [{"frames": [{"instruction_addr": 1}, frame]}]});
     let check = |frame: Value, want: &str| {
         let (answer, _) = demo(request(frame));
         let frames = answer["stacktraces"][0]["frames"].as_array().unwrap();
@@ -251,8 +251,12 @@ fn a_module_without_a_base_address_is_addressed_from_its_start() {
         assert_eq!(shown, [want]);
     };
     check(
-        json!({"instruction_addr": "0x1000", "addr_mode": "rel:1"}),
+        json!({"instruction_addr": "0x1001", "addr_mode": "rel:1"}),
         r#""symbolicated" "0x1000" "rel:1" "0x1000""#,
+    );
+    check(
+        json!({"instruction_addr": "0x1001", "addr_mode": "rel:1", "adjust_instruction_addr": false}),
+        r#""symbolicated" "0x1001" "rel:1" "0x1000""#,
     );
     check(
         json!({"instruction_addr": "0x1000"}),

@@ -95,7 +95,7 @@ fn read(object: &Object<'_>, run: usize, workers: usize, rules: Rules) -> Option
         CpuFamily::Arm64 => (ARM64, true),
         _ => return None,
     };
-    let load_address = elf.load_address();
+    let load_address = image::elf_load_address(elf);
     let (first_code, vendor) = match (rules, family) {
         #[cfg(test)]
         (Rules::OfSymbolic, _) => (0, Vendor::Default),

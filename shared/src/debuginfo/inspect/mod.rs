@@ -136,8 +136,11 @@ fn without_ids(file_type: FileType) -> String {
         FileType::MachCode | FileType::MachDebug => {
             "ld writes a UUID into what it links, unless -no_uuid is given: link the program without that option, and make the dSYM from the linked program"
         }
-        FileType::ElfCode | FileType::ElfDebug | FileType::WasmCode | FileType::WasmDebug => {
-            "link what it belongs to with -Wl,--build-id"
+        FileType::ElfCode | FileType::ElfDebug => {
+            "link what it belongs to with -Wl,--build-id (Go: -ldflags=-B=gobuildid); a linker script has to place .note.gnu.build-id behind the vector table"
+        }
+        FileType::WasmCode | FileType::WasmDebug => {
+            "link what it belongs to with --build-id (wasm-ld; with clang, -Wl,--build-id)"
         }
         FileType::Breakpad => {
             "make it from a program that has an id, because the one in its first line (MODULE) is zero"
@@ -387,6 +390,7 @@ fn features(object: &Object<'_>) -> Features {
     let leaves_it_to_pdb = matches!(object, Object::Pe(pe) if pe_symbols::names_pdb(pe));
     let has_debug_info = match object {
         Object::MachO(mach) => dwarf::has_units(mach),
+        Object::Pe(pe) => dwarf::has_units(pe),
         _ => object.has_debug_info(),
     };
     Features {

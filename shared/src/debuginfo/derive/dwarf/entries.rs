@@ -119,7 +119,7 @@ impl<'o> EntryReader<'o> {
     where
         'o: 'i,
     {
-        if is_discarded(unit)? {
+        if self.object.is_discarded(unit)? {
             return Ok(());
         }
         let Some(id) = unit.dwo_id else {
@@ -315,10 +315,9 @@ impl<'o> EntryReader<'o> {
                 Err(gimli::Error::InvalidCfiSetLoc(_)) => None,
                 range => range?,
             } {
-                if range.begin > 0 {
-                    self.ranges.push((range.begin, range.end));
-                }
+                self.ranges.push((range.begin, range.end));
             }
+            self.ranges.retain(|range| self.object.may_have(*range));
         }
         let low = low.map(|low| address(dwarf, unit, low)).transpose()?;
         let high = match (high, low) {
@@ -328,14 +327,15 @@ impl<'o> EntryReader<'o> {
         };
         if self.ranges.is_empty()
             && let (Some(low), Some(high)) = (low, high)
-            // Linkers mark discarded functions with an address that no code has.
-            && low != 0
-            && low < u64::MAX - 1
-            && low < high
+            && self.object.may_have((low, high))
         {
             self.ranges.push((low, high));
         }
-        self.ranges.retain(|(begin, end)| begin < end);
+        if self.object.is_thumb {
+            for (begin, end) in &mut self.ranges {
+                (*begin, *end) = (*begin & !1, *end & !1);
+            }
+        }
         Ok(())
     }
 
@@ -572,20 +572,6 @@ impl<'o> EntryReader<'o> {
             }
         }
     }
-}
-
-/// Returns whether the linker discarded a whole unit.
-fn is_discarded(unit: &Unit<'_>) -> Result<bool, gimli::Error> {
-    if unit.low_pc != 0 {
-        return Ok(false);
-    }
-    let mut entries = unit.entries();
-    let root = entries.next_dfs()?.ok_or(gimli::Error::MissingUnitDie)?;
-    // GCC writes the ranges of a split unit in that unit, not in its skeleton.
-    let has_ranges = root.attr(gimli::DW_AT_ranges).is_some() || unit.dwo_id.is_some();
-    // DWARF 2 has no ranges: a unit with code in several places has no address.
-    let cannot_have_ranges = unit.header.version() == 2 && root.attr(gimli::DW_AT_low_pc).is_none();
-    Ok(!has_ranges && !cannot_have_ranges)
 }
 
 /// The maximum number of outer calls that are added with an inlined call because they do not cover

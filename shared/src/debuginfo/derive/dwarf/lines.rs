@@ -2,7 +2,8 @@
 //!
 //! The rules follow `symbolic` (`symbolic_debuginfo::dwarf`, MIT), which is the oracle:
 //!
-//! - Rows at address zero are ignored, and so are rows with a lower address than the row before.
+//! - Rows at address zero are ignored, unless code begins there, and so are rows with a lower
+//!   address than the row before.
 //! - Of several rows at one address, the last is used.
 //! - A row extends to the next row.
 
@@ -41,13 +42,20 @@ struct Sequence {
 pub(super) struct LineRows {
     rows: Vec<Row>,
     sequences: Vec<Sequence>,
+    /// Sequences that begin at address zero, by their ends. At most one of them is of code at this
+    /// address: linkers move the sequences of all discarded functions there.
+    at_zero: Vec<Sequence>,
 }
 
 impl LineRows {
-    /// Reads a line program up to its end or to the first error. Code begins at `first_code`:
-    /// sequences that begin before it belong to functions that the linker discarded, even if they
-    /// end behind it.
-    pub(super) fn read(&mut self, program: &IncompleteLineProgram<Section<'_>>, first_code: u64) {
+    /// Reads a line program up to its end or to the first error. Code begins at `first_code`, if
+    /// that is known: sequences that begin before it belong to functions that the linker discarded,
+    /// even if they end behind it.
+    pub(super) fn read(
+        &mut self,
+        program: &IncompleteLineProgram<Section<'_>>,
+        first_code: Option<u64>,
+    ) {
         let mut reader = SequenceReader::new(self, first_code);
         each_row(program, &mut reader);
         reader.finish();
@@ -59,12 +67,11 @@ impl LineRows {
         let sequence = self
             .sequences
             .partition_point(|sequence| sequence.reaches <= start);
-        let Some(sequence) = self.sequences.get(sequence) else {
+        let sequence = self.sequences.get(sequence);
+        let sequence = sequence.filter(|sequence| sequence.start < end);
+        let Some(sequence) = sequence.or_else(|| self.at_zero(start, end)) else {
             return &[];
         };
-        if sequence.start >= end {
-            return &[];
-        }
         let rows = self
             .rows
             .get(sequence.first..sequence.first + sequence.count);
@@ -74,7 +81,17 @@ impl LineRows {
         rows.get(from.saturating_sub(1)..to).unwrap_or_default()
     }
 
-    /// Returns the rows, sequence by sequence.
+    /// Returns the sequence from address zero on that a function between two addresses belongs to.
+    fn at_zero(&self, start: u64, end: u64) -> Option<&Sequence> {
+        match (start, &self.at_zero[..]) {
+            // The sequence of a discarded function is as long as that function.
+            (0, all) => all.iter().find(|sequence| sequence.end >= end),
+            (_, [only]) => Some(only).filter(|only| start < only.end),
+            (_, _) => None,
+        }
+    }
+
+    /// Returns the rows, sequence by sequence, except those from address zero on.
     pub(super) fn all(&self) -> impl Iterator<Item = &Row> {
         self.sequences.iter().flat_map(|sequence| {
             let rows = self
@@ -88,7 +105,7 @@ impl LineRows {
 /// Takes rows into [`LineRows`].
 pub(super) struct SequenceReader<'l> {
     lines: &'l mut LineRows,
-    first_code: u64,
+    first_code: Option<u64>,
     /// The address of the first row of the current sequence, also if the row is not kept.
     begin: Option<u64>,
     /// The index of the first row of the current sequence that is kept.
@@ -98,7 +115,8 @@ pub(super) struct SequenceReader<'l> {
 
 impl<'l> SequenceReader<'l> {
     /// Replaces the rows of `lines`.
-    pub(super) fn new(lines: &'l mut LineRows, first_code: u64) -> Self {
+    pub(super) fn new(lines: &'l mut LineRows, first_code: Option<u64>) -> Self {
+        lines.at_zero.clear();
         lines.rows.clear();
         lines.sequences.clear();
         Self {
@@ -112,17 +130,27 @@ impl<'l> SequenceReader<'l> {
 
     /// Ends a sequence.
     fn close(&mut self, end: u64) {
-        let LineRows { rows, sequences } = &mut *self.lines;
+        let LineRows {
+            rows,
+            sequences,
+            at_zero,
+        } = &mut *self.lines;
         let begin = self.begin.take();
         match rows.get(self.first) {
-            Some(_) if begin < Some(self.first_code) => rows.truncate(self.first),
-            Some(row) => sequences.push(Sequence {
-                start: row.address,
-                end,
-                reaches: end,
-                first: self.first,
-                count: rows.len() - self.first,
-            }),
+            Some(_) if begin < self.first_code => rows.truncate(self.first),
+            Some(row) => {
+                let list = match row.address {
+                    0 => at_zero,
+                    _ => sequences,
+                };
+                list.push(Sequence {
+                    start: row.address,
+                    end,
+                    reaches: end,
+                    first: self.first,
+                    count: rows.len() - self.first,
+                });
+            }
             None => {}
         }
         self.first = rows.len();
@@ -132,6 +160,7 @@ impl<'l> SequenceReader<'l> {
     /// Ends the last sequence, and sorts all.
     pub(super) fn finish(mut self) {
         self.close(self.last_address.saturating_add(1));
+        self.lines.at_zero.sort_by_key(|sequence| sequence.end);
         let sequences = &mut self.lines.sequences;
         sequences.sort_by_key(|sequence| sequence.start);
         let mut reaches = 0;
@@ -146,7 +175,7 @@ impl TakeRows for SequenceReader<'_> {
     fn take(&mut self, row: ProgramRow) {
         let address = row.address;
         self.begin.get_or_insert(address);
-        if address == 0 && !row.is_end {
+        if address == 0 && !row.is_end && self.first_code != Some(0) {
             return;
         }
         let rows = &mut self.lines.rows;
@@ -183,7 +212,7 @@ impl TakeRows for SequenceReader<'_> {
 
     fn needed_from(&self) -> u64 {
         match self.begin {
-            None => self.first_code,
+            None => self.first_code.unwrap_or_default(),
             Some(_) => 0,
         }
     }

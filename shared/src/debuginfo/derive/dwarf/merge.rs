@@ -8,10 +8,16 @@
 //! - A symbol is used where there is no function.
 //! - The end of a function or symbol begins a gap if nothing else begins there.
 //!
-//! Three rules go beyond `symbolic`: a symbol has the lines that no function covers, labels are
-//! used outside of functions, and neither the start nor the end of a symbol divides a function.
+//! Four rules go beyond `symbolic`:
+//!
+//! - A symbol has the lines that no function covers.
+//! - Labels are used outside of functions.
+//! - Neither the start nor the end of a symbol divides a function.
+//! - Where a function ends within another one, that one continues. GNU `as` writes functions that
+//!   reach into the next one: on Thumb, their addresses are odd, and on RISC-V, the linker may have
+//!   made them shorter.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::iter::Peekable;
 
 use foldhash::{HashSet, HashSetExt};
@@ -205,7 +211,7 @@ enum Ranges<'r> {
     Alone(RangesOf<'r>),
     /// Those of several functions that overlap, sorted by address and, at one address, by the order
     /// in which they were read.
-    Group(std::vec::IntoIter<(u32, &'r Placed)>),
+    Group(std::vec::IntoIter<(u32, Placed)>),
 }
 
 impl<'r> FunctionRanges<'r> {
@@ -236,7 +242,7 @@ impl<'r> FunctionRanges<'r> {
     }
 
     /// Returns the next range, with its run.
-    fn next_range(&mut self) -> Option<(u32, &'r Placed)> {
+    fn next_range(&mut self) -> Option<(u32, Placed)> {
         loop {
             let next = match &mut self.current {
                 Ranges::Alone(ranges) => ranges.next(),
@@ -263,14 +269,10 @@ impl<'r> FunctionRanges<'r> {
         if count == 0 {
             return Some(Ranges::Alone(ranges_of(self.runs, first)));
         }
-        let others = rest.iter().take(count);
-        let mut ranges: Vec<_> = std::iter::once(first)
-            .chain(others)
-            .flat_map(|of_run| ranges_of(self.runs, of_run).map(|range| (of_run.order, range)))
-            .collect();
-        ranges.sort_by_key(|(order, (_, placed))| (placed.start, *order));
-        let ranges: Vec<_> = ranges.into_iter().map(|(_, range)| range).collect();
-        Some(Ranges::Group(ranges.into_iter()))
+        let overlapping = std::iter::once(first).chain(rest.iter().take(count));
+        let ranges = overlapping
+            .flat_map(|of_run| ranges_of(self.runs, of_run).map(|range| (of_run.order, range)));
+        Some(Ranges::Group(of_overlapping(ranges.collect()).into_iter()))
     }
 }
 
@@ -317,11 +319,11 @@ struct RangesOf<'r> {
     ranges: std::slice::Iter<'r, Placed>,
 }
 
-impl<'r> Iterator for RangesOf<'r> {
-    type Item = (u32, &'r Placed);
+impl Iterator for RangesOf<'_> {
+    type Item = (u32, Placed);
 
     fn next(&mut self) -> Option<Self::Item> {
-        Some((self.run, self.ranges.next()?))
+        Some((self.run, *self.ranges.next()?))
     }
 }
 
@@ -336,6 +338,37 @@ fn ranges_of<'r>(runs: &'r [UnitTables], of_run: &OfRun) -> RangesOf<'r> {
         run,
         ranges: ranges.iter(),
     }
+}
+
+/// Returns the ranges of functions that overlap, each of which has its function's position in the
+/// order in which they were read, sorted by address and, at one address, by this position. A gap
+/// behind a function is left only where no other one continues.
+fn of_overlapping(mut ranges: Vec<(u32, (u32, Placed))>) -> Vec<(u32, Placed)> {
+    ranges.sort_by_key(|(order, (_, placed))| (placed.start, *order));
+    let mut sorted = Vec::with_capacity(ranges.len());
+    // The current range of each function that has begun and not ended.
+    let mut current = BTreeMap::new();
+    for at_once in ranges.chunk_by(|(_, (_, one)), (_, (_, other))| one.start == other.start) {
+        let mut gap = None;
+        let begun = sorted.len();
+        for (order, range) in at_once {
+            if range.1.is_nothing() {
+                current.remove(order);
+                gap = Some(*range);
+            } else {
+                current.insert(order, *range);
+                sorted.push(*range);
+            }
+        }
+        if let Some((run, gap)) = gap.filter(|_| sorted.len() == begun) {
+            let continued = current.last_key_value().map(|(_, (run, placed))| {
+                let start = gap.start;
+                (*run, Placed { start, ..*placed })
+            });
+            sorted.push(continued.unwrap_or((run, gap)));
+        }
+    }
+    sorted
 }
 
 /// Returns the ranges of functions and, outside of functions, the starts and ends of symbols.
@@ -447,6 +480,21 @@ mod tests {
         ADDRESSES.map(at).collect()
     }
 
+    /// Returns the answer of the last function that covers an address, as if there were no other.
+    fn of_last(functions: &[Described], address: u64) -> Vec<(String, u32)> {
+        let mut seen = HashSet::new();
+        let counted = functions.iter().enumerate();
+        let mut counted = counted.filter(|(_, described)| seen.insert(described.0));
+        let covers = |((start, size), ..): &Described| (*start..start + size).contains(&address);
+        let last = counted.by_ref().filter(|(_, it)| covers(it)).last();
+        last.map_or(Vec::new(), |(number, described)| {
+            let alone = by_symbolic(std::slice::from_ref(described), &[]);
+            let answer = alone[(address - ADDRESSES.start) as usize].iter();
+            let named = answer.map(|(_, line)| (format!("f{number}"), *line));
+            named.collect()
+        })
+    }
+
     fn by_merging(functions: &[Described], symbols: Symbols<'_>) -> Vec<Vec<(String, u32)>> {
         // Two functions per run, so that a function is also merged with an equal one in another
         // run.
@@ -531,8 +579,13 @@ mod tests {
                     size: *size,
                 })
                 .collect();
-            // In `symbolic`, a symbol within a function divides it.
-            let of_functions = by_symbolic(&functions, &[]).into_iter();
+            // In `symbolic`, a symbol within a function divides it, and so does the end of another
+            // function.
+            let of_functions = by_symbolic(&functions, &[]).into_iter().zip(ADDRESSES);
+            let of_functions = of_functions.map(|(of_all, address)| match of_all.is_empty() {
+                true => of_last(&functions, address),
+                false => of_all,
+            });
             let of_both = by_symbolic(&functions, &symbols);
             let pairs = of_functions.zip(of_both);
             let expected: Vec<_> = pairs

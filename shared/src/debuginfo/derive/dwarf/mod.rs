@@ -37,7 +37,7 @@ use crate::debuginfo::arriving::Arriving;
 use crate::debuginfo::auxiliary::Maps;
 use crate::debuginfo::blob::Contents;
 use crate::debuginfo::failure::{Failure, chain, malformed, not_arrived};
-use crate::debuginfo::image::ObjectImage;
+use crate::debuginfo::image::{self, ObjectImage};
 use crate::debuginfo::slices;
 use crate::debuginfo::slices::Bounds;
 use crate::debuginfo::workers::{in_order, side_by_side};
@@ -73,11 +73,10 @@ use std::cell::RefCell;
 use std::sync::OnceLock;
 use std::{io, thread};
 
-use symbolic::common::Arch;
+use symbolic::common::{Arch, CpuFamily};
 use symbolic::debuginfo::Object;
 use symbolic::debuginfo::dwarf::{Dwarf, DwarfDebugSession, DwarfError, DwarfSection, Endian};
 use symbolic::debuginfo::elf::ElfObject;
-use symbolic::debuginfo::macho::MachObject;
 
 use self::companions::{CompanionSections, Split};
 pub(in crate::debuginfo) use self::companions::{completes, is_companion, is_supplementary, needs};
@@ -141,7 +140,7 @@ impl<'o, 'd> Program<'o, 'd> {
         threads: usize,
     ) -> Option<Self> {
         let (sections, load_address): (&(dyn Dwarf<'d> + Sync), _) = match object {
-            Object::Elf(elf) => (elf, elf.load_address()),
+            Object::Elf(elf) => (elf, image::elf_load_address(elf)),
             Object::MachO(mach) => (mach, mach.load_address()),
             Object::Pe(pe) => (pe, pe.load_address()),
             // Its addresses are relative to its code section.
@@ -186,9 +185,9 @@ impl<'o, 'd> Program<'o, 'd> {
     }
 }
 
-/// Returns whether a Mach-O file has units.
-pub(in crate::debuginfo) fn has_units(mach: &MachObject<'_>) -> bool {
-    sections::raw_section(mach, units::SECTION).is_some()
+/// Returns whether a Mach-O file or a PE file has units.
+pub(in crate::debuginfo) fn has_units<'d>(object: &dyn Dwarf<'d>) -> bool {
+    sections::raw_section(object, units::SECTION).is_some()
 }
 
 /// Opens the file of `dwz` that an object shares with others. If it is not available, returns its
@@ -232,7 +231,8 @@ fn encode_runs(
         image.get_or_init(|| {
             let image = program.image();
             let first_code = image.first_code();
-            (first_code, Symbols::new(image.functions, image.labels))
+            let symbols = Symbols::new(image.functions, image.labels);
+            (first_code, symbols, image.has_code_out_of_reach)
         })
     };
     let endian = endian(object.endianity());
@@ -262,11 +262,12 @@ fn encode_runs(
         parent.set_sup(shared);
     }
     let shared = shared_dwarf().map(related::RelatedUnits::open_shared);
-    let (first_code, symbols) = read_image();
+    let (first_code, symbols, has_code_out_of_reach) = read_image();
     let about = object::Object {
         symbols,
         load_address: program.load_address,
         first_code: *first_code,
+        is_thumb: program.arch.cpu_family() == CpuFamily::Arm32,
         split: &Split::open(&program.companions.split, endian),
         name_in_shared: &|offset, tables| match &shared {
             Some(shared) => names::name_in(shared, offset, tables),
@@ -278,7 +279,7 @@ fn encode_runs(
         None => read_units(about, related::RelatedUnits::open(parent), workers),
     };
     runs.sort_unstable_by_key(|tables| tables.run);
-    let lacks = lacks(&runs, program.lacks_shared.as_ref())?;
+    let lacks = lacks(&runs, program.lacks_shared.as_ref(), *has_code_out_of_reach)?;
     let groups = merge::merge(&runs, symbols, bounds.ranges);
     let encoder = SymCacheEncoder {
         head: &slices::head(program.arch, contents.debug_id),
@@ -326,6 +327,7 @@ pub(in crate::debuginfo) fn derive_beside_itself(
 fn lacks(
     runs: &[UnitTables],
     shared: Option<&(String, String)>,
+    has_code_out_of_reach: bool,
 ) -> Result<Option<String>, Failure> {
     let mut all = Counts::default();
     for tables in runs {
@@ -363,6 +365,13 @@ fn lacks(
             "some names are in the shared file {name} (build id {id}): upload that file too, or \
              configure a symbol server that has it"
         ));
+    }
+    if has_code_out_of_reach {
+        lacks.push(
+            "some functions cannot be looked up, because they are below the first segment of the \
+             file, or more than 4 GiB above it: link them into a program of their own"
+                .to_owned(),
+        );
     }
     Ok((!lacks.is_empty()).then(|| lacks.join("; ")))
 }

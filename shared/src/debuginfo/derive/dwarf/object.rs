@@ -1,6 +1,7 @@
 //! The properties of an object that the readers of its units need.
 
 use super::companions::Split;
+use super::input::Unit;
 use super::names::NameInShared;
 use super::symbols::Symbols;
 use super::tables::TextRef;
@@ -10,8 +11,11 @@ use super::tables::TextRef;
 pub(super) struct Object<'o> {
     pub(super) symbols: &'o Symbols<'o>,
     pub(super) load_address: u64,
-    /// The lowest address of code.
-    pub(super) first_code: u64,
+    /// The lowest address of code, if that is known.
+    pub(super) first_code: Option<u64>,
+    /// Whether the machine is a 32-bit Arm, on which an odd address stands for Thumb code at the
+    /// even address below it. GNU `as` writes such addresses into the entries of functions.
+    pub(super) is_thumb: bool,
     /// The split units, which are in other files.
     pub(super) split: &'o Split<'o>,
     /// Returns the name of an entry in the shared file.
@@ -23,6 +27,32 @@ impl Object<'_> {
     pub(super) fn symbol_at(&self, address: u64) -> Option<TextRef> {
         let number = self.symbols.at(address.wrapping_sub(self.load_address))?;
         Some(TextRef::of_symbol(number as usize))
+    }
+
+    /// Returns whether the linker discarded a whole unit.
+    pub(super) fn is_discarded(&self, unit: &Unit<'_>) -> Result<bool, gimli::Error> {
+        if unit.low_pc != 0 || self.first_code == Some(0) {
+            return Ok(false);
+        }
+        let mut entries = unit.entries();
+        let root = entries.next_dfs()?.ok_or(gimli::Error::MissingUnitDie)?;
+        // GCC writes the ranges of a split unit in that unit, not in its skeleton.
+        let has_ranges = root.attr(gimli::DW_AT_ranges).is_some() || unit.dwo_id.is_some();
+        // DWARF 2 has no ranges: a unit with code in several places has no address.
+        let cannot_have_ranges =
+            unit.header.version() == 2 && root.attr(gimli::DW_AT_low_pc).is_none();
+        Ok(!has_ranges && !cannot_have_ranges)
+    }
+
+    /// Returns whether a function may have an address range. Linkers mark discarded functions with
+    /// an address that no code has, most often zero. If there is code at zero, its function is the
+    /// one that is as long as its symbol.
+    pub(super) fn may_have(&self, (begin, end): (u64, u64)) -> bool {
+        let is_there = || {
+            let symbol = self.symbols.size_at(0_u64.wrapping_sub(self.load_address));
+            self.first_code == Some(0) && symbol == Some(end)
+        };
+        begin < end && begin < u64::MAX - 1 && (begin > 0 || is_there())
     }
 
     /// Returns the begin and end of a range relative to the load address of the object.

@@ -484,7 +484,7 @@ mod tests {
         each_row(&opened(&section), &mut rows);
         assert_eq!(rows.1, [0x100, 0x101, 0x102, 0x102]);
         let mut lines = LineRows::default();
-        lines.read(&opened(&section), 0x100);
+        lines.read(&opened(&section), Some(0x100));
         let kept: Vec<u64> = lines.all().map(|row| row.address).collect();
         assert_eq!(kept, [0x100, 0x101, 0x102]);
     }
@@ -532,8 +532,8 @@ mod tests {
         ) {
             let section = program(&instructions.concat());
             let (mut kept, mut all) = (LineRows::default(), LineRows::default());
-            kept.read(&opened(&section), first_code);
-            let mut reader = SequenceReader::new(&mut all, first_code);
+            kept.read(&opened(&section), Some(first_code));
+            let mut reader = SequenceReader::new(&mut all, Some(first_code));
             each_row(&opened(&section), &mut Whole(&mut reader));
             reader.finish();
             prop_assert_eq!(kept, all);

@@ -99,8 +99,8 @@ const STEP: usize = 64 << 10;
 
 /// Returns a section as the file has it.
 ///
-/// Go compresses sections of Mach-O files, which then have other names (`zdebug_info`), as once in
-/// ELF files. `symbolic` knows those of ELF only.
+/// Go compresses sections of Mach-O and PE files, which then have other names (`zdebug_info`), as
+/// once in ELF files. `symbolic` knows those of ELF only.
 pub(super) fn raw_section<'d>(object: &dyn Dwarf<'d>, name: &str) -> Option<DwarfSection<'d>> {
     let compressed = || {
         let name = format!("z{name}");

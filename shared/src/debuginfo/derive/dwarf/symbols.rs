@@ -64,6 +64,12 @@ impl<'d> Symbols<'d> {
         is_it.then_some(number)
     }
 
+    /// Returns the size of the first symbol of a function at an address.
+    pub(super) fn size_at(&self, address: u64) -> Option<u64> {
+        let symbol = self.all.get(self.at(address)? as usize);
+        symbol.map(|symbol| symbol.size)
+    }
+
     /// Returns the addresses at which symbols begin, each with the number of the first named symbol
     /// there.
     pub(super) fn starts(&self) -> impl Iterator<Item = (u32, u32)> {

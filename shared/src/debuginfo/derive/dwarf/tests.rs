@@ -307,17 +307,35 @@ fn readable_by_symbolic() -> Vec<(String, Vec<u8>)> {
 }
 
 /// Programs for which `symbolic` has wrong lines or none: of discarded functions, of units without
-/// an address, and with a directory twice; or wrong names: of functions in other sections than
+/// an address, of code at address zero or below the first segment, of functions that overlap, and
+/// with a directory twice; or wrong names: of functions in other sections than
 /// `__text`, and of stripped functions. They are compared with `llvm-symbolizer` at each
 /// instruction (`the_zoo_has_the_same_answers_as_llvm_symbolizer`).
-const WRONG_IN_SYMBOLIC: [&str; 6] = [
+const WRONG_IN_SYMBOLIC: [&str; 9] = [
+    "zoo/at-zero",
+    "zoo/below-headers",
     "zoo/discarded",
     "zoo/mach-stripped",
     "zoo/mach-symbols",
     "zoo/relative",
     "zoo/resolver",
     "zoo/sections",
+    "zoo/thumb-assembly",
 ];
+
+#[test]
+fn functions_that_32_bits_do_not_reach_are_reported() {
+    let lacks_of = |file: &str| {
+        let dif = fixture(file);
+        let object = Object::parse(&dif).unwrap();
+        let contents = blob::unfiled(Kind::SymCache, object.arch(), Some(object.debug_id()));
+        let encoded = Sym::encode(&object, &Beside::default(), 2, &contents);
+        encoded.unwrap().lacks
+    };
+    let lacks = lacks_of("zoo/far").unwrap();
+    assert!(lacks.contains("more than 4 GiB above it"), "{lacks}");
+    assert_eq!(lacks_of("zoo/below-headers"), None);
+}
 
 /// Compares with the oracle. For every size of runs and slices and every number of workers, each
 /// address has the same answer as in `symbolic`, which reads the whole file at once. The
@@ -374,6 +392,8 @@ fn every_address_of_every_fixture_has_the_same_answer_as_in_symbolic() {
     macho/fat/crash.dSYM/Contents/Resources/DWARF/crash: no code, 24 times
     macho/x86_64/crash: no code, 8 times
     macho/x86_64/crash.dSYM/Contents/Resources/DWARF/crash: no code, 12 times
+    zoo/at-zero: wrong in symbolic, 28 times
+    zoo/below-headers: wrong in symbolic, 308 times
     zoo/discarded: wrong in symbolic, 64 times
     zoo/labels: the line of a label, 64 times
     zoo/lines-only: the line of a symbol, 72 times
@@ -393,6 +413,7 @@ fn every_address_of_every_fixture_has_the_same_answer_as_in_symbolic() {
     zoo/split-alone: the line of a symbol, 408 times
     zoo/symbols-within: a label, or Thumb code, 56 times
     zoo/thumb: Thumb code, 56 times
+    zoo/thumb-assembly: wrong in symbolic, 120 times
     ");
 }
 

@@ -187,30 +187,14 @@ pub fn apply(
             lease.until = lease.until.max(lease_end(*deadline, now));
         }
         Change::Publish { token, ready, seen } => {
-            let lease = own_lease(&mut next, token, now)?.clone();
-            let is_refused = publish(&mut next, ready, seen, now) == Published::Worse;
-            finish(entry, &mut next, seen, policy);
-            let unmet = seen.better_failed.clone();
-            let unmet = unmet.or_else(|| is_refused.then(nothing_as_good));
-            next.missing = unmet
-                .map(|missing| placeholder(entry, &missing, seen.retry_after, token, now, policy));
-            note_probe(entry, &mut next, seen, now);
-            settle_request(&mut next, &lease);
+            publish_leased(&mut next, entry, token, (ready, seen), now, policy)?;
         }
         Change::Fail {
             token,
             missing,
             seen,
         } => {
-            let lease = own_lease(&mut next, token, now)?.clone();
-            if next.dirty != lease.dirty {
-                release(&mut next, now);
-            } else {
-                let wait = seen.retry_after;
-                next.missing = Some(placeholder(entry, missing, wait, token, now, policy));
-                finish(entry, &mut next, seen, policy);
-                settle_request(&mut next, &lease);
-            }
+            fail(&mut next, entry, token, (missing, seen), now, policy)?;
         }
         Change::Release { token } => {
             own_lease(&mut next, token, now)?;
@@ -248,20 +232,7 @@ pub fn apply(
             next.lease = None;
             mark_dirty(&mut next, mark, now);
         }
-        Change::Suspect { blob, id } => {
-            if !entry.states().any(|ready| ready.blob.path == *blob) {
-                return Err(Refused::Nothing);
-            }
-            // A build that has disputed the blob may be about to replace it.
-            let former = next.suspect.take();
-            let former = former.filter(|suspect| suspect.blob == *blob);
-            next.suspect = Some(Suspect {
-                blob: blob.clone(),
-                at: now,
-                disputed: former.and_then(|suspect| suspect.disputed),
-            });
-            let _ = request_build(&mut next, id, Queue::Eager, now);
-        }
+        Change::Suspect { blob, id } => suspect(&mut next, blob, id, now)?,
         Change::ConfirmLoss { token, blob, id } => {
             own_lease(&mut next, token, now)?;
             confirm_loss(&mut next, blob, id, now)?;
@@ -275,23 +246,7 @@ pub fn apply(
                 return Err(Refused::Nothing);
             }
         }
-        Change::DropOlder => {
-            // After a rollback, the older state is the only one that this build can read.
-            let is_read = |ready: &Ready| ready.version > policy.numbers.version(entry.kind);
-            if next.older.is_some() && next.ready.as_ref().is_some_and(is_read) {
-                return Err(Refused::InUse);
-            }
-            let newer_for = next.ready.as_ref().map(|ready| now.since(ready.derived_at));
-            if next.older.is_none() || newer_for.is_none_or(|age| age < Policy::OLDER_MAX_UNUSED) {
-                return Err(Refused::Nothing);
-            }
-            // Only its holder removes states of a leased entry, or a removal that revokes the
-            // lease. By the holder's clock, a lease that has expired here may still be live.
-            if entry.lease.is_some() {
-                return Err(Refused::InUse);
-            }
-            next.older = None;
-        }
+        Change::DropOlder => drop_older(&mut next, now, policy)?,
         Change::Retire => {
             return if retires_at(entry, policy) <= now
                 && entry.live_lease(now).is_none()
@@ -304,6 +259,86 @@ pub fn apply(
         }
     }
     Ok(Applied::Changed(next))
+}
+
+/// Publishes a state under the lease that the token names.
+fn publish_leased(
+    next: &mut Entry,
+    entry: &Entry,
+    token: &Token,
+    (ready, seen): (&Ready, &Seen),
+    now: Timestamp,
+    policy: &Policy,
+) -> Result<(), Refused> {
+    let lease = own_lease(next, token, now)?.clone();
+    let is_refused = publish(next, ready, seen, now) == Published::Worse;
+    finish(entry, next, seen, policy);
+    let unmet = seen.better_failed.clone();
+    let unmet = unmet.or_else(|| is_refused.then(nothing_as_good));
+    next.missing =
+        unmet.map(|missing| placeholder(entry, &missing, seen.retry_after, token, now, policy));
+    note_probe(entry, next, seen, now);
+    settle_request(next, &lease);
+    Ok(())
+}
+
+/// Stores why nothing could be made under the lease that the token names. If the DIFs changed
+/// meanwhile, releases the lease instead.
+fn fail(
+    next: &mut Entry,
+    entry: &Entry,
+    token: &Token,
+    (missing, seen): (&Missing, &Seen),
+    now: Timestamp,
+    policy: &Policy,
+) -> Result<(), Refused> {
+    let lease = own_lease(next, token, now)?.clone();
+    if next.dirty != lease.dirty {
+        release(next, now);
+        return Ok(());
+    }
+    let placeholder = placeholder(entry, missing, seen.retry_after, token, now, policy);
+    next.missing = Some(placeholder);
+    finish(entry, next, seen, policy);
+    settle_request(next, &lease);
+    Ok(())
+}
+
+/// Notes that a blob may be lost or damaged, and requests a build.
+fn suspect(next: &mut Entry, blob: &str, id: &Token, now: Timestamp) -> Result<(), Refused> {
+    if !next.states().any(|ready| ready.blob.path == *blob) {
+        return Err(Refused::Nothing);
+    }
+    // A build that has disputed the blob may be about to replace it.
+    let former = next.suspect.take();
+    let former = former.filter(|suspect| suspect.blob == *blob);
+    next.suspect = Some(Suspect {
+        blob: blob.to_owned(),
+        at: now,
+        disputed: former.and_then(|suspect| suspect.disputed),
+    });
+    let _ = request_build(next, id, Queue::Eager, now);
+    Ok(())
+}
+
+/// Removes the state of an older version, if no build needs it.
+fn drop_older(next: &mut Entry, now: Timestamp, policy: &Policy) -> Result<(), Refused> {
+    // After a rollback, the older state is the only one that this build can read.
+    let is_newer = |ready: &Ready| ready.version > policy.numbers.version(next.kind);
+    if next.older.is_some() && next.ready.as_ref().is_some_and(is_newer) {
+        return Err(Refused::InUse);
+    }
+    let newer_for = next.ready.as_ref().map(|ready| now.since(ready.derived_at));
+    if next.older.is_none() || newer_for.is_none_or(|age| age < Policy::OLDER_MAX_UNUSED) {
+        return Err(Refused::Nothing);
+    }
+    // Only its holder removes states of a leased entry, or a removal that revokes the lease. By the
+    // holder's clock, a lease that has expired here may still be live.
+    if next.lease.is_some() {
+        return Err(Refused::InUse);
+    }
+    next.older = None;
+    Ok(())
 }
 
 impl Change {

@@ -35,6 +35,7 @@ use gimli::{
 use symbolic::common::CpuFamily;
 use symbolic::debuginfo::Object;
 use symbolic::debuginfo::dwarf::{Dwarf as _, Endian};
+use symbolic::debuginfo::elf::ElfObject;
 
 use super::pe_frames;
 use super::registers::{AMD64, ARM64, INTEL32};
@@ -81,6 +82,36 @@ pub(super) fn lines_of(object: &Object<'_>, workers: usize) -> Option<CfiLines> 
     read(object, RUN, workers, Rules::All)
 }
 
+impl Machine {
+    /// Returns what the entries of a file have in common, and whose rules they may have. Returns
+    /// `None` if `symbolic` has to read them.
+    fn of(elf: &ElfObject<'_>, rules: Rules) -> Option<(Self, Vendor)> {
+        let family = elf.arch().cpu_family();
+        let (registers, has_link_register) = match family {
+            CpuFamily::Amd64 => (AMD64, false),
+            CpuFamily::Intel32 => (INTEL32, false),
+            CpuFamily::Arm64 => (ARM64, true),
+            _ => return None,
+        };
+        let first_code = || image::first_code_of_elf(elf.data());
+        let (first_code, vendor) = match (rules, family) {
+            #[cfg(test)]
+            (Rules::OfSymbolic, _) => (0, Vendor::Default),
+            (Rules::All, CpuFamily::Arm64) => (first_code(), Vendor::AArch64),
+            (Rules::All, _) => (first_code(), Vendor::Default),
+        };
+        let load_address = image::elf_load_address(elf);
+        let machine = Self {
+            registers,
+            has_link_register,
+            load_address,
+            first_code: first_code.max(load_address),
+            rules,
+        };
+        Some((machine, vendor))
+    }
+}
+
 /// Reads the lines in runs of a number of entries.
 fn read(object: &Object<'_>, run: usize, workers: usize, rules: Rules) -> Option<CfiLines> {
     let elf = match object {
@@ -88,28 +119,8 @@ fn read(object: &Object<'_>, run: usize, workers: usize, rules: Rules) -> Option
         Object::Pe(pe) => return pe_frames::read(pe, run, workers),
         _ => return None,
     };
-    let family = elf.arch().cpu_family();
-    let (registers, has_link_register) = match family {
-        CpuFamily::Amd64 => (AMD64, false),
-        CpuFamily::Intel32 => (INTEL32, false),
-        CpuFamily::Arm64 => (ARM64, true),
-        _ => return None,
-    };
-    let load_address = image::elf_load_address(elf);
-    let (first_code, vendor) = match (rules, family) {
-        #[cfg(test)]
-        (Rules::OfSymbolic, _) => (0, Vendor::Default),
-        (Rules::All, CpuFamily::Arm64) => (image::first_code_of_elf(elf.data()), Vendor::AArch64),
-        (Rules::All, _) => (image::first_code_of_elf(elf.data()), Vendor::Default),
-    };
-    let machine = Machine {
-        registers,
-        has_link_register,
-        load_address,
-        first_code: first_code.max(load_address),
-        rules,
-    };
-    let address_size = u8::try_from(family.pointer_size()?).ok()?;
+    let (machine, vendor) = Machine::of(elf, rules)?;
+    let address_size = u8::try_from(elf.arch().cpu_family().pointer_size()?).ok()?;
     let endian = match elf.endianity() {
         Endian::Little => RunTimeEndian::Little,
         Endian::Big => RunTimeEndian::Big,
@@ -120,28 +131,16 @@ fn read(object: &Object<'_>, run: usize, workers: usize, rules: Rules) -> Option
         let mut section = DebugFrame::from(bytes);
         section.set_address_size(address_size);
         section.set_vendor(vendor);
-        let frames = UnwindEntries {
-            section,
-            bytes,
-            bases: BaseAddresses::default().set_eh_frame(found.address),
-            machine,
-            is_debug_frame: true,
-        };
-        frames.read(run, workers, &mut all)?;
+        let entries = UnwindEntries::of(section, bytes, found.address, machine, true);
+        entries.read(run, workers, &mut all)?;
     }
     if let Some(found) = elf.section("eh_frame") {
         let bytes = EndianSlice::new(&found.data, endian);
         let mut section = EhFrame::from(bytes);
         section.set_address_size(address_size);
         section.set_vendor(vendor);
-        let frames = UnwindEntries {
-            section,
-            bytes,
-            bases: BaseAddresses::default().set_eh_frame(found.address),
-            machine,
-            is_debug_frame: false,
-        };
-        frames.read(run, workers, &mut all)?;
+        let entries = UnwindEntries::of(section, bytes, found.address, machine, false);
+        entries.read(run, workers, &mut all)?;
     }
     Some(all.finish())
 }
@@ -157,6 +156,22 @@ struct UnwindEntries<'i, S> {
 }
 
 impl<'i, S: UnwindSection<FrameBytes<'i>>> UnwindEntries<'i, S> {
+    fn of(
+        section: S,
+        bytes: FrameBytes<'i>,
+        address: u64,
+        machine: Machine,
+        is_debug_frame: bool,
+    ) -> Self {
+        Self {
+            section,
+            bytes,
+            bases: BaseAddresses::default().set_eh_frame(address),
+            machine,
+            is_debug_frame,
+        }
+    }
+
     /// Adds the lines of all entries.
     fn read(&self, run: usize, workers: usize, all: &mut LineCollector) -> Option<()>
     where

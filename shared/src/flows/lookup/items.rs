@@ -90,28 +90,29 @@ impl CacheFinder<'_> {
                 !is_of_empty_scope
             });
         }
+        let to_read = |numbers: &[usize]| -> Vec<ItemQuery> {
+            numbers.iter().map(|at| wanted[*at].clone()).collect()
+        };
         if !doubtful.is_empty() || !unknown.is_empty() {
-            let pick = |at: &usize| wanted[*at].clone();
-            let to_read: Vec<ItemQuery> = unknown.iter().map(pick).collect();
-            let read = self.read_items(&to_read, scopes, consistency).await?;
+            let read = self
+                .read_items(&to_read(&unknown), scopes, consistency)
+                .await?;
             for (at, stored) in unknown.into_iter().zip(read) {
                 found[at] = Recalled::Believed(stored);
             }
-            let mut changed = Vec::new();
-            for at in doubtful {
-                match recall(&wanted[at]) {
-                    believed @ Recalled::Believed(_) => found[at] = believed,
-                    Recalled::Doubtful | Recalled::Unknown => changed.push(at),
-                }
-            }
-            if !changed.is_empty() {
-                let to_read: Vec<ItemQuery> =
-                    changed.iter().map(|at| wanted[*at].clone()).collect();
-                let nothing_else = BTreeSet::new();
-                let read = self.read_items(&to_read, nothing_else, consistency);
-                for (at, stored) in changed.into_iter().zip(read.await?) {
-                    found[at] = Recalled::Believed(stored);
-                }
+        }
+        // What the generations that were just read do not confirm is read, too.
+        doubtful.retain(|at| {
+            found[*at] = recall(&wanted[*at]);
+            !matches!(found[*at], Recalled::Believed(_))
+        });
+        if !doubtful.is_empty() {
+            let to_read = to_read(&doubtful);
+            let read = self
+                .read_items(&to_read, BTreeSet::new(), consistency)
+                .await?;
+            for (at, stored) in doubtful.into_iter().zip(read) {
+                found[at] = Recalled::Believed(stored);
             }
         }
         let stored = |found: Recalled| match found {

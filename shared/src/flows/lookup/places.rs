@@ -40,9 +40,17 @@ impl CacheFinder<'_> {
         &self,
         selected: Vec<Selected>,
     ) -> Result<Vec<NamedSource>, Fault> {
+        let named = self.keys_of(selected);
+        let defined = named.iter();
+        let defined = defined.filter_map(|(key, source)| Some((key, source.as_ref()?)));
+        self.keep_definitions(defined.collect()).await?;
+        Ok(named)
+    }
+
+    fn keys_of(&self, selected: Vec<Selected>) -> Vec<NamedSource> {
         let settings = &self.service.settings;
         let secret = settings.request_sources.as_ref();
-        let named: Vec<NamedSource> = selected
+        let keys = selected
             .into_iter()
             .filter_map(|source| match (source, secret) {
                 (Selected::Configured(key), _) => Some((key, None)),
@@ -54,41 +62,34 @@ impl CacheFinder<'_> {
                     }
                 }
                 (Selected::Defined(_), None) => None,
-            })
-            .collect();
-        let defined = |(key, source)| -> Option<(&SourceKey, &HttpSource)> {
-            Some((key, Option::as_ref(source)?))
-        };
-        let defined: Vec<_> = named
-            .iter()
-            .filter_map(|(key, source)| defined((key, source)))
-            .collect();
+            });
+        keys.collect()
+    }
+
+    /// Stores the definitions of sources, unless they are stored already.
+    async fn keep_definitions(&self, defined: Vec<(&SourceKey, &HttpSource)>) -> Result<(), Fault> {
         let items = defined.iter().map(|(key, _)| ItemKey::source(key));
         let wanted: Vec<ItemQuery> = items.map(ItemQuery::alone).collect();
         let loaded = self.load_items(&wanted, Consistency::Strong).await?;
-        if let Some(secret) = secret {
-            let now = self.invocation.now();
-            let is_kept = |source: &HttpSource, item: Option<&Stored>| {
-                let passing = secret.passing_credentials(source);
-                item.is_some_and(|stored| definitions::is_kept(&stored.item, &passing, now))
-            };
-            let unkept = defined.into_iter().zip(&loaded);
-            let unkept = unkept
-                .filter(|((_, source), item)| !is_kept(source, item.as_deref()))
-                .map(|(source, _)| source);
-            let keeps = unkept.map(|(key, source)| async move {
-                definitions::keep(self.service.update(self.invocation), secret, key, source)
-                    .await?;
-                self.service.memory.forget(&ItemKey::source(key));
-                Ok::<(), Fault>(())
-            });
-            let keeps = stream::iter(keeps.collect::<Vec<_>>());
-            keeps
-                .buffer_unordered(CALLS_IN_FLIGHT)
-                .try_collect::<()>()
-                .await?;
-        }
-        Ok(named)
+        let Some(secret) = &self.service.settings.request_sources else {
+            return Ok(());
+        };
+        let now = self.invocation.now();
+        let is_kept = |source: &HttpSource, item: Option<&Stored>| {
+            let passing = secret.passing_credentials(source);
+            item.is_some_and(|stored| definitions::is_kept(&stored.item, &passing, now))
+        };
+        let unkept = defined.into_iter().zip(&loaded);
+        let unkept = unkept
+            .filter(|((_, source), item)| !is_kept(source, item.as_deref()))
+            .map(|(source, _)| source);
+        let keeps = unkept.map(|(key, source)| async move {
+            definitions::keep(self.service.update(self.invocation), secret, key, source).await?;
+            self.service.memory.forget(&ItemKey::source(key));
+            Ok::<(), Fault>(())
+        });
+        let keeps = stream::iter(keeps.collect::<Vec<_>>());
+        keeps.buffer_unordered(CALLS_IN_FLIGHT).try_collect().await
     }
 
     /// Returns the places of the entries of a kind that may serve a module, in the order of

@@ -27,8 +27,16 @@ pub(super) struct Walks<'a> {
 struct ThreadWalk<'a> {
     thread: &'a DumpThread,
     memory: Option<MinidumpMemory<'a>>,
-    /// The frames, when the walk is complete.
-    frames: Option<Vec<WalkedFrame>>,
+    frames: ThreadFrames<'a>,
+}
+
+/// The frames of a thread.
+enum ThreadFrames<'a> {
+    /// The client walked the stack, and sent them.
+    Sent(&'a [ClientFrame]),
+    /// The walk is not complete.
+    Unwalked,
+    Walked(Vec<WalkedFrame>),
 }
 
 /// What was walked, and what was cut.
@@ -75,17 +83,20 @@ impl<'a> Walks<'a> {
             .map(|thread| ThreadWalk {
                 thread,
                 memory: None,
-                frames: thread.client_frames.as_ref().map(|_| Vec::new()),
+                frames: match &thread.client_frames {
+                    Some(frames) => ThreadFrames::Sent(frames),
+                    None => ThreadFrames::Unwalked,
+                },
             })
             .collect();
         // The most important stack is within the limit.
         let (first, others): (Vec<_>, Vec<_>) =
             walks.iter_mut().partition(|walk| walk.thread.is_requesting);
         let walks_left = first.into_iter().chain(others);
-        for walk in walks_left.filter(|walk| walk.frames.is_none()) {
+        for walk in walks_left.filter(|walk| walk.is_unwalked()) {
             walk.memory = memory(walk.thread);
         }
-        let unwalked = walks.iter().filter(|walk| walk.frames.is_none());
+        let unwalked = walks.iter().filter(|walk| walk.is_unwalked());
         let stacks: Vec<Stack<'_>> = unwalked.filter_map(ThreadWalk::stack).collect();
         stats.frames = dump
             .threads
@@ -110,9 +121,9 @@ impl<'a> Walks<'a> {
     /// although they are not decided.
     pub(super) async fn run(&mut self, walker: &StackWalker<'_>) -> BTreeSet<usize> {
         let mut reached = BTreeSet::new();
-        for walk in self.walks.iter_mut().filter(|walk| walk.frames.is_none()) {
+        for walk in self.walks.iter_mut().filter(|walk| walk.is_unwalked()) {
             let Some(stack) = walk.stack() else {
-                walk.frames = Some(Vec::new());
+                walk.frames = ThreadFrames::Walked(Vec::new());
                 continue;
             };
             let (mut frames, end) = walker.walk(stack).await;
@@ -132,7 +143,7 @@ impl<'a> Walks<'a> {
                 frames.truncate(left);
             }
             self.stats.frames += frames.len();
-            walk.frames = Some(frames);
+            walk.frames = ThreadFrames::Walked(frames);
         }
         self.asked_for.extend(walker.asked_for());
         reached
@@ -145,15 +156,20 @@ impl<'a> Walks<'a> {
 
     /// Returns the start addresses of the modules that frames lie in.
     pub(super) fn frames_in(&self) -> BTreeSet<u64> {
-        let frames = self.walks.iter().filter_map(|walk| walk.frames.as_ref());
-        let walked = frames.flatten().filter_map(|frame| frame.module);
-        let frames = self.dump.threads.iter();
-        let frames = frames.filter_map(|thread| thread.client_frames.as_ref());
-        let prewalked = frames.flatten().filter_map(|frame| {
-            let module = self.dump.modules.module_at_address(frame.address)?;
-            Some(module.base_address())
-        });
-        walked.chain(prewalked).collect()
+        let mut modules = BTreeSet::new();
+        for walk in &self.walks {
+            match &walk.frames {
+                ThreadFrames::Sent(frames) => modules.extend(frames.iter().filter_map(|frame| {
+                    let module = self.dump.modules.module_at_address(frame.address)?;
+                    Some(module.base_address())
+                })),
+                ThreadFrames::Unwalked => {}
+                ThreadFrames::Walked(frames) => {
+                    modules.extend(frames.iter().filter_map(|frame| frame.module));
+                }
+            }
+        }
+        modules
     }
 
     /// Returns what the minidump says in the schema of `minidump-stackwalk`.
@@ -172,19 +188,19 @@ impl<'a> Walks<'a> {
         };
         let mut threads = Vec::with_capacity(self.walks.len());
         for walk in &self.walks {
-            let frames = match (&walk.thread.client_frames, &walk.frames) {
-                (Some(frames), _) => frames
+            let frames = match &walk.frames {
+                ThreadFrames::Sent(frames) => frames
                     .iter()
                     .map(|walked| {
                         let module = modules.module_at_address(walked.address);
                         frame(walked.address, module.map(|module| module.base_address()))
                     })
                     .collect(),
-                (None, Some(frames)) => frames
+                ThreadFrames::Walked(frames) => frames
                     .iter()
                     .map(|walked| frame(walked.instruction, walked.module))
                     .collect(),
-                (None, None) => Vec::new(),
+                ThreadFrames::Unwalked => Vec::new(),
             };
             threads.push(frames);
         }
@@ -201,7 +217,7 @@ impl<'a> Walks<'a> {
         let names = modules.map(|module| (module.base_address(), Arc::from(&*module.code_file())));
         let names: HashMap<u64, Arc<str>> = names.collect();
         let modules = &self.dump.modules;
-        let prewalked = |frame: &ClientFrame| Frame {
+        let sent = |frame: &ClientFrame| Frame {
             instruction_addr: Hex(frame.address),
             package: modules
                 .module_at_address(frame.address)
@@ -210,14 +226,18 @@ impl<'a> Walks<'a> {
             trust: FrameTrust::PreWalked,
             ..Frame::default()
         };
-        let walks = self.walks.into_iter();
-        let stacktraces = walks.map(|walk| {
-            let frames = walk.thread.client_frames.as_ref();
-            let frames = frames.map(|frames| frames.iter().map(prewalked).collect());
-            let stacktrace = walk.into_stacktrace(&names);
+        let stacktraces = self.walks.into_iter().map(|walk| {
+            let thread = walk.thread;
             Stacktrace {
-                frames: frames.unwrap_or(stacktrace.frames),
-                ..stacktrace
+                thread_id: Some(thread.id),
+                thread_name: thread.name.clone(),
+                is_requesting: Some(thread.is_requesting),
+                registers: thread.context.as_ref().map(registers).unwrap_or_default(),
+                frames: match walk.frames {
+                    ThreadFrames::Sent(frames) => frames.iter().map(sent).collect(),
+                    ThreadFrames::Unwalked => Vec::new(),
+                    ThreadFrames::Walked(frames) => of_walk(frames, &names),
+                },
             }
         });
         let stacktraces = stacktraces.collect();
@@ -233,29 +253,21 @@ impl ThreadWalk<'_> {
         })
     }
 
-    fn into_stacktrace(self, names: &HashMap<u64, Arc<str>>) -> Stacktrace {
-        let frames = self.frames.unwrap_or_default();
-        let has_exact_callers = frames.iter().skip(1).any(|frame| frame.is_exact);
-        let frame = |frame: WalkedFrame| Frame {
-            instruction_addr: Hex(frame.address),
-            package: frame.module.and_then(|module| names.get(&module).cloned()),
-            trust: frame.trust,
-            // Otherwise, the topmost frame is the only exact one, as is assumed.
-            adjust_instruction_addr: has_exact_callers.then_some(!frame.is_exact),
-            ..Frame::default()
-        };
-        let frames = frames.into_iter();
-        Stacktrace {
-            thread_id: Some(self.thread.id),
-            thread_name: self.thread.name.clone(),
-            is_requesting: Some(self.thread.is_requesting),
-            registers: self
-                .thread
-                .context
-                .as_ref()
-                .map(registers)
-                .unwrap_or_default(),
-            frames: frames.map(frame).collect(),
-        }
+    fn is_unwalked(&self) -> bool {
+        matches!(self.frames, ThreadFrames::Unwalked)
     }
+}
+
+/// Returns the frames of a walk. `names` has the files of the modules, by their start addresses.
+fn of_walk(frames: Vec<WalkedFrame>, names: &HashMap<u64, Arc<str>>) -> Vec<Frame> {
+    let has_exact_callers = frames.iter().skip(1).any(|frame| frame.is_exact);
+    let frame = |frame: WalkedFrame| Frame {
+        instruction_addr: Hex(frame.address),
+        package: frame.module.and_then(|module| names.get(&module).cloned()),
+        trust: frame.trust,
+        // Otherwise, the topmost frame is the only exact one, as is assumed.
+        adjust_instruction_addr: has_exact_callers.then_some(!frame.is_exact),
+        ..Frame::default()
+    };
+    frames.into_iter().map(frame).collect()
 }

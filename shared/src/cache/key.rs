@@ -56,7 +56,7 @@ pub struct Sought {
     /// The checksum of the debug file, as the crash names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
-    /// The possible locations of its DIFs, in the order in which they are tried.
+    /// The possible locations of its DIFs, in a fixed order.
     pub locations: Vec<(FileType, Location)>,
     /// Whether the source lists the locations, so that they are not known here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

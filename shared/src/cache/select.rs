@@ -47,6 +47,25 @@ impl PlaceRecord<'_> {
             Self::Unread | Self::Absent | Self::Newer => false,
         }
     }
+
+    /// Returns whether no build of the entry has ended yet.
+    fn is_unsearched(&self) -> bool {
+        match self {
+            Self::Absent => true,
+            Self::Entry(entry) => entry.missing().is_none() && entry.ready().is_none(),
+            Self::Unread | Self::Newer => false,
+        }
+    }
+
+    /// Returns whether the last build of the entry failed because the source did, so that it is not
+    /// known whether the source has the file; and if so, whether another build is requested.
+    fn search_failed(&self, now: Timestamp) -> Option<bool> {
+        let Self::Entry(entry) = self else {
+            return None;
+        };
+        let failed = entry.missing().filter(|_| entry.ready().is_none())?;
+        is_of_a_moment(failed.missing.cause).then(|| entry.has_pending_build(now))
+    }
 }
 
 /// What a reader looks for.
@@ -113,7 +132,8 @@ pub struct Selection<'a> {
     /// The places that could provide a better state than the best one, if the reader cannot wait
     /// for them. A build must be requested where none is pending, for the readers that follow.
     pub not_awaited: Vec<Awaited<'a>>,
-    /// Places with a usable state that a build would renew or improve. No reader waits for them.
+    /// Places with a usable state that a build would renew or improve, and sources that could not
+    /// be searched and precede the best state. No reader waits for them.
     pub to_improve: Vec<Awaited<'a>>,
     /// Why there is no state, if there is none and nothing is awaited.
     pub missing: Missing,
@@ -217,6 +237,7 @@ pub fn select<'a>(places: &[PlaceState<'a>], criteria: &Criteria<'_>) -> Selecti
             Contribution::Nothing => {}
         }
     }
+    selection.leave_failed_sources(places, criteria);
     if !criteria.may_wait {
         selection.stop_waiting(places, criteria);
     }
@@ -232,13 +253,36 @@ impl<'a> Selection<'a> {
         }
     }
 
+    /// Leaves sources that could not be searched, and that may have a file as good as the best
+    /// state, to builds for later readers: such a source may fail again and again.
+    fn leave_failed_sources(&mut self, places: &[PlaceState<'_>], criteria: &Criteria<'_>) {
+        let is_settled = |best: &SelectedState<'_>| {
+            criteria.preference == Preference::BestDif && criteria.is_unbeatable(best.ready)
+        };
+        let Some(best) = self.best.filter(is_settled) else {
+            return;
+        };
+        let failed = |awaited: &Awaited<'a>| {
+            let place = &places[awaited.at];
+            let is_nearer = awaited.at < best.at && !place.is_uploads && place.circuit.is_none();
+            let is_requested = place.record.search_failed(criteria.now)?;
+            is_nearer.then_some(Awaited {
+                is_requested,
+                ..*awaited
+            })
+        };
+        self.to_improve
+            .extend(self.waits_for.iter().filter_map(failed));
+        self.waits_for.retain(|awaited| failed(awaited).is_none());
+    }
+
     /// Uses the best state, if there is one, without waiting for a better one.
     fn stop_waiting(&mut self, places: &[PlaceState<'_>], criteria: &Criteria<'_>) {
         if let Some(best) = self.best {
             let mut awaited = std::mem::take(&mut self.waits_for);
             awaited.retain(|awaited| {
                 let place = &places[awaited.at];
-                place.circuit.is_none() && criteria.could_beat(best, *awaited, place.is_uploads)
+                place.circuit.is_none() && criteria.could_beat(best, *awaited, place)
             });
             self.not_awaited = awaited;
         }
@@ -281,9 +325,8 @@ impl<'a> Selection<'a> {
         let Some(best) = self.best else {
             return self.waits_for.is_empty();
         };
-        let could_beat = |awaited: &Awaited<'_>| {
-            criteria.could_beat(best, *awaited, places[awaited.at].is_uploads)
-        };
+        let could_beat =
+            |awaited: &Awaited<'_>| criteria.could_beat(best, *awaited, &places[awaited.at]);
         !self.waits_for.iter().any(could_beat)
     }
 }
@@ -377,10 +420,13 @@ fn instead_of_unreadable<'a>(
 }
 
 fn placeholder_of(placeholder: &Placeholder) -> Contribution<'static> {
-    let cause = placeholder.missing.cause;
-    let is_of_a_moment = matches!(cause, Cause::DownloadFailed | Cause::Timeout);
-    let retry_at = is_of_a_moment.then_some(placeholder.retry_at);
+    let retry_at = is_of_a_moment(placeholder.missing.cause).then_some(placeholder.retry_at);
     Contribution::Missing(placeholder.missing.clone(), retry_at)
+}
+
+/// Returns whether a source failed for a moment, which says nothing about its files.
+fn is_of_a_moment(cause: Cause) -> bool {
+    matches!(cause, Cause::DownloadFailed | Cause::Timeout)
 }
 
 /// Returns the reason for a record that a newer build wrote.
@@ -428,13 +474,21 @@ impl Criteria<'_> {
         }
     }
 
-    /// Returns whether an awaited place could provide a better state: a better file, or an upload
-    /// that takes precedence.
-    fn could_beat(&self, best: SelectedState<'_>, awaited: Awaited<'_>, is_uploads: bool) -> bool {
+    /// Returns whether an awaited place could provide a better state: a better file, or one as good
+    /// in a place that takes precedence. A source that did not have the file is not awaited for
+    /// one as good again.
+    fn could_beat(
+        &self,
+        best: SelectedState<'_>,
+        awaited: Awaited<'_>,
+        place: &PlaceState<'_>,
+    ) -> bool {
         let is_nearer = match self.preference {
-            Preference::BestDif => is_uploads && awaited.at < best.at,
+            Preference::BestDif => {
+                awaited.at < best.at && (place.is_uploads || place.record.is_unsearched())
+            }
             // An uploaded SymCache may have a higher version than a build can make.
-            Preference::HighestVersion { .. } => is_uploads && awaited.is_requested,
+            Preference::HighestVersion { .. } => place.is_uploads && awaited.is_requested,
         };
         is_nearer || !self.is_unbeatable(best.ready)
     }
@@ -599,6 +653,89 @@ mod tests {
             .unwrap();
         }
         insta::assert_snapshot!("selections", table);
+    }
+
+    #[test]
+    fn of_equal_files_that_of_the_first_source_is_used() {
+        let current = current_version(Kind::SymCache);
+        let first = entry_of_a_symbol_server();
+        let requested = then(&first, &request_build(1, Queue::Eager), 0);
+        let an_hour = 3600;
+        let later = example("second", Some(ready(&first, current, Offer::Debug)));
+        let names = ["first", "second"];
+        for (record, now, waiting, last) in [
+            (
+                None,
+                1,
+                "have second, build first",
+                "use second, then build first",
+            ),
+            (
+                Some(requested),
+                1,
+                "have second, await first",
+                "use second, building first",
+            ),
+            (
+                Some(leased(&first)),
+                1,
+                "have second, await first",
+                "use second, building first",
+            ),
+            (
+                Some(ready(&first, current, Offer::Debug)),
+                1,
+                "use first",
+                "use first",
+            ),
+            (
+                Some(ready(&first, current, Offer::Symbols)),
+                1,
+                "use second",
+                "use second",
+            ),
+            // What it did not have is not sought there again.
+            (
+                Some(failed(&first, Cause::NotFound)),
+                an_hour * 30,
+                "use second",
+                "use second",
+            ),
+            (
+                Some(failed(&first, Cause::Timeout)),
+                1,
+                "use second",
+                "use second",
+            ),
+            (
+                Some(failed(&first, Cause::Timeout)),
+                an_hour * 2,
+                "use second, renew first",
+                "use second, renew first",
+            ),
+        ] {
+            let earlier = example("first", record);
+            let places = [
+                earlier.state(Kind::SymCache, false),
+                later.state(Kind::SymCache, false),
+            ];
+            let [while_waiting, at_last] = [true, false].map(|may_wait| {
+                let criteria = Criteria {
+                    reader: &reader(&[]),
+                    preference: Preference::BestDif,
+                    unreadable: &UnreadableBlobs::default(),
+                    may_wait,
+                    now: after(now),
+                };
+                described(&select(&places, &criteria), &names)
+            });
+            assert_eq!(
+                (&*while_waiting, &*at_last),
+                (waiting, last),
+                "{:?}",
+                earlier.record
+            );
+        }
     }
 
     #[test]

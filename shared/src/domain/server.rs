@@ -313,7 +313,7 @@ impl HttpSource {
         matches!(self.access, Access::Sentry { .. })
     }
 
-    /// Returns the possible locations of a module's DIFs, in the order in which they are tried;
+    /// Returns the possible locations of a module's DIFs, in a fixed order;
     /// none if the source lists its files.
     pub fn locations(&self, module: &ObjectId) -> Vec<(FileType, Location)> {
         if self.lists_files() || !self.filters.let_through(module) {

@@ -1,16 +1,23 @@
 //! Attempts of a request: what failed, and whether it is tried again.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use reqwest::{Request, Response, Url};
+use tokio::time::Instant;
 
 use super::status::{Refusal, Retry};
 use crate::adapters::backoff::pause;
-use crate::domain::{Cause, Missing};
+use crate::domain::{Cause, Missing, SourceKey};
 use crate::ports::{Concerns, ServerFailure};
 
 /// Attempts per request to a server that fails.
 pub(super) const MAX_ATTEMPTS: u32 = 3;
+
+/// How long a source counts as failing after a request that failed.
+const FAILING_FOR: Duration = Duration::from_secs(30);
 
 /// A successful response, and the request that it belongs to.
 pub(super) struct Answer {
@@ -21,14 +28,23 @@ pub(super) struct Answer {
 }
 
 /// The attempts of a request so far.
-#[derive(Default)]
-pub(super) struct Attempts(u32);
+pub(super) struct Attempts {
+    made: u32,
+    most: u32,
+}
+
+impl Default for Attempts {
+    fn default() -> Self {
+        let most = MAX_ATTEMPTS;
+        Self { made: 0, most }
+    }
+}
 
 impl Attempts {
     /// Waits before the next attempt; fails if there is none.
     pub(super) async fn pause_after(&mut self, refusal: Refusal) -> Result<(), ServerFailure> {
-        self.0 += 1;
-        if self.0 == MAX_ATTEMPTS || !matches!(refusal.retry, Retry::Soon) {
+        self.made += 1;
+        if self.made == self.most || !matches!(refusal.retry, Retry::Soon) {
             let retry_after = match refusal.retry {
                 Retry::After(retry_after) => Some(retry_after),
                 Retry::Soon | Retry::Never => None,
@@ -39,8 +55,43 @@ impl Attempts {
                 concerns: refusal.concerns,
             });
         }
-        pause(self.0).await;
+        pause(self.made).await;
         Ok(())
+    }
+}
+
+/// The sources whose last request failed, with all its attempts. Until a source answers again, each
+/// of its files is requested once: a module has many locations, and retries at each of them would
+/// triple the calls to a server that is overloaded.
+#[derive(Debug, Default)]
+pub(super) struct FailingSources {
+    since: Mutex<HashMap<SourceKey, Instant>>,
+}
+
+impl FailingSources {
+    /// Begins the attempts of a request to a source.
+    pub(super) fn attempts(&self, key: &SourceKey) -> Attempts {
+        let since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_failing = since.get(key).is_some_and(|at| at.elapsed() < FAILING_FOR);
+        match is_failing {
+            true => Attempts { made: 0, most: 1 },
+            false => Attempts::default(),
+        }
+    }
+
+    /// Records whether a request to a source failed for a moment.
+    pub(super) fn note(&self, key: &SourceKey, failure: Option<&ServerFailure>) {
+        let cause = failure.map(|failure| failure.missing.cause);
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        since.retain(|_, at| at.elapsed() < FAILING_FOR);
+        match cause {
+            Some(Cause::DownloadFailed | Cause::Timeout) => {
+                since.insert(key.clone(), Instant::now());
+            }
+            _ => {
+                since.remove(key);
+            }
+        }
     }
 }
 

@@ -48,7 +48,7 @@ use reqwest::{Method, Request, Response, Url};
 
 use self::address::Reach;
 use self::addresses::FileAddress;
-use self::attempts::{Answer, Attempts, failed, place, private};
+use self::attempts::{Answer, Attempts, FailingSources, failed, place, private};
 use self::clients::HttpClients;
 pub use self::clients::TimeLimits;
 pub(super) use self::clients::client;
@@ -57,7 +57,7 @@ use self::ranges::{FileBytes, RangedFile};
 pub use self::remote_files::HttpRemoteFiles;
 pub(super) use self::short::bytes_within;
 use self::status::{Refusal, Retry};
-use self::symsrv::Tiers;
+use self::symsrv::{Folders, Tiers};
 use crate::domain::{
     Access, Cause, FileType, GcsCredentials, HttpSource, Location, Missing, S3Credentials, S3Keys,
     SourceKey,
@@ -88,6 +88,7 @@ pub struct HttpServers {
     roles: Option<Arc<dyn AwsRoles>>,
     allow_private: bool,
     tiers: Tiers,
+    failing: FailingSources,
     /// Returns the time since 1970, for signatures.
     now: fn() -> Duration,
 }
@@ -141,6 +142,7 @@ impl HttpServers {
             roles: None,
             allow_private,
             tiers: Tiers::default(),
+            failing: FailingSources::default(),
             now: || Duration::ZERO,
         }
     }
@@ -248,17 +250,17 @@ impl HttpServers {
         if !symsrv::is_asked_so(source) {
             return self.ask(asked, &url).await;
         }
-        let index2 = async {
-            match self.ask(asked, &symsrv::index2(source)).await {
-                Ok(_) => Ok(true),
-                Err(refusal) if refusal.missing.cause == Cause::NotFound => Ok(false),
-                Err(refusal) => Err(refusal),
-            }
-        };
-        if self.tiers.has_two(asked.key, index2).await? {
+        let folders = self.tiers.of(asked.key, self.probe_tiers(asked)).await?;
+        if folders == Folders::TwoTiers {
             url = symsrv::in_two_tiers(source, &url);
         }
-        let found = self.ask(asked, &url).await?;
+        let mut found = self.ask(asked, &url).await;
+        let is_absent = |refusal: &Refusal| refusal.missing.cause == Cause::NotFound;
+        if folders == Folders::Unknown && found.as_ref().is_err_and(is_absent) {
+            url = symsrv::in_two_tiers(source, &url);
+            found = self.ask(asked, &url).await;
+        }
+        let found = found?;
         if !symsrv::is_pointer(location) {
             return Ok(found);
         }
@@ -274,6 +276,29 @@ impl HttpServers {
                 concerns: Concerns::Location,
             }),
         }
+    }
+
+    /// Requests the file that marks a server with two tiers of folders.
+    ///
+    /// A refusal means one tier: without the right to list a bucket, S3 refuses files that do not
+    /// exist. Any other failure of this request alone leaves the question open, so that the source
+    /// can be used nevertheless. Only a server that cannot be called now is a failure.
+    async fn probe_tiers(&self, asked: ServerQuery<'_>) -> Result<Folders, Refusal> {
+        let refusal = match self.ask(asked, &symsrv::index2(asked.source)).await {
+            Ok(_) => return Ok(Folders::TwoTiers),
+            Err(refusal) => refusal,
+        };
+        let Missing { cause, detail } = &refusal.missing;
+        let is_later = matches!(refusal.retry, Retry::After(_));
+        if refusal.concerns == Concerns::Server || is_later {
+            let detail = format!("{detail} (index2.txt)");
+            let missing = Missing::new(*cause, detail);
+            return Err(Refusal { missing, ..refusal });
+        }
+        Ok(match cause {
+            Cause::NotFound | Cause::PermissionDenied => Folders::OneTier,
+            _ => Folders::Unknown,
+        })
     }
 
     /// Requests a listing once.
@@ -455,7 +480,7 @@ fn stays_secure(from: &Url, to: &Url) -> Result<(), Refusal> {
 impl SymbolServers for HttpServers {
     async fn get(&self, query: FileQuery<'_>) -> Result<IncomingDif, ServerFailure> {
         let found = async {
-            let mut attempts = Attempts::default();
+            let mut attempts = self.failing.attempts(query.key);
             loop {
                 match self.find(query).await {
                     Ok(answer) => return Ok(download(answer, query.location, self.limits.silence)),
@@ -463,7 +488,9 @@ impl SymbolServers for HttpServers {
                 }
             }
         };
-        self.in_time(query.source, found).await
+        let found = self.in_time(query.source, found).await;
+        self.failing.note(query.key, found.as_ref().err());
+        found
     }
 
     async fn list(&self, query: ListQuery<'_>) -> Result<Vec<(FileType, Location)>, ServerFailure> {

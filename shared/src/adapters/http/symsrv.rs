@@ -2,7 +2,8 @@
 //! tiers of folders, and a pointer to a file that is stored elsewhere.
 //!
 //! - A server with an `index2.txt` in its root keeps each folder in a parent folder that is named
-//!   by its first two letters.
+//!   by its first two letters. If the request for that file fails, each file is requested in one
+//!   tier, and if it is absent there, in two.
 //! - `file.ptr` is stored in place of the file. It contains `PATH:` and an address, or `MSG:` and
 //!   the reason why there is no file. An old pointer is the path alone. Only http and https
 //!   addresses can be followed; a path on a private network is reported.
@@ -23,14 +24,28 @@ use crate::domain::{Cause, Formulae, HttpSource, Location, SourceKey, two_tiers}
 /// How long the number of tiers of a server is cached.
 const BELIEVED: Duration = Duration::from_secs(3600);
 
+/// How long it is cached that the number of tiers could not be found out.
+const UNKNOWN_FOR: Duration = Duration::from_secs(300);
+
 /// The longest pointer to read, in bytes, which is much longer than the longest path.
 pub(super) const MAX_POINTER_BYTES: usize = 16 << 10;
 
 /// The most sources in the cache.
 const MOST_KNOWN: usize = 256;
 
-/// A cache of which sources have two tiers of folders. An entry of one source is never used for
-/// another source with the same address.
+/// How a server arranges its folders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Folders {
+    /// All of them are in its root.
+    OneTier,
+    /// Each is in a parent folder.
+    TwoTiers,
+    /// The server did not say.
+    Unknown,
+}
+
+/// A cache of how sources arrange their folders. An entry of one source is never used for another
+/// source with the same address.
 #[derive(Debug, Default)]
 pub(super) struct Tiers {
     known: Mutex<HashMap<SourceKey, Arc<KnownTiers>>>,
@@ -38,12 +53,22 @@ pub(super) struct Tiers {
     wall_clock: Option<fn() -> Duration>,
 }
 
-/// Whether a source has two tiers, once that is known, and when the entry was created.
+/// How a source arranges its folders, once that was requested, and when the entry was created.
 #[derive(Debug)]
 struct KnownTiers {
-    has_two: OnceCell<bool>,
+    folders: OnceCell<Folders>,
     at: Instant,
     since_epoch: Duration,
+}
+
+impl KnownTiers {
+    /// Returns how long the entry is valid; `None` while the server is asked.
+    fn valid_for(&self) -> Option<Duration> {
+        Some(match self.folders.get()? {
+            Folders::OneTier | Folders::TwoTiers => BELIEVED,
+            Folders::Unknown => UNKNOWN_FOR,
+        })
+    }
 }
 
 impl Tiers {
@@ -55,15 +80,15 @@ impl Tiers {
         }
     }
 
-    /// Returns whether a source has two tiers. If that is not cached, one caller runs `probe`, and
-    /// concurrent callers for the same source wait for it.
-    pub(super) async fn has_two<E>(
+    /// Returns how a source arranges its folders. If that is not cached, one caller runs `probe`,
+    /// and concurrent callers for the same source wait for it.
+    pub(super) async fn of<E>(
         &self,
         key: &SourceKey,
-        probe: impl Future<Output = Result<bool, E>>,
-    ) -> Result<bool, E> {
+        probe: impl Future<Output = Result<Folders, E>>,
+    ) -> Result<Folders, E> {
         let known = self.known(key);
-        known.has_two.get_or_try_init(|| probe).await.copied()
+        known.folders.get_or_try_init(|| probe).await.copied()
     }
 
     /// Returns the cache entry of a source, and replaces one that has expired.
@@ -75,7 +100,7 @@ impl Tiers {
         };
         let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = all.get(key)
-            && (!known.has_two.initialized() || age(known) < BELIEVED)
+            && known.valid_for().is_none_or(|limit| age(known) < limit)
         {
             return known.clone();
         }
@@ -86,7 +111,7 @@ impl Tiers {
             }
         }
         let known = Arc::new(KnownTiers {
-            has_two: OnceCell::new(),
+            folders: OnceCell::new(),
             at: Instant::now(),
             since_epoch,
         });
@@ -255,12 +280,15 @@ mod tests {
         let tiers = Tiers::default();
         let source = source("http://x.test");
         let key = source.configured_key();
-        let ask = async |answer: Result<bool, ()>| tiers.has_two(&key, async { answer }).await;
+        let ask = async |answer: Result<Folders, ()>| tiers.of(&key, async { answer }).await;
         assert_eq!(ask(Err(())).await, Err(()));
-        assert_eq!(ask(Ok(true)).await, Ok(true));
-        assert_eq!(ask(Ok(false)).await, Ok(true));
+        assert_eq!(ask(Ok(Folders::TwoTiers)).await, Ok(Folders::TwoTiers));
+        assert_eq!(ask(Ok(Folders::OneTier)).await, Ok(Folders::TwoTiers));
         tokio::time::advance(BELIEVED).await;
-        assert_eq!(ask(Ok(false)).await, Ok(false));
+        assert_eq!(ask(Ok(Folders::Unknown)).await, Ok(Folders::Unknown));
+        assert_eq!(ask(Ok(Folders::OneTier)).await, Ok(Folders::Unknown));
+        tokio::time::advance(UNKNOWN_FOR).await;
+        assert_eq!(ask(Ok(Folders::OneTier)).await, Ok(Folders::OneTier));
     }
 
     /// F19.
@@ -268,13 +296,15 @@ mod tests {
     async fn folder_tiers_are_not_shared_between_sources_with_one_address() {
         let tiers = Tiers::default();
         let source = source("http://x.test");
-        let ask = async |key: &SourceKey, answer: bool| {
-            let answered = tiers.has_two(key, async { Ok::<_, ()>(answer) });
+        let ask = async |key: &SourceKey, answer: Folders| {
+            let answered = tiers.of(key, async { Ok::<_, ()>(answer) });
             answered.await.unwrap()
         };
-        assert!(ask(&source.defined_key("1".to_owned()), true).await);
-        assert!(!ask(&source.configured_key(), false).await);
-        assert!(ask(&source.defined_key("1".to_owned()), false).await);
+        let defined = source.defined_key("1".to_owned());
+        assert_eq!(ask(&defined, Folders::TwoTiers).await, Folders::TwoTiers);
+        let configured = source.configured_key();
+        assert_eq!(ask(&configured, Folders::OneTier).await, Folders::OneTier);
+        assert_eq!(ask(&defined, Folders::OneTier).await, Folders::TwoTiers);
     }
 
     /// F19.
@@ -284,17 +314,17 @@ mod tests {
         let source = source("http://x.test");
         let key = |number: usize| source.defined_key(number.to_string());
         let (first, second) = (key(0), key(1));
-        let slow = tiers.has_two(&first, std::future::pending::<Result<bool, ()>>());
-        let quick = tiers.has_two(&second, async { Ok::<_, ()>(true) });
+        let slow = tiers.of(&first, std::future::pending::<Result<Folders, ()>>());
+        let quick = tiers.of(&second, async { Ok::<_, ()>(Folders::TwoTiers) });
         tokio::select! {
             biased;
             _ = slow => panic!("the request never completes"),
-            answered = quick => assert_eq!(answered, Ok(true)),
+            answered = quick => assert_eq!(answered, Ok(Folders::TwoTiers)),
         }
         for number in 0..MOST_KNOWN * 2 {
             let key = key(number);
-            let answered = tiers.has_two(&key, async { Ok::<_, ()>(true) });
-            assert_eq!(answered.await, Ok(true));
+            let answered = tiers.of(&key, async { Ok::<_, ()>(Folders::TwoTiers) });
+            assert_eq!(answered.await, Ok(Folders::TwoTiers));
         }
         let known = tiers.known.lock().unwrap().len();
         assert_eq!(known, MOST_KNOWN);

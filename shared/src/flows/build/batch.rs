@@ -21,7 +21,7 @@ use futures::stream::{self, StreamExt};
 
 use super::builder::{Build, Builder, RESERVE};
 use super::lease::{Held, Taken};
-use super::search::Search;
+use super::search::{Search, likely_first};
 use crate::cache::{
     CallOutcome, Change, Entry, Item, ItemKey, Kind, LEASE_EXTENSION, ModuleKey, NotAdmitted, Seen,
     Sought, Stored, Token,
@@ -354,7 +354,7 @@ impl Build<'_> {
                 false => ServerAnswer::Has,
             };
         }
-        for (file_type, location) in &sought.locations {
+        for (file_type, location) in likely_first(sought) {
             if !kinds.iter().any(|kind| kind.comes_of(*file_type)) {
                 continue;
             }
@@ -370,7 +370,7 @@ impl Build<'_> {
                 Ok(_) => return ServerAnswer::Has,
                 Err(failure) => {
                     let took = self.invocation.elapsed() - began;
-                    if search.note(module, location, failure, took) {
+                    if search.note(self, location, failure, took) {
                         break;
                     }
                 }

@@ -1,9 +1,10 @@
 //! Searches a symbol server for the files of a module.
 //!
-//! Files with a stored copy need no call. The other locations are tried in order, until the files
-//! that were found serve every kind as well as any file could. If the server fails, the search
-//! ends, because the next location would fail in the same way. A fetched file stays open for
-//! deriving, and is stored as a copy.
+//! Files with a stored copy need no call. The other locations are tried in order, the likely ones
+//! first, until the files that were found serve every kind as well as any file could. A location
+//! that fails does not end the search: the next one may have the file. The search ends if the
+//! server as a whole fails, because the next location would fail in the same way, and if failures
+//! take too long. A fetched file stays open for deriving, and is stored as a copy.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use super::made::NotMade;
 use crate::cache::{CallOutcome, Dif, DifCopy, Kind, ModuleKey, Sought};
 use crate::domain::{
     Candidate, Cause, CompanionId, DebugId, DifRef, Download, Features, FileType, HttpSource,
-    Location, Missing, ObjectMeta, Quality, Rank, SOURCE_LINK_ID, Sequencer, SourceKey,
+    Location, Missing, ObjectMeta, ObjectType, Quality, Rank, SOURCE_LINK_ID, Sequencer, SourceKey,
 };
 use crate::ports::{
     Concerns, DifError, DifStat, Fault, ListQuery, ParseError, Parser, ServerFailure,
@@ -30,6 +31,10 @@ const RETRY_LISTED_MISSES_AFTER: Duration = Duration::from_secs(60);
 
 /// The maximum number of buffers of a download that wait to be copied.
 const WAITING_BUFFERS: usize = 4;
+
+/// The number of locations with a timeout after which a search ends. Each takes ten to thirty
+/// seconds, and the permit to call the server is held meanwhile.
+const MAX_TIMEOUTS: usize = 4;
 
 /// A file that was downloaded from a server.
 pub(super) struct Fetched {
@@ -55,6 +60,8 @@ pub(super) struct Search {
     pub(super) tried: Vec<Candidate>,
     /// Why nothing was found, if the reason is more specific than "not found".
     pub(super) failure: Option<Missing>,
+    /// The number of locations with a timeout.
+    timeouts: usize,
     /// The `Retry-After` of the source.
     pub(super) retry_after: Option<Duration>,
     /// The auxiliary files that DIFs need and that the source does not have.
@@ -183,8 +190,14 @@ impl Build<'_> {
         };
         let took = self.invocation.elapsed() - began;
         let location = Location::new(source.url.as_str());
-        search.note(self.module, &location, failure, took);
+        search.note(self, &location, failure, took);
         Vec::new()
+    }
+
+    /// Returns whether more than half of the time of the invocation is over. The rest is for what
+    /// was found.
+    fn is_late(&self) -> bool {
+        self.invocation.time_left() < self.invocation.elapsed()
     }
 }
 
@@ -237,12 +250,12 @@ impl Downloads<'_> {
         kinds: &[Kind],
         search: &mut Search,
     ) -> Result<(), DifError> {
-        let module = self.build.module;
+        let build = self.build;
         let listed = match self.source.lists_files() {
-            true => self.build.list(self.source, sought, search).await,
+            true => build.list(self.source, sought, search).await,
             false => Vec::new(),
         };
-        for (file_type, location) in sought.locations.iter().chain(&listed) {
+        for (file_type, location) in likely_first(sought).into_iter().chain(&listed) {
             if kinds.iter().all(|kind| search.serves_well(*kind)) {
                 break;
             }
@@ -250,23 +263,23 @@ impl Downloads<'_> {
             if !kinds.iter().any(serves) || search.has(location) {
                 continue;
             }
-            let began = self.build.invocation.elapsed();
+            let began = build.invocation.elapsed();
             let found = match self.fetch(location).await {
-                Ok(fetched) => filed(module, sought, self.open, fetched),
+                Ok(fetched) => filed(build.module, sought, self.open, fetched),
                 Err(FetchError::Server(failure)) => Err(failure),
                 Err(FetchError::Parse(error)) => return Err(error.into()),
             };
-            let took = self.build.invocation.elapsed() - began;
+            let took = build.invocation.elapsed() - began;
             match found {
                 Ok((dif, chunks)) => {
                     if let Some(chunks) = chunks {
-                        copies::keep(self.build.update(), &dif, chunks).await;
+                        copies::keep(build.update(), &dif, chunks).await;
                     }
                     search.difs.push(dif);
                 }
                 Err(mut failure) => {
                     self.source.explain_settings(&mut failure.missing);
-                    let is_over = search.note(module, location, failure, took);
+                    let is_over = search.note(&build, location, failure, took);
                     if is_over {
                         return Ok(());
                     }
@@ -378,10 +391,14 @@ impl Search {
         self.failure = Some(missing);
     }
 
-    /// Records the failure of a location. Returns whether the search ends.
+    /// Records the failure of a location. Returns whether the search ends: the server as a whole
+    /// failed, or too little time is left for another failure.
+    ///
+    /// A failure that may be over soon outweighs one that would be the same in an hour: the file
+    /// may be where it occurred.
     pub(super) fn note(
         &mut self,
-        module: &ModuleKey,
+        build: &Build<'_>,
         location: &Location,
         failure: ServerFailure,
         took: Duration,
@@ -399,13 +416,19 @@ impl Search {
         }
         self.tried.push(Candidate {
             duration_ms: u64::try_from(took.as_millis()).ok(),
-            ..absent(&module.source, location.clone(), &missing)
+            ..absent(&build.module.source, location.clone(), &missing)
         });
-        let is_over = is_the_servers(missing.cause);
-        if missing.cause != Cause::NotFound && (is_over || self.failure.is_none()) {
+        self.retry_after = self.retry_after.max(retry_after);
+        self.timeouts += usize::from(missing.cause == Cause::Timeout);
+        let is_short = is_of_a_moment(missing.cause);
+        let is_the_servers = is_short && concerns == Concerns::Server;
+        let is_over =
+            is_the_servers || is_short && (self.timeouts == MAX_TIMEOUTS || build.is_late());
+        let outweighs =
+            |known: &Missing| is_the_servers || is_short && !is_of_a_moment(known.cause);
+        if missing.cause != Cause::NotFound && self.failure.as_ref().is_none_or(outweighs) {
             self.failure = Some(missing);
         }
-        self.retry_after = self.retry_after.max(retry_after);
         is_over
     }
 }
@@ -422,10 +445,32 @@ fn absent(key: &SourceKey, location: Location, missing: &Missing) -> Candidate {
     }
 }
 
-/// Returns whether the server failed rather than the file, so that the next location would fail,
-/// too.
-fn is_the_servers(cause: Cause) -> bool {
+/// Returns whether a failure may be over soon: it is the server's, and not the file's.
+fn is_of_a_moment(cause: Cause) -> bool {
     matches!(cause, Cause::DownloadFailed | Cause::Timeout)
+}
+
+/// Returns the locations of a module in the order in which they are tried: those of the files of
+/// its platform first. Others are rare, such as DWARF for a program of Windows.
+///
+/// The list itself is part of the keys of entries, so its order stays.
+pub(super) fn likely_first(sought: &Sought) -> Vec<&(FileType, Location)> {
+    let mut locations: Vec<_> = sought.locations.iter().collect();
+    locations.sort_by_key(|(file_type, _)| is_foreign(*file_type, sought.object_type));
+    locations
+}
+
+/// Returns whether files of this type belong to another platform than a module.
+fn is_foreign(file_type: FileType, object_type: ObjectType) -> bool {
+    use FileType::{ElfCode, ElfDebug, MachCode, MachDebug, Pdb, Pe, PortablePdb};
+    match object_type {
+        ObjectType::Elf => matches!(file_type, MachCode | MachDebug | Pe | Pdb | PortablePdb),
+        ObjectType::Macho => matches!(file_type, ElfCode | ElfDebug | Pe | Pdb | PortablePdb),
+        ObjectType::Pe | ObjectType::PeDotnet => {
+            matches!(file_type, ElfCode | ElfDebug | MachCode | MachDebug)
+        }
+        ObjectType::Wasm | ObjectType::Unknown => false,
+    }
 }
 
 /// Returns the DIF for a fetched file with the chunks of its copy, if it belongs to the module: a

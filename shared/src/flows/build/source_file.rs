@@ -97,7 +97,7 @@ impl Build<'_> {
                 Ok(file) => encoded = Some(file),
                 Err(mut failure) => {
                     source.explain_settings(&mut failure.missing);
-                    search.note(self.module, location, failure, took);
+                    search.note(self, location, failure, took);
                 }
             }
         }

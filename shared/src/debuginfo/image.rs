@@ -1,7 +1,7 @@
 //! The address ranges of code in an object, and the symbols of functions in them.
 //!
-//! Symbols of Mach-O files are read by [`mach_symbols`], those of PE files by [`pe_symbols`], and those
-//! of ELF files here, because `symbolic` omits some information:
+//! Symbols of Mach-O files are read by [`mach_symbols`], those of PE files by [`pe_symbols`], and
+//! those of ELF files here, because `symbolic` omits some information:
 //!
 //! - On 32-bit Arm, an odd address stands for Thumb code at the even address below it.
 //! - Symbols without a type, which hand-written assembly declares, are names of code too.

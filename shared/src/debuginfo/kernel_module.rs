@@ -430,8 +430,8 @@ fn value(
     }
 }
 
-/// Returns the address that a relocation refers to, or `None` if that is in the kernel. `present` is
-/// the value at the place of the relocation.
+/// Returns the address that a relocation refers to, or `None` if that is in the kernel. `present`
+/// is the value at the place of the relocation.
 fn target(file: &File<'_>, relocation: &Relocation, present: u64) -> Option<u64> {
     let symbol = match relocation.target() {
         RelocationTarget::Symbol(symbol) => file.symbol_by_index(symbol).ok(),

@@ -27,89 +27,29 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use gimli::{
-    BaseAddresses, CfaRule, CommonInformationEntry, DebugFrame, EhFrame, Encoding, EndianSlice,
-    Error, Expression, Format, FrameDescriptionEntry, Operation, Reader as _, Register,
-    RegisterRule, RunTimeEndian, UnwindContext, UnwindExpression, UnwindOffset, UnwindSection,
-    UnwindTableRow, Vendor,
+    BaseAddresses, CfaRule, CommonInformationEntry, DebugFrame, EhFrame, EndianSlice, Error,
+    Format, FrameDescriptionEntry, Reader as _, Register, RegisterRule, RunTimeEndian,
+    UnwindContext, UnwindExpression, UnwindOffset, UnwindSection, UnwindTableRow,
 };
-use symbolic::common::CpuFamily;
 use symbolic::debuginfo::Object;
 use symbolic::debuginfo::dwarf::{Dwarf as _, Endian};
-use symbolic::debuginfo::elf::ElfObject;
 
+use super::machine::{FrameBytes, Machine, Rules};
 use super::pe_frames;
-use super::registers::{AMD64, ARM64, INTEL32};
 use super::stubs::Stubs;
-use crate::debuginfo::image;
 use crate::debuginfo::slices::{CfiLines, LineCollector};
 use crate::debuginfo::workers::in_order;
 
-type FrameBytes<'i> = EndianSlice<'i, RunTimeEndian>;
-
 /// The number of entries that a worker takes at a time.
 const RUN: usize = 2048;
-
-/// The most operations of an expression that is read.
-const MOST_OPERATIONS: usize = 8;
 
 /// The most lines of stubs in a run: two for each of 65,536 stubs. A malformed entry may say that
 /// it is as large as memory.
 const MOST_STUB_LINES: usize = 1 << 17;
 
-/// Which rules are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rules {
-    All,
-    /// Those that `symbolic` reads, to compare with it.
-    #[cfg(test)]
-    OfSymbolic,
-}
-
-/// What the entries of an object have in common.
-#[derive(Clone, Copy)]
-struct Machine {
-    registers: &'static [&'static str],
-    /// Whether a function is entered with its return address in a register.
-    has_link_register: bool,
-    load_address: u64,
-    /// No function that is in the program begins before it.
-    first_code: u64,
-    rules: Rules,
-}
-
 /// Returns the lines of all records of an object. Returns `None` if `symbolic` has to read them.
 pub(super) fn lines_of(object: &Object<'_>, workers: usize) -> Option<CfiLines> {
     read(object, RUN, workers, Rules::All)
-}
-
-impl Machine {
-    /// Returns what the entries of a file have in common, and whose rules they may have. Returns
-    /// `None` if `symbolic` has to read them.
-    fn of(elf: &ElfObject<'_>, rules: Rules) -> Option<(Self, Vendor)> {
-        let family = elf.arch().cpu_family();
-        let (registers, has_link_register) = match family {
-            CpuFamily::Amd64 => (AMD64, false),
-            CpuFamily::Intel32 => (INTEL32, false),
-            CpuFamily::Arm64 => (ARM64, true),
-            _ => return None,
-        };
-        let first_code = || image::first_code_of_elf(elf.data());
-        let (first_code, vendor) = match (rules, family) {
-            #[cfg(test)]
-            (Rules::OfSymbolic, _) => (0, Vendor::Default),
-            (Rules::All, CpuFamily::Arm64) => (first_code(), Vendor::AArch64),
-            (Rules::All, _) => (first_code(), Vendor::Default),
-        };
-        let load_address = image::elf_load_address(elf);
-        let machine = Self {
-            registers,
-            has_link_register,
-            load_address,
-            first_code: first_code.max(load_address),
-            rules,
-        };
-        Some((machine, vendor))
-    }
 }
 
 /// Reads the lines in runs of a number of entries.
@@ -567,43 +507,6 @@ impl<'i> FrameReader<'i> {
 /// Returns an expression in the notation of a record, or `None` if it is not a simple one.
 type Translate<'a> = dyn Fn(&UnwindExpression<usize>) -> Option<String> + 'a;
 
-impl Machine {
-    /// Returns an expression in postfix notation, if it is the value of a register, to which
-    /// offsets are added and from which values are loaded.
-    fn postfix(
-        &self,
-        expression: Expression<FrameBytes<'_>>,
-        encoding: Encoding,
-    ) -> Option<String> {
-        if self.rules != Rules::All {
-            return None;
-        }
-        let mut operations = expression.operations(encoding);
-        let mut text = String::new();
-        for _ in 0..MOST_OPERATIONS {
-            let Some(operation) = operations.next().ok()? else {
-                return Some(text).filter(|text| !text.is_empty());
-            };
-            // Writing to a string does not fail.
-            let _ = match operation {
-                Operation::RegisterOffset {
-                    register, offset, ..
-                } if text.is_empty() => write!(text, "{} {offset} +", self.name(register)?),
-                Operation::PlusConstant { value } if !text.is_empty() => write!(text, " {value} +"),
-                Operation::Deref {
-                    size, space: false, ..
-                } if !text.is_empty() && size == encoding.address_size => write!(text, " ^"),
-                _ => return None,
-            };
-        }
-        None
-    }
-
-    fn name(&self, Register(number): Register) -> Option<&'static str> {
-        self.registers.get(usize::from(number)).copied()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -612,6 +515,7 @@ mod tests {
     use symbolic::debuginfo::Archive;
 
     use super::super::cfi::write_records;
+    use super::super::registers::{AMD64, ARM64};
     use super::*;
     use crate::cache::Kind;
     use crate::debuginfo::blob;
@@ -679,7 +583,7 @@ mod tests {
         let bytes = EndianSlice::new(&bytes, RunTimeEndian::Little);
         let mut section = DebugFrame::from(bytes);
         section.set_address_size(8);
-        section.set_vendor(Vendor::AArch64);
+        section.set_vendor(gimli::Vendor::AArch64);
         let entries = UnwindEntries {
             section,
             bytes,

@@ -1,13 +1,15 @@
 //! Derives one cache from one object, encodes it as a blob and loads the blob as a reader would.
 //!
 //! `kind` has the trait that each kind implements: `symcache`, `cfi`, `ppdb` and `sources`. `dwarf`
-//! derives SymCaches from files with DWARF, `pdb` from PDBs, `frames` and `pe_frames` read unwind
-//! information of ELF and PE files, and `pdb_links` finds links to source files in PDBs.
+//! derives SymCaches from files with DWARF, `pdb` from PDBs. `frames` and `pe_frames` read unwind
+//! information of ELF and PE files; `machine` says which registers and rules an ELF file has.
+//! `pdb_links` finds links to source files in PDBs.
 
 mod cfi;
 pub(super) mod dwarf;
 mod frames;
 pub(super) mod kind;
+mod machine;
 mod pdb;
 pub(super) mod pdb_links;
 mod pe_frames;

@@ -33,7 +33,8 @@ const LISTING_INTERVAL: Duration = Duration::from_secs(23 * 3600 + 1800);
 const BLOBS_AT_ONCE: usize = 100;
 
 impl Run<'_> {
-    /// Continues the daily listing of blobs, and deletes those without a record. Returns whether nothing is left to do.
+    /// Continues the daily listing of blobs, and deletes those without a record. Returns whether
+    /// nothing is left to do.
     pub(super) async fn delete_orphans(&self, progress: &mut Progress) -> bool {
         let _span = self.invocation.span("sweep blobs");
         let cursor = &mut progress.cursor;

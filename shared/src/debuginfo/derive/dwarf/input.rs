@@ -1,8 +1,12 @@
-//! What the readers in this folder share: short names for the types of `gimli`, and how to read a
-//! short number.
+//! What the readers in this folder share: short names for the types of `gimli`, how to find a
+//! section, and how to read a short number.
 
 use gimli::{AttributeValue, EndianSlice, RunTimeEndian};
-use symbolic::debuginfo::dwarf::Endian;
+use symbolic::debuginfo::dwarf::{Dwarf as ObjectDwarf, DwarfSection, Endian};
+
+/// The length of the longest name of a section in a Mach-O file, without the two underscores before
+/// it.
+const LONGEST_MACH_NAME: usize = 14;
 
 /// The bytes of a section.
 pub(super) type Section<'i> = EndianSlice<'i, RunTimeEndian>;
@@ -19,6 +23,22 @@ pub(super) fn endian(endianity: Endian) -> RunTimeEndian {
         Endian::Little => RunTimeEndian::Little,
         Endian::Big => RunTimeEndian::Big,
     }
+}
+
+/// Returns a section as the file has it.
+///
+/// Go compresses sections of Mach-O and PE files, which then have other names (`zdebug_info`), as
+/// once in ELF files. `symbolic` knows those of ELF only.
+pub(super) fn raw_section<'d>(
+    object: &dyn ObjectDwarf<'d>,
+    name: &str,
+) -> Option<DwarfSection<'d>> {
+    let compressed = || {
+        let name = format!("z{name}");
+        let cut_name = name.get(..LONGEST_MACH_NAME).unwrap_or(&name);
+        object.raw_section(cut_name)
+    };
+    object.raw_section(name).or_else(compressed)
 }
 
 /// Reads a number in LEB128, which most often has one byte, and returns it with the place behind

@@ -187,7 +187,7 @@ impl<'o, 'd> Program<'o, 'd> {
 
 /// Returns whether a Mach-O file or a PE file has units.
 pub(in crate::debuginfo) fn has_units<'d>(object: &dyn Dwarf<'d>) -> bool {
-    sections::raw_section(object, units::SECTION).is_some()
+    input::raw_section(object, units::SECTION).is_some()
 }
 
 /// Opens the file of `dwz` that an object shares with others. If it is not available, returns its

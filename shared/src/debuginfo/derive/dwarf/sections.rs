@@ -14,7 +14,7 @@ use goblin::elf::{Elf, SectionHeader};
 use symbolic::debuginfo::dwarf::{Dwarf, DwarfSection, Endian};
 use symbolic::debuginfo::elf::ElfObject;
 
-use super::input::Section;
+use super::input::{Section, raw_section};
 use super::units::Compressed;
 use super::{input, line_programs, units};
 use crate::debuginfo::workers::side_by_side;
@@ -89,26 +89,9 @@ pub(super) const THREADS: usize = 2;
 /// Factor"), rounded up.
 const MOST_ZLIB_SAVES: u64 = 1040;
 
-/// The length of the longest name of a section in a Mach-O file, without the two underscores before
-/// it.
-const LONGEST_MACH_NAME: usize = 14;
-
 /// The number of bytes that are inflated at a time. Their checksum is computed while they are in
 /// the processor's cache.
 const STEP: usize = 64 << 10;
-
-/// Returns a section as the file has it.
-///
-/// Go compresses sections of Mach-O and PE files, which then have other names (`zdebug_info`), as
-/// once in ELF files. `symbolic` knows those of ELF only.
-pub(super) fn raw_section<'d>(object: &dyn Dwarf<'d>, name: &str) -> Option<DwarfSection<'d>> {
-    let compressed = || {
-        let name = format!("z{name}");
-        let cut_name = name.get(..LONGEST_MACH_NAME).unwrap_or(&name);
-        object.raw_section(cut_name)
-    };
-    object.raw_section(name).or_else(compressed)
-}
 
 /// Returns a section, decompressed.
 pub(super) fn section<'d>(object: &(dyn Dwarf<'d> + Sync), name: &str) -> Option<DwarfSection<'d>> {

@@ -10,7 +10,7 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 use flate2::bufread::ZlibDecoder;
 use symbolic::debuginfo::dwarf::{Dwarf, Endian};
 
-use super::sections;
+use super::input;
 use crate::debuginfo::arriving::{Arriving, ArrivingReader};
 use crate::debuginfo::reader::ByteReader;
 
@@ -73,7 +73,7 @@ impl<'d> Units<'d> {
         if !stand_alone(abbreviations, little_endian)? {
             return None;
         }
-        let section = sections::raw_section(object, SECTION);
+        let section = input::raw_section(object, SECTION);
         let begin = section.as_ref().map_or(0, |section| section.offset);
         let raw = match section.map(|section| section.data) {
             Some(Cow::Borrowed(raw)) => raw,

@@ -66,7 +66,7 @@ pub(crate) async fn admit(
     if entrance.path != uri.path() {
         let rest = match uri.query() {
             Some(query) => format!("{}?{query}", entrance.path),
-            None => entrance.path.to_owned(),
+            None => entrance.path.into_owned(),
         };
         if let Ok(rest) = PathAndQuery::try_from(rest) {
             *request.uri_mut() = Uri::from(rest);

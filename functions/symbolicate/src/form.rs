@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use axum::body::Body;
 use axum::extract::multipart::{Field, MultipartError, MultipartRejection};
 use axum::extract::{DefaultBodyLimit, FromRequest, Multipart, Request};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use bytes::Bytes;
 use symdepot::api::crash::any::StoredFile;
 use symdepot::api::crash::apple;
@@ -61,6 +61,7 @@ impl CrashForm {
     /// Reads a form whose body and file may be compressed.
     pub(crate) async fn read(request: Request, part: &FilePart) -> Result<Self, Failure> {
         let (parts, body) = request.into_parts();
+        let encoding = unsupported_encoding(&parts.headers);
         let content_type = parts.headers.get(header::CONTENT_TYPE);
         let content_type = content_type.and_then(|value| value.to_str().ok());
         let is_form = content_type.is_some_and(|value| {
@@ -76,12 +77,27 @@ impl CrashForm {
         let mut request = Request::from_parts(parts, Body::from(body));
         // The body is limited already.
         DefaultBodyLimit::disable().apply(&mut request);
-        let mut form = Multipart::from_request(request, &())
-            .await
-            .map_err(bad_form)?;
+        // The header may remain after a proxy has decoded the body, so it explains a body that is
+        // no form, and refuses none.
+        let unreadable = |failure: Failure| match &encoding {
+            Some(encoding) => Failure::new(
+                StatusCode::BAD_REQUEST,
+                format!(
+                    "the body is compressed with {encoding}, which is not supported: send it uncompressed, or compressed with gzip or zstd"
+                ),
+            ),
+            None => failure,
+        };
+        let form = Multipart::from_request(request, &()).await;
+        let mut form = form.map_err(bad_form).map_err(unreadable)?;
         let (mut file, mut url, mut token) = (None, None, None);
         let (mut fields, mut set) = (CrashFields::default(), BTreeSet::new());
-        while let Some(field) = form.next_field().await.map_err(bad_part)? {
+        while let Some(field) = form
+            .next_field()
+            .await
+            .map_err(bad_part)
+            .map_err(unreadable)?
+        {
             let name = field.name().unwrap_or_default().to_owned();
             let is_repeated = if name == part.name {
                 let sent = content(field, part.name, limits::BODY_BYTES + part.limit).await?;
@@ -117,6 +133,15 @@ impl CrashForm {
         };
         Ok(Self { file, fields })
     }
+}
+
+/// Returns the encoding of a body, if it is not one in which forms may be compressed.
+fn unsupported_encoding(headers: &HeaderMap) -> Option<String> {
+    let encoding = headers.get(header::CONTENT_ENCODING)?.to_str().ok()?.trim();
+    let is_supported = ["", "identity", "gzip", "x-gzip", "zstd"]
+        .iter()
+        .any(|supported| encoding.eq_ignore_ascii_case(supported));
+    (!is_supported).then(|| encoding.to_owned())
 }
 
 /// Reads a part of a form.

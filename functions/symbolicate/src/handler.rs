@@ -14,7 +14,7 @@ use futures::FutureExt;
 use lambda_http::aws_lambda_events::apigw::ApiGatewayV2httpResponse;
 use lambda_http::lambda_runtime::Diagnostic;
 use serde::Serialize;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 use symdepot::api::caller::Caller;
 use symdepot::api::crash::CrashFile;
 use symdepot::api::explain::ExplainQuery;
@@ -34,6 +34,7 @@ use tower::ServiceExt;
 use tracing::Instrument;
 use uuid::Uuid;
 
+use crate::answer::CrashAnswer;
 use crate::crash_files::{self, RequestState};
 use crate::extract::{
     Call, ContinuedQuery, ListQuery, NoQuery, RequestQuery, Subject, SymCacheSubject,
@@ -369,24 +370,27 @@ impl Call {
             body,
             age,
         };
-        let (outcome, stackwalk) = match crash {
+        let (outcome, report) = match crash {
             Crash::Sent(request) => {
                 let answer = symbolicator.answer(invocation, &request, scope, kept);
                 (answer.await?, None)
             }
             Crash::Read(report) => {
                 let answer = symbolicator.answer_crash(invocation, &report, scope, kept);
-                (answer.await?, report.stackwalk)
+                (answer.await?, Some(report))
             }
         };
         match outcome {
             SymbolicateOutcome::Pending => Ok(pending(id)),
-            SymbolicateOutcome::Completed(completed, stats) => {
-                let body = match stackwalk {
-                    Some(report) => to_raw_value(&report.completed(&completed)),
-                    None => to_raw_value(&api::Response::Completed(*completed)),
+            SymbolicateOutcome::Completed(completed, mut stats) => {
+                let answer = match report {
+                    Some(report) => {
+                        let order = report.request.options.frame_order;
+                        CrashAnswer::to_file(*completed, order, report.stackwalk)
+                    }
+                    None => CrashAnswer::to_request(*completed),
                 };
-                let body = JsonBody(body.map_err(Failure::internal)?);
+                let body = JsonBody(answer.write(&mut stats)?);
                 let noted = (Extension(COMPLETED), Extension(stats));
                 if body.text().len() > limits::SENT_ANSWER_BYTES {
                     let body = Box::<str>::from(body.0).into_string().into_bytes();

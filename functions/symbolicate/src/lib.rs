@@ -3,6 +3,7 @@
 //! The same program also runs as a child process that demangles names which could crash it, see
 //! [`symdepot::runtime::demangler`]. The library is for a program that contains several functions.
 
+mod answer;
 mod crash_files;
 mod door;
 mod extract;

@@ -15,6 +15,9 @@ use crate::{Exit, Output};
 /// The difference of clocks from which AWS refuses signatures.
 const CLOCK: Duration = Duration::from_secs(5 * 60);
 
+/// What to do if the token is not valid in the scope of requests without one.
+const NO_SCOPE: &str = "No scope is set, so this program asks in `global`: set the scope for which the token was issued, with --scope, SYMDEPOT_SCOPE, or `scope` in the configuration";
+
 pub(crate) async fn run(settings: &Settings) -> Result<Output, CliError> {
     let mut text = format!(
         "the service is {} (from {})\n",
@@ -40,9 +43,10 @@ pub(crate) async fn run(settings: &Settings) -> Result<Output, CliError> {
         StatusCode::OK => {}
         StatusCode::FORBIDDEN => {
             let refusal = client.refused("/about", &answer);
-            let remedy = match client.has_token() {
-                true => "Set the scope of the token, or ask for one with more rights",
-                false => permission(&refusal, client.is_signed()),
+            let remedy = match (client.has_token(), &settings.scope) {
+                (true, None) => NO_SCOPE,
+                (true, Some(_)) => "Set the scope of the token, or ask for one with more rights",
+                (false, _) => permission(&refusal, client.is_signed()),
             };
             let refusal = refusal.to_string();
             let refusal = refusal.trim_end_matches('.');

@@ -292,6 +292,18 @@ async fn a_process_that_cannot_start_fails_the_invocation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_was_started_first_serves_the_first_invocation() {
+    let fixture = Fixture::start(|_| {});
+    fixture.functions.start_first().await.unwrap();
+    let stats = fixture.stats();
+    assert_eq!((stats.cold_starts, stats.invocations), (1, 0));
+    fixture.ask(json!({ "do": "echo" })).await;
+    let stats = fixture.stats();
+    assert_eq!((stats.cold_starts, stats.invocations), (1, 1));
+    fixture.functions.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn concurrent_invocations_have_separate_processes_up_to_the_concurrency() {
     let fixture = Fixture::start(|spec| spec.concurrency = 3);
     let calls = (0..9).map(|_| fixture.ask(json!({ "do": "sleep", "ms": 100 })));

@@ -175,6 +175,21 @@ async fn a_request_target_without_a_path_is_a_bad_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_path_with_an_encoded_slash_is_not_found_in_place_of_another_path() {
+    let (running, _folder) = start(|_| {}).await;
+    for path in ["/scope/a%2Fb/healthcheck", "//scope/a%2fb/x", "/echo%2Fa"] {
+        let response = get(&running, path).await;
+        assert_eq!(response.status(), 404, "{path}");
+        let message = json_of(&response)["message"].to_string();
+        assert!(message.contains("%2F"), "{message}");
+    }
+    // The function sees an encoded percent sign as one.
+    let twice = get(&running, "/echo/a%252Fb").await;
+    assert_eq!(json_of(&twice)["rawPath"], "/echo/a%2Fb");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_response_to_an_unknown_control_path_lists_the_existing_ones() {
     let (running, _folder) = start(|_| {}).await;
     let (status, answer) = ask(&running.addresses().gateway, "GET", "/_local/nonsense").await;

@@ -557,6 +557,24 @@ async fn an_override_of_an_unknown_function_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_function_that_ends_before_its_first_event_is_an_error_of_the_start_if_it_is_started() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(folder.path());
+    let variable = ("PROBE_INIT".to_owned(), "exit".to_owned());
+    options.environment.extend([variable]);
+    options.starts_functions = true;
+    let error = Stack::start(options.clone()).await.unwrap_err().to_string();
+    let expected = "the function probe-function ended before its first event";
+    assert!(error.contains(expected), "{error}");
+    assert!(error.contains("probe-function.log"), "{error}");
+    // Nothing says that a stack serves, and nothing of it is left.
+    assert!(!options.data.join("stack.json").exists());
+    options.starts_functions = false;
+    let running = Stack::start(options).await.unwrap();
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn overrides_reach_the_functions() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path());

@@ -8,8 +8,13 @@
 //! an access token. A token is also taken from the header `Authorization`: as `Bearer`, or as the
 //! password of `Basic`, which clients send that were given `https://user:token@host`.
 //!
+//! Empty segments count as absent, because a base URL may end with a slash; only the place of a
+//! token or a scope is not empty.
+//!
 //! The prefix `/o` is that of the gateway's routes with a JWT. A prefix never decides who the
 //! caller is: only a credential does.
+
+use std::borrow::Cow;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -27,8 +32,8 @@ pub struct Entrance<'a> {
     token: Option<&'a str>,
     /// The scope, or the text in its place that is none.
     pub scope: Option<Result<Scope, String>>,
-    /// The rest of the path, which begins with a slash.
-    pub path: &'a str,
+    /// The rest of the path, which begins with a slash and has no empty segments but the last one.
+    pub path: Cow<'a, str>,
 }
 
 /// The credential of a request, besides what the gateway checks.
@@ -52,6 +57,7 @@ impl<'a> Entrance<'a> {
             let decoded = decoded(text).ok_or_else(|| text.to_owned())?;
             decoded.parse().map_err(|_| decoded)
         });
+        let path = without_empty_segments(path);
         Self { token, scope, path }
     }
 
@@ -94,9 +100,19 @@ fn password(value: &str) -> Option<String> {
     Some(given.to_owned())
 }
 
-/// Returns the rest of a path after its first segment, if that is `name`.
+/// Returns a path without its empty segments. A slash at its end remains.
+fn without_empty_segments(path: &str) -> Cow<'_, str> {
+    let mut path = Cow::Borrowed(path);
+    while path.contains("//") {
+        path = path.replace("//", "/").into();
+    }
+    path
+}
+
+/// Returns the rest of a path after its first segment that is not empty, if that is `name`.
 fn after<'a>(path: &'a str, name: &str) -> Option<&'a str> {
-    let rest = path.strip_prefix('/')?.strip_prefix(name)?;
+    let rest = path.strip_prefix('/')?.trim_start_matches('/');
+    let rest = rest.strip_prefix(name)?;
     rest.starts_with('/').then_some(rest)
 }
 
@@ -135,9 +151,9 @@ mod tests {
         let check = |path: &str, has_token: bool, scope: Option<&str>, rest: &str| {
             let entrance = Entrance::of(path);
             assert_eq!(entrance.token.is_some(), has_token, "{path}");
+            assert_eq!(entrance.path, rest, "{path}");
             let found = entrance.scope.map(Result::unwrap);
             assert_eq!(found.as_ref().map(Scope::as_str), scope, "{path}");
-            assert_eq!(entrance.path, rest, "{path}");
         };
         check("/symbolicate", false, None, "/symbolicate");
         check(&format!("/t/{text}/explain"), true, None, "/explain");
@@ -166,6 +182,37 @@ mod tests {
         for path in ["/scope/a%2Fb/x", "/scope//x", "/scope/%ff/x"] {
             assert!(matches!(Entrance::of(path).scope, Some(Err(_))), "{path}");
         }
+    }
+
+    #[test]
+    fn empty_segments_are_absent_except_in_the_place_of_a_token_or_a_scope() {
+        let text = token(1).reveal();
+        for (path, scope, rest) in [
+            ("//v3.1.0/a.pdb/1/1".to_owned(), None, "/v3.1.0/a.pdb/1/1"),
+            (format!("/t/{text}//about"), None, "/about"),
+            (
+                format!("//t/{text}//scope/acme///about"),
+                Some("acme"),
+                "/about",
+            ),
+            ("/o//wanted".to_owned(), None, "/wanted"),
+            (
+                "/symcache//v3.1.0/a.pdb//1/1".to_owned(),
+                None,
+                "/symcache/v3.1.0/a.pdb/1/1",
+            ),
+            ("/requests/7//".to_owned(), None, "/requests/7/"),
+            ("//".to_owned(), None, "/"),
+        ] {
+            let entrance = Entrance::of(&path);
+            assert_eq!(entrance.token.is_some(), path.contains("/t/"), "{path}");
+            let found = entrance.scope.map(Result::unwrap);
+            assert_eq!(found.as_ref().map(Scope::as_str), scope, "{path}");
+            assert_eq!(entrance.path, rest, "{path}");
+        }
+        let no_token = Entrance::of("/t//about").credential(None);
+        assert_eq!(no_token, Credential::Malformed);
+        assert!(matches!(Entrance::of("/scope//about").scope, Some(Err(_))));
     }
 
     #[test]

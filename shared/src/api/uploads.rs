@@ -12,6 +12,9 @@ use crate::domain::{Scope, SignedPut};
 /// The maximum number of files in a request.
 pub const FILES: usize = 1_000;
 
+/// The maximum size of a file, in bytes, unless the operator sets another one (`DIF_MAX_BYTES`).
+pub const FILE_BYTES: u64 = 8 << 30;
+
 /// The size from which a file is sent in parts, in bytes.
 pub const BYTES_IN_PARTS: u64 = 256 * 1024 * 1024;
 

@@ -83,11 +83,11 @@ async fn explain_returns_every_record_that_a_request_would_read() {
     let company = states[4][0].clone();
     let expected = [
         ["uploads", "cficache", "use"],
-        ["uploads", "ppdbcache", "build"],
+        ["uploads", "ppdbcache", "absent"],
         ["uploads", "sources", "absent"],
         ["uploads", "symcache", "use"],
         [&*company, "cficache", "use"],
-        [&*company, "ppdbcache", "unknown"],
+        [&*company, "ppdbcache", "absent"],
         [&*company, "sources", "missing"],
         [&*company, "symcache", "use"],
     ];

@@ -383,16 +383,39 @@ async fn with_auth_the_service_says_how_the_first_token_is_issued_and_the_demo_n
 }
 
 #[tokio::test]
-async fn a_setting_that_a_function_refuses_is_named_in_the_terminal() {
+async fn a_setting_that_a_function_refuses_is_named_and_ends_the_service_before_it_serves() {
     let one = OneFile::new();
-    for (variable, value) in [("SOURCES", "foo"), ("AUTH", "foo")] {
-        let (mut service, _lines) = one.serve_with(&[(variable, value)]).await;
+    let mut command = one.command(&["serve", "--port", "0"]);
+    let command = command.envs([("SOURCES", "foo"), ("AUTH", "foo")]);
+    let ended = tokio::time::timeout(PATIENCE, command.output()).await;
+    let ended = ended.unwrap().unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    let said = String::from_utf8(ended.stderr).unwrap();
+    for expected in ["SOURCES", "derive.log", "AUTH", "symbolicate.log"] {
+        assert!(said.contains(expected), "{said}");
+    }
+    assert_eq!(String::from_utf8(ended.stdout).unwrap(), "", "{said}");
+    assert!(!one.folder.path().join(".data/stack.json").exists());
+}
+
+#[tokio::test]
+async fn requests_may_define_sources_as_soon_as_the_operator_allows_it() {
+    let one = OneFile::new();
+    let allowed = [("ALLOW_REQUEST_SOURCES", "1")];
+    let request = json!({
+        "modules": [], "stacktraces": [],
+        "sources": [{"id": "a", "type": "http", "url": "https://symbols.test/"}],
+    });
+    let mut secrets = BTreeSet::new();
+    for _ in 0..2 {
+        let (mut service, _lines) = one.serve_with(&allowed).await;
         let client = Client::new(one.addresses()).unwrap();
-        let about = client.request(Method::GET, "/about");
-        assert_eq!(client.send("about", about).await.unwrap().status, 500);
-        let mut said = BufReader::new(service.stderr.take().unwrap()).lines();
-        let said = lines_until(&mut said, variable).await.concat();
-        assert!(said.contains("symbolicate.log"), "{said}");
+        let sent = client.request(Method::POST, "/symbolicate").json(&request);
+        let answered = client.send("a definition", sent).await.unwrap();
+        assert_eq!(answered.status, 200, "{}", answered.text);
+        let secret = one.folder.path().join(".data/request-sources.secret");
+        secrets.insert(std::fs::read_to_string(secret).unwrap());
         interrupt(&mut service).await;
     }
+    assert_eq!(secrets.len(), 1, "the next start has the same secret");
 }

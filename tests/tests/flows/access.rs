@@ -741,3 +741,34 @@ proptest! {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn empty_segments_of_a_path_change_neither_its_route_nor_its_caller() {
+    let world = World::new();
+    let (token, _) = issue(&world, "acme", &["symbolicate"]).await;
+    for path in [
+        format!("/t/{token}//about"),
+        format!("//t/{token}//scope/acme//about"),
+    ] {
+        let answered = Sent::new("GET", &path).to(&world).await;
+        assert_eq!(answered.status, 200, "{path}: {answered:?}");
+    }
+    let (token, _) = issue(&world, "acme", &["download"]).await;
+    let file = "v3.1.0/have.pdb/ee78a075f42847b888239eed88fa9c34/1";
+    for path in [
+        format!("/t/{token}//{file}"),
+        format!("/t/{token}/symcache//{file}"),
+    ] {
+        let answered = Sent::new("GET", &path).to(&world).await;
+        // The file does not exist. Without a route, the body would say so.
+        assert_eq!((answered.status, answered.body.len()), (404, 0), "{path}");
+    }
+    // The gateway has compared the path as it was sent, and a principal is an admin only on the
+    // routes of admins.
+    for path in ["//tokens", "//rollout"] {
+        let refused = Sent::new("GET", path).signed().to(&world).await;
+        assert_eq!(refused.status, 403, "{path}: {refused:?}");
+    }
+    let other = Sent::new("GET", &format!("/t/{token}//scope/other/about"));
+    assert_eq!(other.to(&world).await.status, 403);
+}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use symbolicate::testing::{Answer, answer};
-use symdepot_tests::harness::World;
+use symdepot_tests::harness::{World, fixture_text};
 
 /// The maximum size of a body, as docs/api.md says.
 const LIMIT: usize = 6 * 1024 * 1024;
@@ -36,14 +36,14 @@ fn routes() -> [(&'static str, String, String); 7] {
     ]
 }
 
-/// Sends a body as the operator.
-async fn sent(world: &World, path: &str, content_type: &str, body: &str) -> Answer {
+/// Returns the event of a body that the operator sends.
+fn event(path: &str, content_type: &str, body: &str) -> Value {
     let arn = "arn:aws:iam::123456789012:user/operator";
     let route = match path {
         "/tokens" => "ANY /tokens",
         _ => "$default",
     };
-    let event = json!({
+    json!({
         "version": "2.0", "routeKey": route, "rawPath": path, "rawQueryString": "",
         "headers": {"content-type": content_type}, "isBase64Encoded": false, "body": body,
         "requestContext": {
@@ -53,10 +53,18 @@ async fn sent(world: &World, path: &str, content_type: &str, body: &str) -> Answ
             "http": {"method": "POST", "path": path, "protocol": "HTTP/1.1", "sourceIp": "1.2.3.4", "userAgent": "a"},
             "authorizer": {"iam": {"userArn": arn, "accountId": "123456789012"}}
         }
-    });
+    })
+}
+
+async fn answered(world: &World, event: &Value) -> Answer {
     let invocation = world.invocation(Duration::from_secs(29));
-    let answered = answer(world.symbolicator().clone(), invocation, &event);
+    let answered = answer(world.symbolicator().clone(), invocation, event);
     Box::pin(answered).await.unwrap()
+}
+
+/// Sends a body as the operator.
+async fn sent(world: &World, path: &str, content_type: &str, body: &str) -> Answer {
+    answered(world, &event(path, content_type, body)).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,4 +127,56 @@ async fn a_part_of_a_form_that_is_given_twice_is_refused_unless_it_has_no_meanin
         assert_eq!(detail(name, value).await, expected);
     }
     assert_eq!(detail("comment", "x").await, "missing minidump");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_form_in_an_encoding_that_is_not_supported_is_refused_with_its_name() {
+    let world = World::new();
+    let content_type = format!("multipart/form-data; boundary={BOUNDARY}");
+    let refused = async |encoding: &str, body: &str| {
+        let mut event = event("/minidump", &content_type, body);
+        event["headers"]["content-encoding"] = encoding.into();
+        let refused = answered(&world, &event).await;
+        assert_eq!(refused.status, 400, "{encoding}");
+        let body: Value = serde_json::from_slice(&refused.body).unwrap();
+        body["detail"].as_str().unwrap().to_owned()
+    };
+    for encoding in ["deflate", "br"] {
+        let detail = refused(encoding, "x\u{1}\u{2}").await;
+        let expected = format!("compressed with {encoding}, which is not supported");
+        assert!(detail.contains(&expected), "{detail}");
+        assert!(detail.contains("gzip or zstd"), "{detail}");
+        // A proxy may have decoded the body.
+        let decoded = refused(encoding, &format!("--{BOUNDARY}--\r\n")).await;
+        assert_eq!(decoded, "missing minidump");
+    }
+    for encoding in ["gzip", "X-GZIP", "zstd", "identity"] {
+        let detail = refused(encoding, "x").await;
+        assert!(!detail.contains("not supported"), "{encoding}: {detail}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_has_at_most_sixteen_mebibytes_however_short_its_stacks_are() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let crash: Value = serde_json::from_str(&fixture_text("crash.json")).unwrap();
+    let modules = &crash["modules"];
+    let frame = json!({"instruction_addr": "0x555555557950", "adjust_instruction_addr": false});
+    for (threads, frames) in [(16_384, 1), (1, 12_000)] {
+        let stacktrace = json!({"frames": vec![&frame; frames]});
+        let body = json!({"modules": modules, "stacktraces": vec![&stacktrace; threads]});
+        let refused = sent(
+            &world,
+            "/symbolicate",
+            "application/json",
+            &body.to_string(),
+        )
+        .await;
+        let what: Value = serde_json::from_slice(&refused.body).unwrap_or_default();
+        assert_eq!(refused.status, 413, "{threads} threads: {what}");
+        let detail = what["detail"].as_str().unwrap();
+        assert!(detail.contains("the limit is 16777216"), "{detail}");
+        assert!(detail.contains("in several requests"), "{detail}");
+    }
 }

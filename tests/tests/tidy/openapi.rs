@@ -1,7 +1,7 @@
 //! The OpenAPI document: it is made of the routes and the types, `docs/api.md` names its paths, and
 //! no deployed program contains it.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::project::{Problems, files, read, root};
 
@@ -50,6 +50,67 @@ fn every_reference_in_the_document_leads_to_something() {
     }
     let document = document();
     check(&document, &document);
+}
+
+/// Calls `check` with the path and the fields of every object in the document.
+fn each_object(value: &Value, path: &str, check: &mut dyn FnMut(&str, &Map<String, Value>)) {
+    match value {
+        Value::Object(fields) => {
+            check(path, fields);
+            for (name, value) in fields {
+                each_object(value, &format!("{path}/{name}"), check);
+            }
+        }
+        Value::Array(values) => {
+            for (index, value) in values.iter().enumerate() {
+                each_object(value, &format!("{path}/{index}"), check);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Generators of clients make unusable code of other choices: they compare a text with the first
+/// alone, give two shapes one name, send no body, or drop the fields beside a choice.
+#[test]
+fn a_choice_is_an_enum_of_texts_or_between_named_shapes_and_has_no_fields_beside_it() {
+    let mut problems = Problems::default();
+    each_object(&document(), "", &mut |path, fields| {
+        let mut problem = |what: &str| problems.add(DOCUMENT, path, what);
+        for choice in ["oneOf", "anyOf"] {
+            let Some(Value::Array(alternatives)) = fields.get(choice) else {
+                continue;
+            };
+            let have = |field| {
+                alternatives
+                    .iter()
+                    .filter(move |one| one.get(field).is_some())
+            };
+            if have("const").count() > 0 {
+                problem("write the texts as an `enum`");
+            }
+            if have("properties").chain(have("required")).count() > 0 {
+                problem("give the shape in the choice a name, and refer to it");
+            }
+            if have("oneOf").chain(have("anyOf")).count() > 0 {
+                problem("make one choice of the choice in another one");
+            }
+            if fields.contains_key("properties") {
+                problem("add the fields beside the choice to each of its shapes");
+            }
+        }
+    });
+    problems.report();
+}
+
+#[test]
+fn a_file_of_a_form_has_the_format_by_which_generators_of_clients_know_files() {
+    each_object(&document(), "", &mut |path, fields| {
+        let media_type = fields.get("contentMediaType");
+        if media_type.is_some_and(|it| it == "application/octet-stream") {
+            assert_eq!(fields.get("format"), Some(&"binary".into()), "{path}");
+        }
+    });
 }
 
 #[test]

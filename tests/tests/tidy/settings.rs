@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use symdepot::api::uploads::FILE_BYTES;
 use symdepot::flows::Settings;
 
 use crate::project::{code, read};
@@ -180,6 +181,10 @@ fn documents_template_and_code_have_the_same_defaults() {
         memory_cache_bytes: _,
         is_open,
     } = Settings::default();
+    assert_eq!(
+        dif_max_bytes, FILE_BYTES,
+        "DIF_MAX_BYTES: Settings::default() differs from FILE_BYTES, the limit of the program for the terminal"
+    );
     let listed = read("docs/settings.md").unwrap_or_default();
     let is_closed = listed.contains("| `AUTH` | `token` |");
     assert!(

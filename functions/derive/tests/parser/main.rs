@@ -366,7 +366,8 @@ async fn the_reason_for_a_panic_contains_its_place() {
         panic!("{answers:?}")
     };
     assert!(
-        detail.starts_with("the parser panicked at ") && detail.ends_with(": told to"),
+        detail.starts_with("the parser panicked at shared/src/runtime/parser.rs:")
+            && detail.contains(": told to; report this with the file"),
         "{detail}"
     );
 }

@@ -23,13 +23,13 @@ fn symbolicated(schemas: &mut Schemas) -> Value {
 /// Returns the response of the operations that may have a minidump.
 fn walked(schemas: &mut Schemas) -> Value {
     let stackwalk = json!({
-        "title": "StackwalkResponse",
         "description": "With `format=stackwalk`: the schema of rust-minidump's `minidump-stackwalk`.",
         "externalDocs": {"url": "https://github.com/rust-minidump/rust-minidump/blob/main/minidump-processor/json-schema.md"},
         "type": "object",
         "properties": {"status": {"type": "string", "const": "OK"}},
         "required": ["status"],
     });
+    let stackwalk = schemas.named_response("StackwalkResponse", stackwalk);
     let schema = json!({"oneOf": [schemas.response::<Response>(), stackwalk]});
     json_of(SYMBOLICATED, schema, examples::responses())
 }
@@ -58,8 +58,20 @@ const OF_FILES: [Shared; 7] = [
 const ABOUT_FORMS: &str = "The body and the file may be compressed with gzip or zstd. Each part besides the file has at most 1 MiB. \
     Parts with other names are ignored.";
 
-/// Returns an operation with a form, whose file has this name.
-fn form(described: Described, file: &str, about: &str, schemas: &mut Schemas) -> Described {
+/// The form of an operation: the name of its schema, that of its file, and what the file is.
+struct Form {
+    schema: &'static str,
+    file: &'static str,
+    about: &'static str,
+}
+
+/// Returns an operation with a form.
+fn with_form(described: Described, form: &Form, schemas: &mut Schemas) -> Described {
+    let Form {
+        schema: name,
+        file,
+        about,
+    } = *form;
     let response = symbolicated(schemas);
     let text = |description: &str| json!({"type": "string", "description": description});
     // A list would be sent as several parts, and a text without quotes.
@@ -71,10 +83,20 @@ fn form(described: Described, file: &str, about: &str, schemas: &mut Schemas) ->
             "description": description,
         })
     };
+    // A choice between the two would be true, but generators of clients then send no body.
+    let either = format!("A form has either `{file}` or `storage_url`.");
     let schema = json!({
+        "description": either,
         "type": "object",
         "properties": {
-            file: {"type": "string", "contentMediaType": "application/octet-stream", "minLength": 1, "description": about},
+            file: {
+                "type": "string",
+                // The name that generators of clients know.
+                "format": "binary",
+                "contentMediaType": "application/octet-stream",
+                "minLength": 1,
+                "description": about,
+            },
             "storage_url": text("In place of the file: where it is stored."),
             "storage_token": text("The bearer token for the host of `storage_url`."),
             "platform": json_text("The platform of the process. It has no effect.", json!({"type": ["string", "null"]})),
@@ -86,8 +108,8 @@ fn form(described: Described, file: &str, about: &str, schemas: &mut Schemas) ->
                 schemas.request::<RewriteRules>(),
             ),
         },
-        "oneOf": [{"required": [file]}, {"required": ["storage_url"]}],
     });
+    let schema = schemas.named_request(name, schema);
     let as_json = || json!({"contentType": "application/json"});
     let encoding = json!({
         file: {"contentType": "application/octet-stream"},
@@ -108,9 +130,13 @@ fn form(described: Described, file: &str, about: &str, schemas: &mut Schemas) ->
 pub(super) fn minidump(schemas: &mut Schemas) -> Described {
     let summary = "Walks and symbolicates the stacks of a minidump";
     let described = Described::new("minidump", "crashes", summary, ABOUT_FORMS);
-    let about = "The minidump, of at most 64 MiB, decompressed.";
+    let form = Form {
+        schema: "MinidumpForm",
+        file: "upload_file_minidump",
+        about: "The minidump, of at most 64 MiB, decompressed.",
+    };
     let response = walked(schemas);
-    form(described, "upload_file_minidump", about, schemas)
+    with_form(described, &form, schemas)
         .with_parameters(&["timeout", "scope", "format"])
         .answers("200", response)
 }
@@ -118,8 +144,12 @@ pub(super) fn minidump(schemas: &mut Schemas) -> Described {
 pub(super) fn apple_crash_report(schemas: &mut Schemas) -> Described {
     let summary = "Symbolicates a crash report of Apple's systems";
     let described = Described::new("appleCrashReport", "crashes", summary, ABOUT_FORMS);
-    let about = "The report, in text or JSON (`.ips`), of at most 8 MiB, decompressed.";
-    form(described, "apple_crash_report", about, schemas)
+    let form = Form {
+        schema: "AppleCrashReportForm",
+        file: "apple_crash_report",
+        about: "The report, in text or JSON (`.ips`), of at most 8 MiB, decompressed.",
+    };
+    with_form(described, &form, schemas)
 }
 
 pub(super) fn symbolicate_any(schemas: &mut Schemas) -> Described {

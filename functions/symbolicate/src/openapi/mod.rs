@@ -5,6 +5,7 @@
 //! parses and writes. What a request must fulfil beyond its schema is said in words: the document
 //! has no rules between parameters, and the service limits bytes, where schemas count characters.
 
+mod choices;
 mod crashes;
 mod examples;
 mod lookups;

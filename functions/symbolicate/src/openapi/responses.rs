@@ -120,6 +120,7 @@ pub(super) fn components(schemas: &mut Schemas) -> Value {
         "properties": {"message": {"type": "string"}},
         "required": ["message"],
     });
+    let gateway = schemas.named_response("GatewayError", gateway);
     let mut responses = json!({});
     for one in Shared::ALL {
         let (_, name) = one.key();

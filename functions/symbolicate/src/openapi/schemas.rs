@@ -8,8 +8,10 @@ use schemars::transform::{Transform, transform_subschemas};
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
+use super::choices::{TextsAsEnum, with_named_shapes};
+
 /// Where the schemas are.
-const PATH: &str = "/components/schemas";
+pub(super) const PATH: &str = "/components/schemas";
 
 /// Where references to schemas of requests point until it is known which of them differ from those
 /// of responses.
@@ -38,11 +40,13 @@ impl Default for Schemas {
             requests: requests
                 .with_transform(WithMaximum)
                 .with_transform(ReadableText)
+                .with_transform(TextsAsEnum)
                 .into_generator(),
             responses: responses
                 .with_transform(WithMaximum)
                 .with_transform(WithoutNull)
                 .with_transform(ReadableText)
+                .with_transform(TextsAsEnum)
                 .into_generator(),
         }
     }
@@ -57,6 +61,16 @@ impl Schemas {
     /// Returns a reference to the schema of a type in responses.
     pub(super) fn response<T: JsonSchema>(&mut self) -> Value {
         self.responses.subschema_for::<T>().to_value()
+    }
+
+    /// Adds a schema of requests that no type has, and returns a reference to it.
+    pub(super) fn named_request(&mut self, name: &str, schema: Value) -> Value {
+        named(&mut self.requests, OF_REQUESTS, name, schema)
+    }
+
+    /// Adds a schema of responses that no type has, and returns a reference to it.
+    pub(super) fn named_response(&mut self, name: &str, schema: Value) -> Value {
+        named(&mut self.responses, PATH, name, schema)
     }
 
     /// Adds all schemas to the document.
@@ -74,8 +88,13 @@ impl Schemas {
             all.insert(name, schema);
         }
         each_reference_of_requests(document, &mut rename);
-        document["components"]["schemas"] = Value::Object(all);
+        document["components"]["schemas"] = Value::Object(with_named_shapes(all));
     }
+}
+
+fn named(schemas: &mut SchemaGenerator, path: &str, name: &str, schema: Value) -> Value {
+    schemas.definitions_mut().insert(name.to_owned(), schema);
+    json!({"$ref": format!("#{path}/{name}")})
 }
 
 /// Returns the names under which requests and responses have different schemas, or schemas that

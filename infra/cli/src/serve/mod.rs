@@ -5,6 +5,7 @@
 
 mod demo;
 pub(crate) mod roles;
+mod secret;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -46,6 +47,9 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<Output, CliError> {
     options.inherited = program::variables();
     let level = options.inherited.entry(LOG.to_owned());
     level.or_insert_with(|| LOG_LEVEL.to_owned());
+    secret::add(&mut options.inherited, &arguments.data)?;
+    // A wrong setting ends the program here, and does not fail each request.
+    options.starts_functions = true;
     let auth = options.inherited.get(AUTH);
     let needs_token = auth.is_some_and(|auth| auth == AUTH_TOKEN);
     program::run(options, |running| {

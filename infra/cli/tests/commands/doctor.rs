@@ -117,6 +117,39 @@ fn refused_by_gateway(message: &'static str) -> String {
 }
 
 #[test]
+fn a_token_that_is_not_valid_in_the_global_scope_needs_its_scope() {
+    let about = || async {
+        let detail = "the credential is not valid in the scope global";
+        (
+            StatusCode::FORBIDDEN,
+            serde_json::json!({ "detail": detail }).to_string(),
+        )
+    };
+    let in_acme = || async { serde_json::json!({ "version": "0.1.0" }).to_string() };
+    let router = Router::new()
+        .route("/scope/global/about", get(about))
+        .route("/scope/acme/about", get(in_acme));
+    let service = Service::with(router);
+    let asked = |scope: &[&str]| {
+        let url = service.url();
+        let arguments = [&["doctor", "--url", url.as_str()], scope].concat();
+        run_with_variables(b"", &arguments, &[("SYMDEPOT_TOKEN", "sdt_of_acme")])
+    };
+    let refused = asked(&[]);
+    assert_eq!(refused.code, 1);
+    for expected in [
+        "in the scope global",
+        "No scope is set",
+        "--scope",
+        "SYMDEPOT_SCOPE",
+    ] {
+        assert!(refused.out.contains(expected), "{}", refused.out);
+    }
+    let in_its_scope = asked(&["--scope", "acme"]);
+    assert!(!in_its_scope.out.contains("403"), "{}", in_its_scope.out);
+}
+
+#[test]
 fn without_a_service_the_doctor_says_where_to_write_its_address() {
     let ended = run(&["doctor"]);
     assert_eq!((ended.code, ended.out.as_str()), (2, ""));

@@ -178,6 +178,29 @@ pub enum FunctionsError {
         /// The cause.
         source: std::io::Error,
     },
+    /// The first processes of these functions did not begin to work. As a rule, a setting is wrong.
+    #[error("{}", lines(.0))]
+    EndedEarly(Vec<EndedEarly>),
+}
+
+/// A function whose first process ended before its first event, or requested none in time.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the function {function} ended before its first event; its log is {}, and ends with: {why}",
+    log.display()
+)]
+pub struct EndedEarly {
+    /// The function.
+    pub function: String,
+    /// What the process wrote last, or else how it ended.
+    pub why: String,
+    /// The file with all that it wrote.
+    pub log: PathBuf,
+}
+
+fn lines(ended: &[EndedEarly]) -> String {
+    let ended: Vec<String> = ended.iter().map(EndedEarly::to_string).collect();
+    ended.join("\n")
 }
 
 fn list(paths: &[PathBuf]) -> String {

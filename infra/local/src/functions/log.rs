@@ -39,7 +39,8 @@ impl LastLines {
         lines.push_back(line.chars().take(LAST_LINE_CHARS).collect());
     }
 
-    fn text(&self) -> String {
+    /// Returns them as text.
+    pub(super) fn text(&self) -> String {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lines.make_contiguous().join("\n")
     }
@@ -71,16 +72,20 @@ impl FunctionLog {
         self.write(line);
     }
 
-    /// Logs that a process ended before its first event, as one does whose settings are wrong. The
-    /// terminal shows why at every level.
-    pub(super) fn ended_early(&self, last_lines: &LastLines) {
+    /// Logs that a process ended before its first event, as one does whose settings are wrong, and
+    /// what it wrote last. The terminal shows that at every level.
+    pub(super) fn ended_early(&self, last_lines: &str) {
         tracing::error!(
             target: "function",
             function = %self.name,
-            "the function ended before its first event; its log is {}, and ends with: {}",
-            self.path.display(),
-            last_lines.text()
+            "the function ended before its first event; its log is {}, and ends with: {last_lines}",
+            self.path.display()
         );
+    }
+
+    /// Returns its file.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Writes Lambda's report of an invocation ("Lambda Telemetry API", `platform.report`). The

@@ -42,7 +42,7 @@ use std::time::Duration;
 
 pub use account::AccountLimit;
 use bytes::Bytes;
-pub use error::{FunctionError, FunctionsError};
+pub use error::{EndedEarly, FunctionError, FunctionsError};
 use ledger::Ledger;
 use log::FunctionLog;
 use pool::Pool;
@@ -127,6 +127,21 @@ impl Functions {
             begun: Arc::default(),
             running: watch::Sender::new(running),
         })
+    }
+
+    /// Starts a process of each function, which shows whether its settings are right. The first
+    /// invocations use these processes.
+    ///
+    /// # Errors
+    /// [`FunctionsError::EndedEarly`] names the functions whose processes do not begin to work.
+    pub async fn start_first(&self) -> Result<(), FunctionsError> {
+        let started = self.pools.values().map(Pool::start_first);
+        let started = futures::future::join_all(started).await;
+        let ended: Vec<EndedEarly> = started.into_iter().filter_map(Result::err).collect();
+        match ended.is_empty() {
+            true => Ok(()),
+            false => Err(FunctionsError::EndedEarly(ended)),
+        }
     }
 
     /// Limits how many invocations of all functions run at the same time.

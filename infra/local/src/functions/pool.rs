@@ -14,12 +14,12 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::error::FunctionError;
+use super::error::{EndedEarly, FunctionError};
 use super::ledger::Ledger;
 use super::log::{FunctionLog, Report};
 use super::spec::{Answer, Endpoints, FunctionSpec, Invocation, Sandbox};
 use super::stats::Counting;
-use super::worker::{Ran, Worker};
+use super::worker::{EarlyEnd, Ran, Worker};
 
 /// How long a call that may start a process waits for one that has answered.
 const ABOUT_TO_BE_IDLE: Duration = Duration::from_millis(100);
@@ -105,7 +105,12 @@ impl Pool {
                         self.counting().started(worker.init.unwrap_or_default());
                         worker
                     }
-                    Err(error) => return self.refuse(&invocation, error, answer),
+                    Err(EarlyEnd { error, last_lines }) => {
+                        if let Some(last_lines) = last_lines {
+                            self.sandbox.log.ended_early(&last_lines);
+                        }
+                        return self.refuse(&invocation, error, answer);
+                    }
                 },
             };
             match worker.run(&self.sandbox, &invocation).await {
@@ -136,6 +141,36 @@ impl Pool {
             self.state().finishing -= 1;
             worker.end().await;
         }
+    }
+
+    /// Starts a process before the first invocation, which then uses it.
+    ///
+    /// # Errors
+    /// It ended, or requested no event.
+    pub(super) async fn start_first(self: &Arc<Self>) -> Result<(), EndedEarly> {
+        let ended_early = |EarlyEnd { error, last_lines }| EndedEarly {
+            function: self.sandbox.spec.name.clone(),
+            why: last_lines
+                .filter(|lines| !lines.is_empty())
+                .unwrap_or_else(|| error.to_string()),
+            log: self.sandbox.log.path().to_owned(),
+        };
+        let turn = self.turn().await.map_err(|error| EarlyEnd {
+            error,
+            last_lines: None,
+        });
+        let worker = match turn.map_err(ended_early)? {
+            Turn::Warm(worker) => worker,
+            Turn::Cold(seat) => {
+                let started = Worker::start(&self.sandbox, seat).await;
+                let worker = started.map_err(ended_early)?;
+                self.counting().started(worker.init.unwrap_or_default());
+                worker
+            }
+        };
+        self.state().finishing += 1;
+        self.give_back(worker).await;
+        Ok(())
     }
 
     fn refuse(

@@ -46,6 +46,14 @@ pub(super) struct Worker<Seat> {
     seat: Seat,
 }
 
+/// Why a process has not requested an event.
+#[derive(Debug)]
+pub(super) struct EarlyEnd {
+    pub(super) error: FunctionError,
+    /// What it wrote last, if it was started.
+    pub(super) last_lines: Option<String>,
+}
+
 /// The result of an invocation. It does not begin if the process died while it was frozen.
 pub(super) enum Ran {
     Ended {
@@ -57,9 +65,11 @@ pub(super) enum Ran {
 
 impl<Seat> Worker<Seat> {
     /// Starts a process and waits until it requests an event.
-    pub(super) async fn start(sandbox: &Sandbox, seat: Seat) -> Result<Self, FunctionError> {
-        let failed =
-            |error: std::io::Error| FunctionError::cannot_start(&sandbox.spec.binary, &error);
+    pub(super) async fn start(sandbox: &Sandbox, seat: Seat) -> Result<Self, EarlyEnd> {
+        let failed = |error: std::io::Error| EarlyEnd {
+            error: FunctionError::cannot_start(&sandbox.spec.binary, &error),
+            last_lines: None,
+        };
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?.to_string();
         let scratch = sandbox
@@ -103,13 +113,10 @@ impl<Seat> Worker<Seat> {
                 worker.init = Some(begun.elapsed());
                 Ok(worker)
             }
-            Ok(Err(error)) => {
-                worker.end_early(sandbox).await;
-                Err(error)
-            }
+            Ok(Err(error)) => Err(worker.end_early(error).await),
             Err(_) => {
-                worker.end_early(sandbox).await;
-                Err(FunctionError::init_timeout(INIT_LIMIT))
+                let error = FunctionError::init_timeout(INIT_LIMIT);
+                Err(worker.end_early(error).await)
             }
         }
     }
@@ -231,11 +238,12 @@ impl<Seat> Worker<Seat> {
         self.process.ended().await;
     }
 
-    /// Ends a process that has not requested an event, and logs what it said.
-    async fn end_early(self, sandbox: &Sandbox) {
+    /// Ends a process that has not requested an event.
+    async fn end_early(self, error: FunctionError) -> EarlyEnd {
         let last_lines = self.process.last_lines().clone();
         self.end().await;
-        sandbox.log.ended_early(&last_lines);
+        let last_lines = Some(last_lines.text());
+        EarlyEnd { error, last_lines }
     }
 
     fn read_memory(&mut self) {

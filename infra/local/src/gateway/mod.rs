@@ -13,12 +13,16 @@
 //!   are separate; bodies that are not text are in base64;
 //! - `multiValueHeaders` of a result has no effect in format 2.0.
 //!
-//! The authorizers of the template are not imitated: no request is refused here. A request with the
-//! header [`OPERATOR_HEADER`] is passed on as one whose signature AWS has verified.
+//! The authorizers of the template are not imitated: no request is refused here for its credential.
+//! A request with the header [`OPERATOR_HEADER`] is passed on as one whose signature AWS has
+//! verified.
 //!
-//! Paths under `/_local/` are the stack's own ([`crate::control`]). The path is passed to the
-//! function unchanged. Requests of web pages are refused ([`crate::guard`]) before they reach
-//! functions or controls.
+//! One thing is deliberately different: AWS decodes an encoded slash (`%2F`) before it passes the
+//! path on, so that a function cannot tell a name with a slash from two names. Such a path is
+//! answered with 404 here, so that the fault of its client is noticed before it is used with AWS.
+//!
+//! Paths under `/_local/` are the stack's own ([`crate::control`]). Requests of web pages are
+//! refused ([`crate::guard`]) before they reach functions or controls.
 
 mod event;
 mod response;
@@ -124,6 +128,10 @@ impl Gateway {
         {
             return self.control.answer(&parts).await;
         }
+        if has_encoded_slash(parts.uri.path()) {
+            let text = "The path has an encoded slash (%2F), and no segment of a path contains one";
+            return message(StatusCode::NOT_FOUND, text);
+        }
         let Some(function) = &self.function else {
             return message(StatusCode::NOT_FOUND, "Not Found");
         };
@@ -178,6 +186,10 @@ impl Gateway {
         }
         response
     }
+}
+
+fn has_encoded_slash(path: &str) -> bool {
+    path.to_ascii_lowercase().contains("%2f")
 }
 
 /// Returns the whole body; `None` if it is over the limit.

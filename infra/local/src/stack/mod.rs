@@ -82,7 +82,8 @@ impl Stack {
             .start(&endpoints, data, options.watchdog.as_deref())
             .await?;
 
-        // 5. The file with the addresses tells scripts that the stack is ready.
+        // 5. The functions are called, and some processes may be started before. The file with the
+        // addresses tells scripts that the stack is ready.
         let operator_key = Uuid::new_v4().simple().to_string();
         let gateway = (listeners.address.clone(), operator_key.clone());
         let addresses = Addresses::new(&template, gateway, &endpoints, data);
@@ -105,7 +106,11 @@ impl Stack {
             services,
             folder,
         };
-        if let Err(error) = running.announce() {
+        let started = match options.starts_functions {
+            true => running.functions.start_first().await.map_err(Into::into),
+            false => Ok(()),
+        };
+        if let Err(error) = started.and_then(|()| running.announce()) {
             running.stop().await;
             return Err(error);
         }

@@ -55,6 +55,9 @@ pub struct Options {
     pub machine: Option<Machine>,
     /// The timeout of a request; [`gateway::INTEGRATION_TIMEOUT`] in AWS.
     pub integration_timeout: Duration,
+    /// Whether a process of each function is started before the stack is ready, so that a wrong
+    /// setting is an error of the start, and not of each request.
+    pub starts_functions: bool,
     /// The latency of the services towards the functions.
     pub latency: Latency,
     /// A program that, started with `watchdog FOLDER`, watches over the function processes
@@ -90,6 +93,7 @@ impl Options {
             account_concurrency: None,
             machine: None,
             integration_timeout: gateway::INTEGRATION_TIMEOUT,
+            starts_functions: false,
             latency: Latency::default(),
             watchdog: None,
         }

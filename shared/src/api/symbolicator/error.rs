@@ -35,7 +35,7 @@ pub enum RequestError {
         cause: String,
     },
     /// A part of a form is invalid.
-    #[error("the part {name} is invalid: {cause}")]
+    #[error("the part {name} is invalid: {}", in_words_of_the_api(cause))]
     Part {
         /// The name of the part.
         name: String,
@@ -109,10 +109,13 @@ impl RequestError {
     pub fn body(&self) -> ErrorBody {
         let causes = match self {
             RequestError::Syntax { cause } | RequestError::Query { cause } => vec![cause.clone()],
-            RequestError::Schema { path, cause } if path.is_empty() => vec![cause.clone()],
-            RequestError::Schema { path, cause } | RequestError::Sources { path, cause } => {
-                vec![format!("{path}: {cause}")]
+            RequestError::Schema { path, cause } if path.is_empty() => {
+                vec![in_words_of_the_api(cause)]
             }
+            RequestError::Schema { path, cause } => {
+                vec![format!("{path}: {}", in_words_of_the_api(cause))]
+            }
+            RequestError::Sources { path, cause } => vec![format!("{path}: {cause}")],
             RequestError::TooLarge { .. }
             | RequestError::TooLong { .. }
             | RequestError::StorageUrl { .. }
@@ -123,4 +126,23 @@ impl RequestError {
             causes,
         }
     }
+}
+
+/// The type of a source that only the service itself makes, as the parser lists it among the types.
+const TYPE_OF_THE_SERVICE: &str = ", `sourcelink`";
+
+/// Returns what a parser says of a field, without what is only known in this program: the names of
+/// its types, and the type of a source that no request may define.
+fn in_words_of_the_api(cause: &str) -> String {
+    let Some((found, expected)) = cause.split_once(", expected ") else {
+        return cause.to_owned();
+    };
+    let expected = match expected.strip_prefix("struct ") {
+        Some(name) => {
+            let rest = name.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_');
+            format!("an object{rest}")
+        }
+        None => expected.replace(TYPE_OF_THE_SERVICE, ""),
+    };
+    format!("{found}, expected {expected}")
 }

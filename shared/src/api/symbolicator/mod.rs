@@ -40,6 +40,7 @@ mod query;
 mod request;
 mod response;
 mod scraping;
+mod size;
 mod sources;
 
 pub use candidate::{CandidateReport, Derivation, DownloadStatus};
@@ -55,4 +56,5 @@ pub(in crate::api) use query::{pasted_pairs, query_pairs};
 pub use request::{FrameOrder, Options, Request, Stacktrace};
 pub use response::{Completed, CompletedStacktrace, RETRY_AFTER_SECONDS, Response, SystemInfo};
 pub use scraping::Scraping;
+pub use size::{ThreadSize, frames_left, json_bytes, json_within};
 pub use sources::{Selected, SourceRef, Sources};

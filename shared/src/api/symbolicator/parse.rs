@@ -164,6 +164,34 @@ mod tests {
     use crate::api::symbolicator::{FrameOrder, Sources};
 
     #[test]
+    fn an_error_says_what_was_expected_in_the_words_of_the_document() {
+        let cause = |body: &str| {
+            let error = parse_request(body.as_bytes()).unwrap_err();
+            error.body().causes.join("; ")
+        };
+        let source = |fields: &str| {
+            format!(
+                r#"{{"sources": [{{"type": "http", "id": "a", "url": "https://a.test/"{fields}}}]}}"#
+            )
+        };
+        for (body, expected) in [
+            ("5".to_owned(), "expected an object at line 1"),
+            (source(r#", "filters": 5"#), "expected an object"),
+            (source(r#", "layout": "native""#), "expected an object"),
+            (
+                r#"{"sources": [{"type": "filesystem", "id": "a"}]}"#.to_owned(),
+                "expected one of `http`, `s3`, `gcs`, `sentry` at line 1",
+            ),
+        ] {
+            let cause = cause(&body);
+            assert!(cause.contains(expected), "{body}: {cause}");
+            for internal in ["struct", "Extended", "sourcelink"] {
+                assert!(!cause.contains(internal), "{body}: {cause}");
+            }
+        }
+    }
+
+    #[test]
     fn null_in_the_place_of_a_name_is_json_of_another_shape() {
         let error = parse_request(br#"{"options": {"frame_order": null}}"#).unwrap_err();
         assert_eq!(error.status(), 422);

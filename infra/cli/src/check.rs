@@ -1,19 +1,32 @@
 //! `check`: what is in debug files, as the service reads them, and what is wrong with them.
 
 use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
+use goblin::container::Ctx;
+use goblin::elf::Elf;
+use goblin::elf::program_header::{PT_LOAD, ProgramHeader};
 use serde_json::{Value, json};
-use symdepot::debuginfo::TriedCache;
+use symdepot::api::advice::Advice;
+use symdepot::debuginfo::{Failure, TriedCache};
 use symdepot::domain::{CompanionId, Features, FileType, Inspection, ObjectMeta};
 
 use crate::arguments::{CheckArguments, Requirement};
 use crate::error::CliError;
 use crate::inspection::{self, Inspected, advice};
+use crate::visible::visible;
 use crate::{Exit, Output, files, progress, view};
 
 /// The number of ids that are shown of many, such as those of the units of split DWARF.
 const SHOWN_IDS: usize = 3;
+
+/// The size of the header of a 64-bit ELF file, in bytes. That of a 32-bit one is smaller.
+const ELF_HEADER_BYTES: u64 = 64;
+
+/// The cause if there is no unwind information because the service does not unwind the machine.
+const NOT_UNWOUND: &str = "not_unwound";
 
 /// What was found out about a file.
 struct Checked {
@@ -25,10 +38,14 @@ struct Checked {
     /// For each object, the kinds of caches that the service can derive from it.
     caches: Vec<Vec<String>>,
     /// What is wrong with each object, and with the file.
-    problems: Vec<Problem>,
+    problems: Vec<Finding>,
+    /// What the service does not do with objects, although nothing is wrong with them.
+    notes: Vec<Finding>,
+    /// The address that an ELF file is linked to, if that is not zero.
+    base: Option<u64>,
 }
 
-struct Problem {
+struct Finding {
     /// The index of the object; `None` for the whole file.
     object: Option<usize>,
     cause: &'static str,
@@ -65,12 +82,21 @@ fn check(path: &Path, require: &[Requirement]) -> Checked {
     match inspection::inspect(path, true) {
         Ok(Inspected { inspection, caches }) => {
             let mut problems = problems_of(path, &inspection, require);
-            problems.extend(unusable(&inspection, &caches));
+            let mut notes = Vec::new();
+            for finding in unusable(&inspection, &caches) {
+                let is_required = require.contains(&Requirement::Unwind);
+                match finding.cause {
+                    NOT_UNWOUND if !is_required => notes.push(finding),
+                    _ => problems.push(finding),
+                }
+            }
             let usable = caches.iter().map(usable);
             let (maps, symbol_maps) = auxiliary(path, &inspection);
             Checked {
                 path: shown,
                 problems,
+                notes,
+                base: base_of(path, &inspection.objects),
                 caches: usable.collect(),
                 objects: inspection.objects.into_iter().chain(maps).collect(),
                 completes: inspection
@@ -85,7 +111,9 @@ fn check(path: &Path, require: &[Requirement]) -> Checked {
             objects: Vec::new(),
             completes: Vec::new(),
             caches: Vec::new(),
-            problems: vec![Problem {
+            notes: Vec::new(),
+            base: None,
+            problems: vec![Finding {
                 object: None,
                 cause: "unreadable",
                 text,
@@ -94,17 +122,19 @@ fn check(path: &Path, require: &[Requirement]) -> Checked {
     }
 }
 
-fn problems_of(path: &Path, inspection: &Inspection, require: &[Requirement]) -> Vec<Problem> {
+fn problems_of(path: &Path, inspection: &Inspection, require: &[Requirement]) -> Vec<Finding> {
     let mut problems = Vec::new();
     for object in &inspection.objects {
         let mut add = |cause, text: String| {
-            problems.push(Problem {
+            problems.push(Finding {
                 object: Some(object.index),
                 cause,
                 text,
             });
         };
-        if let Some(advice) = advice(object) {
+        // That an object without any id is ignored is a problem of the file.
+        let has_id = object.debug_id.is_some() || object.code_id.is_some();
+        if let Some(advice) = advice(object).filter(|it| has_id || *it != Advice::NoBuildId) {
             add(advice.cause(), advice.to_string());
         }
         if let Some(text) = companions(path, &object.needs) {
@@ -119,7 +149,7 @@ fn problems_of(path: &Path, inspection: &Inspection, require: &[Requirement]) ->
             }
         }
     }
-    let ignored = inspection.ignored.iter().map(|text| Problem {
+    let ignored = inspection.ignored.iter().map(|text| Finding {
         object: None,
         cause: "ignored",
         text: text.clone(),
@@ -127,7 +157,7 @@ fn problems_of(path: &Path, inspection: &Inspection, require: &[Requirement]) ->
     problems.extend(ignored);
     let path = path.to_string_lossy();
     let unnamed = inspection.auxiliary.iter().filter_map(|file| {
-        Some(Problem {
+        Some(Finding {
             object: None,
             cause: "ignored",
             text: file.id_at(&path).err()?,
@@ -136,7 +166,7 @@ fn problems_of(path: &Path, inspection: &Inspection, require: &[Requirement]) ->
     problems.extend(unnamed);
     let completes = !inspection.completes.is_empty() || !inspection.auxiliary.is_empty();
     if inspection.objects.is_empty() && problems.is_empty() && !completes {
-        problems.push(Problem {
+        problems.push(Finding {
             object: None,
             cause: "empty",
             text: "it contains no debug information file".to_owned(),
@@ -177,6 +207,41 @@ fn auxiliary(path: &Path, inspection: &Inspection) -> (Vec<ObjectMeta>, Vec<Comp
     (maps, symbol_maps)
 }
 
+/// Returns the address that an ELF file is linked to: that of its first segment, or of the lowest
+/// one if the first one has no code. Addresses in its caches are relative to it. Returns `None` if
+/// it is zero, as in position-independent files, and for other files.
+fn base_of(path: &Path, objects: &[ObjectMeta]) -> Option<u64> {
+    if !matches!(objects, [object] if object.file_type.is_elf()) {
+        return None;
+    }
+    let mut file = File::open(path).ok().filter(is_regular)?;
+    let mut bytes = Vec::new();
+    let mut read = |from: u64, length: u64| {
+        bytes.clear();
+        file.seek(SeekFrom::Start(from)).ok()?;
+        file.by_ref().take(length).read_to_end(&mut bytes).ok()?;
+        Some(bytes.clone())
+    };
+    // A compressed file has another header.
+    let header = Elf::parse_header(&read(0, ELF_HEADER_BYTES)?).ok()?;
+    let context = Ctx::new(header.container().ok()?, header.endianness().ok()?);
+    let length = u64::from(header.e_phnum) * u64::from(header.e_phentsize);
+    let table = read(header.e_phoff, length)?;
+    let segments = ProgramHeader::parse(&table, 0, header.e_phnum.into(), context).ok()?;
+    let loaded = segments.iter().filter(|it| it.p_type == PT_LOAD);
+    let first = loaded.clone().next()?;
+    let base = match first.is_executable() {
+        true => first.p_vaddr,
+        false => loaded.map(|segment| segment.p_vaddr).min()?,
+    };
+    Some(base).filter(|base| *base != 0)
+}
+
+/// Returns whether a file can be read again, unlike a pipe.
+fn is_regular(file: &File) -> bool {
+    file.metadata().is_ok_and(|metadata| metadata.is_file())
+}
+
 /// Returns the kinds of the caches that can be derived.
 fn usable(caches: &Result<Vec<TriedCache>, String>) -> Vec<String> {
     let caches = caches.iter().flatten();
@@ -186,11 +251,11 @@ fn usable(caches: &Result<Vec<TriedCache>, String>) -> Vec<String> {
 
 /// Returns why the service cannot use what objects have. The fault of an object that cannot be read
 /// at all is a problem already.
-fn unusable(inspection: &Inspection, caches: &[Result<Vec<TriedCache>, String>]) -> Vec<Problem> {
+fn unusable(inspection: &Inspection, caches: &[Result<Vec<TriedCache>, String>]) -> Vec<Finding> {
     let mut problems = Vec::new();
     for (object, caches) in inspection.objects.iter().zip(caches) {
         let mut add = |cause, text| {
-            problems.push(Problem {
+            problems.push(Finding {
                 object: Some(object.index),
                 cause,
                 text,
@@ -206,9 +271,17 @@ fn unusable(inspection: &Inspection, caches: &[Result<Vec<TriedCache>, String>])
                 continue;
             }
         };
+        let is_usable = |it: &TriedCache| it.is_offered && it.unusable.is_none();
         for cache in caches {
             let kind = &cache.kind;
             match (&cache.unusable, &cache.lacks) {
+                (Some(reason), _)
+                    if cache.is_offered
+                        && Failure::is_of_machine(reason)
+                        && caches.iter().any(is_usable) =>
+                {
+                    add(NOT_UNWOUND, reason.clone());
+                }
                 (Some(reason), _) if cache.is_offered && object.fault.is_none() => {
                     add(
                         "unusable",
@@ -312,7 +385,7 @@ fn type_of(object: &ObjectMeta) -> String {
 fn text_of(checked: &[Checked], others: usize, with_problems: usize) -> String {
     let mut text = String::new();
     for file in checked {
-        let _ = writeln!(text, "{}", view::visible(&file.path));
+        let _ = writeln!(text, "{}", visible(&file.path));
         for object in &file.objects {
             let id = |id: Option<String>| id.unwrap_or_else(|| "–".to_owned());
             let (debug, code) = (
@@ -329,13 +402,22 @@ fn text_of(checked: &[Checked], others: usize, with_problems: usize) -> String {
             let _ = writeln!(text, "  {}: {contents}", kind.trim_end());
             let _ = writeln!(text, "    debug id {debug}, code id {code}");
         }
+        if let Some(base) = file.base {
+            let _ = writeln!(
+                text,
+                "    base {base:#010x}: image_addr of a module that is not moved"
+            );
+        }
         if !file.completes.is_empty() {
             let ids: Vec<String> = file.completes.iter().map(companion).collect();
             let _ = writeln!(text, "  completes other files, by {}", first_of(&ids));
         }
         for problem in &file.problems {
-            let text_of_problem = view::visible(&problem.text);
+            let text_of_problem = visible(&problem.text);
             let _ = writeln!(text, "  ! {}: {text_of_problem}", problem.cause);
+        }
+        for note in &file.notes {
+            let _ = writeln!(text, "  - {}: {}", note.cause, visible(&note.text));
         }
     }
     let usable = checked.len() - with_problems;
@@ -348,7 +430,7 @@ fn text_of(checked: &[Checked], others: usize, with_problems: usize) -> String {
 
 fn json_of(checked: &[Checked], others: usize) -> String {
     let file = |file: &Checked| -> Value {
-        let problem = |problem: &Problem| json!({"object": problem.object, "cause": problem.cause, "detail": problem.text});
+        let finding = |finding: &Finding| json!({"object": finding.object, "cause": finding.cause, "detail": finding.text});
         let object = |object: &ObjectMeta| {
             json!({
                 "index": object.index, "debug_id": object.debug_id, "code_id": object.code_id,
@@ -360,7 +442,9 @@ fn json_of(checked: &[Checked], others: usize) -> String {
             "path": file.path,
             "objects": file.objects.iter().map(object).collect::<Vec<_>>(),
             "completes": file.completes,
-            "problems": file.problems.iter().map(problem).collect::<Vec<_>>(),
+            "base": file.base.map(|base| format!("{base:#010x}")),
+            "problems": file.problems.iter().map(finding).collect::<Vec<_>>(),
+            "notes": file.notes.iter().map(finding).collect::<Vec<_>>(),
         })
     };
     let files: Vec<Value> = checked.iter().map(file).collect();

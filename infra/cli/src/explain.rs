@@ -10,7 +10,8 @@ use crate::arguments::ExplainArguments;
 use crate::client::Client;
 use crate::error::CliError;
 use crate::settings::Settings;
-use crate::{Exit, Output, lists, view};
+use crate::visible::visible;
+use crate::{Exit, Output, lists};
 
 /// The number of digits of a SHA-1, which most build ids are.
 const BUILD_ID_DIGITS: usize = 40;
@@ -68,7 +69,7 @@ async fn ask(
         CliError::Status {
             status: 404, cause, ..
         } => CliError::NotFound {
-            what: view::visible(subject),
+            what: visible(subject),
             cause,
         },
         error => error,
@@ -124,8 +125,8 @@ fn human(value: &Value) -> String {
 fn field(value: &Value, name: &str) -> String {
     match value.get(name) {
         None | Some(Value::Null) => String::new(),
-        Some(Value::String(text)) => view::visible(text),
-        Some(other) => view::visible(&other.to_string()),
+        Some(Value::String(text)) => visible(text),
+        Some(other) => visible(&other.to_string()),
     }
 }
 
@@ -175,7 +176,7 @@ fn words(state: &str) -> &str {
         "missing" => "missing",
         "wait" => "is being built",
         "build" => "known, and built at the next request",
-        "absent" => "nothing was uploaded there",
+        "absent" => "no file for it is there",
         "unknown" => "not asked for yet",
         other => other,
     }
@@ -203,8 +204,31 @@ fn upload_of(text: &mut String, upload: &Value) {
             "  {kind} {arch}: debug id {}, code id {}",
             ids.0, ids.1
         );
+        for cache in object
+            .get("caches")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
+            cache_of(text, cache);
+        }
         advice_of(text, object);
     }
+}
+
+/// Writes whether a cache is made of an upload.
+fn cache_of(text: &mut String, cache: &Value) {
+    let (kind, detail) = (field(cache, "kind"), field(cache, "detail"));
+    let usage = match field(cache, "state").as_str() {
+        "used" => "made from it".to_owned(),
+        "other_upload" => format!("made from {}", field(cache, "made_from")),
+        "failed" => format!("cannot be made from it: {detail}"),
+        "unsupported" => detail,
+        "pending" => "is being built".to_owned(),
+        "unbuilt" => "built at the next request".to_owned(),
+        other => other.to_owned(),
+    };
+    let _ = writeln!(text, "    {kind}: {usage}");
 }
 
 #[cfg(test)]
@@ -273,7 +297,7 @@ mod tests {
         ]);
         assert_eq!(
             human(&record),
-            "symcache, global in uploads: nothing was uploaded there\n    not_uploaded: no file\n    upload it\n\
+            "symcache, global in uploads: no file for it is there\n    not_uploaded: no file\n    upload it\n\
              cficache, global in uploads: ready\n    made from global/a\n",
         );
         let upload = json!({
@@ -283,6 +307,17 @@ mod tests {
         assert_eq!(
             human(&upload),
             "global/a: ignored\n    not a\u{fffd}debug file\n  elf_code x86_64: debug id 1-2, code id 12\n",
+        );
+        let caches = json!([
+            {"kind": "cficache", "state": "other_upload", "made_from": "global/b"},
+            {"kind": "symcache", "state": "failed", "detail": "bad\tfile"},
+        ]);
+        let object = json!({"file_type": "elf_code", "arch": "arm", "debug_id": "1-2", "code_id": "", "caches": caches, "advice": advice});
+        let upload = json!({"key": "global/a", "state": "applied", "objects": [object]});
+        assert_eq!(
+            human(&upload),
+            "global/a: applied\n  elf_code arm: debug id 1-2, code id \n    cficache: made from global/b\n    \
+             symcache: cannot be made from it: bad\u{fffd}file\n    not_uploaded: no file\n    upload it\n",
         );
     }
 }

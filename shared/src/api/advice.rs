@@ -62,11 +62,25 @@ pub enum Advice {
         /// What is wrong with it.
         fault: String,
     },
+    /// A cache that the object is for cannot be derived from it.
+    Unusable {
+        /// The kind of the cache.
+        kind: String,
+        /// What is wrong with the object.
+        fault: String,
+    },
+    /// Another upload has the same id, which is computed, and serves the module.
+    SharedId {
+        /// The location of the other upload.
+        location: String,
+        /// The kinds of the caches that are made of it.
+        kinds: Vec<String>,
+    },
 }
 
 impl Advice {
     /// The names of all causes in responses.
-    pub const CAUSES: [&str; 13] = [
+    pub const CAUSES: [&str; 15] = [
         "not_uploaded",
         "no_source",
         "no_id",
@@ -80,6 +94,8 @@ impl Advice {
         "tenants_scope",
         "no_build_id",
         "unreadable",
+        "unusable",
+        "shared_id",
     ];
 
     /// Returns the name of the cause.
@@ -98,6 +114,8 @@ impl Advice {
             Self::TenantsScope { .. } => "tenants_scope",
             Self::NoBuildId => "no_build_id",
             Self::Unreadable { .. } => "unreadable",
+            Self::Unusable { .. } => "unusable",
+            Self::SharedId { .. } => "shared_id",
         }
     }
 
@@ -124,6 +142,7 @@ impl Advice {
                 "the file that was found is stripped: it has neither symbols nor debug information".to_owned()
             }
             Self::Damaged { location, fault } => {
+                let fault = reason_of(fault);
                 format!("another file for this module cannot be read: {location}: {fault}")
             }
             Self::ModuleAtZero => {
@@ -136,7 +155,17 @@ impl Advice {
             Self::NoBuildId => {
                 "it has no build id: its debug_id is computed from the first 4,096 bytes of its code, and it cannot be found by a code_id".to_owned()
             }
-            Self::Unreadable { fault } => format!("nothing can be derived from it: {fault}"),
+            Self::Unreadable { fault } => {
+                format!("nothing can be derived from it: {}", reason_of(fault))
+            }
+            Self::Unusable { kind, fault } => {
+                let fault = reason_of(fault);
+                format!("no {kind} can be derived from it: {fault}")
+            }
+            Self::SharedId { location, kinds } => {
+                let kinds = kinds.join(", ");
+                format!("requests use {location} instead of it ({kinds}): it has no build id, and its debug_id, which is computed from the first 4,096 bytes of its code, is the same")
+            }
         }
     }
 
@@ -152,8 +181,13 @@ impl Advice {
             } => {
                 "send its UUID (`dwarfdump --uuid`) as debug_id; if the program has no UUID, link it without -no_uuid, and make its dSYM from the linked program"
             }
+            Self::NoId {
+                object_type: ObjectType::Wasm,
+            } => {
+                "send its build id as code_id; if the program has none, link it with --build-id (wasm-ld; with clang, -Wl,--build-id)"
+            }
             Self::NoId { .. } => {
-                "send the build id (`readelf -n`) as code_id, or the debug_id of a Mach-O file or PDB; if the program has no build id, link it with -Wl,--build-id"
+                "send the build id (`readelf -n`) as code_id, or the debug_id of a Mach-O file or PDB; if the program has no build id, link it with -Wl,--build-id (Go: -ldflags=-B=gobuildid)"
             }
             Self::BuildIdAsDebugId { .. } => {
                 "send the build id as code_id, and omit debug_id: a debug_id has the bytes in another order"
@@ -162,7 +196,14 @@ impl Advice {
             Self::SymbolsOnly | Self::Stripped => {
                 "also upload its debug file: the program before `strip`, or the output of `objcopy --only-keep-debug`, dsymutil or the linker (PDB)"
             }
-            Self::Damaged { .. } | Self::Unreadable { .. } => {
+            Self::Damaged { fault, .. }
+            | Self::Unreadable { fault }
+            | Self::Unusable { fault, .. }
+                if fault.ends_with(Missing::REPORT) =>
+            {
+                Missing::REPORT
+            }
+            Self::Damaged { .. } | Self::Unreadable { .. } | Self::Unusable { .. } => {
                 "compare it with the file that your build produced, and upload that one"
             }
             Self::ModuleAtZero => {
@@ -174,7 +215,12 @@ impl Advice {
             Self::TenantsScope { .. } => {
                 "send requests with this scope, or copy the file to global/…, which all requests read"
             }
-            Self::NoBuildId => "link it with -Wl,--build-id, and upload it again",
+            Self::NoBuildId => {
+                "link it with -Wl,--build-id (Go: -ldflags=-B=gobuildid), and upload it again; a linker script has to place .note.gnu.build-id behind the vector table"
+            }
+            Self::SharedId { .. } => {
+                "link each version with -Wl,--build-id (Go: -ldflags=-B=gobuildid), and upload it again; a linker script has to place .note.gnu.build-id behind the vector table; or remove the other upload"
+            }
         }
     }
 
@@ -225,15 +271,24 @@ impl Advice {
             let fault = fault.detail.clone();
             return Some(Self::Unreadable { fault });
         }
-        if file_type.is_elf() && code_id.is_none() {
-            return Some(Self::NoBuildId);
-        }
-        match file_type {
+        let lack = match file_type {
             FileType::SourceBundle => None,
             _ if file_type.is_auxiliary() => None,
             _ => Self::of_features(features),
+        };
+        match lack {
+            // A build id would not give it names.
+            Some(Self::Stripped) => lack,
+            _ if file_type.is_elf() && code_id.is_none() => Some(Self::NoBuildId),
+            _ => lack,
         }
     }
+}
+
+/// Returns what is wrong with a file, without the next step that the fault of the parser names.
+fn reason_of(fault: &str) -> &str {
+    let reason = fault.strip_suffix(Missing::REPORT);
+    reason.map_or(fault, |reason| reason.trim_end_matches("; "))
 }
 
 /// Returns whether a debug id has more than the 32 digits of an ELF file's. That of a PDB ends with
@@ -305,7 +360,17 @@ mod tests {
                 scope: "symbols".parse().unwrap(),
             },
             Advice::NoBuildId,
-            Advice::Unreadable { fault },
+            Advice::Unreadable {
+                fault: fault.clone(),
+            },
+            Advice::Unusable {
+                kind: "symcache".to_owned(),
+                fault,
+            },
+            Advice::SharedId {
+                location: "global/1.0/firmware.elf".to_owned(),
+                kinds: vec!["cficache".to_owned(), "symcache".to_owned()],
+            },
         ]
     }
 
@@ -370,6 +435,37 @@ mod tests {
     }
 
     #[test]
+    fn a_build_id_is_advised_with_the_option_of_each_linker() {
+        let wasm = Advice::NoId {
+            object_type: ObjectType::Wasm,
+        };
+        assert!(wasm.next_step().contains("wasm-ld"), "{wasm}");
+        for advice in one_of_each() {
+            let next_step = advice.next_step();
+            if next_step.contains("link it with") || next_step.contains("link each") {
+                assert!(next_step.contains("-Wl,--build-id"), "{advice}");
+                assert!(next_step.contains("gobuildid"), "{advice}");
+            }
+        }
+        let placed = Advice::NoBuildId.next_step();
+        assert!(placed.contains("behind the vector table"), "{placed}");
+    }
+
+    #[test]
+    fn a_fault_of_the_parser_is_to_be_reported_and_no_other_file_is_to_be_uploaded() {
+        let reason = "the parser panicked at pdb2-0.10.1/src/lib.rs:1:2: index out of bounds";
+        let fault = format!("{reason}; {}", Missing::REPORT);
+        let advice = Advice::Unreadable { fault };
+        assert_eq!(
+            advice.to_string(),
+            format!(
+                "nothing can be derived from it: {reason}; {}",
+                Missing::REPORT
+            )
+        );
+    }
+
+    #[test]
     fn an_object_reports_what_it_lacks() {
         let code_id = CodeId::new(BUILD_ID.into());
         let features = |has_debug_info, has_symbols| Features {
@@ -394,6 +490,11 @@ mod tests {
         assert_eq!(
             cause(elf, features(true, true), None, None),
             Some("no_build_id")
+        );
+        assert_eq!(
+            cause(elf, features(false, false), None, None),
+            Some("stripped"),
+            "a build id would not give it names"
         );
         let fault = Missing::malformed("the file is cut short");
         assert_eq!(

@@ -43,6 +43,9 @@ impl Missing {
     /// The maximum length of a detail, in bytes.
     pub const MAX_DETAIL_BYTES: usize = 1024;
 
+    /// What to do about a file on which a parser of this program panicked. The detail ends with it.
+    pub const REPORT: &str = "report this with the file: building the file again does not help";
+
     /// Returns the cause with a detail. The detail is truncated to its limit at a character
     /// boundary.
     pub fn new(cause: Cause, detail: impl Into<String>) -> Self {

@@ -313,6 +313,205 @@ async fn a_program_without_a_build_id_reports_what_its_id_is_computed_from() {
     assert!(advice.next_step().contains("-Wl,--build-id"), "{advice}");
 }
 
+/// Returns the state of each cache that the objects of an upload are for, as JSON.
+fn caches(upload: &ExplainedUpload) -> Value {
+    let objects = upload.objects.iter();
+    let caches = objects.flat_map(|object| &object.caches);
+    json!(caches.collect::<Vec<_>>())
+}
+
+fn causes(upload: &ExplainedUpload) -> Vec<&'static str> {
+    let objects = upload.objects.iter();
+    let advice = objects.filter_map(|object| object.advice.as_ref());
+    advice.map(Advice::cause).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_whose_names_cannot_be_derived_says_so() {
+    let world = World::new();
+    let key = "global/flipped.debug";
+    world.upload(key, "hostile/bits-flipped.debug").await;
+    let upload = explained(&world, key).await.unwrap();
+    assert_eq!(upload.state, UploadState::Applied);
+    let detail = "bad debug file: corrupted dwarf debug data: invalid attribute form: zero";
+    assert_eq!(
+        caches(&upload),
+        json!([{"kind": "symcache", "state": "failed", "detail": detail}])
+    );
+    assert_eq!(causes(&upload), ["unusable"]);
+    let advice = upload.objects[0].advice.as_ref().unwrap().to_string();
+    assert!(
+        advice.starts_with("no symcache can be derived from it: bad debug file: "),
+        "{advice}"
+    );
+
+    // A better file serves the module. This one still cannot be read.
+    world
+        .upload("global/good.debug", "elf/crash-arm64.debug")
+        .await;
+    let upload = explained(&world, key).await.unwrap();
+    assert_eq!(causes(&upload), ["unusable"], "{upload:?}");
+    let good = explained(&world, "global/good.debug").await.unwrap();
+    assert_eq!(
+        caches(&good),
+        json!([{"kind": "symcache", "state": "used"}])
+    );
+    assert_eq!(causes(&good), [""; 0]);
+}
+
+/// Two versions of a program without a build id, which begin with the same code.
+fn versions_without_build_id() -> [Vec<u8>; 2] {
+    let first = fixture("elf/no-build-id.so").to_vec();
+    let mut second = first.clone();
+    // What is behind the last section is not code.
+    second.extend(b"version 2");
+    [first, second]
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_names_the_other_one_with_its_computed_id_that_is_used_instead() {
+    let world = World::new();
+    let [first, second] = versions_without_build_id();
+    for (key, version) in [("global/1/lib.so", &first), ("global/2/lib.so", &second)] {
+        let event = world.put(key, version.clone());
+        world.deliver(&event).await.unwrap();
+        world.settle().await;
+    }
+    let used = explained(&world, "global/1/lib.so").await.unwrap();
+    assert_eq!(
+        caches(&used),
+        json!([
+            {"kind": "cficache", "state": "used"},
+            {"kind": "symcache", "state": "used"},
+        ])
+    );
+    assert_eq!(causes(&used), ["no_build_id"]);
+    let unused = explained(&world, "global/2/lib.so").await.unwrap();
+    let other =
+        |kind| json!({"kind": kind, "state": "other_upload", "made_from": "global/1/lib.so"});
+    assert_eq!(
+        caches(&unused),
+        json!([other("cficache"), other("symcache")])
+    );
+    assert_eq!(causes(&unused), ["shared_id"]);
+    let advice = unused.objects[0].advice.as_ref().unwrap().to_string();
+    assert!(
+        advice.starts_with("requests use global/1/lib.so instead of it (cficache, symcache): "),
+        "{advice}"
+    );
+    assert!(advice.contains("-Wl,--build-id"), "{advice}");
+
+    // The same bytes under another key are no other program.
+    let event = world.put("global/3/lib.so", first);
+    world.deliver(&event).await.unwrap();
+    world.settle().await;
+    let copy = explained(&world, "global/3/lib.so").await.unwrap();
+    assert_eq!(causes(&copy), ["no_build_id"], "{copy:?}");
+
+    world.remove("global/1/lib.so").await;
+    world.remove("global/3/lib.so").await;
+    let upload = explained(&world, "global/2/lib.so").await.unwrap();
+    assert_eq!(causes(&upload), ["no_build_id"], "{upload:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_uploads_with_one_build_id_are_the_same_program() {
+    let world = World::new();
+    world.upload("global/a", "elf/crash").await;
+    let mut copy = fixture("elf/crash").to_vec();
+    copy.extend(b"stripped again");
+    let event = world.put("global/b", copy);
+    world.deliver(&event).await.unwrap();
+    world.settle().await;
+    let upload = explained(&world, "global/b").await.unwrap();
+    let other = |kind| json!({"kind": kind, "state": "other_upload", "made_from": "global/a"});
+    assert_eq!(
+        caches(&upload),
+        json!([other("cficache"), other("symcache")])
+    );
+    assert_eq!(causes(&upload), ["symbols_only"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_of_a_machine_that_is_not_unwound_is_used_for_its_names() {
+    let world = World::new();
+    world.upload("global/riscv", "zoo/riscv64").await;
+    let upload = explained(&world, "global/riscv").await.unwrap();
+    let detail = "unwinding is not supported on RISC-V";
+    assert_eq!(
+        caches(&upload),
+        json!([
+            {"kind": "cficache", "state": "unsupported", "detail": detail},
+            {"kind": "symcache", "state": "used"},
+        ])
+    );
+    assert_eq!(causes(&upload), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_says_which_caches_are_made_of_it_and_which_of_another_file() {
+    let world = World::new();
+    world.upload("global/crash", "elf/crash").await;
+    // The program is applied, and the debug file is not read yet.
+    let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
+    world.derivations.kill_next_readers(1);
+    assert!(world.deliver(&event).await.is_err());
+    let pending = explained(&world, "global/crash.debug").await.unwrap();
+    assert_eq!(caches(&pending), json!([]));
+    world.deliver(&event).await.unwrap();
+    let upload = explained(&world, "global/crash.debug").await.unwrap();
+    assert_eq!(
+        caches(&upload),
+        json!([{"kind": "symcache", "state": "used"}])
+    );
+    // Names come from the debug file now, unwind information from the program.
+    let program = explained(&world, "global/crash").await.unwrap();
+    assert_eq!(
+        caches(&program),
+        json!([
+            {"kind": "cficache", "state": "used"},
+            {"kind": "symcache", "state": "other_upload", "made_from": "global/crash.debug"},
+        ])
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_that_a_module_cannot_have_are_absent() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let native = explained_module(&world, &by_build_id()).await;
+    let states: Vec<_> = native
+        .iter()
+        .map(|record| (record.kind, record.state))
+        .collect();
+    assert_eq!(
+        states,
+        [
+            (Kind::CfiCache, "use"),
+            (Kind::PpdbCache, "absent"),
+            (Kind::Sources, "absent"),
+            (Kind::SymCache, "use"),
+        ]
+    );
+    assert!(native.iter().all(|record| record.advice.is_none()));
+
+    world.upload("global/Ledger.pdb", "dotnet/Ledger.pdb").await;
+    let upload = explained(&world, "global/Ledger.pdb").await.unwrap();
+    let module = ObjectId {
+        debug_id: upload.objects[0].debug_id,
+        ..ObjectId::default()
+    };
+    let dotnet = explained_module(&world, &module).await;
+    let state = |kind| {
+        let mut records = dotnet.iter();
+        records.find(|record| record.kind == kind).unwrap().state
+    };
+    assert_eq!(state(Kind::PpdbCache), "use");
+    assert_eq!(state(Kind::SymCache), "absent");
+    assert_eq!(state(Kind::CfiCache), "absent");
+    assert!(dotnet.iter().all(|record| record.advice.is_none()));
+}
+
 /// Returns the names of all fields of an object, including those of the objects in the listed
 /// fields.
 fn fields(of: &Value, within: &[&str]) -> Vec<String> {

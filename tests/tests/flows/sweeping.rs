@@ -303,7 +303,7 @@ async fn a_module_is_explained_without_any_effect() {
             ("acme", Kind::Sources, "absent"),
             ("acme", Kind::SymCache, "absent"),
             ("global", Kind::CfiCache, "use"),
-            ("global", Kind::PpdbCache, "build"),
+            ("global", Kind::PpdbCache, "absent"),
             ("global", Kind::Sources, "absent"),
             ("global", Kind::SymCache, "use"),
         ]

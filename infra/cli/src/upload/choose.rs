@@ -98,14 +98,17 @@ fn ids_of(inspection: &Inspection) -> Result<Vec<String>, String> {
 
 /// Returns why no request could use a file.
 fn why_not(inspection: &Inspection) -> String {
-    let mut advice = inspection.objects.iter().filter_map(inspection::advice);
-    match (advice.next(), inspection.objects.is_empty()) {
+    // What an object without any id lacks besides does not matter. It is listed as ignored.
+    let has_id = |object: &&ObjectMeta| object.debug_id.is_some() || object.code_id.is_some();
+    let with_ids = inspection.objects.iter().filter(has_id);
+    let mut advice = with_ids.filter_map(inspection::advice);
+    match (advice.next(), inspection.ignored.first()) {
         (Some(advice), _) => advice.to_string(),
-        (None, false) => "it has no id by which a request could find it".to_owned(),
-        (None, true) => match inspection.ignored.first() {
-            Some(reason) => reason.clone(),
-            None => "it contains no debug information file".to_owned(),
-        },
+        (None, Some(reason)) => reason.clone(),
+        (None, None) if inspection.objects.is_empty() => {
+            "it contains no debug information file".to_owned()
+        }
+        (None, None) => "it has no id by which a request could find it".to_owned(),
     }
 }
 
@@ -114,4 +117,49 @@ fn digest(path: &Path) -> io::Result<(u64, String)> {
     let mut hasher = Sha256::new();
     let bytes = io::copy(&mut File::open(path)?, &mut hasher)?;
     Ok((bytes, hex::encode(hasher.finalize())))
+}
+
+#[cfg(test)]
+mod tests {
+    use symdepot::domain::{Features, FileType};
+
+    use super::*;
+
+    /// Returns an inspection of one ELF file without a build id.
+    fn without_build_id(debug_id: Option<&str>, has_debug_info: bool) -> Inspection {
+        let object = ObjectMeta {
+            index: 0,
+            debug_id: debug_id.map(|id| id.parse().unwrap()),
+            code_id: None,
+            file_type: FileType::ElfDebug,
+            arch: "arm".to_owned(),
+            features: Features {
+                has_debug_info,
+                ..Features::default()
+            },
+            is_accompanied: false,
+            needs: Vec::new(),
+            hides_names: false,
+            fault: None,
+        };
+        let ignored = debug_id.is_none().then(|| "it has no id".to_owned());
+        Inspection {
+            objects: vec![object],
+            ignored: ignored.into_iter().collect(),
+            completes: Vec::new(),
+            auxiliary: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_file_is_skipped_for_its_true_reason() {
+        // A debug file without code, from which no id is computed.
+        let reason = ids_of(&without_build_id(None, true)).unwrap_err();
+        assert_eq!(reason, "it has no id");
+        let id = "502fc0a5-1ec1-3e47-9998-684fa139dca7";
+        let reason = ids_of(&without_build_id(Some(id), false)).unwrap_err();
+        assert!(reason.contains("is stripped"), "{reason}");
+        let ids = ids_of(&without_build_id(Some(id), true)).unwrap();
+        assert_eq!(ids, [id]);
+    }
 }

@@ -2,16 +2,19 @@
 //!
 //! Files are inspected as the service does ([`mod@choose`]), compressed ([`pack`]), and sent four
 //! at a time ([`send`]). What is there already is not sent; of a large file that was interrupted,
-//! only the parts that are lacking.
+//! only the parts that are lacking. With `--wait`, the service is also asked what requests use of
+//! them ([`usage`]).
 
 mod choose;
 mod pack;
 mod send;
+mod usage;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use futures::stream::{self, StreamExt, TryStreamExt};
 use indicatif::{BinaryBytes, ProgressBar};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -23,16 +26,23 @@ use symdepot::domain::Scope;
 use self::choose::{Chosen, choose};
 use self::pack::Packed;
 use self::send::send_all;
+use self::usage::FinalState;
 use crate::arguments::UploadArguments;
-use crate::client::Client;
+use crate::body::Body;
+use crate::client::{Client, Question};
 use crate::error::CliError;
 use crate::files::Other;
+use crate::retry::Patience;
 use crate::settings::Settings;
 use crate::store::Sender;
+use crate::visible::visible;
 use crate::{Exit, Output, files, progress, view};
 
 /// The number of files that are compressed and asked about together.
 const GROUP: usize = 16;
+
+/// The number of questions at a time about what requests use of a file.
+const AT_A_TIME: usize = 8;
 
 /// The pause between two questions for the states of files.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -47,17 +57,11 @@ struct Outcome {
 enum Fate {
     /// It would be sent.
     Wanted,
+    /// It would have been sent if the command had not failed before.
+    Unsent,
     /// It was sent, as so many bytes.
     Sent(u64, FinalState),
     There(FinalState),
-}
-
-/// What the service says about a file that it has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum FinalState {
-    Pending,
-    Applied,
-    Ignored(String),
 }
 
 /// Uploads to one service.
@@ -75,8 +79,8 @@ pub(crate) async fn run(
     let (chosen, skipped) = choose_all(&found.files);
     let client = Client::new(settings).await?;
     let uploader = Uploader::new(&client, settings)?;
-    let outcomes = match arguments.dry_run {
-        true => uploader.look_up(chosen).await?,
+    let (outcomes, failure) = match arguments.dry_run {
+        true => (uploader.look_up(chosen).await?, None),
         false => uploader.upload(chosen, wait_of(arguments)).await?,
     };
     let report = Report {
@@ -86,7 +90,10 @@ pub(crate) async fn run(
         named: arguments.paths.clone(),
         lists_all: arguments.verbose || arguments.dry_run,
     };
-    let exit = report.exit(arguments.wait);
+    let exit = match failure {
+        Some(error) => crate::failed(&error),
+        None => report.exit(arguments.wait),
+    };
     Ok(match arguments.json {
         true => Output::ended(report.json(), exit),
         false => Output::ended(report.text(), exit),
@@ -103,14 +110,21 @@ pub(crate) async fn upload_files(
 ) -> Result<String, CliError> {
     let (chosen, skipped) = choose_all(paths);
     let uploader = Uploader::new(client, settings)?;
+    let (outcomes, failure) = uploader.upload(chosen, Some(wait)).await?;
     let report = Report {
-        outcomes: uploader.upload(chosen, Some(wait)).await?,
+        outcomes,
         skipped,
         others: Vec::new(),
         named: Vec::new(),
         lists_all: true,
     };
-    Ok(report.text())
+    match failure {
+        Some(error) => {
+            anstream::eprint!("{}", report.text());
+            Err(error)
+        }
+        None => Ok(report.text()),
+    }
 }
 
 /// Returns the files that a request could use, and the others, with the reason.
@@ -144,7 +158,11 @@ impl<'a> Uploader<'a> {
     }
 
     /// Asks the service for the states of files, in the order of the request.
-    async fn ask(&self, files: Vec<FileToUpload>) -> Result<Vec<RequestedFile>, CliError> {
+    async fn ask(
+        &self,
+        files: Vec<FileToUpload>,
+        patience: &Patience,
+    ) -> Result<Vec<RequestedFile>, CliError> {
         let mut answered = Vec::new();
         for batch in files.chunks(FILES) {
             let request = UploadsRequest {
@@ -153,9 +171,13 @@ impl<'a> Uploader<'a> {
             };
             let body =
                 serde_json::to_vec(&request).map_err(|error| CliError::Usage(error.to_string()))?;
-            let answer = self
-                .client
-                .json::<UploadsAnswer>(Method::POST, "/uploads", &[], body);
+            let question = Question {
+                method: Method::POST,
+                path: "/uploads",
+                query: &[],
+                body: Body::json(body),
+            };
+            let answer = self.client.ask::<UploadsAnswer>(&question, patience);
             answered.extend(answer.await?.files);
         }
         Ok(answered)
@@ -164,7 +186,7 @@ impl<'a> Uploader<'a> {
     /// Returns the state of each file, and sends nothing.
     async fn look_up(&self, chosen: Vec<Chosen>) -> Result<Vec<Outcome>, CliError> {
         let files = chosen.iter().map(Chosen::to_look_up).collect();
-        let answered = self.ask(files).await?;
+        let answered = self.ask(files, &Patience::usual()).await?;
         let outcomes = chosen.into_iter().zip(answered).map(|(file, answered)| {
             let RequestedFile { key, state } = answered;
             let fate = final_state(state).map_or(Fate::Wanted, Fate::There);
@@ -174,13 +196,28 @@ impl<'a> Uploader<'a> {
     }
 
     /// Sends the files that the service does not have. Waits until they are applied or ignored, at
-    /// most for this time.
+    /// most for this time. If that fails, returns the error with what became of each file before.
     async fn upload(
         &self,
         chosen: Vec<Chosen>,
         wait: Option<Duration>,
-    ) -> Result<Vec<Outcome>, CliError> {
+    ) -> Result<(Vec<Outcome>, Option<CliError>), CliError> {
         let mut outcomes = self.look_up(chosen).await?;
+        let failure = self.send_wanted(&mut outcomes, wait).await.err();
+        for outcome in &mut outcomes {
+            if matches!(outcome.fate, Fate::Wanted) {
+                outcome.fate = Fate::Unsent;
+            }
+        }
+        Ok((outcomes, failure))
+    }
+
+    /// Sends the files that the service wants, and waits for all files, at most for this time.
+    async fn send_wanted(
+        &self,
+        outcomes: &mut [Outcome],
+        wait: Option<Duration>,
+    ) -> Result<(), CliError> {
         let wanted = outcomes.iter_mut();
         let mut wanted: Vec<&mut Outcome> = wanted
             .filter(|outcome| matches!(outcome.fate, Fate::Wanted))
@@ -191,9 +228,9 @@ impl<'a> Uploader<'a> {
         }
         bar.finish_and_clear();
         if let Some(wait) = wait {
-            self.wait_for(&mut outcomes, wait).await?;
+            self.wait_for(outcomes, wait).await?;
         }
-        Ok(outcomes)
+        Ok(())
     }
 
     /// Compresses and sends some files.
@@ -213,14 +250,21 @@ impl<'a> Uploader<'a> {
             });
             files.collect()
         };
-        let mut answered = self.ask(describe(&packed, group)).await?;
+        let patience = Patience::usual;
+        let mut answered = self.ask(describe(&packed, group), &patience()).await?;
         let transfers = answered.iter().map(|file| file.state.transfer());
         let sending = send_all(&self.sender, packed.iter().zip(transfers), bar);
         let mut was_sent = sending.await?;
+        // The next question may fail.
+        for (at, packed) in packed.iter().enumerate() {
+            if was_sent[at] && packed.parts.is_empty() {
+                group[at].fate = Fate::Sent(packed.bytes, FinalState::Pending);
+            }
+        }
         // Parts are joined when the service is asked again, which may first want further ones. A
         // file whose event has not arrived yet looks like one that was not sent.
         loop {
-            answered = self.ask(describe(&packed, group)).await?;
+            answered = self.ask(describe(&packed, group), &patience()).await?;
             let parts = answered.iter().map(|file| {
                 let transfer = file.state.transfer();
                 transfer.filter(|transfer| matches!(transfer, Transfer::Parts { .. }))
@@ -243,24 +287,41 @@ impl<'a> Uploader<'a> {
         Ok(())
     }
 
+    /// Waits until requests use the files, or will not, at most for this time.
     async fn wait_for(&self, outcomes: &mut [Outcome], wait: Duration) -> Result<(), CliError> {
-        let began = Instant::now();
+        let patience = Patience::of(wait);
         loop {
+            self.judge(outcomes).await?;
             let pending = outcomes.iter_mut();
             let mut pending: Vec<&mut Outcome> =
                 pending.filter(|outcome| outcome.is_pending()).collect();
-            if pending.is_empty() || began.elapsed() > wait {
+            if pending.is_empty() || patience.left().is_zero() {
                 return Ok(());
             }
             tokio::time::sleep(PAUSE).await;
             let files = pending.iter().map(|outcome| outcome.file.to_look_up());
-            let answered = self.ask(files.collect()).await?;
+            let answered = self.ask(files.collect(), &patience).await?;
             for (outcome, answered) in pending.iter_mut().zip(answered) {
                 if let Some(state) = final_state(answered.state) {
                     outcome.set_state(state);
                 }
             }
         }
+    }
+
+    /// Asks what requests use of the files that are applied.
+    async fn judge(&self, outcomes: &mut [Outcome]) -> Result<(), CliError> {
+        let applied = outcomes.iter_mut();
+        let applied = applied.filter(|outcome| outcome.state() == Some(&FinalState::Applied));
+        let applied: Vec<&mut Outcome> = applied.collect();
+        let asked = stream::iter(applied).map(|outcome| async move {
+            let state = usage::of(self.client, &outcome.key).await?;
+            outcome.set_state(state);
+            Ok::<_, CliError>(())
+        });
+        let mut asked = asked.buffer_unordered(AT_A_TIME);
+        while let Some(()) = asked.try_next().await? {}
+        Ok(())
     }
 }
 
@@ -277,14 +338,14 @@ fn final_state(state: RequestedFileState) -> Option<FinalState> {
 impl Outcome {
     fn state(&self) -> Option<&FinalState> {
         match &self.fate {
-            Fate::Wanted => None,
+            Fate::Wanted | Fate::Unsent => None,
             Fate::Sent(_, state) | Fate::There(state) => Some(state),
         }
     }
 
     fn set_state(&mut self, new: FinalState) {
         match &mut self.fate {
-            Fate::Wanted => {}
+            Fate::Wanted | Fate::Unsent => {}
             Fate::Sent(_, state) | Fate::There(state) => *state = new,
         }
     }
@@ -293,13 +354,21 @@ impl Outcome {
         self.state() == Some(&FinalState::Pending)
     }
 
+    /// Returns whether requests do not use all that is in the file, although they should.
+    fn is_incomplete(&self) -> bool {
+        matches!(
+            self.state(),
+            Some(FinalState::InPart(_) | FinalState::Unused(_) | FinalState::Ignored(_))
+        )
+    }
+
     /// Returns what became of the file, as a line.
     fn line(&self) -> String {
-        let path = view::visible(&self.file.path.display().to_string());
+        let path = visible(&self.file.path.display().to_string());
         let mut line = format!("{:10} {path}", self.verb());
         let whole = BinaryBytes(self.file.bytes);
         match self.fate {
-            Fate::Wanted => {
+            Fate::Wanted | Fate::Unsent => {
                 let _ = write!(line, "  {whole}");
             }
             Fate::Sent(bytes, _) => {
@@ -308,14 +377,22 @@ impl Outcome {
             Fate::There(_) => {}
         }
         match self.state() {
-            Some(FinalState::Ignored(reason)) => {
-                let _ = write!(line, ": {}", view::visible(reason));
+            Some(FinalState::Ignored(reason) | FinalState::Unused(reason)) => {
+                let _ = write!(line, ": {}", visible(reason));
+            }
+            Some(FinalState::InPart(reason)) => {
+                let _ = write!(line, "  in use in part: {}", visible(reason));
+            }
+            Some(FinalState::NotNeeded(other)) => {
+                let other = visible(other);
+                let _ = write!(line, "  not needed, {other} of the same program is in use");
             }
             Some(FinalState::Pending) => line.push_str("  is being processed"),
-            Some(FinalState::Applied) => line.push_str("  in use"),
+            Some(FinalState::Applied) => line.push_str("  applied"),
+            Some(FinalState::InUse) => line.push_str("  in use"),
             None => {}
         }
-        let _ = writeln!(line, "  {}", view::visible(&self.key));
+        let _ = writeln!(line, "  {}", visible(&self.key));
         line
     }
 
@@ -323,7 +400,9 @@ impl Outcome {
     fn verb(&self) -> &'static str {
         match (&self.fate, self.state()) {
             (_, Some(FinalState::Ignored(_))) => "ignored",
+            (_, Some(FinalState::Unused(_))) => "unused",
             (Fate::Wanted, _) => "would send",
+            (Fate::Unsent, _) => "not sent",
             (Fate::Sent(..), _) => "sent",
             (Fate::There(_), _) => "there",
         }
@@ -345,8 +424,7 @@ struct Report {
 
 impl Report {
     fn exit(&self, waited: bool) -> Exit {
-        let is_ignored = |outcome: &Outcome| outcome.verb() == "ignored";
-        if self.outcomes.iter().any(is_ignored)
+        if self.outcomes.iter().any(Outcome::is_incomplete)
             || !self.skipped.is_empty()
             || self.outcomes.is_empty()
         {
@@ -365,11 +443,11 @@ impl Report {
             .iter()
             .partition(|(path, _)| self.lists_all || self.named.contains(path));
         for (path, reason) in listed {
-            let path = view::visible(&path.display().to_string());
-            let _ = writeln!(text, "{:10} {path}: {}", "skipped", view::visible(reason));
+            let path = visible(&path.display().to_string());
+            let _ = writeln!(text, "{:10} {path}: {}", "skipped", visible(reason));
         }
         for Other { path, reason } in self.others.iter().filter(|_| self.lists_all) {
-            let path = view::visible(&path.display().to_string());
+            let path = visible(&path.display().to_string());
             let _ = writeln!(text, "{:10} {path}: {reason}", "passed");
         }
         text.push_str(&self.summary());
@@ -387,14 +465,16 @@ impl Report {
         };
         let sent = self.outcomes.iter().map(|outcome| match outcome.fate {
             Fate::Sent(bytes, _) => bytes,
-            Fate::Wanted | Fate::There(_) => 0,
+            Fate::Wanted | Fate::Unsent | Fate::There(_) => 0,
         });
-        let wanted = match count("would send") {
+        let if_any = |verb: &str| match count(verb) {
             0 => String::new(),
-            wanted => format!("would send {wanted}, "),
+            number => format!("{verb} {number}, "),
         };
+        let wanted = if_any("would send") + &if_any("not sent");
+        let unused = if_any("unused");
         format!(
-            "{wanted}sent {} ({}), there {}, ignored {}, skipped {}, {} other files passed over\n",
+            "{wanted}sent {} ({}), there {}, ignored {}, {unused}skipped {}, {} other files passed over\n",
             count("sent"),
             BinaryBytes(sent.sum()),
             count("there"),
@@ -409,20 +489,25 @@ impl Report {
             let (state, reason) = match outcome.state() {
                 None => ("absent", None),
                 Some(FinalState::Pending) => ("pending", None),
-                Some(FinalState::Applied) => ("applied", None),
+                Some(FinalState::Applied | FinalState::InUse | FinalState::NotNeeded(_)) => {
+                    ("applied", None)
+                }
+                Some(FinalState::InPart(reason)) => ("in_part", Some(reason)),
+                Some(FinalState::Unused(reason)) => ("unused", Some(reason)),
                 Some(FinalState::Ignored(reason)) => ("ignored", Some(reason)),
             };
             let sent_bytes = match outcome.fate {
                 Fate::Sent(bytes, _) => Some(bytes),
-                Fate::Wanted | Fate::There(_) => None,
+                Fate::Wanted | Fate::Unsent | Fate::There(_) => None,
             };
             json!({
-                "path": outcome.file.path, "key": outcome.key, "ids": outcome.file.ids,
+                "path": outcome.file.path.to_string_lossy(), "key": outcome.key, "ids": outcome.file.ids,
                 "bytes": outcome.file.bytes, "sent_bytes": sent_bytes, "state": state, "reason": reason,
             })
         };
-        let skipped = |(path, reason): &(PathBuf, String)| json!({"path": path, "reason": reason});
-        let other = |Other { path, reason }: &Other| json!({"path": path, "reason": reason});
+        // A path may be no text.
+        let skipped = |(path, reason): &(PathBuf, String)| json!({"path": path.to_string_lossy(), "reason": reason});
+        let other = |Other { path, reason }: &Other| json!({"path": path.to_string_lossy(), "reason": reason});
         let others = self.others.iter().filter(|_| self.lists_all);
         let others: Vec<Value> = others.map(other).collect();
         view::json(&json!({

@@ -1,27 +1,21 @@
-//! Explains the state of an upload, and the entries that a request for a module would read. Changes
-//! nothing.
+//! The entries that a request for a module would read, for people.
 
 use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::Symbolicator;
-use super::lookup::{CacheFinder, CachePlace, Items, Lookup};
-use super::{Error, Invocation, permits, uploads};
 use crate::api::advice::Advice;
 use crate::cache::{
-    BuildRequest, Converter, Criteria, Decision, Entry, Item, ItemKey, Kind, ModuleKey, NoRoom,
-    Placeholder, Preference, Queue, Ready, Sought, UnreadableBlobs, Upload, UploadState,
-    UploadedObject, decide,
+    BuildRequest, Converter, Criteria, Decision, Entry, Item, ItemKey, Kind, ModuleKey,
+    Placeholder, Preference, Queue, Ready, Sought, UnreadableBlobs, decide,
 };
 use crate::domain::{
-    Candidate, Cause, CodeId, CompanionId, DebugId, DifRef, Features, FileType, FormatVersion,
-    Location, ModuleId, ObjectId, Quality, Scope, Sequencer, SourceKey, Timestamp,
+    Candidate, Cause, DifRef, FileType, FormatVersion, ObjectId, Quality, Scope, SourceKey,
+    Timestamp,
 };
+use crate::flows::lookup::{CacheFinder, CachePlace, Items, Lookup};
+use crate::flows::{Error, Invocation, Symbolicator, permits};
 use crate::ports::Consistency;
-
-/// The maximum number of objects of an upload that are listed.
-const MAX_OBJECTS: usize = 1000;
 
 /// All states of [`Explained`].
 #[cfg(feature = "openapi")]
@@ -36,133 +30,8 @@ const STATES: [&str; 8] = [
     "unknown",
 ];
 
-/// The state if no file of the module was uploaded to the place.
+/// The state if the place has no file of the module that the kind could be made of.
 const ABSENT: &str = "absent";
-
-/// The state of an upload, for people.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-pub struct ExplainedUpload {
-    /// Its key in the uploads bucket.
-    pub key: String,
-    /// The scope; absent if the key names none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub scope: Option<Scope>,
-    /// The state.
-    #[serde(flatten)]
-    pub state: UploadState,
-    /// What it lacks, or what else is important about it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub advice: Vec<Advice>,
-    /// A note about the modules that it does not serve.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub note: Option<String>,
-    /// The etag of the bytes that this describes.
-    pub etag: String,
-    /// The sequencer of its last event.
-    pub sequencer: Sequencer,
-    /// Its size in bytes.
-    pub size: u64,
-    /// Its objects, at most the first thousand.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub objects: Vec<ExplainedObject>,
-    /// The ids of companions in this upload, as other objects have them in their `needs`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub completes: Vec<CompanionId>,
-    /// The number of objects that are not listed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub further_objects: Option<usize>,
-    /// What was skipped in the file, and why. The last line says so if the list is incomplete.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub passed_over: Vec<String>,
-    /// The number of failed attempts to read it, including one that is in progress.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub attempts: u32,
-    /// When the last attempt began, or its result was written.
-    pub at: Timestamp,
-}
-
-/// One object in an upload.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-pub struct ExplainedObject {
-    /// The debug id.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(
-        feature = "openapi",
-        schemars(with = "Option<crate::domain::schema::DebugIdText>")
-    )]
-    pub debug_id: Option<DebugId>,
-    /// The code id.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(
-        feature = "openapi",
-        schemars(with = "Option<crate::domain::schema::CodeIdText>")
-    )]
-    pub code_id: Option<CodeId>,
-    /// The file type.
-    pub file_type: FileType,
-    /// The architecture.
-    pub arch: String,
-    /// The features.
-    pub features: Features,
-    /// The ids of the companions that it needs: ids of split units, one of which identifies a
-    /// package, the build id of a shared file, and the id of a symbol map.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub needs: Vec<CompanionId>,
-    /// Whether its names are hidden: a symbol map has them.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub hides_names: bool,
-    /// What it lacks.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub advice: Option<Advice>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-fn is_zero(number: &u32) -> bool {
-    *number == 0
-}
-
-impl From<UploadedObject> for ExplainedObject {
-    fn from(object: UploadedObject) -> Self {
-        let UploadedObject {
-            module: _,
-            debug_id,
-            code_id,
-            file_type,
-            arch,
-            features,
-            is_accompanied: _,
-            needs,
-            needed_by: _,
-            hides_names,
-            fault,
-        } = object;
-        Self {
-            advice: Advice::of_object(file_type, &features, code_id.as_ref(), fault.as_ref()),
-            debug_id,
-            code_id,
-            file_type,
-            arch,
-            features,
-            needs,
-            hides_names,
-        }
-    }
-}
-
-/// Returns a note if an applied upload does not serve all of its modules.
-fn note(upload: &Upload) -> Option<String> {
-    let NoRoom { modules, of, named } = upload.no_room.as_ref()?;
-    let further = match (*modules as usize).saturating_sub(named.len()) {
-        0 => String::new(),
-        further => format!(" and {further} more"),
-    };
-    let named = named.join(", ");
-    Some(format!(
-        "{modules} of its {of} modules have reached their limit of files, and are served by other files: {named}{further}"
-    ))
-}
 
 /// The state of an entry that a request for a module would read, whether it exists or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -177,8 +46,8 @@ pub struct Explained {
     /// The kind.
     pub kind: Kind,
     /// What a request would do with it: `use`, `use_and_upgrade`, `use_older`, `missing`, `wait`,
-    /// `build`; `absent` if no file was uploaded, `unknown` if no request has searched its server
-    /// yet.
+    /// `build`; `absent` if there is no file that it could be made of, `unknown` if no request has
+    /// searched its server yet.
     #[cfg_attr(feature = "openapi", schemars(extend("enum" = STATES)))]
     pub state: &'static str,
     /// What it lacks, and what to do about it.
@@ -292,64 +161,6 @@ pub struct ExplainedBuildRequest {
 }
 
 impl Symbolicator {
-    /// Returns the state of an upload, for the first of these keys that has one; `None` if no event
-    /// was received for any of them. Changes nothing.
-    pub async fn explain_upload(&self, keys: &[String]) -> Result<Option<ExplainedUpload>, Error> {
-        let keys: Vec<ItemKey> = keys
-            .iter()
-            .map(|key| ItemKey::upload(&Location::new(key.as_str())))
-            .collect();
-        let loaded = self.records.load(&keys, Consistency::Strong).await?;
-        let upload = loaded
-            .into_iter()
-            .flatten()
-            .find_map(|stored| match stored.item {
-                Item::Upload(upload) => Some(upload),
-                _ => None,
-            });
-        let Some(upload) = upload else {
-            return Ok(None);
-        };
-        let mut objects = uploads::objects_of(&*self.records, &upload, MAX_OBJECTS).await?;
-        let all = match &upload.object_set {
-            Some(set) => set.objects as usize,
-            None => objects.len(),
-        };
-        objects.truncate(MAX_OBJECTS);
-        let further = all.checked_sub(objects.len());
-        let (mut explained, mut completes) = (Vec::new(), Vec::new());
-        for object in objects {
-            match object.module {
-                ModuleId::Companion(id) if object.needed_by.is_none() => completes.push(id),
-                ModuleId::Companion(_) => {}
-                ModuleId::Debug(_) | ModuleId::Code(_) => explained.push(object.into()),
-            }
-        }
-        let scope = Scope::of_key(&upload.key);
-        let note = note(&upload);
-        let being_read = (upload.state == UploadState::Pending).then_some(Advice::BeingRead);
-        let of_tenant = scope
-            .clone()
-            .filter(|scope| *scope != Scope::Global)
-            .map(|scope| Advice::TenantsScope { scope });
-        Ok(Some(ExplainedUpload {
-            scope,
-            advice: being_read.into_iter().chain(of_tenant).collect(),
-            note,
-            further_objects: further.filter(|further| *further > 0),
-            objects: explained,
-            completes,
-            key: upload.key,
-            state: upload.state,
-            etag: upload.etag,
-            sequencer: upload.sequencer,
-            size: upload.size,
-            passed_over: upload.passed_over,
-            attempts: upload.attempts,
-            at: upload.at,
-        }))
-    }
-
     /// Returns the state of every entry that a request in this scope would read for a module.
     /// Changes nothing.
     ///
@@ -395,7 +206,7 @@ impl Symbolicator {
             .places
             .iter()
             .partition(|place| modules.contains(&place.module));
-        let explain = |place: &CachePlace| Explained::of(place, &items, &criteria);
+        let explain = |place: &CachePlace| Explained::of(module, place, &items, &criteria);
         let mut records: Vec<Explained> = own
             .into_iter()
             .filter_map(|place| {
@@ -403,12 +214,6 @@ impl Symbolicator {
             })
             .collect();
         records.extend(targets.into_iter().filter_map(explain));
-        let is_absent =
-            |record: &Explained| record.state == ABSENT && record.kind == Kind::SymCache;
-        for record in records.iter_mut().filter(|record| is_absent(record)) {
-            let searched = vec![record.place()];
-            record.advice = Some(Advice::of_absent(module, searched));
-        }
         Ok(records)
     }
 
@@ -449,15 +254,17 @@ impl Symbolicator {
 impl Explained {
     /// Returns the place of its files, as text.
     pub fn place(&self) -> String {
-        match self.source.is_uploads() {
-            true => format!("the uploads of {}", self.scope),
-            false => self.source.id().to_owned(),
-        }
+        shown(&self.scope, &self.source)
     }
 
     /// Explains the entry of a place; `None` if it is one of Microsoft's SymCaches that no request
     /// was made for, which is normal.
-    fn of(place: &CachePlace, items: &Items, criteria: &Criteria<'_>) -> Option<Self> {
+    fn of(
+        object: &ObjectId,
+        place: &CachePlace,
+        items: &Items,
+        criteria: &Criteria<'_>,
+    ) -> Option<Self> {
         let CachePlace { module, kind, .. } = place;
         let (kind, now) = (*kind, criteria.now);
         let entry = items.entry(place);
@@ -479,7 +286,14 @@ impl Explained {
                 }
             }
             Decision::Missing(_) => "missing",
-            Decision::Wait { .. } | Decision::Build if !items.has_files(place) => ABSENT,
+            Decision::Wait { .. } | Decision::Build if !items.has_files(place) => {
+                if kind == Kind::SymCache {
+                    let searched = vec![shown(&module.scope, &module.source)];
+                    advice = Some(Advice::of_absent(object, searched));
+                }
+                ABSENT
+            }
+            Decision::Build if is_of_other_files(place, items) => ABSENT,
             Decision::Build if !is_upload && entry.is_none() => "unknown",
             Decision::Wait { until } => {
                 waits_until = Some(until);
@@ -503,6 +317,38 @@ impl Explained {
             record: entry.map(|entry| ExplainedRecord::of(entry, now)),
         })
     }
+}
+
+/// Returns the place of files, as text.
+fn shown(scope: &Scope, source: &SourceKey) -> String {
+    match source.is_uploads() {
+        true => format!("the uploads of {scope}"),
+        false => source.id().to_owned(),
+    }
+}
+
+/// Returns whether an entry that does not exist is of a kind that is not made of the files of its
+/// module: native ones, or those of .NET.
+///
+/// The entries of all kinds that may be made of an upload are created when it is filed. The pruner
+/// removes those that are not used, so one of them says which files there are.
+fn is_of_other_files(place: &CachePlace, items: &Items) -> bool {
+    const NATIVE: [Kind; 2] = [Kind::CfiCache, Kind::SymCache];
+    const DOTNET: [Kind; 1] = [Kind::PpdbCache];
+    let module = &place.module;
+    if let Some(sought) = module.sought() {
+        return items.entry(place).is_none() && !sought.may_yield(place.kind);
+    }
+    let has_entry = |kind: &Kind| {
+        let item = items.item(&module.entry(*kind));
+        item.and_then(Item::entry).is_some()
+    };
+    let (own, others) = match place.kind {
+        Kind::CfiCache | Kind::SymCache => (&NATIVE[..], &DOTNET[..]),
+        Kind::PpdbCache => (&DOTNET[..], &NATIVE[..]),
+        Kind::Sources | Kind::MsSymCache(_) => return false,
+    };
+    !own.iter().any(has_entry) && others.iter().any(has_entry)
 }
 
 impl ExplainedRecord {

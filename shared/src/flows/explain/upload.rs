@@ -1,0 +1,256 @@
+//! The state of an upload, for people.
+
+use serde::Serialize;
+
+use super::usage::{self, CacheOfObject};
+use crate::api::advice::Advice;
+use crate::cache::{Item, ItemKey, NoRoom, Upload, UploadState, UploadedObject};
+use crate::domain::{
+    CodeId, CompanionId, DebugId, DifRef, Features, FileType, Location, ModuleId, Scope, Sequencer,
+    Timestamp,
+};
+use crate::flows::{Error, Symbolicator, uploads};
+use crate::ports::{Consistency, Fault};
+
+/// The maximum number of objects of an upload that are listed.
+const MAX_OBJECTS: usize = 1000;
+
+/// The maximum number of objects whose caches are listed. The entries of all of them are read in
+/// one round.
+const MAX_WITH_CACHES: usize = 250;
+
+/// The state of an upload, for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct ExplainedUpload {
+    /// Its key in the uploads bucket.
+    pub key: String,
+    /// The scope; absent if the key names none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Scope>,
+    /// The state.
+    #[serde(flatten)]
+    pub state: UploadState,
+    /// What it lacks, or what else is important about it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub advice: Vec<Advice>,
+    /// A note about the modules that it does not serve.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// The etag of the bytes that this describes.
+    pub etag: String,
+    /// The sequencer of its last event.
+    pub sequencer: Sequencer,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its objects, at most the first thousand.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<ExplainedObject>,
+    /// The ids of companions in this upload, as other objects have them in their `needs`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub completes: Vec<CompanionId>,
+    /// The number of objects that are not listed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub further_objects: Option<usize>,
+    /// What was skipped in the file, and why. The last line says so if the list is incomplete.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub passed_over: Vec<String>,
+    /// The number of failed attempts to read it, including one that is in progress.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub attempts: u32,
+    /// When the last attempt began, or its result was written.
+    pub at: Timestamp,
+}
+
+/// One object in an upload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct ExplainedObject {
+    /// The debug id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "openapi",
+        schemars(with = "Option<crate::domain::schema::DebugIdText>")
+    )]
+    pub debug_id: Option<DebugId>,
+    /// The code id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "openapi",
+        schemars(with = "Option<crate::domain::schema::CodeIdText>")
+    )]
+    pub code_id: Option<CodeId>,
+    /// The file type.
+    pub file_type: FileType,
+    /// The architecture.
+    pub arch: String,
+    /// The features.
+    pub features: Features,
+    /// The ids of the companions that it needs: ids of split units, one of which identifies a
+    /// package, the build id of a shared file, and the id of a symbol map.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<CompanionId>,
+    /// Whether its names are hidden: a symbol map has them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub hides_names: bool,
+    /// Whether the caches that it is for are made of it; of the first 250 objects of an applied
+    /// upload.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub caches: Vec<CacheOfObject>,
+    /// What it lacks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<Advice>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+impl ExplainedObject {
+    fn of(object: UploadedObject, caches: Vec<CacheOfObject>) -> Self {
+        let of_usage = usage::advice(&object, &caches);
+        let UploadedObject {
+            module: _,
+            debug_id,
+            code_id,
+            file_type,
+            arch,
+            features,
+            is_accompanied: _,
+            needs,
+            needed_by: _,
+            hides_names,
+            fault,
+        } = object;
+        let advice = of_usage
+            .or_else(|| Advice::of_object(file_type, &features, code_id.as_ref(), fault.as_ref()));
+        Self {
+            advice,
+            caches,
+            debug_id,
+            code_id,
+            file_type,
+            arch,
+            features,
+            needs,
+            hides_names,
+        }
+    }
+}
+
+/// Returns a note if an applied upload does not serve all of its modules.
+fn note(upload: &Upload) -> Option<String> {
+    let NoRoom { modules, of, named } = upload.no_room.as_ref()?;
+    let further = match (*modules as usize).saturating_sub(named.len()) {
+        0 => String::new(),
+        further => format!(" and {further} more"),
+    };
+    let named = named.join(", ");
+    Some(format!(
+        "{modules} of its {of} modules have reached their limit of files, and are served by other files: {named}{further}"
+    ))
+}
+
+impl Symbolicator {
+    /// Returns the state of an upload, for the first of these keys that has one; `None` if no event
+    /// was received for any of them. Changes nothing.
+    pub async fn explain_upload(&self, keys: &[String]) -> Result<Option<ExplainedUpload>, Error> {
+        let Some(upload) = self.first_upload(keys).await? else {
+            return Ok(None);
+        };
+        let mut objects = uploads::objects_of(&*self.records, &upload, MAX_OBJECTS).await?;
+        let all = match &upload.object_set {
+            Some(set) => set.objects as usize,
+            None => objects.len(),
+        };
+        objects.truncate(MAX_OBJECTS);
+        let further = all.checked_sub(objects.len());
+        let (mut filed, mut completes) = (Vec::new(), Vec::new());
+        for object in objects {
+            match object.module {
+                ModuleId::Companion(id) if object.needed_by.is_none() => completes.push(id),
+                ModuleId::Companion(_) => {}
+                ModuleId::Debug(_) | ModuleId::Code(_) => filed.push(object),
+            }
+        }
+        let scope = Scope::of_key(&upload.key);
+        let caches = match &scope {
+            Some(scope) if upload.state == UploadState::Applied => {
+                let filed = filed.iter().take(MAX_WITH_CACHES);
+                self.caches_of(scope, &upload, filed).await?
+            }
+            _ => Vec::new(),
+        };
+        let mut caches = caches.into_iter();
+        let explained = filed.into_iter().map(|object| {
+            let caches = caches.next().unwrap_or_default();
+            ExplainedObject::of(object, caches)
+        });
+        let explained: Vec<ExplainedObject> = explained.collect();
+        let note = note(&upload);
+        let being_read = (upload.state == UploadState::Pending).then_some(Advice::BeingRead);
+        let of_tenant = scope
+            .clone()
+            .filter(|scope| *scope != Scope::Global)
+            .map(|scope| Advice::TenantsScope { scope });
+        Ok(Some(ExplainedUpload {
+            scope,
+            advice: being_read.into_iter().chain(of_tenant).collect(),
+            note,
+            further_objects: further.filter(|further| *further > 0),
+            objects: explained,
+            completes,
+            key: upload.key,
+            state: upload.state,
+            etag: upload.etag,
+            sequencer: upload.sequencer,
+            size: upload.size,
+            passed_over: upload.passed_over,
+            attempts: upload.attempts,
+            at: upload.at,
+        }))
+    }
+
+    /// Returns the item of the first of these keys that has one.
+    async fn first_upload(&self, keys: &[String]) -> Result<Option<Upload>, Fault> {
+        let keys = keys.iter();
+        let keys = keys.map(|key| ItemKey::upload(&Location::new(key.as_str())));
+        let keys: Vec<ItemKey> = keys.collect();
+        let loaded = self.records.load(&keys, Consistency::Strong).await?;
+        let mut items = loaded.into_iter().flatten().map(|stored| stored.item);
+        Ok(items.find_map(|item| match item {
+            Item::Upload(upload) => Some(upload),
+            _ => None,
+        }))
+    }
+
+    /// Returns what requests use of objects of an upload. Takes one round of reads.
+    async fn caches_of(
+        &self,
+        scope: &Scope,
+        upload: &Upload,
+        objects: impl Iterator<Item = &UploadedObject>,
+    ) -> Result<Vec<Vec<CacheOfObject>>, Fault> {
+        let dif = DifRef {
+            location: upload.location(),
+            etag: upload.etag.clone(),
+        };
+        let entries = objects.map(|object| usage::entries_of(scope, object));
+        let entries: Vec<_> = entries.collect();
+        let keys = entries.iter().flatten().map(|(_, key)| key.clone());
+        let keys: Vec<ItemKey> = keys.collect();
+        let loaded = self.records.load(&keys, Consistency::Strong).await?;
+        let mut loaded = loaded.into_iter();
+        let caches = entries.into_iter().map(|of_object| {
+            let kinds = of_object.into_iter().map(|(kind, _)| kind);
+            let stored: Vec<_> = kinds.zip(&mut loaded).collect();
+            let stored = stored.iter().map(|(kind, stored)| {
+                let entry = stored.as_ref().and_then(|stored| stored.item.entry());
+                (*kind, entry)
+            });
+            usage::caches(stored, &dif)
+        });
+        Ok(caches.collect())
+    }
+}

@@ -1,23 +1,27 @@
 //! The HTTP client.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use reqwest::{ClientBuilder, Method, RequestBuilder, StatusCode, redirect};
+use reqwest::{Method, RequestBuilder, StatusCode, redirect};
 use serde::de::DeserializeOwned;
 use symdepot::api::about::ServiceInfo;
 use symdepot::api::symbolicator::ErrorBody;
+use symdepot::domain::Scope;
+use tokio::time::timeout;
 use url::Url;
 
 use crate::body::Body;
 use crate::credentials::Signer;
 use crate::error::{CliError, chain, root};
-use crate::settings::{Settings, Token};
+use crate::retry::{Patience, Trouble, retry_after};
+use crate::settings::{Settings, TOKEN_VARIABLE, Token};
 
 /// Time limit for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time limit of a request. The gateway ends requests after 30 seconds.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time without a byte of a response after which its connection is broken.
+const STALLED: Duration = Duration::from_secs(60);
 
 /// The maximum size of a response, in bytes. Those of the service have fewer.
 const RESPONSE_BYTES: usize = 64 * 1024 * 1024;
@@ -25,17 +29,16 @@ const RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 const AGENT: &str = concat!("symdepot-cli/", env!("CARGO_PKG_VERSION"));
 
 /// Returns an HTTP client that follows no redirects.
-pub(crate) fn http_client(
-    change: impl FnOnce(ClientBuilder) -> ClientBuilder,
-) -> Result<reqwest::Client, CliError> {
+pub(crate) fn http_client() -> Result<reqwest::Client, CliError> {
     // A process has one provider. An error means that an earlier call installed the same one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = reqwest::Client::builder()
         .user_agent(AGENT)
         .connect_timeout(CONNECT_TIMEOUT)
         .redirect(redirect::Policy::none());
-    let client = change(builder).build();
-    client.map_err(|error| CliError::Settings(chain(&error)))
+    builder
+        .build()
+        .map_err(|error| CliError::Settings(chain(&error)))
 }
 
 /// A client of one service.
@@ -45,6 +48,19 @@ pub(crate) struct Client {
     url: Url,
     signer: Option<Signer>,
     token: Option<Token>,
+    /// Whether the scope of the requests is the global one because none is set.
+    assumes_global: bool,
+    /// Whether the service has answered a request.
+    has_answered: AtomicBool,
+}
+
+/// A request for JSON. It may be sent again: it changes nothing, or the same a second time.
+#[derive(Debug)]
+pub(crate) struct Question<'a> {
+    pub(crate) method: Method,
+    pub(crate) path: &'a str,
+    pub(crate) query: &'a [(&'a str, &'a str)],
+    pub(crate) body: Body,
 }
 
 /// A response.
@@ -74,6 +90,7 @@ impl Client {
         let client = Self::with(url, None)?;
         Ok(Self {
             token: Some(token),
+            assumes_global: settings.scope.is_none(),
             ..client
         })
     }
@@ -91,12 +108,14 @@ impl Client {
     }
 
     fn with(url: Url, signer: Option<Signer>) -> Result<Self, CliError> {
-        let http = http_client(|builder| builder.timeout(REQUEST_TIMEOUT))?;
+        let http = http_client()?;
         Ok(Self {
             http,
             url,
             signer,
             token: None,
+            assumes_global: false,
+            has_answered: AtomicBool::new(false),
         })
     }
 
@@ -134,7 +153,7 @@ impl Client {
         url
     }
 
-    /// Sends a request and returns the response, whatever its status is.
+    /// Sends a request once, and returns the response, whatever its status is.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -142,17 +161,8 @@ impl Client {
         query: &[(&str, &str)],
         body: Vec<u8>,
     ) -> Result<Answer, CliError> {
-        self.send_body(method, path, query, Body::json(body)).await
-    }
-
-    async fn send_body(
-        &self,
-        method: Method,
-        path: &str,
-        query: &[(&str, &str)],
-        body: Body,
-    ) -> Result<Answer, CliError> {
-        self.send_to(method, self.address(path, query), body).await
+        let url = self.address(path, query);
+        self.send_to(method, url, &Body::json(body)).await
     }
 
     /// Posts a body to the root of the host, whatever the path of the address is, and returns the
@@ -160,22 +170,29 @@ impl Client {
     pub(crate) async fn post_to_root(&self, body: Body) -> Result<Answer, CliError> {
         let mut url = self.url.clone();
         url.set_path("/");
-        self.send_to(Method::POST, url, body).await
+        self.send_to(Method::POST, url, &body).await
     }
 
     /// Puts a body to the address itself, and returns the response, whatever its status is.
     #[cfg(feature = "serve")]
     pub(crate) async fn put(&self, body: Body) -> Result<Answer, CliError> {
-        self.send_to(Method::PUT, self.url.clone(), body).await
+        self.send_to(Method::PUT, self.url.clone(), &body).await
     }
 
-    async fn send_to(&self, method: Method, url: Url, body: Body) -> Result<Answer, CliError> {
+    async fn send_to(&self, method: Method, url: Url, body: &Body) -> Result<Answer, CliError> {
+        let request = self.request(method, url, body)?;
+        let limit = Patience::usual().request_timeout(body.bytes.len());
+        self.receive(request, limit).await.map(|(answer, _)| answer)
+    }
+
+    /// Returns a request with its credential.
+    fn request(&self, method: Method, url: Url, body: &Body) -> Result<RequestBuilder, CliError> {
         let mut request = self.http.request(method.clone(), url.clone());
         if let Some(token) = &self.token {
             request = request.header("authorization", token.header());
         }
         if let Some(signer) = &self.signer {
-            let headers = signer.headers(method.as_str(), &url, &body, SystemTime::now());
+            let headers = signer.headers(method.as_str(), &url, body, SystemTime::now());
             let headers = headers.map_err(|cause| CliError::Credentials {
                 host: url.host_str().unwrap_or_default().to_owned(),
                 cause,
@@ -188,12 +205,18 @@ impl Client {
             for (name, value) in &body.headers {
                 request = request.header(*name, value);
             }
-            request = request.body(body.bytes);
+            request = request.body(body.bytes.clone());
         }
-        self.receive(request).await
+        Ok(request)
     }
 
-    async fn receive(&self, request: RequestBuilder) -> Result<Answer, CliError> {
+    /// Sends a request, and returns the response, with the pause that it asks for. The response
+    /// has to begin within the limit.
+    async fn receive(
+        &self,
+        request: RequestBuilder,
+        limit: Duration,
+    ) -> Result<(Answer, Option<Duration>), CliError> {
         let failed = |error: reqwest::Error| {
             // The URL of a stored response is a credential.
             let (url, is_connect) = (self.shown(), error.is_connect());
@@ -209,7 +232,13 @@ impl Client {
                 },
             }
         };
-        let mut response = request.send().await.map_err(failed)?;
+        let sent = timeout(limit, request.send()).await;
+        let sent = sent.map_err(|_| CliError::NoAnswer {
+            url: self.shown(),
+            cause: format!("nothing came within {:.0} s", limit.as_secs_f64()),
+        })?;
+        let mut response = sent.map_err(failed)?;
+        self.has_answered.store(true, Ordering::Relaxed);
         let status = response.status();
         let header = |name| {
             let value = response.headers().get(name)?;
@@ -217,8 +246,17 @@ impl Client {
         };
         let date = header("date").and_then(|date| httpdate::parse_http_date(date).ok());
         let location = header("location").map(str::to_owned);
+        let pause = header("retry-after").and_then(|it| retry_after(it, SystemTime::now()));
         let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(failed)? {
+        loop {
+            let chunk = timeout(STALLED, response.chunk()).await;
+            let chunk = chunk.map_err(|_| CliError::Connection {
+                url: self.shown(),
+                cause: format!("nothing of the response came for {} s", STALLED.as_secs()),
+            })?;
+            let Some(chunk) = chunk.map_err(failed)? else {
+                break;
+            };
             if bytes.len() + chunk.len() > RESPONSE_BYTES {
                 return Err(CliError::Answer {
                     url: self.shown(),
@@ -227,12 +265,13 @@ impl Client {
             }
             bytes.extend_from_slice(&chunk);
         }
-        Ok(Answer {
+        let answer = Answer {
             status,
             date,
             location,
             body: bytes,
-        })
+        };
+        Ok((answer, pause))
     }
 
     /// Sends a request and returns the JSON of a successful response.
@@ -243,8 +282,13 @@ impl Client {
         query: &[(&str, &str)],
         body: Vec<u8>,
     ) -> Result<T, CliError> {
-        let answer = self.send(method, path, query, body).await?;
-        self.parsed(path, answer).await
+        let question = Question {
+            method,
+            path,
+            query,
+            body: Body::json(body),
+        };
+        self.ask(&question, &Patience::usual()).await
     }
 
     /// Posts a body and returns the JSON of a successful response.
@@ -254,29 +298,108 @@ impl Client {
         query: &[(&str, &str)],
         body: Body,
     ) -> Result<T, CliError> {
-        let answer = self.send_body(Method::POST, path, query, body).await?;
-        self.parsed(path, answer).await
+        let question = Question {
+            method: Method::POST,
+            path,
+            query,
+            body,
+        };
+        self.ask(&question, &Patience::usual()).await
     }
 
-    /// Returns the JSON of a successful response. A large response of the service is stored, and
-    /// read there without credentials.
-    async fn parsed<T: DeserializeOwned>(
+    /// Sends a request, again if the service is busy or the connection breaks, and returns the JSON
+    /// of a successful response. A large response of the service is stored, and read there without
+    /// credentials.
+    pub(crate) async fn ask<T: DeserializeOwned>(
         &self,
-        path: &str,
-        mut answer: Answer,
+        question: &Question<'_>,
+        patience: &Patience,
     ) -> Result<T, CliError> {
+        let Question {
+            method,
+            path,
+            query,
+            body,
+        } = question;
+        let url = self.address(path, query);
+        let request = || self.request(method.clone(), url.clone(), body);
+        let mut answer = self.receive_patiently(patience, body, request).await?;
         if answer.status == StatusCode::SEE_OTHER
             && let Some(location) = answer.location.take()
         {
-            answer = self.receive(self.http.get(location)).await?;
+            let (patience, nothing) = (Patience::usual(), Body::json(Vec::new()));
+            let request = || Ok(self.http.get(&location));
+            answer = self.receive_patiently(&patience, &nothing, request).await?;
         }
         if !answer.status.is_success() {
-            return Err(self.refused(path, &answer));
+            return Err(self.with_scope_remedy(self.refused(path, &answer)));
         }
         serde_json::from_slice(&answer.body).map_err(|error| CliError::Answer {
             url: self.shown(),
             cause: error.to_string(),
         })
+    }
+
+    /// Sends a request, again if another attempt may succeed, and returns the last response.
+    async fn receive_patiently(
+        &self,
+        patience: &Patience,
+        body: &Body,
+        request: impl Fn() -> Result<RequestBuilder, CliError>,
+    ) -> Result<Answer, CliError> {
+        let attempt = async || {
+            let received = match request() {
+                Ok(request) => {
+                    let limit = patience.request_timeout(body.bytes.len());
+                    self.receive(request, limit).await
+                }
+                Err(error) => Err(error),
+            };
+            let trouble = self.trouble_of(&received);
+            (received, trouble)
+        };
+        let received = patience.repeat(attempt).await;
+        received.map(|(answer, _)| answer)
+    }
+
+    /// Returns why an attempt failed, if another one may succeed. A service that has never answered
+    /// does not run, or its address is wrong.
+    fn trouble_of(
+        &self,
+        received: &Result<(Answer, Option<Duration>), CliError>,
+    ) -> Option<Trouble> {
+        match received {
+            Ok((answer, pause)) if is_of_a_moment(answer.status) => Some(Trouble::Busy(*pause)),
+            Err(CliError::Connection { .. }) => Some(Trouble::Broken),
+            Err(CliError::NoAnswer { .. }) if self.has_answered.load(Ordering::Relaxed) => {
+                Some(Trouble::Broken)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns what to do about a request whose credential does not suffice.
+    fn token_remedy(&self) -> String {
+        match self.has_token() {
+            true => format!(
+                "the access token in {TOKEN_VARIABLE} or in config.toml is not valid: set another one"
+            ),
+            false => format!("set {TOKEN_VARIABLE}, or `token` in config.toml, to an access token"),
+        }
+    }
+
+    /// Adds to a refusal that the scope may be the wrong one, if the user has not chosen it.
+    fn with_scope_remedy(&self, error: CliError) -> CliError {
+        match error {
+            CliError::Forbidden { url, cause } if self.assumes_global => CliError::Forbidden {
+                url,
+                cause: format!(
+                    "{cause}; no scope is set, so this program asks in `{}`: pass the scope of the token with --scope, or set SYMDEPOT_SCOPE",
+                    Scope::Global
+                ),
+            },
+            error => error,
+        }
     }
 
     /// Returns the error for a response that is not a success.
@@ -293,6 +416,11 @@ impl Client {
             None => message_of(&answer.body),
         };
         match answer.status {
+            StatusCode::UNAUTHORIZED => CliError::Unauthorized {
+                url,
+                cause,
+                remedy: self.token_remedy(),
+            },
             StatusCode::FORBIDDEN => CliError::Forbidden { url, cause },
             StatusCode::NOT_FOUND if no_route => CliError::Unsupported {
                 url,
@@ -305,6 +433,14 @@ impl Client {
             },
         }
     }
+}
+
+/// Returns whether a status says that the service takes no more requests at the moment.
+fn is_of_a_moment(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS
+    )
 }
 
 /// Returns the message of API Gateway, `{"message": …}`, or else the beginning of the text.

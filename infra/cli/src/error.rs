@@ -25,6 +25,9 @@ pub(crate) enum CliError {
         what: &'static str,
         limit: u64,
     },
+    /// Why a file cannot be inspected, without its path.
+    #[error("{0}")]
+    Inspection(String),
     #[error("{path}: {error}", path = shown(path))]
     Report { path: PathBuf, error: ReportError },
     #[error("{path}: {cause}", path = shown(path))]
@@ -46,6 +49,12 @@ pub(crate) enum CliError {
     NoAnswer { url: String, cause: String },
     #[error("{url}: {cause}")]
     Connection { url: String, cause: String },
+    #[error("{url} refused the request (401): {cause}; {remedy}")]
+    Unauthorized {
+        url: String,
+        cause: String,
+        remedy: String,
+    },
     #[error("{url} refused the request (403): {cause}")]
     Forbidden { url: String, cause: String },
     #[error("{url} does not read {what}: it is symdepot {version}, and newer versions do")]
@@ -92,6 +101,17 @@ pub(crate) fn shown(path: &Path) -> String {
 }
 
 impl CliError {
+    /// Returns why a file cannot be read, without its path.
+    pub(crate) fn cause(&self) -> String {
+        match self {
+            Self::File { error, .. } => error.to_string(),
+            Self::TooLarge { what, limit, .. } => {
+                format!("it has more than {limit} bytes, the limit of {what}")
+            }
+            other => other.to_string(),
+        }
+    }
+
     /// Returns the exit code.
     pub(crate) fn exit(&self) -> Exit {
         match self {

@@ -1,10 +1,14 @@
 //! Files on this machine: reading them within a limit, and searching folders for debug files.
 
-use std::fs::File;
+use std::fs::{File, FileType};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, access};
+use symbolic::common::ByteView;
+
 use crate::error::CliError;
+use crate::visible::visible;
 
 /// The maximum depth of folders below the one that is searched.
 const DEPTH: usize = 64;
@@ -84,22 +88,19 @@ impl Opened {
         file.take(limit).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
-}
 
-/// Reads a file of at most `limit` bytes. The error names the limit as that of `what`.
-pub(crate) fn read(path: &Path, what: &'static str, limit: u64) -> Result<Vec<u8>, CliError> {
-    let opened = open(path, what, limit)?;
-    let bytes = opened.head(limit);
-    bytes.map_err(|error| CliError::File {
-        path: path.to_owned(),
-        error,
-    })
+    /// Maps the whole file into memory.
+    pub(crate) fn map(self) -> io::Result<ByteView<'static>> {
+        ByteView::map_file(self.file)
+    }
 }
 
 /// The files below some paths.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     /// The files that were named, and those in folders that may be debug files, in their order.
+    /// Files and folders that cannot be read are among them: the attempt to read one gives the
+    /// reason.
     pub(crate) files: Vec<PathBuf>,
     /// What else is in folders.
     pub(crate) others: Vec<Other>,
@@ -114,7 +115,7 @@ pub(crate) struct Other {
 
 /// Returns the files that paths name, and the debug files in the folders among them. Symbolic links
 /// in folders are not followed, and hidden folders in them are not searched: those are the data of
-/// tools, for example of `serve`.
+/// tools, for example of `serve`. Fails if a path does not exist.
 pub(crate) fn search(paths: &[PathBuf]) -> Result<Found, CliError> {
     let mut found = Found::default();
     for path in paths {
@@ -122,37 +123,53 @@ pub(crate) fn search(paths: &[PathBuf]) -> Result<Found, CliError> {
             path: path.clone(),
             error,
         };
-        let metadata = std::fs::metadata(path).map_err(failed)?;
-        match metadata.is_dir() {
-            true => search_folder(path, 0, &mut found)?,
-            false => found.files.push(path.clone()),
+        match std::fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => search_folder(path, 0, &mut found),
+            Ok(_) => found.files.push(path.clone()),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                found.files.push(path.clone());
+            }
+            Err(error) => return Err(failed(error)),
         }
     }
     Ok(found)
 }
 
-fn search_folder(folder: &Path, depth: usize, found: &mut Found) -> Result<(), CliError> {
-    let failed = |error| CliError::File {
-        path: folder.to_owned(),
-        error,
+/// Splits off what cannot be read, and says on standard error why. Returns the files that can be
+/// read, and the number of the others.
+pub(crate) fn split_unreadable(files: Vec<PathBuf>) -> (Vec<PathBuf>, usize) {
+    let before = files.len();
+    let is_readable = |path: &PathBuf| match access(path, Access::READ_OK) {
+        Ok(()) => true,
+        Err(error) => {
+            let (path, error) = (path.display().to_string(), io::Error::from(error));
+            anstream::eprintln!("skipped {}: {error}", visible(&path));
+            false
+        }
     };
-    let entries: Result<Vec<_>, _> = std::fs::read_dir(folder).map_err(failed)?.collect();
-    let mut entries = entries.map_err(failed)?;
-    entries.sort_by_key(std::fs::DirEntry::file_name);
-    for entry in entries {
-        let path = entry.path();
-        let kind = entry.file_type().map_err(failed)?;
-        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+    let readable: Vec<PathBuf> = files.into_iter().filter(is_readable).collect();
+    let unreadable = before - readable.len();
+    (readable, unreadable)
+}
+
+fn search_folder(folder: &Path, depth: usize, found: &mut Found) {
+    let Ok(entries) = entries(folder) else {
+        found.files.push(folder.to_owned());
+        return;
+    };
+    for (path, kind) in entries {
+        let name = path.file_name().unwrap_or_default();
+        let is_hidden = name.as_encoded_bytes().starts_with(b".");
         let reason = if kind.is_symlink() {
             "a symbolic link, which is not followed"
         } else if kind.is_dir() && is_hidden {
             "a hidden folder, which is searched only if it is named"
         } else if kind.is_dir() && depth < DEPTH {
-            search_folder(&path, depth + 1, found)?;
+            search_folder(&path, depth + 1, found);
             continue;
         } else if kind.is_dir() {
             "a folder below too many others"
-        } else if kind.is_file() && may_be_debug_file(&path) {
+        } else if kind.is_file() && may_be_debug_file(&path).unwrap_or(true) {
             found.files.push(path);
             continue;
         } else {
@@ -160,13 +177,23 @@ fn search_folder(folder: &Path, depth: usize, found: &mut Found) -> Result<(), C
         };
         found.others.push(Other { path, reason });
     }
-    Ok(())
 }
 
-fn may_be_debug_file(path: &Path) -> bool {
+/// Returns what is in a folder, in the order of the names.
+fn entries(folder: &Path) -> io::Result<Vec<(PathBuf, FileType)>> {
+    let entries = std::fs::read_dir(folder)?.map(|entry| {
+        let entry = entry?;
+        Ok((entry.path(), entry.file_type()?))
+    });
+    let mut entries = entries.collect::<io::Result<Vec<_>>>()?;
+    entries.sort_by(|(one, _), (other, _)| one.file_name().cmp(&other.file_name()));
+    Ok(entries)
+}
+
+fn may_be_debug_file(path: &Path) -> io::Result<bool> {
     let mut head = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(32).read_to_end(&mut head));
-    read.is_ok() && MAGICS.iter().any(|magic| head.starts_with(magic))
+    File::open(path)?.take(32).read_to_end(&mut head)?;
+    Ok(MAGICS.iter().any(|magic| head.starts_with(magic)))
 }
 
 #[cfg(test)]
@@ -213,13 +240,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         std::fs::write(&path, b"12345").unwrap();
-        assert_eq!(read(&path, "reports", 5).unwrap(), b"12345");
-        let error = read(&path, "reports", 4).unwrap_err().to_string();
+        let opened = open(&path, "reports", 5).unwrap();
+        assert_eq!(opened.head(9).unwrap(), b"12345");
+        assert_eq!(opened.map().unwrap().as_slice(), b"12345");
+        let error = open(&path, "reports", 4).unwrap_err().to_string();
         assert!(
             error.contains("more than 4 bytes, the limit of reports"),
             "{error}"
         );
-        assert!(read(folder.path(), "reports", 5).is_err());
+        assert!(open(folder.path(), "reports", 5).is_err());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use symdepot::domain::{CodeId, DebugId};
+use symdepot::domain::{CodeId, DebugId, ModuleId};
 
 use crate::arguments::FindArguments;
 use crate::error::CliError;
@@ -32,9 +32,10 @@ pub(crate) fn run(arguments: &FindArguments) -> Result<Output, CliError> {
         paths.push(PathBuf::from("."));
     }
     let found = files::search(&paths)?;
-    let bar = progress::inspecting(found.files.len());
+    let (files, unreadable) = files::split_unreadable(found.files);
+    let bar = progress::inspecting(files.len());
     let mut text = Vec::new();
-    for path in &found.files {
+    for path in &files {
         bar.inc(1);
         let Ok(inspection) = inspection::inspect(path, false).map(|it| it.inspection) else {
             continue;
@@ -54,20 +55,51 @@ pub(crate) fn run(arguments: &FindArguments) -> Result<Output, CliError> {
     bar.finish_and_clear();
     let missing = sought.iter().filter(|id| !id.is_found);
     let missing: Vec<&str> = missing.map(|id| id.text.as_str()).collect();
-    if missing.is_empty() {
-        return Ok(Output::done(text));
+    if !missing.is_empty() {
+        anstream::eprintln!("not found: {}", missing.join(", "));
     }
-    anstream::eprintln!("not found: {}", missing.join(", "));
-    Ok(Output::ended(text, Exit::Incomplete))
+    Ok(Output::ended(
+        text,
+        match missing.is_empty() && unreadable == 0 {
+            true => Exit::Done,
+            false => Exit::Incomplete,
+        },
+    ))
 }
 
+/// Returns the id that a text is; `None` if it is none. A code id may be short: that of a PE file
+/// has at least nine digits.
 fn sought_of(text: &str) -> Option<Sought> {
     let is_id = |c: char| c.is_ascii_hexdigit() || c == '-';
-    let digits = text.chars().filter(char::is_ascii_hexdigit).count();
-    (text.chars().all(is_id) && digits >= 16).then(|| Sought {
+    let debug_id = text.parse().ok();
+    let code_id = CodeId::new(text.to_owned());
+    let is_id = text.chars().all(is_id) && ModuleId::of(debug_id, Some(&code_id)).is_some();
+    is_id.then(|| Sought {
         text: text.to_owned(),
-        debug_id: text.parse().ok(),
-        code_id: CodeId::new(text.to_owned()),
+        debug_id,
+        code_id,
         is_found: false,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_any_number_in_hexadecimal_digits_but_zero() {
+        for id in [
+            "11007627a000",
+            "5AB380779000",
+            "5ab38077a",
+            "502fc0a5-1ec1-3e47-9998-684fa139dca7",
+            "C7D4C24F1FB854084C4C44205044422E1",
+            "ac456ebc7f4825f4367208b89f51ad481774aae7",
+        ] {
+            assert!(sought_of(id).is_some(), "{id}");
+        }
+        for other in ["", "-", "0000", "build", "./ab12", "ab 12"] {
+            assert!(sought_of(other).is_none(), "{other}");
+        }
+    }
 }

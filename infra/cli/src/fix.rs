@@ -9,7 +9,8 @@ use symdepot::api::symbolicator::{Completed, Module, ModuleStatus};
 use crate::client::Client;
 use crate::error::CliError;
 use crate::settings::Settings;
-use crate::{files, inspection, progress, upload, view};
+use crate::visible::visible;
+use crate::{files, inspection, progress, upload};
 
 /// After this time, every instance of the service sees a new upload; before, a warm one may know no
 /// file for a module (docs/protocol.md). It has a second more than the service says.
@@ -39,8 +40,8 @@ pub(crate) async fn supply(
         let (name, folder) = (name_of(module), folder.display().to_string());
         anstream::eprintln!(
             "{}: no file under {} has its id",
-            view::visible(&name),
-            view::visible(&folder)
+            visible(&name),
+            visible(&folder)
         );
     }
     if paths.is_empty() {
@@ -77,9 +78,10 @@ fn lacking(completed: &Completed) -> Vec<Lacking<'_>> {
 /// Returns the files in a folder that have the id of a module.
 fn search(folder: &Path, lacking: &mut [Lacking<'_>]) -> Result<Vec<PathBuf>, CliError> {
     let found = files::search(&[folder.to_owned()])?;
-    let bar = progress::inspecting(found.files.len());
+    let (files, _) = files::split_unreadable(found.files);
+    let bar = progress::inspecting(files.len());
     let mut paths = Vec::new();
-    for path in found.files {
+    for path in files {
         bar.inc(1);
         let Ok(inspected) = inspection::inspect(&path, false) else {
             continue;

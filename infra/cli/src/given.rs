@@ -7,12 +7,10 @@ use std::str::FromStr;
 use goblin::elf::program_header::PT_LOAD;
 use symdepot::api::report::{CrashReport, GivenModule, Lack};
 use symdepot::api::symbolicator::Hex;
-use symdepot::domain::{CodeId, ObjectMeta, ObjectType};
+use symdepot::api::uploads::FILE_BYTES;
+use symdepot::domain::{CodeId, ModuleId, ObjectMeta, ObjectType};
 
 use crate::{files, inspection};
-
-/// The maximum size of a program whose headers are read, in bytes.
-const PROGRAM_BYTES: u64 = 4 << 30;
 
 /// The value of `--module`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,18 +33,19 @@ impl FromStr for ModuleArgument {
             name: name.to_owned(),
             ..GivenModule::default()
         };
-        // A debug id is written with dashes, a build id without.
+        // A debug id is written with dashes, a code id without.
         if id.contains('-') {
             let parsed = id
                 .parse()
                 .map_err(|_| format!("{id:?} is not a debug id"))?;
             given.debug_id = Some(parsed);
         } else {
-            let is_hex = id.len() >= 16 && id.bytes().all(|digit| digit.is_ascii_hexdigit());
-            if !is_hex {
-                return Err(format!("{id:?} is neither a build id nor a debug id"));
+            let code_id = CodeId::new(id.to_owned());
+            let is_hex = id.bytes().all(|digit| digit.is_ascii_hexdigit());
+            if !is_hex || ModuleId::of(None, Some(&code_id)).is_none() {
+                return Err(format!("{id:?} is neither a code id nor a debug id"));
             }
-            given.code_id = Some(CodeId::new(id.to_owned()));
+            given.code_id = Some(code_id);
         }
         if let Some(base) = base {
             let parsed = base.parse::<Hex>();
@@ -117,8 +116,8 @@ fn ids_of(path: &Path) -> Option<GivenModule> {
 
 /// Returns where a program that is not position independent is loaded.
 fn base_of(path: &Path) -> Option<u64> {
-    let bytes = files::read(path, "programs", PROGRAM_BYTES).ok()?;
-    load_address(&bytes)
+    let program = files::open(path, "programs", FILE_BYTES).ok()?;
+    load_address(&program.map().ok()?)
 }
 
 /// Returns the address of the first segment of an ELF program that is not position independent.
@@ -147,10 +146,15 @@ mod tests {
         assert_eq!((given.debug_id, given.base), (None, Some(0x40_0000)));
         let given = parse("app=502fc0a5-1ec1-3e47-9998-684fa139dca7").unwrap();
         assert!(given.debug_id.is_some() && given.code_id.is_none());
+        // That of a PE file has the time stamp and the size of the program.
+        let given = parse("app.exe=5AB380779000").unwrap();
+        assert_eq!(given.code_id, Some(CodeId::new("5ab380779000".to_owned())));
         for wrong in [
             "app",
+            "app=",
+            "app=0000",
             "=8f3a8f3a8f3a8f3a",
-            "app=8f3a",
+            "app=main",
             "app=x-y",
             "app=8f3a8f3a8f3a8f3a@here",
         ] {

@@ -10,19 +10,17 @@ use std::process::{Command, Stdio};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use symdepot::api::advice::Advice;
+use symdepot::api::uploads::FILE_BYTES;
 use symdepot::debuginfo::{self, DifBytes, RoomLimit, STACK_BYTES, TriedCache};
 use symdepot::domain::{CodeId, DebugId, Inspection, ObjectMeta, Written};
 
 use crate::error::CliError;
 use crate::{Output, files};
 
-/// The maximum size of a debug file, in bytes. It is held in memory.
-const FILE_BYTES: u64 = 4 << 30;
+/// The maximum number of bytes that are unpacked from an archive. They are held in memory.
+const UNPACKED_BYTES: u64 = FILE_BYTES;
 
-/// The maximum number of bytes that are unpacked from an archive.
-const UNPACKED_BYTES: u64 = 4 << 30;
-
-/// The maximum address space of the child, in bytes.
+/// The maximum address space of the child, in bytes, besides the file, which is mapped.
 const MEMORY_BYTES: u64 = 12 << 30;
 
 /// The maximum processor time of the child, in seconds.
@@ -115,16 +113,16 @@ fn ending(output: &std::process::Output) -> Option<String> {
 
 /// Inspects a file in this process, and prints the inspection as a line of JSON. Then derives the
 /// caches of one object after the other, and prints a line for each: the parser may not survive.
+/// Errors do not have the path, which the caller knows.
 pub(crate) fn run(path: &Path, derives: bool) -> Result<Output, CliError> {
-    limit(Resource::As, MEMORY_BYTES);
     limit(Resource::Cpu, SECONDS);
     // A core of this process is of no use.
     limit(Resource::Core, 0);
-    let failed = |reason: String| CliError::File {
-        path: path.to_owned(),
-        error: std::io::Error::other(reason),
-    };
-    let dif = files::read(path, "debug files", FILE_BYTES)?;
+    let opened = files::open(path, "debug files", FILE_BYTES);
+    let opened = opened.map_err(|error| CliError::Inspection(error.cause()))?;
+    limit(Resource::As, MEMORY_BYTES.saturating_add(opened.bytes));
+    let dif = opened.map();
+    let dif = dif.map_err(|error| CliError::Inspection(error.to_string()))?;
     debuginfo::keep_panics_quiet();
     // Parsers recurse; the service gives them a stack of this size, too.
     let parsed = std::thread::scope(|scope| {
@@ -134,7 +132,7 @@ pub(crate) fn run(path: &Path, derives: bool) -> Result<Output, CliError> {
         let ended = parser.join();
         ended.unwrap_or_else(|_| Err("the parser panicked".to_owned()))
     });
-    parsed.map_err(failed)?;
+    parsed.map_err(CliError::Inspection)?;
     Ok(Output::done(""))
 }
 

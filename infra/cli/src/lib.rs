@@ -24,6 +24,7 @@ mod inspection;
 mod lists;
 mod progress;
 mod redrive;
+mod retry;
 #[cfg(feature = "serve")]
 mod serve;
 mod settings;
@@ -31,6 +32,7 @@ mod store;
 mod symbolicate;
 mod upload;
 mod view;
+mod visible;
 mod waiting;
 
 use std::io::Write;
@@ -42,6 +44,7 @@ use crate::arguments::{Arguments, Command, ServiceArguments};
 use crate::client::Client;
 use crate::error::CliError;
 use crate::settings::Settings;
+use crate::visible::visible;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +91,11 @@ pub fn main() -> ExitCode {
     if let Some(role) = serve::roles::Role::of_process() {
         return role.run();
     }
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        // The help and the version are errors, too.
+        Err(text) => return ExitCode::from(printed(&text) as u8),
+    };
     let exit = match run(arguments) {
         Ok(output) => match write(&output) {
             Ok(()) => output.exit,
@@ -101,6 +108,19 @@ pub fn main() -> ExitCode {
     ExitCode::from(exit as u8)
 }
 
+/// Prints what the parser of the arguments has to say, and returns how that ended.
+fn printed(text: &clap::Error) -> Exit {
+    let exit = match text.exit_code() {
+        0 => Exit::Done,
+        _ => Exit::Usage,
+    };
+    match text.print().and_then(|()| std::io::stdout().flush()) {
+        Ok(()) => exit,
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => exit,
+        Err(error) => failed(&CliError::Output(error)),
+    }
+}
+
 fn write(output: &Output) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     match output.is_styled {
@@ -111,7 +131,9 @@ fn write(output: &Output) -> std::io::Result<()> {
 
 fn failed(error: &CliError) -> Exit {
     let red = anstyle::AnsiColor::Red.on_default().bold();
-    anstream::eprintln!("{red}symdepot:{red:#} {error}");
+    // What a service or a file says may be hostile. The message itself may have several lines.
+    let lines: Vec<String> = error.to_string().split('\n').map(visible).collect();
+    anstream::eprintln!("{red}symdepot:{red:#} {}", lines.join("\n"));
     error.exit()
 }
 

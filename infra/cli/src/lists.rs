@@ -9,6 +9,7 @@ use crate::arguments::ListFormat;
 use crate::client::Client;
 use crate::error::CliError;
 use crate::settings::Settings;
+use crate::visible::visible;
 use crate::{Output, view};
 
 /// Returns JSON of the service under a name, with the version of this program's JSON.
@@ -69,7 +70,7 @@ fn end_of(report: &Value) -> String {
         }
         _ => format!(
             "when the rollout is complete is not known: {}",
-            view::visible(of("reason"))
+            visible(of("reason"))
         ),
     }
 }
@@ -100,7 +101,7 @@ fn wanted_text(list: &Value) -> String {
     for pdb in wanted {
         let named = |name: &str| {
             let value = pdb.get(name).and_then(Value::as_str);
-            view::visible(value.unwrap_or_default())
+            visible(value.unwrap_or_default())
         };
         let _ = writeln!(
             text,

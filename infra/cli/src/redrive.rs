@@ -14,6 +14,7 @@ use crate::arguments::RedriveArguments;
 use crate::body::Body;
 use crate::client::Client;
 use crate::error::CliError;
+use crate::visible::visible;
 use crate::{Exit, Output, view};
 
 /// The maximum number of messages that are shown.
@@ -118,7 +119,7 @@ impl MoveTask {
         match (self.status.as_str(), &self.failure_reason) {
             ("COMPLETED", _) => format!("{moved} moved back\n"),
             ("FAILED", reason) => {
-                let reason = view::visible(reason.as_deref().unwrap_or("without a reason"));
+                let reason = visible(reason.as_deref().unwrap_or("without a reason"));
                 format!("{moved} moved back; the move failed: {reason}\n")
             }
             _ => format!("{moved} moved back so far; the move goes on\n"),
@@ -247,7 +248,7 @@ fn beginning(body: &str) -> String {
     if shown.len() < body.len() {
         shown.push('…');
     }
-    view::visible(&shown)
+    visible(&shown)
 }
 
 fn text_of(messages: &[Message], ended: Option<&MoveTask>) -> String {
@@ -260,11 +261,11 @@ fn text_of(messages: &[Message], ended: Option<&MoveTask>) -> String {
     }
     let mut text = String::new();
     for (source, messages) in by_source {
-        let _ = writeln!(text, "from {}: {}", view::visible(source), messages.len());
+        let _ = writeln!(text, "from {}: {}", visible(source), messages.len());
         for message in messages {
             let sent = message.sent();
             let sent = sent.map_or_else(String::new, |sent| format!(", sent {sent}"));
-            let id = view::visible(&message.message_id);
+            let id = visible(&message.message_id);
             let _ = writeln!(text, "  {id}{sent}\n    {}", beginning(&message.body));
         }
     }

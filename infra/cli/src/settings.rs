@@ -67,7 +67,7 @@ impl Token {
 }
 
 /// The variable with the access token.
-const TOKEN_VARIABLE: &str = "SYMDEPOT_TOKEN";
+pub(crate) const TOKEN_VARIABLE: &str = "SYMDEPOT_TOKEN";
 
 /// `config.toml`.
 #[derive(Debug, Default, Deserialize)]

@@ -58,7 +58,7 @@ enum Attempt {
 impl Sender {
     pub(crate) fn new() -> Result<Self, CliError> {
         Ok(Self {
-            http: http_client(|builder| builder)?,
+            http: http_client()?,
         })
     }
 

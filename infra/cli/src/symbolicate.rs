@@ -16,6 +16,7 @@ use crate::error::CliError;
 use crate::files::Opened;
 use crate::settings::Settings;
 use crate::view::{self, View};
+use crate::visible::visible;
 use crate::waiting::Waiting;
 use crate::{Exit, Output, crash_file, files, fix, given};
 
@@ -155,7 +156,7 @@ fn complete(arguments: &SymbolicateArguments, bytes: &[u8]) -> Result<CrashRepor
     }
     if !arguments.no_local {
         for note in given::complete_from_this_machine(&mut report) {
-            anstream::eprintln!("{}", view::visible(&note));
+            anstream::eprintln!("{}", visible(&note));
         }
     }
     Ok(report)
@@ -204,7 +205,7 @@ pub(crate) fn shown(
         }
         Format::Text => {
             for lack in &lacks {
-                anstream::eprintln!("{}", view::visible(lack));
+                anstream::eprintln!("{}", visible(lack));
             }
             report.text(bytes, completed)
         }

@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use symdepot::api::report::{CrashReport, FrameName, ReportFrame};
 use symdepot::api::symbolicator::{Completed, CompletedModule, FrameStatus, ModuleStatus};
 
+use crate::visible::visible;
+
 /// The version of all JSON that this program prints. It changes if a field does.
 pub(crate) const SCHEMA: u32 = 1;
 
@@ -21,13 +23,6 @@ const LAST_SECOND: u64 = 253_402_300_799;
 /// Returns a time, in seconds since 1970, as in a header of HTTP. It may come from anywhere.
 pub(crate) fn date(seconds: u64) -> String {
     httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds.min(LAST_SECOND)))
-}
-
-/// Returns a text without control characters: names come from files that may be hostile, and must
-/// not move the cursor of the terminal.
-pub(crate) fn visible(text: &str) -> String {
-    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    text.chars().map(shown).collect()
 }
 
 /// Returns JSON with a line break at its end.
@@ -419,8 +414,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hostile_names_are_only_text() {
-        assert_eq!(visible("a\u{1b}[2Jb\rc"), "a\u{fffd}[2Jb\u{fffd}c");
+    fn a_name_is_only_text_in_markdown() {
         assert_eq!(cell("<img src=x> | `a`"), "\\<img src=x\\> \\| \\`a\\`");
     }
 }

@@ -8,8 +8,9 @@ use symdepot::api::symbolicator::{Completed, Response};
 use tokio::time::Instant;
 
 use crate::body::Body;
-use crate::client::Client;
+use crate::client::{Client, Question};
 use crate::error::CliError;
+use crate::retry::Patience;
 use crate::settings::Settings;
 
 /// The longest time for which one request waits; the service waits no longer.
@@ -23,7 +24,7 @@ const PACE: Duration = Duration::from_secs(1);
 pub(crate) struct Waiting<'a> {
     client: &'a Client,
     scope: Option<&'a str>,
-    end: Instant,
+    patience: Patience,
 }
 
 impl<'a> Waiting<'a> {
@@ -31,7 +32,7 @@ impl<'a> Waiting<'a> {
         Self {
             client,
             scope: settings.scope.as_ref().map(|scope| scope.as_str()),
-            end: Instant::now() + wait,
+            patience: Patience::of(wait),
         }
     }
 
@@ -53,7 +54,13 @@ impl<'a> Waiting<'a> {
         let timeout = self.round();
         let mut query = vec![("timeout", timeout.as_str())];
         query.extend(self.scope.map(|scope| ("scope", scope)));
-        let mut answer = self.client.post(path, &query, body).await?;
+        let question = Question {
+            method: Method::POST,
+            path,
+            query: &query,
+            body,
+        };
+        let mut answer = self.client.ask(&question, &self.patience).await?;
         let mut next = Instant::now();
         loop {
             answer = match answer {
@@ -61,7 +68,7 @@ impl<'a> Waiting<'a> {
                     bar.finish_and_clear();
                     return Ok(Some(completed));
                 }
-                Response::Pending { .. } if Instant::now() >= self.end => {
+                Response::Pending { .. } if self.patience.left().is_zero() => {
                     bar.finish_and_clear();
                     anstream::eprintln!(
                         "the service is still preparing modules: run the same command again, or wait longer with --wait"
@@ -74,9 +81,13 @@ impl<'a> Waiting<'a> {
                     next = Instant::now() + PACE;
                     let path = format!("/requests/{request_id}");
                     let timeout = self.round();
-                    let query = [("timeout", timeout.as_str())];
-                    let client = self.client;
-                    client.json(Method::GET, &path, &query, Vec::new()).await?
+                    let question = Question {
+                        method: Method::GET,
+                        path: &path,
+                        query: &[("timeout", timeout.as_str())],
+                        body: Body::json(Vec::new()),
+                    };
+                    self.client.ask(&question, &self.patience).await?
                 }
                 Response::Failed { message } => return Err(self.failed(message)),
                 Response::Timeout => return Err(self.failed("it took too long".to_owned())),
@@ -89,8 +100,7 @@ impl<'a> Waiting<'a> {
 
     /// Returns the seconds for which the next request waits.
     fn round(&self) -> String {
-        let left = self.end.saturating_duration_since(Instant::now());
-        left.min(ROUND).as_secs().to_string()
+        self.patience.left().min(ROUND).as_secs().to_string()
     }
 
     fn failed(&self, cause: String) -> CliError {

@@ -1,6 +1,6 @@
 //! The log: one JSON object per line on standard output, where Lambda collects it.
 
-use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt;
 
@@ -8,11 +8,22 @@ use tracing_subscriber::layer::SubscriberExt;
 /// bodies of requests and credentials below `info`.
 const OURS: [&str; 4] = ["symdepot", "symbolicate", "derive", "prune"];
 
+/// The crates that read crash files. They log what is in these files at `warn` and above, such as a
+/// line for each module. So they log nothing, whatever the filter is.
+const CRASH_READERS: [&str; 5] = [
+    "breakpad_symbols",
+    "minidump",
+    "minidump_common",
+    "minidump_processor",
+    "minidump_unwind",
+];
+
 /// Starts logging with `filter`. An invalid filter is replaced by `info`, with a warning.
 pub(super) fn init(filter: &str) {
-    let parsed = targets(filter);
+    let parsed = filter.parse::<Targets>();
     let problem = parsed.as_ref().err().map(ToString::to_string);
-    let targets = parsed.unwrap_or_else(|_| Targets::new().with_default(tracing::Level::INFO));
+    let parsed = parsed.unwrap_or_else(|_| Targets::new().with_default(LevelFilter::INFO));
+    let targets = restricted(&parsed);
     let json = fmt::layer()
         .json()
         .flatten_event(true)
@@ -40,31 +51,35 @@ pub fn log_places_of_panics() {
     }));
 }
 
-/// Parses a filter. A bare level applies to our own crates; other crates log at `info` at most,
-/// unless the filter names them, as in `info,hyper=trace`.
-fn targets(filter: &str) -> Result<Targets, ParseError> {
-    let parsed = filter.parse::<Targets>()?;
-    let level = parsed.default_level().unwrap_or(LevelFilter::OFF);
-    if level <= LevelFilter::INFO {
-        return Ok(parsed);
-    }
-    let named: Vec<(String, LevelFilter)> = parsed
+/// Restricts a filter. A bare level applies to our own crates; other crates log at `info` at most,
+/// unless the filter names them, as in `info,hyper=trace`. Readers of crash files log nothing.
+fn restricted(filter: &Targets) -> Targets {
+    let level = filter.default_level().unwrap_or(LevelFilter::OFF);
+    let named = filter
         .iter()
-        .map(|(target, level)| (target.to_owned(), level))
-        .collect();
-    Ok(Targets::new()
-        .with_default(LevelFilter::INFO)
+        .map(|(target, level)| (target.to_owned(), level));
+    let named = named.filter(|(target, _)| !is_of_crash_reader(target));
+    Targets::new()
+        .with_default(level.min(LevelFilter::INFO))
         .with_targets(OURS.map(|target| (target, level)))
-        .with_targets(named))
+        .with_targets(named)
+        .with_targets(CRASH_READERS.map(|target| (target, LevelFilter::OFF)))
+}
+
+/// Returns whether a target is a crate that reads crash files, or a module of one.
+fn is_of_crash_reader(target: &str) -> bool {
+    let name = target.split("::").next().unwrap_or_default();
+    CRASH_READERS.contains(&name)
 }
 
 #[cfg(test)]
 mod tests {
     use std::panic::catch_unwind;
 
+    use minidump::{Minidump, MinidumpModuleList};
     use tracing::Level;
 
-    use super::super::logged::logged;
+    use super::super::logged::{logged, logged_through};
     use super::*;
     use crate::flows::parsing::parsed;
 
@@ -102,11 +117,59 @@ mod tests {
         assert_eq!(places.len(), 2, "{logged}");
     }
 
+    fn restricted_of(filter: &str) -> Targets {
+        restricted(&filter.parse().unwrap())
+    }
+
+    /// A minidump of which each module is invalid, so that the crate that reads it warns of each.
+    fn minidump_with_invalid_modules() -> Vec<u8> {
+        const MODULES: u32 = 4;
+        const MODULE_BYTES: usize = 108;
+        let mut dump = include_bytes!("../../../tests/fixtures/minidump/crash.dmp").to_vec();
+        let number = |dump: &[u8], at: usize| {
+            u32::from_le_bytes(dump[at..at + 4].try_into().unwrap()) as usize
+        };
+        let (streams, directory) = (number(&dump, 8), number(&dump, 12));
+        let mut entries = (0..streams).map(|stream| directory + 12 * stream);
+        let entry = entries.find(|at| number(&dump, *at) == MODULES as usize);
+        let list = number(&dump, entry.unwrap() + 8);
+        for module in 0..number(&dump, list) {
+            let size = list + 4 + module * MODULE_BYTES + 8;
+            dump[size..size + 4].fill(0);
+        }
+        dump
+    }
+
+    #[test]
+    fn nothing_of_a_minidump_is_logged_whatever_the_filter_is() {
+        let dump = minidump_with_invalid_modules();
+        let read = || {
+            let dump = Minidump::read(dump.as_slice()).unwrap();
+            let _ = dump.get_stream::<MinidumpModuleList>();
+        };
+        let unrestricted = logged(read);
+        assert!(
+            unrestricted.contains("bad module image size"),
+            "{unrestricted}"
+        );
+        for filter in [
+            "info",
+            "trace",
+            "warn,minidump=trace,minidump::minidump=trace",
+        ] {
+            assert_eq!(logged_through(restricted_of(filter), read), "", "{filter}");
+            for reader in CRASH_READERS {
+                let module = format!("{reader}::context");
+                assert!(!restricted_of(filter).would_enable(&module, &Level::ERROR));
+            }
+        }
+    }
+
     /// F21.
     #[test]
     fn request_bodies_are_not_logged_at_any_level() {
         for level in ["trace", "debug"] {
-            let targets = targets(level).unwrap();
+            let targets = restricted_of(level);
             assert!(targets.would_enable("symdepot::flows::build", &Level::DEBUG));
             assert!(targets.would_enable("symbolicate::handler", &Level::DEBUG));
             for target in [
@@ -123,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_crate_that_is_named_has_its_own_level() {
-        let targets = targets("debug,hyper=trace,symdepot::cache=warn").unwrap();
+        let targets = restricted_of("debug,hyper=trace,symdepot::cache=warn");
         assert!(targets.would_enable("hyper::proto", &Level::TRACE));
         assert!(!targets.would_enable("lambda_runtime", &Level::DEBUG));
         assert!(targets.would_enable("symdepot::flows", &Level::DEBUG));

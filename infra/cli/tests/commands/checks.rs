@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::process::Command;
 
-use crate::{fixture, run};
+use crate::{debug_file_without_id, fixture, run};
 
 /// Returns a file out of a zip.
 fn member(archive: &str, name: &str) -> Vec<u8> {
@@ -54,6 +54,73 @@ fn check_shows_the_ids_and_the_problems_of_files() {
     let required = run(&["check", &paths[3], "--require", "sources,debug"]);
     assert_eq!(required.code, 3);
     assert!(required.out.contains("no sources"), "{}", required.out);
+}
+
+#[test]
+fn a_machine_that_is_not_unwound_is_no_problem_of_a_file_with_names() {
+    let path = fixture("zoo/riscv64");
+    let ended = run(&["check", &path]);
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{}", ended.out);
+    let note = "  - not_unwound: unwinding is not supported on RISC-V\n";
+    assert!(ended.out.contains(note), "{}", ended.out);
+    let ended = run(&["check", &path, "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
+    let file = &json["files"][0];
+    assert_eq!(file["problems"], serde_json::json!([]));
+    assert_eq!(file["notes"][0]["cause"], "not_unwound");
+    assert_eq!(
+        file["objects"][0]["usable_as"],
+        serde_json::json!(["symcache"])
+    );
+    let required = run(&["check", &path, "--require", "unwind"]);
+    assert_eq!(required.code, 3);
+    assert!(
+        required.out.contains("  ! not_unwound: "),
+        "{}",
+        required.out
+    );
+}
+
+#[test]
+fn a_program_that_is_linked_to_an_address_is_shown_with_it() {
+    let base = |name: &str| {
+        let json = run(&["check", "--json", &fixture(name)]).out;
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        json["files"][0]["base"].clone()
+    };
+    assert_eq!(base("zoo/riscv64"), "0x00010000");
+    assert_eq!(base("elf/inventory"), "0x00200000");
+    assert_eq!(base("elf/crash"), serde_json::Value::Null);
+    assert_eq!(base("pe/x64/crash.pdb"), serde_json::Value::Null);
+    let text = run(&["check", &fixture("zoo/riscv64")]).out;
+    let line = "    base 0x00010000: image_addr of a module that is not moved\n";
+    assert!(text.contains(line), "{text}");
+}
+
+#[test]
+fn a_debug_file_without_any_id_has_no_computed_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("app.debug");
+    std::fs::write(&path, debug_file_without_id()).unwrap();
+    let ended = run(&["check", &path.display().to_string()]);
+    assert_eq!(ended.code, 3);
+    assert!(ended.out.contains("  ! ignored: "), "{}", ended.out);
+    assert!(!ended.out.contains("no_build_id"), "{}", ended.out);
+}
+
+#[test]
+fn an_error_in_breakpad_symbols_is_one_readable_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("app.sym");
+    let symbols = b"MODULE Linux x86_64 502FC0A51EC13E479998684FA139DCA70 app\n\
+                    FUNC 10 10 0 main\n10 4 1 0\nSTACK CFI INIT zz\0 10 .cfa: $rsp 8 +\n";
+    std::fs::write(&path, symbols).unwrap();
+    let ended = run(&["check", "--json", &path.display().to_string()]);
+    let json: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
+    let detail = json["files"][0]["problems"][0]["detail"].as_str().unwrap();
+    assert!(detail.contains("line 4, column "), "{detail}");
+    assert!(detail.contains("expected a hexadecimal digit"), "{detail}");
+    assert!(!detail.contains(char::is_control), "{detail:?}");
 }
 
 #[test]

@@ -5,6 +5,7 @@
     reason = "a test fails if a required value is absent"
 )]
 
+mod attempts;
 mod checks;
 mod crash_files;
 mod doctor;
@@ -12,6 +13,7 @@ mod redrive;
 mod service;
 mod settings;
 mod terminal;
+mod unreadable;
 mod uploads;
 
 use std::io::Write;
@@ -70,6 +72,18 @@ fn fixture(name: &str) -> String {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let path = root.join("tests/fixtures").join(name);
     path.canonicalize().unwrap().display().to_string()
+}
+
+/// Returns a debug file of a program without a build id: the section with the code has no bytes, of
+/// which a debug id could be computed.
+fn debug_file_without_id() -> Vec<u8> {
+    const SHT_NOBITS: u32 = 8;
+    const TEXT: usize = 5;
+    let mut file = std::fs::read(fixture("elf/no-build-id.so")).unwrap();
+    let sections = u64::from_le_bytes(file[40..48].try_into().unwrap());
+    let type_at = usize::try_from(sections).unwrap() + 64 * TEXT + 4;
+    file[type_at..type_at + 4].copy_from_slice(&SHT_NOBITS.to_le_bytes());
+    file
 }
 
 /// A service of a version that reads no crash files.

@@ -1,7 +1,7 @@
 //! `upload`: what is sent, and how it is shown.
 
 use crate::service::{Service, parts, store};
-use crate::{fixture, run};
+use crate::{debug_file_without_id, fixture, run};
 
 #[test]
 fn the_parts_of_a_file_are_sent_until_the_service_wants_no_more() {
@@ -82,8 +82,48 @@ fn the_exit_code_of_an_upload_says_what_became_of_the_files() {
     assert_eq!(upload("pending.debug", &[]), 0);
     assert_eq!(upload("pending.debug", &wait), 4);
     assert_eq!(upload("ignored.debug", &wait), 3);
+    // Of these, requests use nothing, a part, or another file of the same program.
+    assert_eq!(upload("unused.debug", &wait), 3);
+    assert_eq!(upload("partial.debug", &wait), 3);
+    assert_eq!(upload("copy.debug", &wait), 0);
+    assert_eq!(upload("building.debug", &wait), 4);
+    assert_eq!(upload("unused.debug", &[]), 0);
     assert_eq!(run(&["upload", "absent", "--url", &service.url()]).code, 1);
     assert_eq!(run(&["upload", "--url", &service.url()]).code, 2);
+}
+
+#[test]
+fn a_file_that_requests_do_not_use_is_listed_with_the_reason() {
+    let (service, _) = store::start(0);
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["copy", "partial", "unused"] {
+        let path = folder.path().join(name).with_extension("debug");
+        std::fs::copy(fixture("elf/crash.debug"), path).unwrap();
+    }
+    let path = folder.path().display().to_string();
+    let url = service.url();
+    let ended = run(&["upload", &path, "--wait", "--url", &url]);
+    assert_eq!((ended.code, ended.err.as_str()), (3, ""), "{}", ended.out);
+    let lines: Vec<&str> = ended.out.lines().collect();
+    let [copy, partial, unused, summary] = lines[..] else {
+        panic!("{}", ended.out);
+    };
+    assert!(copy.starts_with("sent "), "{copy}");
+    assert!(copy.contains("not needed, global/1/firmware.elf of the same program is in use"));
+    assert!(partial.starts_with("sent "), "{partial}");
+    assert!(partial.contains("in use in part: its DWARF is damaged; do this"));
+    assert!(unused.starts_with("unused "), "{unused}");
+    assert!(unused.contains(": it is not used: global/1/firmware.elf is; do this"));
+    assert!(
+        summary.contains("ignored 0, unused 1, skipped 0"),
+        "{summary}"
+    );
+    let json = run(&["upload", &path, "--wait", "--json", "--url", &url]);
+    let json: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    let files = json["files"].as_array().unwrap();
+    let states: Vec<_> = files.iter().map(|file| &file["state"]).collect();
+    assert_eq!(states, ["applied", "in_part", "unused"]);
+    assert_eq!(files[1]["reason"], "its DWARF is damaged; do this");
 }
 
 #[test]
@@ -131,6 +171,20 @@ fn a_file_that_was_named_is_listed_with_the_reason_if_it_is_skipped() {
         walked.contains("--verbose lists the skipped files"),
         "{walked}"
     );
+}
+
+#[test]
+fn a_debug_file_without_any_id_is_skipped_for_its_true_reason() {
+    let (service, _) = store::start(0);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("app.debug");
+    std::fs::write(&path, debug_file_without_id()).unwrap();
+    let path = path.display().to_string();
+    let ended = run(&["upload", &path, "--url", &service.url()]);
+    assert_eq!(ended.code, 3, "{}", ended.err);
+    let reason = "it has neither a debug id nor a code id, by which it could be looked up";
+    let skipped = format!("skipped    {path}: {reason}");
+    assert!(ended.out.starts_with(&skipped), "{}", ended.out);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A service for the tests: it answers as symdepot does, and names every frame of the first module.
 
+pub(crate) mod failing;
 pub(crate) mod parts;
 pub(crate) mod store;
 
@@ -51,7 +52,7 @@ impl Service {
 }
 
 /// Returns all routes of the service.
-fn routes() -> Router {
+pub(crate) fn routes() -> Router {
     Router::new()
         .route("/symbolicate", post(symbolicate))
         .route("/minidump", post(minidump))

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{post, put};
+use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use serde_json::{Value, json};
 use tokio::sync::Barrier;
@@ -34,33 +34,35 @@ pub(crate) struct Stored {
     together: Option<Arc<Barrier>>,
 }
 
-type Shared = Arc<Mutex<Stored>>;
+pub(crate) type Shared = Arc<Mutex<Stored>>;
 
 /// Starts the service, whose store is overloaded for some requests. The name of a file says what
 /// becomes of it.
 pub(crate) fn start(refusals: usize) -> (Service, Shared) {
     let stored = Shared::default();
     stored.lock().unwrap().refusals = refusals;
-    (serve(&stored), stored)
+    (Service::with(router(&stored)), stored)
 }
 
 /// Starts the service, whose store answers requests when so many of them have arrived.
 pub(crate) fn start_for(together: usize) -> (Service, Shared) {
     let stored = Shared::default();
     stored.lock().unwrap().together = Some(Arc::new(Barrier::new(together)));
-    (serve(&stored), stored)
+    (Service::with(router(&stored)), stored)
 }
 
-fn serve(stored: &Shared) -> Service {
+/// Returns all routes of the service, over what is stored.
+pub(crate) fn router(stored: &Shared) -> Router {
     let router = Router::new()
         .route("/uploads", post(answer))
+        .route("/explain", get(explain))
         .route("/attachments", post(offer))
         .route("/minidump", post(symbolicate))
         .route("/applecrashreport", post(symbolicate))
         .route("/store/{name}", put(receive))
         .merge(super::about())
         .layer(DefaultBodyLimit::disable());
-    Service::with(router.with_state(Arc::clone(stored)))
+    router.with_state(Arc::clone(stored))
 }
 
 fn signed_put(headers: &HeaderMap, name: &str) -> Value {
@@ -102,6 +104,34 @@ async fn answer(
         .map(file)
         .collect();
     Json(json!({"files": files}))
+}
+
+/// Says what requests use of an upload.
+async fn explain(Query(query): Query<BTreeMap<String, String>>) -> Json<Value> {
+    let name = query["key"].split('/').nth(1).unwrap();
+    let made_from = "global/1/firmware.elf";
+    let of_other = json!({"kind": "symcache", "state": "other_upload", "made_from": made_from});
+    let failed = json!({"kind": "symcache", "state": "failed", "detail": "its DWARF is damaged"});
+    let used = |kind: &str| json!({"kind": kind, "state": "used"});
+    let advice = |cause: &str, detail: &str| json!({"cause": cause, "detail": detail, "next_step": "do this"});
+    let (caches, advice) = match name.split_once('.').unwrap().0 {
+        "unused" => (
+            json!([of_other]),
+            advice("shared_id", "it is not used: global/1/firmware.elf is"),
+        ),
+        "copy" => (json!([of_other]), Value::Null),
+        "partial" => (
+            json!([used("cficache"), failed]),
+            advice("unusable", "its DWARF is damaged"),
+        ),
+        "building" => (
+            json!([{"kind": "symcache", "state": "pending"}]),
+            Value::Null,
+        ),
+        _ => (json!([used("symcache")]), Value::Null),
+    };
+    let object = json!({"file_type": "elf_code", "caches": caches, "advice": advice});
+    Json(json!({"key": query["key"], "state": "applied", "objects": [object]}))
 }
 
 async fn offer(headers: HeaderMap, Json(request): Json<Value>) -> Json<Value> {

@@ -7,10 +7,10 @@ use std::path::Path;
 
 use goblin::container::Ctx;
 use goblin::elf::Elf;
-use goblin::elf::program_header::{PT_LOAD, ProgramHeader};
+use goblin::elf::program_header::ProgramHeader;
 use serde_json::{Value, json};
 use symdepot::api::advice::Advice;
-use symdepot::debuginfo::{Failure, TriedCache};
+use symdepot::debuginfo::{Failure, TriedCache, base_of_segments};
 use symdepot::domain::{CompanionId, Features, FileType, Inspection, ObjectMeta};
 
 use crate::arguments::{CheckArguments, Requirement};
@@ -207,9 +207,8 @@ fn auxiliary(path: &Path, inspection: &Inspection) -> (Vec<ObjectMeta>, Vec<Comp
     (maps, symbol_maps)
 }
 
-/// Returns the address that an ELF file is linked to: that of its first segment, or of the lowest
-/// one if the first one has no code. Addresses in its caches are relative to it. Returns `None` if
-/// it is zero, as in position-independent files, and for other files.
+/// Returns the address that an ELF file is linked to. Addresses in its caches are relative to it.
+/// Returns `None` if it is zero, as in position-independent files, and for other files.
 fn base_of(path: &Path, objects: &[ObjectMeta]) -> Option<u64> {
     if !matches!(objects, [object] if object.file_type.is_elf()) {
         return None;
@@ -228,13 +227,7 @@ fn base_of(path: &Path, objects: &[ObjectMeta]) -> Option<u64> {
     let length = u64::from(header.e_phnum) * u64::from(header.e_phentsize);
     let table = read(header.e_phoff, length)?;
     let segments = ProgramHeader::parse(&table, 0, header.e_phnum.into(), context).ok()?;
-    let loaded = segments.iter().filter(|it| it.p_type == PT_LOAD);
-    let first = loaded.clone().next()?;
-    let base = match first.is_executable() {
-        true => first.p_vaddr,
-        false => loaded.map(|segment| segment.p_vaddr).min()?,
-    };
-    Some(base).filter(|base| *base != 0)
+    base_of_segments(&segments).filter(|base| *base != 0)
 }
 
 /// Returns whether a file can be read again, unlike a pipe.

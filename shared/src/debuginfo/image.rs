@@ -125,28 +125,45 @@ impl<'d> ObjectImage<'d> {
     }
 }
 
-/// Returns the address that addresses in an ELF file are relative to: that of its first segment,
-/// as in `symbolic`.
+/// Returns the address that addresses in an ELF file are relative to; see [`base_of_segments`].
+pub(super) fn elf_load_address(elf: &ElfObject<'_>) -> u64 {
+    let base = segments(elf.data()).and_then(|segments| base_of_segments(&segments));
+    base.unwrap_or_else(|| elf.load_address())
+}
+
+/// Returns the address that addresses in an ELF file with these segments are relative to: that of
+/// its first loaded segment, as in `symbolic`. Returns `None` if no segment is loaded.
 ///
 /// Some programs have segments that are not in the order of their addresses. If the first one has
 /// no code, as when `lld` writes the headers behind the code, it is that of the lowest one.
-pub(super) fn elf_load_address(elf: &ElfObject<'_>) -> u64 {
-    let in_order = elf.load_address();
-    let lowest = loaded_segments(elf.data()).and_then(|loaded| {
-        let first = loaded.first()?;
-        let mut addresses = loaded.iter().map(|segment| segment.p_vaddr);
-        addresses.by_ref().min().filter(|_| !first.is_executable())
-    });
-    lowest.unwrap_or(in_order)
+pub fn base_of_segments(segments: &[ProgramHeader]) -> Option<u64> {
+    let loaded = segments.iter().filter(|segment| segment.p_type == PT_LOAD);
+    let first = loaded.clone().next()?;
+    match first.is_executable() {
+        true => Some(first.p_vaddr),
+        false => loaded.map(|segment| segment.p_vaddr).min(),
+    }
 }
 
-fn loaded_segments(elf: &[u8]) -> Option<Vec<ProgramHeader>> {
+fn segments(elf: &[u8]) -> Option<Vec<ProgramHeader>> {
     let header = goblin::elf::Elf::parse_header(elf).ok()?;
     let context = Ctx::new(header.container().ok()?, header.endianness().ok()?);
     let table = usize::try_from(header.e_phoff).ok()?;
-    let all = ProgramHeader::parse(elf, table, header.e_phnum.into(), context).ok()?;
-    let loaded = all.into_iter();
-    Some(loaded.filter(|header| header.p_type == PT_LOAD).collect())
+    ProgramHeader::parse(elf, table, header.e_phnum.into(), context).ok()
+}
+
+/// Returns the contents of the sections of an ELF file with this name, in their order. Returns
+/// `None` if one of them cannot be read.
+pub(super) fn sections_named<'d>(elf: &'d [u8], name: &[u8]) -> Option<Vec<&'d [u8]>> {
+    let headers = SectionHeaders::parse(elf).ok()?;
+    let names = headers.bytes(headers.sections.get(headers.names)?)?;
+    let has_name = |section: &&SectionHeader| {
+        let rest = names.get(section.sh_name..);
+        let found = rest.and_then(|rest| CStr::from_bytes_until_nul(rest).ok());
+        found.is_some_and(|found| found.to_bytes() == name)
+    };
+    let named = headers.sections.iter().filter(has_name);
+    named.map(|section| headers.bytes(section)).collect()
 }
 
 /// Returns the lowest address of code in an ELF file, or zero if it has no sections with code.
@@ -164,6 +181,8 @@ struct SectionHeaders<'d> {
     machine: u16,
     context: Ctx,
     sections: Vec<SectionHeader>,
+    /// The number of the section with the names of the sections.
+    names: usize,
 }
 
 impl<'d> SectionHeaders<'d> {
@@ -180,7 +199,12 @@ impl<'d> SectionHeaders<'d> {
             machine: header.e_machine,
             context,
             sections,
+            names: header.e_shstrndx.into(),
         })
+    }
+
+    fn bytes(&self, section: &SectionHeader) -> Option<&'d [u8]> {
+        self.data.get(section.file_range()?)
     }
 
     /// Returns the code ranges and symbols, including the symbols of the file `within` this one.
@@ -233,7 +257,7 @@ impl<'d> SectionHeaders<'d> {
             Symtab::parse(self.data, range.start, count, self.context).ok()
         });
         let names = self.sections.get(table.sh_link as usize);
-        let names = names.and_then(|names| self.data.get(names.file_range()?));
+        let names = names.and_then(|names| self.bytes(names));
         let symbols = symbols.into_iter().flat_map(|symbols| symbols.iter());
         symbols.filter_map(move |symbol| {
             // Undefined symbols have section zero, which has no code.

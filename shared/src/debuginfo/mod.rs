@@ -58,6 +58,7 @@ pub use blob::{AlignedBytes, BlobFault};
 pub use chunk::{encode_chunk, open_chunk};
 pub use derive::{derive, derive_in_turn, encode_source_file, symcache_by_symbolic};
 pub use failure::Failure;
+pub use image::base_of_segments;
 pub use inspect::{FileEnds, inspect, needless_ranges, units_range};
 pub use layout::{DifBytes, FoundObject, Layout, MAX_SOURCES, Member, MemberPlace};
 pub use limits::{MAX_RAW_BYTES, MAX_WHOLE_BYTES};

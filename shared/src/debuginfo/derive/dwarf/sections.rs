@@ -3,20 +3,18 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use flate2::{Decompress, FlushDecompress, Status};
 use gimli::{EndianSlice, RunTimeEndian, SectionId};
-use goblin::container::Ctx;
-use goblin::elf::{Elf, SectionHeader};
 use symbolic::debuginfo::dwarf::{Dwarf, DwarfSection, Endian};
 use symbolic::debuginfo::elf::ElfObject;
 
 use super::input::{Section, raw_section};
 use super::units::Compressed;
 use super::{input, line_programs, units};
+use crate::debuginfo::image::sections_named;
 use crate::debuginfo::workers::side_by_side;
 
 /// Sections that a debug session of `symbolic` reads, except `.debug_info`.
@@ -129,31 +127,17 @@ fn inflated(raw: &[u8], little_endian: bool) -> Option<Vec<u8>> {
     }
 }
 
-/// Returns the contents of all sections with this name, one after the other. Returns `None` if
+/// Returns the contents of all sections with split units, one after the other. Returns `None` if
 /// there are fewer than two, or if one cannot be read.
-fn joined(elf: &ElfObject<'_>, name: &str) -> Option<Vec<u8>> {
-    let data = elf.data();
-    let header = Elf::parse_header(data).ok()?;
-    let context = Ctx::new(header.container().ok()?, header.endianness().ok()?);
-    let table = usize::try_from(header.e_shoff).ok()?;
-    let headers = SectionHeader::parse(data, table, header.e_shnum.into(), context).ok()?;
-    let bytes = |header: &SectionHeader| data.get(header.file_range()?);
-    let names = bytes(headers.get(usize::from(header.e_shstrndx))?)?;
-    let has_name = |header: &&SectionHeader| {
-        let name_of = names.get(header.sh_name..).and_then(|rest| {
-            let name = CStr::from_bytes_until_nul(rest).ok()?;
-            name.to_bytes().strip_prefix(b".")
-        });
-        name_of == Some(name.as_bytes())
-    };
-    let named: Vec<_> = headers.iter().filter(has_name).collect();
+fn joined(elf: &ElfObject<'_>) -> Option<Vec<u8>> {
+    let named = sections_named(elf.data(), format!(".{SPLIT_UNITS}").as_bytes())?;
     if named.len() < 2 {
         return None;
     }
+    let little_endian = elf.endianity() == Endian::Little;
     let mut all = Vec::new();
-    for header in named {
-        let little_endian = elf.endianity() == Endian::Little;
-        all.extend(units::decompressed(bytes(header)?, little_endian).ok()?);
+    for section in named {
+        all.extend(units::decompressed(section, little_endian).ok()?);
     }
     Some(all)
 }
@@ -210,7 +194,7 @@ impl<'d> Sections<'d> {
     /// and the unit into the last one. These are joined.
     pub(super) fn open_split(elf: &ElfObject<'d>, threads: usize) -> Self {
         let mut sections = Self::open(elf, &SPLIT, threads);
-        if let Some(joined) = joined(elf, SPLIT_UNITS)
+        if let Some(joined) = joined(elf)
             && let Some(section) = sections.0.get_mut(SPLIT_UNITS)
         {
             section.data = joined.into();

@@ -214,12 +214,11 @@ fn base_of(path: &Path, objects: &[ObjectMeta]) -> Option<u64> {
         return None;
     }
     let mut file = File::open(path).ok().filter(is_regular)?;
-    let mut bytes = Vec::new();
     let mut read = |from: u64, length: u64| {
-        bytes.clear();
+        let mut bytes = Vec::new();
         file.seek(SeekFrom::Start(from)).ok()?;
         file.by_ref().take(length).read_to_end(&mut bytes).ok()?;
-        Some(bytes.clone())
+        Some(bytes)
     };
     // A compressed file has another header.
     let header = Elf::parse_header(&read(0, ELF_HEADER_BYTES)?).ok()?;

@@ -39,15 +39,16 @@ const NOT_MEASURED: [&str; 6] = [
     "sha2",
 ];
 
-/// Returns the levels that the profile `release` has for single packages.
-fn levels(text: &str) -> BTreeMap<String, String> {
+/// Returns the levels that a profile has for single packages.
+fn levels(text: &str, profile: &str) -> BTreeMap<String, String> {
+    let packages = format!("profile.{profile}.package.");
     let mut levels = BTreeMap::new();
     let mut package = None;
     for line in text.lines() {
         if let Some(section) = line.strip_prefix('[') {
             package = section
                 .strip_suffix(']')
-                .and_then(|section| section.strip_prefix("profile.release.package."));
+                .and_then(|section| section.strip_prefix(packages.as_str()));
         } else if let (Some(package), Some(level)) = (package, line.strip_prefix("opt-level = ")) {
             levels.insert(package.to_owned(), level.to_owned());
         }
@@ -57,7 +58,7 @@ fn levels(text: &str) -> BTreeMap<String, String> {
 
 #[test]
 fn crates_that_compute_are_deployed_optimised_for_speed_and_no_others() {
-    let mut levels = levels(&read("Cargo.toml").unwrap());
+    let mut levels = levels(&read("Cargo.toml").unwrap(), "release");
     // It computes and waits: each function has its own level.
     assert_eq!(levels.remove("symdepot").as_deref(), Some("\"s\""));
     let expected = COMPUTING.map(|name| (name.to_owned(), "3".to_owned()));
@@ -70,11 +71,38 @@ fn crates_that_compute_are_deployed_optimised_for_speed_and_no_others() {
 
 #[test]
 fn derive_is_deployed_with_our_own_crate_optimised_for_speed() {
-    let levels = levels(&read("functions/derive/.cargo/config.toml").unwrap());
+    let levels = levels(
+        &read("functions/derive/.cargo/config.toml").unwrap(),
+        "release",
+    );
     assert_eq!(
         levels,
         BTreeMap::from([("symdepot".to_owned(), "3".to_owned())])
     );
+}
+
+#[test]
+fn only_dependencies_are_optimised_for_tests() {
+    let manifest = read("Cargo.toml").unwrap();
+    let levels = levels(&manifest, "dev");
+    let members = manifest.split("members = [").nth(1).unwrap();
+    let members = members.split(']').next().unwrap();
+    let members: Vec<&str> = members.split('"').skip(1).step_by(2).collect();
+    assert!(members.contains(&"shared"), "{members:?}");
+    for member in members {
+        let manifest = read(&format!("{member}/Cargo.toml")).unwrap();
+        let name = manifest.split("name = \"").nth(1).unwrap();
+        let name = name.split('"').next().unwrap();
+        let level = levels.get(name).map(String::as_str);
+        assert_eq!(level, Some("0"), "[profile.dev.package.{name}]");
+    }
+    let lock = read("Cargo.lock").unwrap();
+    for package in levels.keys() {
+        assert!(
+            lock.contains(&format!("name = \"{package}\"\n")),
+            "{package}"
+        );
+    }
 }
 
 #[test]

@@ -564,9 +564,10 @@ fn placeholder(
     };
     let wait = retry_after.unwrap_or_else(|| match missing.cause {
         // Doubles from one minute up to the delay for other misses.
-        Cause::DownloadFailed | Cause::Timeout => (policy.retry_after(missing.cause)
-            * (1 << repeats.min(10)))
-        .min(policy.retry_misses_after),
+        cause if cause.is_of_a_moment() => {
+            let doubled = policy.retry_after(cause) * (1 << repeats.min(10));
+            doubled.min(policy.retry_misses_after)
+        }
         cause => policy.retry_after(cause),
     });
     Placeholder {

@@ -173,12 +173,12 @@ fn stands(placeholder: &Placeholder, reader: &Capabilities, now: Timestamp) -> b
 mod tests {
     use std::fmt::Write;
 
-    use super::super::change::examples::{
+    use super::*;
+    use crate::cache::change::examples::{
         BEGIN, Offer, after, built, dif, entry, entry_of_a_symbol_server, fail, publish,
         request_build, state, take, then, token,
     };
-    use super::super::{Change, Converter, current_version};
-    use super::*;
+    use crate::cache::{Change, Converter, current_version};
 
     const HOUR: u64 = 3600;
     const DAY: u64 = 24 * HOUR;

@@ -164,7 +164,10 @@ impl SourceHealth {
     pub fn release(&mut self, id: &Token, outcome: &CallOutcome, now: Timestamp) {
         self.permits.retain(|permit| permit.id != *id);
         self.expires_at = now.plus(Self::KEPT);
+        // A call that began before the circuit opened says nothing new.
+        let is_open = self.open_until.is_some_and(|until| now < until);
         match outcome {
+            CallOutcome::Answered if is_open => {}
             CallOutcome::Answered => {
                 self.failures = 0;
                 self.open_until = None;
@@ -174,8 +177,6 @@ impl SourceHealth {
                 detail,
                 retry_after,
             } => {
-                let is_open = self.open_until.is_some_and(|until| now < until);
-                // A call that began before the circuit opened says nothing new.
                 if !is_open {
                     self.failures = self.failures.saturating_add(1);
                 }
@@ -245,6 +246,24 @@ mod tests {
         assert_eq!(health.acquire(&id(4), at(61), MOST), Ok(()));
         assert_eq!(health.acquire(&id(5), at(61), MOST), Err(NotAdmitted::Busy));
         assert!(!health.extend(&id(2), at(61)));
+    }
+
+    #[test]
+    fn a_call_that_began_before_the_circuit_opened_does_not_close_it() {
+        let mut health = health();
+        for number in 0..2 {
+            health.acquire(&id(number), at(0), MOST).unwrap();
+        }
+        let put_off = CallOutcome::Failed {
+            detail: "429".to_owned(),
+            retry_after: Some(Duration::from_secs(600)),
+        };
+        health.release(&id(0), &put_off, at(1));
+        health.release(&id(1), &CallOutcome::Answered, at(2));
+        assert_eq!(health.open_until, Some(at(601)));
+        health.acquire(&id(2), at(601), MOST).unwrap();
+        health.release(&id(2), &CallOutcome::Answered, at(602));
+        assert_eq!(health.open_until, None);
     }
 
     #[test]

@@ -60,14 +60,14 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::change::examples::{
+    use super::*;
+    use crate::cache::change::examples::{
         BEGIN, Offer, dif, entry, fail, publish, state, take, token,
     };
-    use super::super::{
+    use crate::cache::{
         Applied, BuildNumbers, Capabilities, Change, Decision, Policy, Queue, Refused, apply,
         decide,
     };
-    use super::*;
     use crate::domain::{Cause, DifRef, Timestamp};
 
     /// The DIFs that are uploaded and removed, the best last.
@@ -251,7 +251,7 @@ mod tests {
                     };
                     let change = Change::Extend {
                         token: token(build.token),
-                        deadline: self.now.plus(super::super::LEASE_LENGTH),
+                        deadline: self.now.plus(crate::cache::LEASE_LENGTH),
                     };
                     let extended = self.try_apply(&change);
                     assert_eq!(
@@ -461,7 +461,7 @@ mod tests {
                 match decide(Some(&self.entry), &reader, now) {
                     Decision::Wait { until } => {
                         assert!(
-                            until > now && until <= self.now.plus(super::super::LEASE_LENGTH * 2),
+                            until > now && until <= self.now.plus(crate::cache::LEASE_LENGTH * 2),
                             "a wait is short"
                         );
                         now = until;

@@ -38,7 +38,6 @@ mod request;
 mod retention;
 mod select;
 mod sweep;
-mod sweep_cursor;
 mod token;
 mod upload;
 mod version;
@@ -69,10 +68,9 @@ pub use select::{
     UnreadableBlobs, select,
 };
 pub use sweep::{
-    Ages, Behind, Drained, Estimate, EvictionCut, KindTally, Manifest, Standing, Tally,
-    entry_bytes, standing, wants_refresh,
+    Ages, Behind, Drained, Estimate, EvictionCut, KindTally, Manifest, Rollout, SegmentProgress,
+    Standing, SweepCursor, SweepLists, Tally, entry_bytes, standing, wants_refresh,
 };
-pub use sweep_cursor::{Rollout, SegmentProgress, SweepCursor, SweepLists};
 pub use token::{Revision, Token};
 pub use upload::{
     NoRoom, ObjectChunk, ObjectSet, Overflow, Upload, UploadProgress, UploadState, UploadedObject,

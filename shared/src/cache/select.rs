@@ -64,7 +64,11 @@ impl PlaceRecord<'_> {
             return None;
         };
         let failed = entry.missing().filter(|_| entry.ready().is_none())?;
-        is_of_a_moment(failed.missing.cause).then(|| entry.has_pending_build(now))
+        failed
+            .missing
+            .cause
+            .is_of_a_moment()
+            .then(|| entry.has_pending_build(now))
     }
 }
 
@@ -420,13 +424,12 @@ fn instead_of_unreadable<'a>(
 }
 
 fn placeholder_of(placeholder: &Placeholder) -> Contribution<'static> {
-    let retry_at = is_of_a_moment(placeholder.missing.cause).then_some(placeholder.retry_at);
+    let retry_at = placeholder
+        .missing
+        .cause
+        .is_of_a_moment()
+        .then_some(placeholder.retry_at);
     Contribution::Missing(placeholder.missing.clone(), retry_at)
-}
-
-/// Returns whether a source failed for a moment, which says nothing about its files.
-fn is_of_a_moment(cause: Cause) -> bool {
-    matches!(cause, Cause::DownloadFailed | Cause::Timeout)
 }
 
 /// Returns the reason for a record that a newer build wrote.
@@ -498,12 +501,12 @@ impl Criteria<'_> {
 mod tests {
     use std::fmt::Write;
 
-    use super::super::change::examples::{
+    use super::*;
+    use crate::cache::change::examples::{
         Offer, after, dif, entry, entry_of_a_symbol_server, fail, publish, request_build, state,
         take, then, token,
     };
-    use super::super::{BuildNumbers, Change, ModuleKey, Queue, current_version};
-    use super::*;
+    use crate::cache::{BuildNumbers, Change, ModuleKey, Queue, current_version};
     use crate::domain::{ModuleId, Scope};
 
     fn version(text: &str) -> FormatVersion {

@@ -38,8 +38,8 @@ pub struct SweepCursor {
     /// How many items each list of entries takes.
     #[serde(default)]
     pub lists: SweepLists,
-    /// Scopes whose [`Presence`](super::Presence) items were repaired but whose new
-    /// [`Generation`](super::Generation) could not be written yet.
+    /// Scopes whose [`Presence`](crate::cache::Presence) items were repaired but whose new
+    /// [`Generation`](crate::cache::Generation) could not be written yet.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub unannounced: BTreeSet<Scope>,
 }

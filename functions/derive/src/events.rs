@@ -62,7 +62,9 @@ impl Work {
 
 /// Why a message cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("a message is neither an S3 event nor a message of a build queue")]
+#[error(
+    "a message is neither an S3 event nor one of symdepot's own: if symdepot did not send it, delete it from the dead letters"
+)]
 pub(crate) struct Unreadable(#[from] serde_json::Error);
 
 /// The fields of an S3 event that are read: those that every sender of such events fills in.

@@ -1,5 +1,6 @@
 //! Writes the answer to a crash, within the limit of its size.
 
+use axum::http::StatusCode;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use symdepot::api::crash::stackwalk::StackwalkReport;
@@ -65,7 +66,16 @@ impl CrashAnswer {
             }
         }
         let frames = stats.frames.total();
-        Err(flows::Error::TooLarge { bytes, frames }.into())
+        match self {
+            Self::ToRequest(_) => Err(flows::Error::TooLarge { bytes, frames }.into()),
+            // What is left besides frames: the modules, and a frame of each thread.
+            Self::ToFile(..) | Self::Stackwalk(_) => Err(Failure::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!(
+                    "the response has more than {limit} bytes even without most frames: the file names too many modules or threads"
+                ),
+            )),
+        }
     }
 
     fn json(&self, limit: usize) -> Result<Option<Box<RawValue>>, Failure> {

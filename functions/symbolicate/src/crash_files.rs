@@ -23,10 +23,10 @@ use symdepot::flows::parsing::parsed;
 use symdepot::flows::requests::FoundRequest;
 use uuid::Uuid;
 
+use crate::crashes::{Asked, pending};
 use crate::extract::{Call, MinidumpQuery, RequestQuery, read_body};
 use crate::failure::Failure;
 use crate::form::{APPLE_REPORT, CrashForm, MINIDUMP, SentFile};
-use crate::handler::{Asked, pending};
 use crate::summary::FAILED;
 
 /// What a minidump never begins with, but a form in which a client wrapped it once more.

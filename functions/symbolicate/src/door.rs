@@ -32,6 +32,11 @@ const CHALLENGE: HeaderValue =
 /// The text of a 401 for a request without a credential.
 const HOW: &str = "a credential is required: an access token as Bearer, as the password of Basic, or in the path (/t/<token>/…); or a request that is signed by a principal of AWS";
 
+/// The texts of a 401 for an access token that is not valid, and for what is none.
+const UNKNOWN: &str =
+    "the access token is unknown, expired or revoked: an admin issues another one by POST /tokens";
+const NO_TOKEN: &str = "the credential is no access token: an admin issues one by POST /tokens";
+
 /// Finds the caller of a request, and removes from its path what is not part of a protocol.
 ///
 /// # Errors
@@ -51,10 +56,10 @@ pub(crate) async fn admit(
             let granted = symbolicator.token_grants(invocation, &token).await;
             match granted.map_err(|error| Failure::from(error).into_response())? {
                 Some((id, grants)) => Caller::with_token(&id, grants),
-                None => return Err(refused("the access token is unknown, expired or revoked")),
+                None => return Err(refused(UNKNOWN)),
             }
         }
-        (None, Credential::Malformed) => return Err(refused("the credential is no access token")),
+        (None, Credential::Malformed) => return Err(refused(NO_TOKEN)),
         (None, Credential::Absent) if symbolicator.settings.is_open => Caller::anyone(),
         (None, Credential::Absent) => return Err(refused(HOW)),
     };

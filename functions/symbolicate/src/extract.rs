@@ -7,11 +7,10 @@ use axum::extract::{FromRef, FromRequestParts};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use symdepot::api::caller::Caller;
-use symdepot::api::explain::ExplainQuery;
+use symdepot::api::explain::{ExplainQuery, SymCacheQuery};
 use symdepot::api::limits;
 use symdepot::api::symbolicator::{Query, RequestError};
-use symdepot::flows::Invocation;
-use symdepot::flows::Symbolicator;
+use symdepot::flows::{Invocation, Symbolicator};
 
 use crate::failure::Failure;
 
@@ -126,13 +125,13 @@ impl<S: Sync> FromRequestParts<S> for Subject {
 }
 
 /// The query for a SymCache.
-pub(crate) struct SymCacheSubject(pub(crate) ExplainQuery);
+pub(crate) struct SymCacheSubject(pub(crate) SymCacheQuery);
 
 impl<S: Sync> FromRequestParts<S> for SymCacheSubject {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
-        let query = ExplainQuery::parse_symcache(text(parts))?;
+        let query = SymCacheQuery::parse(text(parts))?;
         Ok(Self(query.for_caller(&*caller(parts)?)?))
     }
 }

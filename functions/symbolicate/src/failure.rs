@@ -14,6 +14,8 @@ use symdepot::flows::attachments::AttachmentError;
 pub(crate) struct Failure {
     status: StatusCode,
     body: ErrorBody,
+    /// The name of the error in the log, if the service failed.
+    error: Option<&'static str>,
 }
 
 impl Failure {
@@ -24,6 +26,7 @@ impl Failure {
                 detail: detail.into(),
                 causes: Vec::new(),
             },
+            error: None,
         }
     }
 
@@ -43,6 +46,7 @@ impl From<RequestError> for Failure {
         Self {
             status,
             body: error.body(),
+            error: None,
         }
     }
 }
@@ -52,6 +56,7 @@ impl From<ExplainError> for Failure {
         Self {
             status: StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST),
             body: error.body(),
+            error: None,
         }
     }
 }
@@ -91,15 +96,25 @@ impl From<flows::Error> for Failure {
             detail: error.to_string(),
             causes: causes.map(ToString::to_string).collect(),
         };
-        if status.is_server_error() {
-            tracing::error!(error = error.name(), detail = body.detail, causes = ?body.causes, "request failed");
+        let error = Some(error.name());
+        Self {
+            status,
+            body,
+            error,
         }
-        Self { status, body }
     }
 }
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        (self.status, Json(self.body)).into_response()
+        let Self {
+            status,
+            body,
+            error,
+        } = self;
+        if status.is_server_error() {
+            tracing::error!(error, detail = body.detail, causes = ?body.causes, "request failed");
+        }
+        (status, Json(body)).into_response()
     }
 }

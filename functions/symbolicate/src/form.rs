@@ -60,44 +60,10 @@ pub(crate) enum SentFile {
 impl CrashForm {
     /// Reads a form whose body and file may be compressed.
     pub(crate) async fn read(request: Request, part: &FilePart) -> Result<Self, Failure> {
-        let (parts, body) = request.into_parts();
-        let encoding = unsupported_encoding(&parts.headers);
-        let content_type = parts.headers.get(header::CONTENT_TYPE);
-        let content_type = content_type.and_then(|value| value.to_str().ok());
-        let is_form = content_type.is_some_and(|value| {
-            let essence = value.split(';').next().unwrap_or_default();
-            essence.trim().eq_ignore_ascii_case("multipart/form-data")
-        });
-        if !is_form {
-            let detail = "send the file as multipart/form-data";
-            return Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
-        }
-        let body = read_body(body).await?;
-        let body = decompressed("the body", &body, part.limit + PARTS_BYTES)?.into_owned();
-        let mut request = Request::from_parts(parts, Body::from(body));
-        // The body is limited already.
-        DefaultBodyLimit::disable().apply(&mut request);
-        // The header may remain after a proxy has decoded the body, so it explains a body that is
-        // no form, and refuses none.
-        let unreadable = |failure: Failure| match &encoding {
-            Some(encoding) => Failure::new(
-                StatusCode::BAD_REQUEST,
-                format!(
-                    "the body is compressed with {encoding}, which is not supported: send it uncompressed, or compressed with gzip or zstd"
-                ),
-            ),
-            None => failure,
-        };
-        let form = Multipart::from_request(request, &()).await;
-        let mut form = form.map_err(bad_form).map_err(unreadable)?;
+        let mut form = OpenForm::of(request, part.limit + PARTS_BYTES).await?;
         let (mut file, mut url, mut token) = (None, None, None);
         let (mut fields, mut set) = (CrashFields::default(), BTreeSet::new());
-        while let Some(field) = form
-            .next_field()
-            .await
-            .map_err(bad_part)
-            .map_err(unreadable)?
-        {
+        while let Some(field) = form.next_part().await? {
             let name = field.name().unwrap_or_default().to_owned();
             let is_repeated = if name == part.name {
                 let sent = content(field, part.name, limits::BODY_BYTES + part.limit).await?;
@@ -132,6 +98,59 @@ impl CrashForm {
             (None, None) => return Err(Failure::new(StatusCode::BAD_REQUEST, part.missing)),
         };
         Ok(Self { file, fields })
+    }
+}
+
+/// A form whose parts are read one after the other.
+struct OpenForm {
+    parts: Multipart,
+    /// The encoding that the header names, if it is not one in which forms may be compressed.
+    encoding: Option<String>,
+}
+
+impl OpenForm {
+    /// Reads the body of a request, which may have `limit` bytes when it is decompressed.
+    async fn of(request: Request, limit: usize) -> Result<Self, Failure> {
+        let (parts, body) = request.into_parts();
+        let encoding = unsupported_encoding(&parts.headers);
+        let content_type = parts.headers.get(header::CONTENT_TYPE);
+        let content_type = content_type.and_then(|value| value.to_str().ok());
+        let is_form = content_type.is_some_and(|value| {
+            let essence = value.split(';').next().unwrap_or_default();
+            essence.trim().eq_ignore_ascii_case("multipart/form-data")
+        });
+        if !is_form {
+            let detail = "send the file as multipart/form-data";
+            return Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+        }
+        let body = read_body(body).await?;
+        let body = decompressed("the body", &body, limit)?.into_owned();
+        let mut request = Request::from_parts(parts, Body::from(body));
+        // The body is limited already.
+        DefaultBodyLimit::disable().apply(&mut request);
+        match Multipart::from_request(request, &()).await {
+            Ok(parts) => Ok(Self { parts, encoding }),
+            Err(rejection) => Err(explained(bad_form(rejection), encoding.as_deref())),
+        }
+    }
+
+    async fn next_part(&mut self) -> Result<Option<Field<'_>>, Failure> {
+        let part = self.parts.next_field().await;
+        part.map_err(|error| explained(bad_part(error), self.encoding.as_deref()))
+    }
+}
+
+/// Explains a body that is no form by its encoding. The header may remain after a proxy has decoded
+/// the body, so it alone refuses none.
+fn explained(failure: Failure, encoding: Option<&str>) -> Failure {
+    match encoding {
+        Some(encoding) => Failure::new(
+            StatusCode::BAD_REQUEST,
+            format!(
+                "the body is compressed with {encoding}, which is not supported: send it uncompressed, or compressed with gzip or zstd"
+            ),
+        ),
+        None => failure,
     }
 }
 

@@ -5,11 +5,13 @@
 
 mod answer;
 mod crash_files;
+mod crashes;
 mod door;
 mod extract;
 mod failure;
 mod form;
 mod handler;
+mod lookups;
 mod ms_symcache;
 #[cfg(feature = "openapi")]
 pub mod openapi;

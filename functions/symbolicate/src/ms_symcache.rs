@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::Extension;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use symdepot::api::symcache_http::{self, Route, SymCacheRequest};
@@ -13,7 +14,8 @@ use crate::failure::Failure;
 use crate::routes::{self, Operation, Verb};
 use crate::summary::{Outcome, Requested};
 
-/// Serves the paths of Microsoft's SymCache protocol, which the router cannot distinguish.
+/// Serves the paths of Microsoft's SymCache protocol, which the router cannot distinguish. The
+/// response says that it is one of this protocol, unless the path is not.
 pub(crate) async fn serve(
     call: Call,
     method: Method,
@@ -22,12 +24,25 @@ pub(crate) async fn serve(
 ) -> Result<Response, Failure> {
     let asked = match Route::of(uri.path()) {
         Route::Other => return Err(routes::no_such_route(&uri)),
-        _ if !Verb::Get.serves(&method) => {
-            return Ok(routes::no_such_method_of(Verb::Get, method, uri).await);
-        }
-        Route::Nothing => return Ok(StatusCode::NOT_FOUND.into_response()),
-        Route::File(asked) => asked,
+        Route::Nothing => None,
+        Route::File(asked) => Some(asked),
     };
+    let response = match asked {
+        _ if !Verb::Get.serves(&method) => {
+            Ok(routes::no_such_method_of(Verb::Get, method, uri).await)
+        }
+        None => Ok(StatusCode::NOT_FOUND.into_response()),
+        Some(asked) => serve_file(call, &method, &headers, asked).await,
+    };
+    Ok((Extension(Operation::MsSymCache), response).into_response())
+}
+
+async fn serve_file(
+    call: Call,
+    method: &Method,
+    headers: &HeaderMap,
+    asked: SymCacheRequest,
+) -> Result<Response, Failure> {
     door::entitled(&call.caller, Operation::MsSymCache)?;
     let asked = SymCacheRequest {
         scope: call.caller.scope_for(None)?,
@@ -48,12 +63,9 @@ pub(crate) async fn serve(
         .ms_sym_cache(&call.invocation, &asked, present, may_be_put_off)
         .await?;
     let outcome = Outcome(answer.name());
-    let mut response = response(answer, &method);
-    response.extensions_mut().insert(outcome);
     let requested = Requested(asked.debug_id.to_string());
-    response.extensions_mut().insert(requested);
-    response.extensions_mut().insert(Operation::MsSymCache);
-    Ok(response)
+    let noted = (Extension(outcome), Extension(requested));
+    Ok((noted, response(answer, method)).into_response())
 }
 
 /// Returns the response of the protocol.

@@ -12,7 +12,7 @@ use symdepot::api::caller::{Need, Right};
 use symdepot::flows::Symbolicator;
 
 use crate::failure::Failure;
-use crate::{crash_files, door, handler, ms_symcache, tokens, uploads};
+use crate::{crash_files, crashes, door, lookups, ms_symcache, tokens, uploads};
 
 /// A route.
 pub(crate) struct Route {
@@ -187,21 +187,21 @@ impl Operation {
     fn handler(self, verb: Verb) -> Option<MethodRouter<Arc<Symbolicator>>> {
         let verb = verb.filter();
         Some(match self {
-            Self::Symbolicate => on(verb, handler::symbolicate),
+            Self::Symbolicate => on(verb, crashes::symbolicate),
             Self::Minidump => on(verb, crash_files::minidump),
             Self::AppleCrashReport => on(verb, crash_files::apple_crash_report),
             Self::SymbolicateAny => on(verb, crash_files::symbolicate_any),
             Self::Attachments => on(verb, crash_files::attachments),
-            Self::ContinueRequest => on(verb, handler::continue_request),
+            Self::ContinueRequest => on(verb, crashes::continue_request),
             Self::Uploads => on(verb, uploads::request_uploads),
-            Self::Explain => on(verb, handler::explain),
-            Self::SymCache => on(verb, handler::symcache),
-            Self::Rollout => on(verb, handler::rollout),
-            Self::Wanted => on(verb, handler::wanted),
+            Self::Explain => on(verb, lookups::explain),
+            Self::SymCache => on(verb, lookups::symcache),
+            Self::Rollout => on(verb, lookups::rollout),
+            Self::Wanted => on(verb, lookups::wanted),
             Self::IssueToken => on(verb, tokens::issue),
             Self::ListTokens => on(verb, tokens::list),
             Self::RevokeToken => on(verb, tokens::revoke),
-            Self::About => on(verb, handler::about),
+            Self::About => on(verb, lookups::about),
             // Its query has no effect: load balancers add parameters to their checks.
             Self::HealthCheck => on(verb, || async { "ok" }),
             Self::MsSymCache => return None,
@@ -239,9 +239,10 @@ pub(crate) fn no_such_route(uri: &Uri) -> Failure {
 
 /// Returns the 405 for a method that a route does not support. The router adds the header `Allow`.
 async fn no_such_method(method: Method, uri: Uri) -> Failure {
+    let serves = "the header Allow lists the methods that it supports";
     Failure::new(
         StatusCode::METHOD_NOT_ALLOWED,
-        format!("{} does not support {method}", uri.path()),
+        format!("{} does not support {method}: {serves}", uri.path()),
     )
 }
 

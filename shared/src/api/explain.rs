@@ -1,4 +1,5 @@
-//! The query of `GET /explain`: one upload, by its key, or one module, by its ids.
+//! The query of `GET /explain`: one upload, by its key, or one module, by its ids; and that of
+//! `GET /symcache`: one module.
 
 use std::collections::BTreeMap;
 
@@ -34,6 +35,17 @@ pub enum ExplainQuery {
     },
 }
 
+/// A parsed query of `GET /symcache`: the module whose SymCache is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SymCacheQuery {
+    /// The ids and, if a symbol server needs them, names and type.
+    pub module: ObjectId,
+    /// The scope whose files are used.
+    pub scope: Scope,
+    /// Whether the query names the scope.
+    pub names_scope: bool,
+}
+
 /// Why a query is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[error("the query of the URL is invalid")]
@@ -53,7 +65,7 @@ const OF_EXPLAIN: Accepted = Accepted {
 };
 
 const OF_SYMCACHE: Accepted = Accepted {
-    parameters: ExplainQuery::SYMCACHE_PARAMETERS,
+    parameters: SymCacheQuery::PARAMETERS,
     wanted: "expected ?debug_id=… or ?code_id=…, optionally with &scope=…; for a symbol server also &type=…, &code_file=…, &debug_file=…. The response is the best SymCache of all sources",
 };
 
@@ -65,16 +77,6 @@ impl ExplainQuery {
         "code_id",
         "scope",
         "source",
-        "type",
-        "code_file",
-        "debug_file",
-    ];
-
-    /// The parameters of `GET /symcache`.
-    pub const SYMCACHE_PARAMETERS: &'static [&'static str] = &[
-        "debug_id",
-        "code_id",
-        "scope",
         "type",
         "code_file",
         "debug_file",
@@ -94,33 +96,21 @@ impl ExplainQuery {
     /// Fails on an unknown or repeated parameter, an invalid value, and a query that names nothing
     /// to explain.
     pub fn parse(query: &str) -> Result<Self, ExplainError> {
-        Self::of(query, &OF_EXPLAIN)
-    }
-
-    /// Parses the query of `GET /symcache`, which names a module and no source.
-    ///
-    /// # Errors
-    ///
-    /// As [`ExplainQuery::parse`].
-    pub fn parse_symcache(query: &str) -> Result<Self, ExplainError> {
-        Self::of(query, &OF_SYMCACHE)
-    }
-
-    fn of(query: &str, accepted: &Accepted) -> Result<Self, ExplainError> {
-        let wanted = accepted.wanted;
-        let mut given = BTreeMap::new();
-        for (name, value) in query_pairs(query)? {
-            if !accepted.parameters.contains(&name.as_str()) {
-                return refuse(format!("unknown parameter {name:?}: {wanted}"));
-            }
-            if given.insert(name.clone(), value).is_some() {
-                return refuse(format!("{name} is given more than once"));
-            }
-        }
+        let wanted = OF_EXPLAIN.wanted;
+        let mut given = given(query, &OF_EXPLAIN)?;
         match given.remove("key") {
             Some(key) if key.is_empty() => refuse(format!("key: it is empty: {wanted}")),
             Some(key) => Self::of_upload(key, query, given),
-            None => Self::of_module(given, wanted),
+            None => {
+                let source = given.remove("source");
+                let (module, scope) = module_of(given, wanted)?;
+                Ok(Self::Module {
+                    module,
+                    source,
+                    names_scope: scope.is_some(),
+                    scope: scope.unwrap_or_default(),
+                })
+            }
         }
     }
 
@@ -149,38 +139,6 @@ impl ExplainQuery {
             true => refuse("the key is in a scope that requests with this `scope` do not read"),
             false => Ok(Self::Upload { keys, scope }),
         }
-    }
-
-    /// Returns the query for a module, of these parameters.
-    fn of_module(mut given: BTreeMap<String, String>, wanted: &str) -> Result<Self, ExplainError> {
-        let mut take = |name: &str| given.remove(name);
-        let (debug_id, code_id) = (take("debug_id"), take("code_id"));
-        if debug_id.is_none() && code_id.is_none() {
-            return refuse(wanted);
-        }
-        let debug_id: Option<DebugId> = parsed("debug_id", debug_id)?;
-        let code_id: Option<CodeId> = parsed("code_id", code_id)?;
-        let scope: Option<Scope> = parsed("scope", take("scope"))?;
-        if debug_id.is_some() && ModuleId::of(debug_id, None).is_none() {
-            return refuse("debug_id: it is all zeros: leave it out, and send code_id");
-        }
-        if code_id.is_some() && ModuleId::of(None, code_id.as_ref()).is_none() {
-            return refuse("code_id: it has no hexadecimal digit except zeros");
-        }
-        let object_type = take("type").map(|name| Module::type_named(&name));
-        Ok(Self::Module {
-            module: ObjectId {
-                debug_id,
-                code_id,
-                debug_file: take("debug_file"),
-                code_file: take("code_file"),
-                debug_checksum: None,
-                object_type: object_type.unwrap_or_default(),
-            },
-            source: take("source"),
-            names_scope: scope.is_some(),
-            scope: scope.unwrap_or_default(),
-        })
     }
 
     /// Returns the query as this caller may send it: in a scope that it has a grant for.
@@ -221,6 +179,89 @@ impl ExplainQuery {
             }
         }
     }
+}
+
+impl SymCacheQuery {
+    /// The parameters of `GET /symcache`.
+    pub const PARAMETERS: &'static [&'static str] = &[
+        "debug_id",
+        "code_id",
+        "scope",
+        "type",
+        "code_file",
+        "debug_file",
+    ];
+
+    /// Parses the part of a URL after the question mark.
+    ///
+    /// # Errors
+    ///
+    /// As [`ExplainQuery::parse`].
+    pub fn parse(query: &str) -> Result<Self, ExplainError> {
+        let given = given(query, &OF_SYMCACHE)?;
+        let (module, scope) = module_of(given, OF_SYMCACHE.wanted)?;
+        Ok(Self {
+            module,
+            names_scope: scope.is_some(),
+            scope: scope.unwrap_or_default(),
+        })
+    }
+
+    /// Returns the query as this caller may send it: in a scope that it has a grant for.
+    ///
+    /// # Errors
+    ///
+    /// [`ScopeError`] if there is none.
+    pub fn for_caller(self, caller: &Caller) -> Result<Self, ScopeError> {
+        let scope = caller.scope_for(self.names_scope.then_some(self.scope))?;
+        Ok(Self { scope, ..self })
+    }
+}
+
+/// Returns the parameters that a query gives.
+fn given(query: &str, accepted: &Accepted) -> Result<BTreeMap<String, String>, ExplainError> {
+    let wanted = accepted.wanted;
+    let mut given = BTreeMap::new();
+    for (name, value) in query_pairs(query)? {
+        if !accepted.parameters.contains(&name.as_str()) {
+            return refuse(format!("unknown parameter {name:?}: {wanted}"));
+        }
+        if given.insert(name.clone(), value).is_some() {
+            return refuse(format!("{name} is given more than once"));
+        }
+    }
+    Ok(given)
+}
+
+/// Returns the module that parameters name, and the scope.
+fn module_of(
+    mut given: BTreeMap<String, String>,
+    wanted: &str,
+) -> Result<(ObjectId, Option<Scope>), ExplainError> {
+    let mut take = |name: &str| given.remove(name);
+    let (debug_id, code_id) = (take("debug_id"), take("code_id"));
+    if debug_id.is_none() && code_id.is_none() {
+        return refuse(wanted);
+    }
+    let debug_id: Option<DebugId> = parsed("debug_id", debug_id)?;
+    let code_id: Option<CodeId> = parsed("code_id", code_id)?;
+    let scope: Option<Scope> = parsed("scope", take("scope"))?;
+    if debug_id.is_some() && ModuleId::of(debug_id, None).is_none() {
+        return refuse("debug_id: it is all zeros: leave it out, and send code_id");
+    }
+    if code_id.is_some() && ModuleId::of(None, code_id.as_ref()).is_none() {
+        return refuse("code_id: it has no hexadecimal digit except zeros");
+    }
+    let object_type = take("type").map(|name| Module::type_named(&name));
+    let module = ObjectId {
+        debug_id,
+        code_id,
+        debug_file: take("debug_file"),
+        code_file: take("code_file"),
+        debug_checksum: None,
+        object_type: object_type.unwrap_or_default(),
+    };
+    Ok((module, scope))
 }
 
 fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(
@@ -382,8 +423,9 @@ mod tests {
 
     #[test]
     fn a_query_for_a_symcache_names_a_module_and_no_key_or_source() {
-        let module = ExplainQuery::parse_symcache("code_id=F1C3BCC0&scope=acme");
-        assert_eq!(module, ExplainQuery::parse("code_id=F1C3BCC0&scope=acme"));
+        let found = SymCacheQuery::parse("code_id=F1C3BCC0&scope=acme").unwrap();
+        assert_eq!(found.module.code_id, Some(CodeId::new("f1c3bcc0".into())));
+        assert_eq!((found.scope.as_str(), found.names_scope), ("acme", true));
         for (query, reason) in [
             ("", "expected ?debug_id=… or ?code_id=…"),
             ("scope=acme", "expected ?debug_id=… or ?code_id=…"),
@@ -396,10 +438,7 @@ mod tests {
                 "unknown parameter \"source\"",
             ),
         ] {
-            let causes = ExplainQuery::parse_symcache(query)
-                .unwrap_err()
-                .body()
-                .causes;
+            let causes = SymCacheQuery::parse(query).unwrap_err().body().causes;
             assert!(causes[0].contains(reason), "{query}: {causes:?}");
             assert!(!causes[0].contains("?key="), "{query}: {causes:?}");
         }

@@ -83,6 +83,11 @@ impl Cause {
         }
     }
 
+    /// Returns whether the source failed for a moment, which says nothing about its files.
+    pub fn is_of_a_moment(self) -> bool {
+        matches!(self, Cause::DownloadFailed | Cause::Timeout)
+    }
+
     /// Returns whether a newer converter may succeed with the same bytes.
     pub fn belongs_to_the_converter(self) -> bool {
         match self {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use symdepot::api::about::ServiceInfo;
-use symdepot::api::explain::ExplainQuery;
+use symdepot::api::explain::{ExplainQuery, SymCacheQuery};
 use symdepot::api::tokens::{TokenIssued, TokenList, TokenRequest};
 use symdepot::api::uploads::{UploadsAnswer, UploadsRequest};
 use symdepot::flows::explain::{Explained, ExplainedUpload};
@@ -62,7 +62,7 @@ pub(super) fn symcache() -> Described {
         "Redirects to the SymCache of a module",
         "For `symbolic` and other tools that read this format. A request has `debug_id` or `code_id` or both.",
     )
-    .with_parameters(ExplainQuery::SYMCACHE_PARAMETERS)
+    .with_parameters(SymCacheQuery::PARAMETERS)
     .answers("302", found)
     .may_fail(&[
         Shared::BadRequest,

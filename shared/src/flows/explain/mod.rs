@@ -6,8 +6,8 @@ mod upload;
 mod usage;
 
 pub use module::{
-    Explained, ExplainedBuildRequest, ExplainedLease, ExplainedPlaceholder, ExplainedRecord,
-    ExplainedState,
+    EntryUse, Explained, ExplainedBuildRequest, ExplainedLease, ExplainedPlaceholder,
+    ExplainedRecord, ExplainedState,
 };
 pub use upload::{ExplainedObject, ExplainedUpload};
 pub use usage::{CacheOfObject, CacheUsage};

@@ -17,21 +17,44 @@ use crate::flows::lookup::{CacheFinder, CachePlace, Items, Lookup};
 use crate::flows::{Error, Invocation, Symbolicator, permits};
 use crate::ports::Consistency;
 
-/// All states of [`Explained`].
-#[cfg(feature = "openapi")]
-const STATES: [&str; 8] = [
-    "use",
-    "use_and_upgrade",
-    "use_older",
-    "missing",
-    "wait",
-    "build",
-    ABSENT,
-    "unknown",
-];
+/// What a request for a module would do with an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum EntryUse {
+    /// It uses the derived cache.
+    Use,
+    /// It uses the derived cache, and has a better file searched for.
+    UseAndUpgrade,
+    /// It uses the derived cache of a lower version while a newer one is built.
+    UseOlder,
+    /// It answers that there is no usable file.
+    Missing,
+    /// It waits for a build that is requested or in progress.
+    Wait,
+    /// It requests a build.
+    Build,
+    /// It reads nothing: there is no file that the kind could be made of.
+    Absent,
+    /// No request has searched the source yet, so it would.
+    Unknown,
+}
 
-/// The state if the place has no file of the module that the kind could be made of.
-const ABSENT: &str = "absent";
+impl EntryUse {
+    /// Returns its name in responses.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Use => "use",
+            Self::UseAndUpgrade => "use_and_upgrade",
+            Self::UseOlder => "use_older",
+            Self::Missing => "missing",
+            Self::Wait => "wait",
+            Self::Build => "build",
+            Self::Absent => "absent",
+            Self::Unknown => "unknown",
+        }
+    }
+}
 
 /// The state of an entry that a request for a module would read, whether it exists or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -45,11 +68,8 @@ pub struct Explained {
     pub module: String,
     /// The kind.
     pub kind: Kind,
-    /// What a request would do with it: `use`, `use_and_upgrade`, `use_older`, `missing`, `wait`,
-    /// `build`; `absent` if there is no file that it could be made of, `unknown` if no request has
-    /// searched its server yet.
-    #[cfg_attr(feature = "openapi", schemars(extend("enum" = STATES)))]
-    pub state: &'static str,
+    /// What a request would do with it.
+    pub state: EntryUse,
     /// What it lacks, and what to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<Advice>,
@@ -210,7 +230,7 @@ impl Symbolicator {
         let mut records: Vec<Explained> = own
             .into_iter()
             .filter_map(|place| {
-                explain(place).filter(|record| record.state != ABSENT || !is_alias(place))
+                explain(place).filter(|record| record.state != EntryUse::Absent || !is_alias(place))
             })
             .collect();
         records.extend(targets.into_iter().filter_map(explain));
@@ -280,26 +300,26 @@ impl Explained {
                     advice = Advice::of_features(&ready.features);
                 }
                 match decision {
-                    Decision::UseAndUpgrade(_) => "use_and_upgrade",
-                    Decision::UseOlder(_) => "use_older",
-                    _ => "use",
+                    Decision::UseAndUpgrade(_) => EntryUse::UseAndUpgrade,
+                    Decision::UseOlder(_) => EntryUse::UseOlder,
+                    _ => EntryUse::Use,
                 }
             }
-            Decision::Missing(_) => "missing",
+            Decision::Missing(_) => EntryUse::Missing,
             Decision::Wait { .. } | Decision::Build if !items.has_files(place) => {
                 if kind == Kind::SymCache {
                     let searched = vec![shown(&module.scope, &module.source)];
                     advice = Some(Advice::of_absent(object, searched));
                 }
-                ABSENT
+                EntryUse::Absent
             }
-            Decision::Build if is_of_other_files(place, items) => ABSENT,
-            Decision::Build if !is_upload && entry.is_none() => "unknown",
+            Decision::Build if is_of_other_files(place, items) => EntryUse::Absent,
+            Decision::Build if !is_upload && entry.is_none() => EntryUse::Unknown,
             Decision::Wait { until } => {
                 waits_until = Some(until);
-                "wait"
+                EntryUse::Wait
             }
-            Decision::Build => "build",
+            Decision::Build => EntryUse::Build,
         };
         let health = items.item(&ItemKey::health(&module.source));
         let open_until = health

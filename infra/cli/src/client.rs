@@ -54,7 +54,8 @@ pub(crate) struct Client {
     has_answered: AtomicBool,
 }
 
-/// A request for JSON. It may be sent again: it changes nothing, or the same a second time.
+/// A request for JSON. It may be sent again: it changes nothing, or the same a second time. The one
+/// exception is a crash file that was stored: the service removes it when it answers.
 #[derive(Debug)]
 pub(crate) struct Question<'a> {
     pub(crate) method: Method,

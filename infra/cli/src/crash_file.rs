@@ -126,20 +126,35 @@ pub(crate) async fn symbolicate(
             what: route.what,
         });
     }
-    let body = body(client, waiting, path, file, about.as_ref()).await?;
-    let completed = waiting.completed(route.path, body).await?;
+    let form = async || form_of(client, waiting, path, file, about.as_ref()).await;
+    let FileForm { body, is_stored } = form().await?;
+    let completed = match waiting.completed(route.path, body).await {
+        // The service removes a stored file when it answers, and that answer may have been lost.
+        Err(CliError::Status { status: 404, .. }) if is_stored => {
+            let FileForm { body, .. } = form().await?;
+            waiting.completed(route.path, body).await?
+        }
+        completed => completed?,
+    };
     Ok(completed.map(|completed| (file.report(&completed), completed)))
+}
+
+/// A form with a crash file.
+struct FileForm {
+    body: Body,
+    /// Whether the file was stored before, and the form refers to it.
+    is_stored: bool,
 }
 
 /// Returns the form with a file, or with a reference to the file, which is stored first: a file of
 /// more than 64 MiB, and what does not fit into a request when it is compressed.
-async fn body(
+async fn form_of(
     client: &Client,
     waiting: &Waiting<'_>,
     path: &Path,
     file: &CrashFile,
     about: Option<&ServiceInfo>,
-) -> Result<Body, CliError> {
+) -> Result<FileForm, CliError> {
     let options = Options {
         apply_source_context: false,
         ..Options::default()
@@ -165,7 +180,12 @@ async fn body(
         limit,
     };
     match sent {
-        Some(body) if body.bytes.len() <= most => return Ok(body),
+        Some(body) if body.bytes.len() <= most => {
+            return Ok(FileForm {
+                body,
+                is_stored: false,
+            });
+        }
         _ if can_store => {}
         Some(body) => {
             let bytes = body.bytes.len() as u64;
@@ -188,7 +208,10 @@ async fn body(
         ("storage_url", storage_url.as_bytes()),
         ("options", &options),
     ];
-    Ok(form(&parts))
+    Ok(FileForm {
+        body: form(&parts),
+        is_stored: true,
+    })
 }
 
 /// Writes bytes to a temporary file without a name.

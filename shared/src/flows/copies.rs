@@ -27,7 +27,7 @@ const CHUNK_BYTES: u64 = 8 << 20;
 const SMALL_CHUNK: u64 = 64 << 10;
 
 /// The maximum number of chunks that are encoded or read at a time.
-const PARTS_IN_FLIGHT: usize = 3;
+const CHUNKS_IN_FLIGHT: usize = 3;
 
 /// The chunks of a copy whose item is not written yet.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl Destination<'_> {
         let stored = chunks
             .enumerate()
             .map(|(number, chunk)| self.store(number as u64, chunk))
-            .buffer_unordered(PARTS_IN_FLIGHT)
+            .buffer_unordered(CHUNKS_IN_FLIGHT)
             .try_fold(0, |sum, bytes| async move { Ok(sum + bytes) });
         match stored.await {
             Ok(bytes) => Some(StoredChunks {
@@ -163,7 +163,7 @@ async fn read_chunks(
             let chunk = compute(length, move || open_chunk(&encoded, length)).await;
             Ok::<_, Fault>((offset, chunk.map_err(|error| corrupt().caused_by(error))?))
         })
-        .buffer_unordered(PARTS_IN_FLIGHT);
+        .buffer_unordered(CHUNKS_IN_FLIGHT);
     while let Some((offset, chunk)) = chunks.try_next().await? {
         scratch.write_at(begin + offset, chunk.into()).await?;
     }

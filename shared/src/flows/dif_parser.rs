@@ -96,6 +96,7 @@ impl Rest {
             Self::Arrived => return answer.await.map_err(DifError::from),
             Self::Failed(error) => return Err(again(error)),
             Self::Arriving(rest) => tokio::select! {
+                biased;
                 answer = &mut answer => return answer.map_err(DifError::from),
                 arrived = rest => arrived,
             },

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use crate::cache::{Capabilities, Dif, Kind};
-use crate::domain::{Candidate, Cause, DifRef, Download, FileType, Missing, Rank};
+use crate::domain::{Candidate, Cause, Download, FileType, Missing, Rank};
 
 /// The maximum number of DIFs of a module that a build tries and notes in the record: the best
 /// ones.
@@ -48,27 +48,19 @@ pub fn rank(difs: &[Dif], kind: Kind, reader: &Capabilities) -> Result<Vec<Ranke
     if ranked.is_empty() {
         return Err(refused.unwrap_or_else(|| nothing_serves(difs, kind)));
     }
-    ranked.sort_by(|a, b| {
-        let key = |ranked: &Ranked| {
-            (
-                Reverse(ranked.version),
-                // An uploaded SymCache needs no work.
-                ranked.dif.file_type != FileType::MsSymCache,
-                ranked.rank,
-                Reverse(ranked.dif.is_accompanied),
-                ranked.dif.file_type,
-                ranked.dif.file.location.clone(),
-            )
-        };
-        key(a).cmp(&key(b))
+    ranked.sort_by_cached_key(|ranked| {
+        (
+            Reverse(ranked.version),
+            // An uploaded SymCache needs no work.
+            ranked.dif.file_type != FileType::MsSymCache,
+            ranked.rank,
+            Reverse(ranked.dif.is_accompanied),
+            ranked.dif.file_type,
+            ranked.dif.file.location.clone(),
+        )
     });
     ranked.truncate(MAX_RANKED);
     Ok(ranked)
-}
-
-/// Returns the DIFs that a build considered.
-pub fn considered(difs: &[Dif]) -> Vec<DifRef> {
-    difs.iter().map(|dif| dif.file.clone()).collect()
 }
 
 /// Returns a DIF as a candidate of responses. `took` is how long fetching it took, if it was
@@ -113,7 +105,7 @@ fn nothing_serves(difs: &[Dif], kind: Kind) -> Missing {
 mod tests {
     use super::*;
     use crate::cache::{BuildNumbers, ModuleKey};
-    use crate::domain::{Features, FileType, Location, ModuleId, Scope};
+    use crate::domain::{DifRef, Features, FileType, Location, ModuleId, Scope};
 
     fn dif(name: &str, file_type: FileType, offers: &str) -> Dif {
         let id = ModuleId::Debug("502fc0a5-1ec1-3e47-9998-684fa139dca7".parse().unwrap());

@@ -117,7 +117,9 @@ impl Symbolicator {
 }
 
 fn unreadable(fault: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-    Fault::new(FaultKind::Bug, "reading a SymCache")
+    let context =
+        "reading a SymCache (POST /symbolicate of an address in the module has it rebuilt)";
+    Fault::new(FaultKind::Corrupt, context)
         .caused_by(fault)
         .into()
 }

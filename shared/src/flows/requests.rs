@@ -275,6 +275,10 @@ impl Symbolicator {
 
     /// Stores the answer to a request under its id. An answer that is already stored stays. Later
     /// calls that continue `request`, the stored one, send it without computing it again.
+    ///
+    /// # Errors
+    ///
+    /// A store failed. Later calls compute the answer again, or find it.
     pub async fn store_answer(
         &self,
         invocation: &Invocation,
@@ -286,7 +290,8 @@ impl Symbolicator {
             path: answer_path(id),
             bytes: body.len() as u64,
         };
-        // An item whose answer does not exist is one that is not complete.
+        let is_sent = body.len() <= limits::SENT_ANSWER_BYTES;
+        let created = self.caches.create(&answer.path, body.into());
         let noted = async {
             if let Some(FoundRequest { stored, .. }) = request {
                 let known = KnownItem::Before(Some(stored.clone()));
@@ -305,8 +310,15 @@ impl Symbolicator {
             }
             Ok(())
         };
-        let created = self.caches.create(&answer.path, body.into());
-        try_join(created, noted).await?;
+        if is_sent {
+            // A later call reads the answer, and takes an item whose answer does not exist for one
+            // that is not complete.
+            try_join(created, noted).await?;
+        } else {
+            // A later call sends the URL without reading the answer.
+            created.await?;
+            noted.await?;
+        }
         Ok(())
     }
 

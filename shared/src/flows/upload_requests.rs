@@ -35,7 +35,8 @@ impl Symbolicator {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if a file cannot have a key or its parts are wrong, or if a store fails.
+    /// [`Error::Invalid`] if a file cannot have a key or its parts are wrong; [`Error::Store`] if a
+    /// store fails.
     pub async fn request_uploads(
         &self,
         invocation: &Invocation,

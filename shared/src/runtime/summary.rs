@@ -208,8 +208,8 @@ summary! {
 mod tests {
     use serde_json::Value;
 
-    use super::super::logged::logged;
     use super::*;
+    use crate::runtime::logged::logged;
 
     /// Returns the only line that `log` writes.
     fn line_of(log: impl FnOnce()) -> Value {

@@ -79,9 +79,9 @@ mod tests {
     use minidump::{Minidump, MinidumpModuleList};
     use tracing::Level;
 
-    use super::super::logged::{logged, logged_through};
     use super::*;
     use crate::flows::parsing::parsed;
+    use crate::runtime::logged::{logged, logged_through};
 
     /// What a crash file contains.
     const SECRET: &str = "the memory of a process";

@@ -23,7 +23,7 @@ use symdepot::flows::Symbolicator;
 use symdepot::flows::build::Builder;
 use symdepot::flows::memory::Memory;
 use symdepot::flows::prune::{Pruner, Report};
-use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
+use symdepot::flows::symbolicate::{PendingTerms, SymbolicateOutcome};
 use symdepot::flows::uploads::{ReconcileMessage, UploadChange, UploadEvent};
 use symdepot::flows::{Error, Invocation, Settings};
 use symdepot::ports::{DifStat, QueueMessage, Received};
@@ -440,7 +440,7 @@ impl World {
         wait: Duration,
     ) -> Result<SymbolicateOutcome, Error> {
         let invocation = self.invocation(SYMBOLICATE_TIME);
-        let kept = Kept {
+        let kept = PendingTerms {
             wait,
             id: "a request",
             body: None,

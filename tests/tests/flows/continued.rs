@@ -265,14 +265,41 @@ async fn an_answer_that_cannot_be_stored_is_sent_and_computed_again() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_large_answer_is_complete_at_one_address_and_no_later_poll_reads_it() {
-    let world = cold().await;
+/// Returns the sample crash with so many frames that its answer is too large to be sent.
+fn large_crash() -> String {
     let mut crash: Value = serde_json::from_str(&fixture_text("crash.json")).unwrap();
     let more = vec![json!({"instruction_addr": 9}); 110_000];
     let stacktraces = crash["stacktraces"].as_array_mut().unwrap();
     stacktraces.push(json!({"frames": more}));
-    let crash = crash.to_string();
+    crash.to_string()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_answer_that_cannot_be_stored_is_computed_again() {
+    let world = cold().await;
+    let crash = large_crash();
+    let id = pending(
+        &world,
+        "/symbolicate",
+        ("application/json", crash.as_bytes()),
+    )
+    .await;
+    world.settle().await;
+    for how in [How::Before, How::Denied] {
+        world.faults.fail_always(Operation::CreateBlob, how);
+        assert_eq!(poll(&world, &id).await.status, 503, "{how:?}");
+        world.faults.heal();
+        assert_eq!(item(&world, &id).answer, None, "{how:?}");
+    }
+    assert_eq!(poll(&world, &id).await.status, 303);
+    let path = item(&world, &id).answer.unwrap().path;
+    assert!(world.caches.peek(&path).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_answer_is_complete_at_one_address_and_no_later_poll_reads_it() {
+    let world = cold().await;
+    let crash = large_crash();
     let content = ("application/json", crash.as_bytes());
     let (id, first, _) = completed(&world, "/symbolicate", content).await;
     assert_eq!(first.status, 303);

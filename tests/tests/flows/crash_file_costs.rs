@@ -11,7 +11,7 @@ use symdepot::domain::Scope;
 use symdepot::flows::Error;
 use symdepot::flows::minidump::{MinidumpRequest, WalkOutcome};
 use symdepot::flows::requests::RequestToKeep;
-use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
+use symdepot::flows::symbolicate::{PendingTerms, SymbolicateOutcome};
 use symdepot::unwind::MAX_FRAMES;
 use symdepot_tests::harness::World;
 use symdepot_tests::made_up::{MadeUp, MadeUpCrash};
@@ -55,7 +55,7 @@ async fn walk(world: &World, file: &[u8]) -> Option<CrashFile> {
 async fn answer(world: &World, crash: &MadeUpCrash<'_>) {
     let report = walk(world, &crash.dump()).await.unwrap();
     let body = serde_json::to_vec(&report).unwrap();
-    let kept = Kept {
+    let kept = PendingTerms {
         wait: Duration::ZERO,
         id: ID,
         body: Some(RequestToKeep::crash_file(&report, &body)),
@@ -179,7 +179,7 @@ async fn a_minidump_of_more_frames_than_a_response_holds_keeps_those_of_the_thre
 
     let invocation = world.invocation(TIME);
     let symbolicator = world.symbolicator();
-    let kept = Kept {
+    let kept = PendingTerms {
         wait: Duration::ZERO,
         id: ID,
         body: None,

@@ -13,7 +13,7 @@ use symdepot::api::symbolicator::{
 use symdepot::domain::{CodeId, ObjectType, ResponseFormat, Scope};
 use symdepot::flows::minidump::{MinidumpRequest, WalkOutcome};
 use symdepot::flows::requests::{MAX_PENDING, RequestStage, RequestToKeep};
-use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
+use symdepot::flows::symbolicate::{PendingTerms, SymbolicateOutcome};
 use symdepot::unwind::MAX_FRAMES;
 use symdepot_tests::harness::{
     MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread, World, fixture, kept_request,
@@ -58,7 +58,7 @@ async fn walked(world: &World, dump: &MadeUpDump, fields: &CrashFields) -> Crash
 async fn answer(world: &World, report: &CrashFile, is_overdue: bool) -> SymbolicateOutcome {
     let invocation = world.invocation(TIME);
     let body = serde_json::to_vec(report).unwrap();
-    let kept = Kept {
+    let kept = PendingTerms {
         wait: Duration::ZERO,
         id: ID,
         body: Some(RequestToKeep::crash_file(report, &body)),

@@ -10,7 +10,7 @@ use symdepot::api::symbolicator::{
 };
 use symdepot::cache::{Kind, Queue, UploadState};
 use symdepot::domain::{Cause, CodeId, Download, Features, Missing, ObjectId, Scope};
-use symdepot::flows::explain::{Explained, ExplainedUpload};
+use symdepot::flows::explain::{EntryUse, Explained, ExplainedUpload};
 use symdepot::flows::plain::Plain;
 use symdepot_tests::harness::{
     Crash, World, archive, breakpad, fixture, function_names, in_module, sample_crash,
@@ -227,7 +227,7 @@ async fn a_module_without_uploads_is_explained_as_absent() {
     let world = World::new();
     let records = explained_module(&world, &by_build_id()).await;
     let states: Vec<_> = records.iter().map(|record| record.state).collect();
-    assert_eq!(states, ["absent"; 4]);
+    assert_eq!(states, [EntryUse::Absent; 4]);
     let advised: Vec<_> = records
         .iter()
         .filter_map(|record| Some((record.kind, record.advice.as_ref()?.cause())))
@@ -238,7 +238,7 @@ async fn a_module_without_uploads_is_explained_as_absent() {
     world.upload("global/crash.debug", "elf/crash.debug").await;
     let records = explained_module(&world, &by_build_id()).await;
     assert!(records.iter().all(|record| record.module.contains(CRASH)));
-    assert!(records.iter().any(|record| record.state == "use"));
+    assert!(records.iter().any(|record| record.state == EntryUse::Use));
 }
 
 #[tokio::test(start_paused = true)]
@@ -487,10 +487,10 @@ async fn kinds_that_a_module_cannot_have_are_absent() {
     assert_eq!(
         states,
         [
-            (Kind::CfiCache, "use"),
-            (Kind::PpdbCache, "absent"),
-            (Kind::Sources, "absent"),
-            (Kind::SymCache, "use"),
+            (Kind::CfiCache, EntryUse::Use),
+            (Kind::PpdbCache, EntryUse::Absent),
+            (Kind::Sources, EntryUse::Absent),
+            (Kind::SymCache, EntryUse::Use),
         ]
     );
     assert!(native.iter().all(|record| record.advice.is_none()));
@@ -506,9 +506,9 @@ async fn kinds_that_a_module_cannot_have_are_absent() {
         let mut records = dotnet.iter();
         records.find(|record| record.kind == kind).unwrap().state
     };
-    assert_eq!(state(Kind::PpdbCache), "use");
-    assert_eq!(state(Kind::SymCache), "absent");
-    assert_eq!(state(Kind::CfiCache), "absent");
+    assert_eq!(state(Kind::PpdbCache), EntryUse::Use);
+    assert_eq!(state(Kind::SymCache), EntryUse::Absent);
+    assert_eq!(state(Kind::CfiCache), EntryUse::Absent);
     assert!(dotnet.iter().all(|record| record.advice.is_none()));
 }
 
@@ -559,11 +559,10 @@ async fn every_field_status_and_cause_is_documented() {
     }
     world.upload("global/crash", "elf/crash").await;
     for record in explained_module(&world, &by_build_id()).await {
-        let state = record.state;
         let record = serde_json::to_value(&record).unwrap();
         let within = ["record", "ready", "missing", "candidates", "advice"];
         named.extend(fields(&record, &within));
-        named.push(state.to_owned());
+        named.push(record["state"].as_str().unwrap().to_owned());
     }
     for status in [
         ModuleStatus::Found,

@@ -17,7 +17,7 @@ use symdepot::domain::{Location, ResponseFormat, Scope};
 use symdepot::flows::Error;
 use symdepot::flows::minidump::{KeptDump, MinidumpRequest, WalkOutcome, WalkStats, kept_dump};
 use symdepot::flows::requests::{RequestStage, RequestToKeep};
-use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
+use symdepot::flows::symbolicate::{PendingTerms, SymbolicateOutcome};
 use symdepot::unwind::MAX_FRAMES;
 use symdepot::unwind::dump::{STACK_BYTES, THREADS};
 use symdepot_tests::harness::{
@@ -87,7 +87,7 @@ async fn walked(world: &World, file: impl Into<Bytes>) -> (CrashFile, WalkStats)
 pub(crate) async fn answered(world: &World, report: &CrashFile) -> Completed {
     let invocation = world.invocation(TIME);
     let body = serde_json::to_vec(report).unwrap();
-    let kept = Kept {
+    let kept = PendingTerms {
         wait: Duration::from_secs(25),
         id: ID,
         body: Some(RequestToKeep::crash_file(report, &body)),

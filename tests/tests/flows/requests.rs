@@ -7,7 +7,7 @@ use symdepot::api::symbolicator::{CandidateReport, Completed, Derivation, Module
 use symdepot::cache::{Entry, Kind, Queue};
 use symdepot::domain::{Location, Scope};
 use symdepot::flows::requests::{KeptRequest, RequestStage, RequestToKeep};
-use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
+use symdepot::flows::symbolicate::{PendingTerms, SymbolicateOutcome};
 use symdepot::flows::{Error, Settings};
 use symdepot_tests::harness::{
     World, fixture_text, function_names, in_module, kept_request, sample_crash,
@@ -170,7 +170,7 @@ async fn a_request_waits_no_longer_than_its_timeout() {
 /// Answers a request that has been pending for this long, and returns how long it waited.
 async fn pending_after(world: &World, id: &str, age: Duration) -> Duration {
     let (began, invocation) = (tokio::time::Instant::now(), world.invocation(HOUR));
-    let kept = Kept {
+    let kept = PendingTerms {
         wait: Duration::from_secs(25),
         id,
         body: age.is_zero().then(|| RequestToKeep::received(b"{}")),

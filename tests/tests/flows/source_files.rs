@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::json;
+use symdepot::adapters::faulty::{How, Operation};
 use symdepot::api::symbolicator::{CandidateReport, Completed, DownloadStatus, parse_request};
-use symdepot::cache::Kind;
+use symdepot::cache::{Entry, Kind};
 use symdepot::domain::{Cause, HttpSource, Location, Scope};
 use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::flows::{Settings, SourceSecret};
@@ -384,6 +385,28 @@ async fn a_damaged_blob_of_a_file_costs_its_lines_and_is_downloaded_again() {
         1
     );
     world.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_cannot_be_stored_is_tried_again_without_waiting_for_the_lease_to_end() {
+    let world = with_server(json!({}));
+    let crash = in_files(["/src/a.c"]);
+    world.servers.put(&source_at("/src/a.c"), "one\ntwo");
+    // The first message is about the module, which the server does not have.
+    let wait = Duration::ZERO;
+    world.answer(&crash, &Scope::Global, wait).await.unwrap();
+    world.settle().await;
+    world.answer(&crash, &Scope::Global, wait).await.unwrap();
+    let sent = world.queues.drain().remove(0);
+    world.faults.fail_always(Operation::CreateBlob, How::Before);
+    assert!(world.serve(&sent.message).await.is_err());
+    world.faults.heal();
+    let now = world.now();
+    let leased = |entry: &Entry| entry.live_lease(now).is_some();
+    assert!(!world.entries().iter().any(leased));
+    world.serve(&sent.message).await.unwrap();
+    world.settle().await;
+    assert_eq!(lines_shown(&world.symbolicate(&crash).await), 1);
 }
 
 // Links.

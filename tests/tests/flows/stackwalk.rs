@@ -12,7 +12,7 @@ use symdepot::api::crash::form::CrashFields;
 use symdepot::domain::{ResponseFormat, Scope};
 use symdepot::flows::minidump::{MinidumpRequest, WalkOutcome};
 use symdepot::flows::requests::RequestToKeep;
-use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
+use symdepot::flows::symbolicate::{PendingTerms, SymbolicateOutcome};
 use symdepot::unwind::dump::DumpBytes;
 use symdepot_tests::harness::{
     MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread, World, fixture, fixture_text, full_dump,
@@ -59,7 +59,7 @@ async fn answer(world: &World, file: impl Into<DumpBytes>) -> Value {
     // The report survives being stored.
     let body = serde_json::to_vec(&report).unwrap();
     let report: symdepot::api::crash::CrashFile = serde_json::from_slice(&body).unwrap();
-    let kept = Kept {
+    let kept = PendingTerms {
         wait: Duration::ZERO,
         id: ID,
         body: Some(RequestToKeep::crash_file(&report, &body)),

@@ -12,6 +12,7 @@ use symdepot::cache::{
     UploadState,
 };
 use symdepot::domain::{CodeId, Location, ModuleId, ObjectId, Scope};
+use symdepot::flows::explain::EntryUse;
 use symdepot::flows::prune::{Pruner, Report};
 use symdepot::ports::{RecordStore, Replaced};
 use symdepot_tests::harness::{World, fixture, sample_crash};
@@ -298,14 +299,14 @@ async fn a_module_is_explained_without_any_effect() {
     assert_eq!(
         states,
         [
-            ("acme", Kind::CfiCache, "absent"),
-            ("acme", Kind::PpdbCache, "absent"),
-            ("acme", Kind::Sources, "absent"),
-            ("acme", Kind::SymCache, "absent"),
-            ("global", Kind::CfiCache, "use"),
-            ("global", Kind::PpdbCache, "absent"),
-            ("global", Kind::Sources, "absent"),
-            ("global", Kind::SymCache, "use"),
+            ("acme", Kind::CfiCache, EntryUse::Absent),
+            ("acme", Kind::PpdbCache, EntryUse::Absent),
+            ("acme", Kind::Sources, EntryUse::Absent),
+            ("acme", Kind::SymCache, EntryUse::Absent),
+            ("global", Kind::CfiCache, EntryUse::Use),
+            ("global", Kind::PpdbCache, EntryUse::Absent),
+            ("global", Kind::Sources, EntryUse::Absent),
+            ("global", Kind::SymCache, EntryUse::Use),
         ]
     );
     let record = explained[7].record.as_ref().unwrap();

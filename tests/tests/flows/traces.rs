@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use symdepot::domain::{Sampler, Scope};
 use symdepot::flows::Invocation;
 use symdepot::flows::spans::{AttributeValue, Span, SpanContext, SpanKind, TracedWork};
-use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
+use symdepot::flows::symbolicate::{PendingTerms, SymbolicateOutcome};
 use symdepot::ports::{QueueMessage, ReconcileMessage};
 use symdepot_tests::harness::{World, sample_crash};
 
@@ -36,7 +36,7 @@ fn named<'a>(spans: &'a [Span], name: &str) -> &'a Span {
 
 /// Requests the names of the sample crash without waiting, in this invocation.
 async fn request(world: &World, invocation: &Invocation) -> QueueMessage {
-    let kept = Kept {
+    let kept = PendingTerms {
         wait: Duration::ZERO,
         id: "0e6a4d6c-1f5c-4f0e-8a54-1d5a4f1f3f4e",
         body: None,

@@ -24,6 +24,18 @@ fn a_crash_file_is_stored_uncompressed_and_again_if_the_store_refuses_for_a_mome
 }
 
 #[test]
+fn a_crash_file_is_stored_again_if_the_answer_about_it_is_lost() {
+    let (service, stored) = store::start(0);
+    stored.lock().unwrap().lost_answers = 1;
+    let dump = [b"MDMP".to_vec(), noise(7 << 20)].concat();
+    let ended = run_with(&dump, &["symbolicate", "-", "--url", &service.url()]);
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{}", ended.out);
+    let stored = stored.lock().unwrap();
+    // The second form refers to the file that is gone.
+    assert_eq!((stored.attempts, stored.forms.len()), (2, 3));
+}
+
+#[test]
 fn the_size_alone_decides_that_a_large_crash_file_is_stored() {
     let (service, stored) = store::start(0);
     let folder = tempfile::tempdir().unwrap();

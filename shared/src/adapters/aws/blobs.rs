@@ -30,7 +30,7 @@ const WHOLE_MAX_BYTES: usize = 64 << 20;
 const PART_BYTES: usize = 16 << 20;
 
 /// The most parts of one upload (S3 user guide, "Amazon S3 multipart upload limits").
-const MAX_PARTS: usize = 10_000;
+pub(super) const MAX_PARTS: usize = 10_000;
 
 /// The maximum number of parts that are sent concurrently.
 const PARTS_IN_PARALLEL: usize = 4;

@@ -27,7 +27,9 @@ impl StoredSettings for S3Settings {
         let sent = self.client.get_object().bucket(bucket).key(key).send();
         let response = sent.await.map_err(|error| {
             SettingError(match (status(&error), error.code()) {
-                (Some(404), Some(code)) => code.to_owned(),
+                (Some(404), Some(code)) => {
+                    format!("{code}: upload the value there, or correct the address")
+                }
                 (Some(403), code) => format!(
                     "{}: the function needs s3:GetObject; without s3:ListBucket, S3 also answers this for a key that \
                      does not exist",

@@ -15,14 +15,12 @@ use aws_sdk_s3::types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPa
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
+use super::blobs::MAX_PARTS;
 use super::difs::S3Difs;
 use super::error::{status, store_error};
 use super::signing::{length, sign_create, signed_put, valid_for};
 use crate::domain::{Location, SignedPut};
 use crate::ports::{Created, Fault, FaultKind, UploadGate, UploadInParts, UploadPart};
-
-/// The maximum number of parts of one upload (S3 user guide, "Amazon S3 multipart upload limits").
-const MAX_PARTS: usize = 10_000;
 
 /// S3 responds only after it has joined the parts.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
@@ -200,6 +198,8 @@ impl UploadGate for S3Difs {
         match joined {
             Ok(_) => Ok(Created::New),
             // Another client with the same file was faster, with the same parts or in one request.
+            // What is left of this upload is removed by a lifecycle rule of the bucket: this
+            // function may not remove anything that a client has sent.
             Err(error) if status(&error) == Some(412) || error.code() == Some("NoSuchUpload") => {
                 Ok(Created::AlreadyThere)
             }

@@ -84,13 +84,10 @@ impl FailingSources {
         let cause = failure.map(|failure| failure.missing.cause);
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         since.retain(|_, at| at.elapsed() < FAILING_FOR);
-        match cause {
-            Some(Cause::DownloadFailed | Cause::Timeout) => {
-                since.insert(key.clone(), Instant::now());
-            }
-            _ => {
-                since.remove(key);
-            }
+        if cause.is_some_and(Cause::is_of_a_moment) {
+            since.insert(key.clone(), Instant::now());
+        } else {
+            since.remove(key);
         }
     }
 }

@@ -514,11 +514,11 @@ mod tests {
     use proptest::prelude::*;
     use symbolic::debuginfo::Archive;
 
-    use super::super::cfi::write_records;
-    use super::super::registers::{AMD64, ARM64};
     use super::*;
     use crate::cache::Kind;
     use crate::debuginfo::blob;
+    use crate::debuginfo::derive::cfi::write_records;
+    use crate::debuginfo::derive::registers::{AMD64, ARM64};
     use crate::debuginfo::panics::caught;
     use crate::debuginfo::slices::{self, Bounds, CfiSource};
     use crate::debuginfo::tests::{debug_files, fixture, text};

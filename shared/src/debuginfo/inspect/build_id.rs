@@ -135,7 +135,7 @@ mod tests {
             ids(&elf),
             (Some(CodeId::new(build_id.to_owned())), debug_id)
         );
-        let headers = super::super::headers::read(&dif[..dif.len() / 2], 0).unwrap();
+        let headers = crate::debuginfo::inspect::headers::read(&dif[..dif.len() / 2], 0).unwrap();
         assert_eq!(headers.code_id.unwrap().as_str(), build_id);
         assert_eq!(headers.debug_id, Some(debug_id));
     }

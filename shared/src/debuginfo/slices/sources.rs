@@ -438,7 +438,7 @@ mod tests {
         assert!(bytes > 50_000_000, "{bytes}");
         let blob = blob_of(files);
         let index = SliceIndex::of_blob(&blob).unwrap();
-        let mut read = super::super::index_of(&blob).unwrap().length;
+        let mut read = crate::debuginfo::slices::index_of(&blob).unwrap().length;
         for frame in 0..6 {
             let (file, at) = (frame * 397, 20 + frame * 47);
             let context = at - 5..=at + 5;

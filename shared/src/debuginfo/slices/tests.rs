@@ -11,15 +11,15 @@ use symbolic::debuginfo::Archive;
 use symbolic::symcache::{SourceLocation, SymCache};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::super::SymCaches;
-use super::super::tests::{debug_files, fixture, raw_sym_cache, text};
 use super::cfi::CfiCutter;
 use super::cut::Cutter;
 use super::*;
 use crate::cache::{BlobRef, Converter, Kind, Ready};
+use crate::debuginfo::SymCaches;
 use crate::debuginfo::blob;
 use crate::debuginfo::blob::{AlignedBytes, BlobFault, Contents};
 use crate::debuginfo::failure::Failure;
+use crate::debuginfo::tests::{debug_files, fixture, raw_sym_cache, text};
 use crate::domain::{Arch, DebugId, Features, FileType, Quality, Rank, Timestamp};
 
 /// Returns the result of a lookup as text, the outermost call last.

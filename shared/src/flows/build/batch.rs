@@ -242,9 +242,9 @@ impl Builder {
         let mut probed = Probed::default();
         for answer in answers {
             match answer {
-                Ok(Answered::Found(message)) => probed.found.push(message),
-                Ok(Answered::Settled) => probed.answered += 1,
-                Ok(Answered::Silent(failed)) => {
+                Ok(Probe::Found(message)) => probed.found.push(message),
+                Ok(Probe::Settled) => probed.answered += 1,
+                Ok(Probe::NoResponse(failed)) => {
                     probed.silent += 1;
                     probed.outcome = failed;
                 }
@@ -265,14 +265,14 @@ impl Builder {
         invocation: &Invocation,
         source: &HttpSource,
         member: &mut BatchMember,
-    ) -> Result<Answered, Fault> {
+    ) -> Result<Probe, Fault> {
         let module = member.message.module.clone();
         let build = self.of(invocation, &module);
         if member.sought.is_source_file {
             let outcome = build
                 .settle_source_file(source, &member.sought, &member.held)
                 .await?;
-            return Ok(Answered::of(outcome));
+            return Ok(Probe::of(outcome));
         }
         let kinds: Vec<Kind> = member.held.iter().map(|held| held.kind).collect();
         let left = invocation.time_left().saturating_sub(RESERVE * 2);
@@ -287,8 +287,8 @@ impl Builder {
             }
         };
         let answered = match &said {
-            ServerAnswer::Has => Answered::Found(hop(member.message.clone())),
-            ServerAnswer::Nothing(search) => Answered::of(search.outcome()),
+            ServerAnswer::Has => Probe::Found(hop(member.message.clone())),
+            ServerAnswer::Nothing(search) => Probe::of(search.outcome()),
         };
         let mut failed = None;
         for Held {
@@ -394,21 +394,21 @@ struct Probed {
 }
 
 /// The result of one probe.
-enum Answered {
+enum Probe {
     /// The server has it.
     Found(QueueMessage),
     /// The server does not have it.
     Settled,
     /// The server did not respond.
-    Silent(CallOutcome),
+    NoResponse(CallOutcome),
 }
 
-impl Answered {
+impl Probe {
     /// Returns the result for a module that is settled, after calls with this outcome.
     fn of(outcome: CallOutcome) -> Self {
         match outcome {
             CallOutcome::Answered => Self::Settled,
-            failed @ CallOutcome::Failed { .. } => Self::Silent(failed),
+            failed @ CallOutcome::Failed { .. } => Self::NoResponse(failed),
         }
     }
 }

@@ -10,10 +10,6 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::super::copies::{self, Destination, StoredChunks};
-use super::super::dif_parser::DifParser;
-use super::super::fetch::{self, FetchError, SymbolServer, of_the_file};
-use super::super::{Invocation, Settings, definitions, permits};
 use super::builder::{Build, Builder, OpenDif, RESERVE};
 use super::companions::CompanionOfServer;
 use super::made::NotMade;
@@ -22,6 +18,10 @@ use crate::domain::{
     Candidate, Cause, CompanionId, DebugId, DifRef, Download, Features, FileType, HttpSource,
     Location, Missing, ObjectMeta, ObjectType, Quality, Rank, SOURCE_LINK_ID, Sequencer, SourceKey,
 };
+use crate::flows::copies::{self, Destination, StoredChunks};
+use crate::flows::dif_parser::DifParser;
+use crate::flows::fetch::{self, FetchError, SymbolServer, of_the_file};
+use crate::flows::{Invocation, Settings, definitions, permits};
 use crate::ports::{
     Concerns, DifError, DifStat, Fault, ListQuery, ParseError, Parser, ServerFailure,
 };
@@ -71,7 +71,7 @@ pub(super) struct Search {
     /// The companions that DIFs need and that no symbol server has, as far as one was called.
     pub(super) misses: Vec<CompanionId>,
     /// The outcome of the calls for the health of the source.
-    pub(super) unanswered: CallOutcome,
+    pub(super) calls: CallOutcome,
 }
 
 impl Build<'_> {
@@ -354,7 +354,7 @@ impl Search {
     /// locations, even an error, concerns only this module: the server may serve the locations of
     /// another scope.
     pub(super) fn outcome(&self) -> CallOutcome {
-        self.unanswered.clone()
+        self.calls.clone()
     }
 
     /// Returns how long a miss is cached: the `Retry-After` of the server, or the configured time
@@ -409,7 +409,7 @@ impl Search {
             concerns,
         } = failure;
         if concerns == Concerns::Server {
-            self.unanswered = CallOutcome::Failed {
+            self.calls = CallOutcome::Failed {
                 detail: missing.detail.clone(),
                 retry_after,
             };
@@ -420,12 +420,12 @@ impl Search {
         });
         self.retry_after = self.retry_after.max(retry_after);
         self.timeouts += usize::from(missing.cause == Cause::Timeout);
-        let is_short = is_of_a_moment(missing.cause);
+        let is_short = missing.cause.is_of_a_moment();
         let is_the_servers = is_short && concerns == Concerns::Server;
         let is_over =
             is_the_servers || is_short && (self.timeouts == MAX_TIMEOUTS || build.is_late());
         let outweighs =
-            |known: &Missing| is_the_servers || is_short && !is_of_a_moment(known.cause);
+            |known: &Missing| is_the_servers || is_short && !known.cause.is_of_a_moment();
         if missing.cause != Cause::NotFound && self.failure.as_ref().is_none_or(outweighs) {
             self.failure = Some(missing);
         }
@@ -443,11 +443,6 @@ fn absent(key: &SourceKey, location: Location, missing: &Missing) -> Candidate {
         duration_ms: None,
         fault: None,
     }
-}
-
-/// Returns whether a failure may be over soon: it is the server's, and not the file's.
-fn is_of_a_moment(cause: Cause) -> bool {
-    matches!(cause, Cause::DownloadFailed | Cause::Timeout)
 }
 
 /// Returns the locations of a module in the order in which they are tried: those of the files of

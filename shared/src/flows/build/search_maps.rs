@@ -62,7 +62,7 @@ impl Search {
     fn note_map(&mut self, build: &Build<'_>, location: Location, failure: ServerFailure) {
         self.retry_after = self.retry_after.max(failure.retry_after);
         if failure.concerns == Concerns::Server {
-            self.unanswered = CallOutcome::Failed {
+            self.calls = CallOutcome::Failed {
                 detail: failure.missing.detail.clone(),
                 retry_after: failure.retry_after,
             };

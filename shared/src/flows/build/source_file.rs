@@ -71,11 +71,21 @@ impl Build<'_> {
         sought: &Sought,
         held: &[Held],
     ) -> Result<CallOutcome, Fault> {
-        let (made, outcome) = self.download_source_file(source, sought, held).await?;
+        let (made, outcome) = match self.download_source_file(source, sought, held).await {
+            Ok(downloaded) => downloaded,
+            Err(error) => {
+                self.give_back_after(held).await;
+                return Err(error);
+            }
+        };
+        let mut failed = None;
         for (lease, made) in held.iter().zip(made) {
-            self.finish(lease, made).await?;
+            if let Err(error) = self.finish(lease, made).await {
+                self.give_back_after(std::slice::from_ref(lease)).await;
+                failed = Some(error);
+            }
         }
-        Ok(outcome)
+        failed.map_or(Ok(outcome), Err)
     }
 
     /// Downloads a source file, and stores its lines. Returns one result per lease, and the outcome

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::super::Settings;
-use super::super::find::{self, Ranked};
 use super::companions::FoundCompanions;
 use super::lease::Held;
 use super::made::{Made, MadeOutcome};
 use super::search::Search;
 use crate::cache::{Capabilities, Dif, Entry, Kind, Ready, Seen};
 use crate::domain::{Candidate, Cause, DifRef, Missing, Rank};
+use crate::flows::Settings;
+use crate::flows::find::{self, Ranked};
 
 /// The state of one kind during a build.
 pub(super) struct Work<'a> {
@@ -185,9 +185,9 @@ impl<'a> Work<'a> {
         let mut considered = self.tried;
         considered.extend(companions.all(self.lease.kind).cloned());
         considered.extend(left.map(|ranked| ranked.dif.file.clone()));
-        for dif in find::considered(difs) {
-            if !considered.contains(&dif) {
-                considered.push(dif);
+        for dif in difs {
+            if !considered.contains(&dif.file) {
+                considered.push(dif.file.clone());
             }
         }
         // A record has room for this many. A DIF beyond them is tried again after its next event.

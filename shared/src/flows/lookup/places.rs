@@ -36,7 +36,7 @@ impl CacheFinder<'_> {
 
     /// Returns the keys of the selected sources, with the definitions of those that the request
     /// defines. Stores these definitions, so that `derive` can call the sources.
-    pub(in crate::flows) async fn named(
+    pub(in crate::flows) async fn keep_named(
         &self,
         selected: Vec<Selected>,
     ) -> Result<Vec<NamedSource>, Fault> {
@@ -68,12 +68,12 @@ impl CacheFinder<'_> {
 
     /// Stores the definitions of sources, unless they are stored already.
     async fn keep_definitions(&self, defined: Vec<(&SourceKey, &HttpSource)>) -> Result<(), Fault> {
-        let items = defined.iter().map(|(key, _)| ItemKey::source(key));
-        let wanted: Vec<ItemQuery> = items.map(ItemQuery::alone).collect();
-        let loaded = self.load_items(&wanted, Consistency::Strong).await?;
         let Some(secret) = &self.service.settings.request_sources else {
             return Ok(());
         };
+        let items = defined.iter().map(|(key, _)| ItemKey::source(key));
+        let wanted: Vec<ItemQuery> = items.map(ItemQuery::alone).collect();
+        let loaded = self.load_items(&wanted, Consistency::Strong).await?;
         let now = self.invocation.now();
         let is_kept = |source: &HttpSource, item: Option<&Stored>| {
             let passing = secret.passing_credentials(source);

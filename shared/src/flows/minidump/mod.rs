@@ -101,7 +101,7 @@ impl Symbolicator {
             }
         };
         let finder = CacheFinder::new(self, invocation);
-        let sources = finder.sources_of(&request.fields.sources).await?;
+        let sources = finder.keep_sources_of(&request.fields.sources).await?;
         let reads_all = request.fields.options.dif_candidates;
         let listed = renamed(dump.request_modules(), &request.fields.rewrite_first_module);
         let mut rounds = WalkRounds {

@@ -126,8 +126,10 @@ impl Symbolicator {
                     }
                     return Ok(SymCacheResponse::Nothing);
                 }
-                Look::Silent(time) if may_be_put_off => return Ok(SymCacheResponse::Pending(time)),
-                Look::Silent(time) => return Ok(SymCacheResponse::Unknown(time)),
+                Look::NoResponse(time) if may_be_put_off => {
+                    return Ok(SymCacheResponse::Pending(time));
+                }
+                Look::NoResponse(time) => return Ok(SymCacheResponse::Unknown(time)),
                 Look::Queued | Look::Building if may_be_put_off => {
                     return Ok(SymCacheResponse::Pending(RETRY_SOON));
                 }

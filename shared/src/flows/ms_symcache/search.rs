@@ -53,7 +53,7 @@ pub(super) enum Look {
     /// A build is in progress.
     Building,
     /// A source does not respond. The time until the next attempt.
-    Silent(Duration),
+    NoResponse(Duration),
 }
 
 impl Look {
@@ -191,7 +191,7 @@ impl SymCacheSearch<'_> {
             }
             let now = self.finder.invocation.now();
             return Ok(match selection.retry_at {
-                Some(at) => Look::Silent(at.since(now).max(RETRY_SOON)),
+                Some(at) => Look::NoResponse(at.since(now).max(RETRY_SOON)),
                 None if self.client.has_the_newest() => Look::NotModified,
                 None => Look::Nothing,
             });
@@ -202,7 +202,7 @@ impl SymCacheSearch<'_> {
         self.request(selection.waits_for.iter(), Queue::Eager, items)
             .await?;
         // Without one, the circuits of all sources that could be called are open.
-        Ok(Look::for_any_of(selection.waits_for.iter()).unwrap_or(Look::Silent(RETRY_LATER)))
+        Ok(Look::for_any_of(selection.waits_for.iter()).unwrap_or(Look::NoResponse(RETRY_LATER)))
     }
 
     /// Requests the builds of these places that are not requested yet.

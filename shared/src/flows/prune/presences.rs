@@ -59,7 +59,7 @@ impl Run<'_> {
             Err(error) => {
                 self.fail(&error);
                 // The next pass checks the same items again.
-                vec![None; 0]
+                Vec::new()
             }
         };
         let mut known = known.into_iter();
@@ -81,7 +81,7 @@ impl Run<'_> {
         // After each page, and again at the end: after a run that was killed, the next run finds
         // nothing left to repair, and would write no generation.
         let mut changed = changed.into_inner().unwrap_or_else(PoisonError::into_inner);
-        self.announce(&mut changed).await;
+        self.write_generations(&mut changed).await;
         is_all
     }
 
@@ -235,7 +235,7 @@ impl Run<'_> {
 
     /// Writes a new generation for each of these scopes, in which presences were repaired. Scopes
     /// whose generation could not be written remain in the set.
-    pub(super) async fn announce(&self, unannounced: &mut BTreeSet<Scope>) {
+    pub(super) async fn write_generations(&self, unannounced: &mut BTreeSet<Scope>) {
         for scope in std::mem::take(unannounced) {
             if let Err(error) =
                 presence::note_change(self.update(), &scope, KnownItem::Nothing).await

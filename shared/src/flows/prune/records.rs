@@ -94,7 +94,7 @@ impl Run<'_> {
         progress.gathering = counted.behind;
         // Again, for pages that were abandoned. What cannot be written is left to the next run.
         cursor.unannounced.append(&mut self.changed_scopes());
-        self.announce(&mut cursor.unannounced).await;
+        self.write_generations(&mut cursor.unannounced).await;
         self.in_time(self.check(counted.to_check)).await;
         self.end_pass(progress)
     }

@@ -36,6 +36,30 @@ pub(super) struct Run<'a> {
     pub(super) report: Mutex<Report>,
 }
 
+/// A blob to delete.
+#[derive(Clone, Debug)]
+pub(super) struct Doomed {
+    pub(super) path: String,
+    pub(super) bytes: u64,
+}
+
+/// The pruner: its ports and its settings.
+#[derive(Clone, Debug)]
+pub struct Pruner {
+    /// The store of records.
+    pub records: Arc<dyn RecordStore>,
+    /// The bucket of derived caches.
+    pub caches: Arc<dyn BlobStore>,
+    /// The uploads bucket, for reading.
+    pub uploads: Arc<dyn DifReader>,
+    /// The uploads bucket, for listing.
+    pub listing: Arc<dyn DifListing>,
+    /// The queues of build requests.
+    pub queues: Arc<dyn Queues>,
+    /// The settings.
+    pub settings: Settings,
+}
+
 impl Run<'_> {
     /// Returns the report. The guard must not be held across an `await`.
     pub(super) fn report(&self) -> MutexGuard<'_, Report> {
@@ -102,33 +126,7 @@ impl Run<'_> {
         }
         deleted
     }
-}
 
-/// A blob to delete.
-#[derive(Clone, Debug)]
-pub(super) struct Doomed {
-    pub(super) path: String,
-    pub(super) bytes: u64,
-}
-
-/// The pruner: its ports and its settings.
-#[derive(Clone, Debug)]
-pub struct Pruner {
-    /// The store of records.
-    pub records: Arc<dyn RecordStore>,
-    /// The bucket of derived caches.
-    pub caches: Arc<dyn BlobStore>,
-    /// The uploads bucket, for reading.
-    pub uploads: Arc<dyn DifReader>,
-    /// The uploads bucket, for listing.
-    pub listing: Arc<dyn DifListing>,
-    /// The queues of build requests.
-    pub queues: Arc<dyn Queues>,
-    /// The settings.
-    pub settings: Settings,
-}
-
-impl Run<'_> {
     /// Waits until the read budget allows another read. Returns `false` if the time of the step,
     /// which must leave this share of the run to later steps, is up first.
     pub(super) async fn may_read(&self, share_left: f64) -> bool {
@@ -161,9 +159,7 @@ impl Run<'_> {
         });
         Ok(loaded)
     }
-}
 
-impl Run<'_> {
     /// Charges read units.
     pub(super) fn spend(&self, read_units: f64) {
         self.pace.spend(read_units, self.invocation.elapsed());

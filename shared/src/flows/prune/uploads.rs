@@ -20,7 +20,8 @@ use crate::ports::{Consistency, DifError, Fault, ListedDif, ReconcileMessage};
 /// The share of the run that is left to the listing of blobs.
 const SHARE_LEFT: f64 = 0.2;
 
-/// The maximum number of keys that one run sends to the queue. The rest is left to the next run.
+/// The maximum number of keys that one run sends to the queue because of the items that it scans,
+/// and because of the bucket that it lists. The rest is left to the next run.
 const KEYS_PER_RUN: u64 = 5000;
 
 /// The approximate maximum number of keys that one pass checks. If there are more, they are spread
@@ -73,7 +74,11 @@ impl ToCheck {
 
 impl Run<'_> {
     /// Re-queues uploads whose event was lost after their item was written.
-    pub(super) async fn check(&self, to_check: ToCheck) {
+    pub(super) async fn check(&self, mut to_check: ToCheck) {
+        let room = KEYS_PER_RUN.saturating_sub(self.report().reconciled);
+        to_check
+            .pending
+            .truncate(usize::try_from(room).unwrap_or(usize::MAX));
         self.reconcile_all(to_check.pending, "it is pending for too long")
             .await;
         let stats: Vec<_> = to_check
@@ -127,8 +132,9 @@ impl Run<'_> {
     }
 
     async fn list_uploads(&self, after: &mut Option<Location>) -> bool {
+        let before = self.report().reconciled;
         loop {
-            let is_full = self.report().reconciled >= KEYS_PER_RUN;
+            let is_full = self.report().reconciled - before >= KEYS_PER_RUN;
             if is_full || !self.may_read(SHARE_LEFT).await {
                 return false;
             }

@@ -1,7 +1,7 @@
 //! Answers crashes that were read from files.
 
 use super::shortened::{count_shortened, shortened};
-use super::{Kept, SymbolicateOutcome};
+use super::{PendingTerms, SymbolicateOutcome};
 use crate::api::crash::CrashFile;
 use crate::api::limits;
 use crate::domain::Scope;
@@ -17,7 +17,7 @@ impl Symbolicator {
         invocation: &Invocation,
         report: &CrashFile,
         scope: &Scope,
-        kept: Kept<'_>,
+        terms: PendingTerms<'_>,
     ) -> Result<SymbolicateOutcome, Error> {
         let CrashFile {
             facts,
@@ -26,7 +26,7 @@ impl Symbolicator {
             renamed,
             stackwalk: _,
         } = report;
-        let mut outcome = self.answer_within(invocation, report, scope, kept).await?;
+        let mut outcome = self.answer_within(invocation, report, scope, terms).await?;
         if let SymbolicateOutcome::Completed(completed, _) = &mut outcome {
             facts.clone().add_to(completed);
             let with_candidates = request.options.dif_candidates;
@@ -47,7 +47,7 @@ impl Symbolicator {
         invocation: &Invocation,
         report: &CrashFile,
         scope: &Scope,
-        kept: Kept<'_>,
+        terms: PendingTerms<'_>,
     ) -> Result<SymbolicateOutcome, Error> {
         let began = invocation.elapsed();
         let request = &report.request;
@@ -57,11 +57,11 @@ impl Symbolicator {
         let mut shorter = is_cut.then(|| shortened(request, limits::STACKWALK_FRAMES));
         loop {
             let asked = shorter.as_ref().unwrap_or(request);
-            let kept = Kept {
-                wait: kept.wait.saturating_sub(invocation.elapsed() - began),
-                ..kept
+            let terms = PendingTerms {
+                wait: terms.wait.saturating_sub(invocation.elapsed() - began),
+                ..terms
             };
-            match self.answer(invocation, asked, scope, kept).await {
+            match self.answer(invocation, asked, scope, terms).await {
                 Err(Error::TooLarge { frames, .. }) => {
                     // Those that fit say how many may fit. If not, others have longer names.
                     let most = match shorter {

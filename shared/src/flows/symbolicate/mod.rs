@@ -6,8 +6,8 @@
 //! 3. *Select* (pure: `crate::cache::select`): use a cache, report the module as missing, or wait.
 //! 4. *Request builds* (`build_requests`) for the places to wait for. The request is stored first,
 //!    so that any instance can continue it.
-//! 5. *Read* the blobs in parallel. A blob that cannot be read is reported as suspect, and the
-//!    request waits for its replacement.
+//! 5. *Read* the blobs in parallel. A blob that cannot be read is reported as suspect, which
+//!    requests its replacement, and the request waits for that.
 //! 6. Repeat from step 2 until every module has an outcome or the time is up. If the time is up,
 //!    the response is `pending`. Steps 2 to 6 are in `rounds.rs`.
 //! 7. *Symbolicate* (pure), and touch the entries that were used.
@@ -24,7 +24,7 @@ mod source_lines;
 use std::sync::Arc;
 
 use self::module::ModuleLookup;
-pub use self::rounds::Kept;
+pub use self::rounds::PendingTerms;
 use self::rounds::Rounds;
 use super::lookup::{CacheFinder, Lookup, NamedSource};
 use super::{Error, Invocation, Symbolicator};
@@ -46,17 +46,18 @@ pub enum SymbolicateOutcome {
 
 impl Symbolicator {
     /// Answers a request, or keeps it if builds take longer than it may wait here. Stores the
-    /// request before it requests any build that it waits for.
+    /// request before it requests any build that it waits for, except for the replacements of blobs
+    /// that cannot be read.
     pub async fn answer(
         &self,
         invocation: &Invocation,
         request: &Request,
         scope: &Scope,
-        kept: Kept<'_>,
+        terms: PendingTerms<'_>,
     ) -> Result<SymbolicateOutcome, Error> {
         let plan = plan(request);
         let finder = CacheFinder::new(self, invocation);
-        let sources = finder.sources_of(&request.sources).await?;
+        let sources = finder.keep_sources_of(&request.sources).await?;
         let listed = sources.iter().map(|(source, _)| source.clone());
         let listed: Arc<[SourceKey]> = match request.options.dif_candidates {
             true => listed.collect(),
@@ -72,7 +73,7 @@ impl Symbolicator {
             };
             ModuleLookup::new(at, wanted.kind, lookup).listing(Arc::clone(&listed))
         });
-        let mut rounds = Rounds::new(finder, request, &plan, scope, kept);
+        let mut rounds = Rounds::new(finder, request, &plan, scope, terms);
         let Some(lookups) = rounds.resolve(lookups.collect()).await? else {
             return Ok(SymbolicateOutcome::Pending);
         };
@@ -127,14 +128,18 @@ impl Symbolicator {
 }
 
 impl CacheFinder<'_> {
-    /// Returns the sources that a request selects, in the order in which they are searched.
-    pub(super) async fn sources_of(&self, sources: &Sources) -> Result<Vec<NamedSource>, Error> {
+    /// Returns the sources that a request selects, in the order in which they are searched. Stores
+    /// the definitions of those that the request defines.
+    pub(super) async fn keep_sources_of(
+        &self,
+        sources: &Sources,
+    ) -> Result<Vec<NamedSource>, Error> {
         let may_define = self.service.settings.request_sources.is_some();
         let configured: Vec<SourceKey> = self.sources();
         let selected = sources.select(&configured, may_define);
         let selected = selected.map_err(|error| Error::Invalid {
             detail: error.body().causes.join("; "),
         })?;
-        Ok(self.named(selected).await?)
+        Ok(self.keep_named(selected).await?)
     }
 }

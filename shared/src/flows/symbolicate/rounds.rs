@@ -26,7 +26,7 @@ const READS_IN_FLIGHT: usize = 64;
 
 /// How a request waits for builds: first in this invocation, then stored.
 #[derive(Clone, Copy, Debug)]
-pub struct Kept<'a> {
+pub struct PendingTerms<'a> {
     /// How long this invocation waits.
     pub wait: Duration,
     /// The id that the client receives.
@@ -43,7 +43,7 @@ pub(super) struct Rounds<'a> {
     pub(super) request: &'a Request,
     pub(super) plan: &'a Plan,
     pub(super) scope: &'a Scope,
-    kept: Kept<'a>,
+    terms: PendingTerms<'a>,
     /// When the request began to wait, as the elapsed time of the invocation.
     began: Duration,
     pub(super) opening: Opening<'a>,
@@ -85,14 +85,14 @@ impl<'a> Rounds<'a> {
         request: &'a Request,
         plan: &'a Plan,
         scope: &'a Scope,
-        kept: Kept<'a>,
+        terms: PendingTerms<'a>,
     ) -> Self {
         Self {
             finder,
             request,
             plan,
             scope,
-            kept,
+            terms,
             began: finder.invocation.elapsed(),
             opening: Opening::new(&*finder.service.caches, &finder.service.memory),
             reader: finder.service.settings.capabilities(),
@@ -114,9 +114,9 @@ impl<'a> Rounds<'a> {
         mut lookups: Vec<ModuleLookup>,
     ) -> Result<Option<Vec<ModuleLookup>>, Error> {
         let waited = self.finder.invocation.elapsed() - self.began;
-        let left = self.kept.wait.saturating_sub(waited);
+        let left = self.terms.wait.saturating_sub(waited);
         let queued_wait = self.finder.service.settings.queued_wait;
-        let mut waiting = Waiting::new(self.finder.invocation, left, queued_wait, self.kept.age);
+        let mut waiting = Waiting::new(self.finder.invocation, left, queued_wait, self.terms.age);
         loop {
             let (is_last, consistency) = (waiting.is_over(), waiting.consistency());
             let left = match self.round(&mut lookups, is_last, consistency).await {
@@ -130,7 +130,7 @@ impl<'a> Rounds<'a> {
                 Left::Builds | Left::Queued if !(is_last && waiting.is_over()) => {
                     waiting.pause().await;
                 }
-                Left::Builds | Left::Queued | Left::Unrequested if is_overdue(self.kept.age) => {
+                Left::Builds | Left::Queued | Left::Unrequested if is_overdue(self.terms.age) => {
                     let undecided = lookups.iter_mut();
                     let undecided = undecided.filter(|lookup| lookup.outcome.is_none());
                     for lookup in undecided {
@@ -219,16 +219,16 @@ impl<'a> Rounds<'a> {
 
     /// Stores the request, unless it is already stored.
     async fn keep(&mut self) -> Result<(), Error> {
-        if let Some(body) = self.kept.body {
+        if let Some(body) = self.terms.body {
             let CacheFinder {
                 service,
                 invocation,
                 ..
             } = self.finder;
             service
-                .keep_request(invocation, self.kept.id, self.scope, body)
+                .keep_request(invocation, self.terms.id, self.scope, body)
                 .await?;
-            self.kept.body = None;
+            self.terms.body = None;
         }
         Ok(())
     }

@@ -138,7 +138,7 @@ impl Rounds<'_> {
         }
         let selected = defined.iter();
         let selected = selected.map(|source| Selected::Defined(Box::new((*source).clone())));
-        let named = self.finder.named(selected.collect()).await?;
+        let named = self.finder.keep_named(selected.collect()).await?;
         let key = |link: &LinkToFollow| match link.is_defined {
             false => Some(link.source.configured_key()),
             true => {

@@ -71,7 +71,9 @@ pub(super) fn ignored(upload: &Upload, reason: String) -> Upload {
 
 /// Returns why an upload is given up, and what to do.
 pub(super) fn given_up(attempts: u32, reason: &str) -> String {
-    format!("gave up after {attempts} attempts to read it: {reason}; upload it again to retry")
+    format!(
+        "gave up after {attempts} attempts to read it: {reason}; to retry, remove it from the uploads bucket and upload it again"
+    )
 }
 
 /// Returns the modules of an upload that have no room for it.

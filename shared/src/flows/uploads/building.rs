@@ -5,21 +5,21 @@
 //! rest ([`ReconcileMessage`]). Its receiver finds the upload pending, and no build requests in the
 //! entries that are already built.
 
-use super::super::build::{OpenDif, Outcome};
-use super::super::derive::SENT_AGAIN;
-use super::super::update::KnownItem;
-use super::super::{Error, presence, sending};
 use super::arrival::ToBuild;
 use super::changes::{Arrived, UploadChanges};
 use super::filing::FiledModule;
 use super::side_by_side::side_by_side;
 use crate::cache::{Entry, Kind, Queue, Token, UploadState};
 use crate::domain::Timestamp;
+use crate::flows::build::{OpenDif, Outcome};
+use crate::flows::derive::SENT_AGAIN;
+use crate::flows::update::KnownItem;
+use crate::flows::{Error, presence, sending};
 use crate::ports::{Consistency, Fault, QueueMessage, ReconcileMessage};
 
 /// The maximum number of consecutive messages for one event. After that, the rest is left to the
 /// pruner and to readers.
-const MAX_HOPS: u32 = 30;
+const MAX_CONTINUATIONS: u32 = 30;
 
 /// The maximum number of modules that get a message of their own because other builders work on
 /// them. If there are more, one message covers all.
@@ -126,7 +126,7 @@ impl Arrived<'_> {
     async fn go_on(&self) -> Result<(), Error> {
         let Arrived { key, hops, .. } = *self;
         self.revert_attempt().await?;
-        if hops >= MAX_HOPS {
+        if hops >= MAX_CONTINUATIONS {
             tracing::error!(
                 key,
                 hops,

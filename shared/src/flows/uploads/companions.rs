@@ -11,12 +11,12 @@
 
 use std::collections::HashSet;
 
-use super::super::update::Entries;
 use super::changes::UploadChanges;
 use super::filing::FiledModule;
 use super::side_by_side::side_by_side;
 use crate::cache::{Item, ItemKey, Kind, ModuleKey, Stored};
 use crate::domain::FileType;
+use crate::flows::update::Entries;
 use crate::ports::Fault;
 
 impl UploadChanges<'_> {

@@ -3,8 +3,6 @@
 
 use std::collections::HashMap;
 
-use super::super::presence::{self, FiledAs};
-use super::super::update::{Entries, KnownItem, Present};
 use super::changes::UploadChanges;
 use super::room::{MAX_DIFS, has_room};
 use crate::cache::{
@@ -14,6 +12,8 @@ use crate::domain::{
     CodeId, CompanionId, DebugId, DifRef, Features, FileType, Location, Missing, ModuleId,
     MsSymCacheName, Purpose, Rank, Scope,
 };
+use crate::flows::presence::{self, FiledAs};
+use crate::flows::update::{Entries, KnownItem, Present};
 use crate::ports::Fault;
 
 /// A module that an upload serves, with all its objects of one id.

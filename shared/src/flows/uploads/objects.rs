@@ -5,11 +5,11 @@
 //! upload item names always exist. If a builder is killed in between, the pruner removes the chunks
 //! that no item names ([`ObjectChunk::MAX_UNNAMED`]).
 
-use super::super::update::KnownItem;
 use super::changes::UploadChanges;
 use super::side_by_side::side_by_side;
 use crate::cache::{Item, ItemKey, ObjectChunk, ObjectSet, Upload, UploadedObject};
 use crate::domain::Location;
+use crate::flows::update::KnownItem;
 use crate::ports::{Consistency, Fault, FaultKind, RecordStore, Removed};
 
 /// The limits of the objects in an upload item. Both limits of bytes are far below the 400 KB of a

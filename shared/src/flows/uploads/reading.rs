@@ -1,13 +1,13 @@
 //! Reads an uploaded file: the ids of its objects, or why it serves no module.
 
-use super::super::build::OpenDif;
-use super::super::{Error, fetch};
 use super::changes::UploadChanges;
 use crate::cache::UploadedObject;
 use crate::domain::{
     Cause, CompanionId, DifRef, Features, FileType, FormatVersion, Inspection, Location, Missing,
     ModuleId, MsSymCacheName,
 };
+use crate::flows::build::OpenDif;
+use crate::flows::{Error, fetch};
 use crate::ports::{DifError, DifStat};
 
 /// The share of an invocation's remaining time that reading a file may take. The rest is for the

@@ -10,10 +10,10 @@
 
 use std::time::Duration;
 
-use super::super::{Error, presence, sending};
 use super::changes::UploadChanges;
 use crate::cache::{Item, ItemKey, ModuleKey, Overflow, Stored};
 use crate::domain::Location;
+use crate::flows::{Error, presence, sending};
 use crate::ports::{Fault, ReconcileMessage};
 
 /// The maximum number of files of a module. Their `dif` items, of 1 KB each, are read in every

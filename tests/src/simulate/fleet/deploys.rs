@@ -1,7 +1,7 @@
 //! Deploys: which build each instance runs, function by function.
 
-use super::super::builds::Build;
 use super::{Fleet, Function};
+use crate::simulate::builds::Build;
 
 /// How many instances of each function run the newer build.
 #[derive(Clone, Copy, Debug, Default)]

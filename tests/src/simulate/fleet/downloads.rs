@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use symdepot::flows::ms_symcache::SymCacheResponse;
 
-use super::super::Moment;
-use super::super::mistakes::Mistake;
 use super::{Appointment, Asked, Fleet, Wants};
+use crate::simulate::Moment;
+use crate::simulate::mistakes::Mistake;
 
 /// A presigned URL that a client got.
 #[derive(Clone, Debug)]

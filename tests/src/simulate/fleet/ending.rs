@@ -8,9 +8,9 @@ use symdepot::cache::{Entry, Item, Kind, Stored, UploadState};
 use symdepot::domain::{Cause, DifRef, Location};
 use symdepot::ports::{DifReader, DifStat};
 
-use super::super::stores::Counts;
-use super::super::{Moment, describe, programs, servers, stores, timestamp, workload};
 use super::{Fleet, Function, LAST_PASSES_EVERY, LAST_ROUNDS};
+use crate::simulate::stores::Counts;
+use crate::simulate::{Moment, describe, programs, servers, stores, timestamp, workload};
 
 /// The time between two beginnings of listings of all blobs in the end: they begin 23.5 hours
 /// apart, and the pruner runs every four hours.

@@ -8,13 +8,13 @@ use symdepot::flows::build::Builder;
 use symdepot::flows::memory::Memory;
 use symdepot::flows::prune::Pruner;
 
-use super::super::absent::Absent;
-use super::super::builds::Build;
-use super::super::instance::Instance;
-use super::super::ports::Ports;
-use super::super::servers;
-use super::super::stores::Writer;
 use super::{Fleet, Flows, Function, Member};
+use crate::simulate::absent::Absent;
+use crate::simulate::builds::Build;
+use crate::simulate::instance::Instance;
+use crate::simulate::ports::Ports;
+use crate::simulate::servers;
+use crate::simulate::stores::Writer;
 
 impl Fleet {
     /// Starts an instance.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::super::Moment;
-use super::super::programs::{self, Names};
 use super::{Appointment, Asked, Body, Fleet, Message, Wants};
+use crate::simulate::Moment;
+use crate::simulate::programs::{self, Names};
 
 impl Fleet {
     /// Requests the programs, if there are any.

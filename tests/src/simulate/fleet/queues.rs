@@ -6,12 +6,12 @@ use symdepot::adapters::memory::{SentMessage, SentReconcile};
 use symdepot::flows::uploads::UploadEvent;
 use symdepot::ports::Received;
 
-use super::super::mistakes::Mistake;
-use super::super::workload::FUTURE;
 use super::{
     Appointment, Body, DERIVE_TIME, Done, Fleet, Flows, Function, MAX_RECEIVES, Message,
     NO_INSTANCE, VISIBILITY_TIMEOUT,
 };
+use crate::simulate::mistakes::Mistake;
+use crate::simulate::workload::FUTURE;
 
 /// The hops after which the platform stops a message, unless its queue is exempt.
 const MOST_HOPS: u32 = 16;

@@ -8,13 +8,13 @@ use symdepot::flows::Symbolicator;
 use symdepot::flows::requests::{MAX_PENDING, RequestToKeep};
 use symdepot::flows::symbolicate::{self, SymbolicateOutcome};
 
-use super::super::builds::Build;
-use super::super::{Moment, programs, workload};
 use super::{
     Appointment, Asked, Body, DERIVE_TIME, Done, Fleet, Flows, Function, GATEWAY_WAITS, Kept,
     LONGEST_RETRY, Message, NO_INSTANCE, SYMBOLICATE_TIME, Wants,
 };
 use crate::harness::kept_request;
+use crate::simulate::builds::Build;
+use crate::simulate::{Moment, programs, workload};
 
 /// The clocks of two instances differ by less than this.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(150);
@@ -422,7 +422,7 @@ async fn symbolicated(
             Ok(_) => return Done::Unknown(asked, kept),
         },
     };
-    let kept = symbolicate::Kept {
+    let kept = symbolicate::PendingTerms {
         wait: symbolicator.wait(&invocation, Some(asked.wait)),
         id: &id,
         body: to_keep,

@@ -7,9 +7,9 @@ use symdepot::domain::{Location, Sequencer};
 use symdepot::flows::uploads::{UploadChange, UploadEvent};
 use symdepot::ports::{DifStat, QueueMessage};
 
-use super::super::workload::{Action, File, OTHERS, SCOPES};
-use super::super::{describe, programs, workload};
 use super::{Asked, Body, Fleet, Wants};
+use crate::simulate::workload::{Action, File, OTHERS, SCOPES};
+use crate::simulate::{describe, programs, workload};
 
 /// If the event of an upload is lost, the pruner repairs this within this time: when the file is an
 /// hour old, in its next run, of which there is at least one an hour.

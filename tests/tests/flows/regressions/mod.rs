@@ -14,7 +14,7 @@ use symdepot::adapters::faulty::Operation;
 use symdepot::cache::{Change, Converter, Entry, Kind, ModuleKey, Queue, Revision, Stored};
 use symdepot::domain::Scope;
 use symdepot::flows::Update;
-use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
+use symdepot::flows::symbolicate::{PendingTerms, SymbolicateOutcome};
 use symdepot::ports::{QueueMessage, RecordStore};
 use symdepot_tests::harness::{World, sample_crash};
 
@@ -24,7 +24,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// A request that does not have to be kept.
-const KEPT: Kept<'_> = Kept {
+const KEPT: PendingTerms<'_> = PendingTerms {
     wait: Duration::ZERO,
     id: "a request",
     body: None,

@@ -25,6 +25,8 @@ pub(crate) struct Stored {
     pub(crate) attempts: usize,
     /// The number of requests that the store refuses first.
     refusals: usize,
+    /// The number of answers about a stored crash file that are lost after it was removed.
+    pub(crate) lost_answers: usize,
     /// The forms that refer to what was stored.
     pub(crate) forms: Vec<String>,
     /// The number of requests to store something that are being answered, now and at most.
@@ -179,10 +181,24 @@ async fn count_at_once(stored: &Shared) {
     }
 }
 
-async fn symbolicate(State(stored): State<Shared>, body: Bytes) -> Json<Value> {
+async fn symbolicate(State(stored): State<Shared>, body: Bytes) -> Response {
     let form = String::from_utf8(body.to_vec()).unwrap();
-    stored.lock().unwrap().forms.push(form);
+    {
+        let mut stored = stored.lock().unwrap();
+        stored.forms.push(form);
+        if !stored.files.contains_key("dump") {
+            let detail = json!({"detail": "the attachment does not exist"});
+            return (StatusCode::NOT_FOUND, Json(detail)).into_response();
+        }
+        if stored.lost_answers > 0 {
+            stored.lost_answers -= 1;
+            stored.files.remove("dump");
+            return StatusCode::SERVICE_UNAVAILABLE.into_response();
+        }
+    }
     let frame = json!({"status": "symbolicated", "original_index": 0,
         "instruction_addr": "0x1000", "function": "of_the_stored_dump"});
-    Json(json!({"status": "completed", "modules": [], "stacktraces": [{"frames": [frame]}]}))
+    let completed =
+        json!({"status": "completed", "modules": [], "stacktraces": [{"frames": [frame]}]});
+    Json(completed).into_response()
 }

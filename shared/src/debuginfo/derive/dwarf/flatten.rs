@@ -195,8 +195,8 @@ mod tests {
     use symbolic::debuginfo::function_builder::FunctionBuilder;
     use symbolic::symcache::{SymCache, SymCacheConverter};
 
-    use super::super::tables::NOTHING;
     use super::*;
+    use crate::debuginfo::derive::dwarf::tables::NOTHING;
 
     const START: u64 = 0x100;
     const NAMES: [&str; 5] = ["outer", "one", "two", "three", "four"];

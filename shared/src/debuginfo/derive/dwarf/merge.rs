@@ -417,11 +417,11 @@ mod tests {
     use symbolic::debuginfo::{FileInfo, Symbol};
     use symbolic::symcache::{SymCache, SymCacheConverter};
 
-    use super::super::flatten::{Flattener, Out};
-    use super::super::lines::Row;
-    use super::super::tables::{Numbers, TextRef, UnitFunction};
     use super::*;
     use crate::debuginfo::blob::AlignedBytes;
+    use crate::debuginfo::derive::dwarf::flatten::{Flattener, Out};
+    use crate::debuginfo::derive::dwarf::lines::Row;
+    use crate::debuginfo::derive::dwarf::tables::{Numbers, TextRef, UnitFunction};
 
     const ADDRESSES: std::ops::Range<u64> = 0x100..0x160;
 
@@ -533,7 +533,7 @@ mod tests {
             .collect();
         let entries: Vec<MergedRange> = merge(&runs, &symbols, 3).flatten().collect();
         assert!(entries.windows(2).all(|pair| pair[0].start < pair[1].start));
-        let texts = super::super::tables::Texts {
+        let texts = crate::debuginfo::derive::dwarf::tables::Texts {
             debug_str: &[],
             line_str: &[],
             symbols: symbols.all(),

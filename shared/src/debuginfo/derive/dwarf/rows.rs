@@ -400,10 +400,10 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::super::line_programs::repair;
-    use super::super::line_programs::tests::{program, set_address};
-    use super::super::lines::{LineRows, SequenceReader};
     use super::*;
+    use crate::debuginfo::derive::dwarf::line_programs::repair;
+    use crate::debuginfo::derive::dwarf::line_programs::tests::{program, set_address};
+    use crate::debuginfo::derive::dwarf::lines::{LineRows, SequenceReader};
 
     const ADDRESS_BYTES: u8 = 8;
 

@@ -288,8 +288,8 @@ mod tests {
     use proptest::prelude::*;
     use symbolic::debuginfo::{Archive, Object};
 
-    use super::super::super::cfi::write_records;
     use super::*;
+    use crate::debuginfo::derive::cfi::write_records;
     use crate::debuginfo::derive::pe_frames::read;
     use crate::debuginfo::panics::caught;
     use crate::debuginfo::slices::CfiSource;

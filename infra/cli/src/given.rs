@@ -1,9 +1,11 @@
 //! What is known about the modules of a report besides the report: from `--module`, and from the
 //! files of the same paths on this machine.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::str::FromStr;
 
+use goblin::elf::Elf;
 use goblin::elf::program_header::PT_LOAD;
 use symdepot::api::report::{CrashReport, GivenModule, Lack};
 use symdepot::api::symbolicator::Hex;
@@ -11,6 +13,9 @@ use symdepot::api::uploads::FILE_BYTES;
 use symdepot::domain::{CodeId, ModuleId, ObjectMeta, ObjectType};
 
 use crate::{files, inspection};
+
+/// The size of the smallest pages, on which programs are loaded.
+const PAGE: u64 = 0x1000;
 
 /// The value of `--module`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +66,7 @@ impl FromStr for ModuleArgument {
 pub(crate) fn complete_from_this_machine(report: &mut CrashReport) -> Vec<String> {
     let mut notes = Vec::new();
     for lack in report.lacks() {
-        let (Lack::Id { module } | Lack::Base { module }) = &lack else {
+        let (Lack::Id { module, .. } | Lack::Base { module }) = &lack else {
             continue;
         };
         let path = Path::new(module);
@@ -70,7 +75,7 @@ pub(crate) fn complete_from_this_machine(report: &mut CrashReport) -> Vec<String
         }
         let given = match &lack {
             Lack::Id { .. } => ids_of(path),
-            _ => base_of(path).map(|base| GivenModule {
+            _ => base_of(path, &functions_in(report, module)).map(|base| GivenModule {
                 base: Some(base),
                 ..GivenModule::default()
             }),
@@ -114,22 +119,75 @@ fn ids_of(path: &Path) -> Option<GivenModule> {
     })
 }
 
-/// Returns where a program that is not position independent is loaded.
-fn base_of(path: &Path) -> Option<u64> {
+/// A function of which a report says where it was.
+struct LoadedFunction<'a> {
+    name: &'a str,
+    address: u64,
+}
+
+/// Returns the functions in a module of which a report has a name with an offset and an address.
+fn functions_in<'a>(report: &'a CrashReport, module: &str) -> Vec<LoadedFunction<'a>> {
+    let is_it = |index: usize| {
+        report
+            .modules
+            .get(index)
+            .is_some_and(|it| it.name == module)
+    };
+    let frames = report.stacks.iter().flat_map(|stack| &stack.frames);
+    let frames = frames.filter(|frame| frame.module.is_some_and(is_it));
+    let functions = frames.filter_map(|frame| {
+        Some(LoadedFunction {
+            name: frame.function.as_deref()?,
+            address: frame.address?.checked_sub(frame.function_offset?)?,
+        })
+    });
+    functions.collect()
+}
+
+/// Returns where a program was loaded: where it is linked to if it is not position independent, or
+/// else where its functions were.
+fn base_of(path: &Path, functions: &[LoadedFunction<'_>]) -> Option<u64> {
     let program = files::open(path, "programs", FILE_BYTES).ok()?;
-    load_address(&program.map().ok()?)
+    let bytes = program.map().ok()?;
+    load_address(&bytes).or_else(|| load_address_by_functions(&bytes, functions))
 }
 
 /// Returns the address of the first segment of an ELF program that is not position independent.
 fn load_address(bytes: &[u8]) -> Option<u64> {
-    let header = goblin::elf::Elf::parse_header(bytes).ok()?;
+    let header = Elf::parse_header(bytes).ok()?;
     if header.e_type != goblin::elf::header::ET_EXEC {
         return None;
     }
-    let elf = goblin::elf::Elf::parse(bytes).ok()?;
+    first_segment(&Elf::parse(bytes).ok()?)
+}
+
+/// Returns the address that the first segment of an ELF file is linked to.
+fn first_segment(elf: &Elf<'_>) -> Option<u64> {
     let loads = elf.program_headers.iter().filter(|it| it.p_type == PT_LOAD);
     let first = loads.min_by_key(|it| it.p_vaddr)?;
     Some(first.p_vaddr - first.p_vaddr % first.p_align.max(1))
+}
+
+/// Returns where an ELF file was loaded whose dynamic symbols were at these addresses; `None` if
+/// that is not the same for all of them.
+fn load_address_by_functions(bytes: &[u8], functions: &[LoadedFunction<'_>]) -> Option<u64> {
+    let elf = Elf::parse(bytes).ok()?;
+    let first = first_segment(&elf)?;
+    let of_function = |function: &LoadedFunction<'_>| -> BTreeSet<u64> {
+        let named = elf.dynsyms.iter().filter(|symbol| {
+            symbol.st_value != 0 && elf.dynstrtab.get_at(symbol.st_name) == Some(function.name)
+        });
+        // A library may have several versions of a function.
+        let bases = named.filter_map(|symbol| {
+            let distance = function.address.checked_sub(symbol.st_value)?;
+            distance.checked_add(first)
+        });
+        bases.filter(|base| base % PAGE == 0).collect()
+    };
+    let bases = functions.iter().map(of_function);
+    let common = bases.reduce(|common, bases| &common & &bases)?;
+    let mut common = common.into_iter();
+    common.next().filter(|_| common.next().is_none())
 }
 
 #[cfg(test)]
@@ -171,5 +229,33 @@ mod tests {
         assert_eq!(load_address(&file("elf/inventory")), Some(0x20_0000));
         assert_eq!(load_address(&file("elf/crash")), None);
         assert_eq!(load_address(b"text"), None);
+    }
+
+    #[test]
+    fn the_addresses_of_functions_tell_where_a_library_was_loaded() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/elf");
+        // Its only function, `twice`, is at 0x1000.
+        let library = std::fs::read(format!("{folder}/no-build-id.so")).unwrap();
+        let function = |name, address| LoadedFunction { name, address };
+        let base =
+            |functions: &[LoadedFunction<'_>]| load_address_by_functions(&library, functions);
+        let twice = function("twice", 0x7fff_0000_1000);
+        assert_eq!(base(&[twice]), Some(0x7fff_0000_0000));
+        for other in [
+            vec![function("twice", 0x7fff_0000_1008)],
+            vec![
+                function("twice", 0x7fff_0000_1000),
+                function("twice", 0x7fff_0000_2000),
+            ],
+            vec![
+                function("twice", 0x7fff_0000_1000),
+                function("other", 0x7fff_0000_1000),
+            ],
+            vec![function("twice", 0)],
+            Vec::new(),
+        ] {
+            assert_eq!(base(&other), None);
+        }
+        assert_eq!(load_address_by_functions(b"text", &[]), None);
     }
 }

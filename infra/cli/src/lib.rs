@@ -30,6 +30,7 @@ mod serve;
 mod settings;
 mod store;
 mod symbolicate;
+mod unsupported;
 mod upload;
 mod view;
 mod visible;

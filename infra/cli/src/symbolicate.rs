@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use symdepot::api::crash::attachment::ATTACHMENT_BYTES;
 use symdepot::api::limits::BODY_BYTES;
-use symdepot::api::report::{CrashFileKind, CrashReport, REPORT_BYTES, ReportFormat};
+use symdepot::api::report::{CrashFileKind, CrashReport, REPORT_BYTES, ReportError, ReportFormat};
 use symdepot::api::symbolicator::Completed;
 
 use crate::arguments::{Format, SymbolicateArguments};
@@ -18,7 +18,7 @@ use crate::settings::Settings;
 use crate::view::{self, View};
 use crate::visible::visible;
 use crate::waiting::Waiting;
-use crate::{Exit, Output, crash_file, files, fix, given};
+use crate::{Exit, Output, crash_file, files, fix, given, unsupported};
 
 /// The bytes from which the formats are recognised that are not held in memory.
 const HEAD_BYTES: u64 = 4;
@@ -27,7 +27,7 @@ const HEAD_BYTES: u64 = 4;
 enum Input {
     /// The service reads it.
     File(CrashFile),
-    Report(CrashReport),
+    Report(Box<CrashReport>),
 }
 
 pub(crate) async fn run(
@@ -78,11 +78,30 @@ fn read(arguments: &SymbolicateArguments) -> Result<(Input, Vec<u8>), CliError> 
         return Ok((Input::File(CrashFile::Minidump(opened)), Vec::new()));
     }
     let bytes = read_text(path, &opened, &head)?;
-    let input = match CrashFileKind::of(&bytes) {
-        Some(_) => Input::File(CrashFile::apple(path, &bytes)?),
-        None => Input::Report(complete(arguments, &bytes)?),
+    if CrashFileKind::of(&bytes).is_some() {
+        return Ok((Input::File(CrashFile::apple(path, &bytes)?), bytes));
+    }
+    let text = CrashReport::in_utf_8(bytes);
+    let report = complete(arguments, &text)?;
+    for note in notes(&report) {
+        anstream::eprintln!("{note}");
+    }
+    Ok((Input::Report(Box::new(report)), text))
+}
+
+/// Returns what is not looked up of a text, for people.
+fn notes(report: &CrashReport) -> Vec<String> {
+    let other = |(other, frames): &(ReportFormat, usize)| {
+        let other = other.name();
+        format!(
+            "the text also has {frames} frames of another format, which were not read ({other}): to read them, symbolicate that part of the text alone"
+        )
     };
-    Ok((input, bytes))
+    let mut notes: Vec<String> = report.others.iter().map(other).collect();
+    if report.is_settled() {
+        notes.push("all frames have their names already: there is nothing to look up".to_owned());
+    }
+    notes
 }
 
 /// Reads a report that is held in memory.
@@ -136,7 +155,7 @@ async fn symbolicate(
         Input::File(file) => crash_file::symbolicate(client, waiting, path, file).await,
         Input::Report(report) => {
             let completed = waiting.completed("/symbolicate", body(report)?).await?;
-            Ok(completed.map(|completed| (report.clone(), completed)))
+            Ok(completed.map(|completed| (CrashReport::clone(report), completed)))
         }
     }
 }
@@ -144,10 +163,7 @@ async fn symbolicate(
 /// Reads a report that is a text, and completes it from the arguments and from this machine.
 fn complete(arguments: &SymbolicateArguments, bytes: &[u8]) -> Result<CrashReport, CliError> {
     let report = CrashReport::read(bytes);
-    let mut report = report.map_err(|error| CliError::Report {
-        path: arguments.file.clone(),
-        error,
-    })?;
+    let mut report = report.map_err(|error| unread(&arguments.file, bytes, error))?;
     for module in &arguments.modules {
         if !report.complete(&module.0) {
             let name = &module.0.name;
@@ -160,6 +176,25 @@ fn complete(arguments: &SymbolicateArguments, bytes: &[u8]) -> Result<CrashRepor
         }
     }
     Ok(report)
+}
+
+/// Returns the error for a text that is no report, which names its format if that is known.
+fn unread(path: &Path, bytes: &[u8], error: ReportError) -> CliError {
+    let may_be_other = matches!(error, ReportError::Unknown | ReportError::Request(_));
+    match may_be_other
+        .then(|| unsupported::format_of(bytes))
+        .flatten()
+    {
+        Some(found) => CliError::OtherReport {
+            path: path.to_owned(),
+            what: found.name,
+            instead: found.instead,
+        },
+        None => CliError::Report {
+            path: path.to_owned(),
+            error,
+        },
+    }
 }
 
 /// Returns the body of the request for a report.
@@ -177,9 +212,13 @@ pub(crate) fn body(report: &CrashReport) -> Result<Body, CliError> {
     Ok(Body::json(body))
 }
 
-/// Returns whether the service reads the report itself.
-fn is_crash_file(report: &CrashReport) -> bool {
-    matches!(report.format, ReportFormat::Minidump | ReportFormat::Apple)
+/// Returns whether the report may be no text: the service reads it itself, or the messages of the
+/// journal are numbers.
+fn may_be_no_text(report: &CrashReport) -> bool {
+    matches!(
+        report.format,
+        ReportFormat::Minidump | ReportFormat::Apple | ReportFormat::Journal
+    )
 }
 
 /// Prints a symbolicated report.
@@ -197,8 +236,8 @@ pub(crate) fn shown(
         Format::Human => view.human().into(),
         Format::Markdown => view.markdown().into(),
         Format::Json => view.json().into(),
-        // A crash file that is no text has no frames to replace.
-        Format::Text if is_crash_file(report) && !report.has_places() => {
+        // What is no text has no frames to replace.
+        Format::Text if may_be_no_text(report) && !report.has_places() => {
             anstream::adapter::strip_str(&view.human())
                 .to_string()
                 .into()

@@ -43,6 +43,8 @@ pub(crate) struct View<'a> {
     lacks: &'a [String],
     /// The status of each frame in the response.
     statuses: Vec<Vec<Option<FrameStatus>>>,
+    /// Whether each frame only repeats a name of another one. Such a frame is not shown.
+    repeated: Vec<Vec<bool>>,
 }
 
 impl<'a> View<'a> {
@@ -58,6 +60,7 @@ impl<'a> View<'a> {
             completed,
             lacks,
             statuses: statuses(report, completed),
+            repeated: report.repeated(names),
         }
     }
 
@@ -71,8 +74,19 @@ impl<'a> View<'a> {
         pairs.filter(is_nameless).count()
     }
 
+    /// Returns the number of frames that are shown.
     fn frames(&self) -> usize {
-        self.names.iter().map(Vec::len).sum()
+        self.repeated.iter().flatten().filter(|it| !**it).count()
+    }
+
+    /// Returns the frames of a stack trace that are shown, with their indexes.
+    fn shown(&self, stack: usize) -> impl Iterator<Item = (usize, &ReportFrame)> {
+        let frames = self.report.stacks.get(stack).map(|it| &it.frames);
+        let frames = frames.into_iter().flatten().enumerate();
+        frames.filter(move |(index, _)| {
+            let repeated = self.repeated.get(stack);
+            repeated.and_then(|stack| stack.get(*index)) != Some(&true)
+        })
     }
 
     /// Returns the number of the modules that frames lie in and that have no names.
@@ -148,18 +162,34 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Returns what the report says about the source of a frame that it names itself as well as it
+    /// can be named.
+    fn reported(&self, frame: &ReportFrame) -> Option<(String, String)> {
+        let function = frame.function.clone().filter(|_| frame.has_final_name())?;
+        let name = FrameName {
+            function,
+            path: frame.path.clone(),
+            line: frame.line,
+        };
+        let note = match source(&name) {
+            source if source.is_empty() => "from the report".to_owned(),
+            source => format!("{source}  from the report"),
+        };
+        Some((name.function, note))
+    }
+
     /// Returns the text for people, with colours.
     pub(crate) fn human(&self) -> String {
         let mut text = format!("{BOLD}{}{BOLD:#}\n", self.heading());
         for fact in facts(self.completed) {
             let _ = writeln!(text, "{}", visible(&fact));
         }
-        for (number, stack) in self.report.stacks.iter().enumerate() {
+        for number in 0..self.report.stacks.len() {
             text.push('\n');
             if let Some(thread) = self.thread(number) {
                 let _ = writeln!(text, "{}", visible(&thread));
             }
-            for (index, frame) in stack.frames.iter().enumerate() {
+            for (index, frame) in self.shown(number) {
                 self.human_frame(&mut text, (number, index), frame);
             }
         }
@@ -173,8 +203,12 @@ impl<'a> View<'a> {
     fn human_frame(&self, text: &mut String, at: (usize, usize), frame: &ReportFrame) {
         let address = self.address(frame);
         let names = &self.names[at.0][at.1];
-        let lead = format!("  #{:<3}{address:>18}  ", at.1);
-        if names.is_empty() {
+        let lead = format!("  #{:<3}{address:>18}  ", number_of(at.1, frame));
+        let reported = self.reported(frame).filter(|_| names.is_empty());
+        if let Some((function, note)) = reported {
+            let (function, note) = (visible(&function), visible(&note));
+            let _ = writeln!(text, "{lead}{function}  {DIM}{note}{DIM:#}");
+        } else if names.is_empty() {
             let place = visible(&self.place(frame));
             let status = status_text(self.status(at.0, at.1));
             let _ = writeln!(
@@ -225,23 +259,13 @@ impl<'a> View<'a> {
         for fact in facts(self.completed) {
             let _ = write!(text, "\n{}\n", cell(&fact));
         }
-        for (number, stack) in self.report.stacks.iter().enumerate() {
+        for number in 0..self.report.stacks.len() {
             if let Some(thread) = self.thread(number) {
                 let _ = write!(text, "\n{}\n", cell(&thread));
             }
             text.push_str("\n| # | Address | Function | Source |\n|---|---|---|---|\n");
-            for (index, frame) in stack.frames.iter().enumerate() {
-                let names = &self.names[number][index];
-                let address = self.address(frame);
-                if names.is_empty() {
-                    let place = cell(&self.place(frame));
-                    let status = status_text(self.status(number, index));
-                    let _ = writeln!(text, "| {index} | {address} | {place} | {status} |");
-                }
-                for name in names {
-                    let (function, source) = (cell(&name.function), cell(&source(name)));
-                    let _ = writeln!(text, "| {index} | {address} | {function} | {source} |");
-                }
+            for (index, frame) in self.shown(number) {
+                self.markdown_frame(&mut text, (number, index), frame);
             }
         }
         let mut modules = self.used_modules().peekable();
@@ -259,6 +283,23 @@ impl<'a> View<'a> {
         text
     }
 
+    fn markdown_frame(&self, text: &mut String, at: (usize, usize), frame: &ReportFrame) {
+        let names = &self.names[at.0][at.1];
+        let lead = format!("| {} | {} |", number_of(at.1, frame), self.address(frame));
+        for name in names {
+            let (function, source) = (cell(&name.function), cell(&source(name)));
+            let _ = writeln!(text, "{lead} {function} | {source} |");
+        }
+        if !names.is_empty() {
+            return;
+        }
+        let (place, note) = self.reported(frame).unwrap_or_else(|| {
+            let status = status_text(self.status(at.0, at.1));
+            (self.place(frame), status.to_owned())
+        });
+        let _ = writeln!(text, "{lead} {} | {} |", cell(&place), cell(&note));
+    }
+
     /// Returns JSON.
     pub(crate) fn json(&self) -> String {
         let stacks = self
@@ -267,8 +308,8 @@ impl<'a> View<'a> {
             .iter()
             .enumerate()
             .map(|(number, stack)| {
-                let frames = stack.frames.iter().enumerate();
-                let frames: Vec<Value> = frames
+                let frames: Vec<Value> = self
+                    .shown(number)
                     .map(|(index, frame)| self.json_frame(number, index, frame))
                     .collect();
                 let completed = self.completed.stacktraces.get(number);
@@ -309,14 +350,25 @@ impl<'a> View<'a> {
         let names = self.names[stack][index].iter();
         let names = names
             .map(|name| json!({"function": name.function, "path": name.path, "line": name.line}));
+        let reported = frame
+            .function
+            .as_ref()
+            .map(|function| json!({"function": function, "path": frame.path, "line": frame.line}));
         json!({
+            "number": number_of(index, frame),
             "address": hex(frame.address),
             "module": module,
             "offset": hex(located.map(|(_, offset)| offset)),
-            "status": self.status(stack, index),
+            "status": self.status(stack, index).filter(|_| !frame.is_settled),
             "names": names.collect::<Vec<_>>(),
+            "reported": reported,
         })
     }
+}
+
+/// Returns the number of a frame: that in the report, or else its index.
+fn number_of(index: usize, frame: &ReportFrame) -> u64 {
+    frame.number.unwrap_or(index as u64)
 }
 
 /// Returns what a crash file says about the crash, line by line.

@@ -186,6 +186,11 @@ impl Advice {
             } => {
                 "send its build id as code_id; if the program has none, link it with --build-id (wasm-ld; with clang, -Wl,--build-id)"
             }
+            Self::NoId {
+                object_type: ObjectType::Pe | ObjectType::PeDotnet,
+            } => {
+                "send the debug_id of its PDB, or its time stamp and size as code_id; `symdepot check` prints the ids of both files"
+            }
             Self::NoId { .. } => {
                 "send the build id (`readelf -n`) as code_id, or the debug_id of a Mach-O file or PDB; if the program has no build id, link it with -Wl,--build-id (Go: -ldflags=-B=gobuildid)"
             }
@@ -432,6 +437,15 @@ mod tests {
         assert_eq!(advice.cause(), "no_id");
         assert!(advice.next_step().contains("-no_uuid"), "{advice}");
         assert!(!advice.next_step().contains("build"), "{advice}");
+    }
+
+    #[test]
+    fn a_pe_module_without_an_id_is_advised_to_have_the_id_of_its_pdb() {
+        let advice = Advice::NoId {
+            object_type: ObjectType::Pe,
+        };
+        assert!(advice.next_step().contains("PDB"), "{advice}");
+        assert!(!advice.next_step().contains("readelf"), "{advice}");
     }
 
     #[test]

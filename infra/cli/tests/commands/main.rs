@@ -10,6 +10,7 @@ mod checks;
 mod crash_files;
 mod doctor;
 mod redrive;
+mod reports;
 mod service;
 mod settings;
 mod terminal;

@@ -1,11 +1,12 @@
 //! Tombstones of Android as text, and the crashes in logcat (libunwindstack,
 //! `Unwinder::FormatFrame`).
 //!
-//! The addresses are relative to the module, and were adjusted to the calls.
+//! The addresses are relative to the module, and were adjusted to the calls. Functions of Java are
+//! named by the unwinder; they are in memory that is no file, or in bytecode.
 
 use super::collector::Collector;
-use super::cursor::{LineCursor, TextLine, id_at, lines, numbered};
-use super::model::{Place, ReportFrame};
+use super::cursor::{DELETED, LineCursor, TextLine, id_at, lines, numbered};
+use super::model::{Place, ReportFrame, is_file};
 
 pub(super) fn read(bytes: &[u8], out: &mut Collector) {
     for line in lines(bytes) {
@@ -16,13 +17,17 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
         let Some(module) = out.module(found.path, found.id) else {
             continue;
         };
-        out.frame(ReportFrame {
+        let may_be_found = found.id.is_some() || is_file(found.path);
+        let frame = ReportFrame {
+            number: Some(number),
             offset: Some(found.offset),
             module: Some(module),
             function: found.function.map(str::to_owned),
+            is_settled: !may_be_found,
             place: Some(Place::in_text(found.name, line.range())),
             ..ReportFrame::default()
-        });
+        };
+        out.frame(line, frame);
     }
 }
 
@@ -50,8 +55,13 @@ fn frame<'a>(line: TextLine<'a>, mut cursor: LineCursor<'a>) -> Option<AndroidLi
     let path_end = before_id.find(" (").unwrap_or(before_id.len());
     let path = &before_id[..path_end];
     let mut after = path_end;
-    if before_id[after..].starts_with(" (offset ") {
-        after += before_id[after..].find(')')? + 1;
+    loop {
+        let rest = &before_id[after..];
+        after += match rest.starts_with(DELETED) {
+            true => DELETED.len(),
+            false if rest.starts_with(" (offset ") => rest.find(')')? + 1,
+            false => break,
+        };
     }
     let symbol = before_id[after..].trim_start();
     let inner = symbol.strip_prefix('(').and_then(|it| it.strip_suffix(')'));
@@ -65,4 +75,47 @@ fn frame<'a>(line: TextLine<'a>, mut cursor: LineCursor<'a>) -> Option<AndroidLi
         name,
         id,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::api::report::tests::read;
+
+    #[test]
+    fn functions_of_java_and_of_removed_files_have_their_names() {
+        let report = read(
+            "#00 pc 12a0  /data/app/libo2.so (deleted) (mid+12) (BuildId: 19e003debe68a6d9)\n\
+             #01 pc 12a1  /data/app/base.apk (deleted) (offset 0x1000) (go+4)\n\
+             #02 pc 12345  /memfd:jit-cache (deleted) (com.x.Foo.bar+100)\n\
+             #03 pc 5ba9c8  /data/app/base.apk!classes.dex (offset 0x1000)\n\
+             #04 pc 1bbbb  <anonymous:7f1234000>\n\
+             #05 pc 1bbbb  [anon:dalvik-jit-code-cache]\n\
+             #06 pc 1bbbc  <unknown>\n",
+        );
+        let frames = report.stacks[0].frames.iter();
+        let found: Vec<_> = frames
+            .map(|it| {
+                let module = report.modules[it.module.unwrap()].name.as_str();
+                (module, it.function.as_deref(), it.is_settled)
+            })
+            .collect();
+        let expected = [
+            ("/data/app/libo2.so", Some("mid"), false),
+            ("/data/app/base.apk", Some("go"), false),
+            ("/memfd:jit-cache", Some("com.x.Foo.bar"), true),
+            ("/data/app/base.apk!classes.dex", None, true),
+            ("<anonymous:7f1234000>", None, true),
+            ("[anon:dalvik-jit-code-cache]", None, true),
+            ("<unknown>", None, true),
+        ];
+        assert_eq!(found, expected);
+        // What is no file has no id.
+        let lacks = report.lacks();
+        assert_eq!(lacks.len(), 1);
+        assert!(
+            lacks[0].to_string().contains("--module base.apk="),
+            "{}",
+            lacks[0]
+        );
+    }
 }

@@ -1,13 +1,18 @@
 //! Collects what a reader finds, within the limits of a request.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
+use super::cursor::TextLine;
 use super::model::{
-    CrashReport, Place, ReportError, ReportFormat, ReportFrame, ReportModule, ReportStack,
-    file_name,
+    CrashReport, ReportError, ReportFormat, ReportFrame, ReportModule, ReportStack, file_name,
 };
+use super::plain::PlainText;
 use crate::api::limits;
 use crate::domain::{CodeId, ObjectType};
+
+/// The number of digits of the id of a Mach-O file.
+const UUID_DIGITS: usize = 32;
 
 /// What a reader has found.
 #[derive(Debug, Default)]
@@ -16,6 +21,8 @@ pub(super) struct Collector {
     /// By name and id.
     numbers: HashMap<(String, String), usize>,
     stacks: Vec<ReportStack>,
+    /// The line of each frame.
+    lines: Vec<Range<usize>>,
     /// The index of the first module of the current process.
     first: usize,
     /// The number of the last frame in its stack trace.
@@ -30,8 +37,28 @@ impl Collector {
         self.count
     }
 
-    /// Returns the index of a module, by its name and its id.
+    /// Returns the lines of the frames, in the order of these.
+    pub(super) fn lines(&self) -> &[Range<usize>] {
+        &self.lines
+    }
+
+    /// Returns the index of a module, by its name and its id. Its name tells its type.
     pub(super) fn module(&mut self, name: &str, id: Option<&str>) -> Option<usize> {
+        self.module_of_type(name, id, type_of(name))
+    }
+
+    /// Returns the index of a module of this type.
+    pub(super) fn module_of_type(
+        &mut self,
+        name: &str,
+        id: Option<&str>,
+        object_type: ObjectType,
+    ) -> Option<usize> {
+        let id = id.map(|id| match object_type {
+            // Sanitizers also print bytes that follow the UUID.
+            ObjectType::Macho => id.get(..UUID_DIGITS).unwrap_or(id),
+            _ => id,
+        });
         let code_id = id
             .map(|id| CodeId::new(id.to_owned()))
             .filter(|id| !id.is_nil());
@@ -47,10 +74,16 @@ impl Collector {
             return None;
         }
         self.numbers.insert(key, self.modules.len());
+        // The id of a Mach-O file is that of its debug file, too.
+        let debug_id = code_id
+            .as_ref()
+            .filter(|_| object_type == ObjectType::Macho)
+            .and_then(|id| id.as_str().parse().ok());
         self.modules.push(ReportModule {
             name: name.to_owned(),
             code_id,
-            object_type: type_of(name),
+            debug_id,
+            object_type,
             ..ReportModule::default()
         });
         Some(self.modules.len() - 1)
@@ -101,8 +134,8 @@ impl Collector {
         self.last = Some(number);
     }
 
-    /// Adds a frame to the current stack trace.
-    pub(super) fn frame(&mut self, frame: ReportFrame) {
+    /// Adds the frame in a line to the current stack trace.
+    pub(super) fn frame(&mut self, line: TextLine<'_>, frame: ReportFrame) {
         if self.stacks.is_empty() {
             self.begin(None);
         }
@@ -110,6 +143,7 @@ impl Collector {
             self.exceeded = Some(("frames", limits::FRAMES));
         } else if let Some(stack) = self.stacks.last_mut() {
             stack.frames.push(frame);
+            self.lines.push(line.range());
             self.count += 1;
         }
     }
@@ -147,19 +181,22 @@ impl Collector {
         }
     }
 
-    /// Changes the place of every frame since the one with this number.
-    pub(super) fn relocate(&mut self, first: usize, change: impl Fn(&mut Place)) {
+    /// Changes the places of all frames since the one with this number, which were found in a plain
+    /// text, to those in the report.
+    pub(super) fn relocate(&mut self, first: usize, text: &PlainText) {
         let frames = self.stacks.iter_mut().flat_map(|stack| &mut stack.frames);
-        frames
-            .skip(first)
-            .filter_map(|frame| frame.place.as_mut())
-            .for_each(change);
+        for frame in frames.skip(first) {
+            frame.place = frame.place.take().and_then(|place| text.place(&place));
+        }
+        for line in self.lines.iter_mut().skip(first) {
+            *line = text.range(line);
+        }
     }
 
-    /// Returns the addresses of frames without a module, in order.
+    /// Returns the addresses of frames without a module that are looked up, in order.
     pub(super) fn addresses(&self) -> Vec<u64> {
         let frames = self.stacks.iter().flat_map(|stack| &stack.frames);
-        let without_module = frames.filter(|frame| frame.module.is_none());
+        let without_module = frames.filter(|frame| frame.module.is_none() && !frame.is_settled);
         let mut addresses: Vec<u64> = without_module.filter_map(|it| it.address).collect();
         addresses.sort_unstable();
         addresses
@@ -187,6 +224,7 @@ impl Collector {
             format,
             modules: self.modules,
             stacks: self.stacks,
+            others: Vec::new(),
             request: None,
         })
     }

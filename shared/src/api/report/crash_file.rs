@@ -1,7 +1,11 @@
 //! Crash files: minidumps and Apple's crash reports. The service reads them itself; here they are
 //! recognised, and become reports whose frames are shown like those of any other format.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
+
+use memchr::memmem;
+use serde::de::IgnoredAny;
 
 use super::cursor::{LineCursor, TextLine, lines};
 use super::model::{CrashReport, Place, ReportFormat, ReportFrame, ReportModule, ReportStack};
@@ -19,6 +23,12 @@ const APPLE_MODULES: &[u8] = b"Binary Images:";
 /// The field that the header of each of Apple's reports in JSON has: its first line.
 const APPLE_TYPE: &str = "bug_type";
 
+/// Fields that the body of each of them has.
+const APPLE_FIELDS: [&str; 2] = ["threads", "usedImages"];
+
+/// Fields of Apple's text format that are in the first lines of a report.
+const APPLE_HEADINGS: [&str; 2] = ["Incident Identifier:", "Exception Type:"];
+
 /// A kind of crash file, each with a route of its own in the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CrashFileKind {
@@ -34,21 +44,55 @@ impl CrashFileKind {
         if MINIDUMP_MAGICS.iter().any(|magic| bytes.starts_with(magic)) {
             return Some(Self::Minidump);
         }
-        let is_apple = is_apple(bytes.split(|byte| *byte == b'\n'))
-            || bytes.len() <= REPORT_BYTES && is_apple(decoded(bytes).lines().map(str::as_bytes));
+        let is_apple =
+            is_apple(bytes) || bytes.len() <= REPORT_BYTES && is_apple(decoded(bytes).as_bytes());
         is_apple.then_some(Self::Apple)
     }
 }
 
-/// Recognises a report of one of Apple's systems by its lines.
-fn is_apple<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> bool {
-    let Some(first) = lines.next() else {
+/// Recognises a report of one of Apple's systems. One that was copied may lack its first line or
+/// its list of modules.
+fn is_apple(text: &[u8]) -> bool {
+    let mut lines = text.split(|byte| *byte == b'\n');
+    let first = lines.next().unwrap_or_default();
+    let header: Option<serde_json::Value> = serde_json::from_slice(first).ok();
+    let is_header = |header: serde_json::Value| header.get(APPLE_TYPE).is_some();
+    header.is_some_and(is_header) || is_apple_body(text) || is_apple_text(text)
+}
+
+/// Returns whether a text is the JSON of a report, with any header or none.
+fn is_apple_body(text: &[u8]) -> bool {
+    let has = |name: &str| memmem::find(text, name.as_bytes()).is_some();
+    if !text.trim_ascii_start().starts_with(b"{") || !APPLE_FIELDS.into_iter().all(has) {
+        return false;
+    }
+    let values = serde_json::Deserializer::from_slice(text);
+    let values = values.into_iter::<BTreeMap<String, IgnoredAny>>();
+    let mut objects = values.take(2).filter_map(Result::ok);
+    objects.any(|fields| APPLE_FIELDS.iter().all(|name| fields.contains_key(*name)))
+}
+
+/// Returns whether a text has the list of modules of a report in text; or else a field that only
+/// such reports have, and the header of the thread that crashed.
+fn is_apple_text(text: &[u8]) -> bool {
+    let (mut has_field, mut has_thread) = (false, false);
+    text.split(|byte| *byte == b'\n').any(|line| {
+        has_field |= APPLE_HEADINGS
+            .iter()
+            .any(|it| line.starts_with(it.as_bytes()));
+        has_thread |= is_crashed_thread(line);
+        has_field && has_thread || line.trim_ascii_end() == APPLE_MODULES
+    })
+}
+
+/// Returns whether a line is a header such as `Thread 3 Crashed:: Dispatch queue: main`.
+fn is_crashed_thread(line: &[u8]) -> bool {
+    let Some(rest) = line.strip_prefix(b"Thread ") else {
         return false;
     };
-    let header: Option<serde_json::Value> = serde_json::from_slice(first).ok();
-    let is_json = header.is_some_and(|header| header.get(APPLE_TYPE).is_some());
-    let is_modules = |line: &[u8]| line.trim_ascii_end() == APPLE_MODULES;
-    is_json || is_modules(first) || lines.any(is_modules)
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit());
+    let digits = digits.count();
+    digits > 0 && rest[digits..].starts_with(b" Crashed")
 }
 
 impl CrashReport {
@@ -63,6 +107,7 @@ impl CrashReport {
                 .map(|it| ReportModule::of(&it.module))
                 .collect(),
             stacks: completed.stacktraces.iter().map(stack).collect(),
+            others: Vec::new(),
             request: None,
         }
     }
@@ -179,13 +224,15 @@ fn frame_line(line: TextLine<'_>) -> Option<(usize, u64, Range<usize>)> {
     None
 }
 
-/// Returns the frames as they were before those of inlined functions were added.
+/// Returns the frames as they were before those of inlined functions were added, with the numbers
+/// that they had.
 fn stack(completed: &CompletedStacktrace) -> ReportStack {
     let mut frames: Vec<ReportFrame> = Vec::new();
     let mut last = None;
     for frame in &completed.frames {
         if frame.original_index.is_none() || frame.original_index != last {
             frames.push(ReportFrame {
+                number: frame.original_index.map(|index| index as u64),
                 address: Some(frame.frame.instruction_addr.0),
                 ..ReportFrame::default()
             });
@@ -251,11 +298,21 @@ Binary Images:
         assert_eq!(of(&utf_16), Some(CrashFileKind::Apple));
         let json = b"{\"app_name\":\"a\",\"bug_type\":\"309\"}\n{\n}";
         assert_eq!(of(json), Some(CrashFileKind::Apple));
+        let body = b"{\n  \"threads\": [],\n  \"usedImages\": []\n}\n";
+        let headless = [&b"{\"name\": \"App\"}\n"[..], body].concat();
+        for json in [&body[..], &headless] {
+            assert_eq!(of(json), Some(CrashFileKind::Apple));
+        }
+        let (without_modules, _) = APPLE.split_once("Binary Images:").unwrap();
+        assert_eq!(of(without_modules.as_bytes()), Some(CrashFileKind::Apple));
         for other in [
             &b""[..],
             b"{\"stacktraces\": [], \"modules\": []}",
             b"#0 0x1234 in main",
             b"the words Binary Images: in a line",
+            b"Exception Type: EXC_CRASH\nThread 0:\nThread  Crashed:\n",
+            b"Thread 0 Crashed:\n",
+            b"{\"threads\": {\"usedImages\": []}}",
         ] {
             assert_eq!(of(other), None, "{}", String::from_utf8_lossy(other));
         }
@@ -402,5 +459,27 @@ Binary Images:
         let names: Vec<_> = names[0].iter().map(|names| functions(names)).collect();
         assert_eq!(names, [vec!["inner", "outer"], vec!["main"]]);
         assert!(report.lacks().is_empty());
+    }
+
+    #[test]
+    fn each_frame_of_a_minidump_has_its_own_name_although_others_were_left_out() {
+        let functions: [(u64, &str); 4] =
+            [(0, "first"), (1, "second"), (3, "fourth"), (4, "fifth")];
+        let frames = functions.map(|(index, function)| {
+            json!({
+                "status": "symbolicated", "original_index": index, "instruction_addr": "0x10",
+                "function": function,
+            })
+        });
+        let completed = completed(json!(frames));
+        let report = CrashReport::of_minidump(&completed);
+        let names = report.names(&completed);
+        let of_frames = report.stacks[0].frames.iter().zip(&names[0]);
+        let found: Vec<_> = of_frames
+            .map(|(frame, names)| (frame.number.unwrap(), names[0].function.as_str()))
+            .collect();
+        assert_eq!(found, functions);
+        assert_eq!(report.index_of(0, 3), Some(2));
+        assert_eq!(report.index_of(0, 2), None);
     }
 }

@@ -11,6 +11,8 @@ pub(super) struct TextLine<'a> {
     pub(super) text: &'a str,
     /// Where it begins in the text, in bytes.
     pub(super) start: usize,
+    /// Where the next line begins.
+    pub(super) next: usize,
 }
 
 impl TextLine<'_> {
@@ -31,6 +33,7 @@ pub(super) fn lines(bytes: &[u8]) -> impl Iterator<Item = TextLine<'_>> {
         Some(TextLine {
             text: text.flatten()?,
             start: at,
+            next: start,
         })
     })
 }
@@ -118,6 +121,9 @@ impl<'a> LineCursor<'a> {
     }
 }
 
+/// What the kernel adds to the path of a file that was removed or replaced.
+pub(super) const DELETED: &str = " (deleted)";
+
 /// The maximum number of `#` in a line that are tried as the beginning of a frame.
 const MOST_TRIES: usize = 8;
 
@@ -157,4 +163,21 @@ pub(super) fn id_at(text: &str) -> Option<&str> {
     let id = &text[..end.unwrap_or(text.len())];
     // The shortest build id, that of a hash of 64 bits, has 16 digits.
     (id.len() >= 16 && id.len() <= 64).then_some(id)
+}
+
+/// Returns the path and the line in a text such as `/src/a.c:3:5`. A column is left out.
+pub(super) fn source_of(text: &str) -> (&str, Option<u32>) {
+    match without_number(text) {
+        Some((before, last)) => match without_number(before) {
+            Some((path, line)) => (path, Some(line)),
+            None => (before, Some(last)),
+        },
+        None => (text, None),
+    }
+}
+
+/// Returns a text without the number after its last colon, and the number.
+fn without_number(text: &str) -> Option<(&str, u32)> {
+    let (before, last) = text.rsplit_once(':')?;
+    Some((before, last.parse().ok()?))
 }

@@ -1,20 +1,14 @@
-//! Journal entries of systemd-coredump as `journalctl -o json` prints them: the message is in a
-//! field, and the ids of modules from packages in another.
+//! Journal entries of systemd-coredump as `journalctl -o json` prints them, one after the other or
+//! in an array: the message is in a field, and the ids of modules from packages in another.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::collector::Collector;
+use super::plain::{JsonFields, PlainText};
 use super::systemd;
-
-/// The maximum size of a message, in bytes. The stack traces of systemd-coredump are limited to
-/// some hundred frames; longer messages are not read.
-const MESSAGE_BYTES: usize = 4 * 1024 * 1024;
-
-type JournalEntry<'a> = BTreeMap<String, &'a RawValue>;
 
 /// A module in `COREDUMP_PACKAGE_JSON`.
 #[derive(Deserialize)]
@@ -32,19 +26,26 @@ pub(super) fn is_entry(bytes: &[u8]) -> bool {
 /// Returns whether the message of an entry is `null`, which `journalctl -o json` prints in place of
 /// fields of more than 4,096 bytes, unless it is called with `--all`.
 pub(super) fn lacks_messages(bytes: &[u8]) -> bool {
-    let is_null =
-        |entry: JournalEntry<'_>| entry.get("MESSAGE").is_some_and(|it| it.get() == "null");
+    let is_null = |entry: JsonFields<'_>| entry.get("MESSAGE").is_some_and(|it| it.get() == "null");
     entries(bytes).any(is_null)
 }
 
-fn entries(bytes: &[u8]) -> impl Iterator<Item = JournalEntry<'_>> {
-    let entries = serde_json::Deserializer::from_slice(bytes).into_iter::<JournalEntry<'_>>();
-    entries.map_while(Result::ok)
+/// Returns the entries in a text, one after the other or in an array. They are read one by one: a
+/// map of few bytes of JSON takes a hundred times their size.
+fn entries<'a>(bytes: &'a [u8]) -> Box<dyn Iterator<Item = JsonFields<'a>> + 'a> {
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        let entries: Vec<&'a RawValue> = serde_json::from_slice(bytes).unwrap_or_default();
+        let fields = |entry: &'a RawValue| serde_json::from_str::<JsonFields<'a>>(entry.get()).ok();
+        return Box::new(entries.into_iter().map_while(fields));
+    }
+    let entries = serde_json::Deserializer::from_slice(bytes).into_iter::<JsonFields<'a>>();
+    Box::new(entries.map_while(Result::ok))
 }
 
 pub(super) fn read(bytes: &[u8], out: &mut Collector) {
     for entry in entries(bytes) {
-        let Some(message) = entry.get("MESSAGE").and_then(|raw| Decoded::of(raw, bytes)) else {
+        let message = entry.get("MESSAGE");
+        let Some(message) = message.and_then(|raw| PlainText::of_value(raw, bytes)) else {
             continue;
         };
         let first = out.count();
@@ -53,12 +54,8 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
         if let Some(packages) = entry.get("COREDUMP_PACKAGE_JSON") {
             ids = package_ids(packages);
         }
-        systemd::read_process(message.text.as_bytes(), &mut ids, out);
-        out.relocate(first, |place| {
-            place.in_json = true;
-            place.name = message.range(&place.name);
-            place.line = message.range(&place.line);
-        });
+        systemd::read_process(&message.bytes, &mut ids, out);
+        out.relocate(first, &message);
     }
 }
 
@@ -73,62 +70,54 @@ fn package_ids(field: &RawValue) -> Vec<(String, String)> {
     ids.collect()
 }
 
-/// A JSON string, with the place of each of its bytes.
-struct Decoded {
-    text: String,
-    /// The place in the report of each byte of the text, and of its end.
-    places: Vec<usize>,
-}
+#[cfg(test)]
+mod tests {
+    use crate::api::report::tests::{frames, read, rewritten};
+    use crate::api::report::{CrashReport, ReportFormat};
 
-impl Decoded {
-    /// Decodes a string that is a part of `bytes`; `None` for other values and long strings.
-    fn of(raw: &RawValue, bytes: &[u8]) -> Option<Self> {
-        let start = (raw.get().as_ptr() as usize).checked_sub(bytes.as_ptr() as usize)?;
-        let inner = raw.get().strip_prefix('"')?.strip_suffix('"')?;
-        if inner.len() > MESSAGE_BYTES {
-            return None;
-        }
-        let mut decoded = Self {
-            text: String::with_capacity(inner.len()),
-            places: Vec::with_capacity(inner.len() + 1),
-        };
-        let mut at = 0;
-        while at < inner.len() {
-            let length = length_of_character(&inner[at..]);
-            let piece = &inner[at..at + length];
-            // A single escape is decoded as the string that it makes.
-            let text = match piece.starts_with('\\') {
-                true => serde_json::from_str::<String>(&format!("\"{piece}\"")).ok()?,
-                false => piece.to_owned(),
-            };
-            decoded.places.extend(text.bytes().map(|_| start + 1 + at));
-            decoded.text.push_str(&text);
-            at += length;
-        }
-        decoded.places.push(start + 1 + inner.len());
-        Some(decoded)
+    const MESSAGE: &str = "Stack trace of thread 1:\n#0  0x0000000000001010 n/a (app + 0x10)\n";
+
+    #[test]
+    fn entries_may_be_in_an_array() {
+        let entry = format!(r#"{{"__CURSOR": "x", "MESSAGE": {MESSAGE:?}}}"#);
+        let report = read(&format!("[{entry},\n{entry}]"));
+        assert_eq!(report.format, ReportFormat::Journal);
+        assert_eq!(frames(&report), [(0x1010, false); 2]);
+        let named = rewritten(&format!("[{entry}]"), &[("f", None)]);
+        assert_eq!(named, format!("[{}]", entry.replace("n/a", "f")));
     }
 
-    fn range(&self, range: &Range<usize>) -> Range<usize> {
-        let place = |at: usize| self.places.get(at).copied().unwrap_or_default();
-        place(range.start)..place(range.end)
+    #[test]
+    fn a_message_may_be_the_numbers_of_its_bytes() {
+        let numbers = MESSAGE.as_bytes();
+        let entry = format!(r#"{{"__CURSOR": "x", "MESSAGE": {numbers:?}}}"#);
+        let report = read(&entry);
+        assert_eq!(report.format, ReportFormat::Journal);
+        assert_eq!(frames(&report), [(0x1010, false)]);
+        // No name is written into numbers.
+        assert!(!report.has_places());
+        assert_eq!(rewritten(&entry, &[("f", None)]), entry);
     }
-}
 
-/// Returns the length of the first character of the inside of a JSON string, which may be an
-/// escape. The string is valid and not empty.
-fn length_of_character(text: &str) -> usize {
-    let is_high = |text: &str| {
-        let unit = text
-            .get(2..6)
-            .and_then(|digits| u16::from_str_radix(digits, 16).ok());
-        unit.is_some_and(|unit| (0xd800..0xdc00).contains(&unit))
-    };
-    let length = match text.as_bytes() {
-        [b'\\', b'u', ..] if is_high(text) => 12,
-        [b'\\', b'u', ..] => 6,
-        [b'\\', ..] => 2,
-        _ => text.chars().next().map_or(1, char::len_utf8),
-    };
-    length.min(text.len())
+    #[test]
+    fn the_lines_of_a_log_in_json_are_those_of_a_report() {
+        let line = |text: &str| format!("{{\"log\":{text:?},\"stream\":\"stderr\"}}\n");
+        let first = line("/srv/app(+0x121b) [0x55555555521b]\n");
+        let second = line("/srv/app(+0x1315) [0x555555555315]");
+        let text = format!("{first}{second}");
+        let report = read(&text);
+        assert_eq!(report.format, ReportFormat::Glibc);
+        assert_eq!((report.stacks.len(), report.modules.len()), (1, 1));
+        assert_eq!(report.modules[0].base, Some(0x5555_5555_4000));
+        assert!(report.others.is_empty());
+        let named = rewritten(&text, &[("a\"b", None), ("c", None)]);
+        let expected = [
+            line("/srv/app(a\"b) [0x55555555521b]\n/srv/app(c) [0x55555555521b]\n"),
+            line("/srv/app(a\"b) [0x555555555315]\n/srv/app(c) [0x555555555315]"),
+        ];
+        assert_eq!(named, expected.concat());
+        // A log without a stack trace is no request.
+        let error = CrashReport::read(line("hello").repeat(2).as_bytes()).unwrap_err();
+        assert!(error.to_string().contains("no stack trace"), "{error}");
+    }
 }

@@ -1,14 +1,19 @@
 //! What is mapped where, if a report says it: the lines of `/proc/<pid>/maps`, which also are in
-//! the error log of the JVM, and those of `info proc mappings` of gdb.
+//! the error log of the JVM, and those of `info proc mappings` of gdb. Each may follow a prefix of
+//! a log.
 
 use std::ops::Range;
 
 use super::collector::Collector;
-use super::cursor::{LineCursor, TextLine, lines};
+use super::cursor::{DELETED, LineCursor, TextLine, lines};
+use super::model::file_name;
 
 /// The maximum number of files that frames are searched in. The largest processes have about three
 /// thousand.
 const FILES: usize = 4_096;
+
+/// The maximum number of words in a line that are tried as the beginning of a mapping.
+const MOST_TRIES: usize = 16;
 
 /// A file that is mapped.
 pub(super) struct Mapped<'a> {
@@ -27,7 +32,7 @@ struct Mapping<'a> {
 pub(super) fn mapped(bytes: &[u8]) -> Vec<Mapped<'_>> {
     let mut files: Vec<Mapped<'_>> = Vec::new();
     for line in lines(bytes) {
-        let Some(mapping) = of_kernel(line).or_else(|| of_gdb(line)) else {
+        let Some(mapping) = mapping_in(line) else {
             continue;
         };
         let last = files.last_mut().filter(|last| {
@@ -48,6 +53,9 @@ pub(super) fn mapped(bytes: &[u8]) -> Vec<Mapped<'_>> {
 /// Adds the files that frames without a module lie in.
 pub(super) fn read(bytes: &[u8], out: &mut Collector) {
     let addresses = out.addresses();
+    if addresses.is_empty() {
+        return;
+    }
     let is_used = |range: &Range<u64>| {
         let first = addresses.partition_point(|address| *address < range.start);
         addresses
@@ -65,9 +73,35 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
     }
 }
 
-/// Reads `start-end perms offset device inode path`.
-fn of_kernel(line: TextLine<'_>) -> Option<Mapping<'_>> {
+/// Sets the paths and load addresses of the modules that are known by their file names.
+pub(super) fn read_named(bytes: &[u8], out: &mut Collector) {
+    for file in mapped(bytes) {
+        if let Some(module) = out.without_path(file_name(file.path)) {
+            out.set_path(module, file.path);
+            out.begins(module, file.range.start);
+            out.extends(module, file.range.end);
+        }
+    }
+}
+
+/// Returns the mapping in a line.
+fn mapping_in(line: TextLine<'_>) -> Option<Mapping<'_>> {
     let mut cursor = LineCursor::new(line);
+    cursor.spaces();
+    (0..MOST_TRIES).find_map(|_| {
+        let here = cursor;
+        cursor.word();
+        cursor.spaces();
+        // Most words of most lines begin otherwise.
+        let may_be = here.rest.starts_with(|c: char| c.is_ascii_hexdigit());
+        may_be
+            .then(|| of_kernel(here).or_else(|| of_gdb(here)))
+            .flatten()
+    })
+}
+
+/// Reads `start-end perms offset device inode path`.
+fn of_kernel(mut cursor: LineCursor<'_>) -> Option<Mapping<'_>> {
     let start = cursor.digits()?;
     cursor.eat("-").then_some(())?;
     let end = cursor.digits()?;
@@ -83,22 +117,65 @@ fn of_kernel(line: TextLine<'_>) -> Option<Mapping<'_>> {
 }
 
 /// Reads `start end size offset permissions path`, where the permissions may be absent.
-fn of_gdb(line: TextLine<'_>) -> Option<Mapping<'_>> {
-    let mut cursor = LineCursor::new(line);
+fn of_gdb(mut cursor: LineCursor<'_>) -> Option<Mapping<'_>> {
     let mut number = || {
         cursor.spaces();
         cursor.hex()
     };
-    let (start, end, _size, offset) = (number()?, number()?, number()?, number()?);
+    let (start, end, size, offset) = (number()?, number()?, number()?, number()?);
+    (end.checked_sub(start) == Some(size)).then_some(())?;
     let path = cursor.rest.find('/').map(|at| &cursor.rest[at..])?;
     mapping(start..end, offset, path)
 }
 
 fn mapping(range: Range<u64>, offset: u64, path: &str) -> Option<Mapping<'_>> {
     let path = path.trim();
+    let path = path.strip_suffix(DELETED).unwrap_or(path);
     (path.starts_with('/') && !range.is_empty()).then_some(Mapping {
         range,
         offset,
         path,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mapped;
+
+    const KERNEL: &str = "\
+555555554000-555555555000 r--p 00000000 fe:00 1234                       /opt/my app (deleted)
+555555555000-555555556000 r-xp 00001000 fe:00 1234                       /opt/my app (deleted)
+7ffff7dd0000-7ffff7dd3000 rw-p 00000000 00:00 0
+";
+
+    const GDB: &str = "\
+          Start Addr           End Addr       Size     Offset  Perms  objfile
+      0x555555554000     0x555555555000     0x1000        0x0  r--p   /opt/my app
+      0x555555555000     0x555555556000     0x1000     0x1000  r-xp   /opt/my app
+      0x7ffff7dd0000     0x7ffff7dd3000     0x3000        0x0  rw-p
+";
+
+    #[test]
+    fn mappings_are_read_after_any_prefix_of_a_log() {
+        for text in [KERNEL, GDB] {
+            for prefix in [
+                "",
+                "  ",
+                "2026-11-26T19:47:01Z app[12]: ",
+                "Nov 26 19:47:01 a 0x10 12: ",
+            ] {
+                let lines = text.lines().map(|line| format!("{prefix}{line}\n"));
+                let text: String = lines.collect();
+                let files = mapped(text.as_bytes());
+                let files: Vec<_> = files.iter().map(|it| (it.path, it.range.clone())).collect();
+                let expected = ("/opt/my app", 0x5555_5555_4000..0x5555_5555_6000);
+                assert_eq!(files, [expected], "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn four_numbers_are_no_mapping_unless_they_are_its_size() {
+        assert!(mapped(b"0x10 0x20 0x30 0x0 /srv/app\n").is_empty());
+    }
 }

@@ -64,12 +64,14 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
                 ["bt", number, address, kind @ ..] => {
                     if let (Some(number), Some(address)) = (number_of(number), hex_of(address)) {
                         out.number(number, true);
-                        frame(&context, out, line, (range, address, kind != ["pc"]));
+                        let found = (range, address, kind != ["pc"]);
+                        frame(&context, out, line, Some(number), found);
                     }
                 }
                 ["pc", address, kind @ ..] => {
                     if let Some(address) = hex_of(address) {
-                        frame(&context, out, line, (range, address, kind == ["ra"]));
+                        let found = (range, address, kind == ["ra"]);
+                        frame(&context, out, line, None, found);
                     }
                 }
                 _ => {}
@@ -82,18 +84,21 @@ fn frame(
     context: &MarkupContext,
     out: &mut Collector,
     line: TextLine<'_>,
+    number: Option<u64>,
     found: (Range<usize>, u64, bool),
 ) {
     let (name, address, is_return) = found;
     let located = context.located(address);
-    out.frame(ReportFrame {
+    let frame = ReportFrame {
+        number,
         address: Some(address),
         offset: located.map(|(_, offset)| offset),
         module: located.map(|(module, _)| module),
         is_return,
-        function: None,
         place: Some(Place::in_text(name, line.range())),
-    });
+        ..ReportFrame::default()
+    };
+    out.frame(line, frame);
 }
 
 fn mapping(context: &MarkupContext, fields: [&str; 4]) -> Option<(Range<u64>, usize, u64)> {

@@ -4,6 +4,10 @@
 //! becomes a [`Request`](super::symbolicator::Request), and the response to it becomes the same
 //! text with names ([`CrashReport::text`]). Everything else in the text stays byte for byte.
 //!
+//! What is wrapped around the text, JSON of log collectors and escape sequences of terminals, is
+//! taken off to read it. Names that a tool found when it wrote the text stay: such frames are in
+//! the report, and are not looked up ([`ReportFrame::is_settled`]).
+//!
 //! What a report does not say is never guessed: a module without an id, or without a load address,
 //! is in [`CrashReport::lacks`], and [`CrashReport::complete`] adds what the caller knows about it.
 //!
@@ -17,10 +21,11 @@
 //! | AddressSanitizer and the others | `(BuildId: …)`, from clang 15 on | of the calls, also in frame 0. In a program that is not position independent, the offset equals the address, and the base is unknown |
 //! | Android tombstone | `(BuildId: …)` | of the calls |
 //! | systemd-coredump, as text or from `journalctl -o json` | `with build-id …`, `build-id=…`, `COREDUMP_PACKAGE_JSON` | return addresses, except in frame 0 and after a signal handler |
-//! | `backtrace_symbols` of glibc | none | return addresses, also in frame 0 |
+//! | `backtrace_symbols` of glibc, `std::stacktrace` | none | return addresses, also in frame 0; of `std::stacktrace`, those of the calls |
 //! | Rust, `RUST_BACKTRACE=full` | none | absolute return addresses |
 //! | gdb, `bt` | none | absolute return addresses, except in frame 0 and after a signal handler |
 //! | hs_err of the JVM | none | offsets of return addresses, except in frame 0 |
+//! | stack dumps of LLVM and Chromium | none | return addresses, also in frame 0 |
 //! | symbolizer markup of LLVM | `module` elements | `bt`: return addresses, unless marked `pc`; `pc`: exact, unless marked `ra` |
 //!
 //! ```
@@ -42,23 +47,33 @@ mod glibc;
 pub mod hostile;
 mod hs_err;
 mod journal;
+mod lacks;
+mod llvm;
 mod maps;
 mod markup;
 mod model;
+mod plain;
+mod printed;
 mod render;
+mod repeated;
 mod rust;
 mod sanitizer;
 mod systemd;
 
 pub use crash_file::CrashFileKind;
+pub use lacks::Lack;
 pub use model::{
-    CrashReport, GivenModule, Lack, Place, ReportError, ReportFormat, ReportFrame, ReportModule,
+    CrashReport, GivenModule, Place, ReportError, ReportFormat, ReportFrame, ReportModule,
     ReportStack,
 };
 pub use render::FrameName;
 
+use std::cmp::Reverse;
+use std::ops::Range;
+
 use super::symbolicator::parse_request;
 use collector::Collector;
+use plain::PlainText;
 
 /// The maximum size of a report, in bytes. The caller enforces it.
 pub const REPORT_BYTES: usize = 32 * 1024 * 1024;
@@ -70,13 +85,16 @@ const READERS: [(ReportFormat, Reader); 9] = [
     (ReportFormat::Sanitizer, sanitizer::read),
     (ReportFormat::Android, android::read),
     (ReportFormat::Systemd, systemd::read),
-    (ReportFormat::Journal, journal::read),
     (ReportFormat::Gdb, gdb::read),
     (ReportFormat::HsErr, hs_err::read),
     (ReportFormat::Markup, markup::read),
+    (ReportFormat::Llvm, llvm::read),
     (ReportFormat::Rust, rust::read),
     (ReportFormat::Glibc, glibc::read),
 ];
+
+/// The least number of frames of another format in a text that are worth a note.
+const LEAST_FRAMES: usize = 2;
 
 impl CrashReport {
     /// Reads a report of any format: the one in which the most frames are found. The report may be
@@ -98,25 +116,76 @@ impl CrashReport {
         {
             return Ok(Self::of_request(request.clone()));
         }
-        let mut best: Option<(ReportFormat, Collector)> = None;
-        for (format, read) in READERS {
-            let mut collected = Collector::default();
-            read(bytes, &mut collected);
-            let most = best.as_ref().map_or(0, |(_, best)| best.count());
-            if collected.count() > most {
-                best = Some((format, collected));
-            }
-        }
+        let texts = PlainText::unwrapped(bytes);
+        let mut found = read_all(bytes, &texts);
+        let indexed = found.iter().enumerate();
+        let best = indexed.max_by_key(|(index, (_, it))| (it.count(), Reverse(*index)));
+        let best = best.map(|(index, _)| index);
         match (best, request) {
-            (Some((format, collected)), _) => collected.finish(format),
-            // The entries of a journal are JSON objects as well.
-            (None, Some(Err(error))) if !journal::is_entry(bytes) => {
+            (Some(best), _) => {
+                let (format, collected) = found.remove(best);
+                let others = others(collected.lines(), found);
+                let report = collected.finish(format)?;
+                Ok(Self { others, ..report })
+            }
+            // The lines of a log, and the entries of a journal, are JSON objects as well.
+            (None, Some(Err(error))) if texts.is_empty() && !journal::is_entry(bytes) => {
                 Err(ReportError::Request(error))
             }
             (None, _) if journal::lacks_messages(bytes) => Err(ReportError::WithoutMessage),
             (None, _) => Err(ReportError::Unknown),
         }
     }
+
+    /// Returns the text of a report in UTF-8. Texts in UTF-16 with a byte order mark, as PowerShell
+    /// writes them, are decoded; others are returned as they are.
+    pub fn in_utf_8(bytes: Vec<u8>) -> Vec<u8> {
+        plain::of_utf_16(&bytes).unwrap_or(bytes)
+    }
+}
+
+/// Returns what is found in each format in which there are frames. `texts` is what is wrapped in
+/// the report. Entries of the journal come first: they have the same frames as their messages, and
+/// ids.
+fn read_all(bytes: &[u8], texts: &[PlainText]) -> Vec<(ReportFormat, Collector)> {
+    let mut of_journal = Collector::default();
+    journal::read(bytes, &mut of_journal);
+    let mut found = vec![(ReportFormat::Journal, of_journal)];
+    let innermost = texts.last().map_or(bytes, |text| text.bytes.as_slice());
+    for (format, read) in READERS {
+        let mut collected = Collector::default();
+        read(innermost, &mut collected);
+        for text in texts.iter().rev() {
+            collected.relocate(0, text);
+        }
+        found.push((format, collected));
+    }
+    found.retain(|(_, collected)| collected.count() > 0);
+    found
+}
+
+/// Returns the formats of frames in other lines than these, with the numbers of their frames.
+fn others(
+    lines: &[Range<usize>],
+    mut found: Vec<(ReportFormat, Collector)>,
+) -> Vec<(ReportFormat, usize)> {
+    found.sort_by_key(|(_, collected)| Reverse(collected.count()));
+    let mut taken = lines.to_vec();
+    let mut others = Vec::new();
+    for (format, collected) in found {
+        taken.sort_by_key(|line| line.start);
+        let is_free = |line: &&Range<usize>| {
+            let before = taken.partition_point(|it| it.start < line.end);
+            let last = before.checked_sub(1).and_then(|last| taken.get(last));
+            last.is_none_or(|last| last.end <= line.start)
+        };
+        let count = collected.lines().iter().filter(is_free).count();
+        if count >= LEAST_FRAMES {
+            others.push((format, count));
+            taken.extend_from_slice(collected.lines());
+        }
+    }
+    others
 }
 
 /// Returns whether a text begins like a JSON object. Markup begins with several braces.

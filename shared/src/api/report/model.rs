@@ -38,6 +38,8 @@ pub enum ReportFormat {
     HsErr,
     /// The symbolizer markup of LLVM.
     Markup,
+    /// The stack dump of a tool of LLVM, or of Chromium.
+    Llvm,
     /// A minidump.
     Minidump,
     /// A crash report of one of Apple's systems.
@@ -58,6 +60,7 @@ impl ReportFormat {
             Self::Gdb => "gdb backtrace",
             Self::HsErr => "JVM error log",
             Self::Markup => "symbolizer markup",
+            Self::Llvm => "LLVM stack dump",
             Self::Minidump => "minidump",
             Self::Apple => "Apple crash report",
         }
@@ -69,7 +72,7 @@ impl ReportFormat {
 pub enum ReportError {
     /// No format has frames in the text.
     #[error(
-        "no stack trace of a known format was found: expected a minidump, a crash report of Apple's systems, the JSON of /symbolicate, or the text of a sanitizer, Android tombstone, systemd-coredump, glibc backtrace_symbols, Rust panic (RUST_BACKTRACE=full), gdb bt, JVM hs_err or symbolizer markup"
+        "no stack trace of a known format was found: expected a minidump, a crash report of Apple's systems, the JSON of /symbolicate, or the text of a sanitizer, Android tombstone, systemd-coredump, glibc backtrace_symbols, Rust panic (RUST_BACKTRACE=full), gdb bt, JVM hs_err, LLVM stack dump or symbolizer markup"
     )]
     Unknown,
     /// Entries of a journal whose messages were left out.
@@ -106,6 +109,9 @@ pub struct CrashReport {
     pub modules: Vec<ReportModule>,
     /// The stack traces, in the order of the text.
     pub stacks: Vec<ReportStack>,
+    /// The other formats of stack traces in the text, which were not read, with the number of their
+    /// frames.
+    pub others: Vec<(ReportFormat, usize)>,
     /// The request, if the report is one.
     pub(super) request: Option<Request>,
 }
@@ -139,6 +145,9 @@ pub struct ReportStack {
 /// A frame of a report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReportFrame {
+    /// The number that the text gives it. In a minidump, that of the frame before some were left
+    /// out: the `original_index` of the response.
+    pub number: Option<u64>,
     /// The address in the process, as in the text.
     pub address: Option<u64>,
     /// The address relative to the start of its module.
@@ -149,8 +158,24 @@ pub struct ReportFrame {
     pub is_return: bool,
     /// The function that the text names.
     pub function: Option<String>,
-    /// Where to write the names that are found; `None` if the text has them.
+    /// The offset of the address in this function, if the text says it.
+    pub function_offset: Option<u64>,
+    /// The path of the source file that the text names.
+    pub path: Option<String>,
+    /// The line in it.
+    pub line: Option<u32>,
+    /// Whether nothing can be found for the frame beyond what the text says: its function was found
+    /// when the text was written, or it is in no module. It is not looked up.
+    pub is_settled: bool,
+    /// Where to write the names that are found; `None` if the text has them, or is no text.
     pub place: Option<Place>,
+}
+
+impl ReportFrame {
+    /// Returns whether the text names the function as well as it can be named.
+    pub fn has_final_name(&self) -> bool {
+        self.function.is_some() && (self.is_settled || self.path.is_some())
+    }
 }
 
 /// The place of a frame in the bytes of a report.
@@ -175,23 +200,6 @@ impl Place {
     }
 }
 
-/// What a report lacks to look up the frames of a module.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lack {
-    /// An id.
-    Id {
-        /// The name of the module.
-        module: String,
-    },
-    /// The load address.
-    Base {
-        /// The name of the module.
-        module: String,
-    },
-    /// Any module that covers the addresses of some frames.
-    Modules,
-}
-
 /// What a caller knows about a module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GivenModule {
@@ -212,6 +220,15 @@ pub struct GivenModule {
 /// Returns the last segment of a path.
 pub(super) fn file_name(path: &str) -> &str {
     path.rsplit(['/', '\\']).next().unwrap_or(path)
+}
+
+/// Returns whether a name is that of a program or library. Android and the kernel also name memory
+/// that is no file of the file system (`[anon:…]`, `<anonymous:…>`, `/memfd:…`), and bytecode.
+pub(super) fn is_file(name: &str) -> bool {
+    const MEMORY: [&str; 6] = ["[", "<", "/memfd:", "/dev/", "linux-vdso", "linux-gate"];
+    const BYTECODE: [&str; 3] = [".dex", ".vdex", ".jar"];
+    let is_memory = MEMORY.iter().any(|beginning| name.starts_with(beginning));
+    !is_memory && !BYTECODE.iter().any(|end| name.ends_with(end))
 }
 
 impl ReportModule {
@@ -239,8 +256,13 @@ impl ReportModule {
         (offset < self.size?).then_some(offset)
     }
 
-    fn has_id(&self) -> bool {
+    pub(super) fn has_id(&self) -> bool {
         self.code_id.is_some() || self.debug_id.is_some()
+    }
+
+    /// Returns whether the module may be a program or library, which has a debug file.
+    pub(super) fn is_file(&self) -> bool {
+        self.has_id() || is_file(&self.name)
     }
 
     fn is_named(&self, name: &str) -> bool {
@@ -272,6 +294,7 @@ impl CrashReport {
             format: ReportFormat::Json,
             modules: request.modules.iter().map(ReportModule::of).collect(),
             stacks: request.stacktraces.iter().map(stack).collect(),
+            others: Vec::new(),
             request: Some(request),
         }
     }
@@ -296,7 +319,10 @@ impl CrashReport {
         };
         let stacktrace = |stack: &ReportStack| Stacktrace {
             thread_id: stack.thread_id,
-            frames: stack.frames.iter().map(|it| self.frame(it)).collect(),
+            frames: (0..)
+                .zip(&stack.frames)
+                .map(|(index, frame)| self.frame(frame, index == 0))
+                .collect(),
             ..Stacktrace::default()
         };
         Request {
@@ -306,15 +332,22 @@ impl CrashReport {
         }
     }
 
-    fn frame(&self, frame: &ReportFrame) -> Frame {
-        let (addr_mode, address) = match self.located(frame) {
+    /// Returns a frame of the request. Return addresses are not marked as such, except that of the
+    /// first frame, so that the service may see that a signal interrupted one of them.
+    fn frame(&self, frame: &ReportFrame, is_first: bool) -> Frame {
+        let may_be_found = |module: usize| {
+            let module = self.modules.get(module);
+            !frame.is_settled && module.is_some_and(ReportModule::is_file)
+        };
+        let located = self.located(frame);
+        let (addr_mode, address) = match located.filter(|(module, _)| may_be_found(*module)) {
             Some((module, offset)) => (AddrMode::Rel(module), offset),
             None => (AddrMode::Rel(NO_MODULE), frame.address.unwrap_or_default()),
         };
         Frame {
             addr_mode,
             instruction_addr: Hex(address),
-            adjust_instruction_addr: Some(frame.is_return),
+            adjust_instruction_addr: (is_first || !frame.is_return).then_some(frame.is_return),
             function: frame.function.as_deref().map(Into::into),
             ..Frame::default()
         }
@@ -322,7 +355,7 @@ impl CrashReport {
 
     /// Returns whether nothing can be added to the report: its modules are those of a request, or
     /// of a response.
-    fn says_everything(&self) -> bool {
+    pub(super) fn says_everything(&self) -> bool {
         self.request.is_some() || self.format == ReportFormat::Minidump
     }
 
@@ -336,7 +369,15 @@ impl CrashReport {
     /// response lacks is then no lack of the report. Apple's systems name the functions of their
     /// libraries.
     pub fn is_named(&self, frame: &ReportFrame) -> bool {
-        frame.function.is_some() && (frame.place.is_none() || self.format == ReportFormat::Apple)
+        let is_of_format = matches!(self.format, ReportFormat::Apple | ReportFormat::Json);
+        frame.function.is_some() && (is_of_format || frame.has_final_name())
+    }
+
+    /// Returns whether the text names all frames, so that there is nothing to look up.
+    pub fn is_settled(&self) -> bool {
+        let frames = self.stacks.iter().flat_map(|stack| &stack.frames);
+        let mut frames = frames.peekable();
+        frames.peek().is_some() && frames.all(|it| it.is_settled && it.function.is_some())
     }
 
     /// Returns the module of a frame and the address relative to its start; `None` if one of them
@@ -400,52 +441,5 @@ impl CrashReport {
             changed = true;
         }
         changed
-    }
-
-    /// Returns what is missing to look up the frames, module by module.
-    pub fn lacks(&self) -> Vec<Lack> {
-        if self.says_everything() {
-            return Vec::new();
-        }
-        let frames = || self.stacks.iter().flat_map(|stack| &stack.frames);
-        let mut uses = vec![(false, false); self.modules.len()];
-        let mut is_anywhere = true;
-        for frame in frames() {
-            match (self.located(frame), frame.module) {
-                (Some((module, _)), _) => uses[module].0 = true,
-                (None, Some(module)) => uses[module] = (true, true),
-                (None, None) => is_anywhere &= frame.address.is_none_or(|address| address == 0),
-            }
-        }
-        let mut lacks = Vec::new();
-        for (module, (is_used, lacks_base)) in self.modules.iter().zip(uses) {
-            let name = || module.name.clone();
-            lacks.extend((is_used && !module.has_id()).then(|| Lack::Id { module: name() }));
-            lacks.extend(lacks_base.then(|| Lack::Base { module: name() }));
-        }
-        let names_modules = frames().any(|frame| frame.module.is_some());
-        lacks.extend((!is_anywhere && !names_modules).then_some(Lack::Modules));
-        lacks
-    }
-}
-
-impl std::fmt::Display for Lack {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Id { module } => {
-                let name = file_name(module);
-                write!(f, "the report has no id of {module}; add --module {name}=BUILD-ID")
-            }
-            Self::Base { module } => {
-                let name = file_name(module);
-                write!(
-                    f,
-                    "the report has no load address of {module}; add --module {name}=BUILD-ID@ADDRESS (for a program that is not position independent: the address of its first LOAD segment, as `readelf -lW` prints it)"
-                )
-            }
-            Self::Modules => f.write_str(
-                "the report has absolute addresses and does not say what is loaded where; add --module NAME=BUILD-ID@ADDRESS, or append /proc/<pid>/maps of the process to the report",
-            ),
-        }
     }
 }

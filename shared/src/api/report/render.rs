@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::model::{CrashReport, Place, ReportFormat};
+use super::plain::escapes_in;
 use crate::api::symbolicator::{Completed, CompletedFrame, FrameOrder, FrameStatus};
 
 /// A function that a frame is in. A frame in inlined code has several, the innermost first.
@@ -25,7 +26,7 @@ struct Style {
 }
 
 impl Style {
-    fn of(format: ReportFormat, has_address: bool) -> Self {
+    fn of(format: ReportFormat, has_address: bool, place: &Place) -> Self {
         let (before, between, after) = match format {
             // ThreadSanitizer prints no address.
             ReportFormat::Sanitizer if has_address => ("in ", " ", ""),
@@ -34,6 +35,10 @@ impl Style {
             ReportFormat::Glibc => ("(", " at ", ")"),
             ReportFormat::Rust => ("", "\n                               at ", ""),
             ReportFormat::Gdb => ("", " () at ", ""),
+            // A name is inserted at the end of the line, or before the module.
+            ReportFormat::Llvm if !place.name.is_empty() => ("", " ", ""),
+            ReportFormat::Llvm if place.name.end >= place.line.end => (" ", " ", ""),
+            ReportFormat::Llvm => ("", " ", " "),
             _ => ("", " at ", ""),
         };
         Self {
@@ -78,11 +83,16 @@ impl CrashReport {
     }
 
     /// Returns the index in a stack trace of the frame with this `original_index` in the response,
-    /// which counts from the callee, whatever the order of the request is.
+    /// which counts from the callee, whatever the order of the request is. Those of a minidump have
+    /// gaps, where the service left out frames that it was not sure of.
     pub fn index_of(&self, stack: usize, original_index: usize) -> Option<usize> {
-        let count = self.stacks.get(stack)?.frames.len();
+        let frames = &self.stacks.get(stack)?.frames;
+        if self.format == ReportFormat::Minidump {
+            let number = Some(original_index as u64);
+            return frames.binary_search_by_key(&number, |it| it.number).ok();
+        }
         let order = self.request.as_ref().map(|it| it.options.frame_order);
-        let from_end = count.checked_sub(original_index)?.checked_sub(1)?;
+        let from_end = frames.len().checked_sub(original_index)?.checked_sub(1)?;
         Some(match order {
             Some(FrameOrder::CallerFirst) => from_end,
             _ => original_index,
@@ -98,7 +108,7 @@ impl CrashReport {
         for (stack, names) in self.stacks.iter().zip(&names) {
             for (frame, names) in stack.frames.iter().zip(names) {
                 if let (Some(place), false) = (&frame.place, names.is_empty()) {
-                    let style = Style::of(self.format, frame.address.is_some());
+                    let style = Style::of(self.format, frame.address.is_some(), place);
                     let texts = names.iter().map(|name| style.write(name)).collect();
                     replaced.push((place, texts));
                 }
@@ -122,6 +132,8 @@ fn write(bytes: &[u8], replaced: &[(&Place, Vec<String>)]) -> Vec<u8> {
         }
         text.extend_from_slice(part(at..place.name.start));
         at = place.name.end;
+        // A colour that ends in what is replaced still ends there.
+        let escapes = escapes_in(part(place.name.clone()));
         let same_line = |other: Option<&(&Place, Vec<String>)>| {
             other.is_some_and(|(other, _)| other.line == place.line)
         };
@@ -131,6 +143,7 @@ fn write(bytes: &[u8], replaced: &[(&Place, Vec<String>)]) -> Vec<u8> {
         if same_line(before) || same_line(replaced.get(number + 1)) {
             let joined = names.join(", inlined in ");
             text.extend_from_slice(&escaped(&joined, place.in_json));
+            text.extend_from_slice(&escapes);
             continue;
         }
         for (index, name) in names.iter().enumerate() {
@@ -140,6 +153,7 @@ fn write(bytes: &[u8], replaced: &[(&Place, Vec<String>)]) -> Vec<u8> {
                 text.extend_from_slice(part(place.line.start..place.name.start));
             }
             text.extend_from_slice(&escaped(name, place.in_json));
+            text.extend_from_slice(&escapes);
         }
     }
     text.extend_from_slice(bytes.get(at..).unwrap_or_default());

@@ -5,7 +5,7 @@
 //! after that of its callee and the same address.
 
 use super::collector::Collector;
-use super::cursor::{LineCursor, TextLine, lines};
+use super::cursor::{LineCursor, TextLine, lines, source_of};
 use super::maps;
 use super::model::{Place, ReportFrame};
 
@@ -18,11 +18,15 @@ const MOST_TRIES: usize = 8;
 pub(super) fn read(bytes: &[u8], out: &mut Collector) {
     let mut is_after_frame = false;
     for line in lines(bytes) {
-        if is_after_frame && line.text.trim_start().starts_with("at ") {
-            // The text has the line already.
-            if let Some(last) = out.last_frame() {
-                last.place = None;
-            }
+        let source = line.text.trim().strip_prefix("at ");
+        // The text has the line already.
+        if let Some(source) = source.filter(|_| is_after_frame)
+            && let Some(last) = out.last_frame()
+        {
+            let (path, line) = source_of(source);
+            last.place = None;
+            last.path = Some(path.to_owned());
+            last.line = line;
         }
         let found = frame(line);
         is_after_frame = found.is_some();
@@ -30,13 +34,15 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
             continue;
         };
         out.number(found.number, false);
-        out.frame(ReportFrame {
+        let frame = ReportFrame {
+            number: Some(found.number),
             address: Some(found.address),
             is_return: true,
             function: (found.function != UNKNOWN).then(|| found.function.to_owned()),
             place: Some(Place::in_text(found.name, line.range())),
             ..ReportFrame::default()
-        });
+        };
+        out.frame(line, frame);
     }
     maps::read(bytes, out);
 }

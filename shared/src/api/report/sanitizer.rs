@@ -5,54 +5,131 @@
 //! `(path+0xoffset)`, from LLVM 15 on followed by `(BuildId: …)`. The report of a ThreadSanitizer
 //! has no addresses. In a program that is not position independent, the offset is the address
 //! itself: then the load address is unknown.
+//!
+//! A frame with file and line has no module. The sanitizer found its name when the program ran, and
+//! also its inlined functions, each as a frame. Such a frame stays in the report as it is, and so
+//! does one in no module.
 
 use super::collector::Collector;
-use super::cursor::{LineCursor, TextLine, hex_of, id_at, lines, numbered};
+use super::cursor::{TextLine, lines, numbered};
 use super::model::{Place, ReportFrame};
+use super::printed::{PrintedFrame, PrintedPlace, Printer};
+use crate::domain::ObjectType;
 
-struct SanitizerLine<'a> {
-    address: Option<u64>,
-    function: &'a str,
-    /// Where the function is, in the text.
-    name: std::ops::Range<usize>,
-    path: &'a str,
-    offset: u64,
-    id: Option<&'a str>,
-}
+/// Where the linker of macOS places a program that is position independent; libraries begin at
+/// zero. Offsets include it.
+const MACOS_PROGRAM: u64 = 0x1_0000_0000;
+
+/// Where linkers place 64-bit programs and libraries of Windows (MSVC, `/BASE`). Offsets include it
+/// (compiler-rt, `sanitizer_win.cpp`).
+const WINDOWS: [(&str, u64); 2] = [(".exe", 0x1_4000_0000), (".dll", 0x1_8000_0000)];
+
+/// What each report contains. Old versions print frames without a name like LLVM.
+const REPORT: &str = "Sanitizer: ";
+
+/// What LLVM prints before its frames.
+const DUMP: &str = "Stack dump";
 
 pub(super) fn read(bytes: &[u8], out: &mut Collector) {
-    for line in lines(bytes) {
-        let Some((number, found)) = numbered(line, |cursor| frame(line, cursor)) else {
-            continue;
-        };
+    for (line, number, found) in frames(bytes, Printer::Sanitizer) {
         out.number(number, false);
-        let Some(module) = out.module(found.path, found.id) else {
-            continue;
-        };
-        let is_fixed = found.address == Some(found.offset);
-        let base = found.address.and_then(|it| it.checked_sub(found.offset));
-        if let Some(base) = base.filter(|_| !is_fixed) {
-            out.begins(module, base);
+        if let Some(frame) = report_frame(line, number, found, out) {
+            out.frame(line, frame);
         }
-        let is_nameless = found.function.is_empty() || found.function.starts_with("<null>");
-        // ThreadSanitizer prints the module after file and line, too.
-        let has_line = found.address.is_none() && !found.function.contains("<null>");
-        out.frame(ReportFrame {
-            address: found.address,
-            offset: (!is_fixed).then_some(found.offset),
-            module: Some(module),
-            is_return: false,
-            function: (!is_nameless).then(|| name_of(found.function)),
-            place: (!has_line).then(|| Place::in_text(found.name, line.range())),
-        });
     }
 }
 
-/// Returns a path without the architecture that macOS adds to it, as in `/srv/app:arm64`.
-fn without_architecture(path: &str) -> &str {
+/// Returns the frames in a text that this printer wrote, with their lines and numbers.
+pub(super) fn frames(
+    bytes: &[u8],
+    printer: Printer,
+) -> impl Iterator<Item = (TextLine<'_>, u64, PrintedFrame<'_>)> {
+    let mut in_report = false;
+    lines(bytes).filter_map(move |line| {
+        in_report = (in_report || line.text.contains(REPORT)) && !line.text.contains(DUMP);
+        let (number, found) = numbered(line, |cursor| PrintedFrame::parse(line, cursor))?;
+        let printed_by = match found.printer {
+            Printer::Llvm if in_report && found.function.is_empty() => Printer::Sanitizer,
+            printer => printer,
+        };
+        (printed_by == printer).then_some((line, number, found))
+    })
+}
+
+fn report_frame(
+    line: TextLine<'_>,
+    number: u64,
+    found: PrintedFrame<'_>,
+    out: &mut Collector,
+) -> Option<ReportFrame> {
+    let is_nameless = found.function.is_empty() || found.function.starts_with("<null>");
+    let frame = ReportFrame {
+        number: Some(number),
+        address: found.address,
+        ..ReportFrame::default()
+    };
+    let name = || name_of(found.function);
+    Some(match found.place {
+        PrintedPlace::Source(path, source_line) => ReportFrame {
+            function: Some(name()),
+            path: Some(path.to_owned()),
+            line: source_line,
+            is_settled: true,
+            ..frame
+        },
+        PrintedPlace::Nowhere => ReportFrame {
+            function: (!is_nameless).then(name),
+            is_settled: true,
+            ..frame
+        },
+        PrintedPlace::Unknown => return None,
+        PrintedPlace::Module { path, offset, id } => {
+            let (path, is_macho) = without_architecture(path);
+            let offset = match is_macho {
+                true => offset.checked_sub(MACOS_PROGRAM).unwrap_or(offset),
+                false => without_base(path, offset),
+            };
+            let module = match is_macho {
+                true => out.module_of_type(path, id, ObjectType::Macho)?,
+                false => out.module(path, id)?,
+            };
+            let is_fixed = found.address == Some(offset);
+            let base = found.address.and_then(|it| it.checked_sub(offset));
+            if let Some(base) = base.filter(|_| !is_fixed) {
+                out.begins(module, base);
+            }
+            // ThreadSanitizer prints the module after file and line, too.
+            let source = found.source_before_module();
+            let function = source.map_or(found.function, |(function, ..)| function);
+            ReportFrame {
+                offset: (!is_fixed).then_some(offset),
+                module: Some(module),
+                function: (!is_nameless).then(|| name_of(function)),
+                path: source.map(|(_, path, _)| path.to_owned()),
+                line: source.and_then(|(.., line)| line),
+                place: source
+                    .is_none()
+                    .then(|| Place::in_text(found.name, line.range())),
+                ..frame
+            }
+        }
+    })
+}
+
+/// Returns a path without the architecture that macOS adds to it, as in `/srv/app:arm64`, and
+/// whether it had one.
+fn without_architecture(path: &str) -> (&str, bool) {
     let architectures = [":arm64", ":arm64e", ":x86_64", ":x86_64h", ":i386"];
     let found = architectures.iter().find_map(|it| path.strip_suffix(it));
-    found.unwrap_or(path)
+    (found.unwrap_or(path), found.is_some())
+}
+
+/// Returns an offset in a module of Windows without the address that the module is linked to.
+fn without_base(path: &str, offset: u64) -> u64 {
+    let path = path.to_ascii_lowercase();
+    let linked_to = WINDOWS.iter().find(|(end, _)| path.ends_with(end));
+    let within = linked_to.and_then(|(_, base)| offset.checked_sub(*base));
+    within.unwrap_or(offset)
 }
 
 /// Returns the function in `in f` of AddressSanitizer, or in `f <null>` of ThreadSanitizer.
@@ -61,36 +138,106 @@ fn name_of(text: &str) -> String {
     text.strip_suffix(" <null>").unwrap_or(text).to_owned()
 }
 
-fn frame<'a>(line: TextLine<'a>, mut cursor: LineCursor<'a>) -> Option<SanitizerLine<'a>> {
-    let address = cursor.hex();
-    if address.is_some() && !cursor.eat(" ") {
-        return None;
+#[cfg(test)]
+mod tests {
+    use crate::api::report::tests::{read, rewritten};
+    use crate::api::report::{Lack, ReportFormat};
+    use crate::domain::{CodeId, ObjectType};
+
+    const NAMED: &str = "    #0 0x556d23d25058 in inl2(int volatile*, int) /src/my crash.cc:15:5\n    #1 0x556d23d250ff in operator/(A, B) C:\\src\\a.cc:37\n    #2 0x7f5bb8e45249 in start csu/../libc_start.h:58:16\n    #3 0x7f5bb8e45249 in crt crtstuff.c\n";
+
+    #[test]
+    fn frames_with_names_stay_with_their_numbers() {
+        let rest = "    #4 0x556d23c43350 in _start (/srv/asan+0x2c350) (BuildId: ad7e43c028b89b0d)\n    #5 0x000000000000  (<unknown module>)\n    #6 0x000000001234 in f (<unknown module>)\n";
+        let report = read(&format!("{NAMED}{rest}"));
+        assert_eq!(report.format, ReportFormat::Sanitizer);
+        let frames = report.stacks[0].frames.iter();
+        let found: Vec<_> = frames
+            .map(|it| {
+                let function = it.function.as_deref().unwrap_or("?");
+                let path = it.path.as_deref().unwrap_or("?");
+                (it.number.unwrap(), function, path, it.line, it.is_settled)
+            })
+            .collect();
+        let expected = [
+            (
+                0,
+                "inl2(int volatile*, int)",
+                "/src/my crash.cc",
+                Some(15),
+                true,
+            ),
+            (1, "operator/(A, B)", "C:\\src\\a.cc", Some(37), true),
+            (2, "start", "csu/../libc_start.h", Some(58), true),
+            (3, "crt", "crtstuff.c", None, true),
+            (4, "_start", "?", None, false),
+            (5, "?", "?", None, true),
+            (6, "f", "?", None, true),
+        ];
+        assert_eq!(found, expected);
+        assert_eq!((report.lacks(), report.is_settled()), (Vec::new(), false));
     }
-    let start = cursor.at();
-    // The offset is the last one in the line: a name may contain parentheses.
-    let plus = cursor.rest.rfind("+0x")?;
-    let (before, after) = cursor.rest.split_at(plus);
-    let (offset, after) = after[1..].split_once(')')?;
-    let open = before.rfind(" (/").or_else(|| before.rfind(" ("))?;
-    let function = before[..open].trim();
-    let is_thread = address.is_none();
-    if is_thread && function.is_empty() {
-        return None;
+
+    #[test]
+    fn a_report_may_have_all_its_names_already() {
+        let report = read(NAMED);
+        assert!(report.is_settled());
+        assert_eq!(report.lacks(), []);
+        assert_eq!(rewritten(NAMED, &[("other", Some(1))]), NAMED);
     }
-    let skipped = before[..open].len() - before[..open].trim_start().len();
-    let name = start + skipped..start + skipped + function.len();
-    let id = after
-        .trim_start()
-        .strip_prefix("(BuildId: ")
-        .and_then(id_at);
-    debug_assert!(name.end <= line.range().end);
-    let path = &before[open + 2..];
-    Some(SanitizerLine {
-        address,
-        function,
-        name,
-        path: without_architecture(path),
-        offset: hex_of(offset)?,
-        id,
-    })
+
+    #[test]
+    fn the_id_of_a_module_of_macos_is_its_uuid() {
+        let report = read(
+            "#0 0x102a40328 in mid+0x0 (/Users/x/My App:arm64+0x100000328) (BuildId: 4c4c445255553144a1bc063edd33fab12400000010000000000d0a0000030c00)\n\
+             #1 0x1a00002d8  (/Users/x/libm.dylib:x86_64+0x2d8)\n",
+        );
+        let [app, library] = report.modules.as_slice() else {
+            panic!("{:?}", report.modules);
+        };
+        let id = "4c4c445255553144a1bc063edd33fab1";
+        assert_eq!(app.name, "/Users/x/My App");
+        assert_eq!(app.code_id, Some(CodeId::new(id.to_owned())));
+        assert_eq!(app.debug_id, Some(id.parse().unwrap()));
+        assert_eq!(app.object_type, ObjectType::Macho);
+        // Programs are linked to 4 GiB, and libraries to zero.
+        assert_eq!(
+            (app.base, library.base),
+            (Some(0x1_02a4_0000), Some(0x1_a000_0000))
+        );
+        assert_eq!(
+            report.located(&report.stacks[0].frames[0]),
+            Some((0, 0x328))
+        );
+        let lacks = report.lacks();
+        let lack = Lack::Id {
+            module: "/Users/x/libm.dylib".to_owned(),
+            object_type: ObjectType::Macho,
+        };
+        assert_eq!(lacks, [lack]);
+        let advice = lacks[0].to_string();
+        assert!(advice.contains("dwarfdump --uuid"), "{advice}");
+    }
+
+    #[test]
+    fn offsets_in_modules_of_windows_include_the_address_that_they_are_linked_to() {
+        let report = read(
+            "    #0 0x7ff6e1a81578  (C:\\app\\App.EXE+0x140001578)\n    #1 0x7ffa00012345  (C:\\app\\lib.dll+0x180002345)\n    #2 0x7ffa00022345  (C:\\app\\other.dll+0x2345)\n",
+        );
+        let offsets: Vec<_> = report.stacks[0].frames.iter().map(|it| it.offset).collect();
+        assert_eq!(offsets, [Some(0x1578), Some(0x2345), Some(0x2345)]);
+    }
+
+    #[test]
+    fn old_sanitizers_print_one_space_before_a_module() {
+        let frame = "    #0 0x4008cd (/srv/app+0x8cd)\n";
+        let format = |text: &str| read(text).format;
+        let report = format!("==1==ERROR: AddressSanitizer: SEGV\n{frame}");
+        assert_eq!(format(&report), ReportFormat::Sanitizer);
+        assert_eq!(format(frame), ReportFormat::Llvm);
+        assert_eq!(
+            format(&format!("{report}Stack dump:\n{frame}{frame}")),
+            ReportFormat::Llvm
+        );
+    }
 }

@@ -5,11 +5,14 @@
 //! with build-id …`, or `…, build-id=…`.
 
 use super::collector::Collector;
-use super::cursor::{LineCursor, hex_of, id_at, lines, numbered};
+use super::cursor::{DELETED, LineCursor, hex_of, id_at, lines, numbered};
 use super::model::{Place, ReportFrame};
 
 /// The name of the function that a signal handler returns to.
-const TRAMPOLINE: &str = "__restore_rt";
+pub(super) const TRAMPOLINE: &str = "__restore_rt";
+
+/// What systemd-coredump prints for a function and a module that it does not know.
+const UNKNOWN: &str = "n/a";
 
 pub(super) fn read(bytes: &[u8], out: &mut Collector) {
     read_process(bytes, &mut Vec::new(), out);
@@ -35,20 +38,28 @@ pub(super) fn read_process(bytes: &[u8], ids: &mut Vec<(String, String)>, out: &
             .last_frame()
             .is_some_and(|last| last.function.as_deref() == Some(TRAMPOLINE));
         let is_top = out.is_at_top();
-        let Some(module) = out.module(found.module, None) else {
+        let is_known = found.module != UNKNOWN;
+        let module = is_known.then(|| out.module(found.module, None)).flatten();
+        if is_known && module.is_none() {
             continue;
-        };
-        if let Some(base) = found.offset.and_then(|it| found.address.checked_sub(it)) {
+        }
+        let offset = found.offset.filter(|_| is_known);
+        let base = offset.and_then(|offset| found.address.checked_sub(offset));
+        if let (Some(module), Some(base)) = (module, base) {
             out.begins(module, base);
         }
-        out.frame(ReportFrame {
+        let frame = ReportFrame {
+            number: Some(number),
             address: Some(found.address),
-            offset: found.offset,
-            module: Some(module),
+            offset,
+            module,
             is_return: !is_top && !after_signal,
-            function: (found.function != "n/a").then(|| found.function.to_owned()),
+            function: (found.function != UNKNOWN).then(|| found.function.to_owned()),
+            is_settled: !is_known,
             place: Some(Place::in_text(found.name, line.range())),
-        });
+            ..ReportFrame::default()
+        };
+        out.frame(line, frame);
     }
     end_of_process(ids, out);
 }
@@ -78,7 +89,7 @@ fn frame(mut cursor: LineCursor<'_>) -> Option<SystemdLine<'_>> {
     let (function, place) = rest.split_once(" (")?;
     let (module, offset) = match place.rsplit_once(" + ") {
         Some((module, offset)) => (
-            module.strip_suffix(" (deleted)").unwrap_or(module),
+            module.strip_suffix(DELETED).unwrap_or(module),
             Some(hex_of(offset)?),
         ),
         // Before systemd 245, the offset is not printed.

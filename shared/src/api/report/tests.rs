@@ -6,7 +6,7 @@ use super::*;
 use crate::api::symbolicator::{
     AddrMode, Completed, CompletedFrame, CompletedStacktrace, Frame, FrameStatus,
 };
-use crate::domain::CodeId;
+use crate::domain::{CodeId, ObjectType};
 
 macro_rules! fixture {
     ($name:literal, $format:ident) => {
@@ -51,12 +51,16 @@ fn fixture(name: &str) -> &'static [u8] {
     found.expect("a fixture").1
 }
 
-fn read(text: &str) -> CrashReport {
+fn fixture_text(name: &str) -> &'static str {
+    std::str::from_utf8(fixture(name)).unwrap()
+}
+
+pub(super) fn read(text: &str) -> CrashReport {
     CrashReport::read(text.as_bytes()).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
 /// Returns the address, or else the offset, of each frame and whether it is a return address.
-fn frames(report: &CrashReport) -> Vec<(u64, bool)> {
+pub(super) fn frames(report: &CrashReport) -> Vec<(u64, bool)> {
     let frames = report.stacks.iter().flat_map(|stack| &stack.frames);
     let address = |frame: &ReportFrame| frame.address.or(frame.offset).unwrap_or_default();
     frames
@@ -89,7 +93,7 @@ fn answered(report: &CrashReport, functions: &[(&str, Option<u32>)]) -> Complete
 }
 
 /// Returns the text of a report in which every frame has these functions.
-fn rewritten(text: &str, functions: &[(&str, Option<u32>)]) -> String {
+pub(super) fn rewritten(text: &str, functions: &[(&str, Option<u32>)]) -> String {
     let report = read(text);
     let text = report.text(text.as_bytes(), &answered(&report, functions));
     String::from_utf8(text).unwrap()
@@ -103,6 +107,55 @@ fn every_format_is_recognised_and_stays_as_it_is_without_names() {
         assert!(report.text(bytes, &Completed::default()) == bytes, "{name}");
         let unknown = answered(&report, &[]);
         assert!(report.text(bytes, &unknown) == bytes, "{name}");
+        assert!(report.others.is_empty(), "{name}: {:?}", report.others);
+    }
+}
+
+#[test]
+fn a_text_may_have_stack_traces_of_several_formats() {
+    let (glibc, gdb) = (fixture("glibc-fault.txt"), fixture("gdb.txt"));
+    let count = |bytes: &[u8]| frames(&CrashReport::read(bytes).unwrap()).len();
+    let (of_glibc, of_gdb) = (count(glibc), count(gdb));
+    let report = CrashReport::read(&[glibc, b"\n", gdb, b"\n", glibc].concat()).unwrap();
+    assert_eq!(report.format, ReportFormat::Glibc);
+    assert_eq!(report.others, [(ReportFormat::Gdb, of_gdb)]);
+    assert_eq!(frames(&report).len(), 2 * of_glibc);
+    // A single line may be anything.
+    let line = "#10 0x1010 in f (a=1) at b.c:2\n";
+    let report = read(&format!("{line}{}", fixture_text("glibc-fault.txt")));
+    assert!(report.others.is_empty(), "{:?}", report.others);
+}
+
+#[test]
+fn a_text_in_utf_16_is_a_report_in_utf_8() {
+    let text = fixture_text("asan.txt").replace('\n', "\r\n");
+    let units = text.encode_utf16().flat_map(u16::to_le_bytes);
+    let bytes: Vec<u8> = [0xff, 0xfe].into_iter().chain(units).collect();
+    let decoded = CrashReport::in_utf_8(bytes);
+    assert!(decoded == text.as_bytes());
+    let report = CrashReport::read(&decoded).unwrap();
+    assert_eq!(frames(&report), frames(&read(&text)));
+    assert_eq!(CrashReport::in_utf_8(decoded.clone()), decoded);
+}
+
+#[test]
+fn a_report_in_colours_or_in_a_log_in_json_has_the_same_frames() {
+    for (name, bytes, format) in REPORTS {
+        if matches!(format, ReportFormat::Journal) {
+            continue;
+        }
+        let lines = std::str::from_utf8(bytes).unwrap().lines();
+        let coloured = lines
+            .clone()
+            .map(|line| format!("\u{1b}[1m{line}\u{1b}[m\n"));
+        let logged = lines.map(|line| serde_json::json!({"log": line}).to_string() + "\n");
+        let alone = CrashReport::read(bytes).unwrap();
+        for text in [coloured.collect::<String>(), logged.collect()] {
+            let report = read(&text);
+            assert_eq!(report.format, format, "{name}");
+            assert_eq!(frames(&report), frames(&alone), "{name}");
+            assert!(report.text(text.as_bytes(), &Completed::default()) == text.as_bytes());
+        }
     }
 }
 
@@ -294,7 +347,8 @@ fn the_frame_that_a_signal_interrupted_has_an_exact_address() {
         .iter()
         .map(|(_, is_return)| *is_return)
         .collect();
-    assert_eq!(returns, [false, false, true]);
+    // The signal handler and `main` have no address.
+    assert_eq!(returns, [false, false, false, false, true]);
     assert_eq!(
         (report.stacks.len(), report.stacks[0].thread_id),
         (1, Some(4711))
@@ -392,6 +446,7 @@ fn what_is_given_fills_gaps_and_changes_nothing_else() {
     let mut report = CrashReport::read(fixture("glibc-fault.txt")).unwrap();
     let lacks = |name: &str| Lack::Id {
         module: name.to_owned(),
+        object_type: ObjectType::Elf,
     };
     assert_eq!(
         report.lacks(),
@@ -581,9 +636,30 @@ fn a_report_over_a_limit_is_refused_with_the_limit() {
     assert!(error.unwrap_err().to_string().contains("16384 modules"));
 }
 
+/// Lines of further formats, and of what may be wrapped around reports.
+const FURTHER: &[u8] = b"\
+ #0 0x000055ce027741c1 trace() (/srv/app+0x11c1)
+ #1 0x00007f853161e050 (/lib/libc.so.6+0x3c050)
+ #2 0x000055ce027741e2 onsig(int) /src/a.cc:7:3
+#0 0x55555ac855f9 base::debug::CollectStackTrace()
+Stack dump without symbol names
+1  libLLVM.so.19.1      0x00007f9c4e1fd210
+    #1 0x556d23d25058 in f(int) /src/crash.cc:15:5
+    #2 0x000000000000  (<unknown module>)
+#5  <signal handler called>
+#6  \x1b[33mmid\x1b[m (p=0x0) at \x1b[32mgs.c\x1b[m:4
+[0x40166d]
+   0# trace() at /src/crash.cc:8 [0x55ce027741c1]
+#02 pc 00012345  /memfd:jit-cache (deleted) (com.x.Foo.bar+100)
+C  0x00007f1234567890
+{\"log\":\"./app(+0x10)\\u001b[m [0x1010]\\n\",\"stream\":\"stderr\"}
+{\"MESSAGE\": [35, 49, 32, 32, 48, 120, 49, 32, 105, 110, 32, 102, 32, 40, 41, 10]}
+";
+
 /// Lines like those of reports, and pieces of them.
 fn any_line() -> impl Strategy<Value = Vec<u8>> {
-    let reports: Vec<&[u8]> = REPORTS.iter().map(|(_, bytes, _)| *bytes).collect();
+    let reports = REPORTS.iter().map(|(_, bytes, _)| *bytes);
+    let reports: Vec<&[u8]> = reports.chain([FURTHER]).collect();
     any_line_of(&reports)
 }
 

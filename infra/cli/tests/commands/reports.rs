@@ -1,0 +1,174 @@
+//! Reports whose frames need care, and texts that are none.
+
+use axum::routing::post;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+
+use crate::service::Service;
+use crate::{Ended, run_with};
+
+const ID: &str = "60a0285889bf05c4a3384b2e8733386b47c5d71d";
+
+/// Symbolicates a report without the files of this machine.
+fn symbolicate(report: &[u8], service: &Service, arguments: &[&str]) -> Ended {
+    let url = service.url();
+    let all = ["symbolicate", "-", "--no-local", "--url", &url];
+    run_with(report, &[&all[..], arguments].concat())
+}
+
+/// A service that left out the third frame of a minidump, and names the others.
+fn service_that_left_out_a_frame() -> Service {
+    let minidump = || async {
+        let frame = |index: usize| {
+            json!({
+                "status": "symbolicated", "original_index": index,
+                "instruction_addr": format!("{:#x}", 0x1000 + index),
+                "function": format!("f{index}"),
+            })
+        };
+        let frames = [0, 1, 3, 4].map(frame);
+        let completed =
+            json!({"status": "completed", "modules": [], "stacktraces": [{"frames": frames}]});
+        Json(completed)
+    };
+    Service::with(Router::new().route("/minidump", post(minidump)))
+}
+
+#[test]
+fn each_frame_of_a_minidump_has_its_number_and_its_name_although_others_were_left_out() {
+    let service = service_that_left_out_a_frame();
+    let ended = symbolicate(b"MDMP", &service, &[]);
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{}", ended.out);
+    for index in [0, 1, 3, 4] {
+        let line = format!("  #{index}  0x000000000000100{index}  f{index}\n");
+        assert!(ended.out.contains(&line), "{line}{}", ended.out);
+    }
+    let ended = symbolicate(b"MDMP", &service, &["--format", "markdown"]);
+    let line = "| 3 | 0x0000000000001003 | f3 |  |\n";
+    assert!(ended.out.contains(line), "{}", ended.out);
+    let ended = symbolicate(b"MDMP", &service, &["--json"]);
+    let printed: Value = serde_json::from_str(&ended.out).unwrap();
+    let frame = &printed["stacktraces"][0]["frames"][2];
+    assert_eq!(
+        (&frame["number"], &frame["address"]),
+        (&json!(3), &json!("0x1003"))
+    );
+    assert_eq!(frame["names"][0]["function"], "f3");
+    assert_eq!(frame["status"], "symbolicated");
+}
+
+/// A backtrace in which `outer` is inlined into the frame before it, and `other` is not.
+const GDB: &str = "\
+#0  top (a=1) at /src/top.c:2
+#1  0x0000555555555210 in inner (a=1) at /src/app.c:7
+#2  outer (a=1) at /src/app.c:9
+#3  other (a=1) at /src/app.c:11
+555555554000-555555556000 r-xp 00000000 fe:00 1 /srv/app
+";
+
+#[test]
+fn functions_that_gdb_names_are_shown_once() {
+    let module = format!("app={ID}");
+    let arguments = ["--module", &module];
+    let ended = symbolicate(GDB.as_bytes(), &Service::new(), &arguments);
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{}", ended.out);
+    let expected = "\
+gdb backtrace · 3 frames · 0 without a name · 1 module, 0 without symbols
+
+  #0                      top  /src/top.c:2  from the report
+  #1  0x0000555555555210  inner  /src/app.c:7  inlined
+                          outer  /src/app.c:9
+  #3                      other  /src/app.c:11  from the report
+
+modules
+  /srv/app  found
+";
+    assert_eq!(ended.out, expected);
+    let json = [&arguments[..], &["--json"]].concat();
+    let ended = symbolicate(GDB.as_bytes(), &Service::new(), &json);
+    let printed: Value = serde_json::from_str(&ended.out).unwrap();
+    let frames = printed["stacktraces"][0]["frames"].as_array().unwrap();
+    let numbers: Vec<u64> = frames
+        .iter()
+        .map(|it| it["number"].as_u64().unwrap())
+        .collect();
+    assert_eq!(numbers, [0, 1, 3]);
+    let reported = json!({"function": "other", "path": "/src/app.c", "line": 11});
+    assert_eq!(
+        (&frames[2]["reported"], &frames[2]["status"]),
+        (&reported, &Value::Null)
+    );
+}
+
+#[test]
+fn a_report_with_all_its_names_says_so() {
+    let report = "#0 0x556d23d25058 in f(int) /src/a.cc:15:5\n\
+                  #1 0x556d23d250ff in main /src/a.cc:37:82\n";
+    let ended = symbolicate(report.as_bytes(), &Service::new(), &[]);
+    assert_eq!(ended.code, 0, "{}", ended.out);
+    assert!(
+        ended.err.contains("have their names already"),
+        "{}",
+        ended.err
+    );
+    let line = "  #1  0x0000556d23d250ff  main  /src/a.cc:37  from the report\n";
+    assert!(ended.out.contains(line), "{}", ended.out);
+}
+
+#[test]
+fn frames_in_another_format_are_named_with_their_number() {
+    let glibc = "/srv/app(+0x121b) [0x55555555521b]\n";
+    let rust = "   0:     0x5555555921ca - <unknown>\n   1:     0x5555555a25ea - f\n";
+    let text = format!("{}\n{rust}", glibc.repeat(3));
+    let module = format!("app={ID}");
+    let ended = symbolicate(text.as_bytes(), &Service::new(), &["--module", &module]);
+    assert_eq!(ended.code, 0, "{}", ended.out);
+    let note = "the text also has 2 frames of another format, which were not read (Rust backtrace)";
+    assert!(ended.err.contains(note), "{}", ended.err);
+}
+
+#[test]
+fn logs_in_json_and_in_utf_16_are_read() {
+    let service = Service::new();
+    let frame = "    #0 0x5555000027ca  (/srv/app+0x27ca) (BuildId: 60a0285889bf05c4)";
+    let log = format!("{{\"log\":\"{frame}\\n\"}}\n{{\"log\":\"\"}}\n");
+    let ended = symbolicate(log.as_bytes(), &service, &["--format", "text"]);
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{}", ended.out);
+    for name in ["inner /src/app.c:7", "outer /src/app.c:9"] {
+        assert!(ended.out.contains(name), "{name}: {}", ended.out);
+    }
+    let mut lines = ended.out.lines().map(serde_json::from_str::<Value>);
+    assert!(lines.all(|line| line.is_ok()), "{}", ended.out);
+    let units = frame.encode_utf16().flat_map(u16::to_le_bytes);
+    let wide: Vec<u8> = [0xff, 0xfe].into_iter().chain(units).collect();
+    let ended = symbolicate(&wide, &service, &["--format", "text"]);
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{}", ended.out);
+    assert!(
+        ended.out.contains("outer /src/app.c:9 (/srv/app"),
+        "{}",
+        ended.out
+    );
+}
+
+#[test]
+fn a_format_that_is_not_read_is_named_with_what_to_do_instead() {
+    let service = Service::new();
+    for (text, name, instead) in [
+        (
+            "* thread #1\n  * frame #0: 0x000055555555521b app`mid\n",
+            "lldb",
+            "image list",
+        ),
+        (
+            "{\"event_id\": \"1\", \"modules\": {\"a\": \"1\"}}",
+            "Sentry",
+            "debug_meta",
+        ),
+    ] {
+        let ended = symbolicate(text.as_bytes(), &service, &[]);
+        assert_eq!(ended.code, 1, "{}", ended.out);
+        for expected in [name, instead, "which this command does not read"] {
+            assert!(ended.err.contains(expected), "{expected}: {}", ended.err);
+        }
+    }
+}

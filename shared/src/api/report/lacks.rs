@@ -1,0 +1,170 @@
+//! What a report lacks to look up its frames, and what to add to it.
+
+use super::model::{CrashReport, ReportFrame, ReportModule, file_name};
+use crate::domain::ObjectType;
+
+/// What a report lacks to look up the frames of a module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// An id.
+    Id {
+        /// The name of the module.
+        module: String,
+        /// Its type, which says what its id is.
+        object_type: ObjectType,
+    },
+    /// The load address.
+    Base {
+        /// The name of the module.
+        module: String,
+    },
+    /// Any module that covers the addresses of the frames.
+    Modules,
+}
+
+/// What the frames of a module lack.
+#[derive(Clone, Copy, Default)]
+struct ModuleUse {
+    is_used: bool,
+    lacks_base: bool,
+}
+
+impl CrashReport {
+    /// Returns what is missing to look up the frames, module by module. Memory that is no file, and
+    /// frames that cannot be looked up whatever is added, lack nothing.
+    pub fn lacks(&self) -> Vec<Lack> {
+        if self.says_everything() {
+            return Vec::new();
+        }
+        let frames = self.stacks.iter().flat_map(|stack| &stack.frames);
+        let mut uses = vec![ModuleUse::default(); self.modules.len()];
+        let (mut is_anywhere, mut is_nowhere) = (false, false);
+        for frame in frames.filter(|frame| !frame.is_settled) {
+            is_anywhere |= frame.module.is_some();
+            match self.located(frame) {
+                Some((module, _)) => {
+                    is_anywhere = true;
+                    note_use(&mut uses, module, false);
+                }
+                None => {
+                    is_nowhere |= is_outside(frame);
+                    if let Some(module) = frame.module {
+                        note_use(&mut uses, module, true);
+                    }
+                }
+            }
+        }
+        let modules = self.modules.iter().zip(uses);
+        let mut lacks: Vec<Lack> = modules
+            .flat_map(|(module, it)| of_module(module, it))
+            .collect();
+        lacks.extend((is_nowhere && !is_anywhere).then_some(Lack::Modules));
+        lacks
+    }
+}
+
+fn note_use(uses: &mut [ModuleUse], module: usize, lacks_base: bool) {
+    if let Some(found) = uses.get_mut(module) {
+        found.is_used = true;
+        found.lacks_base |= lacks_base;
+    }
+}
+
+/// Returns whether a frame has an address of which the text does not say where it is.
+fn is_outside(frame: &ReportFrame) -> bool {
+    frame.module.is_none() && frame.address.is_some_and(|address| address != 0)
+}
+
+fn of_module(module: &ReportModule, used: ModuleUse) -> Vec<Lack> {
+    let mut lacks = Vec::new();
+    if !module.is_file() {
+        return lacks;
+    }
+    if used.is_used && !module.has_id() {
+        lacks.push(Lack::Id {
+            module: module.name.clone(),
+            object_type: module.object_type,
+        });
+    }
+    if used.lacks_base {
+        lacks.push(Lack::Base {
+            module: module.name.clone(),
+        });
+    }
+    lacks
+}
+
+impl std::fmt::Display for Lack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Id {
+                module,
+                object_type,
+            } => {
+                let name = file_name(module);
+                let id = match object_type {
+                    ObjectType::Macho => "UUID (`dwarfdump --uuid`)",
+                    ObjectType::Pe | ObjectType::PeDotnet => {
+                        "DEBUG-ID (that of its PDB, which `symdepot check` prints)"
+                    }
+                    _ => "BUILD-ID",
+                };
+                write!(f, "the report has no id of {module}; add --module {name}={id}")
+            }
+            Self::Base { module } => {
+                let name = file_name(module);
+                write!(
+                    f,
+                    "the report has no load address of {module}; add --module {name}=BUILD-ID@ADDRESS (for a program that is not position independent: the address of its first LOAD segment, as `readelf -lW` prints it)"
+                )
+            }
+            Self::Modules => f.write_str(
+                "the report has absolute addresses and does not say what is loaded where; add --module NAME=BUILD-ID@ADDRESS, or append /proc/<pid>/maps of the process to the report",
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::report::tests::read;
+
+    #[test]
+    fn the_load_addresses_are_lacking_only_if_no_frame_is_located() {
+        let maps = "1000-2000 r-xp 00000000 fe:00 1 /srv/app\n";
+        let frames = "#0  0x1010 in ?? ()\n#1  0x9010 in ?? ()\n";
+        assert_eq!(read(frames).lacks(), [Lack::Modules]);
+        let id = |module: &str| Lack::Id {
+            module: module.to_owned(),
+            object_type: ObjectType::Elf,
+        };
+        assert_eq!(read(&format!("{frames}{maps}")).lacks(), [id("/srv/app")]);
+    }
+
+    #[test]
+    fn what_is_no_file_lacks_nothing() {
+        let systemd =
+            "#0  0x0000000000000010 n/a (n/a + 0x0)\n#1  0x0000000000001010 n/a (app + 0x10)\n";
+        let report = read(systemd);
+        assert_eq!(report.modules.len(), 1);
+        let lacks = report.lacks();
+        assert_eq!(lacks.len(), 1);
+        assert!(lacks[0].to_string().contains("--module app=BUILD-ID"));
+        assert!(read("#00 pc 0x10  <unknown>\n").lacks().is_empty());
+    }
+
+    #[test]
+    fn the_advice_names_the_id_of_the_type() {
+        let advice = |name: &str| {
+            let report = read(&format!("#0 0x104  ({name}+0x100)\n"));
+            report.lacks()[0].to_string()
+        };
+        let of_pe = advice("C:\\app\\w64.exe");
+        assert!(of_pe.contains("w64.exe=DEBUG-ID"), "{of_pe}");
+        let of_macho = advice("libm.dylib");
+        assert!(of_macho.contains("dwarfdump --uuid"), "{of_macho}");
+        let of_elf = advice("/srv/app");
+        assert!(of_elf.ends_with("--module app=BUILD-ID"), "{of_elf}");
+    }
+}

@@ -14,11 +14,15 @@ use crate::symbolicate::adjust::Situation;
 pub(super) struct Position<'a> {
     /// The index, counted from the callee.
     pub(super) index: usize,
+    /// Whether a signal interrupted it: the frame before it is a trampoline.
+    pub(super) is_interrupted: bool,
     pub(super) default_adjustment: Adjustment,
     pub(super) registers: &'a BTreeMap<String, Hex>,
 }
 
-/// Returns the addresses at which frames of a module are looked up, relative to its start.
+/// Returns the addresses at which frames of a module are looked up, relative to its start. Most
+/// frames of callers have two: only a lookup shows that one of them is a trampoline, or was
+/// interrupted.
 pub(super) fn addresses(
     request: &Request,
     module: usize,
@@ -42,11 +46,16 @@ pub(super) fn addresses(
             ..of_it
         };
         let found = stacktrace.frames.get(*at).zip(request.modules.get(module));
-        let address = found.and_then(|(frame, of_module)| {
-            let situation = situation(request, frame, &position);
-            Address::of(frame, module, of_module, arch, &situation)
-        });
-        addresses.extend(address.map(|address| address.relative));
+        let Some((frame, of_module)) = found else {
+            continue;
+        };
+        let situation = situation(request, frame, &position);
+        let situations = [Some(situation), exact(&situation, frame)];
+        let of_frame = situations
+            .iter()
+            .flatten()
+            .filter_map(|situation| Address::of(frame, module, of_module, arch, situation));
+        addresses.extend(of_frame.map(|address| address.relative));
     }
     addresses
 }
@@ -56,12 +65,26 @@ pub(super) fn situation<'a>(
     frame: &Frame,
     position: &Position<'a>,
 ) -> Situation<'a> {
+    let default = match position.is_interrupted {
+        true => Adjustment::Aligned,
+        false => position.default_adjustment,
+    };
     Situation {
-        adjustment: Adjustment::of(frame, position.default_adjustment),
+        adjustment: Adjustment::of(frame, default),
         is_topmost: position.index == 0,
         signal: request.signal,
         registers: position.registers,
     }
+}
+
+/// Returns the situation of a frame if it is at its own address, though it is not the topmost one;
+/// `None` if the client says where it is.
+pub(super) fn exact<'a>(situation: &Situation<'a>, frame: &Frame) -> Option<Situation<'a>> {
+    let may_be = !situation.is_topmost && frame.adjust_instruction_addr.is_none();
+    may_be.then_some(Situation {
+        adjustment: Adjustment::Aligned,
+        ..*situation
+    })
 }
 
 /// An address in a module.
@@ -145,6 +168,7 @@ impl<'a> Position<'a> {
     pub(super) fn first_of(stacktrace: &'a Stacktrace) -> Self {
         Self {
             index: 0,
+            is_interrupted: false,
             default_adjustment: Adjustment::default_of(&stacktrace.frames),
             registers: &stacktrace.registers,
         }

@@ -3,7 +3,8 @@
 //! The topmost frame of a stack contains its own instruction address. The frames of its callers
 //! contain return addresses, which point to the instruction *after* the call: often another line,
 //! sometimes another function. For callers, the instruction before the address is therefore looked
-//! up.
+//! up. What a signal interrupted, and the trampoline that its handler returns to, are at their own
+//! addresses (`trampoline`).
 //!
 //! Folklore: after a signal for a bad instruction or a bad access, some kernels leave a program
 //! counter that differs from the address that the client recorded for the topmost frame. That
@@ -92,7 +93,8 @@ pub(super) fn adjust(address: u64, arch: Arch, situation: &Situation<'_>) -> Opt
         // it. Before a return address are a call and the instruction in its delay slot, each of two
         // or four bytes.
         true if is_mips && !address.is_multiple_of(2) => Some((address & !1) - 4),
-        false if is_mips && !address.is_multiple_of(2) => Some(address & !1),
+        // Instructions of two bytes are aligned to two.
+        false if is_mips => Some(address & !1),
         true => Some(info.previous_address()),
         false => Some(info.aligned_address()),
     }
@@ -170,8 +172,9 @@ mod tests {
         check(0x1007, Arch::Ppc, 0x1004, 0x1000);
         check(0x1007, Arch::Ppc64, 0x1004, 0x1000);
         check(0x1007, Arch::Wasm32, 0x1007, 0x1006);
-        check(0x100a, Arch::Mips, 0x1008, 0x1000); // over the delay slot
-        check(0x100a, Arch::Mips64, 0x1008, 0x1000);
+        check(0x1008, Arch::Mips, 0x1008, 0x1000); // over the delay slot
+        check(0x1008, Arch::Mips64, 0x1008, 0x1000);
+        check(0x100a, Arch::Mips, 0x100a, 0x1000); // MIPS16 and microMIPS, without the lowest bit
         check(0x100b, Arch::Mips, 0x100a, 0x1006); // the lowest bit marks MIPS16 and microMIPS
     }
 

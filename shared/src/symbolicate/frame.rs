@@ -12,11 +12,12 @@ use symbolic::ppdb::PortablePdbCache;
 use symbolic::symcache::{File, SourceLocation};
 
 use super::demangle::{KnownNames, Names};
+use super::trampoline::is_trampoline;
 use super::{LookupCache, ModuleOutcome, Plan, Stats, outcome};
 use crate::api::symbolicator::{CompletedFrame, Frame, FrameStatus, Module, Request};
 use crate::debuginfo::SymCaches;
 use crate::domain::{Language, link_target};
-use crate::symbolicate::address::{Address, Position, situation};
+use crate::symbolicate::address::{Address, Position, exact, situation};
 use crate::symbolicate::text::{escaped_bytes, shown};
 
 /// The most frames that one frame becomes. Compilers inline some dozen functions deep; a longer
@@ -62,13 +63,14 @@ impl<'a> FrameLookup<'a> {
         (self.stats, self.names.into_known())
     }
 
-    /// Looks up a frame, and adds the resulting frames, at least one, to `frames`.
+    /// Looks up a frame, and adds the resulting frames, at least one, to `frames`. Returns whether
+    /// a signal interrupted the next one, that of the caller.
     pub(super) fn complete(
         &mut self,
         frame: &'a Frame,
         position: &Position<'_>,
         frames: &mut Vec<CompletedFrame>,
-    ) {
+    ) -> bool {
         let index = self.plan.space.module_of(frame);
         let module = index.and_then(|index| {
             self.request
@@ -78,7 +80,7 @@ impl<'a> FrameLookup<'a> {
         });
         let before = frames.len();
         if self.stats.is_too_large() {
-            return;
+            return false;
         }
         let found = match module {
             None => Err(FrameStatus::UnknownImage),
@@ -104,6 +106,11 @@ impl<'a> FrameLookup<'a> {
         };
         self.stats.frames.count(status);
         self.stats.inlined += (frames.len() - before).saturating_sub(1);
+        // The name may also be one that was sent.
+        let outermost = frames[before..].last();
+        outermost
+            .and_then(|found| found.frame.function.as_deref())
+            .is_some_and(is_trampoline)
     }
 
     /// Adds a frame that will have this many bytes in the response.
@@ -148,7 +155,12 @@ impl<'a> FrameLookup<'a> {
                 ..
             }) => {
                 let situation = situation(self.request, frame, position);
-                let address = Address::of(frame, index, module, cache.arch(), &situation)
+                let arch = cache.arch();
+                let exact = exact(&situation, frame);
+                let exact = exact.and_then(|at| Address::of(frame, index, module, arch, &at));
+                let address = exact
+                    .filter(|address| begins_trampoline(cache, address.relative))
+                    .or_else(|| Address::of(frame, index, module, arch, &situation))
                     .ok_or(FrameStatus::MissingSymbol)?;
                 self.add_chain(frame, module, &address, cache, position.index, frames)
             }
@@ -298,6 +310,14 @@ fn bytes_in_answer(frame: &Frame) -> usize {
 fn entry_point(location: &SourceLocation<'_, '_>) -> Option<u64> {
     let entry = location.function().entry_pc();
     (entry != u32::MAX).then_some(u64::from(entry))
+}
+
+/// Returns whether a trampoline begins at an address.
+fn begins_trampoline(cache: &SymCaches<'_>, address: u64) -> bool {
+    let location = cache.lookup(address).next();
+    location.is_some_and(|location| {
+        entry_point(&location) == Some(address) && is_trampoline(location.function().name())
+    })
 }
 
 /// Returns the frame of a .NET method: the frame that was sent, with the line.

@@ -166,6 +166,24 @@ mod tests {
     }
 
     #[test]
+    fn the_address_of_a_caller_is_looked_up_as_well_unless_the_client_says_where_it_is() {
+        let request = r#"{
+            "modules": [{"type": "elf", "image_addr": "0x1000"}],
+            "stacktraces": [
+                {"frames": [{"instruction_addr": "0x1020"}, {"instruction_addr": "0x1040"}]},
+                {"frames": [
+                    {"instruction_addr": "0x1060"},
+                    {"instruction_addr": "0x1080", "adjust_instruction_addr": true},
+                    {"instruction_addr": "0x10a0", "adjust_instruction_addr": false}
+                ]}
+            ]
+        }"#;
+        let request = parse_request(request.as_bytes()).unwrap();
+        let addresses = plan(&request).addresses(&request, 0, Arch::Amd64);
+        assert_eq!(addresses, [0x20, 0x3f, 0x40, 0x5f, 0x7f, 0xa0]);
+    }
+
+    #[test]
     fn a_file_that_is_mapped_twice_is_wanted_once() {
         let request = r#"{
             "modules": [

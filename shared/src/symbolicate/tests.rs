@@ -60,7 +60,12 @@ fn answer(request: Value, outcome: &ModuleOutcome<'_>) -> (Value, Stats) {
 
 /// Symbolicates a request in which every module of the plan is the demo module.
 fn demo(request: Value) -> (Value, Stats) {
-    let cache = sym_cache(BREAKPAD);
+    demo_of(BREAKPAD, request)
+}
+
+/// Symbolicates a request in which every module of the plan has these symbols.
+fn demo_of(breakpad: &str, request: Value) -> (Value, Stats) {
+    let cache = sym_cache(breakpad);
     let features = Features {
         has_debug_info: true,
         ..Features::default()
@@ -207,6 +212,113 @@ fn the_topmost_frame_is_looked_up_at_its_address_and_its_callers_before_the_retu
             r#"1 "0x1201f" 21"#
         ]
     );
+}
+
+/// A handler of a signal, a trampoline directly behind another function, and a function with two
+/// lines, which the signal interrupted.
+const WITH_SIGNAL: &str = "\
+MODULE Linux x86_64 492E2DD23CC306CA9C494EEF1533A3810 demo
+FILE 0 /src/main.c
+FUNC 1000 20 0 handler
+1000 20 3 0
+FUNC 2000 10 0 before
+2000 10 5 0
+FUNC 2010 40 0 __restore_rt
+2010 40 7 0
+FUNC 3000 20 0 interrupted
+3000 10 11 0
+3010 10 12 0
+FUNC 4000 20 0 main
+4000 20 21 0
+";
+
+/// Symbolicates frames in a module with these symbols, which is mapped at 0x10000. Returns the
+/// function and the line of each.
+fn called(breakpad: &str, frames: Value, frame_order: &str) -> Vec<String> {
+    let module = json!({"type": "elf", "image_addr": "0x10000", "image_size": 0x8000});
+    let options = json!({"frame_order": frame_order});
+    let request =
+        json!({"modules": [module], "stacktraces": [{"frames": frames}], "options": options});
+    let (answer, _) = demo_of(breakpad, request);
+    let frames = answer["stacktraces"][0]["frames"].as_array().unwrap();
+    fields(frames, &["function", "lineno", "instruction_addr"])
+}
+
+#[test]
+fn a_trampoline_of_a_signal_and_what_the_signal_interrupted_are_at_their_addresses() {
+    let at = |address: &str| json!({"instruction_addr": address});
+    let expected = [
+        r#""handler" 3 "0x11008""#,
+        r#""__restore_rt" 7 "0x12010""#,
+        r#""interrupted" 12 "0x13010""#,
+        r#""main" 21 "0x14007""#,
+    ];
+    let stack = ["0x11008", "0x12010", "0x13010", "0x14008"];
+    let callee_first = json!(stack.map(at));
+    assert_eq!(called(WITH_SIGNAL, callee_first, "callee_first"), expected);
+    let mut caller_first = stack.map(at);
+    caller_first.reverse();
+    let mut found = called(WITH_SIGNAL, json!(caller_first), "caller_first");
+    found.reverse();
+    assert_eq!(found, expected);
+
+    // The client says where the topmost frame is, and nothing about the others.
+    let mut frames = stack.map(at);
+    frames[0]["adjust_instruction_addr"] = json!(false);
+    assert_eq!(called(WITH_SIGNAL, json!(frames), "callee_first"), expected);
+}
+
+#[test]
+fn on_systems_of_apple_the_trampoline_of_a_signal_calls_the_handler() {
+    let symbols = WITH_SIGNAL.replace("__restore_rt", "_sigtramp");
+    let at = |address: &str| json!({"instruction_addr": address});
+    let stack = json!(["0x11008", "0x12030", "0x13010", "0x14008"].map(at));
+    let expected = [
+        r#""handler" 3 "0x11008""#,
+        r#""_sigtramp" 7 "0x1202f""#,
+        r#""interrupted" 12 "0x13010""#,
+        r#""main" 21 "0x14007""#,
+    ];
+    assert_eq!(called(&symbols, stack, "callee_first"), expected);
+}
+
+#[test]
+fn a_trampoline_without_symbols_is_known_by_the_name_that_was_sent() {
+    let top = json!({"instruction_addr": "0x11008"});
+    let named = json!({"instruction_addr": "0x99000", "function": "__restore_rt"});
+    let interrupted = json!({"instruction_addr": "0x13010"});
+    let frames = json!([top, named, interrupted]);
+    let found = called(WITH_SIGNAL, frames, "callee_first");
+    assert_eq!(found[2], r#""interrupted" 12 "0x13010""#);
+}
+
+#[test]
+fn a_frame_is_a_return_address_if_the_client_says_so_even_after_a_signal() {
+    let at = |address: &str| json!({"instruction_addr": address});
+    let after =
+        |address: &str| json!({"instruction_addr": address, "adjust_instruction_addr": true});
+    let frames = json!([at("0x11008"), after("0x12010"), at("0x13010")]);
+    let found = called(WITH_SIGNAL, frames, "callee_first");
+    assert_eq!(found[1], r#""before" 5 "0x1200f""#);
+    assert_eq!(found[2], r#""interrupted" 11 "0x1300f""#);
+
+    let frames = json!([at("0x11008"), at("0x12010"), after("0x13010")]);
+    let found = called(WITH_SIGNAL, frames, "callee_first");
+    assert_eq!(found[1], r#""__restore_rt" 7 "0x12010""#);
+    assert_eq!(found[2], r#""interrupted" 11 "0x1300f""#);
+}
+
+#[test]
+fn a_return_address_at_the_start_of_another_function_is_one() {
+    let symbols = WITH_SIGNAL.replace("__restore_rt", "behind");
+    let at = |address: &str| json!({"instruction_addr": address});
+    let stack = json!(["0x11008", "0x12010", "0x13010"].map(at));
+    let expected = [
+        r#""handler" 3 "0x11008""#,
+        r#""before" 5 "0x1200f""#,
+        r#""interrupted" 11 "0x1300f""#,
+    ];
+    assert_eq!(called(&symbols, stack, "callee_first"), expected);
 }
 
 #[test]

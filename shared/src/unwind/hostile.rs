@@ -98,7 +98,7 @@ pub fn dump(bytes: &[u8]) {
 }
 
 fn walk(dump: &Dump<'_>, info: &SameForAll) {
-    let walker = StackWalker::new(info, &dump.modules, &dump.system);
+    let walker = StackWalker::new(info, &dump.modules, &dump.system).within(dump);
     for thread in dump.threads.iter().take(WALKED) {
         let Some(context) = &thread.context else {
             continue;

@@ -7,6 +7,9 @@ use async_trait::async_trait;
 
 use crate::debuginfo::CfiRecords;
 
+/// The maximum number of frames of a stack in the result.
+pub const MAX_FRAMES: usize = 256;
+
 /// The maximum number of reads on demand in all walks of the stacks of one minidump.
 pub const MAX_LATER: usize = 512;
 
@@ -41,7 +44,7 @@ pub struct ModuleCfi(pub Vec<(Range<u64>, CfiRecords)>);
 pub enum WalkEnd {
     /// The walker found no further caller.
     Complete,
-    /// There are [`MAX_FRAMES`](super::MAX_FRAMES) frames.
+    /// There are [`MAX_FRAMES`] frames.
     Cut,
     /// The walk needs what is not decided yet about the module with this index. Its frames are not
     /// to be used.

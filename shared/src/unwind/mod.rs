@@ -10,6 +10,9 @@
 //!
 //! A walk that needs information which is still being built does not fall back: it ends, and is
 //! repeated when the information is there.
+//!
+//! A stack may continue in another region of memory: handlers of signals have stacks of their own.
+//! The walker knows one region, so the walk is continued in the next one ([`StackWalker::within`]).
 
 pub mod dump;
 #[cfg(any(test, feature = "testing"))]
@@ -19,21 +22,21 @@ mod provider;
 
 use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 
 use futures::FutureExt;
+use minidump::format::ArmRegisterNumbers;
 use minidump::system_info::PointerWidth;
 use minidump::{MinidumpContext, MinidumpModuleList, MinidumpRawContext, Module, UnifiedMemory};
 use minidump_unwind::{CallStack, FrameTrust as WalkedTrust, StackFrame, SystemInfo, walk_stack};
 
+use self::dump::{Dump, StackPart};
 use self::info::end_walk;
-pub use self::info::{MAX_LATER, ModuleCfi, UnwindInfo, WalkEnd};
+pub use self::info::{MAX_FRAMES, MAX_LATER, ModuleCfi, UnwindInfo, WalkEnd};
 pub use self::provider::KnownUnwinding;
 use self::provider::StackWalk;
 use crate::api::symbolicator::FrameTrust;
-
-/// The maximum number of frames of a stack in the result.
-pub const MAX_FRAMES: usize = 256;
 
 /// The most addresses of a stack whose slices are prefetched: those nearest to its top.
 pub const MAX_PREFETCHED: usize = 512;
@@ -75,6 +78,8 @@ pub struct WalkedFrame {
 pub struct StackWalker<'a> {
     walk: StackWalk<'a>,
     system: &'a SystemInfo,
+    /// Where the regions of memory are that a stack continues in.
+    dump: Option<&'a Dump<'a>>,
 }
 
 impl<'a> StackWalker<'a> {
@@ -87,6 +92,16 @@ impl<'a> StackWalker<'a> {
         Self {
             walk: StackWalk::new(info, modules, system),
             system,
+            dump: None,
+        }
+    }
+
+    /// Continues walks in other regions of memory of a minidump.
+    #[must_use]
+    pub fn within(self, dump: &'a Dump<'a>) -> Self {
+        Self {
+            dump: Some(dump),
+            ..self
         }
     }
 
@@ -127,39 +142,41 @@ impl<'a> StackWalker<'a> {
         self.walk.asked_for()
     }
 
-    /// Returns the frame of the function that called an address outside of all modules, such as
-    /// null: the walker would continue with the frame pointer, which is still that of this
-    /// function, and so skip it.
+    /// Returns the frame of the function that called an address without code, such as null or data:
+    /// the walker would continue with the frame pointer, which is still that of this function, and
+    /// so skip it.
     async fn caller_of_nowhere(
         &self,
         context: &MinidumpContext,
         memory: Option<UnifiedMemory<'_, '_>>,
     ) -> Option<StackFrame> {
-        let modules = self.walk.modules();
         let called = context.get_instruction_pointer();
-        if modules.module_at_address(called).is_some() {
+        if self.walk.may_execute(called).await {
             return None;
         }
-        let caller = registers_of_caller(context, memory)?;
+        let (caller, call) = registers_of_caller(context, memory)?;
         let address = caller.get_instruction_pointer();
         if !self.walk.may_return_to(address).await {
             return None;
         }
+        self.walk.note_unknown_callee(call);
         let mut frame = StackFrame::from_context(caller, WalkedTrust::Scan);
-        frame.instruction = address.saturating_sub(1);
+        frame.instruction = call;
         Some(frame)
     }
 
     async fn call_stack(&self, Stack { context, memory }: Stack<'_>) -> (CallStack, WalkEnd) {
         let mut stack = CallStack::with_context(context.clone());
-        let (walk, modules) = (&self.walk, self.walk.modules());
-        walk.begin();
+        self.walk.begin();
         let walked = AssertUnwindSafe(async {
+            let stack = &mut stack;
             stack
                 .frames
                 .extend(self.caller_of_nowhere(context, memory).await);
-            let stack = &mut stack;
-            walk_stack(0, count_frames, stack, memory, modules, self.system, walk).await;
+            self.walk_region(stack, memory).await;
+            if let Some(memory) = memory {
+                self.walk_other_regions(stack, memory).await;
+            }
         });
         let end = match walked.catch_unwind().await {
             Ok(()) => WalkEnd::Complete,
@@ -168,35 +185,89 @@ impl<'a> StackWalker<'a> {
         stack.frames.truncate(MAX_FRAMES);
         (stack, end)
     }
+
+    /// Adds the callers of the last frame, as far as a region of memory has them.
+    async fn walk_region(&self, stack: &mut CallStack, memory: Option<UnifiedMemory<'_, '_>>) {
+        let (walk, modules, system) = (&self.walk, self.walk.modules(), self.system);
+        let walked = walk_stack(0, count_frames, stack, memory, modules, system, walk);
+        // The walker has several frames at a time, each with all registers.
+        Box::pin(walked).await;
+    }
+
+    /// Continues a walk that left its part of a region of memory, in the region that its last frame
+    /// is in. Each region is walked once, so that this ends.
+    async fn walk_other_regions(&self, stack: &mut CallStack, memory: UnifiedMemory<'_, '_>) {
+        let part = memory.memory_range();
+        let part = part.map(|range| range.start..range.end.saturating_add(1));
+        let mut walked: Vec<Range<u64>> = part.into_iter().collect();
+        while let Some(last) = stack.frames.last()
+            && !is_in(&walked, last.context.get_stack_pointer())
+            && let Some(next) = self.region_of(last)
+        {
+            // Of a large region, only a part was walked.
+            let first = stack.frames.first().and_then(|top| self.region_of(top));
+            if first.is_some_and(|first| first.region == next.region) {
+                break;
+            }
+            walked.push(next.region.clone());
+            let memory = UnifiedMemory::Memory(&next.memory);
+            self.walk_region(stack, Some(memory)).await;
+        }
+    }
+
+    /// Returns the region of memory that the stack pointer of a frame is in.
+    fn region_of(&self, frame: &StackFrame) -> Option<StackPart<'_>> {
+        self.dump?.region_at(frame.context.get_stack_pointer())
+    }
 }
 
-/// Returns the registers of a function that called an address, at which nothing was executed. Those
-/// that it preserves are as they were.
+/// Returns whether a stack pointer is in one of these regions. At the end of one, it is that of an
+/// empty stack, not of the memory behind it.
+fn is_in(regions: &[Range<u64>], pointer: u64) -> bool {
+    let mut regions = regions.iter();
+    regions.any(|region| (region.start..=region.end).contains(&pointer))
+}
+
+/// Returns the registers of a function that called an address, at which nothing was executed, and
+/// where the call is. The registers that it preserves are as they were.
 fn registers_of_caller(
     context: &MinidumpContext,
     memory: Option<UnifiedMemory<'_, '_>>,
-) -> Option<MinidumpContext> {
-    let raw = match context.raw.clone() {
+) -> Option<(MinidumpContext, u64)> {
+    /// The bit of a return address that stands for Thumb code.
+    const THUMB: u32 = 1;
+    let (raw, call) = match context.raw.clone() {
         MinidumpRawContext::X86(mut registers) => {
             registers.eip = memory?.get_memory_at_address(registers.esp.into())?;
             registers.esp = registers.esp.checked_add(4)?;
-            MinidumpRawContext::X86(registers)
+            let call = u64::from(registers.eip).saturating_sub(1);
+            (MinidumpRawContext::X86(registers), call)
         }
         MinidumpRawContext::Amd64(mut registers) => {
             registers.rip = memory?.get_memory_at_address(registers.rsp)?;
             registers.rsp = registers.rsp.checked_add(8)?;
-            MinidumpRawContext::Amd64(registers)
+            let call = registers.rip.saturating_sub(1);
+            (MinidumpRawContext::Amd64(registers), call)
+        }
+        MinidumpRawContext::Arm(mut registers) => {
+            let link = registers.iregs[ArmRegisterNumbers::LinkRegister as usize];
+            let address = link & !THUMB;
+            registers.iregs[ArmRegisterNumbers::ProgramCounter as usize] = address;
+            let call = match link & THUMB {
+                0 => address.saturating_sub(4),
+                _ => address.saturating_sub(2),
+            };
+            (MinidumpRawContext::Arm(registers), u64::from(call))
         }
         MinidumpRawContext::Arm64(mut registers) => {
             registers.pc = registers.iregs[30];
-            MinidumpRawContext::Arm64(registers)
+            let call = registers.pc.saturating_sub(4);
+            (MinidumpRawContext::Arm64(registers), call)
         }
         _ => return None,
     };
-    Some(MinidumpContext {
-        raw,
-        valid: context.valid.clone(),
-    })
+    let valid = context.valid.clone();
+    Some((MinidumpContext { raw, valid }, call))
 }
 
 /// Returns the addresses in modules that the words of these stacks may be, by the index of the

@@ -21,6 +21,9 @@ use crate::debuginfo::CfiRecords;
 /// they are one round of reads.
 const MODULES_IN_FLIGHT: usize = 64;
 
+/// The most parameters, in words, that an unknown function may have.
+const MOST_PARAMETERS: u32 = 16;
+
 /// What functions keep to on Windows: one without unwind information is a leaf. It leaves the stack
 /// as it was when it was entered, and calls no other function.
 ///
@@ -84,9 +87,17 @@ pub(super) struct StackWalk<'a> {
     numbers: HashMap<u64, usize>,
     /// The conventions of the functions, if more is known of them than the walker knows.
     conventions: Option<&'static Conventions>,
-    /// Where frames of the current walk were interrupted by a signal or a trap.
-    interrupted: Mutex<BTreeSet<u64>>,
+    current: Mutex<CurrentWalk>,
     known: KnownUnwinding,
+}
+
+/// What is known of the current walk.
+#[derive(Default)]
+struct CurrentWalk {
+    /// Where its frames were interrupted by a signal or a trap.
+    interrupted: BTreeSet<u64>,
+    /// The instruction that called an address without code.
+    call_of_nowhere: Option<u64>,
 }
 
 /// What walks of the stacks of one minidump have read. Clones share it.
@@ -160,7 +171,7 @@ impl<'a> StackWalk<'a> {
             modules,
             numbers: numbers(modules),
             conventions: Conventions::of(system),
-            interrupted: Mutex::default(),
+            current: Mutex::default(),
             known: KnownUnwinding::default(),
         }
     }
@@ -175,12 +186,17 @@ impl<'a> StackWalk<'a> {
 
     /// Begins the walk of a stack.
     pub(super) fn begin(&self) {
-        self.interrupted().clear();
+        *self.current() = CurrentWalk::default();
     }
 
-    fn interrupted(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        let interrupted = self.interrupted.lock();
-        interrupted.unwrap_or_else(PoisonError::into_inner)
+    /// Notes that an instruction called an address without code: nothing is known of the function
+    /// that was meant.
+    pub(super) fn note_unknown_callee(&self, call: u64) {
+        self.current().call_of_nowhere = Some(call);
+    }
+
+    fn current(&self) -> MutexGuard<'_, CurrentWalk> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether a frame of the current walk, which is not the innermost, executes the
@@ -196,20 +212,26 @@ impl<'a> StackWalk<'a> {
                 CfiLookup::Known(None) | CfiLookup::NoneAtAll => None,
             }
         };
-        self.interrupted().contains(&address) || interrupts().unwrap_or_default()
+        let is_interrupted = self.current().interrupted.contains(&address);
+        is_interrupted || interrupts().unwrap_or_default()
     }
 
     /// Returns whether an address, behind a call, may be one that a function returns to.
     pub(super) async fn may_return_to(&self, address: u64) -> bool {
-        let call = address.wrapping_sub(1);
-        let Some(module) = self.modules.module_at_address(call) else {
+        self.may_execute(address.wrapping_sub(1)).await
+    }
+
+    /// Returns whether a thread may execute an instruction at an address: it is in a module, and
+    /// not known to be outside of its functions.
+    pub(super) async fn may_execute(&self, address: u64) -> bool {
+        let Some(module) = self.modules.module_at_address(address) else {
             return false;
         };
-        let (Some(number), CfiLookup::Known(records)) = self.answer(module, call).await else {
+        let (Some(number), CfiLookup::Known(records)) = self.answer(module, address).await else {
             return true;
         };
-        let call = call.saturating_sub(module.base_address());
-        self.may_be_code(number, call, records.as_ref()).await
+        let address = address.saturating_sub(module.base_address());
+        self.may_be_code(number, address, records.as_ref()).await
     }
 
     /// Returns whether an address may be in a function: its records cover it, or a function does,
@@ -320,6 +342,27 @@ impl<'a> StackWalk<'a> {
         found
     }
 
+    /// Walks a frame that called an unknown function, whose parameters are still on the stack.
+    /// Their size is the smallest with which the frame has an address that it may return to. If
+    /// there is none, the walker has other means.
+    async fn walk_over_parameters(
+        &self,
+        records: &CfiRecords,
+        module: &(dyn Module + Sync),
+        walker: &mut InstructionWalker<'_>,
+    ) -> Option<()> {
+        for words in 0..=MOST_PARAMETERS {
+            walker.assumed_parameters = Some(words * 4);
+            walker.return_address = None;
+            records.file().walk_frame(module, walker)?;
+            let found = walker.return_address?;
+            if self.may_return_to(found).await {
+                return Some(());
+            }
+        }
+        None
+    }
+
     /// Ends the walk if a module is not decided, also if a read has just shown it.
     fn must_be_decided(&self, module: usize) {
         if !self.info.is_decided(module) {
@@ -341,6 +384,8 @@ impl<'a> StackWalk<'a> {
 struct InstructionWalker<'w> {
     walker: &'w mut (dyn FrameWalker + Send),
     instruction: u64,
+    /// The size of the parameters of the function that the frame called, if it is assumed.
+    assumed_parameters: Option<u32>,
     /// What was found for the caller.
     return_address: Option<u64>,
 }
@@ -355,7 +400,8 @@ impl FrameWalker for InstructionWalker<'_> {
     }
 
     fn get_grand_callee_parameter_size(&self) -> u32 {
-        self.walker.get_grand_callee_parameter_size()
+        let known = self.walker.get_grand_callee_parameter_size();
+        self.assumed_parameters.unwrap_or(known)
     }
 
     fn get_register_at_address(&self, address: u64) -> Option<u64> {
@@ -367,6 +413,10 @@ impl FrameWalker for InstructionWalker<'_> {
     }
 
     fn set_caller_register(&mut self, name: &str, value: u64) -> Option<()> {
+        // The records of 32-bit Windows set it by its name.
+        if name == "eip" {
+            self.return_address = Some(value);
+        }
         self.walker.set_caller_register(name, value)
     }
 
@@ -423,8 +473,10 @@ impl SymbolProvider for StackWalk<'_> {
     ) -> Option<()> {
         let before = walker.get_instruction();
         // The walker takes all addresses but the first one for return addresses.
+        let is_caller = walker.has_grand_callee();
         let was_interrupted =
-            walker.has_grand_callee() && self.interrupted().contains(&before.wrapping_add(1));
+            is_caller && self.current().interrupted.contains(&before.wrapping_add(1));
+        let has_unknown_callee = is_caller && self.current().call_of_nowhere == Some(before);
         let instruction = before.wrapping_add(u64::from(was_interrupted));
         let (Some(number), CfiLookup::Known(records)) = self.answer(module, instruction).await
         else {
@@ -433,6 +485,7 @@ impl SymbolProvider for StackWalk<'_> {
         let walker = &mut InstructionWalker {
             walker,
             instruction,
+            assumed_parameters: None,
             return_address: None,
         };
         let address = instruction.saturating_sub(module.base_address());
@@ -453,9 +506,13 @@ impl SymbolProvider for StackWalk<'_> {
         if records.is_outermost(address) {
             end_walk(WalkEnd::Complete);
         }
+        // Only records of 32-bit Windows need to know the callee.
+        if has_unknown_callee && records.parameter_bytes(address).is_some() {
+            return self.walk_over_parameters(&records, module, walker).await;
+        }
         records.file().walk_frame(module, walker)?;
         if records.was_interrupted(address) {
-            self.interrupted().extend(walker.return_address);
+            self.current().interrupted.extend(walker.return_address);
         }
         Some(())
     }

@@ -200,7 +200,9 @@ impl WalkRounds<'_> {
         let _span = modules.finder.invocation.span("walk stacks");
         let undecided = modules.undecided(dump.modules.iter().count());
         let reader = service.unwinding(modules.caches()).without(undecided);
-        let walker = StackWalker::new(&reader, &dump.modules, &dump.system).continuing(&self.known);
+        let walker = StackWalker::new(&reader, &dump.modules, &dump.system)
+            .continuing(&self.known)
+            .within(dump);
         let addresses = self.walks.pointed_at().iter();
         let addresses = addresses.filter(|(module, _)| modules.is_decided(**module));
         let addresses = addresses.map(|(module, addresses)| (*module, addresses.clone()));

@@ -107,6 +107,8 @@ pub struct DumpThread {
 pub struct StackPart<'a> {
     /// The memory.
     pub memory: MinidumpMemory<'a>,
+    /// The addresses of the whole region.
+    pub region: Range<u64>,
     /// Whether the stack is longer than the part.
     pub is_cut: bool,
 }
@@ -194,15 +196,30 @@ impl<'a> Dump<'a> {
         let pointer = thread.context.as_ref()?.get_stack_pointer();
         let listed = self.list.threads.get(thread.listed)?;
         let own = listed.stack_memory(&self.memory);
-        let has_pointer =
-            |memory: &UnifiedMemory<'_, '_>| memory.get_memory_at_address::<u64>(pointer).is_some();
         let memory = match own {
-            Some(memory) if has_pointer(&memory) => memory,
+            Some(memory) if has_word_at(memory, pointer) => memory,
             other => self.memory.memory_at_address(pointer).or(other)?,
         };
+        self.part(memory, pointer)
+    }
+
+    /// Returns the part to walk of the region of memory that a stack pointer is in.
+    pub fn region_at(&self, pointer: u64) -> Option<StackPart<'_>> {
+        let listed = self.memory.memory_at_address(pointer);
+        // The stacks of threads need not be in the list of all memory.
+        let threads = self.threads.iter();
+        let threads = threads.filter_map(|thread| self.list.threads.get(thread.listed));
+        let mut stacks = threads.filter_map(|thread| thread.stack_memory(&self.memory));
+        let memory = listed.or_else(|| stacks.find(|stack| has_word_at(*stack, pointer)))?;
+        self.part(memory, pointer)
+    }
+
+    /// Returns the part of a region of memory to walk.
+    fn part<'s>(&'s self, memory: UnifiedMemory<'s, 'a>, pointer: u64) -> Option<StackPart<'s>> {
         let (base, bytes) = (memory.base_address(), memory.bytes());
         let part = part_of(base, bytes.len(), pointer);
         let start = u64::try_from(part.start).ok()?;
+        let end = base.saturating_add(u64::try_from(bytes.len()).ok()?);
         let bytes = bytes.get(part.clone())?;
         let is_cut = bytes.len() < memory.bytes().len();
         Some(StackPart {
@@ -213,6 +230,7 @@ impl<'a> Dump<'a> {
                 bytes,
                 endian: self.endian,
             },
+            region: base..end,
             is_cut,
         })
     }
@@ -222,6 +240,11 @@ impl<'a> Dump<'a> {
     pub fn request_modules(&self) -> Vec<(usize, Module)> {
         modules::of(&self.modules, self.system.os)
     }
+}
+
+/// Returns whether a region of memory has a word at an address.
+fn has_word_at(memory: UnifiedMemory<'_, '_>, address: u64) -> bool {
+    memory.get_memory_at_address::<u64>(address).is_some()
 }
 
 /// Returns the part of a stack to walk.

@@ -21,7 +21,7 @@ use uuid::Uuid;
 use super::lenient::{self, Bounded, LenientObject, OneOrManyTexts};
 use super::parsed::{
     APPLICATION_BACKTRACE, AppleReportError, LAST_EXCEPTION, ParsedReport, ThreadNames, backtrace,
-    module,
+    module, of_thread,
 };
 use super::system::{OsVersion, architecture};
 use super::text;
@@ -191,7 +191,7 @@ pub(super) fn parse(file: &str) -> Result<ParsedReport, AppleReportError> {
             }
             .shown(),
             registers: thread.thread_state.0,
-            frames: frames(thread.frames, &images),
+            frames: of_thread(frames(thread.frames, &images)),
         }
     });
     let mut stacktraces: Vec<Stacktrace> = threads.collect();

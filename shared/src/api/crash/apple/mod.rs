@@ -13,6 +13,9 @@
 //! those that an application or a library noted for the report. Their addresses are return
 //! addresses, including the first.
 //!
+//! A frame behind `_sigtramp`, which calls the handlers of signals, was interrupted: its address is
+//! no return address.
+//!
 //! A function that the report marks as inlined is no frame of its own: it has the address of the
 //! next frame, of which all inlined functions are looked up. In modules without a debug file, that
 //! of the next frame alone is known.

@@ -17,6 +17,9 @@ pub(super) const LAST_EXCEPTION: &str = "Last Exception Backtrace";
 /// report, before its number.
 pub(super) const APPLICATION_BACKTRACE: &str = "Application Specific Backtrace";
 
+/// The function that calls the handlers of signals.
+const SIGNAL_TRAMPOLINE: &str = "_sigtramp";
+
 /// Why a report cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum AppleReportError {
@@ -84,9 +87,40 @@ pub(super) fn module(id: Uuid, path: &str, address: u64, size: u64) -> Module {
     }
 }
 
+/// Returns the frames of a thread. Those that a signal interrupted are marked: nothing returns to
+/// their addresses. Without a mark, each frame but the topmost one is at a return address.
+pub(super) fn of_thread(mut frames: Vec<Frame>) -> Vec<Frame> {
+    let interrupted = interrupted(&frames);
+    if !interrupted.is_empty() {
+        // If any frame is marked, the topmost one counts as a caller unless it is marked, too.
+        mark_exact(&mut frames, [0].into_iter().chain(interrupted));
+    }
+    frames
+}
+
+/// Returns the indices of the frames that a signal interrupted: each is behind the function that
+/// called the handler.
+fn interrupted(frames: &[Frame]) -> Vec<usize> {
+    let callees = (1..frames.len()).zip(frames);
+    let after_trampoline = callees
+        .filter(|(_, callee)| callee.function.as_deref() == Some(SIGNAL_TRAMPOLINE))
+        .map(|(at, _)| at);
+    after_trampoline.collect()
+}
+
+/// Marks frames whose address is that of the next instruction, not a return address.
+fn mark_exact(frames: &mut [Frame], exact: impl IntoIterator<Item = usize>) {
+    for at in exact {
+        if let Some(frame) = frames.get_mut(at) {
+            frame.adjust_instruction_addr = Some(false);
+        }
+    }
+}
+
 /// Returns the stack trace of the backtrace of an exception, of which every address is a return
-/// address; `None` if it has no frames.
+/// address, except for those that a signal interrupted; `None` if it has no frames.
 pub(super) fn backtrace(name: &str, mut frames: Vec<Frame>) -> Option<Stacktrace> {
+    let interrupted = interrupted(&frames);
     for frame in &mut frames {
         frame.adjust_instruction_addr = Some(true);
         // `backtrace_symbols` names the module in place of a function that it does not know.
@@ -94,6 +128,7 @@ pub(super) fn backtrace(name: &str, mut frames: Vec<Frame>) -> Option<Stacktrace
             frame.function = None;
         }
     }
+    mark_exact(&mut frames, interrupted);
     (!frames.is_empty()).then(|| Stacktrace {
         thread_name: Some(name.to_owned()),
         is_requesting: Some(false),

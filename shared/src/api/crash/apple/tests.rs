@@ -242,6 +242,53 @@ fn an_inlined_line_of_a_text_report_is_not_a_frame_of_its_own() {
     assert_eq!(thread.frames[0].lineno, Some(18));
 }
 
+/// Returns whether each frame is at a return address, as far as it is marked.
+fn marks(stacktrace: &Stacktrace) -> Vec<Option<bool>> {
+    let frames = stacktrace.frames.iter();
+    frames.map(|frame| frame.adjust_instruction_addr).collect()
+}
+
+#[test]
+fn a_frame_that_a_signal_interrupted_is_not_at_a_return_address() {
+    const EXACT: Option<bool> = Some(false);
+    let line = |number: u32, name: &str| {
+        let address = 0x1_9100_0000_u64 + u64::from(number);
+        format!("{number}   libsystem_kernel.dylib        \t{address:#018x} {name} + 52\n")
+    };
+    let lines = ["__pthread_kill", "handler", "_sigtramp", "work", "main"];
+    let lines: String = (0..).zip(lines).map(|(at, name)| line(at, name)).collect();
+    let thread = "Thread 1 Crashed:: worker\n";
+    let report = TEXT.replace(thread, &format!("{thread}{lines}"));
+    let report = parsed(&report).request;
+    let crashed = [EXACT, None, None, EXACT, None];
+    assert_eq!(marks(&report.stacktraces[1])[..5], crashed);
+    assert!(marks(&report.stacktraces[0]).iter().all(Option::is_none));
+
+    let named = |name: &str| json!({"imageOffset": 512, "imageIndex": 1, "symbol": name});
+    let small = json!({"imageOffset": 8, "imageIndex": 0, "symbol": "small", "inline": true});
+    let frames = json!([
+        named("handler"),
+        named("_sigtramp"),
+        small,
+        named("work"),
+        named("main")
+    ]);
+    let report = with("/threads/1/frames", frames.clone()).request;
+    let crashed = [EXACT, None, EXACT, None];
+    assert_eq!(marks(&report.stacktraces[1]), crashed);
+    // The outermost frame interrupted nothing that the report has.
+    let report = with(
+        "/threads/1/frames",
+        json!([named("work"), named("_sigtramp")]),
+    )
+    .request;
+    assert_eq!(marks(&report.stacktraces[1]), [None, None]);
+
+    let report = with("/lastExceptionBacktrace", frames).request;
+    let last = [Some(true), Some(true), EXACT, Some(true)];
+    assert_eq!(marks(report.stacktraces.last().unwrap()), last);
+}
+
 #[test]
 fn a_text_report_has_its_facts() {
     let report = parsed(TEXT);

@@ -19,6 +19,7 @@ use apple_crash_report_parser::{self as parser, AppleCrashReport};
 use super::frame_text::{FrameText, last_parentheses};
 use super::parsed::{
     AppleReportError, LAST_EXCEPTION, ParsedReport, ThreadNames, backtrace, backtrace_name, module,
+    of_thread,
 };
 use super::system::{OsVersion, architecture};
 use crate::api::crash::CrashFacts;
@@ -200,7 +201,7 @@ fn stacktrace(thread: parser::Thread) -> Stacktrace {
         registers: registers
             .map(|(name, value)| (name, Hex(value.0)))
             .collect(),
-        frames: frames(thread.frames),
+        frames: of_thread(frames(thread.frames)),
     }
 }
 

@@ -42,6 +42,13 @@ const _: () = assert!(
 ///   their own names, no names outside of code.
 /// - 5: links to source files in the SymCaches of PDBs. Source files are entries of their own. PDBs
 ///   with modules that cannot be read are derived without these.
+/// - 6 and 7: discarded functions, symbols in functions; rules for each step of a prologue on
+///   Windows, parts of functions there, leaf functions.
+/// - 8: functions that overlap, code at zero and below the headers, kernel modules for RISC-V, type
+///   units in `.dwo` files, all code of Mach-O files.
+/// - 9: symbols behind the entry of their function, labels of PE files, function descriptors, rows
+///   and symbols of MIPS16 and microMIPS, names of PDBs whose types cannot be read, unwind
+///   information of MinGW for 32-bit x86.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(transparent)]
@@ -49,7 +56,7 @@ pub struct Converter(pub u32);
 
 impl Converter {
     /// The converter in this build.
-    pub const CURRENT: Self = Self(8);
+    pub const CURRENT: Self = Self(9);
 }
 
 /// The numbers of a build of the code: what it makes, and up to which version it reads.

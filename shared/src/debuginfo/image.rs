@@ -3,8 +3,11 @@
 //! Symbols of Mach-O files are read by [`mach_symbols`], those of PE files by [`pe_symbols`], and
 //! those of ELF files here, because `symbolic` omits some information:
 //!
-//! - On 32-bit Arm, an odd address stands for Thumb code at the even address below it.
-//! - Symbols without a type, which hand-written assembly declares, are names of code too.
+//! - On 32-bit Arm and MIPS, an odd address stands for code at the even address below it, in Thumb,
+//!   MIPS16 or microMIPS.
+//! - On 64-bit PowerPC, symbols may have the addresses of [`descriptors`].
+//! - Symbols without a type, which hand-written assembly declares, are names of code too. So are
+//!   symbols of data in sections of code: GHC writes them for code with data in front of it.
 //! - A stripped ELF file may contain a compressed ELF file with the symbols that were stripped
 //!   ("MiniDebugInfo").
 //!
@@ -12,8 +15,9 @@
 //! without a size would extend to the end of memory.
 //!
 //! Sources: the ELF specification (gABI), "Sections" and "Symbol Table"; ELF for the Arm
-//! Architecture (AAELF32), "Symbol Values" and "Mapping symbols"; the PE format specification,
-//! "Section Table"; the manual of GDB, "MiniDebugInfo".
+//! Architecture (AAELF32), "Symbol Values" and "Mapping symbols"; the MIPS32 architecture, volume
+//! II-B, "ISA Mode"; the PE format specification, "Section Table"; the manual of GDB,
+//! "MiniDebugInfo".
 
 use std::borrow::Cow;
 use std::ffi::CStr;
@@ -21,17 +25,18 @@ use std::io::Read;
 use std::ops::Range;
 
 use goblin::container::Ctx;
-use goblin::elf::header::EM_ARM;
+use goblin::elf::header::{EM_ARM, EM_MIPS, EM_PPC64, ET_REL};
 use goblin::elf::program_header::{PT_LOAD, ProgramHeader};
 use goblin::elf::section_header::{SHT_DYNSYM, SHT_SYMTAB, SectionHeader};
-use goblin::elf::sym::{STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, Sym, Symtab};
+use goblin::elf::sym::{STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, Sym, Symtab};
 use goblin::pe::section_table::IMAGE_SCN_MEM_EXECUTE;
 use lzma_rust2::XzReader;
 use symbolic::debuginfo::dwarf::Dwarf as _;
 use symbolic::debuginfo::elf::ElfObject;
 use symbolic::debuginfo::{Object, Symbol};
 
-use super::{mach_symbols, pe_symbols};
+use super::descriptors::Descriptors;
+use super::{descriptors, mach_symbols, pe_symbols};
 
 /// The maximum size of an ELF file within an ELF file, in bytes.
 const MOST_WITHIN: u64 = 64 << 20;
@@ -41,9 +46,13 @@ const MOST_OF_DECODER: u32 = 64 << 10;
 /// Code and symbols of an object.
 #[derive(Debug, Default)]
 pub(super) struct ObjectImage<'d> {
-    /// The symbols of functions in table order. Their addresses are relative to the load address.
+    /// The symbols of functions, first those with a size, each in table order. Their addresses are
+    /// relative to the load address.
     pub(super) functions: Vec<Symbol<'d>>,
-    /// Symbols without a type that lie in no function.
+    /// The number of the functions whose sizes are in the file. The sizes of the others are
+    /// estimates.
+    pub(super) sized: usize,
+    /// Symbols of code that are not of functions, and lie in none.
     pub(super) labels: Vec<Symbol<'d>>,
     /// Whether functions have no address relative to the load address of 32 bits. They are left
     /// out.
@@ -63,9 +72,11 @@ impl<'d> ObjectImage<'d> {
                 .map(|parsed| parsed.image(within.as_deref(), elf_load_address(elf)))
                 .unwrap_or_default();
         }
-        let (code, functions) = match object {
+        let (code, functions, labels) = match object {
             Object::MachO(mach) => {
-                mach_symbols::code_and_functions(mach.data(), mach.load_address())
+                let (code, functions) =
+                    mach_symbols::code_and_functions(mach.data(), mach.load_address());
+                (code, functions, Vec::new())
             }
             Object::Pe(pe) => {
                 let code = pe.sections().iter().filter(|section| {
@@ -76,11 +87,16 @@ impl<'d> ObjectImage<'d> {
                     let start = pe.load_address() + u64::from(section.virtual_address);
                     start..start + u64::from(size)
                 });
-                (code.collect(), pe_symbols::functions(pe))
+                let (functions, labels) = pe_symbols::functions_and_labels(pe);
+                (code.collect(), functions, labels)
             }
-            _ => (Vec::new(), object.symbols().collect()),
+            _ => (Vec::new(), object.symbols().collect(), Vec::new()),
         };
-        Self::within(code, object.load_address(), functions, Vec::new())
+        Self {
+            // These formats do not give sizes.
+            sized: 0,
+            ..Self::within(code, object.load_address(), functions, labels)
+        }
     }
 
     /// Ends each symbol at the end of its code range. If the code ranges are known, removes symbols
@@ -88,9 +104,11 @@ impl<'d> ObjectImage<'d> {
     pub(super) fn within(
         code: Vec<Range<u64>>,
         load_address: u64,
-        mut functions: Vec<Symbol<'d>>,
+        functions: Vec<Symbol<'d>>,
         mut labels: Vec<Symbol<'d>>,
     ) -> Self {
+        let (mut functions, mut unmeasured): (Vec<_>, Vec<_>) =
+            functions.into_iter().partition(|symbol| symbol.size > 0);
         if !code.is_empty() {
             let ends = |symbol: &mut Symbol<'_>| {
                 let address = symbol.address.wrapping_add(load_address);
@@ -105,14 +123,18 @@ impl<'d> ObjectImage<'d> {
                 true
             };
             functions.retain_mut(ends);
-            labels.iter_mut().for_each(|label| label.size = 0);
+            unmeasured.retain_mut(ends);
             labels.retain_mut(ends);
         }
-        let all = functions.len();
-        functions.retain(|function| u32::try_from(function.address).is_ok());
+        let all = functions.len() + unmeasured.len();
+        let is_in_reach = |function: &Symbol<'_>| u32::try_from(function.address).is_ok();
+        functions.retain(is_in_reach);
+        let sized = functions.len();
+        functions.extend(unmeasured.into_iter().filter(is_in_reach));
         Self {
             has_code_out_of_reach: functions.len() < all,
             functions,
+            sized,
             labels,
             code,
         }
@@ -156,14 +178,16 @@ fn segments(elf: &[u8]) -> Option<Vec<ProgramHeader>> {
 /// `None` if one of them cannot be read.
 pub(super) fn sections_named<'d>(elf: &'d [u8], name: &[u8]) -> Option<Vec<&'d [u8]>> {
     let headers = SectionHeaders::parse(elf).ok()?;
-    let names = headers.bytes(headers.sections.get(headers.names)?)?;
-    let has_name = |section: &&SectionHeader| {
-        let rest = names.get(section.sh_name..);
-        let found = rest.and_then(|rest| CStr::from_bytes_until_nul(rest).ok());
-        found.is_some_and(|found| found.to_bytes() == name)
-    };
-    let named = headers.sections.iter().filter(has_name);
+    let names = headers.names()?;
+    let sections = headers.sections.iter();
+    let named = sections.filter(|section| is_named(section, names, name));
     named.map(|section| headers.bytes(section)).collect()
+}
+
+fn is_named(section: &SectionHeader, names: &[u8], name: &[u8]) -> bool {
+    let rest = names.get(section.sh_name..);
+    let found = rest.and_then(|rest| CStr::from_bytes_until_nul(rest).ok());
+    found.is_some_and(|found| found.to_bytes() == name)
 }
 
 /// Returns the lowest address of code in an ELF file, or zero if it has no sections with code.
@@ -179,6 +203,8 @@ pub(super) fn first_code_of_elf(data: &[u8]) -> u64 {
 struct SectionHeaders<'d> {
     data: &'d [u8],
     machine: u16,
+    /// Whether the file is an object file.
+    is_relocatable: bool,
     context: Ctx,
     sections: Vec<SectionHeader>,
     /// The number of the section with the names of the sections.
@@ -197,6 +223,7 @@ impl<'d> SectionHeaders<'d> {
         Ok(Self {
             data,
             machine: header.e_machine,
+            is_relocatable: header.e_type == ET_REL,
             context,
             sections,
             names: header.e_shstrndx.into(),
@@ -205,6 +232,30 @@ impl<'d> SectionHeaders<'d> {
 
     fn bytes(&self, section: &SectionHeader) -> Option<&'d [u8]> {
         self.data.get(section.file_range()?)
+    }
+
+    /// Returns the names of the sections.
+    fn names(&self) -> Option<&'d [u8]> {
+        self.bytes(self.sections.get(self.names)?)
+    }
+
+    /// Returns the descriptors of functions, if symbols have their addresses.
+    fn descriptors(&self) -> Option<Descriptors<'d>> {
+        if self.machine != EM_PPC64 {
+            return None;
+        }
+        let names = self.names()?;
+        let mut sections = self.sections.iter();
+        let section =
+            sections.position(|section| is_named(section, names, descriptors::SECTION))?;
+        let header = self.sections.get(section)?;
+        let bytes = self.bytes(header).filter(|_| !self.is_relocatable);
+        Some(Descriptors {
+            section,
+            address: header.sh_addr,
+            bytes: bytes.unwrap_or_default(),
+            is_little_endian: self.context.is_little_endian(),
+        })
     }
 
     /// Returns the code ranges and symbols, including the symbols of the file `within` this one.
@@ -221,6 +272,8 @@ impl<'d> SectionHeaders<'d> {
             labels.extend(more_labels.into_iter().map(owned));
         }
         keep_uncovered(&mut labels, &functions);
+        // Assembly continues behind the size of a label.
+        labels.iter_mut().for_each(|label| label.size = 0);
         ObjectImage::within(code, load_address, functions, labels)
     }
 
@@ -229,13 +282,19 @@ impl<'d> SectionHeaders<'d> {
         let (mut functions, mut labels) = (Vec::new(), Vec::new());
         // The functions that choose an implementation. If they have another name, that counts.
         let mut choosing = Vec::new();
+        let descriptors = self.descriptors();
+        // Without the symbols of functions, the name of a stub would also be that of functions.
+        let lacks_functions = descriptors.is_some_and(|all| all.bytes.is_empty());
+        let is_hidden = |name: &[u8]| lacks_functions && descriptors::is_stub(name);
         for kind in [SHT_SYMTAB, SHT_DYNSYM] {
             for table in self.sections.iter().filter(|table| table.sh_type == kind) {
-                for (symbol, name) in self.symbols(table) {
+                for (symbol, name) in self.symbols(table, descriptors) {
                     let table = match symbol.st_type() {
                         STT_FUNC => &mut functions,
                         STT_GNU_IFUNC => &mut choosing,
-                        STT_NOTYPE if is_label(name) => &mut labels,
+                        STT_NOTYPE if is_label(name) && !is_hidden(name) => &mut labels,
+                        // Without a size, they mark constants of the code before them.
+                        STT_OBJECT if is_label(name) && symbol.st_size > 0 => &mut labels,
                         _ => continue,
                     };
                     table.push(self.relative(&symbol, name, load_address));
@@ -249,8 +308,13 @@ impl<'d> SectionHeaders<'d> {
         (functions, labels)
     }
 
-    /// Returns the symbols of a table that lie in code, each with its name.
-    fn symbols(&self, table: &SectionHeader) -> impl Iterator<Item = (Sym, &'d [u8])> {
+    /// Returns the symbols of a table that lie in code, each with its name. The symbols of
+    /// descriptors have the addresses of their functions.
+    fn symbols(
+        &self,
+        table: &SectionHeader,
+        descriptors: Option<Descriptors<'d>>,
+    ) -> impl Iterator<Item = (Sym, &'d [u8])> {
         let entry = usize::try_from(table.sh_entsize).unwrap_or_default();
         let symbols = table.file_range().and_then(|range| {
             let count = range.len().checked_div(entry)?;
@@ -261,9 +325,11 @@ impl<'d> SectionHeaders<'d> {
         let symbols = symbols.into_iter().flat_map(|symbols| symbols.iter());
         symbols.filter_map(move |symbol| {
             // Undefined symbols have section zero, which has no code.
-            self.sections
-                .get(symbol.st_shndx)
-                .filter(|section| is_code(section))?;
+            let section = self.sections.get(symbol.st_shndx)?;
+            let symbol = match is_code(section) {
+                true => symbol,
+                false => descriptors?.resolved(symbol)?,
+            };
             let name = names.unwrap_or_default().get(symbol.st_name..)?;
             let name = CStr::from_bytes_until_nul(name).ok()?;
             Some((symbol, name.to_bytes()))
@@ -273,7 +339,7 @@ impl<'d> SectionHeaders<'d> {
     /// Returns a symbol whose address is relative to the load address.
     fn relative(&self, symbol: &Sym, name: &'d [u8], load_address: u64) -> Symbol<'d> {
         let address = match self.machine {
-            EM_ARM => symbol.st_value & !1,
+            EM_ARM | EM_MIPS => symbol.st_value & !1,
             _ => symbol.st_value,
         };
         Symbol {

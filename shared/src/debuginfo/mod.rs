@@ -30,6 +30,7 @@ mod auxiliary;
 mod blob;
 mod chunk;
 mod derive;
+mod descriptors;
 mod failure;
 #[cfg(any(test, feature = "testing"))]
 pub mod hostile;

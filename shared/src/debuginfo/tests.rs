@@ -551,6 +551,7 @@ fn the_zoo_has_the_same_answers_as_llvm_symbolizer() {
     labels: of 108 108 names, 108 lines, 108 chains
     lines-only: of 80 80 names, 80 lines, 80 chains
     lines-only-O0: of 122 122 names, 122 lines, 122 chains
+    longer-symbol: of 6 6 names, 6 lines, 6 chains
     lto: of 132 132 names, 132 lines, 132 chains
     mach-stripped: of 22 12 names, 12 lines, 12 chains
       0x488 [], by llvm [("_ZN4shop6Basket3sumEPKNS_4ItemEi", "?:0")]
@@ -564,6 +565,7 @@ fn the_zoo_has_the_same_answers_as_llvm_symbolizer() {
       0x658 [], by llvm [("Player_Land", "?:0")]
       0x658 [], by llvm [("Player_Land", "?:0")]
     mach-symbols: of 22 22 names, 22 lines, 22 chains
+    mingw-labels.exe: of 6 6 names, 6 lines, 6 chains
     mingw-lines.exe: of 74 71 names, 71 lines, 71 chains
       0x1044 [], by llvm [("_ZN4shop4sellEPKNS_4ItemEi", "?:0")]
       0x104f [], by llvm [("_ZN4shop4sellEPKNS_4ItemEi", "?:0")]
@@ -578,6 +580,7 @@ fn the_zoo_has_the_same_answers_as_llvm_symbolizer() {
       0x10e1 [], by llvm [("_ZN4shopL8complainEi", "?:0")]
       0x10ef [], by llvm [("_ZN4shopL8complainEi", "?:0")]
     pieces: of 40 40 names, 40 lines, 40 chains
+    ppc64-symbols: of 14 14 names, 14 lines, 14 chains
     ppc64le: of 98 98 names, 90 lines, 90 chains
       0x102d0 [("_ZN4shopL4overIZNS_4sellEPKNS_4ItemEiE3$_0EEiS3_iT_", "?:0")], by llvm [("_ZN4shopL4overIZNS_4sellEPKNS_4ItemEiE3$_0EEiS3_iT_", "shop.cpp:0")]
       0x102d7 [("_ZN4shopL4overIZNS_4sellEPKNS_4ItemEiE3$_0EEiS3_iT_", "?:0")], by llvm [("_ZN4shopL4overIZNS_4sellEPKNS_4ItemEiE3$_0EEiS3_iT_", "shop.cpp:0")]

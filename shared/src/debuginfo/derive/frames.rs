@@ -1,5 +1,5 @@
-//! Reads the unwind information of ELF files into lines of Breakpad records, in parallel; that of
-//! PE files, in [`pe_frames`].
+//! Reads the unwind information of ELF files into lines of Breakpad records, in parallel, and that
+//! of programs for 32-bit Windows that GCC compiled; that of other PE files, in [`pe_frames`].
 //!
 //! The records are those that `symbolic` writes (`symbolic_cfi`, MIT), which is the oracle: tests
 //! compare all fixtures. `symbolic` copies the row of each instruction, keeps a map for each
@@ -32,13 +32,18 @@ use gimli::{
     UnwindContext, UnwindExpression, UnwindOffset, UnwindSection, UnwindTableRow,
 };
 use symbolic::debuginfo::Object;
-use symbolic::debuginfo::dwarf::{Dwarf as _, Endian};
+use symbolic::debuginfo::dwarf::{Dwarf as _, DwarfSection, Endian};
+use symbolic::debuginfo::pe::PeObject;
 
 use super::machine::{FrameBytes, Machine, Rules};
 use super::pe_frames;
 use super::stubs::Stubs;
 use crate::debuginfo::slices::{CfiLines, LineCollector};
 use crate::debuginfo::workers::in_order;
+
+/// The most bytes that a function may have: the walker reads no longer ones. An entry with more is
+/// none of a function, such as those of Free Pascal, whose fields are shifted.
+const MOST_CODE: u64 = u32::MAX as u64;
 
 /// The number of entries that a worker takes at a time.
 const RUN: usize = 2048;
@@ -56,7 +61,10 @@ pub(super) fn lines_of(object: &Object<'_>, workers: usize) -> Option<CfiLines> 
 fn read(object: &Object<'_>, run: usize, workers: usize, rules: Rules) -> Option<CfiLines> {
     let elf = match object {
         Object::Elf(elf) => elf,
-        Object::Pe(pe) => return pe_frames::read(pe, run, workers),
+        Object::Pe(pe) => match pe_frames::eh_frame(pe) {
+            Some(found) => return of_pe(pe, &found, run, workers, rules),
+            None => return pe_frames::read(pe, run, workers),
+        },
         _ => return None,
     };
     let (machine, vendor) = Machine::of(elf, rules)?;
@@ -82,6 +90,25 @@ fn read(object: &Object<'_>, run: usize, workers: usize, rules: Rules) -> Option
         let entries = UnwindEntries::of(section, bytes, found.address, machine, false);
         entries.read(run, workers, &mut all)?;
     }
+    Some(all.finish())
+}
+
+/// Reads the lines of a PE file with an `.eh_frame`.
+fn of_pe(
+    pe: &PeObject<'_>,
+    found: &DwarfSection<'_>,
+    run: usize,
+    workers: usize,
+    rules: Rules,
+) -> Option<CfiLines> {
+    let bytes = EndianSlice::new(&found.data, RunTimeEndian::Little);
+    let mut section = EhFrame::from(bytes);
+    section.set_address_size(4);
+    let machine = Machine::of_x86(pe, rules);
+    let address = machine.load_address.checked_add(found.address)?;
+    let entries = UnwindEntries::of(section, bytes, address, machine, false);
+    let mut all = LineCollector::default();
+    entries.read(run, workers, &mut all)?;
     Some(all.finish())
 }
 
@@ -128,7 +155,7 @@ impl<'i, S: UnwindSection<FrameBytes<'i>>> UnwindEntries<'i, S> {
     /// Returns the offsets of runs of whole entries.
     fn runs(&self, run: usize) -> Option<Vec<Range<usize>>> {
         let (mut runs, mut begin, mut at, mut count) = (Vec::new(), 0, 0, 0);
-        while let Some(entry) = self.entry_at(at).ok()? {
+        while let Some(entry) = entry_at(self.bytes, self.is_debug_frame, at).ok()? {
             at = entry.end;
             count += 1;
             if count == run {
@@ -139,33 +166,57 @@ impl<'i, S: UnwindSection<FrameBytes<'i>>> UnwindEntries<'i, S> {
         runs.push(begin..at);
         Some(runs)
     }
+}
 
-    /// Returns the first entry at or after an offset. Returns `None` at the end of the section.
-    fn entry_at(&self, at: usize) -> Result<Option<FrameEntry>, Error> {
-        let mut rest = self.bytes;
-        rest.skip(at)?;
-        loop {
-            if rest.is_empty() {
-                return Ok(None);
-            }
-            let offset = rest.offset_from(self.bytes);
-            let (length, format) = rest.read_initial_length()?;
-            match (length, self.is_debug_frame) {
-                (0, false) => return Ok(None), // the end of the section
-                (0, true) => continue,         // padding
-                _ => {}
-            }
-            let mut body = rest.split(length)?;
-            let is_shared = match (self.is_debug_frame, format) {
-                (false, _) => body.read_u32()? == 0,
-                (true, Format::Dwarf32) => body.read_u32()? == u32::MAX,
-                (true, Format::Dwarf64) => body.read_u64()? == u64::MAX,
-            };
-            return Ok(Some(FrameEntry {
-                offset,
-                end: rest.offset_from(self.bytes),
-                is_shared,
-            }));
+/// Returns the first entry of a section at or after an offset. Returns `None` at the end of the
+/// section.
+fn entry_at(
+    section: FrameBytes<'_>,
+    is_debug_frame: bool,
+    at: usize,
+) -> Result<Option<FrameEntry>, Error> {
+    let mut rest = section;
+    rest.skip(at)?;
+    loop {
+        if rest.is_empty() {
+            return Ok(None);
+        }
+        let offset = rest.offset_from(section);
+        let (length, format) = rest.read_initial_length()?;
+        match (length, is_debug_frame) {
+            (0, false) => return Ok(None), // the end of the section
+            (0, true) => continue,         // padding
+            _ => {}
+        }
+        let mut body = rest.split(length)?;
+        let is_shared = match (is_debug_frame, format) {
+            (false, _) => body.read_u32()? == 0,
+            (true, Format::Dwarf32) => body.read_u32()? == u32::MAX,
+            (true, Format::Dwarf64) => body.read_u64()? == u64::MAX,
+        };
+        return Ok(Some(FrameEntry {
+            offset,
+            end: rest.offset_from(section),
+            is_shared,
+        }));
+    }
+}
+
+/// Returns whether a section with unwind information has the entry of a function. Linkers write a
+/// section without any, only with its end. One that cannot be read counts as one that has: its
+/// reader says what is wrong.
+pub(in crate::debuginfo) fn has_functions(
+    section: &[u8],
+    endian: RunTimeEndian,
+    is_debug_frame: bool,
+) -> bool {
+    let section = EndianSlice::new(section, endian);
+    let mut at = 0;
+    loop {
+        match entry_at(section, is_debug_frame, at) {
+            Ok(Some(entry)) if entry.is_shared => at = entry.end,
+            Ok(None) => return false,
+            Ok(Some(_)) | Err(_) => return true,
         }
     }
 }
@@ -225,7 +276,7 @@ impl<'i> FrameReader<'i> {
         self.stub_lines_left = MOST_STUB_LINES;
         let mut at = run.start;
         while at < run.end {
-            let entry = frames.entry_at(at).ok()??;
+            let entry = entry_at(frames.bytes, frames.is_debug_frame, at).ok()??;
             at = entry.end;
             match entry.is_shared {
                 true => {
@@ -279,6 +330,10 @@ impl<'i> FrameReader<'i> {
         let length = self.rows(&entry, frames, &mut context, return_address, all);
         self.context = context;
         let length = length?;
+        // For the comparison with `symbolic`, it counts.
+        if length > MOST_CODE && self.machine.rules == Rules::All {
+            return Some(());
+        }
         for line in self.lines.drain(..) {
             match line.is_first {
                 true => all.begin(line.address, length, line.rules)?,
@@ -630,6 +685,15 @@ mod tests {
              STACK CFI 101b .cfa: $rsp 16 +\n\
              STACK CFI 1020 .cfa: $rsp 8 +\n\
              STACK CFI 102b .cfa: $rsp 16 +\n"
+        );
+    }
+
+    #[test]
+    fn an_entry_that_covers_more_than_any_function_is_left_out() {
+        let functions = [(0x1000, 1 << 33, &[][..]), (0x2000, 16, &[])];
+        assert_eq!(
+            records(HERE, &functions),
+            "STACK CFI INIT 2000 10 .cfa: $rsp 8 + .ra: .cfa -8 + ^\n"
         );
     }
 

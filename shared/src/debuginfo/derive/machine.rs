@@ -1,11 +1,13 @@
-//! What the unwind information of an ELF file depends on, besides its entries: the machine, where
+//! What the unwind information of a file depends on, besides its entries: the machine, where
 //! code begins, and which rules are read.
 
 use std::fmt::Write as _;
 
 use gimli::{Encoding, EndianSlice, Expression, Operation, Register, RunTimeEndian, Vendor};
+use goblin::pe::section_table::IMAGE_SCN_CNT_CODE;
 use symbolic::common::CpuFamily;
 use symbolic::debuginfo::elf::ElfObject;
+use symbolic::debuginfo::pe::PeObject;
 
 use super::registers::{AMD64, ARM64, INTEL32};
 use crate::debuginfo::image;
@@ -64,6 +66,21 @@ impl Machine {
             rules,
         };
         Some((machine, vendor))
+    }
+
+    /// Returns what the entries of a program for 32-bit x86 in a PE file have in common.
+    pub(super) fn of_x86(pe: &PeObject<'_>, rules: Rules) -> Self {
+        let load_address = pe.load_address();
+        let sections = pe.sections().iter();
+        let code = sections.filter(|section| section.characteristics & IMAGE_SCN_CNT_CODE != 0);
+        let first_code = code.map(|section| section.virtual_address).min();
+        Self {
+            registers: INTEL32,
+            has_link_register: false,
+            load_address,
+            first_code: load_address.saturating_add(first_code.unwrap_or_default().into()),
+            rules,
+        }
     }
 
     /// Returns an expression in postfix notation, if it is the value of a register, to which

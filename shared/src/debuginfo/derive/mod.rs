@@ -2,17 +2,17 @@
 //!
 //! `kind` has the trait that each kind implements: `symcache`, `cfi`, `ppdb` and `sources`. `dwarf`
 //! derives SymCaches from files with DWARF, `pdb` from PDBs. `frames` and `pe_frames` read unwind
-//! information of ELF and PE files; `machine` says which registers and rules an ELF file has.
+//! information of ELF and PE files; `machine` says which registers and rules a file has.
 //! `pdb_links` finds links to source files in PDBs.
 
 mod cfi;
 pub(super) mod dwarf;
-mod frames;
+pub(super) mod frames;
 pub(super) mod kind;
 mod machine;
 mod pdb;
 pub(super) mod pdb_links;
-mod pe_frames;
+pub(super) mod pe_frames;
 mod ppdb;
 mod registers;
 mod sources;

@@ -5,6 +5,7 @@ mod cut_short;
 mod elf_record;
 mod headers;
 mod needless;
+mod unwinding;
 
 use goblin::elf::Elf;
 use goblin::elf::header::{EI_CLASS, ELFCLASS64, EM_68K, EM_RISCV, EM_S390, EM_SPARC, EM_SPARCV9};
@@ -19,7 +20,7 @@ pub use self::needless::{FileEnds, needless_ranges, units_range};
 use super::arriving::Arriving;
 use super::derive::dwarf;
 use super::layout::{DifBytes, FoundAuxiliary, FoundObject, Layout, Member, MemberPlace};
-use super::{auxiliary, kernel_module, panics, pe_symbols, quirks, unpack};
+use super::{auxiliary, kernel_module, panics, pe_symbols, unpack};
 use crate::debuginfo::failure::chain;
 use crate::domain::{
     AuxiliaryFile, AuxiliaryId, CompanionId, Features, FileType, Inspection, Missing, ModuleId,
@@ -395,7 +396,7 @@ fn features(object: &Object<'_>) -> Features {
     };
     Features {
         has_debug_info: has_debug_info && !leaves_it_to_pdb,
-        has_unwind_info: object.has_unwind_info() && !quirks::eh_frame_is_misread(object),
+        has_unwind_info: unwinding::has_unwind_info(object),
         has_symbols: match object {
             Object::Pe(pe) => has_debug_info && leaves_it_to_pdb || pe_symbols::has_functions(pe),
             _ => object.has_symbols(),

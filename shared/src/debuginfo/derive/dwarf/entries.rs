@@ -167,7 +167,7 @@ impl<'o> EntryReader<'o> {
         };
         let mut lines = std::mem::take(&mut self.lines);
         match &unit.line_program {
-            Some(program) => lines.read(program, self.object.first_code),
+            Some(program) => lines.read(program, self.object.first_code, self.object.address_bits),
             None => lines = LineRows::default(),
         }
         let read = self.entries(&mut current, &lines);
@@ -331,10 +331,9 @@ impl<'o> EntryReader<'o> {
         {
             self.ranges.push((low, high));
         }
-        if self.object.is_thumb {
-            for (begin, end) in &mut self.ranges {
-                (*begin, *end) = (*begin & !1, *end & !1);
-            }
+        let bits = self.object.address_bits;
+        for (begin, end) in &mut self.ranges {
+            (*begin, *end) = (*begin & bits, *end & bits);
         }
         Ok(())
     }

@@ -50,13 +50,15 @@ pub(super) struct LineRows {
 impl LineRows {
     /// Reads a line program up to its end or to the first error. Code begins at `first_code`, if
     /// that is known: sequences that begin before it belong to functions that the linker discarded,
-    /// even if they end behind it.
+    /// even if they end behind it. Addresses of code have the bits `address_bits`.
     pub(super) fn read(
         &mut self,
         program: &IncompleteLineProgram<Section<'_>>,
         first_code: Option<u64>,
+        address_bits: u64,
     ) {
         let mut reader = SequenceReader::new(self, first_code);
+        reader.address_bits = address_bits;
         each_row(program, &mut reader);
         reader.finish();
     }
@@ -106,6 +108,8 @@ impl LineRows {
 pub(super) struct SequenceReader<'l> {
     lines: &'l mut LineRows,
     first_code: Option<u64>,
+    /// The bits of addresses that are kept.
+    address_bits: u64,
     /// The address of the first row of the current sequence, also if the row is not kept.
     begin: Option<u64>,
     /// The index of the first row of the current sequence that is kept.
@@ -122,6 +126,7 @@ impl<'l> SequenceReader<'l> {
         Self {
             lines,
             first_code,
+            address_bits: u64::MAX,
             begin: None,
             first: 0,
             last_address: 0,
@@ -173,7 +178,7 @@ impl<'l> SequenceReader<'l> {
 
 impl TakeRows for SequenceReader<'_> {
     fn take(&mut self, row: ProgramRow) {
-        let address = row.address;
+        let address = row.address & self.address_bits;
         self.begin.get_or_insert(address);
         if address == 0 && !row.is_end && self.first_code != Some(0) {
             return;

@@ -8,9 +8,11 @@
 //! - A symbol is used where there is no function.
 //! - The end of a function or symbol begins a gap if nothing else begins there.
 //!
-//! Four rules go beyond `symbolic`:
+//! Five rules go beyond `symbolic`:
 //!
 //! - A symbol has the lines that no function covers.
+//! - A symbol with a size that is longer than the function in it continues behind the function. GHC
+//!   writes functions that cover only their entry code.
 //! - Labels are used outside of functions.
 //! - Neither the start nor the end of a symbol divides a function.
 //! - Where a function ends within another one, that one continues. GNU `as` writes functions that
@@ -371,15 +373,19 @@ fn of_overlapping(mut ranges: Vec<(u32, (u32, Placed))>) -> Vec<(u32, Placed)> {
     sorted
 }
 
-/// Returns the ranges of functions and, outside of functions, the starts and ends of symbols.
+/// Returns the ranges of functions and, outside of functions, the starts and ends of symbols. Where
+/// a function ends before the symbol around its end, the symbol continues.
 fn with_symbols<'r>(
     functions: FunctionRanges<'r>,
     symbols: &'r Symbols<'_>,
 ) -> impl Iterator<Item = MergedRange> + Send + use<'r> {
+    let symbols: &'r Symbols<'r> = symbols;
     let mut functions = functions.peekable();
     let mut starts = symbols.starts().peekable();
     let mut ends = symbols.ends().into_iter().peekable();
     let mut in_function = false;
+    // The symbol at the current address, also within functions, if it has a size.
+    let mut around = None;
     std::iter::from_fn(move || {
         loop {
             let of_symbol = [starts.peek().map(|(start, _)| *start), ends.peek().copied()];
@@ -387,15 +393,22 @@ fn with_symbols<'r>(
             let is_before = |entry: &MergedRange| of_symbol.is_none_or(|at| entry.start < at);
             if let Some(entry) = functions.next_if(is_before) {
                 in_function = entry.what != What::Nothing;
-                return Some(entry);
+                let what = match around {
+                    Some(number) if !in_function => What::Symbol(number),
+                    _ => entry.what,
+                };
+                return Some(MergedRange { what, ..entry });
             }
             let start = of_symbol?;
             let function = functions.next_if(|entry| entry.start == start);
             let symbol = starts.next_if(|(at, _)| *at == start);
+            let symbol = symbol.map(|(_, number)| number);
+            // If no symbol begins, one ends.
+            around = symbol.filter(|number| symbols.has_size(*number));
             let is_end = ends.next_if_eq(&start).is_some();
             let function = function.map(|entry| entry.what);
             in_function = function.map_or(in_function, |what| what != What::Nothing);
-            let symbol = symbol.map(|(_, number)| number).filter(|_| !in_function);
+            let symbol = symbol.filter(|_| !in_function);
             let what = match (function, symbol) {
                 (None | Some(What::Nothing), Some(number)) => What::Symbol(number),
                 (Some(what), _) => what,
@@ -570,7 +583,7 @@ mod tests {
             functions in vec(((0x100_u64..0x140, 1_u64..24), 0_u64..4, vec(1_u64..9, 0..5)), 0..7),
             symbols in vec((0x100_u64..0x150, 0_u64..20), 0..6),
         ) {
-            let symbols: Vec<Symbol<'_>> = symbols
+            let mut symbols: Vec<Symbol<'_>> = symbols
                 .iter()
                 .enumerate()
                 .map(|(number, (address, size))| Symbol {
@@ -579,22 +592,60 @@ mod tests {
                     size: *size,
                 })
                 .collect();
+            symbols.sort_by_key(|symbol| symbol.size == 0);
+            let sized = symbols.partition_point(|symbol| symbol.size > 0);
             // In `symbolic`, a symbol within a function divides it, and so does the end of another
-            // function.
+            // function. A symbol that is longer than a function ends with it.
             let of_functions = by_symbolic(&functions, &[]).into_iter().zip(ADDRESSES);
             let of_functions = of_functions.map(|(of_all, address)| match of_all.is_empty() {
                 true => of_last(&functions, address),
                 false => of_all,
             });
             let of_both = by_symbolic(&functions, &symbols);
-            let pairs = of_functions.zip(of_both);
-            let expected: Vec<_> = pairs
-                .map(|(of_function, of_both)| match of_function.is_empty() {
-                    true => of_both,
-                    false => of_function,
+            let mut of_sized = by_symbolic(&[], &symbols);
+            for answer in &mut of_sized {
+                let is_sized = |(name, _): &(String, u32)| {
+                    let mut sized = symbols[..sized].iter();
+                    sized.any(|symbol| symbol.name.as_deref() == Some(&**name))
+                };
+                answer.retain(is_sized);
+            }
+            let answers = of_functions.zip(of_both).zip(of_sized);
+            let expected: Vec<_> = answers
+                .map(|((of_function, of_both), of_sized)| {
+                    let all = [of_function, of_both, of_sized];
+                    all.into_iter().find(|answer| !answer.is_empty()).unwrap_or_default()
                 })
                 .collect();
-            prop_assert_eq!(by_merging(&functions, Symbols::new(symbols, Vec::new())), expected);
+            let symbols = Symbols::new(symbols, Vec::new()).with_sizes(sized);
+            prop_assert_eq!(by_merging(&functions, symbols), expected);
         }
+    }
+
+    #[test]
+    fn a_symbol_with_a_size_continues_behind_its_function() {
+        let functions: [Described; 1] = [((0x100, 4), 0, vec![4])];
+        let symbol = |name: &'static str, address, size| Symbol {
+            name: Some(name.into()),
+            address,
+            size,
+        };
+        let both = || vec![symbol("long", 0x100, 12), symbol("inner", 0x102, 1)];
+        let at = |answers: &[Vec<(String, u32)>], address: u64| {
+            let answer = answers[(address - ADDRESSES.start) as usize].first();
+            answer.map(|(name, _)| name.clone())
+        };
+        let long = || vec![symbol("long", 0x100, 12)];
+        let found = by_merging(&functions, Symbols::new(long(), Vec::new()).with_sizes(1));
+        assert_eq!(at(&found, 0x103).as_deref(), Some("f0"));
+        assert_eq!(at(&found, 0x104).as_deref(), Some("long"));
+        assert_eq!(at(&found, 0x10b).as_deref(), Some("long"));
+        assert_eq!(at(&found, 0x10c), None);
+        // Where the format gives no sizes, they are estimates, which may include other functions.
+        let found = by_merging(&functions, Symbols::new(long(), Vec::new()));
+        assert_eq!(at(&found, 0x104), None);
+        // As elsewhere, the end of any symbol begins a gap.
+        let found = by_merging(&functions, Symbols::new(both(), Vec::new()).with_sizes(2));
+        assert_eq!(at(&found, 0x104), None);
     }
 }

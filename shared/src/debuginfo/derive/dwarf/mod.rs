@@ -231,7 +231,7 @@ fn encode_runs(
         image.get_or_init(|| {
             let image = program.image();
             let first_code = image.first_code();
-            let symbols = Symbols::new(image.functions, image.labels);
+            let symbols = Symbols::new(image.functions, image.labels).with_sizes(image.sized);
             (first_code, symbols, image.has_code_out_of_reach)
         })
     };
@@ -267,7 +267,10 @@ fn encode_runs(
         symbols,
         load_address: program.load_address,
         first_code: *first_code,
-        is_thumb: program.arch.cpu_family() == CpuFamily::Arm32,
+        address_bits: match program.arch.cpu_family() {
+            CpuFamily::Arm32 | CpuFamily::Mips32 | CpuFamily::Mips64 => !1,
+            _ => u64::MAX,
+        },
         split: &Split::open(&program.companions.split, endian),
         name_in_shared: &|offset, tables| match &shared {
             Some(shared) => names::name_in(shared, offset, tables),

@@ -13,9 +13,10 @@ pub(super) struct Object<'o> {
     pub(super) load_address: u64,
     /// The lowest address of code, if that is known.
     pub(super) first_code: Option<u64>,
-    /// Whether the machine is a 32-bit Arm, on which an odd address stands for Thumb code at the
-    /// even address below it. GNU `as` writes such addresses into the entries of functions.
-    pub(super) is_thumb: bool,
+    /// The bits of the addresses of code: all but the lowest one on 32-bit Arm and MIPS, where an
+    /// odd address stands for Thumb, MIPS16 or microMIPS code at the even address below it. GNU
+    /// `as` writes such addresses into the entries of functions, and on MIPS into rows.
+    pub(super) address_bits: u64,
     /// The split units, which are in other files.
     pub(super) split: &'o Split<'o>,
     /// Returns the name of an entry in the shared file.

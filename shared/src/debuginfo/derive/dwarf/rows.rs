@@ -484,9 +484,20 @@ mod tests {
         each_row(&opened(&section), &mut rows);
         assert_eq!(rows.1, [0x100, 0x101, 0x102, 0x102]);
         let mut lines = LineRows::default();
-        lines.read(&opened(&section), Some(0x100));
+        lines.read(&opened(&section), Some(0x100), u64::MAX);
         let kept: Vec<u64> = lines.all().map(|row| row.address).collect();
         assert_eq!(kept, [0x100, 0x101, 0x102]);
+    }
+
+    #[test]
+    fn the_lowest_bit_of_an_address_on_mips_is_not_kept() {
+        // Each row advances the address by one byte and the line by one.
+        const ROWS: [u8; 7] = [33, 33, 33, 33, 0, 1, 1];
+        let section = program(&[&set_address(0x101)[..], &ROWS].concat());
+        let mut lines = LineRows::default();
+        lines.read(&opened(&section), None, !1);
+        let kept: Vec<_> = lines.all().map(|row| (row.address, row.line)).collect();
+        assert_eq!(kept, [(0x102, 3), (0x104, 5)]);
     }
 
     /// One instruction. Addresses often decrease, and some are those of discarded code.
@@ -532,7 +543,7 @@ mod tests {
         ) {
             let section = program(&instructions.concat());
             let (mut kept, mut all) = (LineRows::default(), LineRows::default());
-            kept.read(&opened(&section), Some(first_code));
+            kept.read(&opened(&section), Some(first_code), u64::MAX);
             let mut reader = SequenceReader::new(&mut all, Some(first_code));
             each_row(&opened(&section), &mut Whole(&mut reader));
             reader.finish();

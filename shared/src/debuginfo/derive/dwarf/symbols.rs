@@ -8,6 +8,8 @@ pub(in crate::debuginfo::derive) struct Symbols<'d> {
     /// The symbols of functions, then labels.
     all: Vec<Symbol<'d>>,
     functions: u32,
+    /// The number of symbols, from the first one on, whose file gives their sizes.
+    sized: u32,
     /// Indices into `all`. Of several symbols at one address, the first in the table comes first.
     by_address: Vec<u32>,
     /// The addresses of these, which are searched often.
@@ -32,10 +34,17 @@ impl<'d> Symbols<'d> {
         let addresses = by_address.iter().map(address).collect();
         Self {
             functions: count,
+            sized: 0,
             by_address,
             addresses,
             all,
         }
+    }
+
+    /// Notes that the file gives the sizes of the first `sized` symbols. Other sizes are estimates.
+    pub(in crate::debuginfo::derive) fn with_sizes(mut self, sized: usize) -> Self {
+        self.sized = u32::try_from(sized).unwrap_or(u32::MAX);
+        self
     }
 
     /// Returns the symbols in table order.
@@ -46,6 +55,11 @@ impl<'d> Symbols<'d> {
     /// Returns whether a symbol is a label.
     pub(super) fn is_label(&self, number: u32) -> bool {
         number >= self.functions
+    }
+
+    /// Returns whether the file gives the size of a symbol.
+    pub(super) fn has_size(&self, number: u32) -> bool {
+        number < self.sized
     }
 
     /// Returns the address of a symbol.

@@ -398,8 +398,10 @@ fn every_address_of_every_fixture_has_the_same_answer_as_in_symbolic() {
     zoo/labels: the line of a label, 64 times
     zoo/lines-only: the line of a symbol, 72 times
     zoo/lines-only-O0: the line of a symbol, 408 times
+    zoo/longer-symbol: the line of a label, 16 times
     zoo/mach-stripped: wrong in symbolic, 48 times
     zoo/mach-symbols: wrong in symbolic, 40 times
+    zoo/mingw-labels.exe: a label, or Thumb code, 24 times
     zoo/mingw-lines.exe: a label, or Thumb code, 8 times
     zoo/mingw-lines.exe: the line of a label, 72 times
     zoo/mingw-lines.exe: the name of a split range, 344 times
@@ -407,6 +409,7 @@ fn every_address_of_every_fixture_has_the_same_answer_as_in_symbolic() {
     zoo/mingw.exe: a name of a PE file, 456 times
     zoo/pieces: a call outside of its caller, 40 times
     zoo/pieces: a directory as a file, 32 times
+    zoo/ppc64-symbols: a label, or Thumb code, 56 times
     zoo/relative: wrong in symbolic, 24 times
     zoo/resolver: wrong in symbolic, 8 times
     zoo/sections: wrong in symbolic, 152 times

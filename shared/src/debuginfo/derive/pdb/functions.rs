@@ -21,6 +21,7 @@ use symbolic::debuginfo::FileInfo;
 use super::ranges::{FunctionNode, PdbLine, RangeBuilder};
 use crate::debuginfo::derive::dwarf::tables::{TextRef, UnitFunction, UnitTables};
 use crate::debuginfo::derive::pdb_links::PdbLinks;
+use crate::debuginfo::panics::caught;
 use crate::debuginfo::slices::NOWHERE;
 use crate::debuginfo::undecorate::undecorated;
 
@@ -61,11 +62,56 @@ pub(super) struct Shared<'r, 's, 'l> {
 /// How often a name is formatted until it is settled.
 const ATTEMPTS: usize = 4;
 
-/// Formats a name. The formatter reads the types of a file as far as it has been asked for them: at
-/// a damaged record, a first call fails, and the same call finds no type from then on. The name
-/// must not depend on which worker asks first.
-fn settled(format: impl Fn() -> Result<String, pdb_addr2line::Error>) -> Option<String> {
-    (0..ATTEMPTS).find_map(|_| format().ok())
+/// Formats a name; if that fails at a parameter, without the parameters. The formatter reads the
+/// types of a file as far as it has been asked for them: at a damaged record, a first call fails,
+/// and the same call finds no type from then on. The name must not depend on which worker asks
+/// first.
+///
+/// A build with debug assertions panics at some records that others cannot read, such as the arrays
+/// with names that Zig writes.
+fn settled(format: impl Fn(&mut String) -> Result<(), pdb_addr2line::Error>) -> Option<String> {
+    let mut name = String::new();
+    let is_whole = (0..ATTEMPTS).any(|_| {
+        name.clear();
+        caught(|| format(&mut name)).is_ok_and(|formatted| formatted.is_ok())
+    });
+    match is_whole {
+        true => Some(with_char8(name)),
+        false => without_parameters(&name).map(str::to_owned),
+    }
+}
+
+/// Returns what is before the first parenthesis that is not closed, if there is one.
+fn without_parameters(name: &str) -> Option<&str> {
+    let mut open = Vec::new();
+    for (at, byte) in name.bytes().enumerate() {
+        match byte {
+            b'(' => open.push(at),
+            b')' => {
+                open.pop();
+            }
+            _ => {}
+        }
+    }
+    let name = name.get(..*open.first()?)?;
+    (!name.is_empty()).then_some(name)
+}
+
+/// Names the type `char8_t` of C++20 and pointers to it, which the formatter does not know: LLVM,
+/// `CodeViewTypes.def`.
+fn with_char8(name: String) -> String {
+    const MISSING: &str = "<missing type 0x";
+    const TYPES: [(&str, &str); 3] = [
+        ("<missing type 0x7c>", "char8_t"),
+        ("<missing type 0x47c>", "char8_t*"),
+        ("<missing type 0x67c>", "char8_t*"),
+    ];
+    match name.contains(MISSING) {
+        true => TYPES
+            .iter()
+            .fold(name, |name, (missing, shown)| name.replace(missing, shown)),
+        false => name,
+    }
 }
 
 /// Reads the modules of a run.
@@ -447,7 +493,7 @@ impl<'r, 's, 'l> ModuleReader<'r, 's, 'l> {
             return *known;
         }
         let formatter = self.shared.formatter;
-        let name = settled(|| formatter.format_id(module, id));
+        let name = settled(|text| formatter.emit_id(text, module, id));
         let number = name.map(|name| self.new_function(&name, NOWHERE));
         self.inlined.insert(key, number);
         number
@@ -459,14 +505,58 @@ impl<'r, 's, 'l> ModuleReader<'r, 's, 'l> {
         const NAME: &str = "f";
         let (formatter, name) = (self.shared.formatter, name.to_string());
         if name.is_empty() {
-            return settled(|| formatter.format_function("", module, of)).unwrap_or_default();
+            let whole = settled(|text| formatter.emit_function(text, "", module, of));
+            return whole.unwrap_or_default();
         }
         let parameters = self.parameters.entry(Scoped::new(module, of));
         let parameters = parameters.or_insert_with(|| {
-            let formatted = settled(|| formatter.format_function(NAME, module, of));
+            let formatted = settled(|text| formatter.emit_function(text, NAME, module, of));
             let formatted = formatted.unwrap_or_default();
             formatted.strip_prefix(NAME).unwrap_or_default().into()
         });
         [&name, &**parameters].concat()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_type_char8_t_has_its_name() {
+        let named = |name: &str| with_char8(name.to_owned());
+        assert_eq!(named("f(<missing type 0x7c>)"), "f(char8_t)");
+        assert_eq!(named("f(<missing type 0x67c>, int)"), "f(char8_t*, int)");
+        assert_eq!(named("f(<missing type 0x7d>)"), "f(<missing type 0x7d>)");
+        assert_eq!(named("f(int)"), "f(int)");
+    }
+
+    #[test]
+    fn a_name_without_parameters_ends_where_they_begin() {
+        for (partial, name) in [
+            ("sum(", Some("sum")),
+            ("A::sum(int, ", Some("A::sum")),
+            ("A::operator()(void (int, ", Some("A::operator()")),
+            ("sum", None),
+            ("sum(int)", None),
+            ("(", None),
+            ("", None),
+        ] {
+            assert_eq!(without_parameters(partial), name, "{partial}");
+        }
+    }
+
+    #[test]
+    fn a_fault_in_the_parameters_of_a_name_costs_only_these() {
+        let failing = settled(|text| {
+            text.push_str("sum(int, ");
+            Err(pdb::Error::UnexpectedEof.into())
+        });
+        assert_eq!(failing.as_deref(), Some("sum"));
+        let panicking = settled(|text| {
+            text.push_str("sum(");
+            panic!("an array has a name")
+        });
+        assert_eq!(panicking.as_deref(), Some("sum"));
     }
 }

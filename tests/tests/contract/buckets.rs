@@ -76,7 +76,8 @@ async fn a_setting_in_a_bucket_is_read_up_to_its_limit(aws: Aws) {
         read("a b/sources.json").await,
         Ok("[\"ubuntu\"]".to_owned())
     );
-    assert_eq!(read("absent").await, Err("NoSuchKey".to_owned()));
+    let absent = "NoSuchKey: upload the value there, or correct the address";
+    assert_eq!(read("absent").await, Err(absent.to_owned()));
     put(&aws, &bucket, "long", vec![b' '; MAX_SETTING_BYTES]).await;
     assert_eq!(read("long").await.unwrap().len(), MAX_SETTING_BYTES);
     put(&aws, &bucket, "longer", vec![b' '; MAX_SETTING_BYTES + 1]).await;

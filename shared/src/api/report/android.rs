@@ -87,7 +87,7 @@ mod tests {
             "#00 pc 12a0  /data/app/libo2.so (deleted) (mid+12) (BuildId: 19e003debe68a6d9)\n\
              #01 pc 12a1  /data/app/base.apk (deleted) (offset 0x1000) (go+4)\n\
              #02 pc 12345  /memfd:jit-cache (deleted) (com.x.Foo.bar+100)\n\
-             #03 pc 5ba9c8  /data/app/base.apk!classes.dex (offset 0x1000)\n\
+             #03 pc 5b19c8  /data/app/base.apk!classes.dex (offset 0x1000)\n\
              #04 pc 1bbbb  <anonymous:7f1234000>\n\
              #05 pc 1bbbb  [anon:dalvik-jit-code-cache]\n\
              #06 pc 1bbbc  <unknown>\n",

@@ -350,7 +350,7 @@ mod tests {
             ("\u{1b}[33mmain\u{1b}[m ()", "main ()"),
             ("\u{1b}[1;38;5;4m#0\u{1b}[0m", "#0"),
             ("\u{1b}]8;;http://a\u{7}link\u{1b}]8;;\u{1b}\\.", "link."),
-            ("\u{1b}(Ba\u{1b}7b\u{1b}", "ab"),
+            ("\u{1b}(0a\u{1b}7b\u{1b}", "ab"),
             ("\u{1b}[", ""),
             ("\u{1b}]title without an end\n", "title without an end\n"),
             ("\u{1b}\na", "\na"),

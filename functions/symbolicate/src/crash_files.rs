@@ -89,13 +89,7 @@ async fn answer_apple_report(
     };
     let response = match parsed("report", || parse_report(&file)) {
         Ok(report) => {
-            let asked = Asked {
-                id: call.invocation.uuid(),
-                scope: &query.scope,
-                wait: call.symbolicator.wait(&call.invocation, query.timeout),
-                age: Duration::ZERO,
-                found: None,
-            };
+            let asked = Asked::of_first_call(call, query);
             Box::pin(call.answer_file(asked, report.asked_for(fields))).await?
         }
         Err(message) => failed(message),

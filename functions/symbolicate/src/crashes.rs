@@ -42,13 +42,7 @@ pub(crate) async fn symbolicate(
             .into(),
         false => body,
     };
-    let asked = Asked {
-        id: call.invocation.uuid(),
-        scope: &query.scope,
-        wait: call.symbolicator.wait(&call.invocation, query.timeout),
-        age: Duration::ZERO,
-        found: None,
-    };
+    let asked = Asked::of_first_call(&call, &query);
     let body = Some(RequestToKeep::received(&body));
     call.answer(asked, Crash::Sent(Box::new(request)), body)
         .await
@@ -154,6 +148,19 @@ pub(crate) struct Asked<'a> {
     pub(crate) wait: Duration,
     pub(crate) age: Duration,
     pub(crate) found: Option<&'a FoundRequest>,
+}
+
+impl<'a> Asked<'a> {
+    /// Returns what is asked by the first call for a crash, with this query.
+    pub(crate) fn of_first_call(call: &Call, query: &'a api::Query) -> Self {
+        Self {
+            id: call.invocation.uuid(),
+            scope: &query.scope,
+            wait: call.symbolicator.wait(&call.invocation, query.timeout),
+            age: Duration::ZERO,
+            found: None,
+        }
+    }
 }
 
 impl Call {

@@ -171,6 +171,9 @@ fn first_segment(elf: &Elf<'_>) -> Option<u64> {
 /// Returns where an ELF file was loaded whose dynamic symbols were at these addresses; `None` if
 /// that is not the same for all of them.
 fn load_address_by_functions(bytes: &[u8], functions: &[LoadedFunction<'_>]) -> Option<u64> {
+    if functions.is_empty() {
+        return None;
+    }
     let elf = Elf::parse(bytes).ok()?;
     let first = first_segment(&elf)?;
     let of_function = |function: &LoadedFunction<'_>| -> BTreeSet<u64> {

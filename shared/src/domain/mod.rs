@@ -33,6 +33,7 @@ mod source_checks;
 mod source_links;
 mod time;
 mod trace;
+mod trampoline;
 mod upload_key;
 
 pub use access::{Access, AwsRole, GcsCredentials, S3Access, S3Credentials, S3Keys};
@@ -63,4 +64,5 @@ pub use source_links::{AllowedLink, SourceLinks, link_target};
 pub use symbolic::common::{Arch, CodeId, DebugId, Language};
 pub use time::Timestamp;
 pub use trace::{InvalidSpanContext, Sampler, SamplerError, SpanContext, SpanId, TraceId};
+pub(crate) use trampoline::is_trampoline;
 pub use upload_key::{InvalidUploadKey, original_name, upload_key};

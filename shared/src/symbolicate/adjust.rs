@@ -4,7 +4,7 @@
 //! contain return addresses, which point to the instruction *after* the call: often another line,
 //! sometimes another function. For callers, the instruction before the address is therefore looked
 //! up. What a signal interrupted, and the trampoline that its handler returns to, are at their own
-//! addresses (`trampoline`).
+//! addresses (`domain::trampoline`).
 //!
 //! Folklore: after a signal for a bad instruction or a bad access, some kernels leave a program
 //! counter that differs from the address that the client recorded for the topmost frame. That

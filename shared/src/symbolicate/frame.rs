@@ -12,11 +12,10 @@ use symbolic::ppdb::PortablePdbCache;
 use symbolic::symcache::{File, SourceLocation};
 
 use super::demangle::{KnownNames, Names};
-use super::trampoline::is_trampoline;
 use super::{LookupCache, ModuleOutcome, Plan, Stats, outcome};
 use crate::api::symbolicator::{CompletedFrame, Frame, FrameStatus, Module, Request};
 use crate::debuginfo::SymCaches;
-use crate::domain::{Language, link_target};
+use crate::domain::{Language, is_trampoline, link_target};
 use crate::symbolicate::address::{Address, Position, exact, situation};
 use crate::symbolicate::text::{escaped_bytes, shown};
 

@@ -5,12 +5,12 @@
 //! were found.
 //!
 //! Each rule has its own module: which module covers an address (`modules`), the addresses of
-//! frames (`address`), which instruction an address refers to (`adjust`), where signals interrupted
-//! functions (`trampoline`), the frames that a lookup yields (`frame`), which frames are shown, and
-//! in which order (`stacktrace`), names of functions (`demangle`, with the types that make C++
-//! names long in `cpp_constraints`), lengths of texts (`text`), the status of modules (`outcome`),
-//! the files that were considered (`candidates`), advice about what they lack (`advise`), how they
-//! were unwound (`unwinding`), source lines (`source_context`), and what the log counts (`stats`).
+//! frames (`address`), which instruction an address refers to (`adjust`), the frames that a lookup
+//! yields (`frame`), which frames are shown, and in which order (`stacktrace`), names of functions
+//! (`demangle`, with the types that make C++ names long in `cpp_constraints`), lengths of texts
+//! (`text`), the status of modules (`outcome`), the files that were considered (`candidates`),
+//! advice about what they lack (`advise`), how they were unwound (`unwinding`), source lines
+//! (`source_context`), and what the log counts (`stats`).
 
 mod address;
 mod adjust;
@@ -28,7 +28,6 @@ mod source_context;
 mod stacktrace;
 mod stats;
 mod text;
-mod trampoline;
 mod unwinding;
 
 pub use advise::{Searched, advise};

@@ -7,9 +7,7 @@
 use super::collector::Collector;
 use super::cursor::{DELETED, LineCursor, hex_of, id_at, lines, numbered};
 use super::model::{Place, ReportFrame};
-
-/// The name of the function that a signal handler returns to.
-pub(super) const TRAMPOLINE: &str = "__restore_rt";
+use crate::domain::is_trampoline;
 
 /// What systemd-coredump prints for a function and a module that it does not know.
 const UNKNOWN: &str = "n/a";
@@ -36,7 +34,7 @@ pub(super) fn read_process(bytes: &[u8], ids: &mut Vec<(String, String)>, out: &
         out.number(number, false);
         let after_signal = out
             .last_frame()
-            .is_some_and(|last| last.function.as_deref() == Some(TRAMPOLINE));
+            .is_some_and(|last| last.function.as_deref().is_some_and(is_trampoline));
         let is_top = out.is_at_top();
         let is_known = found.module != UNKNOWN;
         let module = is_known.then(|| out.module(found.module, None)).flatten();

@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use crate::api::crash::CrashFacts;
 use crate::api::symbolicator::{Frame, Hex, Module, Stacktrace};
-use crate::domain::{CodeId, DebugId, ObjectType};
+use crate::domain::{CodeId, DebugId, ObjectType, is_trampoline};
 
 /// The maximum size of a report, in bytes after decompression. Reports of processes with a thousand
 /// threads have about 4 MB.
@@ -16,9 +16,6 @@ pub(super) const LAST_EXCEPTION: &str = "Last Exception Backtrace";
 /// The name of the stack trace of an exception that an application or a library noted for the
 /// report, before its number.
 pub(super) const APPLICATION_BACKTRACE: &str = "Application Specific Backtrace";
-
-/// The function that calls the handlers of signals.
-const SIGNAL_TRAMPOLINE: &str = "_sigtramp";
 
 /// Why a report cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -103,7 +100,7 @@ pub(super) fn of_thread(mut frames: Vec<Frame>) -> Vec<Frame> {
 fn interrupted(frames: &[Frame]) -> Vec<usize> {
     let callees = (1..frames.len()).zip(frames);
     let after_trampoline = callees
-        .filter(|(_, callee)| callee.function.as_deref() == Some(SIGNAL_TRAMPOLINE))
+        .filter(|(_, callee)| callee.function.as_deref().is_some_and(is_trampoline))
         .map(|(at, _)| at);
     after_trampoline.collect()
 }

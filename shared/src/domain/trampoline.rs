@@ -28,6 +28,6 @@ const TRAMPOLINES: [&str; 14] = [
 ];
 
 /// Returns whether a function is a trampoline.
-pub(super) fn is_trampoline(function: &str) -> bool {
+pub(crate) fn is_trampoline(function: &str) -> bool {
     TRAMPOLINES.contains(&function)
 }

@@ -54,7 +54,7 @@ fn bench(criterion: &mut Criterion, name: &str, path: &Path) {
             let limits = ParserLimits {
                 memory_bytes: MEMORY,
                 cpu_seconds: 900,
-                needs_sandbox: true,
+                needs_seccomp: true,
             };
             let ours = ProcessDeriver::new(
                 binaries.get("derive"),

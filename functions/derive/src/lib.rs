@@ -31,7 +31,7 @@ pub fn main() -> ExitCode {
 
 #[tokio::main(flavor = "current_thread")]
 async fn serve() -> Result<(), lambda_runtime::Error> {
-    runtime::sandbox::hide()?;
+    runtime::sandbox::hide();
     let app = App::from_env(SourceUse::Contents).await?;
     app.check_sandbox()?;
     app.connect().await;

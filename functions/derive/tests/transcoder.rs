@@ -30,7 +30,7 @@ use tokio::time::Instant;
 const LIMITS: ParserLimits = ParserLimits {
     memory_bytes: 512 << 20,
     cpu_seconds: 60,
-    needs_sandbox: true,
+    needs_seccomp: true,
 };
 
 /// The id of pe/x64/crash.pdb.
@@ -305,7 +305,7 @@ async fn a_tool_ends_with_the_function_that_waits_for_it() {
         file_bytes: 1 << 20,
         memory_bytes: LIMITS.memory_bytes,
         cpu_seconds: 60,
-        needs_sandbox: true,
+        needs_seccomp: true,
     };
     let mut over = tokio::process::Command::new(env!("CARGO_BIN_EXE_derive"))
         .arg(COMMAND)

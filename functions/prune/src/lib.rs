@@ -14,7 +14,7 @@ pub fn main() -> ExitCode {
 
 #[tokio::main(flavor = "current_thread")]
 async fn serve() -> Result<(), lambda_runtime::Error> {
-    runtime::sandbox::hide()?;
+    runtime::sandbox::hide();
     let app = App::from_env(SourceUse::Nothing).await?;
     let (pruner, reports) = (app.pruner(), app.reports());
     runtime::run(|invocation, event| handler::handle(&pruner, &reports, invocation, event)).await

@@ -48,7 +48,7 @@ pub fn main() -> ExitCode {
 
 #[tokio::main(flavor = "current_thread")]
 async fn serve() -> Result<(), lambda_http::Error> {
-    runtime::sandbox::hide()?;
+    runtime::sandbox::hide();
     let app = App::from_env(SourceUse::Locations).await?;
     runtime::log_places_of_panics();
     app.connect().await;

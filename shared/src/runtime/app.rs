@@ -6,7 +6,8 @@ use std::time::Duration;
 use aws_config::SdkConfig;
 
 use super::run::since_epoch;
-use super::{Config, ConfigError, Metrics, RawEnv, SourceUse, Traces, sandbox, telemetry, traces};
+use super::sandbox::{self, Sandbox};
+use super::{Config, ConfigError, Metrics, RawEnv, SourceUse, Traces, telemetry, traces};
 use crate::adapters::aws::{
     AwsClients, AwsSecrets, DynamoRecords, QueueUrls, S3Attachments, S3Blobs, S3Difs, S3Settings,
     SqsQueues, StsRoles,
@@ -90,28 +91,25 @@ impl App {
         })
     }
 
-    /// Checks whether files can be parsed in a sandbox, and logs the result.
+    /// Logs in which sandbox files are parsed.
     ///
     /// # Errors
     ///
-    /// No sandbox is available, and the settings require one.
+    /// System calls cannot be filtered, and the settings require it.
     pub fn check_sandbox(&self) -> std::io::Result<()> {
         match sandbox::probe()? {
-            Ok(sandbox) => tracing::debug!(%sandbox, "parser sandbox available"),
-            Err(error) => {
+            Sandbox::Unfiltered(error) if self.config.parser_needs_seccomp => {
                 let error = super::chain(&error);
-                if self.config.parser_needs_sandbox {
-                    return Err(std::io::Error::other(format!(
-                        "the parser sandbox is not available: {error}; run derive where seccomp works, or set PARSER_NEEDS_SANDBOX=0 to parse without a sandbox"
-                    )));
-                }
-                tracing::error!(
-                    error,
-                    "parser sandbox unavailable, files are parsed without it"
-                );
+                Err(std::io::Error::other(format!(
+                    "the system calls of the parser cannot be filtered: {error}; run derive where seccomp works, or set PARSER_NEEDS_SECCOMP=0"
+                )))
+            }
+            sandbox => {
+                let is_hidden = sandbox::is_hidden();
+                tracing::info!(%sandbox, is_hidden, "files are parsed in a sandbox");
+                Ok(())
             }
         }
-        Ok(())
     }
 
     /// Returns the flow that serves requests. `executable` is this program, which also runs as the
@@ -145,7 +143,7 @@ impl App {
         let limits = ParserLimits {
             memory_bytes: settings.parser_memory_bytes,
             cpu_seconds: self.config.parser_cpu.max(Duration::from_secs(1)).as_secs(),
-            needs_sandbox: self.config.parser_needs_sandbox,
+            needs_seccomp: self.config.parser_needs_seccomp,
         };
         let tools = self.config.transcoders.clone();
         let transcoders = Transcoders::new(tools, self.config.transcoder_time);

@@ -3,12 +3,13 @@
 //! This is the only code that reads the environment. `infra/template.yaml` sets every variable; a
 //! test compares the two.
 
+mod lists;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde_json::json;
 use url::Url;
 
 use super::config_error::ConfigError;
@@ -18,7 +19,7 @@ use super::trace_settings::{self, TraceSettings, TraceVariables};
 use crate::adapters::aws::AwsEnvironment;
 use crate::adapters::parser::transcoder::Transcoder;
 use crate::cache::{BuildNumbers, Policy};
-use crate::domain::{ConfiguredSource, FormatVersion, HttpSource, SourceLinks};
+use crate::domain::SourceLinks;
 use crate::flows::prune::UNNAMED_MIN_AGE;
 use crate::flows::{Server, Settings, SourceSecret};
 use crate::ports::{Secrets, StoredSettings};
@@ -26,6 +27,9 @@ use crate::ports::{Secrets, StoredSettings};
 /// The bodies of pending requests expire a day after they were written, by a lifecycle rule of the
 /// bucket in the template.
 const MAX_REQUEST_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+
+/// The longest time that a setting may have, a hundred years: it can be added to any point in time.
+const MAX_TIME: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// The place where the variables are set, for error texts.
 const TEMPLATE: &str = "infra/template.yaml, Environment";
@@ -195,8 +199,8 @@ pub struct Config {
     pub log: String,
     /// CPU time that the parser of a DIF may use.
     pub parser_cpu: Duration,
-    /// Whether to refuse to parse where the sandbox is not available.
-    pub parser_needs_sandbox: bool,
+    /// Whether to refuse to parse where system calls cannot be filtered.
+    pub parser_needs_seccomp: bool,
     /// The folder of scratch files.
     pub scratch_folder: PathBuf,
     /// Whether symbol servers may be in private networks or on this machine.
@@ -238,7 +242,7 @@ impl Config {
                 (servers, links, secret)
             }
         };
-        let attachment_hosts = env.list("ATTACHMENT_HOSTS");
+        let attachment_hosts = env.hosts("ATTACHMENT_HOSTS");
         let source_event_parameters = env.list("SOURCE_EVENT_PARAMETERS");
         let request_lifetime = env.seconds("REQUEST_LIFETIME");
         let orphan_min_age = env.seconds("ORPHAN_MIN_AGE");
@@ -266,7 +270,7 @@ impl Config {
             refresh_queue: env.text("REFRESH_QUEUE_URL"),
             log: env.text("LOG"),
             parser_cpu: env.seconds("PARSER_CPU_SECONDS"),
-            parser_needs_sandbox: env.flag("PARSER_NEEDS_SANDBOX"),
+            parser_needs_seccomp: env.flag("PARSER_NEEDS_SECCOMP"),
             // Set by Lambda's rules, not by the template: the only writable folder.
             scratch_folder: env
                 .env
@@ -429,8 +433,11 @@ impl Environment<'_> {
 
     /// Reads a time; `none` is no limit.
     fn optional_seconds(&mut self, name: &'static str) -> Option<Duration> {
-        let is_limited = self.text(name) != NONE;
-        is_limited.then(|| Duration::from_secs(self.number(name, "a number of seconds or none")))
+        if self.text(name) == NONE {
+            return None;
+        }
+        let seconds = self.number(name, "a number of seconds or none");
+        Some(self.of_seconds(name, seconds))
     }
 
     fn traces(&mut self) -> Option<TraceSettings> {
@@ -480,121 +487,21 @@ impl Environment<'_> {
         }
     }
 
-    /// Returns the tools at these paths, each with the version that it makes.
-    fn transcoders(&mut self, paths: Vec<String>, versions: Vec<String>) -> Vec<Transcoder> {
-        let version = "TRANSCODER_VERSION";
-        if paths.len() != versions.len() {
-            let (paths, versions) = (paths.len(), versions.len());
-            let problem = format!("has {versions} versions for {paths} paths in TRANSCODER_PATH");
-            self.problems.push((version, problem));
-        }
-        let mut tools: Vec<Transcoder> = Vec::new();
-        for (tool, text) in paths.into_iter().zip(versions) {
-            let problem = match text.parse::<FormatVersion>() {
-                Err(error) => error.to_string(),
-                Ok(made) if made < FormatVersion::FIRST => {
-                    format!(
-                        "{made} is below {}, the first version",
-                        FormatVersion::FIRST
-                    )
-                }
-                Ok(made) if tools.iter().any(|tool| tool.version.major == made.major) => {
-                    format!("has two versions of major version {}", made.major)
-                }
-                Ok(made) => {
-                    tools.push(Transcoder {
-                        path: PathBuf::from(tool),
-                        version: made,
-                    });
-                    continue;
-                }
-            };
-            self.problems.push((version, problem));
-        }
-        tools
-    }
-
-    /// Reads a list of texts separated by commas; `none` is the empty list.
-    fn list(&mut self, name: &'static str) -> Vec<String> {
-        let text = self.text(name);
-        let texts = text.split(',').map(str::trim);
-        let texts = texts.filter(|text| !text.is_empty() && *text != NONE);
-        texts.map(str::to_owned).collect()
-    }
-
-    /// Parses the list of sources, and adds the one that is configured by its address only.
-    fn sources(&mut self, name: &'static str, address: &str) -> Vec<HttpSource> {
-        let text = self.text(name);
-        let mut json = serde_json::Deserializer::from_str(&text);
-        let parsed = serde_path_to_error::deserialize::<_, Vec<ConfiguredSource>>(&mut json);
-        let mut sources: Vec<HttpSource> = match parsed {
-            Ok(sources) => sources.into_iter().map(|source| source.0).collect(),
-            Err(_) if text.is_empty() => Vec::new(),
-            Err(error) => {
-                let problem = without_texts(&error.to_string());
-                let problem = match self.env.stored_at.get(name) {
-                    Some(place) => format!("{place} is not a list of sources: {problem}"),
-                    None => format!("is not a list of sources: {problem}"),
-                };
-                self.problems.push((name, problem));
-                Vec::new()
-            }
-        };
-        if !matches!(address, "" | NONE) {
-            let definition = json!({
-                "type": "http",
-                "id": "symbol-server",
-                "url": address,
-                "layout": {"type": "symsrv"},
-                "filters": {"filetypes": ["pe", "pdb"]},
-            });
-            match serde_json::from_value(definition) {
-                Ok(source) => sources.push(source),
-                Err(error) => self.problems.push(("SYMBOL_SERVER", error.to_string())),
-            }
-        }
-        let ids: Vec<&str> = sources.iter().map(|source| source.id.as_str()).collect();
-        if let Some(twice) = (1..ids.len()).find(|at| ids[..*at].contains(&ids[*at])) {
-            let problem = format!("{:?} is the id of two sources", ids[twice]);
-            self.problems.push((name, problem));
-        }
-        for source in &sources {
-            if let Err(error) = source.check_limits() {
-                self.problems.push((name, error.to_string()));
-            }
-        }
-        sources
-    }
-
-    /// Parses the rules for links to source files.
-    fn links(&mut self, name: &'static str) -> SourceLinks {
-        let text = self.text(name);
-        let mut json = serde_json::Deserializer::from_str(&text);
-        match serde_path_to_error::deserialize(&mut json) {
-            Ok(links) => links,
-            Err(_) if text.is_empty() => SourceLinks::default(),
-            Err(error) => {
-                let problem = without_texts(&error.to_string());
-                let problem = format!("is not a list of origins: {problem}");
-                self.problems.push((name, problem));
-                SourceLinks::default()
-            }
-        }
-    }
-
     fn seconds(&mut self, name: &'static str) -> Duration {
-        Duration::from_secs(self.number(name, "a number of seconds"))
+        let seconds = self.number(name, "a number of seconds");
+        self.of_seconds(name, seconds)
     }
-}
 
-/// Returns a problem without the quoted text in it, which may be a secret in the wrong place.
-fn without_texts(problem: &str) -> String {
-    let quoted = "string \"";
-    match (problem.find(quoted), problem.rfind('"')) {
-        (Some(begin), Some(end)) if end > begin + quoted.len() => {
-            format!("{}string{}", &problem[..begin], &problem[end + 1..])
+    /// Returns a time that can be added to any point in time.
+    fn of_seconds(&mut self, name: &'static str, seconds: u64) -> Duration {
+        let time = Duration::from_secs(seconds);
+        if time > MAX_TIME {
+            let most = MAX_TIME.as_secs();
+            let problem = format!("is {seconds} s: set at most {most}, which are a hundred years");
+            self.problems.push((name, problem));
+            return MAX_TIME;
         }
-        _ => problem.to_owned(),
+        time
     }
 }
 
@@ -678,6 +585,8 @@ mod tests {
             ("REQUEST_LIFETIME", "86400"),
             ("ORPHAN_MIN_AGE", "0"),
             ("ORPHAN_MIN_AGE", "1500"),
+            ("DERIVED_MAX_UNUSED", "3153600000"),
+            ("QUEUED_WAIT", "none"),
         ] {
             assert_eq!(problem(name, good), None, "{name} {good}");
         }
@@ -685,9 +594,31 @@ mod tests {
             ("REQUEST_LIFETIME", "86401", "set at most 86400"),
             ("ORPHAN_MIN_AGE", "1499", "set at least 1500, or 0"),
             ("ORPHAN_MIN_AGE", "1", "is 1 s"),
+            // These could not be added to a point in time.
+            ("RETRY_MISSES_AFTER", "18446744073709551615", "a hundred"),
+            ("QUEUED_WAIT", "3153600001", "set at most 3153600000"),
         ] {
             let problem = problem(name, bad).unwrap();
             assert!(problem.contains(says), "{problem}");
+        }
+    }
+
+    #[test]
+    fn hosts_of_attachments_have_no_scheme_path_or_name_of_a_user() {
+        let read = |hosts: &str| {
+            let env = RawEnv::from([("H", hosts)]);
+            let mut reader = Environment {
+                env: &env,
+                problems: Vec::new(),
+            };
+            reader.hosts("H");
+            reader.problems
+        };
+        for good in ["none", "files.example.com, 10.0.0.5:8443", "[::1]:3000"] {
+            assert_eq!(read(good), [], "{good}");
+        }
+        for bad in ["http://x", "a/b", "a:99999", "user@host", "a b", "a?b"] {
+            assert!(read(bad).iter().any(|(_, it)| it.contains(bad)), "{bad}");
         }
     }
 

@@ -7,10 +7,9 @@
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 
-use rustix::process::{Resource, Signal, set_parent_process_death_signal};
+use rustix::process::Resource;
 
-use super::parser::lower;
-use super::{chain, sandbox};
+use super::sandbox::{self, lower};
 pub use crate::adapters::demangler::COMMAND;
 use crate::domain::{IsolatedName, Language};
 
@@ -32,7 +31,7 @@ pub fn main() -> ExitCode {
 }
 
 fn serve() -> io::Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL))?;
+    sandbox::die_with_parent();
     for (resource, limit) in [
         (Resource::Data, MEMORY_BYTES),
         (Resource::Cpu, CPU_SECONDS),
@@ -42,8 +41,8 @@ fn serve() -> io::Result<()> {
     ] {
         lower(resource, limit)?;
     }
-    // Without a sandbox these names are not demangled.
-    sandbox::enter().map_err(|error| io::Error::other(chain(&error)))?;
+    // A name that aborts the demangler is no reason to need more than limits.
+    let _filtered_or_not = sandbox::enter()?;
     let mut out = io::stdout();
     for line in io::stdin().lock().lines() {
         let (language, symbol): (String, String) = serde_json::from_str(&line?)?;

@@ -12,14 +12,13 @@ use std::os::unix::fs::FileExt;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-use rustix::process::{
-    Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit,
-};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use symbolic::common::ByteView;
 
 use super::arrivals::Arrivals;
-use super::{chain, sandbox};
+use super::chain;
+use super::sandbox::{self, lower};
 pub use crate::adapters::parser::wire::COMMAND;
 use crate::adapters::parser::wire::{self, ChildLimits, Command, MAX_BLOB_BYTES, Reply, Start};
 use crate::adapters::scratch::inherited;
@@ -71,10 +70,10 @@ fn serve(Start { limits, arriving }: Start) -> io::Result<()> {
         cores: std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
     };
     // All necessary files are open, and nothing of the DIF has been read yet.
-    if let Err(error) = sandbox::enter()
-        && limits.needs_sandbox
-    {
-        return Err(io::Error::other(chain(&error)));
+    let sandbox = sandbox::enter()?;
+    if limits.needs_seccomp {
+        let filtered = sandbox.filtered();
+        filtered.map_err(|error| io::Error::other(chain(&error)))?;
     }
     for line in io::stdin().lock().lines() {
         let command = serde_json::from_str(&line?)?;
@@ -86,7 +85,7 @@ fn serve(Start { limits, arriving }: Start) -> io::Result<()> {
 
 /// Limits the parser's resources, and makes it die with its parent.
 fn limit(limits: ChildLimits, dif_bytes: u64) -> io::Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL))?;
+    sandbox::die_with_parent();
     // Limits allocations only: the DIF and its unpacked members are mapped for reading and do not
     // count.
     lower(Resource::Data, limits.memory_bytes)?;
@@ -99,20 +98,6 @@ fn limit(limits: ChildLimits, dif_bytes: u64) -> io::Result<()> {
     lower(Resource::Fsize, limits.scratch_bytes)?;
     lower(Resource::Core, 0)?;
     lower(Resource::Nofile, 64)
-}
-
-/// Lowers a limit permanently.
-pub(super) fn lower(resource: Resource, value: u64) -> io::Result<()> {
-    let maximum = getrlimit(resource)
-        .maximum
-        .map_or(value, |maximum| maximum.min(value));
-    Ok(setrlimit(
-        resource,
-        Rlimit {
-            current: Some(maximum),
-            maximum: Some(maximum),
-        },
-    )?)
 }
 
 /// Limits the CPU time of the command that begins now, in seconds.
@@ -374,6 +359,7 @@ mod misbehaviour {
                     flags,
                 ));
             }
+            "openings" => assert_nothing_opens(),
             "overcommit" => assert_refused(std::fs::read("/proc/sys/vm/overcommit_memory")),
             "fork" => drop(std::process::Command::new("/bin/true").status()),
             "exec" => {
@@ -400,6 +386,19 @@ mod misbehaviour {
         match opened {
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {}
             _ => std::process::abort(),
+        }
+    }
+
+    /// Aborts if a file, a socket or a pipe can be opened.
+    fn assert_nothing_opens() {
+        let errors = [
+            std::fs::File::open("/proc/1/environ").err(),
+            std::net::UdpSocket::bind(("127.0.0.1", 0)).err(),
+            std::io::pipe().err(),
+        ];
+        let refused = |error: std::io::Error| error.raw_os_error() == Some(libc::EMFILE);
+        if !errors.into_iter().all(|error| error.is_some_and(refused)) {
+            std::process::abort();
         }
     }
 

@@ -15,8 +15,8 @@ use std::time::Duration;
 use procfs::process::all_processes;
 use rustix::process::{Resource, Signal, getpgrp, kill_current_process_group};
 
-use super::parser::lower;
-use super::{chain, sandbox};
+use super::chain;
+use super::sandbox::{self, lower};
 pub use crate::adapters::parser::transcoder::COMMAND;
 use crate::adapters::parser::transcoder::{SIGNALLED, ToolLimits};
 
@@ -56,7 +56,7 @@ fn limit(limits: ToolLimits) -> io::Result<()> {
     lower(Resource::Fsize, limits.file_bytes)?;
     lower(Resource::Core, 0)?;
     match sandbox::stay_in_group() {
-        Err(error) if limits.needs_sandbox => Err(io::Error::other(chain(&error))),
+        Err(error) if limits.needs_seccomp => Err(io::Error::other(chain(&error))),
         _ => Ok(()),
     }
 }

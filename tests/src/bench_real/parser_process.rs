@@ -21,7 +21,7 @@ use crate::stack::{Binaries, Process};
 const LIMITS: ParserLimits = ParserLimits {
     memory_bytes: 16 << 30,
     cpu_seconds: 900,
-    needs_sandbox: true,
+    needs_seccomp: true,
 };
 
 /// The size of the chunks in which a file is passed to the parser.

@@ -27,7 +27,7 @@ use symdepot::ports::{Deriver, ParseError};
 pub const LIMITS: ParserLimits = ParserLimits {
     memory_bytes: 512 << 20,
     cpu_seconds: 10,
-    needs_sandbox: true,
+    needs_seccomp: true,
 };
 
 /// Scratch space of each parser, in bytes.

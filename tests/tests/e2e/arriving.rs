@@ -27,7 +27,7 @@ const RANGE_BYTES: u64 = 8 << 20;
 const LIMITS: ParserLimits = ParserLimits {
     memory_bytes: 512 << 20,
     cpu_seconds: 60,
-    needs_sandbox: true,
+    needs_seccomp: true,
 };
 
 /// Returns the debug file of the sample with its units at the end. The first unit ends with null

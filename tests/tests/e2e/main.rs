@@ -29,6 +29,7 @@ mod hostile;
 mod hostile_crash_files;
 mod hostile_servers;
 mod kills;
+mod lambda;
 mod lifecycle;
 mod memory;
 mod ms_symcache;

@@ -27,6 +27,7 @@ fn read_by_the_code() -> BTreeSet<String> {
         "env.sources(\"",
         "env.links(\"",
         "env.list(\"",
+        "env.hosts(\"",
         "self.flag(\"",
     ] {
         for (at, _) in text.match_indices(reading) {

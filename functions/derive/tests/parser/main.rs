@@ -14,11 +14,12 @@ use symdepot::cache::{BuildNumbers, DeriveJob, Derived, Kind};
 use symdepot::debuginfo::checksum;
 use symdepot::domain::{AuxiliaryFile, Cause, DebugId, Inspection, Missing, Written, WrittenFile};
 use symdepot::ports::{Deriver, FaultKind, ParseError, Parser};
+use symdepot::runtime::sandbox::refuse_as_lambda;
 
 const LIMITS: ParserLimits = ParserLimits {
     memory_bytes: 512 << 20,
     cpu_seconds: 60,
-    needs_sandbox: true,
+    needs_seccomp: true,
 };
 
 /// A deriver with its own scratch space.
@@ -308,6 +309,36 @@ async fn a_denied_system_call_ends_the_parser_and_is_named() {
     }
     assert!(!std::path::Path::new("/tmp/parser-was-here").exists());
     bench.still_works().await;
+}
+
+/// F2. In AWS Lambda, no filter can be installed.
+#[test]
+fn where_filters_are_refused_a_parser_opens_nothing_either() {
+    let in_lambda = || {
+        refuse_as_lambda().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.unwrap().block_on(async {
+            let strict = bench();
+            let mut parser = strict.open(misbehaving("inspect:nothing")).await;
+            match parser.inspect().await.unwrap_err() {
+                ParseError::Store(fault) => assert_eq!(fault.kind(), FaultKind::Bug, "{fault}"),
+                ParseError::Missing(missing) => panic!("{}", missing.detail),
+            }
+            drop(parser);
+            let limits = ParserLimits {
+                needs_seccomp: false,
+                ..LIMITS
+            };
+            let bench = Bench::new(limits, 64 << 20);
+            let mut parser = bench.open(misbehaving("inspect:openings")).await;
+            assert_eq!(parser.inspect().await.unwrap().objects.len(), 1);
+            drop(parser);
+            bench.still_works().await;
+        });
+    };
+    std::thread::scope(|scope| scope.spawn(in_lambda).join().unwrap());
 }
 
 /// F2. The kernel setting that the C library reads is the only file whose opening fails instead of

@@ -111,7 +111,7 @@ mod tests {
     const LIMITS: ParserLimits = ParserLimits {
         memory_bytes: 1000,
         cpu_seconds: 7,
-        needs_sandbox: true,
+        needs_seccomp: true,
     };
 
     fn missing(signal: i32, last_words: &str) -> Missing {

@@ -8,6 +8,6 @@ pub struct ParserLimits {
     pub memory_bytes: u64,
     /// CPU time that it may use for one command, in seconds.
     pub cpu_seconds: u64,
-    /// Whether to refuse to parse where the sandbox is not available.
-    pub needs_sandbox: bool,
+    /// Whether to refuse to parse where system calls cannot be filtered.
+    pub needs_seccomp: bool,
 }

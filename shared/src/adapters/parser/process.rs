@@ -363,13 +363,13 @@ impl ProcessParser {
         let ParserLimits {
             memory_bytes,
             cpu_seconds,
-            needs_sandbox,
+            needs_seccomp,
         } = self.deriver.limits;
         let scratch_bytes = self.deriver.scratch.budget().bytes();
         let limits = ChildLimits {
             memory_bytes,
             cpu_seconds,
-            needs_sandbox,
+            needs_seccomp,
             scratch_bytes,
         };
         let executable = &*self.deriver.executable;

@@ -87,7 +87,7 @@ pub struct ToolLimits {
     /// Processor time that each of its processes may use, in seconds.
     pub cpu_seconds: u64,
     /// Whether it runs only where it can be kept in its process group.
-    pub needs_sandbox: bool,
+    pub needs_seccomp: bool,
 }
 
 impl Transcoders {
@@ -152,7 +152,7 @@ impl Transcoders {
             file_bytes: room,
             memory_bytes: limits.memory_bytes,
             cpu_seconds: self.time.as_secs().max(1),
-            needs_sandbox: limits.needs_sandbox,
+            needs_seccomp: limits.needs_seccomp,
         };
         let mut command = std::process::Command::new(executable);
         command
@@ -186,7 +186,10 @@ impl Transcoders {
         let seconds = self.time.as_secs();
         let problem = match ended {
             Ended::ByItself { status, .. } if status.success() => {
-                return Ok(result(&output, transcoding));
+                let transcoding = transcoding.clone();
+                // Like the copy: a gibibyte is read, and leases are extended meanwhile.
+                let read = tokio::task::spawn_blocking(move || result(&output, &transcoding));
+                return Ok(read.await.map_err(io::Error::other).map_err(cannot)?);
             }
             Ended::ByItself { status, words } => match signal(status) {
                 Some(SIGXFSZ) => format!("wrote a file of more than {room} bytes"),

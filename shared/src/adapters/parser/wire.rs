@@ -56,8 +56,8 @@ pub struct ChildLimits {
     pub cpu_seconds: u64,
     /// Scratch space for unpacked members, at most, in bytes.
     pub scratch_bytes: u64,
-    /// Whether it exits where the sandbox is not available.
-    pub needs_sandbox: bool,
+    /// Whether it exits where system calls cannot be filtered.
+    pub needs_seccomp: bool,
 }
 
 /// A command to the child process.

@@ -6,14 +6,20 @@
 //! 1. `no_new_privs`: no program that it could start has more rights than it has.
 //! 2. Landlock, if the kernel supports it: no file can be opened, and no port can be bound or
 //!    connected to.
-//! 3. Seccomp filters: a system call that is not listed here ends the process, which first writes
+//! 3. A limit of no open files: what is open stays usable, but no file, socket or pipe can be
+//!    opened.
+//! 4. Seccomp filters: a system call that is not listed here ends the process, which first writes
 //!    the number of the call. There is no open, socket, exec, ptrace, signal to other processes,
 //!    new process, or executable memory.
 //!
 //! The list contains what parsing needs: it was measured with `strace` over all supported formats,
 //! with glibc 2.36, and includes the calls that other versions of glibc make instead.
 //!
-//! Sources: Linux, `Documentation/userspace-api/{no_new_privs,landlock,seccomp_filter}.rst`.
+//! Step 3 works everywhere. The others need `prctl`, which AWS Lambda refuses, as it refuses new
+//! filters and `ptrace`: decision 0031. [`Sandbox`] says what is active.
+//!
+//! Sources: Linux, `Documentation/userspace-api/{no_new_privs,landlock,seccomp_filter}.rst`;
+//! `man 2 getrlimit`, `RLIMIT_NOFILE`.
 
 mod refusal;
 
@@ -24,91 +30,122 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetStatus,
 };
-use rustix::process::getpid;
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, Signal, dumpable_behavior, getpid, getrlimit,
+    set_dumpable_behavior, set_parent_process_death_signal, setrlimit,
+};
 use rustix::time::{ClockId, clock_gettime};
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
     SeccompFilter, SeccompRule, apply_filter,
 };
 
+use crate::domain::chain;
+
 /// The newest Landlock rules to request; older kernels apply those that they know.
 const LANDLOCK: ABI = ABI::V5;
 
-/// Why a process is not in a sandbox.
+/// Why a process has no seccomp filter.
 #[derive(Debug, thiserror::Error)]
-pub enum SandboxError {
+pub enum FilterError {
     /// The kernel rejected the seccomp filter.
     #[error("the kernel rejected the seccomp filter")]
     Filter(#[from] seccompiler::Error),
     /// There is no filter for this architecture.
     #[error("no seccomp filter exists for this architecture")]
     Machine(#[from] BackendError),
-    /// The kernel rejected the handler for the signal of refused calls.
-    #[error("the kernel rejected the signal handler")]
-    Handler(#[from] io::Error),
-    /// The kernel rejected Landlock's rules.
+    /// The kernel rejected Landlock's rules, or that they are permanent.
     #[error("the kernel rejected the Landlock rules")]
     Landlock(#[from] landlock::RulesetError),
 }
 
-/// The sandbox of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sandbox {
-    /// Whether Landlock is active in addition to the seccomp filter.
-    pub has_landlock: bool,
+/// What protects others from a process in the sandbox, besides the limit of no open files.
+#[derive(Debug)]
+pub enum Sandbox {
+    /// It makes no system call that is not listed.
+    Filtered {
+        /// Whether Landlock is active, too.
+        has_landlock: bool,
+    },
+    /// Nothing: the environment around it refuses filters.
+    Unfiltered(FilterError),
+}
+
+impl Sandbox {
+    /// Returns an error if system calls are not filtered.
+    pub fn filtered(self) -> Result<(), FilterError> {
+        match self {
+            Self::Filtered { .. } => Ok(()),
+            Self::Unfiltered(error) => Err(error),
+        }
+    }
 }
 
 impl fmt::Display for Sandbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.has_landlock {
-            true => "seccomp and Landlock",
-            false => "seccomp only: this kernel has no Landlock",
-        })
+        match self {
+            Self::Filtered { has_landlock: true } => f.write_str("seccomp and Landlock"),
+            Self::Filtered {
+                has_landlock: false,
+            } => f.write_str("seccomp: this kernel has no Landlock"),
+            Self::Unfiltered(error) => write!(f, "limits only: {}", chain(error)),
+        }
     }
 }
 
-/// Puts the calling thread, and the threads that it starts from now on, into the sandbox. A process
-/// that its filter ends writes the refused call to its standard error.
+/// Puts the calling thread, and the threads that it starts from now on, into the sandbox. The
+/// process can open nothing afterwards. If its filter ends it, it first writes the refused call to
+/// its standard error.
 ///
 /// # Errors
 ///
-/// The kernel, or the environment around it, does not support this sandbox. Parts of it may already
-/// be active.
-pub fn enter() -> Result<Sandbox, SandboxError> {
+/// The kernel refuses to lower a limit, or to handle a signal.
+pub fn enter() -> io::Result<Sandbox> {
     refusal::report()?;
-    restrict()
+    // The first call locates the kernel's clock in a file.
+    let _now = clock_gettime(ClockId::ProcessCPUTime);
+    // Landlock's rules are a file until they apply. The filters refuse to lower this limit.
+    let has_landlock = apply_landlock();
+    lower(Resource::Nofile, 0)?;
+    Ok(filtered(has_landlock))
 }
 
-fn restrict() -> Result<Sandbox, SandboxError> {
-    // The first call locates the kernel's clock in a file. Later, no file can be opened.
-    let _now = clock_gettime(ClockId::ProcessCPUTime);
-    let filters = [hiding_clone3()?, allowing_what_parsing_needs()?];
+/// Returns what [`enter`] would, by trying it in a thread.
+///
+/// # Errors
+///
+/// No thread can be started.
+pub fn probe() -> io::Result<Sandbox> {
+    let thread = std::thread::Builder::new().spawn(|| filtered(apply_landlock()))?;
+    thread
+        .join()
+        .map_err(|_| io::Error::other("the thread that tried the sandbox panicked"))
+}
+
+/// Restricts the thread by Landlock, permanently. Returns whether the kernel supports it.
+fn apply_landlock() -> Result<bool, FilterError> {
     let ruled = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(LANDLOCK))?
         .handle_access(AccessNet::from_all(LANDLOCK))?
         .create()?
-        // Seccomp requires it too, and sets it if Landlock does not.
+        // Seccomp requires it too.
         .no_new_privs(true)
         .restrict_self()?;
-    for filter in &filters {
-        apply_filter(filter)?;
-    }
-    Ok(Sandbox {
-        has_landlock: ruled.ruleset != RulesetStatus::NotEnforced,
-    })
+    Ok(ruled.ruleset != RulesetStatus::NotEnforced)
 }
 
-/// Returns whether processes of this program can enter the sandbox, by trying it in a thread.
-///
-/// # Errors
-///
-/// As [`enter`]; or no thread can be started.
-pub fn probe() -> io::Result<Result<Sandbox, SandboxError>> {
-    let thread = std::thread::Builder::new().spawn(restrict)?;
-    thread
-        .join()
-        .map_err(|_| io::Error::other("the thread that tried the sandbox panicked"))
+/// Filters the system calls of the thread, after Landlock.
+fn filtered(has_landlock: Result<bool, FilterError>) -> Sandbox {
+    let filter = |has_landlock| {
+        for filter in [hiding_clone3()?, allowing_what_parsing_needs()?] {
+            apply_filter(&filter)?;
+        }
+        Ok(Sandbox::Filtered { has_landlock })
+    };
+    has_landlock
+        .and_then(filter)
+        .unwrap_or_else(Sandbox::Unfiltered)
 }
 
 /// Keeps the calling thread, and processes that it starts from now on, in its process group: calls
@@ -117,8 +154,8 @@ pub fn probe() -> io::Result<Result<Sandbox, SandboxError>> {
 ///
 /// # Errors
 ///
-/// As [`enter`].
-pub fn stay_in_group() -> Result<(), SandboxError> {
+/// The environment refuses filters.
+pub fn stay_in_group() -> Result<(), FilterError> {
     apply_filter(&answering(&[libc::SYS_setsid, libc::SYS_setpgid], 0)?)?;
     Ok(())
 }
@@ -258,15 +295,58 @@ const ALWAYS: &[i64] = &[
     libc::SYS_sysinfo,
 ];
 
+/// Lowers a limit permanently.
+pub(super) fn lower(resource: Resource, value: u64) -> io::Result<()> {
+    let maximum = getrlimit(resource)
+        .maximum
+        .map_or(value, |maximum| maximum.min(value));
+    Ok(setrlimit(
+        resource,
+        Rlimit {
+            current: Some(maximum),
+            maximum: Some(maximum),
+        },
+    )?)
+}
+
+/// Makes this process die with its parent, unless the environment refuses that. Then it ends when
+/// it has read its input to the end, or when it writes its next reply.
+pub(super) fn die_with_parent() {
+    let _refused = set_parent_process_death_signal(Some(Signal::KILL));
+}
+
 /// Prevents other processes of the same user from reading this one, whose environment contains
-/// credentials.
+/// credentials, unless the environment refuses that: [`is_hidden`]. A process in the sandbox cannot
+/// open `/proc` anyway.
 ///
 /// A child that executes a program is readable again, so it must have a clean environment.
+pub fn hide() {
+    let _refused = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+}
+
+/// Returns whether other processes of the same user cannot read this one.
+pub fn is_hidden() -> bool {
+    dumpable_behavior().is_ok_and(|behavior| behavior == DumpableBehavior::NotDumpable)
+}
+
+/// Makes the calling thread, and the processes that it starts from now on, live as in AWS Lambda,
+/// which refuses these calls.
 ///
 /// # Errors
 ///
-/// The kernel refuses.
-pub fn hide() -> io::Result<()> {
-    let hidden = rustix::process::DumpableBehavior::NotDumpable;
-    Ok(rustix::process::set_dumpable_behavior(hidden)?)
+/// The kernel rejects the filter.
+#[cfg(feature = "testing")]
+pub fn refuse_as_lambda() -> Result<(), FilterError> {
+    let calls = [
+        libc::SYS_prctl,
+        libc::SYS_seccomp,
+        libc::SYS_landlock_create_ruleset,
+        libc::SYS_landlock_add_rule,
+        libc::SYS_landlock_restrict_self,
+        libc::SYS_ptrace,
+        libc::SYS_process_vm_readv,
+        libc::SYS_process_vm_writev,
+    ];
+    apply_filter(&answering(&calls, libc::EPERM)?)?;
+    Ok(())
 }

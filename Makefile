@@ -117,8 +117,8 @@ ARCHITECTURE ?= arm64
 IN_REGION = $(if $(REGION),--region "$(REGION)")
 
 .PHONY: deploy
-deploy: ## builds the functions for AWS and deploys them (STACK=symdepot REGION= PARAMETERS="AlarmAddress=me@example.com"; needs an account)
-	@PYTHON="$(PYTHON)" infra/deploy "$(STACK)" $(IN_REGION) $(PARAMETERS)
+deploy: ## builds the functions for AWS and deploys them (STACK=symdepot REGION= PARAMETERS="AlarmAddress=me@example.com" ARGUMENTS="--tags team=crashes" of sam deploy; needs an account)
+	@PYTHON="$(PYTHON)" infra/deploy "$(STACK)" $(IN_REGION) $(PARAMETERS) $(if $(ARGUMENTS),-- $(ARGUMENTS))
 
 .PHONY: remove
 remove: ## empties the caches of a deployed stack and removes it, except for the uploads (STACK=symdepot REGION=; needs an account)

@@ -88,6 +88,10 @@ def check(checks, plain, source, architecture, zips):
     checks.that(topic, "no address of a bucket is left", "s3://" not in json.dumps({**plain, "Parameters": {}}).replace('"s3://${SourcesObject}"', ""))
 
 
+    # SAM writes the partition of the region in which it translates, which would fail in the others (aws-cn, aws-us-gov).
+    checks.all(topic, "no ARN of one partition", sorted(set(re.findall(r"arn:aws[a-z-]*:[^\"]*", json.dumps({**plain, "Parameters": {}})))))
+
+
 def check_lint(checks, plain, architecture):
     problems = template.lint(plain, ignored=template.LINT_IGNORED | LINT_IGNORED[architecture])
     checks.all(f"plain, {architecture}", "cfn-lint accepts it", problems)
@@ -168,6 +172,11 @@ def mistakes():
         ("the zip of another function", lambda p: resource(p, "DeriveFunction")["Properties"].update(Code=resource(p, "PruneFunction")["Properties"]["Code"]), "where CodeBucket and CodePrefix say"),
         ("a parameter that was replaced", lambda p: resource(p, "DeriveFunctionDeploymentGroup")["Properties"].update(DeploymentConfigName="CodeDeployDefault.LambdaAllAtOnce"), "take over as Deployment says"),
         ("an address that nothing replaced", lambda p: resource(p, "PruneFunction").update(Metadata={"Package": "s3://packages/prune.zip"}), "no address of a bucket"),
+        (
+            "a managed policy of one partition",
+            lambda p: resource(p, "DeriveDeploymentRole")["Properties"].update(ManagedPolicyArns=["arn:aws:iam::aws:policy/service-role/AWSCodeDeployRoleForLambda"]),
+            "no ARN of one partition: arn:aws:iam::aws:policy",
+        ),
         ("more than CloudFormation accepts", lambda p: p.update(Metadata={"Text": "." * MAX_BYTES}), "at most 1,000,000 bytes"),
         ("a property that does not exist", lambda p: resource(p, "PruneFunction")["Properties"].update(Memory=512), "cfn-lint accepts it: .*Memory"),
     ]

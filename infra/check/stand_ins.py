@@ -54,16 +54,27 @@ def status(of):
     return ["^aws cloudformation describe-stacks", 0, f"{of}\n", ""]
 
 
-BUCKETS = ["^aws cloudformation describe-stack-resources", 0,
+# Whether a stack is protected from its removal.
+UNPROTECTED = ["EnableTerminationProtection", 0, "False\n", ""]
+MAPPINGS = ["^aws cloudformation describe-stack-resources .*EventSourceMapping", 0, "DeriveFunctionEager\te-1\nDeriveFunctionRefresh\te-2\n", ""]
+NO_MAPPINGS = ["^aws cloudformation describe-stack-resources .*EventSourceMapping", 0, "", ""]
+STOPS = ["^aws lambda update-event-source-mapping", 0, "{}\n", ""]
+BUCKETS = ["^aws cloudformation describe-stack-resources .*S3", 0,
            "UploadsBucket\tcrashes-uploads-1\nCachesBucket\tcrashes-caches-1\nAttachmentsBucket\tcrashes-attachments-1\n", ""]
 EMPTIES = [["^aws s3api head-bucket", 0, "", ""], ["^aws s3 rm", 0, "", ""]]
-RUNNING = [IDENTITY, status("UPDATE_COMPLETE"), BUCKETS, *EMPTIES, *TOOLS]
+RUNNING = [IDENTITY, UNPROTECTED, status("UPDATE_COMPLETE"), MAPPINGS, STOPS, BUCKETS, *EMPTIES, *TOOLS]
 
 # The region of the environment of the tests, unless they set another one.
 REGION = "eu-central-1"
 ASKS = [f"aws sts get-caller-identity --query Account --output text --region {REGION}",
         f"aws cloudformation describe-stacks --stack-name crashes --region {REGION} --query Stacks[0].StackStatus --output text"]
-LISTS = f"aws cloudformation describe-stack-resources --stack-name crashes --region {REGION} --output text --query StackResources[?ResourceType=='AWS::S3::Bucket'␣&&␣ResourceStatus!='DELETE_COMPLETE'].[LogicalResourceId,PhysicalResourceId]"
+ASKS_PROTECTION = f"aws cloudformation describe-stacks --stack-name crashes --region {REGION} --query Stacks[0].EnableTerminationProtection --output text"
+LISTS_MAPPINGS, LISTS_BUCKETS = (
+    f"aws cloudformation describe-stack-resources --stack-name crashes --region {REGION} --output text --query StackResources[?ResourceType=='{kind}'␣&&␣ResourceStatus!='DELETE_COMPLETE'].[LogicalResourceId,PhysicalResourceId]"
+    for kind in ("AWS::Lambda::EventSourceMapping", "AWS::S3::Bucket")
+)
+# What is known before anything is changed.
+LISTS = [ASKS_PROTECTION, LISTS_MAPPINGS, LISTS_BUCKETS]
 ASKS_LIMIT = f"aws lambda get-account-settings --query AccountLimit.ConcurrentExecutions --output text --region {REGION}"
 ASKS_PROFILE = "aws configure get region"
 
@@ -74,13 +85,13 @@ def checksum(*parameters):
     return subprocess.run(["cksum"], input=given, capture_output=True, text=True, check=True).stdout.split()[0]
 
 
-def builds(*parameters, target="aarch64-unknown-linux-gnu", restart=None):
-    """Returns the commands that build and deploy with these parameters."""
+def builds(*parameters, target="aarch64-unknown-linux-gnu", restart=None, further=""):
+    """Returns the commands that build and deploy with these parameters, and with further arguments of `sam deploy`."""
     chosen = " ".join(["--parameter-overrides", *parameters, *([] if restart else [f"Restart={checksum(*parameters)}"])])
     return [
         f"rustup target add {target}",
         f"sam build --template infra/template.yaml --region {REGION} {chosen}",
-        f"sam deploy --stack-name crashes --region {REGION} --resolve-s3 --capabilities CAPABILITY_IAM --no-fail-on-empty-changeset {chosen}",
+        f"sam deploy --stack-name crashes --region {REGION} --resolve-s3 --capabilities CAPABILITY_IAM --no-fail-on-empty-changeset {further}{chosen}",
     ]
 
 
@@ -93,7 +104,8 @@ def emptying(name):
     return [f"aws s3api head-bucket --bucket {name} --region {REGION}", f"aws s3 rm s3://{name} --recursive --quiet --region {REGION}"]
 
 
-REMOVES = [*ASKS, LISTS, *emptying("crashes-caches-1"), *emptying("crashes-attachments-1"), DELETES]
+STOPPING = [f"aws lambda update-event-source-mapping --uuid {mapping} --no-enabled --region {REGION}" for mapping in ("e-1", "e-2")]
+REMOVES = [*ASKS, *LISTS, *STOPPING, *emptying("crashes-caches-1"), *emptying("crashes-attachments-1"), DELETES]
 
 
 def in_region(region, commands):
@@ -123,6 +135,11 @@ TESTS = [
      "AccessDeniedException[\\s\\S]*AccountConcurrency stays as it is"),
     ("a value keeps its spaces and quotes", """deploy STACK=crashes PARAMETERS='JwtAudience="a \\"b\\" c"'""", RUNNING,
      [*ASKS, ASKS_LIMIT, *builds("JwtAudience=\"a␣\\\"b\\\"␣c\"", "AccountConcurrency=1000")], 0, ""),
+    ("further arguments are those of sam deploy", "deploy STACK=crashes PARAMETERS=LogDays=90 ARGUMENTS='--tags team=a owner=b --role-arn arn:aws:iam::111122223333:role/deploys'", RUNNING,
+     [*ASKS, ASKS_LIMIT, *builds("LogDays=90", "AccountConcurrency=1000", further="--tags team=a owner=b --role-arn arn:aws:iam::111122223333:role/deploys ")], 0, ""),
+    ("a stack that is chosen twice is refused", "deploy STACK=crashes ARGUMENTS='--stack-name=others'", [], [], 2, "chooses --stack-name itself"),
+    ("a region that only sam deploy would get is refused", "deploy STACK=crashes ARGUMENTS='--region us-west-2'", [], [], 2, "chooses --region itself"),
+    ("parameters that only sam deploy would get are refused", "deploy STACK=crashes ARGUMENTS='--parameter-overrides LogDays=90'", [], [], 2, "chooses --parameter-overrides itself"),
     ("a build that fails deploys nothing", "deploy STACK=crashes", [["^sam build", 1, "", "no linker\n"], *RUNNING], [*ASKS, *DEPLOYS[:3]], 1, "no linker"),
     ("a target that cannot be installed builds nothing", "deploy STACK=crashes", [["^rustup", 1, "", "no such target\n"], *RUNNING], [*ASKS, *DEPLOYS[:2]], 1, "no such target"),
     ("without credentials nothing is built", "deploy STACK=crashes", [["^aws sts", 253, "", "The SSO session has expired\n"]], ASKS[:1], 1, "expired[\\s\\S]*no valid credentials[\\s\\S]*aws sso login"),
@@ -139,21 +156,30 @@ TESTS = [
     ("without the AWS command line nothing is deployed", "deploy STACK=crashes", ["without aws"], [], 1, "missing: aws"),
     ("without rustup nothing is deployed", "deploy STACK=crashes", ["without rustup"], [], 1, "missing: rustup"),
 
-    ("a removal empties caches and crash files before it deletes the stack, and keeps the uploads", "remove STACK=crashes", RUNNING, REMOVES, 0, "the uploads stay in crashes-uploads-1"),
+    ("a removal stops queues, and empties caches and crash files, before it deletes the stack, and keeps the uploads", "remove STACK=crashes", RUNNING, REMOVES, 0, "the uploads stay in crashes-uploads-1"),
     ("each command of a removal gets the region", "remove STACK=crashes REGION=us-west-2", RUNNING, in_region("us-west-2", REMOVES), 0, ""),
     ("a removal empties buckets and deletes the stack in the same region, also if only AWS_REGION is set", "remove STACK=crashes", ["AWS_REGION=us-west-2", *RUNNING], in_region("us-west-2", REMOVES), 0, ""),
     ("a removal takes the region of the profile", "remove STACK=crashes", ["AWS_REGION=", PROFILE, *RUNNING], [ASKS_PROFILE, *in_region("us-west-2", REMOVES)], 0, ""),
     ("without any region nothing is removed", "remove STACK=crashes", ["AWS_REGION=", NO_PROFILE], [ASKS_PROFILE], 1, "the region is not known: choose one with REGION="),
     ("a stack whose creation failed is removed with the buckets that it has", "remove STACK=crashes",
-     [IDENTITY, status("ROLLBACK_COMPLETE"), ["describe-stack-resources", 0, "CachesBucket\tcrashes-caches-1\n", ""], *EMPTIES, *TOOLS], [*ASKS, LISTS, *emptying("crashes-caches-1"), DELETES], 0, "emptying crashes-caches-1"),
-    ("a stack without buckets is removed", "remove STACK=crashes", [IDENTITY, status("ROLLBACK_COMPLETE"), ["describe-stack-resources", 0, "", ""], *TOOLS], [*ASKS, LISTS, DELETES], 0, ""),
+     [IDENTITY, UNPROTECTED, status("ROLLBACK_COMPLETE"), NO_MAPPINGS, ["describe-stack-resources", 0, "CachesBucket\tcrashes-caches-1\n", ""], *EMPTIES, *TOOLS],
+     [*ASKS, *LISTS, *emptying("crashes-caches-1"), DELETES], 0, "emptying crashes-caches-1"),
+    ("a stack without buckets is removed", "remove STACK=crashes", [IDENTITY, UNPROTECTED, status("ROLLBACK_COMPLETE"), ["describe-stack-resources", 0, "", ""], *TOOLS], [*ASKS, *LISTS, DELETES], 0, ""),
+    ("a stack that is protected keeps its caches", "remove STACK=crashes", [["EnableTerminationProtection", 0, "True\n", ""], *RUNNING], [*ASKS, ASKS_PROTECTION], 1,
+     "update-termination-protection --no-enable-termination-protection --stack-name crashes --region eu-central-1"),
+    ("a stack that may be protected keeps its caches", "remove STACK=crashes", [["EnableTerminationProtection", 254, "", "Throttling\n"], *RUNNING], [*ASKS, ASKS_PROTECTION], 1, "Throttling[\\s\\S]*nothing was removed"),
+    ("a queue that was stopped by hand, and its mapping removed, is skipped", "remove STACK=crashes",
+     [["update-event-source-mapping --uuid e-1", 254, "", "An error occurred (ResourceNotFoundException) when calling the UpdateEventSourceMapping operation\n"], *RUNNING], REMOVES, 0, ""),
+    ("a queue that cannot be stopped keeps the stack", "remove STACK=crashes", [["^aws lambda update-event-source-mapping", 254, "", "AccessDeniedException\n"], *RUNNING], [*ASKS, *LISTS, STOPPING[0]], 1,
+     "DeriveFunctionEager cannot be stopped: AccessDenied"),
+    ("queues that are not known keep the stack", "remove STACK=crashes", [["EventSourceMapping", 254, "", "Throttling\n"], *RUNNING], [*ASKS, *LISTS[:2]], 1, "Throttling[\\s\\S]*nothing was removed"),
     ("a bucket that was removed by hand is skipped", "remove STACK=crashes",
      [["head-bucket --bucket crashes-caches-1", 254, "", "An error occurred (404) when calling the HeadBucket operation: Not Found\n"], *RUNNING],
-     [*ASKS, LISTS, emptying("crashes-caches-1")[0], *emptying("crashes-attachments-1"), DELETES], 0, ""),
+     [*ASKS, *LISTS, *STOPPING, emptying("crashes-caches-1")[0], *emptying("crashes-attachments-1"), DELETES], 0, ""),
     ("a bucket that may not be read ends the removal", "remove STACK=crashes",
-     [["head-bucket", 254, "", "An error occurred (403) when calling the HeadBucket operation: Forbidden\n"], *RUNNING], [*ASKS, LISTS, emptying("crashes-caches-1")[0]], 1, "cannot be emptied: .*403"),
-    ("a bucket that is not emptied keeps the stack", "remove STACK=crashes", [["^aws s3 rm", 1, "", "delete failed\n"], *RUNNING], [*ASKS, LISTS, *emptying("crashes-caches-1")], 1, "delete failed"),
-    ("buckets that are not known keep the stack", "remove STACK=crashes", [["describe-stack-resources", 254, "", "Throttling\n"], *RUNNING], [*ASKS, LISTS], 1, "Throttling[\\s\\S]*nothing was removed"),
+     [["head-bucket", 254, "", "An error occurred (403) when calling the HeadBucket operation: Forbidden\n"], *RUNNING], [*ASKS, *LISTS, *STOPPING, emptying("crashes-caches-1")[0]], 1, "cannot be emptied: .*403"),
+    ("a bucket that is not emptied keeps the stack", "remove STACK=crashes", [["^aws s3 rm", 1, "", "delete failed\n"], *RUNNING], [*ASKS, *LISTS, *STOPPING, *emptying("crashes-caches-1")], 1, "delete failed"),
+    ("buckets that are not known keep the stack", "remove STACK=crashes", [["describe-stack-resources .*S3", 254, "", "Throttling\n"], *RUNNING], [*ASKS, *LISTS], 1, "Throttling[\\s\\S]*nothing was removed"),
     ("a stack that does not exist is not removed", "remove STACK=crashes", [IDENTITY, NO_STACK], ASKS, 1, "no stack crashes in account 111122223333"),
     ("without credentials nothing is removed", "remove STACK=crashes", [["^aws sts", 253, "", "Unable to locate credentials\n"]], ASKS[:1], 1, "Unable to locate credentials"),
     ("a stack that is changing is not removed", "remove STACK=crashes", [IDENTITY, status("DELETE_IN_PROGRESS")], ASKS, 1, "wait until"),

@@ -242,6 +242,8 @@ fn event(place: String, name: String, node: Node) -> Result<DeclaredEvent, Templ
             let line = properties.line();
             let expression = properties.required_text("ScheduleExpression")?;
             properties.take("OmitName");
+            // The local stack invokes the function itself, without a role.
+            properties.take("RoleArn");
             Source::Rate(rate(&expression).map_err(|message| properties.error(line, message))?)
         }
         other => {

@@ -31,9 +31,10 @@ pub(super) enum Kind {
 }
 
 /// Resource types that have no effect here, with their allowed properties.
-const WITHOUT_EFFECT: [(&str, &[&str]); 4] = [
+const WITHOUT_EFFECT: [(&str, &[&str]); 5] = [
     ("AWS::Logs::LogGroup", &["RetentionInDays", "KmsKeyId"]),
     ("AWS::SNS::Topic", &[]),
+    ("AWS::SNS::TopicPolicy", &["Topics", "PolicyDocument"]),
     (
         "AWS::CloudWatch::Alarm",
         &[

@@ -31,8 +31,8 @@ impl StoredSettings for S3Settings {
                     format!("{code}: upload the value there, or correct the address")
                 }
                 (Some(403), code) => format!(
-                    "{}: the function needs s3:GetObject; without s3:ListBucket, S3 also answers this for a key that \
-                     does not exist",
+                    "{}: the function needs s3:GetObject, and kms:Decrypt if a KMS key encrypts the object; without \
+                     s3:ListBucket, S3 also answers this for a key that does not exist",
                     code.unwrap_or("403")
                 ),
                 _ => DisplayErrorContext(&error).to_string(),

@@ -10,6 +10,9 @@ use symbolic::common::ByteView;
 use crate::error::CliError;
 use crate::visible::visible;
 
+/// The path of standard input.
+pub(crate) const STANDARD_INPUT: &str = "/dev/stdin";
+
 /// The maximum depth of folders below the one that is searched.
 const DEPTH: usize = 64;
 
@@ -129,10 +132,26 @@ pub(crate) fn search(paths: &[PathBuf]) -> Result<Found, CliError> {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 found.files.push(path.clone());
             }
+            Err(_) if path == Path::new("-") => found.files.push(STANDARD_INPUT.into()),
             Err(error) => return Err(failed(error)),
         }
     }
     Ok(found)
+}
+
+/// Fails if one of these paths is a pipe or a device.
+pub(crate) fn refuse_pipes(paths: &[PathBuf]) -> Result<(), CliError> {
+    let can_be_read_again = |path: &&PathBuf| {
+        // That something cannot be read is said later.
+        std::fs::metadata(path).map_or(true, |metadata| metadata.is_file() || metadata.is_dir())
+    };
+    match paths.iter().find(|path| !can_be_read_again(path)) {
+        None => Ok(()),
+        Some(path) => Err(CliError::Unreadable {
+            path: path.clone(),
+            cause: "it can be read only once, and this command reads a file several times: write it to a file, and name that".to_owned(),
+        }),
+    }
 }
 
 /// Splits off what cannot be read, and says on standard error why. Returns the files that can be
@@ -193,12 +212,30 @@ fn entries(folder: &Path) -> io::Result<Vec<(PathBuf, FileType)>> {
 fn may_be_debug_file(path: &Path) -> io::Result<bool> {
     let mut head = Vec::new();
     File::open(path)?.take(32).read_to_end(&mut head)?;
-    Ok(MAGICS.iter().any(|magic| head.starts_with(magic)))
+    // Those of programs for Windows are object files, which have no magic number.
+    let is_split = path
+        .extension()
+        .is_some_and(|ending| ending.eq_ignore_ascii_case("dwo"));
+    Ok(is_split || MAGICS.iter().any(|magic| head.starts_with(magic)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_can_be_read_only_once_is_refused_without_opening_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pipe, file) = (folder.path().join("pipe"), folder.path().join("file"));
+        let mode = rustix::fs::Mode::from_bits_truncate(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).unwrap();
+        std::fs::write(&file, "").unwrap();
+        refuse_pipes(&[file, folder.path().to_owned()]).unwrap();
+        for path in [pipe, "/dev/null".into()] {
+            let error = refuse_pipes(&[path]).unwrap_err().to_string();
+            assert!(error.contains("write it to a file"), "{error}");
+        }
+    }
 
     #[test]
     fn a_folder_is_searched_for_debug_files_in_order() {
@@ -207,13 +244,15 @@ mod tests {
         std::fs::create_dir_all(at("b/c")).unwrap();
         std::fs::write(at("b/c/lib.so"), b"\x7fELF....").unwrap();
         std::fs::write(at("b/notes.txt"), b"text").unwrap();
+        std::fs::write(at("b/shop.dwo"), b"\x64\x86\x03\0").unwrap();
         std::fs::write(at("a.exe"), b"MZ").unwrap();
         std::fs::write(at("empty"), b"").unwrap();
         std::fs::create_dir(at(".data")).unwrap();
         std::fs::write(at(".data/lib.so"), b"\x7fELF....").unwrap();
         std::os::unix::fs::symlink(folder.path(), at("b/loop")).unwrap();
         let found = search(&[folder.path().to_owned(), at("empty")]).unwrap();
-        assert_eq!(found.files, [at("a.exe"), at("b/c/lib.so"), at("empty")]);
+        let files = ["a.exe", "b/c/lib.so", "b/shop.dwo", "empty"];
+        assert_eq!(found.files, files.map(at));
         let others = found.others.iter();
         let others: Vec<_> = others.map(|it| (it.path.clone(), it.reason)).collect();
         let passed_over = |name: &str, reason| (at(name), reason);

@@ -49,6 +49,9 @@ const _: () = assert!(
 /// - 9: symbols behind the entry of their function, labels of PE files, function descriptors, rows
 ///   and symbols of MIPS16 and microMIPS, names of PDBs whose types cannot be read, unwind
 ///   information of MinGW for 32-bit x86.
+/// - 10: of several symbols of a function, the one that its entry names; inlined calls in functions
+///   of PDBs without lines; split units of PE and WebAssembly; Breakpad files with records in any
+///   order, functions without names there; compressed unwind information of Mach-O files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(transparent)]
@@ -56,7 +59,7 @@ pub struct Converter(pub u32);
 
 impl Converter {
     /// The converter in this build.
-    pub const CURRENT: Self = Self(9);
+    pub const CURRENT: Self = Self(10);
 }
 
 /// The numbers of a build of the code: what it makes, and up to which version it reads.

@@ -28,7 +28,10 @@ use goblin::container::Ctx;
 use goblin::elf::header::{EM_ARM, EM_MIPS, EM_PPC64, ET_REL};
 use goblin::elf::program_header::{PT_LOAD, ProgramHeader};
 use goblin::elf::section_header::{SHT_DYNSYM, SHT_SYMTAB, SectionHeader};
-use goblin::elf::sym::{STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, Sym, Symtab};
+use goblin::elf::sym::{
+    STB_GLOBAL, STB_GNU_UNIQUE, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, Sym,
+    Symtab,
+};
 use goblin::pe::section_table::IMAGE_SCN_MEM_EXECUTE;
 use lzma_rust2::XzReader;
 use symbolic::debuginfo::dwarf::Dwarf as _;
@@ -46,8 +49,8 @@ const MOST_OF_DECODER: u32 = 64 << 10;
 /// Code and symbols of an object.
 #[derive(Debug, Default)]
 pub(super) struct ObjectImage<'d> {
-    /// The symbols of functions, first those with a size, each in table order. Their addresses are
-    /// relative to the load address.
+    /// The symbols of functions, in the order in which they count at one address: first those with
+    /// a size. Their addresses are relative to the load address.
     pub(super) functions: Vec<Symbol<'d>>,
     /// The number of the functions whose sizes are in the file. The sizes of the others are
     /// estimates.
@@ -279,9 +282,9 @@ impl<'d> SectionHeaders<'d> {
 
     /// Returns the symbols of functions, and labels.
     fn named(&self, load_address: u64) -> (Vec<Symbol<'d>>, Vec<Symbol<'d>>) {
-        let (mut functions, mut labels) = (Vec::new(), Vec::new());
+        let (mut functions, mut labels) = (ByBinding::default(), ByBinding::default());
         // The functions that choose an implementation. If they have another name, that counts.
-        let mut choosing = Vec::new();
+        let mut choosing = ByBinding::default();
         let descriptors = self.descriptors();
         // Without the symbols of functions, the name of a stub would also be that of functions.
         let lacks_functions = descriptors.is_some_and(|all| all.bytes.is_empty());
@@ -297,11 +300,13 @@ impl<'d> SectionHeaders<'d> {
                         STT_OBJECT if is_label(name) && symbol.st_size > 0 => &mut labels,
                         _ => continue,
                     };
-                    table.push(self.relative(&symbol, name, load_address));
+                    table.add(&symbol, self.relative(&symbol, name, load_address));
                 }
             }
         }
-        functions.append(&mut choosing);
+        let mut labels = labels.in_order();
+        let mut functions = functions.in_order();
+        functions.extend(choosing.in_order());
         // Of several symbols at one address, the first one counts, and one with a size says more.
         functions.sort_by_key(|symbol| symbol.size == 0);
         labels.sort_by_key(|symbol| symbol.size == 0);
@@ -348,6 +353,30 @@ impl<'d> SectionHeaders<'d> {
             address: address.wrapping_sub(load_address),
             size: symbol.st_size,
         }
+    }
+}
+
+/// Symbols of an ELF file: global ones, weak ones and local ones, each in table order.
+#[derive(Default)]
+struct ByBinding<'d>([Vec<Symbol<'d>>; 3]);
+
+impl<'d> ByBinding<'d> {
+    fn add(&mut self, entry: &Sym, symbol: Symbol<'d>) {
+        let Self([global, weak, local]) = self;
+        match entry.st_bind() {
+            STB_GLOBAL | STB_GNU_UNIQUE => global.push(symbol),
+            STB_WEAK => weak.push(symbol),
+            _ => local.push(symbol),
+        }
+    }
+
+    /// Returns the symbols in the order in which they count at one address. A local symbol may be
+    /// one that the linker made for its own use, such as `local.main.run` of Go.
+    fn in_order(self) -> Vec<Symbol<'d>> {
+        let Self([mut all, weak, local]) = self;
+        all.extend(weak);
+        all.extend(local);
+        all
     }
 }
 

@@ -29,6 +29,7 @@ mod arriving;
 mod auxiliary;
 mod blob;
 mod chunk;
+mod coff;
 mod derive;
 mod descriptors;
 mod failure;

@@ -319,8 +319,9 @@ fn every_sym_cache_and_cfi_cache_equals_the_one_of_symbolic() {
             let cache = opened.sliced(index, Kind::SymCache);
             let expected = raw_sym_cache(&object);
             assert_eq!(cache.sym_caches().arch(), object.arch());
-            // Files that `dwarf` reads are compared in its own tests.
-            if dwarf::Program::of(&object, &Beside::default(), 1).is_none() {
+            // Files that `dwarf` and `pdb` read are compared in their own tests.
+            let is_pdb = matches!(object, Object::Pdb(_));
+            if !is_pdb && dwarf::Program::of(&object, &Beside::default(), 1).is_none() {
                 slices::tests::assert_same(&cache.sym_caches(), expected.as_slice(), file);
             }
 
@@ -469,6 +470,27 @@ fn objects_beyond_the_limit_of_a_file_are_ignored() {
         2,
         "{ignored}"
     );
+}
+
+#[test]
+fn an_architecture_on_which_the_parser_panics_does_not_affect_the_others() {
+    const FILE: &str = "macho/fat/crash";
+    const NAME: &[u8] = b"__TEXT\0\0";
+    let expected = Opened::of(FILE).inspection;
+    let mut dif = fixture(FILE);
+    // The second architecture of the header: a processor, a variant and an offset.
+    let begin: [u8; 4] = dif[36..40].try_into().unwrap();
+    let begin = u32::from_be_bytes(begin) as usize;
+    let mut names = dif[begin..].windows(NAME.len());
+    let segment = begin + names.position(|name| name == NAME).unwrap();
+    // The address of its code, which is lower than the offset of its code: their difference
+    // overflows, which is a panic if overflows are checked, as in tests.
+    dif[segment + 16..segment + 24].fill(0);
+    dif[segment + 32] = 16;
+    let inspection = Opened::new(dif, false, ROOM).inspection;
+    assert_eq!(inspection.objects.len(), expected.objects.len());
+    assert_eq!(inspection.objects[0], expected.objects[0]);
+    assert_eq!(inspection.objects[1].debug_id, expected.objects[1].debug_id);
 }
 
 #[test]
@@ -842,6 +864,30 @@ fn an_object_file_of_windows_is_ignored_with_advice() {
                 "an object file of Windows (COFF), which is not linked: upload the PDB of what is linked from it"
             ]
         );
+    }
+}
+
+#[test]
+fn a_webassembly_component_is_ignored_with_advice() {
+    let component = b"\0asm\x0d\0\x01\0\x01\x08\0asm\x01\0\0\0";
+    let opened = Opened::new(component.to_vec(), false, ROOM);
+    assert_eq!(opened.inspection.objects, []);
+    let ignored = &opened.inspection.ignored[0];
+    assert!(ignored.contains("upload the core module"), "{ignored}");
+}
+
+#[test]
+fn breakpad_records_may_be_in_any_order_and_functions_without_names() {
+    let symbols = "MODULE Linux x86_64 11111111111111111111111111111111A app\n\
+                   FUNC 1000 10 0 main\nFILE 0 /src/a.cpp\n1000 10 7 0\n\
+                   FUNC 1010 10 0\n1010 10 8 0\n";
+    let opened = Opened::new(symbols.into(), false, ROOM);
+    let cache = opened.sliced(0, Kind::SymCache);
+    let cache = cache.sym_caches();
+    for (address, name, line) in [(0x1004, "main", 7), (0x1014, "", 8)] {
+        let found = cache.lookup(address).next().unwrap();
+        assert_eq!((found.function().name(), found.line()), (name, line));
+        assert_eq!(found.file().unwrap().full_path(), "/src/a.cpp");
     }
 }
 

@@ -10,6 +10,7 @@ use std::fmt;
 
 use foldhash::{HashMap, HashMapExt};
 use indexmap::IndexSet;
+use memchr::memmem;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
 use super::limits::{MAX_MAP_BYTES, check_size};
@@ -17,6 +18,9 @@ use crate::domain::DebugId;
 
 /// The key of the debug id.
 const DEBUG_ID: &str = "__debug-id__";
+
+/// What is wrong with a file if nothing else is known.
+const INVALID: &str = "it is not valid JSON";
 
 /// The maximum distance of a line to the mapped line before it whose answer it gets.
 const MAX_DISTANCE: u32 = 50;
@@ -72,12 +76,20 @@ impl LineMap {
             },
             lines_left: lines,
             files_left: files,
-            problem: "it is not valid JSON",
+            problem: INVALID,
         };
-        let mut json = serde_json::Deserializer::from_slice(json);
-        let read = AllFiles(&mut reader).deserialize(&mut json);
-        read.and_then(|()| json.end()).map_err(|error| {
-            let (problem, line) = (reader.problem, error.line());
+        let mut parser = serde_json::Deserializer::from_slice(json);
+        let read = AllFiles(&mut reader).deserialize(&mut parser);
+        read.and_then(|()| parser.end()).map_err(|error| {
+            let is_valid = reader.problem == INVALID && error.is_data();
+            if is_valid && memmem::find(json, b"\"mappings\"").is_some() {
+                return "a source map, which is not read: stack traces of JavaScript are not symbolicated".to_owned();
+            }
+            let problem = match is_valid {
+                true => "it is not an object of C++ files, each an object of C# files",
+                false => reader.problem,
+            };
+            let line = error.line();
             format!("JSON that is not a line map: {problem}, at line {line}")
         })?;
         Ok(reader.map)
@@ -242,7 +254,7 @@ impl<'de> Visitor<'de> for OneSource<'_> {
             };
             reader.problem = "a line of C# is not a number";
             let line = numbers.next_value()?;
-            reader.problem = "it is not valid JSON";
+            reader.problem = INVALID;
             lines.push(MappedLine {
                 generated,
                 source: SourceLine { file: source, line },
@@ -328,7 +340,12 @@ mod tests {
             (b"{\"a\": {\"b\": {\"1\": 2}}", "not valid JSON"),
             (b"{} {}", "not valid JSON"),
             (b"{\"\xff\": {}}", "not valid JSON"),
-            (b"{\"frames\": [1]}", "not valid JSON"),
+            (b"{\"frames\": [1]}", "it is not an object of C++ files"),
+            (b"[1]", "it is not an object of C++ files"),
+            (
+                b"{\"version\": 3, \"sources\": [\"secret\"], \"mappings\": \"AAAA\"}",
+                "a source map",
+            ),
             (
                 b"{\"a\": {\"b\": {\"x\": 2}}}",
                 "a line of C++ is not a number",

@@ -1,5 +1,6 @@
 //! Reads the unwind information of ELF files into lines of Breakpad records, in parallel, and that
-//! of programs for 32-bit Windows that GCC compiled; that of other PE files, in [`pe_frames`].
+//! of programs for 32-bit Windows that GCC compiled; that of other PE files, in [`pe_frames`]. Of
+//! Mach-O files, it reads what Go compressed.
 //!
 //! The records are those that `symbolic` writes (`symbolic_cfi`, MIT), which is the oracle: tests
 //! compare all fixtures. `symbolic` copies the row of each instruction, keeps a map for each
@@ -33,11 +34,12 @@ use gimli::{
 };
 use symbolic::debuginfo::Object;
 use symbolic::debuginfo::dwarf::{Dwarf as _, DwarfSection, Endian};
+use symbolic::debuginfo::macho::MachObject;
 use symbolic::debuginfo::pe::PeObject;
 
 use super::machine::{FrameBytes, Machine, Rules};
-use super::pe_frames;
 use super::stubs::Stubs;
+use super::{dwarf, pe_frames};
 use crate::debuginfo::slices::{CfiLines, LineCollector};
 use crate::debuginfo::workers::in_order;
 
@@ -65,6 +67,7 @@ fn read(object: &Object<'_>, run: usize, workers: usize, rules: Rules) -> Option
             Some(found) => return of_pe(pe, &found, run, workers, rules),
             None => return pe_frames::read(pe, run, workers),
         },
+        Object::MachO(mach) => return of_mach(mach, run, workers, rules),
         _ => return None,
     };
     let (machine, vendor) = Machine::of(elf, rules)?;
@@ -108,6 +111,31 @@ fn of_pe(
     let address = machine.load_address.checked_add(found.address)?;
     let entries = UnwindEntries::of(section, bytes, address, machine, false);
     let mut all = LineCollector::default();
+    entries.read(run, workers, &mut all)?;
+    Some(all.finish())
+}
+
+/// Returns the unwind information of a Mach-O file, if it is compressed, as Go does it. If the file
+/// has other unwind information, `symbolic` reads that.
+pub(in crate::debuginfo) fn compressed_in_mach<'d>(
+    mach: &MachObject<'d>,
+) -> Option<DwarfSection<'d>> {
+    match mach.has_unwind_info() {
+        true => None,
+        false => dwarf::section(mach, "debug_frame"),
+    }
+}
+
+/// Reads the lines of a Mach-O file whose unwind information is compressed.
+fn of_mach(mach: &MachObject<'_>, run: usize, workers: usize, rules: Rules) -> Option<CfiLines> {
+    let found = compressed_in_mach(mach)?;
+    let (machine, vendor) = Machine::of_mach(mach, rules)?;
+    let bytes = EndianSlice::new(&found.data, RunTimeEndian::Little);
+    let mut section = DebugFrame::from(bytes);
+    section.set_address_size(8);
+    section.set_vendor(vendor);
+    let mut all = LineCollector::default();
+    let entries = UnwindEntries::of(section, bytes, found.address, machine, true);
     entries.read(run, workers, &mut all)?;
     Some(all.finish())
 }
@@ -576,7 +604,7 @@ mod tests {
     use crate::debuginfo::derive::registers::{AMD64, ARM64};
     use crate::debuginfo::panics::caught;
     use crate::debuginfo::slices::{self, Bounds, CfiSource};
-    use crate::debuginfo::tests::{debug_files, fixture, text};
+    use crate::debuginfo::tests::{Opened, debug_files, fixture, text};
 
     /// Small slices, so that the records around each one count.
     const BOUNDS: Bounds = Bounds {
@@ -649,6 +677,63 @@ mod tests {
         let mut lines = LineCollector::default();
         entries.read(RUN, 1, &mut lines).unwrap();
         CfiSource::Lines(lines.finish()).text()
+    }
+
+    /// Returns a Mach-O file for 64-bit x86 with one section, whose name has 16 bytes.
+    fn mach_of(name: &[u8; 16], section: &[u8]) -> Vec<u8> {
+        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let longs = |longs: &[u64]| longs.iter().flat_map(|long| long.to_le_bytes()).collect();
+        // mach-o/loader.h: `mach_header_64`, `segment_command_64` and `section_64`.
+        const START: u32 = 32 + 72 + 80;
+        let (start, bytes) = (u64::from(START), section.len() as u64);
+        let segment = b"__DWARF\0\0\0\0\0\0\0\0\0";
+        let parts: [Vec<u8>; 10] = [
+            words(&[0xfeed_facf, 0x0100_0007, 3, 2, 1, 72 + 80, 0, 0]),
+            words(&[0x19, 72 + 80]),
+            segment.to_vec(),
+            longs(&[0, start + bytes, 0, start + bytes]),
+            words(&[7, 7, 1, 0]),
+            name.to_vec(),
+            segment.to_vec(),
+            longs(&[start, bytes]),
+            words(&[START, 0, 0, 0, 0, 0, 0, 0]),
+            section.to_vec(),
+        ];
+        parts.concat()
+    }
+
+    #[test]
+    fn unwind_information_of_mach_o_files_that_go_compressed_is_read() {
+        // As in `records`: what the functions have in common, and a function that pushes.
+        let shared = [
+            0xff, 0xff, 0xff, 0xff, 1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1,
+        ];
+        let address_and_size = [0x1000_u64.to_le_bytes(), 0x10_u64.to_le_bytes()].concat();
+        let function = [&[0; 4][..], &address_and_size, &[0x41, 0x0e, 16]].concat();
+        let mut frames = Vec::new();
+        for entry in [&shared[..], &function] {
+            frames.extend((entry.len() as u32).to_le_bytes());
+            frames.extend(entry);
+        }
+        let mut packed = [&b"ZLIB"[..], &(frames.len() as u64).to_be_bytes()].concat();
+        let mut zlib = flate2::write::ZlibEncoder::new(&mut packed, Default::default());
+        std::io::Write::write_all(&mut zlib, &frames).unwrap();
+        zlib.finish().unwrap();
+        let file = mach_of(b"__zdebug_frame\0\0", &packed);
+        let lines = lines_of(&Object::parse(&file).unwrap(), 1).unwrap();
+        assert_eq!(
+            CfiSource::Lines(lines).text(),
+            "STACK CFI INIT 1000 10 .cfa: $rsp 8 + .ra: .cfa -8 + ^\n\
+             STACK CFI 1001 .cfa: $rsp 16 +\n"
+        );
+        let inspected = |file: &[u8]| Opened::together(&[(file, None)]).inspection;
+        let is_unwound = |file: &[u8]| inspected(file).objects[0].features.has_unwind_info;
+        assert!(is_unwound(&file));
+        assert!(!is_unwound(&mach_of(b"__zdebug_types\0\0", &packed)));
+        // `symbolic` reads what is not compressed.
+        let plain = mach_of(b"__debug_frame\0\0\0", &frames);
+        assert!(lines_of(&Object::parse(&plain).unwrap(), 1).is_none());
+        assert!(is_unwound(&plain));
     }
 
     #[test]

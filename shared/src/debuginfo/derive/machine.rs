@@ -7,6 +7,7 @@ use gimli::{Encoding, EndianSlice, Expression, Operation, Register, RunTimeEndia
 use goblin::pe::section_table::IMAGE_SCN_CNT_CODE;
 use symbolic::common::CpuFamily;
 use symbolic::debuginfo::elf::ElfObject;
+use symbolic::debuginfo::macho::MachObject;
 use symbolic::debuginfo::pe::PeObject;
 
 use super::registers::{AMD64, ARM64, INTEL32};
@@ -81,6 +82,25 @@ impl Machine {
             first_code: load_address.saturating_add(first_code.unwrap_or_default().into()),
             rules,
         }
+    }
+
+    /// Returns what the entries of a Mach-O file have in common, and whose rules they may have.
+    /// Returns `None` if `symbolic` has to read them.
+    pub(super) fn of_mach(mach: &MachObject<'_>, rules: Rules) -> Option<(Self, Vendor)> {
+        let (registers, has_link_register, vendor) = match mach.arch().cpu_family() {
+            CpuFamily::Amd64 => (AMD64, false, Vendor::Default),
+            CpuFamily::Arm64 => (ARM64, true, Vendor::AArch64),
+            _ => return None,
+        };
+        let load_address = mach.load_address();
+        let machine = Self {
+            registers,
+            has_link_register,
+            load_address,
+            first_code: load_address,
+            rules,
+        };
+        Some((machine, vendor))
     }
 
     /// Returns an expression in postfix notation, if it is the value of a register, to which

@@ -5,6 +5,7 @@
 //! information of ELF and PE files; `machine` says which registers and rules a file has.
 //! `pdb_links` finds links to source files in PDBs.
 
+mod breakpad;
 mod cfi;
 pub(super) mod dwarf;
 pub(super) mod frames;

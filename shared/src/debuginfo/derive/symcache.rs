@@ -23,6 +23,7 @@ use symbolic::debuginfo::{Function, Object, ObjectDebugSession, Symbol};
 use symbolic::symcache::SymCacheConverter;
 use symbolic::symcache::transform::{self, Transformer};
 
+use super::breakpad;
 use super::dwarf::{self, Program};
 use super::kind::{Beside, Derive, EncodedCache};
 use super::pdb;
@@ -104,16 +105,32 @@ impl Derive for Sym {
             let links = LinkStreams::of(object);
             return pdb::encode(file, links.as_ref(), beside, cores, contents);
         }
-        let mut raw = RawCache::default();
         let lines = beside.maps.lines.as_ref();
-        let is_large = object.data().len() >= LARGE_FILE;
-        match is_large && cores > 1 && can_have_functions(object) {
-            true => write_side_by_side(object, lines, &mut raw)?,
-            false => Self::write(object, lines, &mut raw)?,
+        if let Object::Breakpad(symbols) = object
+            && let Some(ordered) = breakpad::in_order(symbols.data())
+        {
+            let object = Object::parse(&ordered).map_err(|error| malformed(chain(&error)))?;
+            return encode_by_symbolic(&object, lines, cores, contents);
         }
-        let blob = slices::encode(raw.as_slice(), contents, Bounds::CURRENT, cores)?;
-        Ok(EncodedCache::whole(blob))
+        encode_by_symbolic(object, lines, cores, contents)
     }
+}
+
+/// Encodes the SymCache of an object whose functions `symbolic` reads.
+fn encode_by_symbolic(
+    object: &Object<'_>,
+    lines: Option<&LineMap>,
+    cores: usize,
+    contents: &Contents,
+) -> Result<EncodedCache, Failure> {
+    let mut raw = RawCache::default();
+    let is_large = object.data().len() >= LARGE_FILE;
+    match is_large && cores > 1 && can_have_functions(object) {
+        true => write_side_by_side(object, lines, &mut raw)?,
+        false => Sym::write(object, lines, &mut raw)?,
+    }
+    let blob = slices::encode(raw.as_slice(), contents, Bounds::CURRENT, cores)?;
+    Ok(EncodedCache::whole(blob))
 }
 
 /// Returns whether a SymCache can be derived from an object of this type.
@@ -139,6 +156,7 @@ struct About<'l> {
     arch: Arch,
     debug_id: DebugId,
     is_windows: bool,
+    is_breakpad: bool,
     /// The links to source files.
     links: Option<&'l LinkStreams>,
 }
@@ -149,6 +167,7 @@ impl<'l> About<'l> {
             arch: object.arch(),
             debug_id: object.debug_id(),
             is_windows: matches!(object, Object::Pe(_) | Object::Pdb(_)),
+            is_breakpad: matches!(object, Object::Breakpad(_)),
             links,
         }
     }
@@ -257,6 +276,7 @@ fn converter_of<'l>(
         arch,
         debug_id,
         is_windows,
+        is_breakpad,
         links,
     }: About<'l>,
     lines: Option<&'l LineMap>,
@@ -266,6 +286,9 @@ fn converter_of<'l>(
     converter.set_debug_id(debug_id);
     if is_windows {
         converter.add_transformer(Undecorate);
+    }
+    if is_breakpad {
+        converter.add_transformer(Unnamed);
     }
     if let Some(links) = links {
         converter.add_transformer(PdbLinks::parse(links));
@@ -294,6 +317,21 @@ impl Transformer for Undecorate {
             Cow::Borrowed(name) => Cow::Borrowed(undecorated(name, Arch::X86)),
             Cow::Owned(name) => Cow::Owned(undecorated(&name, Arch::X86).to_owned()),
         };
+        function
+    }
+}
+
+/// Removes the name that `symbolic` gives functions of Breakpad files without one.
+struct Unnamed;
+
+impl Transformer for Unnamed {
+    fn transform_function<'f>(
+        &'f mut self,
+        mut function: transform::Function<'f>,
+    ) -> transform::Function<'f> {
+        if function.name == "<unknown>" {
+            function.name = Cow::Borrowed("");
+        }
         function
     }
 }

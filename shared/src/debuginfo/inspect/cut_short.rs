@@ -10,6 +10,7 @@ use super::elf_record::{ElfRecord, Width};
 pub(super) fn cut_short(data: &[u8]) -> Option<String> {
     let end = elf_end(data)
         .or_else(|| pdb_end(data))
+        .or_else(|| pe_end(data))
         .or_else(|| mach_end(data))
         .or_else(|| fat_end(data))?;
     let found = data.len() as u64;
@@ -56,12 +57,54 @@ fn pdb_end(data: &[u8]) -> Option<u64> {
     if !data.starts_with(b"Microsoft C/C++ MSF 7.00\r\n\x1aDS\0\0\0") {
         return None;
     }
-    let word = |at: usize| {
-        Some(u64::from(u32::from_le_bytes(
-            data.get(at..at + 4)?.try_into().ok()?,
-        )))
-    };
-    Some(word(32)? * word(40)?)
+    let file = LittleEndian(data);
+    Some(file.word(32)? * file.word(40)?)
+}
+
+/// Returns the end of a PE file according to its sections. The bytes that only fill the last one up
+/// may be missing. Source: Microsoft, "PE Format", "Section Table (Section Headers)".
+fn pe_end(data: &[u8]) -> Option<u64> {
+    const SECTION_BYTES: u64 = 40;
+    if !data.starts_with(b"MZ") {
+        return None;
+    }
+    let file = LittleEndian(data);
+    let header = file.word(0x3c)?;
+    if file.word(header)? != u64::from(u32::from_le_bytes(*b"PE\0\0")) {
+        return None;
+    }
+    let sections = header + 24 + file.half(header + 20)?;
+    let table = (0..file.half(header + 6)?).map(|index| sections + index * SECTION_BYTES);
+    let ends = table.map_while(|at| {
+        let (in_memory, in_file) = (file.word(at + 8)?, file.word(at + 16)?);
+        let bytes = match in_memory {
+            0 => in_file,
+            _ => in_memory.min(in_file),
+        };
+        Some(match bytes {
+            0 => 0,
+            _ => file.word(at + 20)? + bytes,
+        })
+    });
+    ends.max()
+}
+
+/// A file with little-endian fields.
+#[derive(Clone, Copy)]
+struct LittleEndian<'a>(&'a [u8]);
+
+impl LittleEndian<'_> {
+    fn word(self, at: u64) -> Option<u64> {
+        let at = usize::try_from(at).ok()?;
+        let bytes = self.0.get(at..at.checked_add(4)?)?;
+        Some(u64::from(u32::from_le_bytes(bytes.try_into().ok()?)))
+    }
+
+    fn half(self, at: u64) -> Option<u64> {
+        let at = usize::try_from(at).ok()?;
+        let bytes = self.0.get(at..at.checked_add(2)?)?;
+        Some(u64::from(u16::from_le_bytes(bytes.try_into().ok()?)))
+    }
 }
 
 /// The maximum number of load commands, or of architectures, that are read.
@@ -211,6 +254,37 @@ mod tests {
         pdb.resize(128, 0);
         assert_eq!(cut_short(&pdb), None);
         assert!(cut_short(&pdb[..127]).is_some());
+    }
+
+    /// A PE file of 300 bytes with a section.
+    fn pe(in_memory: u32, in_file: u32, from: u32) -> Vec<u8> {
+        let mut file = b"MZ".to_vec();
+        file.resize(0x3c, 0);
+        file.extend(0x40_u32.to_le_bytes());
+        file.extend(b"PE\0\0\0\0\x01\0");
+        file.resize(0x40 + 24, 0);
+        file.extend(*b".text\0\0\0");
+        for field in [in_memory, 0x1000, in_file, from] {
+            file.extend(field.to_le_bytes());
+        }
+        file.resize(300, 0);
+        file
+    }
+
+    #[test]
+    fn a_section_of_a_pe_file_beyond_the_end_shows_that_it_is_truncated() {
+        for complete in [
+            pe(100, 100, 200),
+            pe(90, 512, 200),
+            pe(512, 0, 0),
+            pe(0, 100, 200),
+        ] {
+            assert_eq!(cut_short(&complete), None);
+        }
+        let reason = cut_short(&pe(101, 512, 200)).unwrap();
+        assert!(reason.contains("300 of 301 bytes"), "{reason}");
+        assert!(cut_short(&pe(0, 101, 200)).is_some());
+        assert!(cut_short(&pe(u32::MAX, u32::MAX, u32::MAX)).is_some());
     }
 
     /// A little-endian 64-bit Mach-O file of 200 bytes with a segment and a symbol table.

@@ -58,6 +58,11 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
             false => bytes.wait().unwrap_or(bytes),
         };
         if format == FileFormat::Unknown {
+            if let Some(completes) = split_units_of_coff(member, data, layout.partial) {
+                layout.split.push(number);
+                all_completes.extend(completes);
+                continue;
+            }
             let completes = find_auxiliary(layout, number, data);
             all_completes.extend(completes);
             continue;
@@ -116,8 +121,13 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
     // Split units belong to the programs in the same DIF; the output of `dwz` is an object of its
     // own.
     let is_alone = layout.members.len() < 2;
+    let is_split = !layout.split.is_empty();
     for FoundObject { meta, .. } in &mut layout.objects {
-        meta.is_accompanied = !is_alone && meta.file_type.is_elf();
+        let is_completed = match meta.file_type {
+            FileType::Pe | FileType::WasmCode | FileType::WasmDebug => is_split,
+            file_type => file_type.is_elf(),
+        };
+        meta.is_accompanied = !is_alone && is_completed;
     }
     Inspection {
         completes: bring_together(layout, all_completes),
@@ -149,6 +159,14 @@ fn without_ids(file_type: FileType) -> String {
         _ => "make it from a program that has an id",
     };
     format!("it has neither a debug id nor a code id, by which it could be looked up: {next_step}")
+}
+
+/// Returns the ids of the split units in a complete object file of Windows.
+fn split_units_of_coff(member: &Member, data: &[u8], is_partial: bool) -> Option<Vec<CompanionId>> {
+    if is_partial || member.fault.is_some() {
+        return None;
+    }
+    panics::caught(|| dwarf::split_units_of_coff(data)).ok()?
 }
 
 /// Lists a member that is not an object: as an auxiliary file, or as ignored. Returns the id under
@@ -256,6 +274,10 @@ struct ObjectReader<'a> {
 impl ObjectReader<'_> {
     /// Reads all objects. Reads none if there are more than `most`.
     fn objects(&self, most: usize) -> Vec<Readout> {
+        if is_component(self.data) {
+            let reason = "a WebAssembly component, which is not read: upload the core module that it is made of";
+            return vec![Err(Passed::Over(reason.to_owned()))];
+        }
         let archive = match Archive::parse(self.data) {
             Ok(archive) => archive,
             Err(error) => return vec![self.read_headers(0, self.unreadable(&error))],
@@ -267,21 +289,33 @@ impl ObjectReader<'_> {
             return vec![Err(Passed::Over(limit))];
         }
         (0..count)
-            .map(|index| match archive.object_by_index(index) {
-                Ok(Some(object)) => self.read_object(&object, index),
-                Ok(None) => Err(Passed::Over(
-                    "it has fewer objects than its header says".to_owned(),
-                )),
-                Err(error) => self.read_headers(index, self.unreadable(&error)),
+            .map(|index| {
+                // A panic on one architecture does not affect the others.
+                panics::caught(|| self.object(&archive, index))
+                    .unwrap_or_else(|panic| self.read_headers(index, panic))
             })
             .collect()
     }
 
+    fn object(&self, archive: &Archive<'_>, index: usize) -> Readout {
+        match archive.object_by_index(index) {
+            Ok(Some(object)) => self.read_object(&object, index),
+            Ok(None) => Err(Passed::Over(
+                "it has fewer objects than its header says".to_owned(),
+            )),
+            Err(error) => self.read_headers(index, self.unreadable(&error)),
+        }
+    }
+
     fn read_object(&self, object: &Object<'_>, index: usize) -> Readout {
-        if let Object::Elf(elf) = object
-            && dwarf::is_companion(elf)
-        {
-            return Err(Passed::Split(dwarf::completes(elf)));
+        match object {
+            Object::Elf(elf) if dwarf::is_companion(elf) => {
+                return Err(Passed::Split(dwarf::completes(elf)));
+            }
+            Object::Wasm(wasm) if dwarf::is_split_wasm(wasm) => {
+                return Err(Passed::Split(dwarf::split_units(wasm, wasm.data())));
+            }
+            _ => {}
         }
         let file_type = file_type(object).map_err(Passed::Over)?;
         let fault = self.fault();
@@ -295,6 +329,8 @@ impl ObjectReader<'_> {
             Object::Elf(elf) if fault.is_none() => {
                 (dwarf::needs(elf, self.arriving), dwarf::completes(elf))
             }
+            Object::Pe(pe) if fault.is_none() => (dwarf::needed_units(pe, None), Vec::new()),
+            Object::Wasm(wasm) if fault.is_none() => (dwarf::needed_units(wasm, None), Vec::new()),
             _ => Default::default(),
         };
         let (code_id, debug_id) = ids(object);
@@ -370,6 +406,12 @@ impl ObjectReader<'_> {
             chain(error)
         )
     }
+}
+
+/// Returns whether a WebAssembly file is a component, which contains modules (WebAssembly Component
+/// Model, "Binary Format": the layer in its preamble is 1; that of a module is 0).
+fn is_component(data: &[u8]) -> bool {
+    data.starts_with(b"\0asm") && data.get(6..8) == Some(&[1, 0])
 }
 
 /// Returns the code id and the debug id of an object.

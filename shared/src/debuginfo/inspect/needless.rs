@@ -43,6 +43,10 @@ const ET_REL: u64 = 1;
 /// The maximum number of section headers that are read.
 const MAX_SECTIONS: u64 = 10_000;
 
+/// The maximum number of bytes of a name that are read: more than any name above has. All names of
+/// a malformed file may begin in a long text without a zero byte.
+const MAX_NAME_BYTES: usize = 32;
+
 /// The beginning and the end of a file, with the size of the file.
 #[derive(Clone, Copy, Debug)]
 pub struct FileEnds<'a> {
@@ -161,6 +165,7 @@ fn sections(ends: FileEnds<'_>) -> Option<Vec<FileSection<'_>>> {
     let section = |index| {
         let (name, kind, range) = record(index)?;
         let name = names.get(usize::try_from(name).ok()?..)?;
+        let name = name.get(..MAX_NAME_BYTES).unwrap_or(name);
         let name = name.split(|byte| *byte == 0).next()?;
         Some(FileSection { name, kind, range })
     };
@@ -287,6 +292,33 @@ mod tests {
         let ranges = needless(&file, file.len());
         let lengths: Vec<u64> = ranges.iter().map(|range| range.end - range.start).collect();
         assert_eq!(lengths, [16, 16]);
+    }
+
+    /// The time for a file is limited although each of its names may be as long as the file.
+    #[test]
+    fn of_a_long_name_only_the_beginning_is_read() {
+        let long = format!(".debug_macro{}", "x".repeat(1 << 12));
+        let file = with_sections(&[
+            (long.as_str(), 1),
+            (".debug_loclists", 1),
+            (long.as_str(), 1),
+        ]);
+        let ends = FileEnds {
+            head: &file,
+            tail: &file,
+            size: file.len() as u64,
+        };
+        let sections = sections(ends).unwrap();
+        let lengths: Vec<usize> = sections.iter().map(|section| section.name.len()).collect();
+        assert_eq!(lengths, [0, MAX_NAME_BYTES, 15, MAX_NAME_BYTES]);
+        assert_eq!(needless(&file, file.len()).len(), 1);
+    }
+
+    #[test]
+    fn no_known_name_is_as_long_as_the_beginning_that_is_read() {
+        let known = NEEDLESS.iter().chain(&CONTENTS).chain([&UNITS, &BUILD_ID]);
+        let longest = known.map(|name| name.len() + ".dwo".len()).max();
+        assert!(longest.is_some_and(|longest| longest < MAX_NAME_BYTES));
     }
 
     #[test]

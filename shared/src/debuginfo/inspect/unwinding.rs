@@ -19,6 +19,12 @@ pub(super) fn has_unwind_info(object: &Object<'_>) -> bool {
             });
             has_functions || pe.has_unwind_info()
         }
+        Object::MachO(mach) if !mach.has_unwind_info() => {
+            let compressed = frames::compressed_in_mach(mach);
+            compressed.is_some_and(|section| {
+                frames::has_functions(&section.data, RunTimeEndian::Little, true)
+            })
+        }
         _ => object.has_unwind_info() && !eh_frame_is_misread(object),
     }
 }

@@ -11,6 +11,7 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 use symbolic::debuginfo::{Archive, FileFormat};
 
 use super::auxiliary;
+use super::coff::is_coff_object;
 use super::layout::{DifBytes, Layout, Member, MemberPlace};
 use crate::domain::{Cause, DebugId, Missing, Written, WrittenFile};
 
@@ -121,6 +122,10 @@ pub(super) fn describe(data: &[u8]) -> String {
             "a 7z archive, which is not read: use zip",
         ),
         (
+            b"!<arch>\ndebian-binary",
+            "a Debian package, which is not read: extract it (dpkg-deb -x) and upload its files",
+        ),
+        (
             b"!<arch>\n",
             "a static library, which is not read: upload what is linked from it",
         ),
@@ -137,6 +142,9 @@ pub(super) fn describe(data: &[u8]) -> String {
     }
     if data.get(257..).is_some_and(|at| at.starts_with(b"ustar")) {
         return "a tar archive, which is not read: use zip".to_owned();
+    }
+    if is_name_map(data) {
+        return "a mapping file of R8 or ProGuard, which is not read: stack traces of Java and Kotlin are not symbolicated".to_owned();
     }
     if is_coff_object(data) {
         return "an object file of Windows (COFF), which is not linked: upload the PDB of what is linked from it".to_owned();
@@ -161,27 +169,25 @@ pub(super) fn describe(data: &[u8]) -> String {
     format!("not a debug information file: it begins with {what}")
 }
 
-/// Returns whether a file begins like an object file of Windows (Microsoft, "PE Format", COFF file
-/// header). The format has no magic number other than its machine. An object file has sections and
-/// no optional header, and is not text.
-fn is_coff_object(data: &[u8]) -> bool {
-    const MACHINES: [[u8; 2]; 4] = [[0x4c, 0x01], [0x64, 0x86], [0xc4, 0x01], [0x64, 0xaa]];
-    // winnt.h, `ANON_OBJECT_HEADER_BIGOBJ`: two signatures, the version, the machine, the time, and
-    // a class id.
-    const BIG: [u8; 6] = [0, 0, 0xff, 0xff, 2, 0];
-    const BIG_CLASS_ID: [u8; 16] = [
-        0xc7, 0xa1, 0xba, 0xd1, 0xee, 0xba, 0xa9, 0x4b, 0xaf, 0x20, 0xfa, 0xf6, 0x6a, 0xa4, 0xdc,
-        0xb8,
-    ];
-    if data.starts_with(&BIG) {
-        return data.get(12..28) == Some(&BIG_CLASS_ID);
-    }
-    let Some((header, _)) = data.split_first_chunk::<20>() else {
-        return false;
+/// Returns whether a file begins like one that maps the names of Java classes to those that R8 or
+/// ProGuard gave them: after comments, with a class, as in `com.example.Shop -> a.b:`.
+fn is_name_map(data: &[u8]) -> bool {
+    let head = data.get(..data.len().min(MAGIC_BYTES)).unwrap_or_default();
+    let mut lines = head.split(|byte| *byte == b'\n');
+    let first = lines.find(|line| !line.trim_ascii().is_empty() && !line.starts_with(b"#"));
+    let Some(first) = first.and_then(|line| line.trim_ascii_end().strip_suffix(b":")) else {
+        return head.starts_with(b"# compiler: R8");
     };
-    let half = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
-    let (sections, optional_header) = (half(2), half(16));
-    MACHINES.contains(&[header[0], header[1]]) && sections > 0 && optional_header == 0
+    let parts: Vec<&[u8]> = first.split(|byte| *byte == b' ').collect();
+    let is_name = |part: &&[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_graphic);
+    matches!(parts.as_slice(), [class, b"->", other] if is_name(class) && is_name(other))
+}
+
+/// Returns whether a member may be an object file of Windows with split units. Others are not
+/// unpacked: archives of builds may have thousands.
+fn may_have_split_units(name: &str, head: &[u8]) -> bool {
+    let is_named_so = name.is_empty() || name.to_ascii_lowercase().contains(".dwo");
+    is_named_so && is_coff_object(head)
 }
 
 /// A container, by its magic number.
@@ -375,8 +381,10 @@ impl Unpacker<'_> {
             return self.stream(name, stream, Cursor::new(head).chain(reader));
         }
         let is_auxiliary = auxiliary::is_suggested_by(name, &head);
-        if Archive::peek(&head) == FileFormat::Unknown && !is_auxiliary {
+        let may_be_read = is_auxiliary || may_have_split_units(name, &head);
+        if Archive::peek(&head) == FileFormat::Unknown && !may_be_read {
             match read {
+                Ok(_) if is_in_dsym(name) => {}
                 Err(error) => self.ignore(name, &format!("the {container} is broken: {error}")),
                 Ok(_) => self.ignore(name, &describe(&head)),
             }
@@ -517,6 +525,14 @@ fn is_of_no_interest(name: &str) -> bool {
         || file.starts_with("._")
 }
 
+/// Returns whether a member is of a kind that dSYM folders have beside the debug file, as in
+/// `App.dSYM/Contents/Resources/Relocations/aarch64/App.yml`.
+fn is_in_dsym(name: &str) -> bool {
+    let within = name.split_once(".dSYM/Contents/Resources/");
+    let folder = within.and_then(|(_, path)| path.split_once('/'));
+    folder.is_some_and(|(folder, _)| folder != "DWARF")
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;
@@ -549,6 +565,76 @@ mod tests {
         let reason = describe(&[0xca, 0xfe, 0xba, 0xbf, 0, 0, 0, 1, 1, 0, 0, 0x0c]);
         assert!(reason.starts_with("a fat Mach-O file with 64-bit"));
         assert!(reason.contains("lipo without -fat64"), "{reason}");
+    }
+
+    #[test]
+    fn packages_and_maps_of_names_are_reported_as_such() {
+        let package =
+            describe(b"!<arch>\ndebian-binary   1700000000  0     0     100644  4         `\n");
+        assert!(package.starts_with("a Debian package"), "{package}");
+        assert!(describe(b"!<arch>\n/               0").starts_with("a static library"));
+        for map in [
+            &b"# compiler: R8\n# compiler_version: 8.5.35\n# min_api: 24\n"[..],
+            b"com.example.Shop -> a.b:\n    int price -> a\n",
+            b"# comment\r\ncom.example.Shop$1 -> a.b$1:\r\n    int price -> a\r\n",
+        ] {
+            let reason = describe(map);
+            assert!(reason.starts_with("a mapping file of R8"), "{reason}");
+        }
+        for other in [&b"a -> b\n"[..], b"see a -> b:\n", b" -> b:\n", b"\n\n"] {
+            let reason = describe(other);
+            assert!(
+                reason.starts_with("not a debug information file"),
+                "{reason}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_a_dsym_has_beside_its_debug_file_is_not_reported() {
+        let resources = "Fat.dSYM/Contents/Resources";
+        let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
+        for name in [
+            "Relocations/aarch64/Fat.yml",
+            "Python/Fat.py",
+            "DWARF/notes",
+            "notes",
+        ] {
+            let options = zip::write::SimpleFileOptions::default();
+            zip.start_file(format!("out/{resources}/{name}"), options)
+                .unwrap();
+            zip.write_all(b"---\ntriple: arm64-apple-darwin\n").unwrap();
+        }
+        let archive = zip.finish().unwrap().into_inner();
+        let mut room = Vec::new();
+        let limit = RoomLimit {
+            bytes: 1 << 20,
+            budget: 1 << 20,
+        };
+        let layout = unpack(&archive, &Written::Whole, &mut room, limit).unwrap();
+        assert_eq!(layout.members, []);
+        let ignored = layout
+            .ignored
+            .iter()
+            .map(|text| text.split(':').next().unwrap());
+        let others = ["DWARF/notes", "notes"].map(|name| format!("out/{resources}/{name}"));
+        assert_eq!(ignored.collect::<Vec<_>>(), others);
+    }
+
+    #[test]
+    fn of_object_files_of_windows_in_archives_those_with_split_units_are_unpacked() {
+        let mut object = vec![0; 60];
+        object[..4].copy_from_slice(&[0x64, 0x86, 3, 0]);
+        for (name, expected) in [
+            ("out/shop.dwo", true),
+            ("shop.DWO", true),
+            ("shop.dwo.gz", true),
+            ("", true),
+            ("shop.obj", false),
+        ] {
+            assert_eq!(may_have_split_units(name, &object), expected, "{name}");
+            assert!(!may_have_split_units(name, b"text"), "{name}");
+        }
     }
 
     #[test]

@@ -9,15 +9,17 @@ use crate::debuginfo::hostile;
 use crate::debuginfo::slices::SliceIndex;
 
 /// The first address of the code of [`hostile::elf_of`].
-const CODE: u64 = 0x1000;
+pub(super) const CODE: u64 = 0x1000;
 
 /// The sections of a program with one unit of DWARF 4, for 64-bit little-endian machines.
 #[derive(Default)]
-struct Sections {
+pub(super) struct Sections {
     abbreviations: Vec<u8>,
     entries: Vec<u8>,
     ranges: Vec<u8>,
     line: Vec<u8>,
+    /// The entries of the symbol table, and their names.
+    symbols: (Vec<u8>, Vec<u8>),
 }
 
 /// The codes of abbreviations in [`Sections::new`].
@@ -29,7 +31,7 @@ const BY_REFERENCE: u8 = 4;
 impl Sections {
     /// Returns sections without functions. A unit has a line program. A function has a name and
     /// one range, a name and a list of ranges, or a reference and one range.
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         const NAME: [u8; 2] = [0x03, 0x08]; // a text in place
         const LOW: [u8; 2] = [0x11, 0x01]; // an address
         const HIGH: [u8; 2] = [0x12, 0x06]; // four bytes
@@ -63,28 +65,58 @@ impl Sections {
     }
 
     /// Returns the offset of the next entry in its unit.
-    fn next(&self) -> u32 {
+    pub(super) fn next(&self) -> u32 {
         const HEADER: usize = 11;
         (HEADER + self.entries.len()) as u32
     }
 
-    fn add_by_address(&mut self, name: &str, address: u64, size: u32) {
+    pub(super) fn add_by_address(&mut self, name: &str, address: u64, size: u32) {
         self.entries.push(BY_ADDRESS);
         self.entries.extend(name.bytes().chain([0]));
         self.entries.extend(address.to_le_bytes());
         self.entries.extend(size.to_le_bytes());
     }
 
-    fn add_by_reference(&mut self, target: u32, address: u64) {
+    pub(super) fn add_by_reference(&mut self, target: u32, address: u64) {
         self.entries.push(BY_REFERENCE);
         self.entries.extend(target.to_le_bytes());
         self.entries.extend(address.to_le_bytes());
         self.entries.extend(16_u32.to_le_bytes());
     }
 
+    /// Adds a function with ranges of 16 bytes.
+    pub(super) fn add_by_ranges(&mut self, name: &str, addresses: &[u64]) {
+        let list = self.ranges.len() as u32;
+        for address in addresses {
+            // Relative to the address of the unit.
+            self.ranges.extend((address - CODE).to_le_bytes());
+            self.ranges.extend((address - CODE + 16).to_le_bytes());
+        }
+        self.ranges.extend([0; 16]);
+        self.entries.push(BY_RANGES);
+        self.entries.extend(name.bytes().chain([0]));
+        self.entries.extend(list.to_le_bytes());
+    }
+
+    /// Adds a symbol with this type and binding.
+    pub(super) fn add_symbol(&mut self, name: &str, info: u8, address: u64, size: u64) {
+        let (entries, names) = &mut self.symbols;
+        if names.is_empty() {
+            // The empty name, and the symbol that every table begins with.
+            names.push(0);
+            entries.extend([0; 24]);
+        }
+        entries.extend((names.len() as u32).to_le_bytes());
+        // The code is in the first section.
+        entries.extend([info, 0, 1, 0]);
+        entries.extend(address.to_le_bytes());
+        entries.extend(size.to_le_bytes());
+        names.extend(name.bytes().chain([0]));
+    }
+
     /// Derives a SymCache, and returns the functions and lines at some addresses in the code. What
     /// is lacking, too.
-    fn answers(mut self, addresses: &[u64]) -> (Vec<(String, u32)>, Option<String>) {
+    pub(super) fn answers(mut self, addresses: &[u64]) -> (Vec<(String, u32)>, Option<String>) {
         self.entries.push(0);
         self.abbreviations.push(0);
         let body = [&[4, 0, 0, 0, 0, 0, 8], &*self.entries].concat();
@@ -96,7 +128,7 @@ impl Sections {
             ".debug_line" => self.line.clone(),
             _ => Vec::new(),
         });
-        let elf = hostile::elf_of(&input);
+        let elf = with_symbols(hostile::elf_of(&input), &self.symbols);
         let EncodedCache { blob, lacks } = derive_beside_itself(&elf).unwrap().unwrap();
         let joined = SliceIndex::of_blob(&blob).unwrap().join(&blob).unwrap();
         let joined = AlignedBytes::copied(&joined).unwrap();
@@ -109,6 +141,35 @@ impl Sections {
         };
         (addresses.iter().map(answer).collect(), lacks)
     }
+}
+
+/// Adds a symbol table to a file of [`hostile::elf_of`], if there are symbols.
+fn with_symbols(mut elf: Vec<u8>, (symbols, names): &(Vec<u8>, Vec<u8>)) -> Vec<u8> {
+    const HEADER: usize = 64;
+    const SYMTAB: u64 = 2;
+    const STRTAB: u64 = 3;
+    if symbols.is_empty() {
+        return elf;
+    }
+    let table = u64::from_le_bytes(*elf[0x28..].first_chunk().unwrap()) as usize;
+    let count = u16::from_le_bytes(*elf[0x3c..].first_chunk().unwrap());
+    // The headers are the last part of the file. The new ones have no names.
+    let mut headers = elf.split_off(table);
+    assert_eq!(headers.len(), usize::from(count) * HEADER);
+    let (at, after) = (elf.len() as u64, (elf.len() + symbols.len()) as u64);
+    elf.extend_from_slice(symbols);
+    elf.extend_from_slice(names);
+    let (symbols, names) = (symbols.len() as u64, names.len() as u64);
+    let of_symbols = [SYMTAB << 32, 0, 0, at, symbols, u64::from(count) + 1, 1, 24];
+    let of_names = [STRTAB << 32, 0, 0, after, names, 0, 1, 0];
+    for header in [of_symbols, of_names] {
+        headers.extend(header.iter().flat_map(|word| word.to_le_bytes()));
+    }
+    let table = elf.len() as u64;
+    elf.extend(headers);
+    elf[0x28..0x30].copy_from_slice(&table.to_le_bytes());
+    elf[0x3c..0x3e].copy_from_slice(&(count + 2).to_le_bytes());
+    elf
 }
 
 /// Returns a number in the variable-length encoding of DWARF.

@@ -6,6 +6,10 @@
 //! (`.dwo`) or in a package of such files (`.dwp`). It has its own strings. Its file numbers refer
 //! to the line program of the skeleton.
 //!
+//! A `.dwo` file has the format of the compiler's object files: ELF, COFF for programs of Windows,
+//! or WebAssembly. `llvm-dwp` writes an ELF package of COFF files, and a WebAssembly package of
+//! WebAssembly files.
+//!
 //! A file that `dwz` processed names the shared file by its build id. Its entries refer to entries
 //! and strings in the shared file.
 //!
@@ -20,14 +24,16 @@ use gimli::{
     UnitType,
 };
 use symbolic::debuginfo::ObjectKind;
-use symbolic::debuginfo::dwarf::{Dwarf as _, Endian};
+use symbolic::debuginfo::dwarf::{Dwarf as ObjectDwarf, Endian};
 use symbolic::debuginfo::elf::ElfObject;
+use symbolic::debuginfo::wasm::WasmObject;
 
 use super::input::{Dwarf, Section, Unit, endian};
 use super::related::RelatedUnits;
 use super::sections::{self, Sections};
 use super::units;
 use crate::debuginfo::arriving::Arriving;
+use crate::debuginfo::coff::CoffObject;
 use crate::debuginfo::reader::ByteReader;
 use crate::domain::{CodeId, CompanionId};
 
@@ -56,8 +62,14 @@ pub(in crate::debuginfo) fn is_companion(elf: &ElfObject<'_>) -> bool {
 }
 
 /// Returns whether a file contains split units, as opposed to the program that they belong to.
-fn is_split(elf: &ElfObject<'_>) -> bool {
-    elf.raw_section(sections::SPLIT_UNITS).is_some()
+fn is_split(object: &dyn ObjectDwarf<'_>) -> bool {
+    object.raw_section(sections::SPLIT_UNITS).is_some()
+}
+
+/// Returns whether a WebAssembly module only completes programs. A program may contain split units,
+/// too: `wasm-ld` copies sections that it does not know.
+pub(in crate::debuginfo) fn is_split_wasm(wasm: &WasmObject<'_>) -> bool {
+    is_split(wasm) && wasm.raw_section(units::SECTION).is_none()
 }
 
 /// Returns whether a file is the shared file with this id, which is not a build id.
@@ -75,14 +87,7 @@ pub(in crate::debuginfo) fn is_supplementary(file: &[u8], id: &str) -> bool {
 /// its package, but not all of its single `.dwo` files.
 pub(in crate::debuginfo) fn completes(elf: &ElfObject<'_>) -> Vec<CompanionId> {
     if is_split(elf) {
-        let file = Sections::open_split(elf, sections::THREADS);
-        let endian = endian(elf.endianity());
-        let mut ids = match is_package(&file) {
-            true => ids_of_package(file.data(PACKAGE_INDEX), elf.endianity() == Endian::Little),
-            false => units_of(&file.split_dwarf(endian)),
-        };
-        keep_lowest(&mut ids, CompanionId::MOST_OF_PACKAGE);
-        return ids.into_iter().map(CompanionId::unit).collect();
+        return split_units(elf, elf.data());
     }
     let is_shared = elf.kind() == ObjectKind::Relocatable && elf.raw_section("text").is_none();
     let build_id = elf.code_id().filter(|_| is_shared);
@@ -91,42 +96,88 @@ pub(in crate::debuginfo) fn completes(elf: &ElfObject<'_>) -> Vec<CompanionId> {
     ids.map(CompanionId::Shared).collect()
 }
 
-/// Returns the ids of the debug information that a program needs from companions: the counterpart
-/// of [`completes()`].
+/// Returns the ids of the split units in a file, of which `file` has the bytes.
+pub(in crate::debuginfo) fn split_units<'d>(
+    object: &(dyn ObjectDwarf<'d> + Sync),
+    file: &'d [u8],
+) -> Vec<CompanionId> {
+    let endian = endian(object.endianity());
+    let file = Sections::open_split(object, file, sections::THREADS);
+    let mut ids = match is_package(&file) {
+        true => {
+            let little_endian = object.endianity() == Endian::Little;
+            ids_of_package(file.data(PACKAGE_INDEX), little_endian)
+        }
+        false => units_of(&file.split_dwarf(endian)),
+    };
+    keep_lowest(&mut ids, CompanionId::MOST_OF_PACKAGE);
+    ids.into_iter().map(CompanionId::unit).collect()
+}
+
+/// Returns the ids of the split units in an object file of Windows. Returns `None` if the file is
+/// none, or has no split units.
+pub(in crate::debuginfo) fn split_units_of_coff(file: &[u8]) -> Option<Vec<CompanionId>> {
+    let coff = CoffObject::parse(file).filter(|coff| is_split(coff))?;
+    Some(split_units(&coff, file))
+}
+
+/// Opens a file with split units, of any format.
+pub(super) fn open_split(file: &[u8], threads: usize) -> Option<Sections<'_>> {
+    if let Some(coff) = CoffObject::parse(file) {
+        return Some(Sections::open_split(&coff, file, threads));
+    }
+    if WasmObject::test(file) {
+        let wasm = WasmObject::parse(file).ok()?;
+        return Some(Sections::open_split(&wasm, file, threads));
+    }
+    let elf = ElfObject::parse(file).ok()?;
+    Some(Sections::open_split(&elf, file, threads))
+}
+
+/// Returns the ids of the debug information that an ELF program needs from companions: the
+/// counterpart of [`completes()`].
 pub(in crate::debuginfo) fn needs<'d>(
     elf: &ElfObject<'d>,
     arriving: Option<&'d dyn Arriving>,
 ) -> Vec<CompanionId> {
-    let mut units = skeletons(elf, RUN_BYTES, arriving);
+    let shared = shared_file(elf);
+    let shared = shared.map(|(_, id)| CompanionId::Shared(CodeId::new(id)));
+    let units = needed_units(elf, arriving);
+    shared.into_iter().chain(units).collect()
+}
+
+/// Returns the ids of the split units that a program needs: the counterpart of [`split_units()`].
+pub(in crate::debuginfo) fn needed_units<'d>(
+    object: &(dyn ObjectDwarf<'d> + Sync),
+    arriving: Option<&'d dyn Arriving>,
+) -> Vec<CompanionId> {
+    let mut units = skeletons(object, RUN_BYTES, arriving);
     keep_lowest(&mut units, CompanionId::MOST_UNITS + 1);
     if units.len() > CompanionId::MOST_UNITS {
         units.truncate(1);
     }
-    let shared = shared_file(elf);
-    let shared = shared.map(|(_, id)| CompanionId::Shared(CodeId::new(id)));
-    let units = units.into_iter().map(CompanionId::unit);
-    shared.into_iter().chain(units).collect()
+    units.into_iter().map(CompanionId::unit).collect()
 }
 
 /// Returns the ids of the skeletons in a program, whose units are read in runs of this size. Of
 /// more than [`CompanionId::MOST_UNITS`], some may be left out, but not the lowest.
 fn skeletons<'d>(
-    elf: &ElfObject<'d>,
+    object: &(dyn ObjectDwarf<'d> + Sync),
     run_bytes: usize,
     arriving: Option<&'d dyn Arriving>,
 ) -> Vec<u64> {
-    if elf.raw_section(SKELETONS).is_none() {
+    if object.raw_section(SKELETONS).is_none() {
         return Vec::new();
     }
-    let open = |names: &[&'static str]| Sections::open(elf, names, sections::THREADS);
-    let endian = endian(elf.endianity());
+    let open = |names: &[&'static str]| Sections::open(object, names, sections::THREADS);
+    let endian = endian(object.endianity());
     let sections = open(&[sections::FIRST]);
     let abbreviations = sections.data(sections::FIRST);
     // Clang writes the section that skeletons need into other programs, too.
-    if !units::may_be_skeletons(abbreviations, elf.endianity() == Endian::Little) {
+    if !units::may_be_skeletons(abbreviations, object.endianity() == Endian::Little) {
         return Vec::new();
     }
-    let Some(mut runs) = units::Units::of(elf, abbreviations, run_bytes, arriving) else {
+    let Some(mut runs) = units::Units::of(object, abbreviations, run_bytes, arriving) else {
         // If the units do not arrive, the parent process ignores the result.
         let _ = arriving.map(Arriving::wait);
         let info = open(&[units::SECTION]);
@@ -330,16 +381,187 @@ fn named(name: &[u8], id: &[u8]) -> Option<(String, String)> {
 mod tests {
     use std::io::{Cursor, Read};
 
+    use symbolic::debuginfo::Object;
+
     use super::*;
-    use crate::debuginfo::tests::fixture;
+    use crate::cache::Kind;
+    use crate::debuginfo::blob;
+    use crate::debuginfo::coff::tests::coff_of;
+    use crate::debuginfo::derive::dwarf::{Program, encode};
+    use crate::debuginfo::derive::kind::{Beside, EncodedCache};
+    use crate::debuginfo::tests::{Opened, fixture};
+
+    /// A section and its name, which is given without the dot before it.
+    type NamedSection = (&'static str, Vec<u8>);
+
+    /// Returns the members of an archive.
+    fn members(archive: &str) -> Vec<Vec<u8>> {
+        let mut archive = zip::ZipArchive::new(Cursor::new(fixture(archive))).unwrap();
+        let members = (0..archive.len()).map(|number| {
+            let mut bytes = Vec::new();
+            let mut member = archive.by_index(number).unwrap();
+            member.read_to_end(&mut bytes).unwrap();
+            bytes
+        });
+        members.collect()
+    }
+
+    /// Returns the sections of an ELF file that have one of these names.
+    fn sections_of(elf: &[u8], names: &[&'static str]) -> Vec<NamedSection> {
+        let elf = ElfObject::parse(elf).unwrap();
+        let section = |name: &&'static str| Some((*name, elf.section(name)?.data.into_owned()));
+        names.iter().filter_map(section).collect()
+    }
+
+    /// Returns a WebAssembly module with nothing but sections.
+    fn wasm_of(sections: &[NamedSection]) -> Vec<u8> {
+        fn leb128(mut number: usize) -> Vec<u8> {
+            let mut bytes = Vec::new();
+            while number >= 0x80 {
+                bytes.push(number as u8 | 0x80);
+                number >>= 7;
+            }
+            bytes.push(number as u8);
+            bytes
+        }
+        let mut wasm = b"\0asm\x01\0\0\0".to_vec();
+        for (name, bytes) in sections {
+            let name = format!(".{name}");
+            let content = [&leb128(name.len())[..], name.as_bytes(), bytes].concat();
+            wasm.push(0);
+            wasm.extend(leb128(content.len()));
+            wasm.extend(content);
+        }
+        wasm
+    }
+
+    /// The sections of a program that are needed to read its skeletons.
+    fn skeletons_of(elf: &[u8]) -> Vec<NamedSection> {
+        let names = [sections::FIRST, units::SECTION].into_iter();
+        sections_of(elf, &names.chain(sections::READ).collect::<Vec<_>>())
+    }
+
+    /// Returns a program of MinGW with these skeletons.
+    fn pe_of(skeletons: &[NamedSection]) -> Vec<u8> {
+        let mut pe = fixture("zoo/mingw.exe");
+        let place = |pe: &[u8], name: &[u8]| {
+            let mut places = pe.windows(name.len());
+            places.position(|bytes| bytes == name).unwrap()
+        };
+        let name = place(&pe, b".debug_ranges\0");
+        pe[name..name + 13].copy_from_slice(b".debug_addr\0\0");
+        for (name, bytes) in skeletons {
+            // The offset of its name in the string table.
+            let header = match *name {
+                sections::FIRST => place(&pe, b"/4\0\0\0\0\0\0"),
+                units::SECTION => place(&pe, b"/18\0\0\0\0\0"),
+                _ => continue,
+            };
+            let (start, length) = (pe.len() as u32, bytes.len() as u32);
+            pe[header + 8..header + 12].copy_from_slice(&length.to_le_bytes());
+            pe[header + 16..header + 20].copy_from_slice(&length.to_le_bytes());
+            pe[header + 20..header + 24].copy_from_slice(&start.to_le_bytes());
+            pe.extend(bytes);
+        }
+        pe
+    }
+
+    /// Makes a file with these sections.
+    type MakeFile = fn(&[NamedSection]) -> Vec<u8>;
+
+    /// The formats of files with split units besides ELF.
+    const FORMATS: [MakeFile; 3] = [
+        |sections| coff_of(sections, false),
+        |sections| coff_of(sections, true),
+        wasm_of,
+    ];
+
+    fn encoded(program: &[u8], split: &[Vec<u8>]) -> EncodedCache {
+        let object = Object::parse(program).unwrap();
+        let beside = Beside {
+            split: split.iter().map(Vec::as_slice).collect(),
+            ..Beside::default()
+        };
+        let contents = blob::unfiled(Kind::SymCache, object.arch(), None);
+        encode(Program::of(&object, &beside, 1).unwrap(), 1, &contents).unwrap()
+    }
+
+    #[test]
+    fn split_units_in_object_files_of_windows_and_in_webassembly_are_read() {
+        for archive in ["zoo/split-single.zip", "zoo/split-packaged.zip"] {
+            let members = members(archive);
+            let (program, others) = members.split_first().unwrap();
+            assert!(encoded(program, &[]).lacks.is_some(), "{archive}");
+            let expected = encoded(program, others);
+            assert_eq!(expected.lacks, None, "{archive}");
+            for wrapped in FORMATS {
+                let files = others.iter();
+                let files = files.map(|other| wrapped(&sections_of(other, &sections::SPLIT)));
+                let found = encoded(program, &files.collect::<Vec<_>>());
+                assert_eq!(found.lacks, None, "{archive}");
+                assert!(found.blob == expected.blob, "{archive}");
+            }
+        }
+    }
+
+    #[test]
+    fn programs_of_every_format_need_what_their_companions_complete() {
+        let members = members("zoo/split-single.zip");
+        let (program, others) = members.split_first().unwrap();
+        let alone = |program: &[u8]| Opened::together(&[(program, None)]).inspection;
+        let needed = alone(program).objects[0].needs.clone();
+        assert_eq!(needed.len(), 2);
+        let skeletons = skeletons_of(program);
+        for program in [pe_of(&skeletons), wasm_of(&skeletons)] {
+            assert_eq!(alone(&program).objects[0].needs, needed);
+            for wrapped in FORMATS {
+                let wrapped = |other: &Vec<u8>| wrapped(&sections_of(other, &sections::SPLIT));
+                let companions: Vec<Vec<u8>> = others.iter().map(wrapped).collect();
+                let completes = companions.iter().flat_map(|file| alone(file).completes);
+                let mut completes: Vec<CompanionId> = completes.collect();
+                completes.sort_unstable();
+                assert_eq!(completes, needed);
+                let companions = companions.iter().map(|file| (file.as_slice(), None));
+                let files = [(program.as_slice(), None)].into_iter().chain(companions);
+                let together = Opened::together(&files.collect::<Vec<_>>()).inspection;
+                let [object] = together.objects.as_slice() else {
+                    panic!("{together:?}");
+                };
+                assert_eq!(object.needs, []);
+                assert!(object.is_accompanied);
+            }
+        }
+    }
+
+    #[test]
+    fn a_webassembly_program_has_the_calls_that_are_in_its_split_units() {
+        let members = members("zoo/split-single.zip");
+        let (program, others) = members.split_first().unwrap();
+        let program = wasm_of(&skeletons_of(program));
+        let alone = encoded(&program, &[]);
+        let lacks = alone.lacks.unwrap();
+        assert!(lacks.contains("split DWARF files"), "{lacks}");
+        let files = others.iter();
+        let files = files.map(|other| wasm_of(&sections_of(other, &sections::SPLIT)));
+        let together = encoded(&program, &files.collect::<Vec<_>>());
+        assert_eq!(together.lacks, None);
+        assert!(together.blob != alone.blob);
+    }
+
+    #[test]
+    fn a_webassembly_program_with_copied_split_units_is_no_companion() {
+        let members = members("zoo/split-single.zip");
+        let mut sections = skeletons_of(&members[0]);
+        sections.extend(sections_of(&members[1], &sections::SPLIT));
+        let program = wasm_of(&sections);
+        let inspection = Opened::together(&[(program.as_slice(), None)]).inspection;
+        assert_eq!(inspection.objects.len(), 1);
+        assert_eq!(inspection.completes, []);
+    }
 
     #[test]
     fn a_skeleton_behind_other_units_is_found() {
-        let archive = Cursor::new(fixture("zoo/split-late.zip"));
-        let mut archive = zip::ZipArchive::new(archive).unwrap();
-        let mut program = Vec::new();
-        let mut member = archive.by_name("late").unwrap();
-        member.read_to_end(&mut program).unwrap();
+        let program = members("zoo/split-late.zip").swap_remove(0);
         let elf = ElfObject::parse(&program).unwrap();
         let all = skeletons(&elf, usize::MAX, None);
         assert_eq!(all.len(), 1);

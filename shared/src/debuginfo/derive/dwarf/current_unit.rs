@@ -185,6 +185,17 @@ impl<'i> CurrentUnit<'_, 'i> {
         name
     }
 
+    /// Returns the bytes of a name that [`Self::name_of`] returned.
+    pub(super) fn bytes_of<'t>(&self, name: TextRef, tables: &'t UnitTables) -> &'t [u8]
+    where
+        'i: 't,
+    {
+        let dwarf = &self.units.dwarf;
+        let debug_str = dwarf.debug_str.reader().slice();
+        let line_str = dwarf.debug_line_str.reader().slice();
+        name.bytes_in([debug_str, line_str, tables.texts()])
+    }
+
     /// Returns the name of the entry at an offset, or of the entry that it refers to. Most entries
     /// refer to one in the same unit, whose shape is known.
     fn name_at(&self, target: UnitOffset, shapes: &mut Shapes, tables: &mut UnitTables) -> TextRef {

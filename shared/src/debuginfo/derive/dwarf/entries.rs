@@ -3,8 +3,9 @@
 //! The rules follow `symbolic` (`symbolic_debuginfo::dwarf`, MIT), which is the oracle:
 //!
 //! - A function has the name of the symbol at its first address. If there is no such symbol, it has
-//!   the name in its entry. A later range of the function has the name of its own symbol, if there
-//!   is one; here `symbolic` uses the name of the function.
+//!   the name in its entry. Of several symbols, the one with the name in the entry is used;
+//!   `symbolic` uses the first. A later range of the function has the name of its own symbol, if
+//!   there is one; here `symbolic` uses the name of the function.
 //! - An address range belongs to the first function that has it.
 //! - A function without addresses was discarded, together with everything that is inlined into it.
 //!
@@ -365,14 +366,30 @@ impl<'o> EntryReader<'o> {
         // A range that was split off has the name of its own symbol. Without a symbol, it has the
         // name of the first range, which begins at the entry point.
         let mut name = None;
+        let mut name_in_entry = None;
         for (begin, end) in &self.ranges {
-            let symbol = match current.prefers_entries {
-                true => None,
-                false => self.object.symbol_at(*begin),
+            let symbols: &[u32] = match current.prefers_entries {
+                true => &[],
+                false => self.object.symbols_at(*begin),
             };
-            let own = symbol
-                .or(name)
-                .unwrap_or_else(|| current.name_of(offset, entry, shapes, &mut self.tables));
+            let own = match (symbols, name) {
+                // Most functions have one symbol: their entries need no name.
+                ([only], _) => TextRef::of_symbol(*only as usize),
+                ([], Some(name)) => name,
+                _ => {
+                    let in_entry = *name_in_entry.get_or_insert_with(|| {
+                        current.name_of(offset, entry, shapes, &mut self.tables)
+                    });
+                    let named = match symbols {
+                        [] => None,
+                        several => {
+                            let bytes = current.bytes_of(in_entry, &self.tables);
+                            self.object.symbols.named(several, bytes)
+                        }
+                    };
+                    named.map_or(in_entry, |number| TextRef::of_symbol(number as usize))
+                }
+            };
             name.get_or_insert(own);
             open.ranges.push((*begin, *end));
             open.names.push(own);

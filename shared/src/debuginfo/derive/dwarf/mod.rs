@@ -53,6 +53,8 @@ mod input;
 mod line_programs;
 mod lines;
 pub(super) mod merge;
+#[cfg(test)]
+mod name_tests;
 mod names;
 mod object;
 mod open_entries;
@@ -79,11 +81,15 @@ use symbolic::debuginfo::dwarf::{Dwarf, DwarfDebugSession, DwarfError, DwarfSect
 use symbolic::debuginfo::elf::ElfObject;
 
 use self::companions::{CompanionSections, Split};
-pub(in crate::debuginfo) use self::companions::{completes, is_companion, is_supplementary, needs};
+pub(in crate::debuginfo) use self::companions::{
+    completes, is_companion, is_split_wasm, is_supplementary, needed_units, needs, split_units,
+    split_units_of_coff,
+};
 use self::encode::SymCacheEncoder;
 use self::entries::EntryReader;
 use self::queue::RunQueue;
 use self::sections::Sections;
+pub(super) use self::sections::section;
 use self::symbols::Symbols;
 use self::tables::{Counts, TextRef, Texts, UnitTables};
 use self::units::Units;
@@ -156,10 +162,9 @@ impl<'o, 'd> Program<'o, 'd> {
             true => &beside.split[..],
             false => &[],
         };
-        let split = split.iter().filter_map(|bytes| {
-            let elf = ElfObject::parse(bytes).ok()?;
-            Some(Sections::open_split(&elf, threads))
-        });
+        let split = split
+            .iter()
+            .filter_map(|file| companions::open_split(file, threads));
         Some(Self {
             companions: CompanionSections {
                 split: split.collect(),

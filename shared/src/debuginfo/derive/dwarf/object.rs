@@ -4,7 +4,6 @@ use super::companions::Split;
 use super::input::Unit;
 use super::names::NameInShared;
 use super::symbols::Symbols;
-use super::tables::TextRef;
 
 /// The properties of an object that all its units need.
 #[derive(Clone, Copy)]
@@ -24,10 +23,10 @@ pub(super) struct Object<'o> {
 }
 
 impl Object<'_> {
-    /// Returns the name of the first symbol at an address.
-    pub(super) fn symbol_at(&self, address: u64) -> Option<TextRef> {
-        let number = self.symbols.at(address.wrapping_sub(self.load_address))?;
-        Some(TextRef::of_symbol(number as usize))
+    /// Returns the numbers of the symbols of functions at an address, in the order in which they
+    /// count.
+    pub(super) fn symbols_at(&self, address: u64) -> &[u32] {
+        self.symbols.at(address.wrapping_sub(self.load_address))
     }
 
     /// Returns whether the linker discarded a whole unit.

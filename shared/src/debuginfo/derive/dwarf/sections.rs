@@ -9,7 +9,6 @@ use std::sync::{Mutex, PoisonError};
 use flate2::{Decompress, FlushDecompress, Status};
 use gimli::{EndianSlice, RunTimeEndian, SectionId};
 use symbolic::debuginfo::dwarf::{Dwarf, DwarfSection, Endian};
-use symbolic::debuginfo::elf::ElfObject;
 
 use super::input::{Section, raw_section};
 use super::units::Compressed;
@@ -52,7 +51,7 @@ pub(super) const SPLIT_UNITS: &str = "debug_info.dwo";
 
 /// Sections of split units. Every file with split units has the first. A package can be opened only
 /// with all sections that its index refers to, although not all of them are read.
-const SPLIT: [&str; 13] = [
+pub(super) const SPLIT: [&str; 13] = [
     SPLIT_UNITS,
     "debug_abbrev.dwo",
     "debug_cu_index",
@@ -92,7 +91,10 @@ const MOST_ZLIB_SAVES: u64 = 1040;
 const STEP: usize = 64 << 10;
 
 /// Returns a section, decompressed.
-pub(super) fn section<'d>(object: &(dyn Dwarf<'d> + Sync), name: &str) -> Option<DwarfSection<'d>> {
+pub(in crate::debuginfo) fn section<'d>(
+    object: &(dyn Dwarf<'d> + Sync),
+    name: &str,
+) -> Option<DwarfSection<'d>> {
     let raw = raw_section(object, name)?;
     match inflated(&raw.data, object.endianity() == Endian::Little) {
         Some(data) => Some(DwarfSection {
@@ -127,14 +129,13 @@ fn inflated(raw: &[u8], little_endian: bool) -> Option<Vec<u8>> {
     }
 }
 
-/// Returns the contents of all sections with split units, one after the other. Returns `None` if
-/// there are fewer than two, or if one cannot be read.
-fn joined(elf: &ElfObject<'_>) -> Option<Vec<u8>> {
-    let named = sections_named(elf.data(), format!(".{SPLIT_UNITS}").as_bytes())?;
+/// Returns the contents of all sections with split units of an ELF file, one after the other.
+/// Returns `None` if there are fewer than two, if one cannot be read, or for another file.
+fn joined(elf: &[u8], little_endian: bool) -> Option<Vec<u8>> {
+    let named = sections_named(elf, format!(".{SPLIT_UNITS}").as_bytes())?;
     if named.len() < 2 {
         return None;
     }
-    let little_endian = elf.endianity() == Endian::Little;
     let mut all = Vec::new();
     for section in named {
         all.extend(units::decompressed(section, little_endian).ok()?);
@@ -188,13 +189,17 @@ impl<'d> Sections<'d> {
         Self(sections.into_iter().collect())
     }
 
-    /// Opens the sections of a file with split units.
+    /// Opens the sections of a file with split units. `file` has its bytes.
     ///
     /// With `-fdebug-types-section`, GCC writes each type into another section of the same name,
-    /// and the unit into the last one. These are joined.
-    pub(super) fn open_split(elf: &ElfObject<'d>, threads: usize) -> Self {
-        let mut sections = Self::open(elf, &SPLIT, threads);
-        if let Some(joined) = joined(elf)
+    /// and the unit into the last one. In ELF files, these are joined.
+    pub(super) fn open_split(
+        object: &(dyn Dwarf<'d> + Sync),
+        file: &'d [u8],
+        threads: usize,
+    ) -> Self {
+        let mut sections = Self::open(object, &SPLIT, threads);
+        if let Some(joined) = joined(file, object.endianity() == Endian::Little)
             && let Some(section) = sections.0.get_mut(SPLIT_UNITS)
         {
             section.data = joined.into();

@@ -2,7 +2,11 @@
 
 use symbolic::debuginfo::Symbol;
 
-/// Symbols in table order and in address order.
+/// The maximum number of symbols at one address among which an entry may name one. Linkers that
+/// merge functions with the same code may put thousands of symbols at one address.
+const MOST_AT_ONE_ADDRESS: usize = 256;
+
+/// Symbols in the order in which they count at one address, and in address order.
 #[derive(Debug)]
 pub(in crate::debuginfo::derive) struct Symbols<'d> {
     /// The symbols of functions, then labels.
@@ -10,7 +14,7 @@ pub(in crate::debuginfo::derive) struct Symbols<'d> {
     functions: u32,
     /// The number of symbols, from the first one on, whose file gives their sizes.
     sized: u32,
-    /// Indices into `all`. Of several symbols at one address, the first in the table comes first.
+    /// Indices into `all`. Of several symbols at one address, the first in `all` comes first.
     by_address: Vec<u32>,
     /// The addresses of these, which are searched often.
     addresses: Vec<u64>,
@@ -47,7 +51,7 @@ impl<'d> Symbols<'d> {
         self
     }
 
-    /// Returns the symbols in table order.
+    /// Returns the symbols in the order of their numbers.
     pub(in crate::debuginfo::derive) fn all(&self) -> &[Symbol<'d>] {
         &self.all
     }
@@ -68,19 +72,39 @@ impl<'d> Symbols<'d> {
         symbol.map_or(u64::MAX, |symbol| symbol.address)
     }
 
-    /// Returns the number of the first symbol of a function at an address, if it has a name.
-    pub(super) fn at(&self, address: u64) -> Option<u32> {
+    /// Returns the numbers of the symbols of functions at an address, up to one without a name. Of
+    /// very many, returns the first.
+    pub(super) fn at(&self, address: u64) -> &[u32] {
         let first = self.addresses.partition_point(|before| *before < address);
-        let number = *self.by_address.get(first)?;
-        let is_it = self.addresses.get(first) == Some(&address)
-            && self.has_name(number)
-            && !self.is_label(number);
-        is_it.then_some(number)
+        let numbers = self.by_address.get(first..).unwrap_or_default();
+        let addresses = self.addresses.get(first..).unwrap_or_default();
+        let of_functions = numbers.iter().zip(addresses).take_while(|(number, other)| {
+            **other == address && self.has_name(**number) && !self.is_label(**number)
+        });
+        let count = of_functions.take(MOST_AT_ONE_ADDRESS).count();
+        numbers.get(..count).unwrap_or_default()
+    }
+
+    /// Returns which of some symbols has a name. If none has, returns the first that has a suffix
+    /// behind it, as in `name.constprop.0` and `name@@VERSION`, or else the first.
+    pub(super) fn named(&self, numbers: &[u32], name: &[u8]) -> Option<u32> {
+        // Of several with the same rank, the first is the lowest.
+        let rank = |number: &&u32| {
+            let symbol = self.all.get(**number as usize);
+            let of_symbol = symbol.and_then(|symbol| symbol.name.as_deref());
+            let of_symbol = of_symbol.filter(|_| !name.is_empty());
+            match of_symbol.and_then(|of_symbol| of_symbol.as_bytes().strip_prefix(name)) {
+                Some([]) => 0,
+                Some([b'.' | b'@', ..]) => 1,
+                _ => 2,
+            }
+        };
+        numbers.iter().min_by_key(rank).copied()
     }
 
     /// Returns the size of the first symbol of a function at an address.
     pub(super) fn size_at(&self, address: u64) -> Option<u64> {
-        let symbol = self.all.get(self.at(address)? as usize);
+        let symbol = self.all.get(*self.at(address).first()? as usize);
         symbol.map(|symbol| symbol.size)
     }
 

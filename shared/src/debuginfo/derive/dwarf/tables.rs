@@ -49,6 +49,31 @@ impl TextRef {
         let offset = u32::try_from(offset).unwrap_or(NOWHERE);
         Self(source << SOURCE_SHIFT | u64::from(offset))
     }
+
+    fn source(self) -> u64 {
+        self.0 >> SOURCE_SHIFT
+    }
+
+    /// Returns the number of the run.
+    fn run(self) -> usize {
+        (self.0 >> RUN_SHIFT & 0xff_ffff) as usize
+    }
+
+    /// Returns the offset or number.
+    fn at(self) -> usize {
+        (self.0 & u64::from(NOWHERE)) as usize
+    }
+
+    /// Returns a text that is in a section or in the texts of its run. A text in another source is
+    /// empty.
+    pub(super) fn bytes_in(self, [debug_str, line_str, of_run]: [&[u8]; 3]) -> &[u8] {
+        match self.source() {
+            IN_DEBUG_STR => terminated(debug_str, self.at()),
+            IN_LINE_STR => terminated(line_str, self.at()),
+            IN_RUN => terminated(of_run, self.at()),
+            _ => &[],
+        }
+    }
 }
 
 /// The sources of texts.
@@ -61,26 +86,15 @@ pub(in crate::debuginfo::derive) struct Texts<'a> {
 
 impl<'a> Texts<'a> {
     /// Returns a text, or the empty text if the reference is invalid.
-    pub(super) fn get(&self, TextRef(text): TextRef) -> Cow<'a, str> {
-        let at = (text & u64::from(NOWHERE)) as usize;
-        let bytes = match text >> SOURCE_SHIFT {
-            IN_DEBUG_STR => terminated(self.debug_str, at),
-            IN_LINE_STR => terminated(self.line_str, at),
-            IN_RUN => {
-                let run = (text >> RUN_SHIFT & 0xff_ffff) as usize;
-                let run = self.runs.get(run);
-                run.map_or(&[][..], |run| terminated(&run.texts, at))
-            }
-            IN_SYMBOL => {
-                let name = self
-                    .symbols
-                    .get(at)
-                    .and_then(|symbol| symbol.name.as_deref());
-                return name.unwrap_or_default().into();
-            }
-            _ => &[],
-        };
-        String::from_utf8_lossy(bytes)
+    pub(super) fn get(&self, text: TextRef) -> Cow<'a, str> {
+        if text.source() == IN_SYMBOL {
+            let symbol = self.symbols.get(text.at());
+            let name = symbol.and_then(|symbol| symbol.name.as_deref());
+            return name.unwrap_or_default().into();
+        }
+        let run = self.runs.get(text.run());
+        let of_run = run.map_or(&[][..], UnitTables::texts);
+        String::from_utf8_lossy(text.bytes_in([self.debug_str, self.line_str, of_run]))
     }
 }
 
@@ -215,6 +229,11 @@ impl UnitTables {
         self.texts.extend_from_slice(text);
         self.texts.push(0);
         TextRef::in_run(self.run, at)
+    }
+
+    /// Returns the stored texts.
+    pub(super) fn texts(&self) -> &[u8] {
+        &self.texts
     }
 
     /// Stores a row that lies in no function. A row that continues the last one extends it.

@@ -13,9 +13,10 @@
 //! ```
 //!
 //! Lookups give the same answers as with `symbolic`, which the tests use as oracle, except that a
-//! module that cannot be read costs its functions only. The formatter of names remembers the sizes
-//! of types that it has met, so it is a new one in each run: what it returns, and so the blob, is
-//! the same for any number of workers.
+//! module that cannot be read costs its functions only, and that calls are kept that no line of
+//! their caller covers. The formatter of names remembers the sizes of types that it has met, so it
+//! is a new one in each run: what it returns, and so the blob, is the same for any number of
+//! workers.
 
 mod functions;
 mod modules;

@@ -7,7 +7,12 @@
 //! - Of several lines that begin at an address, the last is used. A function without a line at its
 //!   entry has a range without a line there.
 //! - The end of a function or an inlined call begins a gap if nothing else begins there.
+//!
+//! One rule goes beyond `symbolic`: a call that no line of its caller covers is kept, and the line
+//! of the caller is unknown. MSVC writes inlined calls, but no lines, for functions that the
+//! compiler generates, such as destructors.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use crate::debuginfo::derive::dwarf::tables::{NOTHING, Numbers, Placed, RangeBody, UnitTables};
@@ -57,6 +62,8 @@ impl FunctionNode {
 enum RangeCause {
     Line,
     Entry,
+    /// The end of a call that no line of its caller covers.
+    AfterCall,
     End,
 }
 
@@ -70,6 +77,8 @@ pub(super) struct RangeBuilder {
     left: Vec<(usize, Calls)>,
     numbers: Numbers<RawLocation>,
     outermost: Calls,
+    /// The addresses of the function.
+    within: Range<u32>,
 }
 
 impl RangeBuilder {
@@ -79,6 +88,7 @@ impl RangeBuilder {
             left: Vec::new(),
             numbers: Numbers::new(),
             outermost: Rc::new([(0, NOWHERE)]),
+            within: 0..0,
         }
     }
 
@@ -86,6 +96,11 @@ impl RangeBuilder {
     pub(super) fn add(&mut self, nodes: &[FunctionNode], function: usize, tables: &mut UnitTables) {
         self.starts.clear();
         self.numbers.clear_often();
+        self.within = nodes.get(function).map_or(0..0, |node| {
+            let [start, end] = [node.address, node.end()]
+                .map(|address| u32::try_from(address).unwrap_or(u32::MAX));
+            start..end
+        });
         let outermost = Rc::clone(&self.outermost);
         self.left.push((function, outermost));
         while let Some((number, calls)) = self.left.pop() {
@@ -147,6 +162,33 @@ impl RangeBuilder {
             }
             reached = Some(at);
         }
+        // The calls behind the lines, or all calls if there are no lines. Those elsewhere would
+        // hide other functions.
+        let mut uncovered = inner
+            .filter(|(start, _)| self.within.contains(start))
+            .peekable();
+        let mut reached = reached.unwrap_or_default();
+        loop {
+            // Lines within a call that is already located.
+            while uncovered.next_if(|(start, _)| *start < reached).is_some() {}
+            let Some((start, end)) = uncovered.next() else {
+                break;
+            };
+            while let Some((_, number)) = locations.next_if(|(from, _)| *from <= start) {
+                around = number;
+            }
+            let location = [NOWHERE, 0, node.function, around];
+            let call = self.numbers.of(location, &mut tables.calls);
+            inner_calls.push((start, call));
+            reached = end;
+            let continues = uncovered.peek().is_some_and(|(next, _)| *next <= end);
+            if !continues && self.within.contains(&end) {
+                // The lines of an inlined call are all of it: its caller continues behind them.
+                let caller = tables.calls.get(around as usize).copied();
+                let behind = caller.filter(|_| node.is_inlined).unwrap_or(location);
+                self.starts.push((end, RangeCause::AfterCall, behind));
+            }
+        }
         if !node.is_inlined {
             let bare = [NOWHERE, 0, node.function, NOWHERE];
             self.starts.push((entry, RangeCause::Entry, bare));
@@ -170,8 +212,8 @@ impl RangeBuilder {
         let first = tables.ranges.len();
         for at in self.starts.chunk_by(|one, other| one.0 == other.0) {
             let line = at.iter().rfind(|(_, cause, _)| *cause == RangeCause::Line);
-            let entry = || at.iter().find(|(_, cause, _)| *cause == RangeCause::Entry);
-            if let Some((start, _, location)) = line.or_else(entry).or(at.first()) {
+            let other = || at.iter().find(|(_, cause, _)| *cause != RangeCause::End);
+            if let Some((start, _, location)) = line.or_else(other).or(at.first()) {
                 tables.ranges.push(Placed {
                     start: *start,
                     location: *location,
@@ -193,5 +235,122 @@ impl RangeBuilder {
             first: count(first),
             count: count(ranges.len()),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A place, and the number of a function.
+    type NumberedFrame = ([u32; 2], u32);
+
+    const UNKNOWN: [u32; 2] = [NOWHERE, 0];
+
+    /// Returns a function, or an inlined call, with one file. Its lines begin at these addresses
+    /// and have these sizes.
+    fn node(
+        function: u32,
+        (address, size): (u64, u64),
+        lines: &[(u64, u64, u32)],
+        inlined: &[usize],
+    ) -> FunctionNode {
+        let line = |(address, size, line): &(u64, u64, u32)| PdbLine {
+            address: *address,
+            size: Some(*size),
+            file: 0,
+            line: *line,
+        };
+        FunctionNode {
+            address,
+            size,
+            is_inlined: function > 0,
+            function,
+            lines: lines.iter().map(line).collect(),
+            inlined: inlined.to_vec(),
+        }
+    }
+
+    /// Returns where each range begins, with the place and the function of each of its frames, the
+    /// innermost first. The first of `nodes` is the function.
+    fn ranges_of(nodes: &[FunctionNode]) -> Vec<(u32, Vec<NumberedFrame>)> {
+        let mut tables = UnitTables::new(0);
+        RangeBuilder::new().add(nodes, 0, &mut tables);
+        let frames = |location: RawLocation| {
+            let (mut frames, mut next) = (Vec::new(), location);
+            while next != NOTHING {
+                let [file, line, function, call] = next;
+                frames.push(([file, line], function));
+                next = tables.calls.get(call as usize).copied().unwrap_or(NOTHING);
+            }
+            frames
+        };
+        let ranges = tables.ranges.iter();
+        ranges
+            .map(|range| (range.start, frames(range.location)))
+            .collect()
+    }
+
+    #[test]
+    fn a_call_in_a_function_without_lines_is_kept() {
+        let nodes = [
+            node(0, (0x100, 0x20), &[], &[1]),
+            node(
+                1,
+                (0x104, 0xa),
+                &[(0x104, 4, 5), (0x108, 4, 6), (0x10d, 1, 7)],
+                &[],
+            ),
+        ];
+        let alone = || vec![(UNKNOWN, 0)];
+        let called = |line| vec![([0, line], 1), (UNKNOWN, 0)];
+        let expected = [
+            (0x100, alone()),
+            (0x104, called(5)),
+            (0x108, called(6)),
+            (0x10c, alone()),
+            (0x10d, called(7)),
+            (0x10e, alone()),
+            (0x120, vec![]),
+        ];
+        assert_eq!(ranges_of(&nodes), expected);
+    }
+
+    #[test]
+    fn a_call_behind_the_lines_of_its_caller_is_kept() {
+        let nodes = [
+            node(0, (0x100, 0x10), &[(0x100, 4, 1)], &[1]),
+            node(1, (0x104, 4), &[(0x104, 4, 5)], &[2]),
+            node(2, (0x108, 4), &[(0x108, 4, 7)], &[]),
+        ];
+        let expected = [
+            (0x100, vec![([0, 1], 0)]),
+            (0x104, vec![([0, 5], 1), (UNKNOWN, 0)]),
+            (0x108, vec![([0, 7], 2), (UNKNOWN, 1), (UNKNOWN, 0)]),
+            (0x10c, vec![(UNKNOWN, 0)]),
+            (0x110, vec![]),
+        ];
+        assert_eq!(ranges_of(&nodes), expected);
+    }
+
+    #[test]
+    fn a_call_that_a_line_covers_has_this_line_and_one_outside_of_the_function_is_left_out() {
+        let nodes = [
+            node(0, (0x100, 0x10), &[(0x100, 0x10, 1)], &[1]),
+            node(1, (0x104, 4), &[(0x104, 4, 5)], &[]),
+        ];
+        let expected = [
+            (0x100, vec![([0, 1], 0)]),
+            (0x104, vec![([0, 5], 1), ([0, 1], 0)]),
+            (0x108, vec![([0, 1], 0)]),
+            (0x110, vec![]),
+        ];
+        assert_eq!(ranges_of(&nodes), expected);
+        let nodes = [
+            node(0, (0x100, 0x10), &[], &[1]),
+            node(1, (0x204, 4), &[(0x204, 4, 5)], &[]),
+        ];
+        let expected = [(0x100, vec![(UNKNOWN, 0)]), (0x110, vec![])];
+        assert_eq!(ranges_of(&nodes), expected);
     }
 }

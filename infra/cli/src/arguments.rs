@@ -9,6 +9,10 @@ use crate::given::ModuleArgument;
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed; 2 wrong arguments; 3 done, but frames have no names or problems were found; 4 the service is still working on it";
 
+/// The folder of the data of a stack, unless one is named.
+#[cfg(feature = "serve")]
+pub(crate) const DATA: &str = ".data";
+
 /// Symbolicates crash reports of any format, checks debug files, and explains what a service has
 #[derive(Debug, Parser)]
 #[command(name = "symdepot", version, after_help = EXIT_CODES)]
@@ -78,7 +82,7 @@ pub(crate) struct ServeArguments {
     #[arg(long, default_value_t = 3021)]
     pub(crate) port: u16,
     /// The folder with all its data, accessible only to this user
-    #[arg(long, default_value = ".data")]
+    #[arg(long, default_value = DATA)]
     pub(crate) data: PathBuf,
 }
 
@@ -86,7 +90,7 @@ pub(crate) struct ServeArguments {
 #[derive(Debug, Args)]
 pub(crate) struct DemoArguments {
     /// The data folder of the service
-    #[arg(long, default_value = ".data")]
+    #[arg(long, default_value = DATA)]
     pub(crate) data: PathBuf,
 }
 

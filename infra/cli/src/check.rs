@@ -213,7 +213,11 @@ fn base_of(path: &Path, objects: &[ObjectMeta]) -> Option<u64> {
     if !matches!(objects, [object] if object.file_type.is_elf()) {
         return None;
     }
-    let mut file = File::open(path).ok().filter(is_regular)?;
+    // A pipe can be read only once.
+    if !std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
+        return None;
+    }
+    let mut file = File::open(path).ok()?;
     let mut read = |from: u64, length: u64| {
         let mut bytes = Vec::new();
         file.seek(SeekFrom::Start(from)).ok()?;
@@ -227,11 +231,6 @@ fn base_of(path: &Path, objects: &[ObjectMeta]) -> Option<u64> {
     let table = read(header.e_phoff, length)?;
     let segments = ProgramHeader::parse(&table, 0, header.e_phnum.into(), context).ok()?;
     base_of_segments(&segments).filter(|base| *base != 0)
-}
-
-/// Returns whether a file can be read again, unlike a pipe.
-fn is_regular(file: &File) -> bool {
-    file.metadata().is_ok_and(|metadata| metadata.is_file())
 }
 
 /// Returns the kinds of the caches that can be derived.

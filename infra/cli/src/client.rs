@@ -15,7 +15,7 @@ use crate::body::Body;
 use crate::credentials::Signer;
 use crate::error::{CliError, chain, root};
 use crate::retry::{Patience, Trouble, retry_after};
-use crate::settings::{Settings, TOKEN_VARIABLE, Token};
+use crate::settings::{Settings, TOKEN_VARIABLE, Token, shown};
 
 /// Time limit for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -140,7 +140,7 @@ impl Client {
 
     /// Returns the address of the service, for people.
     pub(crate) fn shown(&self) -> String {
-        self.url.as_str().trim_end_matches('/').to_owned()
+        shown(&self.url)
     }
 
     /// Returns the address of a path with a query.

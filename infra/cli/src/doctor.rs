@@ -21,7 +21,7 @@ const NO_SCOPE: &str = "No scope is set, so this program asks in `global`: set t
 pub(crate) async fn run(settings: &Settings) -> Result<Output, CliError> {
     let mut text = format!(
         "the service is {} (from {})\n",
-        settings.address(),
+        settings.shown_address(),
         settings.from
     );
     let client = match Client::new(settings).await {

@@ -14,8 +14,9 @@ use symdepot::api::uploads::FILE_BYTES;
 use symdepot::debuginfo::{self, DifBytes, RoomLimit, STACK_BYTES, TriedCache};
 use symdepot::domain::{CodeId, DebugId, Inspection, ObjectMeta, Written};
 
+use crate::Output;
 use crate::error::CliError;
-use crate::{Output, files};
+use crate::files::{self, STANDARD_INPUT};
 
 /// The maximum number of bytes that are unpacked from an archive. They are held in memory.
 const UNPACKED_BYTES: u64 = FILE_BYTES;
@@ -58,10 +59,14 @@ pub(crate) fn inspect(path: &Path, derives: bool) -> Result<Inspected, String> {
     let mut command = Command::new(program);
     command.arg("inspect-file");
     command.args(derives.then_some("--derive"));
+    let stdin = match path == Path::new(STANDARD_INPUT) {
+        true => Stdio::inherit(),
+        false => Stdio::null(),
+    };
     let output = command
         .arg("--")
         .arg(path)
-        .stdin(Stdio::null())
+        .stdin(stdin)
         .stderr(Stdio::piped())
         .output()
         .map_err(|error| format!("the parser cannot be started: {error}"))?;

@@ -161,10 +161,27 @@ impl Settings {
         })
     }
 
-    /// Returns the address without a slash at its end.
-    pub(crate) fn address(&self) -> &str {
-        self.url.as_str().trim_end_matches('/')
+    /// Returns the address for people.
+    pub(crate) fn shown_address(&self) -> String {
+        shown(&self.url)
     }
+}
+
+/// Returns an address for people, without a slash at its end. An access token in it is hidden, and
+/// so is its query, which may be a signature: what a command prints ends up in logs.
+pub(crate) fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    url.set_query(None);
+    // Neither fails for an address with a host.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    let token = url.path().strip_prefix("/t/");
+    let rest = token.map(|token| token.split_once('/').map_or("", |(_, rest)| rest));
+    if let Some(rest) = rest {
+        let path = format!("/t/***/{rest}");
+        url.set_path(&path);
+    }
+    url.as_str().trim_end_matches('/').to_owned()
 }
 
 /// Returns the address of the queue with the dead letters, which has the same order of places as
@@ -238,8 +255,14 @@ fn place_of(config_path: Option<&Path>) -> String {
 }
 
 fn parsed(url: &str, from: &str) -> Result<Url, CliError> {
-    let invalid =
-        |reason: String| CliError::Settings(format!("the address {url:?} ({from}): {reason}"));
+    let invalid = |reason: String| {
+        // An access token in what cannot be parsed cannot be hidden alone.
+        let may_have_token = url.contains('@') || url.contains("/t/");
+        CliError::Settings(match may_have_token {
+            true => format!("the address in {from}: {reason}"),
+            false => format!("the address {url:?} ({from}): {reason}"),
+        })
+    };
     let expected = "expected http://… or https://…";
     let parsed = url.parse::<Url>();
     let parsed = parsed.map_err(|error| invalid(format!("{error}; {expected}")))?;
@@ -309,6 +332,29 @@ mod tests {
     }
 
     #[test]
+    fn an_address_is_shown_without_the_credentials_in_it() {
+        for (url, expected) in [
+            ("http://127.0.0.1:1/", "http://127.0.0.1:1"),
+            ("https://x.example/stage/", "https://x.example/stage"),
+            ("https://sym:SECRET@x.example/a", "https://x.example/a"),
+            ("https://SECRET@x.example", "https://x.example"),
+            ("https://x.example/t/SECRET", "https://x.example/t/***"),
+            (
+                "https://x.example/t/SECRET/scope/a",
+                "https://x.example/t/***/scope/a",
+            ),
+            (
+                "https://x.example/key?X-Amz-Signature=SECRET",
+                "https://x.example/key",
+            ),
+        ] {
+            assert_eq!(shown(&url.parse().unwrap()), expected);
+        }
+        let error = parsed("https//sym:SECRET@x", "SYMDEPOT_URL").unwrap_err();
+        assert!(!error.to_string().contains("SECRET"), "{error}");
+    }
+
+    #[test]
     fn arguments_precede_the_configuration_which_precedes_a_running_stack() {
         let folder = tempfile::tempdir().unwrap();
         let (config, stack) = (
@@ -317,12 +363,7 @@ mod tests {
         );
         let of = |arguments: &ServiceArguments| {
             let settings = Settings::of(arguments, Some(&config), &stack);
-            settings.map(|it| {
-                (
-                    it.address().to_owned(),
-                    it.scope.map(|scope| scope.to_string()),
-                )
-            })
+            settings.map(|it| (it.shown_address(), it.scope.map(|scope| scope.to_string())))
         };
         let none = arguments(None, None, None);
         let error = of(&none).unwrap_err();

@@ -5,7 +5,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::{CONNECTION, EXPECT};
+use http::{HeaderValue, Request, Response};
 use http_body_util::Either;
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
@@ -26,6 +27,13 @@ const LAST_REQUESTS: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Broken(pub(crate) Box<dyn std::error::Error + Send + Sync>);
+
+/// Returns whether a request asks for the interim response `100 Continue`, which hyper sends only
+/// if there is a body. S3 sends it without one, too. botocore does not use a connection correctly
+/// after it has waited for it in vain, so that one is closed.
+fn expects_in_vain<B: Body>(request: &Request<B>) -> bool {
+    request.headers().contains_key(EXPECT) && request.body().is_end_stream()
+}
 
 /// Answers requests with `handler` until `shutdown` resolves.
 pub(crate) async fn serve<H, F, B>(
@@ -48,6 +56,7 @@ pub(crate) async fn serve<H, F, B>(
                 let refused = Ok(refusal.response().map(Either::Right));
                 return futures::future::Either::Left(std::future::ready(refused));
             }
+            let expects_in_vain = expects_in_vain(&request);
             let call = traffic.meter.begin(service, &request);
             let latency = traffic.latency.of(service);
             let answer = handler(request.map(|body| call.request(body)));
@@ -60,7 +69,11 @@ pub(crate) async fn serve<H, F, B>(
                 }
                 match answered {
                     Ok(mut response) => {
-                        Guard::seal(response.headers_mut());
+                        Guard::strip_cors(response.headers_mut());
+                        if expects_in_vain {
+                            let close = HeaderValue::from_static("close");
+                            response.headers_mut().insert(CONNECTION, close);
+                        }
                         Ok(call.response(response).map(Either::Left))
                     }
                     Err(error) => {

@@ -14,9 +14,9 @@
 //! - `OPTIONS` with `Access-Control-Request-Method`: a CORS preflight, by which a browser asks
 //!   whether a page may send more than a form can: 403.
 //!
-//! `Guard::seal` removes all `Access-Control-*` headers from a response, so that no page of another
-//! origin can read it. Command-line tools and SDKs send none of these headers except a loopback
-//! `Host`.
+//! `Guard::strip_cors` removes all `Access-Control-*` headers from a response, so that no page of
+//! another origin can read it. Command-line tools and SDKs send none of these headers except a
+//! loopback `Host`.
 //!
 //! Sources: RFC 9110, sections 7.2 (`Host`) and 15.5.20 (421); WHATWG Fetch, sections "`Origin`
 //! header" and "HTTP CORS protocol"; W3C Fetch Metadata Request Headers, section 2.
@@ -175,7 +175,7 @@ impl Guard {
     }
 
     /// Removes the headers of a response that would let pages of other origins read it.
-    pub(crate) fn seal(headers: &mut HeaderMap) {
+    pub(crate) fn strip_cors(headers: &mut HeaderMap) {
         let names: Vec<HeaderName> = headers
             .keys()
             .filter(|name| name.as_str().starts_with("access-control-"))

@@ -1226,3 +1226,20 @@ async fn files_left_by_a_killed_stack_are_removed_at_the_next_start() {
     assert!(!orphan.exists() && !staged.exists());
     assert_eq!(get(&s3.client(), "a").await, b"kept");
 }
+
+/// A machine that loses power may lose what was written last. The service makes a blob again that
+/// is not found.
+#[tokio::test]
+async fn an_object_whose_bytes_were_lost_is_not_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let s3 = S3::on(folder.path()).await;
+    put(&s3.client(), "a", b"lost").await;
+    let bodies = folder.path().join("s3").join("bodies");
+    for shelf in std::fs::read_dir(bodies).unwrap() {
+        for body in std::fs::read_dir(shelf.unwrap().path()).unwrap() {
+            std::fs::remove_file(body.unwrap().path()).unwrap();
+        }
+    }
+    let got = s3.client().get_object().bucket(CACHES).key("a").send();
+    assert_eq!(refusal(got.await), refused(404, "NoSuchKey"));
+}

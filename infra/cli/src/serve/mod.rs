@@ -15,7 +15,7 @@ use local_stack::stack::{ADDRESSES_FILE, Addresses, Options};
 
 pub(crate) use self::demo::run as demo;
 use crate::Output;
-use crate::arguments::ServeArguments;
+use crate::arguments::{DATA, ServeArguments};
 use crate::error::CliError;
 
 /// The template of the service.
@@ -53,14 +53,15 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<Output, CliError> {
     let auth = options.inherited.get(AUTH);
     let needs_token = auth.is_some_and(|auth| auth == AUTH_TOKEN);
     program::run(options, |running| {
-        announce(running.addresses(), needs_token);
+        announce(running.addresses(), &arguments.data, needs_token);
     })
     .map_err(CliError::Serve)?;
     Ok(Output::done(""))
 }
 
-/// Prints where the service is, and what to do with it. It serves even if nothing reads that.
-fn announce(addresses: &Addresses, needs_token: bool) {
+/// Prints where the service is, and what to do with it. `started_with` is the folder of its data as
+/// the user named it. It serves even if nothing reads that.
+fn announce(addresses: &Addresses, started_with: &Path, needs_token: bool) {
     let (bold, dim) = (anstyle::Style::new().bold(), anstyle::Style::new().dimmed());
     let Addresses { gateway, data, .. } = addresses;
     let mut text = format!(
@@ -72,8 +73,12 @@ fn announce(addresses: &Addresses, needs_token: bool) {
         text.push_str(&first_token(gateway, data));
         text.push('\n');
     }
+    let demo = match started_with == Path::new(DATA) {
+        true => "symdepot demo".to_owned(),
+        false => format!(r#"symdepot demo --data "{}""#, started_with.display()),
+    };
     text.push_str(&format!(
-        "  {dim}in another terminal, in this folder: symdepot demo{dim:#}\n"
+        "  {dim}in another terminal, in this folder: {demo}{dim:#}\n"
     ));
     let mut out = anstream::stdout();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

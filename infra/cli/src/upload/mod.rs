@@ -76,6 +76,7 @@ pub(crate) async fn run(
     arguments: &UploadArguments,
 ) -> Result<Output, CliError> {
     let found = files::search(&arguments.paths)?;
+    files::refuse_pipes(&found.files)?;
     let (chosen, skipped) = choose_all(&found.files);
     let client = Client::new(settings).await?;
     let uploader = Uploader::new(&client, settings)?;

@@ -94,7 +94,7 @@ pub async fn serve(listener: TcpListener, gateway: Gateway, shutdown: Cancellati
                         return Ok::<_, Infallible>(refusal.response());
                     }
                     let mut answer = gateway.answer(request, peer).await;
-                    Guard::seal(answer.headers_mut());
+                    Guard::strip_cors(answer.headers_mut());
                     Ok(answer)
                 }
             });

@@ -179,10 +179,13 @@ impl Attempts {
         if self.0 < ATTEMPTS {
             return Ok(());
         }
+        // S3 loses no object, but a machine that loses power may. Without its bytes, it is gone:
+        // the service then makes it again.
+        tracing::warn!(%error, "the bytes of an object are not in the data folder: it is gone");
         Err(s3_error!(
             error,
-            InternalError,
-            "the bytes of this object cannot be found; the data folder may have been changed by another program"
+            NoSuchKey,
+            "the bytes of this object are not in the data folder, which may have been changed by another program"
         )
         .into())
     }

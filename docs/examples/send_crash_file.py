@@ -11,6 +11,7 @@ scope may follow the address: SYMDEPOT_SCOPE=symbols. Needs Python 3.9 and no pa
 import json
 import os
 import sys
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -47,6 +48,8 @@ def main() -> int:
     path, kind = sys.argv[1], (sys.argv + ["minidump"])[2]
     response = ask("/symbolicate-any", {"symbolicate": {"type": kind, "storage_url": store(path)}})
     while response["status"] == "pending":
+        # The service holds a request while its files are built, but not while these builds wait in a queue.
+        time.sleep(response["retry_after"])
         response = ask("/requests/" + response["request_id"])
     json.dump(response, sys.stdout, indent=2)
     print()

@@ -207,7 +207,12 @@ impl Call {
         } = file;
         let hosts = &self.symbolicator.settings.attachment_hosts;
         let url = StorageUrl::parse(&storage_url, hosts)?;
-        Ok(self.symbolicator.attachment(scope, url, storage_token))
+        let Self {
+            symbolicator,
+            invocation,
+            ..
+        } = self;
+        Ok(symbolicator.attachment(invocation, scope, url, storage_token))
     }
 }
 

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 /// The part of a form that has the file.
 pub(crate) struct FilePart {
     name: &'static str,
-    /// The error if the form does not have it.
+    /// What the form lacks without it.
     missing: &'static str,
     /// The maximum size of the file, in bytes after decompression.
     limit: usize,
@@ -84,6 +84,7 @@ impl CrashForm {
                 return Err(Failure::new(StatusCode::BAD_REQUEST, detail));
             }
         }
+        let is_empty = file.as_ref().is_some_and(Vec::is_empty);
         let file = file.filter(|file| !file.is_empty());
         let file = match (file, url) {
             (Some(file), None) => SentFile::Sent(file.into()),
@@ -95,7 +96,18 @@ impl CrashForm {
                 let detail = format!("send either {} or {STORAGE_URL}", part.name);
                 return Err(Failure::new(StatusCode::BAD_REQUEST, detail));
             }
-            (None, None) => return Err(Failure::new(StatusCode::BAD_REQUEST, part.missing)),
+            (None, None) => {
+                let FilePart { name, missing, .. } = part;
+                let detail = match is_empty {
+                    true => format!("{missing}: the part {name} is empty"),
+                    false => {
+                        format!(
+                            "{missing}: send it as the part {name}, or its place as {STORAGE_URL}"
+                        )
+                    }
+                };
+                return Err(Failure::new(StatusCode::BAD_REQUEST, detail));
+            }
         };
         Ok(Self { file, fields })
     }

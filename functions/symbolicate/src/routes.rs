@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::Request;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
-use axum::middleware;
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use symdepot::api::caller::{Need, Right};
@@ -221,7 +222,19 @@ pub(crate) fn router(symbolicator: Arc<Symbolicator>) -> Router {
     routes
         .fallback(ms_symcache::serve)
         .method_not_allowed_fallback(no_such_method)
+        .layer(middleware::from_fn(without_redirect_of_head))
         .with_state(symbolicator)
+}
+
+/// Answers `HEAD` with 200 where `GET` would redirect: the address is signed for `GET` alone, so a
+/// client that followed the redirect would be refused.
+async fn without_redirect_of_head(request: Request, next: Next) -> Response {
+    let is_head = request.method() == Method::HEAD;
+    let mut response = next.run(request).await;
+    if is_head && response.headers_mut().remove(header::LOCATION).is_some() {
+        *response.status_mut() = StatusCode::OK;
+    }
+    response
 }
 
 /// Returns the 404 for a path without a route.

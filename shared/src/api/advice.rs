@@ -5,10 +5,18 @@
 
 use std::fmt;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 
 use crate::domain::{CodeId, DebugId, Features, FileType, Missing, ObjectId, ObjectType, Scope};
+
+/// What is encoded in a value of a query: all but the unreserved characters of RFC 3986.
+const ENCODED_IN_QUERY: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 
 /// The reason why a response is incomplete.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +25,8 @@ pub enum Advice {
     NotUploaded {
         /// The places, as texts.
         searched: Vec<String>,
+        /// Whether the uploads are among them, or would be in another request.
+        reads_uploads: bool,
     },
     /// The request excludes every source.
     NoSource,
@@ -122,7 +132,7 @@ impl Advice {
     /// Returns the description of the cause.
     pub fn detail(&self) -> String {
         match self {
-            Self::NotUploaded { searched } => {
+            Self::NotUploaded { searched, .. } => {
                 format!("no file for this module was found in {}", searched.join(", "))
             }
             Self::NoSource => "the `sources` of the request leave nothing to search".to_owned(),
@@ -150,7 +160,8 @@ impl Advice {
             }
             Self::BeingRead => "the upload is still being read".to_owned(),
             Self::TenantsScope { scope } => {
-                format!("the upload belongs to the scope {scope}: only requests with ?scope={scope} read it")
+                let encoded = utf8_percent_encode(scope.as_str(), ENCODED_IN_QUERY);
+                format!("the upload belongs to the scope {scope}: only requests with ?scope={encoded} read it")
             }
             Self::NoBuildId => {
                 "it has no build id: its debug_id is computed from the first 4,096 bytes of its code, and it cannot be found by a code_id".to_owned()
@@ -172,6 +183,12 @@ impl Advice {
     /// Returns what to do about it.
     pub fn next_step(&self) -> &'static str {
         match self {
+            Self::NotUploaded {
+                reads_uploads: false,
+                ..
+            } => {
+                "add \"uploads\" to the `sources` of the request, or omit `sources` to search all of them: without that, no upload is read; then send the request again"
+            }
             Self::NotUploaded { .. } => {
                 "upload its debug file, or use the scope that it was uploaded to; GET /explain?key=… shows whether an upload was read, and by which ids it is found; then send the request again"
             }
@@ -230,8 +247,8 @@ impl Advice {
     }
 
     /// Returns why no file was found for a module: a problem with its ids, or else that no searched
-    /// place has one.
-    pub fn of_absent(module: &ObjectId, searched: Vec<String>) -> Self {
+    /// place has one. `reads_uploads` says whether an upload can change that.
+    pub fn of_absent(module: &ObjectId, searched: Vec<String>, reads_uploads: bool) -> Self {
         let is_elf = module.object_type == ObjectType::Elf;
         let may_be_elf = is_elf || module.object_type == ObjectType::Unknown;
         match (module.debug_id, &module.code_id) {
@@ -252,7 +269,10 @@ impl Advice {
                 Self::CodeIdLength { digits }
             }
             _ if searched.is_empty() => Self::NoSource,
-            _ => Self::NotUploaded { searched },
+            _ => Self::NotUploaded {
+                searched,
+                reads_uploads,
+            },
         }
     }
 
@@ -344,7 +364,10 @@ mod tests {
         ];
         let fault = "the file is cut short: it has 3000 of 6944 bytes, upload it again".to_owned();
         vec![
-            Advice::NotUploaded { searched },
+            Advice::NotUploaded {
+                searched,
+                reads_uploads: true,
+            },
             Advice::NoSource,
             Advice::NoId {
                 object_type: ObjectType::Elf,
@@ -401,7 +424,7 @@ mod tests {
         let debug_id = "bc6e45ac-487f-f425-3672-08b89f51ad48";
         let swapped = Some(debug_id);
         let searched = || vec!["the uploads of global".to_owned()];
-        let cause = |module: &ObjectId| Advice::of_absent(module, searched()).cause();
+        let cause = |module: &ObjectId| Advice::of_absent(module, searched(), true).cause();
         for (module, expected) in [
             (elf(None, None), "no_id"),
             (elf(Some(BUILD_ID), None), "build_id_as_debug_id"),
@@ -423,8 +446,31 @@ mod tests {
         };
         assert_eq!(cause(&pdb("a")), "not_uploaded");
         assert_eq!(cause(&pdb("9f51ad48")), "build_id_as_debug_id");
-        let nowhere = Advice::of_absent(&elf(swapped, None), Vec::new());
+        let nowhere = Advice::of_absent(&elf(swapped, None), Vec::new(), false);
         assert_eq!(nowhere.cause(), "no_source");
+    }
+
+    #[test]
+    fn a_scope_is_advised_as_it_is_written_in_a_query() {
+        let detail = |scope: &str| {
+            let scope = scope.parse().unwrap();
+            Advice::TenantsScope { scope }.detail()
+        };
+        assert!(detail("a+b c").ends_with("?scope=a%2Bb%20c read it"));
+        assert!(detail("acme-1.x_y~").ends_with("?scope=acme-1.x_y~ read it"));
+    }
+
+    #[test]
+    fn an_upload_is_advised_only_where_the_request_reads_uploads() {
+        let module = elf(Some("bc6e45ac-487f-f425-3672-08b89f51ad48"), None);
+        let next_step = |reads_uploads| {
+            let searched = vec!["microsoft".to_owned()];
+            Advice::of_absent(&module, searched, reads_uploads).next_step()
+        };
+        assert!(next_step(true).starts_with("upload its debug file"));
+        let without = next_step(false);
+        assert!(!without.contains("upload its"), "{without}");
+        assert!(without.contains("add \"uploads\" to"), "{without}");
     }
 
     #[test]
@@ -433,7 +479,7 @@ mod tests {
             object_type: ObjectType::Macho,
             ..ObjectId::default()
         };
-        let advice = Advice::of_absent(&module, Vec::new());
+        let advice = Advice::of_absent(&module, Vec::new(), false);
         assert_eq!(advice.cause(), "no_id");
         assert!(advice.next_step().contains("-no_uuid"), "{advice}");
         assert!(!advice.next_step().contains("build"), "{advice}");

@@ -32,7 +32,7 @@ pub struct Entrance<'a> {
     token: Option<&'a str>,
     /// The scope, or the text in its place that is none.
     pub scope: Option<Result<Scope, String>>,
-    /// The rest of the path, which begins with a slash and has no empty segments but the last one.
+    /// The rest of the path, which begins with a slash and has no empty segments.
     pub path: Cow<'a, str>,
 }
 
@@ -100,8 +100,12 @@ fn password(value: &str) -> Option<String> {
     Some(given.to_owned())
 }
 
-/// Returns a path without its empty segments. A slash at its end remains.
+/// Returns a path without its empty segments. That of the root remains.
 fn without_empty_segments(path: &str) -> Cow<'_, str> {
+    let path = match path.trim_end_matches('/') {
+        "" => "/",
+        path => path,
+    };
     let mut path = Cow::Borrowed(path);
     while path.contains("//") {
         path = path.replace("//", "/").into();
@@ -201,7 +205,9 @@ mod tests {
                 None,
                 "/symcache/v3.1.0/a.pdb/1/1",
             ),
-            ("/requests/7//".to_owned(), None, "/requests/7/"),
+            ("/requests/7//".to_owned(), None, "/requests/7"),
+            ("/about/".to_owned(), None, "/about"),
+            ("/scope/acme/about/".to_owned(), Some("acme"), "/about"),
             ("//".to_owned(), None, "/"),
         ] {
             let entrance = Entrance::of(&path);

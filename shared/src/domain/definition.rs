@@ -103,7 +103,10 @@ struct S3Definition {
 /// A region of AWS, or the name of a region with the address of another service.
 #[derive(Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "expected the name of a region, or a list of a name and the address of the service"
+)]
 enum RegionDefinition {
     Name(String),
     Custom(String, String),

@@ -73,7 +73,12 @@ pub enum UnusedType {
 /// A type of files in a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-#[serde(untagged, expecting = "an unknown file type")]
+#[serde(
+    untagged,
+    expecting = "unknown file type, expected one of `pe`, `pdb`, `portablepdb`, `mach_debug`, \
+                 `mach_code`, `elf_debug`, `elf_code`, `wasm_debug`, `wasm_code`, `breakpad`, \
+                 `sourcebundle`, `ms_symcache`, `uuidmap`, `bcsymbolmap`, `il2cpp`, `proguard`"
+)]
 pub enum FilteredType {
     /// A type of DIFs.
     Dif(FileType),

@@ -6,7 +6,7 @@
 
 use thiserror::Error;
 
-use super::{Location, MsSymCacheName, Scope};
+use super::{DebugId, Location, MsSymCacheName, Scope};
 
 /// The number of digits of a file's SHA-256 in its key.
 const DIGEST_DIGITS: usize = 16;
@@ -31,7 +31,7 @@ pub enum InvalidUploadKey {
     )]
     SymCachePath,
     /// The id is not an id.
-    #[error("an id has 1 to {ID_BYTES} hexadecimal digits and dashes")]
+    #[error("the first of its `ids` must have 1 to {ID_BYTES} hexadecimal digits and dashes")]
     Id,
     /// The digest is not a SHA-256.
     #[error("the SHA-256 must have 64 hexadecimal digits")]
@@ -70,7 +70,17 @@ pub fn upload_key(
     let is_digest = digest.len() == 64 && digest.bytes().all(|digit| digit.is_ascii_hexdigit());
     let digits = digest.get(..DIGEST_DIGITS).filter(|_| is_digest);
     let digits = digits.ok_or(InvalidUploadKey::Digest)?.to_ascii_lowercase();
+    let id = in_one_form(id);
     Ok(Location::new(format!("{scope}/{name}/{id}/{digits}")))
+}
+
+/// Returns an id in the form in which the service writes ids. Tools print the same id in upper or
+/// lower case, and one with a UUID with or without dashes. 40 digits without dashes are a build id.
+fn in_one_form(id: &str) -> String {
+    let digits = id.bytes().filter(|byte| *byte != b'-').count();
+    let has_uuid = matches!(digits, 32..40) || digits == 40 && id.len() > digits;
+    let debug_id = id.parse::<DebugId>().ok().filter(|_| has_uuid);
+    debug_id.map_or_else(|| id.to_ascii_lowercase(), |id| id.to_string())
 }
 
 /// Returns the name that a file had before it was uploaded: that in a key of [`upload_key`], and
@@ -110,6 +120,43 @@ mod tests {
             "acme/my app.pdb/c7d4c24f-1fb8-1/0123456789abcdef"
         );
         assert_eq!(original_name(&key), "my app.pdb");
+    }
+
+    #[test]
+    fn an_id_has_the_same_key_in_every_form_in_which_tools_print_it() {
+        let id_in_key = |id: &str| {
+            let key = upload_key(&Scope::Global, "app", id, DIGEST).unwrap();
+            assert_eq!(original_name(&key), "app");
+            key.as_str().split('/').nth(2).unwrap().to_owned()
+        };
+        let build_id = "ac456ebc7f4825f4367208b89f51ad48a1b2c3d4";
+        let digest_as_id = DIGEST.to_ascii_lowercase();
+        let in_upper_case = build_id.to_ascii_uppercase();
+        for (expected, others) in [
+            (
+                "3bf2e9f5-986f-a3e2-f8a7-e89d46811ee1",
+                &[
+                    "3BF2E9F5-986F-A3E2-F8A7-E89D46811EE1",
+                    "3bf2e9f5986fa3e2f8a7e89d46811ee1",
+                    "3BF2E9F5986FA3E2F8A7E89D46811EE10",
+                ][..],
+            ),
+            (
+                "3bf2e9f5-986f-a3e2-f8a7-e89d46811ee1-1a",
+                &[
+                    "3BF2E9F5-986F-A3E2-F8A7-E89D46811EE1-1A",
+                    "3BF2E9F5986FA3E2F8A7E89D46811EE11a",
+                ],
+            ),
+            (build_id, &[&*in_upper_case]),
+            (&*digest_as_id, &[DIGEST]),
+            ("5ab380779000", &["5AB380779000"]),
+        ] {
+            assert_eq!(id_in_key(expected), expected);
+            for &other in others {
+                assert_eq!(id_in_key(other), expected, "{other}");
+            }
+        }
     }
 
     #[test]

@@ -23,13 +23,17 @@ use crate::ports::{Fault, RemoteFailure, RemoteFile, RemotePart};
 /// The time within which a client must begin to write an attachment.
 const UPLOAD_LIFETIME: Duration = Duration::from_secs(15 * 60);
 
+/// The time that is reserved at the end of an invocation for walking the stacks of a file, and for
+/// the response.
+const RESERVE: Duration = Duration::from_secs(5);
+
 /// Why an attachment cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachmentError {
     /// It does not exist in this scope, or its host refuses it.
     #[error("{0}")]
     Absent(String),
-    /// Its host cannot be reached.
+    /// Its host cannot be reached, or the time was up.
     #[error("{0}")]
     Unreachable(String),
     /// The request is invalid.
@@ -59,6 +63,8 @@ impl From<RemoteFailure> for AttachmentError {
 #[derive(Debug)]
 pub struct Attachment<'a> {
     service: &'a Symbolicator,
+    /// The invocation that reads it. It limits the time for all parts together.
+    invocation: &'a Invocation,
     place: AttachmentPlace,
 }
 
@@ -95,12 +101,13 @@ impl Symbolicator {
     }
 
     /// Returns the file that a request of a scope refers to. The token is for the hosts of others.
-    pub fn attachment(
-        &self,
+    pub fn attachment<'a>(
+        &'a self,
+        invocation: &'a Invocation,
         scope: &Scope,
         url: StorageUrl,
         token: Option<String>,
-    ) -> Attachment<'_> {
+    ) -> Attachment<'a> {
         let place = match url {
             StorageUrl::Own(id) => AttachmentPlace::Own {
                 path: path(scope, id),
@@ -110,6 +117,7 @@ impl Symbolicator {
         };
         Attachment {
             service: self,
+            invocation,
             place,
         }
     }
@@ -149,7 +157,27 @@ impl Attachment<'_> {
         }
     }
 
+    /// Reads a part of the file in the time that is left. A host that sends a byte at a time keeps
+    /// every time limit of the HTTP client, so the whole read has one.
     async fn part(&self, start: u64, end: u64, most: u64) -> Result<RemotePart, AttachmentError> {
+        let time = self.invocation.time_left().saturating_sub(RESERVE);
+        let read = tokio::time::timeout(time, self.part_of_place(start, end, most));
+        read.await.unwrap_or_else(|_| {
+            let place = match &self.place {
+                AttachmentPlace::Own { .. } => "the store of attachments",
+                AttachmentPlace::Remote(file) => file.url.host_str().unwrap_or_default(),
+            };
+            let detail = format!("{place} did not send the file in time: send the request again");
+            Err(AttachmentError::Unreachable(detail))
+        })
+    }
+
+    async fn part_of_place(
+        &self,
+        start: u64,
+        end: u64,
+        most: u64,
+    ) -> Result<RemotePart, AttachmentError> {
         match &self.place {
             AttachmentPlace::Own { path, bytes } => {
                 let read = self.service.attachments.read(path, start..end.min(*bytes));

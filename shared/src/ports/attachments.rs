@@ -36,7 +36,8 @@ pub trait Attachments: fmt::Debug + Send + Sync {
 #[async_trait]
 pub trait RemoteFiles: fmt::Debug + Send + Sync {
     /// Reads a range of a file, or its beginning if the host does not support ranges. In this case,
-    /// a file of more than `most` bytes is refused.
+    /// a file of more than `most` bytes is refused. A part that begins anywhere else is refused,
+    /// too; the length of the file is what the host states.
     async fn read(
         &self,
         file: &RemoteFile,

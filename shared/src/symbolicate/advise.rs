@@ -15,6 +15,8 @@ const MAX_ADVICE_BYTES: usize = 256 << 10;
 pub struct Searched {
     /// The places, as texts.
     pub places: Vec<String>,
+    /// Whether the uploads of a scope are among them.
+    pub has_uploads: bool,
     /// A file that cannot be read: its location, and the reason.
     pub damaged: Option<(String, String)>,
 }
@@ -52,7 +54,14 @@ pub fn advise(
                 considered,
             } if missing.cause == Cause::NotFound => Some(match considered.used {
                 Some(_) => searched(place).damaged_or(Advice::Stripped),
-                None => Advice::of_absent(&module.module.object_id(), searched(place).places),
+                None => {
+                    let Searched {
+                        places,
+                        has_uploads,
+                        ..
+                    } = searched(place);
+                    Advice::of_absent(&module.module.object_id(), places, has_uploads)
+                }
             }),
             ModuleOutcome::Missing { .. } | ModuleOutcome::Failed { .. } => None,
         };
@@ -140,6 +149,7 @@ mod tests {
     fn a_module_without_files_reports_where_they_were_searched() {
         let searched = Searched {
             places: vec!["the uploads of global".to_owned()],
+            has_uploads: true,
             damaged: None,
         };
         let [Some(detail)] = &details(&request(1), &not_found(None), &searched)[..] else {
@@ -185,7 +195,7 @@ mod tests {
     fn advice_is_a_bounded_part_of_an_answer() {
         let searched = Searched {
             places: vec!["x".repeat(1000)],
-            damaged: None,
+            ..Searched::default()
         };
         let details = details(&request(1000), &not_found(None), &searched);
         let bytes: usize = details.iter().flatten().map(String::len).sum();

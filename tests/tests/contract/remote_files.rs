@@ -57,6 +57,20 @@ async fn more_bytes_than_requested_are_not_read() {
 }
 
 #[tokio::test]
+async fn a_part_that_begins_elsewhere_than_the_requested_one_is_refused() {
+    for range in [
+        "6-15/1000",
+        "18446744073709551605-18446744073709551614/18446744073709551615",
+    ] {
+        let headers = format!("content-range: bytes {range}\r\n");
+        let sent = answer("206 Partial Content", &headers, 10, "0123456789");
+        let (part, asked) = read(&[sent]).await;
+        assert!(matches!(part, Err(RemoteFailure::Absent(_))), "{part:?}");
+        assert_eq!(asked.len(), 1);
+    }
+}
+
+#[tokio::test]
 async fn a_redirect_of_an_attachment_is_not_followed() {
     let elsewhere = Script::play(vec![answer("200 OK", "", 4, "file")]).await;
     let headers = format!("location: {}/a\r\n", elsewhere.url);

@@ -108,6 +108,32 @@ async fn a_file_without_an_etag_is_identified_by_its_date_and_length() {
 }
 
 #[tokio::test]
+async fn a_bucket_that_does_not_exist_is_not_an_absent_file() {
+    for (code, expected) in [
+        ("NoSuchKey", Cause::NotFound),
+        ("NoSuchBucket", Cause::DownloadFailed),
+    ] {
+        let body = format!("<Error><Code>{code}</Code><Message>scripted</Message></Error>");
+        let headers = "content-type: application/xml\r\n";
+        let script = Script::play(vec![answer("404 Not Found", headers, body.len(), &body)]).await;
+        let json = format!(
+            r#"{{"type": "s3", "id": "a", "bucket": "misspelled", "region": ["us-east-1", "{}"]}}"#,
+            script.url
+        );
+        let source = serde_json::from_str(&json).unwrap();
+        let location = Location::new("s3://misspelled/ab/cd.debug");
+        let got = get(&HttpServers::new(true), &source, &location).await;
+        let missing = got.err().unwrap().missing;
+        assert_eq!(missing.cause, expected, "{missing:?}");
+        let names_it = missing
+            .detail
+            .contains("the bucket misspelled does not exist");
+        assert_eq!(names_it, code == "NoSuchBucket", "{missing:?}");
+        assert_eq!(script.asked().await.len(), 1);
+    }
+}
+
+#[tokio::test]
 async fn a_failing_server_is_called_three_times_and_a_responding_one_once() {
     let failing = answer("500 Internal Server Error", "", 0, "");
     let (fetched, asked) = fetch(&[failing.clone(), failing.clone(), failing.clone()]).await;

@@ -230,6 +230,37 @@ async fn the_documented_script_sends_a_large_minidump_and_prints_its_names() {
     assert!(read < 32 * MIB, "{read} bytes");
 }
 
+#[test]
+fn the_documented_script_waits_before_it_asks_again() {
+    let there = Command::new("python3").arg("--version").output();
+    if !there.is_ok_and(|output| output.status.success()) {
+        println!("skipped: python3 is not installed");
+        return;
+    }
+    // The responses and the pauses are those of the test.
+    let test = "
+import sys
+sys.path.insert(0, sys.argv[1])
+import send_crash_file as script
+pending = {'status': 'pending', 'request_id': '7', 'retry_after': 2}
+responses = [pending, pending, {'status': 'completed'}]
+pauses = []
+script.time.sleep = pauses.append
+script.store = lambda path: 'attachment:0/1'
+script.ask = lambda *_: responses.pop(0)
+sys.argv = ['send_crash_file.py', 'crash.dmp']
+assert script.main() == 0
+assert pauses == [2, 2], pauses
+";
+    let output = Command::new("python3")
+        .args(["-B", "-c", test])
+        .arg(checkout().join("docs/examples"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+}
+
 #[tokio::test]
 async fn a_response_that_is_too_large_to_be_sent_is_at_another_address() {
     const FRAMES: usize = 100_000;

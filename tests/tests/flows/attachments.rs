@@ -1,23 +1,28 @@
 //! Attachments: crash files that requests refer to, and large minidumps that are read in parts.
 
 use std::io::Write;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use symdepot::adapters::memory::MemoryRemoteFiles;
 use symdepot::api::crash::CrashFile;
-use symdepot::api::crash::attachment::StorageUrl;
+use symdepot::api::crash::attachment::{ATTACHMENT_BYTES, StorageUrl};
 use symdepot::api::crash::form::CrashFields;
 use symdepot::api::symbolicator::FrameTrust;
 use symdepot::domain::{ResponseFormat, Scope};
-use symdepot::flows::Symbolicator;
 use symdepot::flows::attachments::AttachmentError;
 use symdepot::flows::minidump::{KeptDump, MinidumpRequest, WalkOutcome, WalkStats, kept_dump};
+use symdepot::flows::{Invocation, Symbolicator};
+use symdepot::ports::{RemoteFailure, RemoteFile, RemoteFiles, RemotePart};
 use symdepot::unwind::dump::{DumpBytes, READ_BYTES};
 use symdepot_tests::harness::{
     MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread, World, fixture, full_dump, kept_request,
+    travel,
 };
+use tokio::time::Instant;
 
 const TIME: Duration = Duration::from_secs(29);
 const ID: &str = "a-dump";
@@ -51,14 +56,17 @@ async fn read(
     scope: &Scope,
     url: &StorageUrl,
 ) -> Result<Result<DumpBytes, String>, AttachmentError> {
-    let attachment = symbolicator.attachment(scope, url.clone(), None);
+    let invocation = Invocation::new(ID.to_owned(), Duration::ZERO, TIME, [0; 32]);
+    let attachment = symbolicator.attachment(&invocation, scope, url.clone(), None);
     Box::pin(attachment.minidump(ResponseFormat::Symbolicator)).await
 }
 
 /// Stores a large minidump, and reads what an answer of this format needs of it.
 pub(crate) async fn read_large(world: &World, file: Vec<u8>, format: ResponseFormat) -> DumpBytes {
     let url = stored(world, &Scope::Global, file).await;
-    let attachment = world.symbolicator().attachment(&Scope::Global, url, None);
+    let invocation = world.invocation(TIME);
+    let symbolicator = world.symbolicator();
+    let attachment = symbolicator.attachment(&invocation, &Scope::Global, url, None);
     Box::pin(attachment.minidump(format))
         .await
         .unwrap()
@@ -154,9 +162,10 @@ async fn what_was_read_of_a_large_minidump_is_stored_and_continued_without_the_f
     let cold = world.another_instance();
     let outcome = walk(&cold, file.clone()).await;
     assert!(matches!(outcome, WalkOutcome::Pending), "{outcome:?}");
+    let invocation = cold.invocation(TIME);
     let attachment = cold
         .symbolicator()
-        .attachment(&Scope::Global, url.clone(), None);
+        .attachment(&invocation, &Scope::Global, url.clone(), None);
     attachment.remove().await;
     assert_eq!(world.attachments.blobs.paths(), Vec::<String>::new());
 
@@ -256,6 +265,96 @@ async fn a_minidump_on_another_host_is_read_with_or_without_ranges() {
         matches!(refused, Err(AttachmentError::Absent(_))),
         "{refused:?}"
     );
+}
+
+/// A host that states this length for its file, of which it sends the beginning.
+#[derive(Debug)]
+struct HostOfLongFile {
+    begin: Bytes,
+    length: u64,
+}
+
+#[async_trait]
+impl RemoteFiles for HostOfLongFile {
+    async fn read(
+        &self,
+        _: &RemoteFile,
+        range: Range<u64>,
+        _: u64,
+    ) -> Result<RemotePart, RemoteFailure> {
+        Ok(RemotePart {
+            start: range.start,
+            bytes: self.begin.clone(),
+            length: self.length,
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_minidump_whose_host_states_more_than_an_attachment_may_have_is_refused() {
+    let world = World::new();
+    let url = StorageUrl::parse(REMOTE, &["files.example.com".to_owned()]).unwrap();
+    for length in [ATTACHMENT_BYTES + 1, 1 << 60, u64::MAX] {
+        let begin = fixture("minidump/crash.dmp");
+        let symbolicator = Symbolicator {
+            remote_files: Arc::new(HostOfLongFile { begin, length }),
+            ..world.symbolicator().clone()
+        };
+        let refused = read(&symbolicator, &Scope::Global, &url).await;
+        assert!(
+            matches!(refused, Err(AttachmentError::Request(_))),
+            "{refused:?}"
+        );
+    }
+}
+
+/// A host that takes this long for each part of its file.
+#[derive(Debug)]
+struct SlowHost {
+    file: MemoryRemoteFiles,
+    time: Duration,
+}
+
+#[async_trait]
+impl RemoteFiles for SlowHost {
+    async fn read(
+        &self,
+        file: &RemoteFile,
+        range: Range<u64>,
+        most: u64,
+    ) -> Result<RemotePart, RemoteFailure> {
+        travel(self.time).await;
+        self.file.read(file, range, most).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_does_not_arrive_before_the_end_of_the_call_is_unreachable() {
+    let world = World::new();
+    let url = StorageUrl::parse(REMOTE, &["files.example.com".to_owned()]).unwrap();
+    let file = Bytes::from(full_dump(&fixture("minidump/crash.dmp"), 16 * MIB));
+    let with_host = |seconds: u64| Symbolicator {
+        remote_files: Arc::new(SlowHost {
+            file: MemoryRemoteFiles {
+                files: [(REMOTE.to_owned(), file.clone())].into(),
+                without_ranges: false,
+            },
+            time: Duration::from_secs(seconds),
+        }),
+        ..world.symbolicator().clone()
+    };
+    // The file is read in two parts.
+    let in_time = read(&with_host(11), &Scope::Global, &url).await;
+    assert!(matches!(in_time, Ok(Ok(_))), "{in_time:?}");
+    for seconds in [13, 3600] {
+        let began = Instant::now();
+        let refused = read(&with_host(seconds), &Scope::Global, &url).await;
+        let Err(AttachmentError::Unreachable(detail)) = refused else {
+            panic!("{refused:?}");
+        };
+        assert!(detail.contains("files.example.com"), "{detail}");
+        assert!(began.elapsed() < TIME, "{:?}", began.elapsed());
+    }
 }
 
 /// A minidump of this many threads, each with a stack of its own of this size.

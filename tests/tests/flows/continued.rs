@@ -17,6 +17,8 @@ use symdepot::flows::Symbolicator;
 use symdepot::flows::requests::{FinishedAnswer, FoundRequest, RequestStage, RequestToKeep};
 use symdepot_tests::harness::{MadeUpDump, MadeUpModule, World, fixture, fixture_text};
 
+use crate::CRASH;
+
 const TIME: Duration = Duration::from_secs(29);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const BOUNDARY: &str = "a-boundary-that-no-file-has";
@@ -311,6 +313,24 @@ async fn a_large_answer_is_complete_at_one_address_and_no_later_poll_reads_it() 
     assert_eq!(again, first);
     // The signature of an address is no call.
     assert_eq!(cost, [1, 1, 1, 0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn head_is_not_redirected_to_an_address_that_is_signed_for_get() {
+    let world = cold().await;
+    let crash = large_crash();
+    let content = ("application/json", crash.as_bytes());
+    let (id, _, _) = completed(&world, "/symbolicate", content).await;
+    let answer_to = format!("/requests/{id}?timeout=0");
+    let sym_cache = format!("/symcache?debug_id={CRASH}");
+    for (target, redirect) in [(&answer_to, 303), (&sym_cache, 302)] {
+        let empty = ("application/json", &b""[..]);
+        let get = send(&world, ("GET", target), empty).await;
+        assert_eq!(get.status, redirect, "{target}: {get:?}");
+        let head = send(&world, ("HEAD", target), empty).await;
+        assert_eq!(head.status, 200, "{target}: {head:?}");
+        assert_eq!(head.headers.get("location"), None, "{target}");
+    }
 }
 
 async fn found(world: &World, id: &str) -> FoundRequest {

@@ -1,9 +1,9 @@
 //! Symbol servers, and files that requests refer to (`remote_files`), over HTTP.
 //!
 //! - The status of a response decides: 401 and 403 are refusals; 404 and the other client errors,
-//!   except 408 and 429, mean that the file is absent; everything else is a temporary failure of
-//!   the server. Failures on the way to the server (name resolution, connection, certificate) are
-//!   temporary failures as well.
+//!   except 408 and 429, mean that the file is absent, unless it is a bucket that is; everything
+//!   else is a temporary failure of the server. Failures on the way to the server (name resolution,
+//!   connection, certificate) are temporary failures as well.
 //! - Redirects are followed here, not by the HTTP client. Each step is checked, and credentials are
 //!   sent only to the server that they belong to. Redirects from https to http are refused.
 //! - Connections lead to the global internet. Only a configured source with `is_private` may be in
@@ -44,7 +44,7 @@ use reqwest::header::{
     ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, ETAG, HeaderMap, HeaderName, HeaderValue,
     LAST_MODIFIED, LOCATION, USER_AGENT,
 };
-use reqwest::{Method, Request, Response, Url};
+use reqwest::{Method, Request, Response, StatusCode, Url};
 
 use self::address::Reach;
 use self::addresses::FileAddress;
@@ -366,6 +366,11 @@ impl HttpServers {
                 .await
                 .map_err(|error| failed(&url, is_own, &error))?;
             if !response.status().is_redirection() {
+                let is_of_bucket =
+                    is_own && matches!(source.access, Access::S3(_) | Access::Gcs(_));
+                if is_of_bucket && response.status() == StatusCode::NOT_FOUND {
+                    return Err(status::absent_in_bucket(response, &url, source).await);
+                }
                 let judged = status::judge(response, &url, is_own);
                 let response = judged.map_err(|refusal| match source.access {
                     Access::S3(_) if is_own => with_hint(refusal),
@@ -440,12 +445,14 @@ fn headers(asked: ServerQuery<'_>, is_own: bool) -> HeaderMap {
     headers
 }
 
-/// Adds the reason why S3 may refuse a request for a file that does not exist: Amazon S3 API
-/// Reference, "GetObject", "Permissions".
+/// Adds the reasons why S3 may refuse a request besides a missing `s3:GetObject`: the file does not
+/// exist, or the credentials may not use its key. Source: Amazon S3 API Reference, "GetObject",
+/// "Permissions".
 fn with_hint(mut refusal: Refusal) -> Refusal {
     if refusal.missing.cause == Cause::PermissionDenied {
         refusal.missing.detail.push_str(
-            "; S3 also answers this for a file that does not exist, if the credentials lack `s3:ListBucket`",
+            "; S3 also answers this for a file that does not exist, if the credentials lack `s3:ListBucket`, \
+             and for one that a KMS key encrypts, if they lack `kms:Decrypt`",
         );
     }
     refusal
@@ -488,7 +495,7 @@ impl SymbolServers for HttpServers {
                 }
             }
         };
-        let found = self.in_time(query.source, found).await;
+        let found = Box::pin(self.in_time(query.source, found)).await;
         self.failing.note(query.key, found.as_ref().err());
         found
     }

@@ -78,14 +78,21 @@ impl HttpRemoteFiles {
         let response = self.ask(file, range).await?;
         let url = &file.url;
         if response.status() == StatusCode::PARTIAL_CONTENT {
-            let (start, length) = content_range(&response).ok_or_else(|| {
+            let (part, length) = content_range(&response).ok_or_else(|| {
                 let detail = format!("{} answered without a valid Content-Range", host(url));
                 RemoteFailure::Unreachable(detail)
             })?;
+            if part.start != range.start {
+                let detail = format!(
+                    "{} answered with another range than the requested one",
+                    host(url)
+                );
+                return Err(RemoteFailure::Absent(detail));
+            }
             let most = range.end - range.start;
             let bytes = body(response, url, most).await?;
             return Ok(RemotePart {
-                start,
+                start: part.start,
                 bytes,
                 length,
             });
@@ -152,16 +159,18 @@ fn judged(response: Response, url: &Url) -> Result<Response, RemoteFailure> {
     }
 }
 
-/// Parses `Content-Range` (RFC 9110, section 14.4): where the part begins, and the length of the
-/// file.
-fn content_range(response: &Response) -> Option<(u64, u64)> {
+/// Parses `Content-Range` (RFC 9110, section 14.4): the range of the part, which lies in the file,
+/// and the length of the file.
+fn content_range(response: &Response) -> Option<(Range<u64>, u64)> {
     parse_content_range(response.headers().get(CONTENT_RANGE)?.to_str().ok()?)
 }
 
-fn parse_content_range(value: &str) -> Option<(u64, u64)> {
+fn parse_content_range(value: &str) -> Option<(Range<u64>, u64)> {
     let (range, length) = value.strip_prefix("bytes ")?.split_once('/')?;
-    let (start, _) = range.split_once('-')?;
-    Some((start.parse().ok()?, length.parse().ok()?))
+    let (start, last) = range.split_once('-')?;
+    let (start, last): (u64, u64) = (start.parse().ok()?, last.parse().ok()?);
+    let length: u64 = length.parse().ok()?;
+    (start <= last && last < length).then(|| (start..last + 1, length))
 }
 
 /// Reads a body of at most this many bytes.
@@ -190,14 +199,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_content_range_has_its_start_and_the_length_of_the_file() {
-        assert_eq!(parse_content_range("bytes 5-9/100"), Some((5, 100)));
+    fn a_content_range_has_the_range_of_the_part_and_the_length_of_the_file() {
+        assert_eq!(parse_content_range("bytes 5-9/100"), Some((5..10, 100)));
+        assert_eq!(parse_content_range("bytes 0-9/10"), Some((0..10, 10)));
         for invalid in [
             "",
             "bytes */100",
             "bytes 5-9/*",
             "items 5-9/100",
             "bytes 5/100",
+            "bytes 9-5/100",
+            "bytes 5-10/10",
+            "bytes 5-18446744073709551615/100",
         ] {
             assert_eq!(parse_content_range(invalid), None, "{invalid}");
         }

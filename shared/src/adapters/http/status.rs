@@ -5,11 +5,15 @@ use std::time::Duration;
 use reqwest::header::{DATE, RETRY_AFTER};
 use reqwest::{Response, StatusCode, Url};
 
-use crate::domain::{Cause, Missing};
+use super::bytes_within;
+use crate::domain::{Cause, HttpSource, Missing};
 use crate::ports::Concerns;
 
 /// The longest back-off that a server can request.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
+
+/// The maximum size of an error of a bucket that is read, in bytes.
+const MAX_ERROR_BYTES: usize = 16 << 10;
 
 /// Returns a successful response, or the refusal that the status stands for.
 ///
@@ -71,6 +75,26 @@ fn refusal(status: StatusCode, retry_after: Option<Duration>, url: &Url, is_own:
             false => Concerns::Location,
         },
     }
+}
+
+/// Returns the refusal that a 404 of a source's bucket stands for. Its body says whether the file
+/// or the bucket does not exist: a misspelled bucket would look like one that has no file of any
+/// module. Sources: Amazon S3 API Reference, "Error responses"; Google Cloud Storage, "HTTP status
+/// and error codes for XML".
+pub(super) async fn absent_in_bucket(
+    response: Response,
+    url: &Url,
+    source: &HttpSource,
+) -> Refusal {
+    let absent = refusal(response.status(), None, url, true);
+    let body = bytes_within(response, MAX_ERROR_BYTES).await;
+    let body = body.ok().flatten().unwrap_or_default();
+    if !String::from_utf8_lossy(&body).contains("<Code>NoSuchBucket</Code>") {
+        return absent;
+    }
+    let bucket = source.url.host_str().unwrap_or_default();
+    let detail = absent.missing.detail;
+    Refusal::forever(format!("{detail}: the bucket {bucket} does not exist"))
 }
 
 /// Returns whether a redirect probably leads to a page to log in: it ends in a path of that name

@@ -1,6 +1,6 @@
 //! DIFs of one source, in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::{Bound, Range};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -32,6 +32,8 @@ struct DifState {
     difs: BTreeMap<Location, StoredDif>,
     /// The uploads in parts, each with its id and its parts by number.
     in_parts: BTreeMap<Location, (String, BTreeMap<u32, Bytes>)>,
+    /// The DIFs that exist, and cannot be read.
+    archived: BTreeSet<Location>,
     now: Timestamp,
     calls: Calls,
 }
@@ -66,7 +68,14 @@ impl MemoryDifs {
             modified_at: state.now,
         };
         state.difs.insert(location.clone(), dif);
+        state.archived.remove(location);
         etag
+    }
+
+    /// Archives a DIF, as a lifecycle rule of its bucket does. It can be read again after it was
+    /// put again.
+    pub fn archive(&self, location: &Location) {
+        self.lock().archived.insert(location.clone());
     }
 
     /// Stores a part of an upload that was begun, as a client does by the request that was signed.
@@ -136,6 +145,13 @@ impl DifReader for MemoryDifs {
         let (body, etag) = self.find("read", location)?;
         if etag != expected {
             return Err(DifError::Changed);
+        }
+        if self.lock().archived.contains(location) {
+            let detail = format!("{location} is archived");
+            return Err(DifError::Missing(Missing::new(
+                Cause::PermissionDenied,
+                detail,
+            )));
         }
         let bounds = usize::try_from(range.start)
             .ok()

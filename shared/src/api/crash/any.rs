@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::form::CrashFields;
 use super::rewrite::RewriteRules;
 use crate::api::symbolicator::{
-    Options, RequestError, Scraping, Sources, optional_object, parse_body,
+    Options, RequestError, Scraping, Sources, object, optional_object, parse_body,
 };
 
 /// A crash file to symbolicate.
@@ -21,41 +21,47 @@ pub struct AnyRequest {
     options: Option<Options>,
     #[serde(default, deserialize_with = "optional_object")]
     scraping: Option<Scraping>,
+    #[serde(deserialize_with = "object")]
     symbolicate: AnyFile,
 }
 
 /// The file, and its kind.
-#[derive(Clone, Debug, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-#[serde(tag = "type", rename_all = "lowercase")]
-#[cfg_attr(feature = "openapi", schemars(rename = "StoredCrashFile"))]
-enum AnyFile {
-    Minidump {
-        #[serde(flatten)]
-        file: StoredFile,
-        #[serde(default)]
-        rewrite_first_module: Option<RewriteRules>,
-    },
-    AppleCrashReport {
-        #[serde(flatten)]
-        file: StoredFile,
-        #[serde(default)]
-        rewrite_first_module: Option<RewriteRules>,
-    },
-}
-
-/// A file in object storage.
+// The kinds have the same fields. An `enum` with a tag would be parsed from a copy, and its errors
+// would name the whole object instead of a field.
 #[derive(Clone, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-pub struct StoredFile {
+#[cfg_attr(feature = "openapi", schemars(rename = "StoredCrashFile"))]
+struct AnyFile {
+    /// Its kind.
+    #[serde(rename = "type")]
+    kind: CrashKind,
     /// Its address.
     #[cfg_attr(
         feature = "openapi",
         schemars(schema_with = "crate::api::schema::storage_url")
     )]
-    pub storage_url: String,
+    storage_url: String,
     /// The bearer token for its host.
     #[serde(default)]
+    storage_token: Option<String>,
+    /// Names under which the first module is looked up.
+    #[serde(default)]
+    rewrite_first_module: Option<RewriteRules>,
+}
+
+/// Addresses and tokens may be secret.
+impl std::fmt::Debug for AnyFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AnyFile").finish_non_exhaustive()
+    }
+}
+
+/// A file in object storage.
+#[derive(Clone)]
+pub struct StoredFile {
+    /// Its address.
+    pub storage_url: String,
+    /// The bearer token for its host.
     pub storage_token: Option<String>,
 }
 
@@ -67,11 +73,14 @@ impl std::fmt::Debug for StoredFile {
 }
 
 /// The kinds of crash files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
 pub enum CrashKind {
     /// A minidump.
     Minidump,
     /// A crash report of Apple's systems, in text or JSON.
+    #[serde(rename = "applecrashreport")]
     AppleReport,
 }
 
@@ -84,15 +93,15 @@ impl AnyRequest {
     /// [`CrashFields::checked`].
     pub fn parse(body: &[u8]) -> Result<(CrashKind, StoredFile, CrashFields), RequestError> {
         let request: Self = parse_body(body)?;
-        let (kind, file, rules) = match request.symbolicate {
-            AnyFile::Minidump {
-                file,
-                rewrite_first_module,
-            } => (CrashKind::Minidump, file, rewrite_first_module),
-            AnyFile::AppleCrashReport {
-                file,
-                rewrite_first_module,
-            } => (CrashKind::AppleReport, file, rewrite_first_module),
+        let AnyFile {
+            kind,
+            storage_url,
+            storage_token,
+            rewrite_first_module: rules,
+        } = request.symbolicate;
+        let file = StoredFile {
+            storage_url,
+            storage_token,
         };
         let fields = CrashFields {
             platform: request.platform,
@@ -138,6 +147,46 @@ mod tests {
         let (kind, file, fields) = AnyRequest::parse(body).unwrap();
         assert_eq!(kind, CrashKind::AppleReport);
         assert_eq!((file.storage_token, fields), (None, CrashFields::default()));
+    }
+
+    #[test]
+    fn an_error_names_the_field_and_no_type_of_the_program() {
+        for (file, expected) in [
+            (
+                "5",
+                "symbolicate: invalid type: integer `5`, expected an object",
+            ),
+            (
+                "null",
+                "symbolicate: invalid type: null, expected an object",
+            ),
+            (
+                r#"["minidump", "u"]"#,
+                "symbolicate: invalid type: sequence, expected an object",
+            ),
+            (
+                r#"{"storage_url": "u"}"#,
+                "symbolicate: missing field `type`",
+            ),
+            (
+                r#"{"type": "minidump"}"#,
+                "symbolicate: missing field `storage_url`",
+            ),
+            (
+                r#"{"type": "minidump", "storage_url": 5}"#,
+                "symbolicate.storage_url: invalid type: integer `5`, expected a string",
+            ),
+            (
+                r#"{"storage_url": "u", "type": "javascript"}"#,
+                "symbolicate.type: unknown variant `javascript`, expected `minidump` or `applecrashreport`",
+            ),
+        ] {
+            let body = format!(r#"{{"symbolicate": {file}}}"#);
+            let error = AnyRequest::parse(body.as_bytes()).unwrap_err();
+            assert_eq!(error.status(), 422, "{body}");
+            let causes = error.body().causes;
+            assert!(causes[0].starts_with(expected), "{body}: {causes:?}");
+        }
     }
 
     #[test]

@@ -121,15 +121,15 @@ pub fn is_compressed(bytes: &[u8]) -> bool {
 /// # Errors
 ///
 /// [`RequestError::TooLong`] if there are more than `limit` bytes, compressed or not, and
-/// [`RequestError::Part`] if the stream is broken.
+/// [`RequestError::Broken`] if the stream is broken.
 pub fn decompressed<'a>(
     what: &'static str,
     bytes: &'a [u8],
     limit: usize,
 ) -> Result<Cow<'a, [u8]>, RequestError> {
-    let broken = |cause: std::io::Error| RequestError::Part {
-        name: what.to_owned(),
-        cause: format!("cannot be decompressed: {cause}"),
+    let broken = |cause: std::io::Error| RequestError::Broken {
+        what,
+        cause: cause.to_string(),
     };
     let mut from: Box<dyn Read + 'a> = match bytes {
         [0x1f, 0x8b, ..] => Box::new(flate2::bufread::MultiGzDecoder::new(bytes)),
@@ -198,8 +198,13 @@ mod tests {
             &[0x28, 0xb5, 0x2f, 0xfd, 0xff],
             &gzip(&[7; 100])[..20],
         ] {
-            let error = decompressed("file", bytes, 1000).unwrap_err();
+            let error = decompressed("the body", bytes, 1000).unwrap_err();
             assert_eq!(error.status(), 400, "{error}");
+            let text = error.to_string();
+            assert!(
+                text.starts_with("the body cannot be decompressed: "),
+                "{text}"
+            );
         }
     }
 

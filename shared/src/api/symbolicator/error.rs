@@ -42,6 +42,14 @@ pub enum RequestError {
         /// The problem.
         cause: String,
     },
+    /// A body or a file is compressed, and cannot be decompressed.
+    #[error("{what} cannot be decompressed: {cause}")]
+    Broken {
+        /// What is broken: the body, the part of a form, or the file.
+        what: &'static str,
+        /// The problem.
+        cause: String,
+    },
     /// A request refers to a file in a place that is not allowed.
     #[error("the storage_url is invalid: {cause}")]
     StorageUrl {
@@ -98,6 +106,7 @@ impl RequestError {
             RequestError::Syntax { .. }
             | RequestError::Query { .. }
             | RequestError::Part { .. }
+            | RequestError::Broken { .. }
             | RequestError::StorageUrl { .. }
             | RequestError::Sources { .. } => 400,
             RequestError::TooLarge { .. } | RequestError::TooLong { .. } => 413,
@@ -119,6 +128,7 @@ impl RequestError {
             RequestError::TooLarge { .. }
             | RequestError::TooLong { .. }
             | RequestError::StorageUrl { .. }
+            | RequestError::Broken { .. }
             | RequestError::Part { .. } => Vec::new(),
         };
         ErrorBody {
@@ -131,18 +141,31 @@ impl RequestError {
 /// The type of a source that only the service itself makes, as the parser lists it among the types.
 const TYPE_OF_THE_SERVICE: &str = ", `sourcelink`";
 
+/// How a parser begins what it expects in the place of an object; the name of a type follows.
+const OBJECTS: [&str; 3] = ["struct variant ", "struct ", "internally tagged enum "];
+
+/// What a parser expects in the place of one of several names.
+const NAMES: [&str; 2] = ["string or map", "map with a single key"];
+
 /// Returns what a parser says of a field, without what is only known in this program: the names of
 /// its types, and the type of a source that no request may define.
 fn in_words_of_the_api(cause: &str) -> String {
     let Some((found, expected)) = cause.split_once(", expected ") else {
         return cause.to_owned();
     };
-    let expected = match expected.strip_prefix("struct ") {
-        Some(name) => {
-            let rest = name.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_');
-            format!("an object{rest}")
+    let object = OBJECTS
+        .iter()
+        .find_map(|prefix| expected.strip_prefix(*prefix));
+    let name = NAMES
+        .iter()
+        .find_map(|prefix| expected.strip_prefix(*prefix));
+    let expected = match (object, name) {
+        (Some(object), _) => {
+            let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | ':');
+            format!("an object{}", object.trim_start_matches(is_name))
         }
-        None => expected.replace(TYPE_OF_THE_SERVICE, ""),
+        (None, Some(rest)) => format!("a string{rest}"),
+        (None, None) => expected.replace(TYPE_OF_THE_SERVICE, ""),
     };
     format!("{found}, expected {expected}")
 }

@@ -51,7 +51,8 @@ pub(in crate::api) fn parse_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, 
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let parsed = serde_path_to_error::deserialize::<_, T>(&mut deserializer).map_err(|error| {
         let (path, cause) = (error.path().to_string(), error.inner());
-        match cause.is_data() {
+        // If the name of a variant is expected, the parser reports `null` as a syntax error.
+        match cause.is_data() || is_json(body) {
             true => RequestError::Schema {
                 path: if path == "." { String::new() } else { path },
                 cause: cause.to_string(),
@@ -178,6 +179,17 @@ mod tests {
             ("5".to_owned(), "expected an object at line 1"),
             (source(r#", "filters": 5"#), "expected an object"),
             (source(r#", "layout": "native""#), "expected an object"),
+            (source(r#", "layout": {"type": 5}"#), "expected a string"),
+            (source(r#", "layout": {"type": {}}"#), "expected a string"),
+            (
+                source(r#", "filters": {"filetypes": ["elf"]}"#),
+                "unknown file type, expected one of `pe`, `pdb`,",
+            ),
+            (
+                r#"{"sources": [{"type": "s3", "id": "a", "bucket": "b", "region": 5}]}"#
+                    .to_owned(),
+                "expected the name of a region",
+            ),
             (
                 r#"{"sources": [{"type": "filesystem", "id": "a"}]}"#.to_owned(),
                 "expected one of `http`, `s3`, `gcs`, `sentry` at line 1",
@@ -185,7 +197,7 @@ mod tests {
         ] {
             let cause = cause(&body);
             assert!(cause.contains(expected), "{body}: {cause}");
-            for internal in ["struct", "Extended", "sourcelink"] {
+            for internal in ["struct", "enum", "Extended", "sourcelink", "or map"] {
                 assert!(!cause.contains(internal), "{body}: {cause}");
             }
         }
@@ -193,8 +205,14 @@ mod tests {
 
     #[test]
     fn null_in_the_place_of_a_name_is_json_of_another_shape() {
-        let error = parse_request(br#"{"options": {"frame_order": null}}"#).unwrap_err();
+        let body = br#"{"options": {"frame_order": null}}"#;
+        let error = parse_request(body).unwrap_err();
         assert_eq!(error.status(), 422);
+        // As another route reads it.
+        let error = parse_body::<Request>(body).unwrap_err();
+        assert_eq!(error.status(), 422);
+        let error = parse_body::<Request>(&body[..body.len() - 1]).unwrap_err();
+        assert_eq!(error.status(), 400);
     }
 
     #[test]

@@ -7,7 +7,9 @@
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::DUMP_BYTES;
+use crate::api::crash::attachment::ATTACHMENT_BYTES;
 use crate::api::crash::form::is_compressed;
+use crate::api::symbolicator::RequestError;
 use crate::domain::ResponseFormat;
 use crate::flows::attachments::{Attachment, AttachmentError};
 use crate::flows::parsing::parsed;
@@ -39,6 +41,11 @@ impl Attachment<'_> {
         let is_whole = begin.bytes.len() as u64 == begin.length;
         if is_whole || begin.length <= WHOLE_BYTES || is_compressed(&begin.bytes) {
             return Ok(Ok(self.rest(begin, WHAT, DUMP_BYTES).await?.into()));
+        }
+        // Another host may state any length; the parts are mapped at their places.
+        if begin.length > ATTACHMENT_BYTES {
+            let limit = ATTACHMENT_BYTES as usize;
+            return Err(RequestError::TooLong { what: WHAT, limit }.into());
         }
         let mut parts = DumpParts::of(begin.length);
         parts.add(begin.start, begin.bytes);

@@ -182,6 +182,7 @@ impl ModuleLookup {
         places.dedup();
         Searched {
             places,
+            has_uploads: self.lookup.places.iter().any(CachePlace::is_uploads),
             damaged: self.entry().and_then(damaged),
         }
     }

@@ -562,6 +562,8 @@ fn placeholder(
         Some(last) if last.missing.cause == missing.cause => last.repeats + 1,
         _ => 0,
     };
+    // A source says nothing about files that were fetched and cannot be converted.
+    let retry_after = retry_after.filter(|_| !missing.cause.belongs_to_the_converter());
     let wait = retry_after.unwrap_or_else(|| match missing.cause {
         // Doubles from one minute up to the delay for other misses.
         cause if cause.is_of_a_moment() => {

@@ -52,6 +52,25 @@ pub struct Dif {
 }
 
 impl Dif {
+    /// Returns a DIF from a symbol server of which only this is known.
+    pub fn of_server(module: ModuleKey, file: DifRef, size: u64, file_type: FileType) -> Self {
+        Self {
+            module,
+            file,
+            sequencer: Sequencer::default(),
+            size,
+            file_type,
+            features: Features::default(),
+            is_accompanied: false,
+            needs: Vec::new(),
+            hides_names: false,
+            auxiliary_id: None,
+            needed_by: Vec::new(),
+            refused: None,
+            fault: None,
+        }
+    }
+
     /// Returns whether a cache of this kind can be made from this DIF.
     pub fn serves(&self, kind: Kind) -> bool {
         match kind {

@@ -67,8 +67,10 @@ pub enum NotAdmitted {
 /// The outcome of the calls that a permit was used for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum CallOutcome {
-    /// The source responded, perhaps that it lacks the file or with an error about this file.
+    /// The source was not called, or no call has ended.
     #[default]
+    NotCalled,
+    /// The source responded, perhaps that it lacks the file or with an error about this file.
     Answered,
     /// The source could not be reached, or asked for a pause.
     Failed {
@@ -77,6 +79,15 @@ pub enum CallOutcome {
         /// The `Retry-After` of the source, if it sent one.
         retry_after: Option<Duration>,
     },
+}
+
+impl CallOutcome {
+    /// Records a response of the source. A failure outweighs it.
+    pub fn answered(&mut self) {
+        if *self == Self::NotCalled {
+            *self = Self::Answered;
+        }
+    }
 }
 
 impl SourceHealth {
@@ -167,6 +178,7 @@ impl SourceHealth {
         // A call that began before the circuit opened says nothing new.
         let is_open = self.open_until.is_some_and(|until| now < until);
         match outcome {
+            CallOutcome::NotCalled => {}
             CallOutcome::Answered if is_open => {}
             CallOutcome::Answered => {
                 self.failures = 0;
@@ -292,6 +304,36 @@ mod tests {
         health.release(&id(100), &CallOutcome::Answered, until);
         assert_eq!((health.failures, health.open_until), (0, None));
         assert_eq!(health.acquire(&id(101), until, MOST), Ok(()));
+    }
+
+    #[test]
+    fn a_permit_without_a_call_only_makes_room_for_the_trial_call() {
+        let mut health = health();
+        fail(&mut health, SourceHealth::FAILURES_TO_OPEN);
+        let until = health.open_until.unwrap();
+        health.acquire(&id(100), until, MOST).unwrap();
+        let failures = health.failures;
+        health.release(&id(100), &CallOutcome::default(), until);
+        assert_eq!(
+            (health.failures, health.open_until),
+            (failures, Some(until))
+        );
+        // The next call is the trial call.
+        assert_eq!(health.acquire(&id(101), until, MOST), Ok(()));
+        assert_eq!(
+            health.acquire(&id(102), until, MOST),
+            Err(NotAdmitted::Busy)
+        );
+    }
+
+    #[test]
+    fn a_failure_outweighs_the_responses_of_a_source() {
+        let mut outcome = CallOutcome::default();
+        outcome.answered();
+        assert_eq!(outcome, CallOutcome::Answered);
+        outcome = failed();
+        outcome.answered();
+        assert_eq!(outcome, failed());
     }
 
     #[test]

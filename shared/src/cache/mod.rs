@@ -1,4 +1,6 @@
 //! Cache entries: their records, leases and placeholders, and the one function that changes them.
+//! Also all other items of the table ([`Item`]), and the names of what is stored: the keys of items
+//! and the paths of blobs ([`ItemKey`]).
 //!
 //! S3 holds immutable blobs. One record per cached item describes the blob that belongs to it. A
 //! reader never trusts bytes without a record. A record changes only through [`apply`], and is

@@ -18,6 +18,9 @@ use crate::domain::{AccessToken, GrantedScope, Grants, Scope};
 /// How long the item of a revoked token stays.
 const REVOKED_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
+/// The maximum number of valid tokens of a scope, so that its admins leave room for the others.
+const MAX_TOKENS_OF_SCOPE: usize = 500;
+
 /// The maximum number of valid tokens. The list of them is one response.
 const MAX_TOKENS: usize = 5_000;
 
@@ -62,9 +65,17 @@ impl Symbolicator {
             let detail = "the credential can issue tokens for its own scopes only".to_owned();
             return Err(Error::Refused { detail });
         }
-        if self.valid_tokens(invocation).await?.len() >= MAX_TOKENS {
-            let detail = format!("{MAX_TOKENS} tokens are valid: revoke those that are not used");
-            return Err(Error::Invalid { detail });
+        let valid = self.valid_tokens(invocation).await?;
+        let of_scope = valid.iter().filter(|token| token.scope == scope).count();
+        for (count, limit, whose) in [
+            (of_scope, MAX_TOKENS_OF_SCOPE, "of this scope"),
+            (valid.len(), MAX_TOKENS, "of all scopes together"),
+        ] {
+            if count >= limit {
+                let detail =
+                    format!("{limit} tokens {whose} are valid: revoke those that are not used");
+                return Err(Error::Invalid { detail });
+            }
         }
         let token = invocation.access_token();
         let now = invocation.now();

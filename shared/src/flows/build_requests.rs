@@ -149,7 +149,7 @@ impl CacheFinder<'_> {
         self.service.memory.forget(&module.entry(*kind));
         Ok(match updated?.0 {
             Updated::Done(entry) => entry.is_requested_by(id),
-            Updated::Refused(..) => false,
+            Updated::Refused(..) | Updated::NotDue => false,
         })
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::build::{Builder, Outcome};
 use super::retries::Backoff;
 use super::{Error, Invocation, sending};
-use crate::cache::Queue;
+use crate::cache::{Queue, Token};
 use crate::domain::Timestamp;
 use crate::ports::{Consistency, Fault, QueueMessage};
 
@@ -108,7 +108,7 @@ impl Builder {
             .flat_map(|one| one.kinds.iter().map(|kind| one.module.entry(*kind)));
         let keys: Vec<_> = keys.collect();
         let loaded = self.records.load(&keys, Consistency::Strong).await?;
-        let is_of_message = |id| each.iter().any(|one| one.build_request == id);
+        let is_of_message = |id: &Token| each.iter().any(|one| one.build_request == *id);
         let now = invocation.now();
         Ok(loaded.iter().flatten().any(|stored| {
             let Some(entry) = stored.item.entry() else {
@@ -119,7 +119,7 @@ impl Builder {
                 Queue::Eager => entry.live_request(now),
                 Queue::Uploads | Queue::Refresh => entry.build_request(),
             };
-            standing.is_some_and(|build_request| is_of_message(build_request.id.clone()))
+            standing.is_some_and(|build_request| is_of_message(&build_request.id))
         }))
     }
 

@@ -248,7 +248,7 @@ impl SymbolServer<'_> {
     }
 
     /// Fetches a DIF of known size again, into scratch space, within the time limits of
-    /// [`SymbolServer::fetch`]. Returns `None` if it is longer now.
+    /// [`SymbolServer::fetch`]. Returns `None` if it has another size now.
     pub(super) async fn fetch_again(
         &self,
         location: &Location,
@@ -256,7 +256,9 @@ impl SymbolServer<'_> {
         time: Duration,
     ) -> Result<Option<DifStat>, FetchError> {
         let incoming = self.servers.get(self.query(location)).await?;
-        receive(incoming, (scratch, place), time, None).await
+        let received = receive(incoming, (scratch, place), time, None).await?;
+        // The etag of some servers does not change with the bytes.
+        Ok(received.filter(|stat| stat.size == place.length))
     }
 
     fn query<'q>(&'q self, location: &'q Location) -> FileQuery<'q> {
@@ -280,9 +282,9 @@ async fn receive(
     let WrittenFile { offset, length, .. } = *place;
     let mut written = 0;
     let mut chunk = BytesMut::with_capacity(CHUNK_BYTES);
-    let mut patience = Patience::new(length, time);
+    let mut time_left = DownloadTime::new(length, time);
     loop {
-        let next = patience.wait_for(body.try_next()).await??;
+        let next = time_left.wait_for(body.try_next()).await??;
         let is_last = next.is_none();
         chunk.extend_from_slice(&next.unwrap_or_default());
         let arrived = written + chunk.len() as u64;
@@ -367,7 +369,7 @@ pub struct Limits {
 
 /// The time limits of a download. Only time spent waiting for the server counts, not time spent
 /// processing the bytes.
-struct Patience {
+struct DownloadTime {
     /// The time left for the rest of the file.
     left: Duration,
     /// The time waited in the current window, and the bytes that arrived in it.
@@ -375,7 +377,7 @@ struct Patience {
     bytes: u64,
 }
 
-impl Patience {
+impl DownloadTime {
     fn new(size: u64, time: Duration) -> Self {
         let for_size = WHOLE_FILE + Duration::from_secs(size >> 20);
         Self {
@@ -527,7 +529,11 @@ fn ranges(start: u64, end: u64) -> impl Iterator<Item = Range<u64>> {
 
 #[cfg(test)]
 mod tests {
+    use async_trait::async_trait;
+
     use super::*;
+    use crate::domain::FileType;
+    use crate::ports::{Fault, ListQuery};
 
     #[test]
     fn ranges_cover_a_file_once() {
@@ -540,10 +546,63 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
+    /// A server with one file, whose etag never changes.
+    #[derive(Debug)]
+    struct OneFile(&'static [u8]);
+
+    #[async_trait]
+    impl SymbolServers for OneFile {
+        async fn get(&self, _: FileQuery<'_>) -> Result<IncomingDif, ServerFailure> {
+            Ok(IncomingDif {
+                etag: "1".to_owned(),
+                size: None,
+                body: stream::iter([Ok(Bytes::from_static(self.0))]).boxed(),
+            })
+        }
+
+        async fn list(&self, _: ListQuery<'_>) -> Result<Vec<(FileType, Location)>, ServerFailure> {
+            Ok(Vec::new())
+        }
+    }
+
+    /// Scratch space that nothing reads.
+    #[derive(Debug)]
+    struct Unread;
+
+    #[async_trait]
+    impl Scratch for Unread {
+        async fn write_at(&mut self, _: u64, _: Bytes) -> Result<(), Fault> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_is_fetched_again_must_have_the_size_that_it_had() {
+        let source = r#"{"type": "http", "id": "company", "url": "http://symbols.test/"}"#;
+        let source: HttpSource = serde_json::from_str(source).unwrap();
+        for (length, is_it) in [(7, true), (8, false), (6, false)] {
+            let server = SymbolServer {
+                servers: &OneFile(b"7 bytes"),
+                key: &source.configured_key(),
+                source: &source,
+                checksum: None,
+            };
+            let place = WrittenFile {
+                offset: 0,
+                length,
+                id: None,
+            };
+            let location = Location::new("http://symbols.test/a");
+            let mut unread = Unread;
+            let fetched = server.fetch_again(&location, (&mut unread, &place), HOUR);
+            assert_eq!(fetched.await.unwrap().is_some(), is_it, "{length}");
+        }
+    }
+
     /// Lets this many bytes arrive after each pause, until the server is too slow or `times` pauses
     /// are over. Returns the detail of the failure.
     async fn trickle(
-        patience: &mut Patience,
+        time_left: &mut DownloadTime,
         bytes: usize,
         pause: Duration,
         times: u32,
@@ -553,7 +612,7 @@ mod tests {
                 tokio::time::sleep(pause).await;
                 Ok::<_, ()>(Some(Bytes::from(vec![0; bytes])))
             };
-            if let Err(failure) = patience.wait_for(next).await {
+            if let Err(failure) = time_left.wait_for(next).await {
                 assert_eq!(failure.missing.cause, Cause::Timeout);
                 return Some(failure.missing.detail);
             }
@@ -564,26 +623,26 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_byte_a_second_is_too_slow_after_one_window() {
         let began = Instant::now();
-        let mut patience = Patience::new(1 << 20, HOUR);
-        let failed = trickle(&mut patience, 1, Duration::from_secs(1), 1000).await;
+        let mut time_left = DownloadTime::new(1 << 20, HOUR);
+        let failed = trickle(&mut time_left, 1, Duration::from_secs(1), 1000).await;
         assert!(failed.unwrap().contains("64 KiB a second"));
         assert_eq!(began.elapsed(), RATE_WINDOW);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_sends_nothing_is_too_slow_after_one_window() {
-        let mut patience = Patience::new(1 << 20, HOUR);
-        let failed = trickle(&mut patience, 1, HOUR, 1).await;
+        let mut time_left = DownloadTime::new(1 << 20, HOUR);
+        let failed = trickle(&mut time_left, 1, HOUR, 1).await;
         assert!(failed.unwrap().contains("no data arrived"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn bytes_may_arrive_in_bursts_that_no_window_divides() {
-        let mut patience = Patience::new(1 << 30, HOUR);
+        let mut time_left = DownloadTime::new(1 << 30, HOUR);
         // Each window ends while the next burst is awaited, and contains one burst.
         let burst = RATE_BYTES as usize;
         assert_eq!(
-            trickle(&mut patience, burst, Duration::from_secs(29), 20).await,
+            trickle(&mut time_left, burst, Duration::from_secs(29), 20).await,
             None
         );
     }
@@ -591,17 +650,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_file_may_take_five_minutes_and_a_second_more_for_each_mebibyte() {
         let began = Instant::now();
-        let mut patience = Patience::new(10 << 20, HOUR);
-        let failed = trickle(&mut patience, 70 << 10, Duration::from_secs(1), 1000).await;
+        let mut time_left = DownloadTime::new(10 << 20, HOUR);
+        let failed = trickle(&mut time_left, 70 << 10, Duration::from_secs(1), 1000).await;
         assert!(failed.unwrap().contains("longer than its size allows"));
         assert_eq!(began.elapsed(), Duration::from_secs(310));
     }
 
     #[tokio::test(start_paused = true)]
     async fn time_in_which_bytes_are_written_is_not_the_servers() {
-        let mut patience = Patience::new(1 << 20, HOUR);
+        let mut time_left = DownloadTime::new(1 << 20, HOUR);
         for _ in 0..10 {
-            assert_eq!(trickle(&mut patience, 1, Duration::ZERO, 1).await, None);
+            assert_eq!(trickle(&mut time_left, 1, Duration::ZERO, 1).await, None);
             tokio::time::advance(Duration::from_secs(60)).await;
         }
     }

@@ -20,7 +20,7 @@ use quick_cache::sync::Cache;
 use super::Invocation;
 use super::known_tokens::KnownTokens;
 use super::moment::Moment;
-use crate::cache::{Entry, Generation, Item, ItemKey, Ready, Stored, Token};
+use crate::cache::{Entry, Generation, Item, ItemKey, Kind, Ready, Stored, Token};
 use crate::debuginfo::{OpenCache, Slice, SliceIndex};
 use crate::domain::{DebugId, Quality, Scope, Timestamp};
 use crate::symbolicate::NameMemory;
@@ -94,7 +94,20 @@ pub(super) enum ReadBy {
     Otherwise,
 }
 
+/// When and how an item was read.
+#[derive(Clone, Debug)]
+pub(super) struct ItemRead {
+    /// The time before the call to the store. A later change may be missing.
+    at: Moment,
+    by: ReadBy,
+}
+
 impl ReadBy {
+    /// Returns this, with the time before the call to the store.
+    pub(super) fn at(self, at: Moment) -> ItemRead {
+        ItemRead { at, by: self }
+    }
+
     fn vouched_by(self, now: Timestamp) -> Option<(Scope, SeenGeneration)> {
         match self {
             Self::After(scope, seen) => Some((scope, seen)),
@@ -248,34 +261,28 @@ impl Memory {
         self.generations.get(scope).map(|known| known.seen)
     }
 
-    /// Caches the generation of a scope that was read just now.
-    pub(super) fn remember_generation(
-        &self,
-        invocation: &Invocation,
-        scope: Scope,
-        seen: SeenGeneration,
-    ) {
-        let read = Moment::now(invocation);
+    /// Caches the generation of a scope, whose read began at this time.
+    pub(super) fn remember_generation(&self, read: Moment, scope: Scope, seen: SeenGeneration) {
         self.generations
             .insert(scope, KnownGeneration { seen, read });
     }
 
-    /// Caches an item that was read just now. An entry that is about to change is not cached.
+    /// Caches an item that was read. An entry that is about to change is not cached.
     pub(super) fn remember(
         &self,
         invocation: &Invocation,
         key: ItemKey,
         stored: Option<Arc<Stored>>,
-        read_by: ReadBy,
+        read: ItemRead,
     ) {
-        let now = invocation.now();
+        let now = read.at.time();
         let item = stored.as_deref().map(|stored| &stored.item);
         let entry = item.and_then(Item::entry);
         if entry.is_some_and(is_unsettled) {
             self.forget(&key);
             return;
         }
-        let vouched_by = read_by.vouched_by(now);
+        let vouched_by = read.by.vouched_by(now);
         // An entry with a pending build changes without a new generation.
         let vouched_by = vouched_by.filter(|_| entry.is_none_or(is_idle));
         let lifetime = match item {
@@ -297,7 +304,7 @@ impl Memory {
         };
         let remembered = Remembered {
             stored,
-            read: Moment::now(invocation),
+            read: read.at,
             lifetime,
             vouched_by,
         };
@@ -355,11 +362,15 @@ impl Memory {
 }
 
 /// Returns whether an entry is ready and no upload is likely to improve it. If it has only symbols,
-/// or lacks information that another file has, the next file of the module may arrive soon.
+/// or lacks information that another file has, the next file of the module may arrive soon. Of a
+/// SymCache in Microsoft's format, a newer version may arrive.
 fn is_ready_for_long(entry: &Entry) -> bool {
     let is_upload = entry.module().source.is_uploads();
+    let has_versions = matches!(entry.kind(), Kind::MsSymCache(_));
+    let is_complete = |ready: &Ready| {
+        ready.quality == Quality::Preferred && ready.lacks.is_none() && !has_versions
+    };
     let ready = entry.ready();
-    let is_complete = |ready: &Ready| ready.quality == Quality::Preferred && ready.lacks.is_none();
     ready.is_some_and(|ready| !is_upload || is_complete(ready))
 }
 

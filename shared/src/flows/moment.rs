@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Invocation;
+use crate::domain::Timestamp;
 
 /// A point in time, by both clocks.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +23,11 @@ impl Moment {
             monotonic: Instant::now(),
             since_epoch: invocation.since_epoch(),
         }
+    }
+
+    /// Returns the time by the wall clock.
+    pub(super) fn time(&self) -> Timestamp {
+        Timestamp::from_secs(self.since_epoch.as_secs())
     }
 
     /// Returns the time since then, by the clock that shows more.

@@ -205,11 +205,9 @@ impl<'a> Opening<'a> {
 
     /// Returns the part of a slice that the request holds.
     fn held(&self, slice: Slice, addresses: &[u64]) -> Slice {
-        let bytes = slice.memory_bytes();
-        let held = self.held.fetch_add(bytes, Ordering::Relaxed);
-        match held.saturating_add(bytes) {
-            ..=HELD_BYTES => slice,
-            _ => slice.picked(addresses),
+        match holds(&self.held, slice.memory_bytes()) {
+            true => slice,
+            false => slice.picked(addresses),
         }
     }
 
@@ -236,6 +234,17 @@ impl<'a> Opening<'a> {
         self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(bytes)
     }
+}
+
+/// Adds bytes to those that a request holds. Returns `false` if there are too many: then they do
+/// not count, so that smaller slices still have room.
+fn holds(held: &AtomicUsize, bytes: usize) -> bool {
+    let with = |held: usize| {
+        let all = held.checked_add(bytes);
+        all.filter(|all| *all <= HELD_BYTES)
+    };
+    held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with)
+        .is_ok()
 }
 
 /// Returns whether a blob that is not cached takes two rounds: its index, then its slices.
@@ -293,5 +302,19 @@ impl LoadedCache {
             }
         };
         Some(ModuleCfi(parts))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_that_is_too_large_to_be_held_takes_no_room_from_others() {
+        let held = AtomicUsize::new(0);
+        assert!(holds(&held, HELD_BYTES - 2));
+        assert!(!holds(&held, HELD_BYTES) && !holds(&held, usize::MAX));
+        assert!(holds(&held, 2));
+        assert!(!holds(&held, 1));
     }
 }

@@ -1,5 +1,5 @@
-//! Permits to call symbol servers: a builder acquires one before its first call, and reports the
-//! outcome on release.
+//! Permits to call symbol servers: a builder calls a server with one ([`with`]), which records the
+//! outcome of the calls.
 //!
 //! The fleet shares one item per source ([`SourceHealth`]). Readers that wait for the source read
 //! it; only this module changes it.
@@ -8,12 +8,12 @@ use std::pin::pin;
 
 use super::{Invocation, Update};
 use crate::cache::{CallOutcome, Item, ItemKey, LEASE_EXTENSION, NotAdmitted, SourceHealth, Token};
-use crate::domain::SourceKey;
-use crate::ports::{Fault, RecordStore};
+use crate::domain::{SourceKey, Timestamp};
+use crate::ports::{Concerns, Fault, RecordStore, ServerFailure};
 
 /// A permit that this build holds.
 #[derive(Debug)]
-pub(super) struct HeldPermit<'a> {
+struct HeldPermit<'a> {
     update: Update<'a>,
     source: &'a SourceKey,
     id: Token,
@@ -31,8 +31,40 @@ pub(super) async fn refused(
     Ok(health.and_then(|health| health.refuses(invocation.now(), most)))
 }
 
+/// Calls a source with a permit, which is extended meanwhile. `calls` returns their result, and
+/// their outcome for the health of the source. Returns why no permit is given; then `calls` does
+/// not run.
+pub(super) async fn with<T>(
+    update: Update<'_>,
+    source: &SourceKey,
+    most: usize,
+    calls: impl Future<Output = (T, CallOutcome)>,
+) -> Result<Result<T, NotAdmitted>, Fault> {
+    let permit = match acquire(update, source, most).await? {
+        Ok(permit) => permit,
+        Err(refused) => return Ok(Err(refused)),
+    };
+    let (called, outcome) = permit.during(calls).await;
+    permit.release(&outcome).await;
+    Ok(Ok(called))
+}
+
+/// Records a failed call in the outcome of the calls. A response about some locations, even an
+/// error, concerns only the module: the server may serve the locations of another scope.
+pub(super) fn note_failure(calls: &mut CallOutcome, failure: &ServerFailure) {
+    match failure.concerns {
+        Concerns::Location => calls.answered(),
+        Concerns::Server => {
+            *calls = CallOutcome::Failed {
+                detail: failure.missing.detail.clone(),
+                retry_after: failure.retry_after,
+            };
+        }
+    }
+}
+
 /// Acquires a permit, or returns why none is given.
-pub(super) async fn acquire<'a>(
+async fn acquire<'a>(
     update: Update<'a>,
     source: &'a SourceKey,
     most: usize,
@@ -57,7 +89,7 @@ pub(super) async fn acquire<'a>(
 
 impl HeldPermit<'_> {
     /// Runs `work`, and extends the permit meanwhile.
-    pub(super) async fn during<T>(&self, work: impl Future<Output = T>) -> T {
+    async fn during<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         loop {
             tokio::select! {
@@ -72,7 +104,7 @@ impl HeldPermit<'_> {
     }
 
     /// Releases the permit.
-    pub(super) async fn release(self, outcome: &CallOutcome) {
+    async fn release(self, outcome: &CallOutcome) {
         let left = |health: &mut SourceHealth, now| {
             health.release(&self.id, outcome, now);
             true
@@ -82,10 +114,7 @@ impl HeldPermit<'_> {
 
     /// Changes the health of the source. A permit that could not be released expires after a
     /// minute.
-    async fn change(
-        &self,
-        mut change: impl FnMut(&mut SourceHealth, crate::domain::Timestamp) -> bool,
-    ) {
+    async fn change(&self, mut change: impl FnMut(&mut SourceHealth, Timestamp) -> bool) {
         let changed = |present: Option<&Item>| {
             let mut health = present.and_then(health).cloned()?;
             change(&mut health, self.update.invocation.now()).then_some(Item::Health(health))

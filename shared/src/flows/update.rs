@@ -32,6 +32,8 @@ pub enum Updated {
     /// The change does not apply to the stored entry; `None` if there is none, or if a newer build
     /// wrote it.
     Refused(Refused, Option<Entry>),
+    /// Another invocation changed the entry meanwhile, and the change is no longer due.
+    NotDue,
 }
 
 /// What the caller knows about an item that it is about to write.
@@ -108,8 +110,8 @@ impl<'a> KnownEntry<'a> {
         }
     }
 
-    /// Lets a change apply after a lost race only if it is due for the stored entry. Otherwise, it
-    /// is refused with [`Refused::Nothing`].
+    /// Lets a change apply after a lost race only if it is due for the stored entry. Otherwise, the
+    /// result is [`Updated::NotDue`].
     pub(super) fn while_due(self, is_due: &'a (dyn Fn(&Entry) -> bool + Sync)) -> Self {
         Self { is_due, ..self }
     }
@@ -251,8 +253,7 @@ impl Update<'_> {
                             return Ok((Updated::Done(current.clone()), known.stored));
                         }
                         if !(known.is_due)(current) {
-                            let current = Some(current.clone());
-                            return Ok((Updated::Refused(Refused::Nothing, current), known.stored));
+                            return Ok((Updated::NotDue, known.stored));
                         }
                     }
                 }
@@ -388,14 +389,17 @@ impl Update<'_> {
         }
     }
 
-    /// Removes an item that is not an entry, if `matches` accepts the stored one.
+    /// Removes an item that is not an entry, if `matches` accepts the stored one. An item of a
+    /// newer build stays.
     pub async fn remove(
         &self,
         key: &ItemKey,
         mut matches: impl FnMut(&Item) -> bool,
     ) -> Result<(), Fault> {
+        // A store never removes an item of a newer build, so a retry would never end.
+        let mut may_remove = |item: &Item| !matches!(item, Item::Newer { .. }) && matches(item);
         let mut stored = self.load(key).await?;
-        while let Some(current) = stored.take().filter(|current| matches(&current.item)) {
+        while let Some(current) = stored.take().filter(|current| may_remove(&current.item)) {
             match self.records.remove(key, &current.revision).await? {
                 Removed::Done => return Ok(()),
                 Removed::Lost(current) => stored = Some(current),

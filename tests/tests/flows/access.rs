@@ -647,6 +647,23 @@ async fn an_admin_of_a_scope_manages_the_tokens_of_that_scope_alone() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_scope_with_all_its_tokens_leaves_room_for_those_of_other_scopes() {
+    let world = World::new();
+    for _ in 0..500 {
+        issue(&world, "acme", &["upload"]).await;
+    }
+    let ask = |scope: &str| {
+        let body = json!({"name": "x", "scope": scope, "rights": ["upload"]});
+        Sent::new("POST", "/tokens").with_body(body).signed()
+    };
+    let refused = ask("acme").to(&world).await;
+    assert_eq!(refused.status, 422);
+    let detail = json_of(&refused)["detail"].to_string();
+    assert!(detail.contains("500 tokens of this scope"), "{detail}");
+    assert_eq!(ask("other").to(&world).await.status, 201);
+}
+
 /// The id of the pending request of the other tenant.
 const PENDING: &str = "11111111-2222-4333-8444-555555555555";
 

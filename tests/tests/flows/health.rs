@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use serde_json::json;
+use symdepot::adapters::faulty::Operation;
 use symdepot::adapters::memory::SentMessage;
 use symdepot::api::symbolicator::ModuleStatus;
 use symdepot::cache::{Entry, Item, ItemKey, ModuleKey, SourceHealth, Stored};
@@ -251,7 +252,9 @@ async fn a_bounded_number_of_builds_calls_a_source_at_a_time() {
     assert!(matches!(answer, Ok(SymbolicateOutcome::Pending)));
     let before = world.summary();
     let sent = of_servers(&world).remove(0);
+    let queries = world.faults.calls(Operation::Query);
     world.serve(&sent.message).await.unwrap();
+    assert_eq!(world.faults.calls(Operation::Query), queries + 1);
     // Nothing was done and nothing has changed, so the message is sent again.
     assert_eq!(world.servers.take_asked(), []);
     assert_eq!(world.summary(), before);

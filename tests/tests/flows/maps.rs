@@ -6,14 +6,14 @@ use std::time::Duration;
 use serde_json::json;
 use symdepot::api::symbolicator::{Completed, DownloadStatus};
 use symdepot::cache::{Kind, UploadState};
-use symdepot::domain::{FileType, HttpSource, Location};
+use symdepot::domain::{Cause, FileType, HttpSource, Location};
 use symdepot_tests::harness::{
     Crash, World, archive, fixture, fixture_text, function_names, in_module, oracle,
 };
 
 use crate::CRASH;
 use crate::first_hour::explained;
-use crate::servers::source;
+use crate::servers::{failure, source};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -300,6 +300,26 @@ async fn a_map_that_a_server_lacks_is_asked_for_again_at_growing_intervals() {
     let asked = world.servers.take_asked();
     assert!(
         times(&asked) == 1 && !asked.contains(&at(UNIFIED[0])),
+        "{asked:?}"
+    );
+    world.check();
+}
+
+/// The line map is the first one that is sought.
+#[tokio::test(start_paused = true)]
+async fn after_a_failure_of_the_server_no_further_map_is_requested() {
+    let world = unified();
+    for (path, (_, file)) in UNIFIED.into_iter().zip(FILES) {
+        world.servers.put(&at(path), fixture(file));
+    }
+    let line_map = at("f9/d1d2470ca955dfab9d50d65c32a93d/il2cpp");
+    world.servers.fail(&line_map, failure(Cause::Timeout, None));
+    let module = json!({"type": "macho", "debug_id": HIDDEN, "code_file": "/UnityFramework"});
+    let crash = crash_of(module, "macho-arm64-crash.dSYM");
+    assert!(are_hidden(&answered(&world, &crash).await.0));
+    let asked = world.servers.take_asked();
+    assert!(
+        asked.contains(&line_map) && !asked.contains(&at(UNIFIED[1])),
         "{asked:?}"
     );
     world.check();

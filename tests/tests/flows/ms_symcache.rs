@@ -146,6 +146,20 @@ async fn a_client_gets_the_newest_version_that_it_can_read() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_newer_version_is_served_as_soon_as_other_uploads_are() {
+    let world = World::new();
+    upload(&world, "3.1.0").await;
+    let warm = world.another_instance();
+    for _ in 0..2 {
+        assert_served(&request_build(&warm, "3.9.0", None).await, "3.1.0");
+        warm.pass(Duration::from_secs(400)).await;
+    }
+    upload(&world, "3.3.0").await;
+    warm.pass(Duration::from_secs(3)).await;
+    assert_served(&request_build(&warm, "3.9.0", None).await, "3.3.0");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_version_that_the_client_has_is_not_sent_again() {
     let world = World::with(transcodes(&["3.1.0"]));
     // No newer version can be made, so no build is requested.

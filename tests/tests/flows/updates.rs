@@ -60,6 +60,16 @@ impl Bench {
     }
 }
 
+/// Returns a matcher that accepts every item, and panics if the removal never ends.
+fn a_few_times() -> impl FnMut(&Item) -> bool {
+    let mut left = 5;
+    move |_| {
+        left -= 1;
+        assert!(left > 0, "the removal never ends");
+        true
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn only_changes_that_create_entries_create_them() {
     let bench = bench();
@@ -182,7 +192,28 @@ async fn an_item_of_a_newer_build_is_never_touched() {
             .await
             .unwrap()
     );
+    bench.update().remove(&key, a_few_times()).await.unwrap();
+    assert_eq!(bench.world.faults.calls(Operation::Remove), 0);
     assert_eq!(bench.world.records.items(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_that_a_newer_build_replaces_before_its_removal_stays() {
+    let bench = bench();
+    let key = ItemKey::request("1");
+    let put = bench.update();
+    put.put(&key, bench.alias("a"), |_| false).await.unwrap();
+    let (records, of_newer) = (bench.world.records.clone(), key.clone());
+    bench
+        .world
+        .faults
+        .interrupt(Operation::Remove, 1, move || async move {
+            records.put_newer(&of_newer, Revision::from_random(1));
+        });
+    bench.update().remove(&key, a_few_times()).await.unwrap();
+    assert_eq!(bench.world.faults.calls(Operation::Remove), 1);
+    let present = bench.world.records.peek(&key).unwrap();
+    assert!(matches!(present.item, Item::Newer { .. }));
 }
 
 #[tokio::test(start_paused = true)]

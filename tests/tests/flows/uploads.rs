@@ -73,6 +73,22 @@ async fn a_file_that_kills_its_parser_is_ignored_after_three_deliveries() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_archived_file_is_ignored_with_the_reason_until_it_is_uploaded_again() {
+    let world = World::new();
+    let key = "global/crash.debug";
+    let event = world.put(key, fixture("elf/crash.debug"));
+    world.uploads.archive(&Location::new(key));
+    world.deliver(&event).await.unwrap();
+    let reason = format!("{key} is archived");
+    assert_eq!(
+        world.upload_item(key).state,
+        UploadState::Ignored { reason }
+    );
+    let upload = world.upload(key, "elf/crash.debug").await;
+    assert_eq!(upload.state, UploadState::Applied);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_parser_that_is_killed_twice_only_costs_time() {
     let world = World::new();
     let event = world.put("global/crash.debug", fixture("elf/crash.debug"));

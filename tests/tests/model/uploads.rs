@@ -5,6 +5,9 @@
 //! those of `flows/uploads`; each read and each write is a separate step. A worker may start a
 //! build whenever a build request is pending: an additional message does no harm, and a lost one is
 //! sent again by the next reader.
+//!
+//! Each upload has other bytes. The tests of the flows and the simulation upload the same bytes
+//! again.
 
 use stateright::{Model, Property};
 use symdepot::cache::{Change, Entry};

@@ -59,7 +59,7 @@ fn no_word_that_the_glossary_excludes_is_used() {
     let is_document =
         |file: &String| file.ends_with(".md") && ![GLOSSARY, "CHANGELOG.md"].contains(&&**file);
     let documents = files().into_iter().filter(is_document);
-    let product = ["shared/", "functions/"];
+    let product = ["shared/", "functions/", "infra/"];
     let product = product.iter().flat_map(|folder| sources(folder));
     for file in product.chain(documents) {
         let text = read(&file).unwrap_or_default().to_lowercase();

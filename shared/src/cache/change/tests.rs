@@ -1,8 +1,10 @@
 //! Tests of the rules of `apply`, one by one.
 
+use std::time::Duration;
+
 use super::examples::{
-    Offer, after, applied, built, dif, entry, fail, publish, request_build, state, take, then,
-    token,
+    Offer, after, applied, built, dif, entry, fail, publish, request_build, seen, state, take,
+    then, token,
 };
 use super::{Applied, Change, Refused, Seen, apply};
 use crate::cache::{Converter, Entry, Kind, Policy, Queue, Ready, current_version};
@@ -565,6 +567,29 @@ fn each_cause_is_cached_for_its_own_time_plus_up_to_a_tenth_of_jitter() {
     check(Cause::Unsupported, DAY);
     check(Cause::TooLarge { limit: 1 }, DAY);
     check(Cause::Crashed, DAY);
+}
+
+#[test]
+fn what_a_source_requests_does_not_apply_to_a_file_that_cannot_be_converted() {
+    let asked = Duration::from_secs(700);
+    for (cause, wait) in [
+        (Cause::NotFound, 700),
+        (Cause::DownloadFailed, 700),
+        (Cause::Malformed, DAY),
+        (Cause::Crashed, DAY),
+    ] {
+        let failed = Change::Fail {
+            token: token(1),
+            missing: Missing::new(cause, "no good"),
+            seen: Seen {
+                retry_after: Some(asked),
+                ..seen(&[])
+            },
+        };
+        let failed = then(&then(&entry(), &take(1), 0), &failed, 1);
+        let retry_at = failed.missing().unwrap().retry_at;
+        assert_eq!(retry_at, after(1 + wait), "{cause:?}");
+    }
 }
 
 #[test]

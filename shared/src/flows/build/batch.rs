@@ -67,23 +67,26 @@ impl Builder {
         if batch.is_empty() {
             return Ok(found);
         }
-        let most = self.settings.source_max_permits;
-        let permit = match permits::acquire(self.update(invocation), source_key, most).await? {
-            Ok(permit) => permit,
+        let left: Vec<QueueMessage> = batch.iter().map(|it| it.message.clone()).collect();
+        let probing = async {
+            let (mut batch, backing_off) = self.lease_batch(invocation, batch).await;
+            let probed = self.probe_all(invocation, &source, &mut batch).await;
+            let outcome = probed.outcome.clone();
+            ((probed, backing_off), outcome)
+        };
+        let (update, most) = (self.update(invocation), self.settings.source_max_permits);
+        let probed = permits::with(update, source_key, most, Box::pin(probing)).await?;
+        let (probed, backing_off) = match probed {
+            Ok(probed) => probed,
             Err(refused) => {
-                let left = batch.iter().map(|member| &member.message);
                 let at = match refused {
                     NotAdmitted::CircuitOpen { until } => until,
                     NotAdmitted::Busy => invocation.now(),
                 };
-                self.delay_batch(invocation, left, at).await?;
+                self.delay_batch(invocation, left.iter(), at).await?;
                 return Ok(found);
             }
         };
-        let (mut batch, backing_off) = self.lease_batch(invocation, batch).await;
-        let probing = self.probe_all(invocation, &source, &mut batch);
-        let probed = permit.during(Box::pin(probing)).await;
-        permit.release(&probed.outcome).await;
         found.extend(probed.found);
         if let Some(until) = backing_off.iter().map(|(_, until)| *until).max() {
             let left = backing_off.iter().map(|(message, _)| message);
@@ -175,7 +178,7 @@ impl Builder {
                 let mut backing_off = None;
                 for (kind, known) in &mut member.entries {
                     let module = &member.message.module;
-                    let build = self.of(invocation, module);
+                    let build = self.build_of(invocation, module);
                     let is_due = |leased: &Entry| leased.build_request().is_some();
                     match build.take_lease_from(*kind, known.take(), is_due).await {
                         Ok(Taken::Ours(held)) => member.held.push(*held),
@@ -234,7 +237,7 @@ impl Builder {
                 answers = &mut probing => break answers,
                 () = tokio::time::sleep(LEASE_EXTENSION) => {
                     for (module, kind, token) in &leases {
-                        self.of(invocation, module).extend_one(*kind, token).await;
+                        self.build_of(invocation, module).extend_one(*kind, token).await;
                     }
                 }
             }
@@ -243,8 +246,9 @@ impl Builder {
         for answer in answers {
             match answer {
                 Ok(Probe::Found(message)) => probed.found.push(message),
-                Ok(Probe::Settled) => probed.answered += 1,
-                Ok(Probe::NoResponse(failed)) => {
+                Ok(Probe::Settled(CallOutcome::NotCalled)) => {}
+                Ok(Probe::Settled(CallOutcome::Answered)) => probed.answered += 1,
+                Ok(Probe::Settled(failed @ CallOutcome::Failed { .. })) => {
                     probed.silent += 1;
                     probed.outcome = failed;
                 }
@@ -252,7 +256,8 @@ impl Builder {
             }
         }
         // Failures count against the server only if it failed for most of the modules.
-        if probed.silent <= probed.answered + probed.found.len() {
+        let answered = probed.answered + probed.found.len();
+        if answered > 0 && probed.silent <= answered {
             probed.outcome = CallOutcome::Answered;
         }
         probed
@@ -267,12 +272,12 @@ impl Builder {
         member: &mut BatchMember,
     ) -> Result<Probe, Fault> {
         let module = member.message.module.clone();
-        let build = self.of(invocation, &module);
+        let build = self.build_of(invocation, &module);
         if member.sought.is_source_file {
             let outcome = build
                 .settle_source_file(source, &member.sought, &member.held)
                 .await?;
-            return Ok(Probe::of(outcome));
+            return Ok(Probe::Settled(outcome));
         }
         let kinds: Vec<Kind> = member.held.iter().map(|held| held.kind).collect();
         let left = invocation.time_left().saturating_sub(RESERVE * 2);
@@ -288,7 +293,7 @@ impl Builder {
         };
         let answered = match &said {
             ServerAnswer::Has => Probe::Found(hop(member.message.clone())),
-            ServerAnswer::Nothing(search) => Probe::of(search.outcome()),
+            ServerAnswer::Nothing(search) => Probe::Settled(search.calls.clone()),
         };
         let mut failed = None;
         for Held {
@@ -370,7 +375,8 @@ impl Build<'_> {
                 Ok(_) => return ServerAnswer::Has,
                 Err(failure) => {
                     let took = self.invocation.elapsed() - began;
-                    if search.note(self, location, failure, took) {
+                    search.note(self, location, failure, took);
+                    if search.is_over {
                         break;
                     }
                 }
@@ -397,20 +403,8 @@ struct Probed {
 enum Probe {
     /// The server has it.
     Found(QueueMessage),
-    /// The server does not have it.
-    Settled,
-    /// The server did not respond.
-    NoResponse(CallOutcome),
-}
-
-impl Probe {
-    /// Returns the result for a module that is settled, after calls with this outcome.
-    fn of(outcome: CallOutcome) -> Self {
-        match outcome {
-            CallOutcome::Answered => Self::Settled,
-            failed @ CallOutcome::Failed { .. } => Self::NoResponse(failed),
-        }
-    }
+    /// The module is settled, after calls with this outcome.
+    Settled(CallOutcome),
 }
 
 /// Returns the keys of all possible copies of the files of a module.

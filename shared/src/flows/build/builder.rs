@@ -55,7 +55,8 @@ pub struct OpenDif {
 pub enum Outcome {
     /// Nothing: no build request is pending that this build could have settled.
     Settled,
-    /// Another builder is at work, or the entry backs off: build again at this time.
+    /// Another builder is at work, the entry backs off, or the source may not be called: build
+    /// again at this time.
     Later(Timestamp),
 }
 
@@ -81,7 +82,11 @@ impl<'a> Build<'a> {
 
 impl Builder {
     /// Returns the build of a module.
-    pub(super) fn of<'a>(&'a self, invocation: &'a Invocation, module: &'a ModuleKey) -> Build<'a> {
+    pub(super) fn build_of<'a>(
+        &'a self,
+        invocation: &'a Invocation,
+        module: &'a ModuleKey,
+    ) -> Build<'a> {
         Build {
             builder: self,
             invocation,

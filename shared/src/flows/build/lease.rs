@@ -80,7 +80,7 @@ impl Build<'_> {
                 None => Taken::Refused,
             },
             Updated::Refused(Refused::BackingOff { until }, _) => Taken::BackingOff { until },
-            Updated::Done(_) | Updated::Refused(..) => Taken::Refused,
+            Updated::Done(_) | Updated::Refused(..) | Updated::NotDue => Taken::Refused,
         })
     }
 
@@ -145,7 +145,7 @@ impl Build<'_> {
             {
                 Some(entry.not_before().unwrap_or(now).max(now))
             }
-            Updated::Done(_) | Updated::Refused(..) => None,
+            Updated::Done(_) | Updated::Refused(..) | Updated::NotDue => None,
         })
     }
 
@@ -179,7 +179,7 @@ impl Build<'_> {
             };
             match self.update().apply(self.module, *kind, &change).await {
                 Ok(Updated::Done(entry)) => later = later.max(entry.not_before()),
-                Ok(Updated::Refused(..)) => {}
+                Ok(Updated::Refused(..) | Updated::NotDue) => {}
                 Err(error) => failed = failed.or(Some(error)),
             }
         }

@@ -4,12 +4,12 @@ use super::builder::Build;
 use super::lease::Held;
 use super::made::NotMade;
 use super::partition::Partition;
-use crate::cache::{Change, Dif, Entry, Item, ItemKey, Kind, Losses, Refused, UploadState};
-use crate::debuginfo;
+use crate::cache::{Change, Dif, Entry, Item, ItemKey, Kind, Losses, Ready, Refused, UploadState};
+use crate::debuginfo::{self, MAX_WHOLE_BYTES, SliceIndex};
 use crate::domain::{Cause, Missing};
 use crate::flows::presence;
 use crate::flows::update::Updated;
-use crate::ports::Fault;
+use crate::ports::{Fault, Removed};
 
 /// The verdict about an entry whose blob a reader could not read.
 enum Judged {
@@ -54,8 +54,7 @@ impl Build<'_> {
         let Some(state) = entry.states().find(|state| state.blob.path == *path) else {
             return Ok(Judged::Build(None));
         };
-        let blob = self.builder.caches.get(path, None).await?;
-        let is_sound = blob.is_some_and(|blob| debuginfo::is_sound(entry.kind(), state, &blob));
+        let is_sound = self.is_sound(entry.kind(), state).await?;
         if !is_sound && !self.may_be_lost().await? {
             return Err(NotMade::Doubtful { blob: path.clone() });
         }
@@ -80,7 +79,27 @@ impl Build<'_> {
                 Judged::GiveUp(Missing::new(Cause::DownloadFailed, detail))
             }
             Updated::Done(entry) => Judged::Build(Some(Box::new(entry))),
-            Updated::Refused(..) => Judged::Build(None),
+            Updated::Refused(..) | Updated::NotDue => Judged::Build(None),
+        })
+    }
+
+    /// Returns whether the blob of a state exists and matches the record. Of a large blob, only the
+    /// index and the length are verified: all of it may exceed the memory that a parser leaves.
+    async fn is_sound(&self, kind: Kind, state: &Ready) -> Result<bool, Fault> {
+        let (caches, blob) = (&self.builder.caches, &state.blob);
+        if blob.bytes <= MAX_WHOLE_BYTES {
+            let whole = caches.get(&blob.path, None).await?;
+            return Ok(whole.is_some_and(|whole| debuginfo::is_sound(kind, state, &whole)));
+        }
+        let from = blob.index.map_or(blob.bytes - 1, |at| at.offset);
+        // A byte behind the end shows that the blob is too long.
+        let range = from..blob.bytes.saturating_add(1);
+        let Some(end) = caches.get(&blob.path, Some(range)).await? else {
+            return Ok(false);
+        };
+        Ok(match blob.index {
+            Some(_) => SliceIndex::open(kind, state, &end).is_ok(),
+            None => end.len() == 1,
         })
     }
 
@@ -88,12 +107,18 @@ impl Build<'_> {
     /// the item, because the event of the change has yet to be processed.
     pub(super) async fn forget_if_stale(&self, dif: &Dif) -> Result<bool, Fault> {
         let location = &dif.file.location;
-        let update = self.update();
+        let (update, key) = (self.update(), dif.module.dif(location));
+        // Read before the upload item, which every upload changes first. If the same bytes are
+        // uploaded again after that, their item has another revision, and stays.
+        let filed = update.load(&key).await?;
         let upload = update.load(&ItemKey::upload(location)).await?;
         let is_current = match upload.map(|stored| stored.item) {
-            Some(Item::Upload(upload)) => {
-                upload.state == UploadState::Pending || upload.etag == dif.file.etag
-            }
+            Some(Item::Upload(upload)) => match upload.state {
+                UploadState::Pending => true,
+                // Its etag is that of the removed bytes.
+                UploadState::Gone => false,
+                UploadState::Applied | UploadState::Ignored { .. } => upload.etag == dif.file.etag,
+            },
             // A newer build wrote it.
             Some(_) => true,
             None => false,
@@ -102,7 +127,12 @@ impl Build<'_> {
             return Ok(false);
         }
         let is_it = |item: &Item| matches!(item, Item::Dif(present) if present.file == dif.file);
-        update.remove(&dif.module.dif(location), is_it).await?;
+        if let Some(filed) = filed.filter(|filed| is_it(&filed.item)) {
+            let records = &self.builder.records;
+            match records.remove(&key, &filed.revision).await? {
+                Removed::Done | Removed::Lost(_) => {}
+            }
+        }
         presence::forget_files(update, &dif.module).await?;
         Ok(true)
     }

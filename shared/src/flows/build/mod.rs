@@ -78,7 +78,7 @@ impl<'a> Demand<'a> {
 
     /// Returns whether the build request is no longer pending: the records hold another one, or
     /// none.
-    fn is_over(&self, entries: &[Entry]) -> bool {
+    fn is_settled(&self, entries: &[Entry]) -> bool {
         self.build_request.is_some_and(|id| {
             !self
                 .requested(entries)
@@ -88,7 +88,7 @@ impl<'a> Demand<'a> {
 
     /// Returns whether an entry has what this build makes, and the requester cannot read it. The
     /// build request stays pending, so that the requester does not repeat it at short intervals.
-    fn is_beyond(&self, entry: &Entry, reader: &Capabilities) -> bool {
+    fn requester_cannot_read(&self, entry: &Entry, reader: &Capabilities) -> bool {
         let made = reader.made_version(entry.kind());
         let is_made = |ready: &Ready| {
             Some(ready.version) == made && ready.converter == reader.numbers.converter
@@ -120,7 +120,7 @@ impl Builder {
             build_request: None,
             requester_is_behind: false,
         };
-        self.of(invocation, module).meet(demand, open).await
+        self.build_of(invocation, module).meet(demand, open).await
     }
 
     /// Builds what a message requests, if its build request is still pending.
@@ -134,7 +134,7 @@ impl Builder {
             build_request: Some(&message.build_request),
             requester_is_behind: message.min_converter < self.settings.policy.numbers.converter,
         };
-        let build = self.of(invocation, &message.module);
+        let build = self.build_of(invocation, &message.module);
         build.meet(demand, &mut Vec::new()).await
     }
 }
@@ -142,7 +142,6 @@ impl Builder {
 impl Build<'_> {
     /// Builds until nothing new arrives, a limited number of times.
     async fn meet(&self, demand: Demand<'_>, open: &mut Vec<OpenDif>) -> Result<Outcome, Error> {
-        let mut outcome = Outcome::Settled;
         for round in 0..MAX_ROUNDS {
             // What arrived since then has its own build request, and is built in the next round.
             let build_request = demand.build_request.filter(|_| round == 0);
@@ -150,35 +149,40 @@ impl Build<'_> {
                 build_request,
                 ..demand
             };
-            outcome = self.build_once(demand, open).await?;
-            if !matches!(outcome, Outcome::Later(at) if at <= self.invocation.now()) {
-                break;
+            if let Some(outcome) = self.build_once(demand, open).await? {
+                return Ok(outcome);
             }
         }
-        Ok(outcome)
+        Ok(Outcome::Later(self.invocation.now()))
     }
 
+    /// Builds once. Returns `None` if what arrived meanwhile can be built at once.
     async fn build_once(
         &self,
         demand: Demand<'_>,
         open: &mut Vec<OpenDif>,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<Option<Outcome>, Error> {
         let partition = self.read_partition().await?;
-        if demand.is_over(&partition.entries) {
-            return Ok(Outcome::Settled);
+        if demand.is_settled(&partition.entries) {
+            return Ok(Some(Outcome::Settled));
         }
         let calls_server = self.module.sought().is_some() && partition.copies.is_empty();
         if calls_server && let Some(outcome) = self.put_off(demand, &partition).await? {
-            return Ok(outcome);
+            return Ok(Some(outcome));
         }
         let (held, mut later) = match self.take_leases(demand, &partition).await? {
             Leases::Ours { held, later } => (held, later),
-            Leases::OtherBuilder(outcome) => return Ok(outcome),
+            Leases::OtherBuilder(outcome) => return Ok(Some(outcome)),
         };
         if !held.is_empty() {
             later = later.max(self.work(&held, open).await?);
         }
-        Ok(later.map_or(Outcome::Settled, Outcome::Later))
+        let now = self.invocation.now();
+        Ok(match later {
+            None => Some(Outcome::Settled),
+            Some(at) if at <= now => None,
+            Some(at) => Some(Outcome::Later(at)),
+        })
     }
 
     /// Returns the outcome if the module's source may not be called now; `None` if it may.
@@ -221,7 +225,7 @@ impl Build<'_> {
         let (mut held, mut later) = (Vec::new(), None);
         for kind in self.kinds_to_build(demand, partition) {
             let entry = partition.entry(kind);
-            if entry.is_some_and(|entry| demand.is_beyond(entry, &reader)) {
+            if entry.is_some_and(|entry| demand.requester_cannot_read(entry, &reader)) {
                 continue;
             }
             let is_requested = demand.kinds.contains(&kind);

@@ -16,7 +16,8 @@ use super::made::NotMade;
 use crate::cache::{CallOutcome, Dif, DifCopy, Kind, ModuleKey, Sought};
 use crate::domain::{
     Candidate, Cause, CompanionId, DebugId, DifRef, Download, Features, FileType, HttpSource,
-    Location, Missing, ObjectMeta, ObjectType, Quality, Rank, SOURCE_LINK_ID, Sequencer, SourceKey,
+    Inspection, Location, Missing, ObjectMeta, ObjectType, Quality, Rank, SOURCE_LINK_ID,
+    SourceKey,
 };
 use crate::flows::copies::{self, Destination, StoredChunks};
 use crate::flows::dif_parser::DifParser;
@@ -62,6 +63,9 @@ pub(super) struct Search {
     pub(super) failure: Option<Missing>,
     /// The number of locations with a timeout.
     timeouts: usize,
+    /// Whether the search ends: the server as a whole failed, or too little time is left for
+    /// another failure.
+    pub(super) is_over: bool,
     /// The `Retry-After` of the source.
     pub(super) retry_after: Option<Duration>,
     /// The auxiliary files that DIFs need and that the source does not have.
@@ -96,12 +100,6 @@ impl Build<'_> {
             search.failure = Some(unknown_source(key));
             return Ok(search);
         };
-        let most = self.builder.settings.source_max_permits;
-        let permit = match permits::acquire(self.update(), key, most).await? {
-            Ok(permit) => permit,
-            Err(_) if search.difs.is_empty() => return Err(NotMade::Later),
-            Err(_) => return Ok(search),
-        };
         let mut downloads = Downloads {
             build: *self,
             module: self.module,
@@ -109,10 +107,17 @@ impl Build<'_> {
             checksum: sought.checksum.clone(),
             open,
         };
-        let searching = downloads.search(sought, kinds, &mut search);
-        let searched = permit.during(Box::pin(searching)).await;
-        permit.release(&search.outcome()).await;
-        searched?;
+        let searching = async {
+            let searched = downloads.search(sought, kinds, &mut search).await;
+            (searched, search.calls.clone())
+        };
+        let most = self.builder.settings.source_max_permits;
+        let searched = permits::with(self.update(), key, most, Box::pin(searching)).await?;
+        match searched {
+            Ok(searched) => searched?,
+            Err(_) if search.difs.is_empty() => return Err(NotMade::Later),
+            Err(_) => return Ok(search),
+        }
         search.retry_after = search.retry_after(&source, &self.builder.settings);
         Ok(search)
     }
@@ -182,6 +187,7 @@ impl Build<'_> {
                 });
                 files.sort_by_key(|(file_type, _)| place(file_type).unwrap_or(types.len()));
                 if is_found {
+                    search.calls.answered();
                     return files;
                 }
                 of_the_file(Missing::not_found())
@@ -272,6 +278,7 @@ impl Downloads<'_> {
             let took = build.invocation.elapsed() - began;
             match found {
                 Ok((dif, chunks)) => {
+                    search.calls.answered();
                     if let Some(chunks) = chunks {
                         copies::keep(build.update(), &dif, chunks).await;
                     }
@@ -279,8 +286,8 @@ impl Downloads<'_> {
                 }
                 Err(mut failure) => {
                     self.source.explain_settings(&mut failure.missing);
-                    let is_over = search.note(&build, location, failure, took);
-                    if is_over {
+                    search.note(&build, location, failure, took);
+                    if search.is_over {
                         return Ok(());
                     }
                 }
@@ -298,11 +305,34 @@ impl Downloads<'_> {
         }
     }
 
-    /// Fetches a file, and leaves it open. If the open files leave too little scratch space, closes
-    /// them and fetches again.
+    /// Fetches a file, and leaves it open.
     ///
     /// A file that cannot be parsed is a failure of the server.
     pub(super) async fn fetch(&mut self, location: &Location) -> Result<Fetched, FetchError> {
+        let (fetched, opened) = self.fetch_and_open(location).await?;
+        self.open.push(opened);
+        Ok(fetched)
+    }
+
+    /// Fetches a file that completes others, and inspects it. Its parser ends, because the file is
+    /// opened again together with those that it completes.
+    pub(super) async fn fetch_and_close(
+        &mut self,
+        location: &Location,
+    ) -> Result<Result<(Fetched, Inspection), ServerFailure>, DifError> {
+        match self.fetch_and_open(location).await {
+            Ok((fetched, opened)) => Ok(Ok((fetched, opened.inspection))),
+            Err(FetchError::Server(failure)) => Ok(Err(failure)),
+            Err(FetchError::Parse(error)) => Err(error.into()),
+        }
+    }
+
+    /// Fetches a file, and opens it. If the open files leave too little scratch space, closes them
+    /// and fetches again.
+    async fn fetch_and_open(
+        &mut self,
+        location: &Location,
+    ) -> Result<(Fetched, OpenDif), FetchError> {
         let began = self.build.invocation.elapsed();
         let _span = self.build.invocation.span("fetch");
         loop {
@@ -325,13 +355,13 @@ impl Downloads<'_> {
             let inspected = parser.inspect().await;
             let inspection = inspected.map_err(|error| of_the_server(error.into()))?;
             let parser = DifParser::complete(parser);
-            let open = OpenDif::alone(dif.clone(), parser, inspection, took);
-            self.open.push(open);
-            return Ok(Fetched {
+            let opened = OpenDif::alone(dif.clone(), parser, inspection, took);
+            let fetched = Fetched {
                 dif,
                 size: stat.size,
                 chunks,
-            });
+            };
+            return Ok((fetched, opened));
         }
     }
 }
@@ -348,13 +378,6 @@ impl Search {
     /// Returns whether the file at a location was already found.
     fn has(&self, location: &Location) -> bool {
         self.difs.iter().any(|dif| dif.file.location == *location)
-    }
-
-    /// Returns the outcome of the calls for the health of the source. A response about these
-    /// locations, even an error, concerns only this module: the server may serve the locations of
-    /// another scope.
-    pub(super) fn outcome(&self) -> CallOutcome {
-        self.calls.clone()
     }
 
     /// Returns how long a miss is cached: the `Retry-After` of the server, or the configured time
@@ -391,8 +414,7 @@ impl Search {
         self.failure = Some(missing);
     }
 
-    /// Records the failure of a location. Returns whether the search ends: the server as a whole
-    /// failed, or too little time is left for another failure.
+    /// Records the failure of a location.
     ///
     /// A failure that may be over soon outweighs one that would be the same in an hour: the file
     /// may be where it occurred.
@@ -402,34 +424,34 @@ impl Search {
         location: &Location,
         failure: ServerFailure,
         took: Duration,
-    ) -> bool {
+    ) {
+        self.note_call(build, &failure);
         let ServerFailure {
-            missing,
-            retry_after,
-            concerns,
+            missing, concerns, ..
         } = failure;
-        if concerns == Concerns::Server {
-            self.calls = CallOutcome::Failed {
-                detail: missing.detail.clone(),
-                retry_after,
-            };
-        }
         self.tried.push(Candidate {
             duration_ms: u64::try_from(took.as_millis()).ok(),
             ..absent(&build.module.source, location.clone(), &missing)
         });
-        self.retry_after = self.retry_after.max(retry_after);
-        self.timeouts += usize::from(missing.cause == Cause::Timeout);
         let is_short = missing.cause.is_of_a_moment();
         let is_the_servers = is_short && concerns == Concerns::Server;
-        let is_over =
-            is_the_servers || is_short && (self.timeouts == MAX_TIMEOUTS || build.is_late());
         let outweighs =
             |known: &Missing| is_the_servers || is_short && !known.cause.is_of_a_moment();
         if missing.cause != Cause::NotFound && self.failure.as_ref().is_none_or(outweighs) {
             self.failure = Some(missing);
         }
-        is_over
+    }
+
+    /// Records what a failed call says about the source and about the rest of the search.
+    pub(super) fn note_call(&mut self, build: &Build<'_>, failure: &ServerFailure) {
+        permits::note_failure(&mut self.calls, failure);
+        self.retry_after = self.retry_after.max(failure.retry_after);
+        let cause = failure.missing.cause;
+        self.timeouts += usize::from(cause == Cause::Timeout);
+        let is_last = failure.concerns == Concerns::Server
+            || self.timeouts >= MAX_TIMEOUTS
+            || build.is_late();
+        self.is_over |= cause.is_of_a_moment() && is_last;
     }
 }
 
@@ -506,19 +528,12 @@ fn filed(
         }
     });
     let filed = Dif {
-        module: module.clone(),
-        file: dif,
-        sequencer: Sequencer::default(),
-        size,
-        file_type: first.file_type,
         features,
         is_accompanied: first.is_accompanied,
         needs,
         hides_names,
-        auxiliary_id: None,
-        needed_by: Vec::new(),
-        refused: None,
         fault: first.fault.clone(),
+        ..Dif::of_server(module.clone(), dif, size, first.file_type)
     };
     Ok((filed, chunks))
 }

@@ -14,13 +14,12 @@ use super::companions::{CompanionOfServer, FoundCompanions};
 use super::search::{Downloads, Fetched, Search};
 use crate::cache::{CallOutcome, Dif, DifCopy, Kind, ModuleKey, ModuleRef, Sought};
 use crate::domain::{
-    CompanionId, Features, FileType, HttpSource, Location, Missing, ModuleId, ObjectId, Sequencer,
-    SourceKey,
+    CompanionId, FileType, HttpSource, Location, Missing, ModuleId, ObjectId, SourceKey,
 };
 use crate::flows::copies;
-use crate::flows::fetch::{FetchError, of_the_file};
+use crate::flows::fetch::of_the_file;
 use crate::flows::permits;
-use crate::ports::{Concerns, DifError, Fault, ServerFailure};
+use crate::ports::{DifError, Fault, ServerFailure};
 
 /// The maximum number of companions of a module that are sought on symbol servers.
 const MAX_SOUGHT: usize = 4;
@@ -175,24 +174,23 @@ impl CompanionServer<'_> {
         if to_call.is_empty() {
             return Ok(left);
         }
+        let calling = async {
+            let mut outcome = CallOutcome::default();
+            let called = self.call(&to_call, open, search, &mut outcome).await;
+            (called, outcome)
+        };
         let update = self.build.update();
         let most = self.build.builder.settings.source_max_permits;
-        let Ok(permit) = permits::acquire(update, self.key, most).await? else {
-            // The source may not be called now: the next probe asks it.
-            for sought in to_call {
-                search.misses_companion(&sought.wanted.id);
-                left.push(sought.wanted);
-            }
+        let called = permits::with(update, self.key, most, Box::pin(calling)).await?;
+        if let Ok(called) = called {
+            left.extend(called?);
             return Ok(left);
-        };
-        let calling = self.call(to_call, open, search);
-        let called = permit.during(Box::pin(calling)).await;
-        let outcome = match &called {
-            Ok((_, outcome)) => outcome.clone(),
-            Err(_) => CallOutcome::Answered,
-        };
-        permit.release(&outcome).await;
-        left.extend(called?.0);
+        }
+        // The source may not be called now: the next probe asks it.
+        for sought in to_call {
+            search.misses_companion(&sought.wanted.id);
+            left.push(sought.wanted);
+        }
         Ok(left)
     }
 
@@ -224,47 +222,45 @@ impl CompanionServer<'_> {
         Ok(None)
     }
 
-    /// Calls the server for companions. Returns those that it does not have, and the outcome of the
-    /// calls for its health. A failure of the server ends the search.
+    /// Calls the server for companions. Returns those that it does not have. A failure of the
+    /// server ends the search.
     async fn call(
         &self,
-        companions: Vec<SoughtCompanion>,
+        companions: &[SoughtCompanion],
         open: &mut Vec<OpenDif>,
         search: &mut Search,
-    ) -> Result<(Vec<WantedCompanion>, CallOutcome), DifError> {
-        let (mut left, mut outcome) = (Vec::new(), CallOutcome::Answered);
+        outcome: &mut CallOutcome,
+    ) -> Result<Vec<WantedCompanion>, DifError> {
+        let mut left = Vec::new();
         for sought in companions {
             let mut found = None;
             for location in &sought.locations {
-                if outcome != CallOutcome::Answered {
+                if matches!(outcome, CallOutcome::Failed { .. }) {
                     break;
                 }
-                match self.fetch(&sought, location, open).await? {
+                match self.fetch(sought, location, open).await? {
                     Ok(dif) => {
+                        outcome.answered();
                         found = Some(dif);
                         break;
                     }
                     Err(mut failure) => {
                         self.source.explain_settings(&mut failure.missing);
-                        if failure.concerns == Concerns::Server {
-                            outcome = CallOutcome::Failed {
-                                detail: failure.missing.detail.clone(),
-                                retry_after: failure.retry_after,
-                            };
-                        }
+                        permits::note_failure(outcome, &failure);
                         search.note_tried(self.key, location.clone(), &failure.missing);
                     }
                 }
             }
+            let wanted = sought.wanted.clone();
             match found {
-                Some(dif) => search.found_companion(sought.wanted.id, dif),
+                Some(dif) => search.found_companion(wanted.id, dif),
                 None => {
-                    search.misses_companion(&sought.wanted.id);
-                    left.push(sought.wanted);
+                    search.misses_companion(&wanted.id);
+                    left.push(wanted);
                 }
             }
         }
-        Ok((left, outcome))
+        Ok(left)
     }
 
     /// Fetches a companion, and keeps a copy.
@@ -281,34 +277,17 @@ impl CompanionServer<'_> {
             checksum: None,
             open,
         };
-        let Fetched { dif, size, chunks } = match downloads.fetch(location).await {
+        let (fetched, inspection) = match downloads.fetch_and_close(location).await? {
             Ok(fetched) => fetched,
-            Err(FetchError::Server(failure)) => return Ok(Err(failure)),
-            Err(FetchError::Parse(error)) => return Err(error.into()),
+            Err(failure) => return Ok(Err(failure)),
         };
-        // Its parser is of no use: it is opened again together with the file that it completes.
-        let opened = open.iter().position(|open| open.dif == dif);
-        let inspection = opened.map(|at| open.remove(at).inspection);
-        let provided = inspection.map_or_else(Vec::new, |inspection| inspection.completes);
+        let Fetched { dif, size, chunks } = fetched;
+        let provided = inspection.completes;
         if !sought.wanted.proofs.iter().any(|id| provided.contains(id)) {
             let detail = format!("{location}: it is another file");
             return Ok(Err(of_the_file(Missing::malformed(detail))));
         }
-        let companion = Dif {
-            module: sought.module.clone(),
-            file: dif,
-            sequencer: Sequencer::default(),
-            size,
-            file_type: FileType::ElfDebug,
-            features: Features::default(),
-            is_accompanied: false,
-            needs: Vec::new(),
-            hides_names: false,
-            auxiliary_id: None,
-            needed_by: Vec::new(),
-            refused: None,
-            fault: None,
-        };
+        let companion = Dif::of_server(sought.module.clone(), dif, size, FileType::ElfDebug);
         if let Some(chunks) = chunks {
             copies::keep(self.build.update(), &companion, chunks).await;
         }

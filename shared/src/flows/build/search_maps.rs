@@ -6,18 +6,17 @@
 //!
 //! An auxiliary file that the source does not have, or that is not valid, is recorded as a
 //! candidate. The module is built without it, and the source is probed for it again at growing
-//! intervals.
+//! intervals. A failure of the server as a whole ends the search, as for other files.
 
 use super::builder::Build;
 use super::search::{Downloads, Fetched, NeededMap, Search};
-use crate::cache::{CallOutcome, Dif, Kind, Sought};
+use crate::cache::{Dif, Kind, Sought};
 use crate::domain::{
-    AuxiliaryFile, AuxiliaryId, CompanionId, Features, FileType, HttpSource, Location, Missing,
-    ObjectId, Sequencer,
+    AuxiliaryFile, AuxiliaryId, CompanionId, FileType, HttpSource, Location, Missing, ObjectId,
 };
 use crate::flows::copies;
-use crate::flows::fetch::{FetchError, of_the_file};
-use crate::ports::{Concerns, DifError, ListQuery, ServerFailure};
+use crate::flows::fetch::of_the_file;
+use crate::ports::{DifError, ListQuery, ServerFailure};
 
 /// The maximum number of locations at which one auxiliary file is sought.
 const MAX_LOCATIONS: usize = 4;
@@ -60,13 +59,7 @@ impl Search {
 
     /// Records that an auxiliary file was not found, which does not affect the DIFs.
     fn note_map(&mut self, build: &Build<'_>, location: Location, failure: ServerFailure) {
-        self.retry_after = self.retry_after.max(failure.retry_after);
-        if failure.concerns == Concerns::Server {
-            self.calls = CallOutcome::Failed {
-                detail: failure.missing.detail.clone(),
-                retry_after: failure.retry_after,
-            };
-        }
+        self.note_call(build, &failure);
         self.note_tried(&build.module.source, location, &failure.missing);
     }
 }
@@ -81,30 +74,40 @@ impl Downloads<'_> {
         search: &mut Search,
     ) -> Result<(), DifError> {
         while let Some(needed) = search.next_map(sought, kinds, listed) {
-            let build = self.build;
             let offered = (sought, listed);
-            let locations = build
-                .map_locations(self.source, needed, offered, search)
-                .await;
-            let (mut found, mut failed) = (None, Vec::new());
-            for location in locations.into_iter().take(MAX_LOCATIONS) {
-                match self.fetch_map(needed, &location).await? {
-                    Ok(map) => {
-                        found = Some(map);
-                        break;
-                    }
-                    Err(failure) => failed.push((location, failure)),
-                }
-            }
-            match found {
+            match self.find_map(needed, offered, search).await? {
                 Some(map) => search.difs.push(map),
                 None => search.missed.push(needed),
             }
-            for (location, failure) in failed {
-                search.note_map(&self.build, location, failure);
-            }
         }
         Ok(())
+    }
+
+    /// Requests one location of an auxiliary file after the other.
+    async fn find_map(
+        &mut self,
+        needed: NeededMap,
+        offered: (&Sought, &[(FileType, Location)]),
+        search: &mut Search,
+    ) -> Result<Option<Dif>, DifError> {
+        if search.is_over {
+            return Ok(None);
+        }
+        let (build, source) = (self.build, self.source);
+        let locations = build.map_locations(source, needed, offered, search).await;
+        for location in locations.into_iter().take(MAX_LOCATIONS) {
+            if search.is_over {
+                break;
+            }
+            match self.fetch_map(needed, &location).await? {
+                Ok(map) => {
+                    search.calls.answered();
+                    return Ok(Some(map));
+                }
+                Err(failure) => search.note_map(&build, location, failure),
+            }
+        }
+        Ok(None)
     }
 
     /// Fetches an auxiliary file, and keeps a copy.
@@ -113,45 +116,22 @@ impl Downloads<'_> {
         needed: NeededMap,
         location: &Location,
     ) -> Result<Result<Dif, ServerFailure>, DifError> {
-        let fetched = match self.fetch(location).await {
+        let (fetched, inspection) = match self.fetch_and_close(location).await? {
             Ok(fetched) => fetched,
-            Err(FetchError::Server(failure)) => return Ok(Err(failure)),
-            Err(FetchError::Parse(error)) => return Err(error.into()),
+            Err(failure) => return Ok(Err(failure)),
         };
         let Fetched { dif, size, chunks } = fetched;
-        // Its parser is of no use: it is opened again together with the file that it completes.
-        let opened = self.open.iter().position(|open| open.dif == dif);
-        let opened = opened.map(|at| self.open.remove(at));
-        let inspection = opened.map(|open| open.inspection);
-        let (files, ignored) = inspection
-            .map(|inspection| (inspection.auxiliary, inspection.ignored))
-            .unwrap_or_default();
-        let file = match needed.among(&files) {
-            Some(file) => file,
-            None => {
-                let reason = ignored.first().map_or("it is another file", String::as_str);
-                let detail = format!("{location}: {reason}");
-                return Ok(Err(of_the_file(Missing::malformed(detail))));
-            }
+        let Some(file) = needed.among(&inspection.auxiliary) else {
+            let ignored = inspection.ignored.first();
+            let reason = ignored.map_or("it is another file", String::as_str);
+            let detail = format!("{location}: {reason}");
+            return Ok(Err(of_the_file(Missing::malformed(detail))));
         };
+        let symbol_map = file.symbol_map.map(CompanionId::SymbolMap);
         let map = Dif {
-            module: self.build.module.clone(),
-            file: dif,
-            sequencer: Sequencer::default(),
-            size,
-            file_type: needed.file_type,
-            features: Features::default(),
-            is_accompanied: false,
-            needs: file
-                .symbol_map
-                .map(CompanionId::SymbolMap)
-                .into_iter()
-                .collect(),
-            hides_names: false,
+            needs: symbol_map.into_iter().collect(),
             auxiliary_id: Some(needed.id),
-            needed_by: Vec::new(),
-            refused: None,
-            fault: None,
+            ..Dif::of_server(self.build.module.clone(), dif, size, needed.file_type)
         };
         if let Some(chunks) = chunks {
             copies::keep(self.build.update(), &map, chunks).await;
@@ -207,7 +187,10 @@ impl Build<'_> {
             code_id: None,
         };
         match self.builder.servers.list(query).await {
-            Ok(listed) => of_type(&listed),
+            Ok(listed) => {
+                search.calls.answered();
+                of_type(&listed)
+            }
             Err(failure) => {
                 let address = Location::new(source.url.as_str());
                 search.note_map(self, address, failure);

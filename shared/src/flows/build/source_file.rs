@@ -49,18 +49,16 @@ impl Build<'_> {
             search.fail(unknown_source(key));
             return Ok(held.iter().map(|_| missing(&search, None)).collect());
         };
+        let making = async {
+            let mut outcome = CallOutcome::default();
+            let making = self.download_source_file(&source, sought, held, &mut outcome);
+            (making.await, outcome)
+        };
         let most = self.builder.settings.source_max_permits;
-        let Ok(permit) = permits::acquire(self.update(), key, most).await? else {
-            return Err(NotMade::Later);
-        };
-        let making = self.download_source_file(&source, sought, held);
-        let made = permit.during(Box::pin(making)).await;
-        let outcome = match &made {
-            Ok((_, outcome)) => outcome.clone(),
-            Err(_) => CallOutcome::Answered,
-        };
-        permit.release(&outcome).await;
-        Ok(made?.0)
+        match permits::with(self.update(), key, most, Box::pin(making)).await? {
+            Ok(made) => made.map_err(NotMade::from),
+            Err(_) => Err(NotMade::Later),
+        }
     }
 
     /// Makes the entry of a source file under these leases, and ends them. Returns the outcome of
@@ -71,8 +69,10 @@ impl Build<'_> {
         sought: &Sought,
         held: &[Held],
     ) -> Result<CallOutcome, Fault> {
-        let (made, outcome) = match self.download_source_file(source, sought, held).await {
-            Ok(downloaded) => downloaded,
+        let mut outcome = CallOutcome::default();
+        let making = self.download_source_file(source, sought, held, &mut outcome);
+        let made = match making.await {
+            Ok(made) => made,
             Err(error) => {
                 self.give_back_after(held).await;
                 return Err(error);
@@ -88,14 +88,15 @@ impl Build<'_> {
         failed.map_or(Ok(outcome), Err)
     }
 
-    /// Downloads a source file, and stores its lines. Returns one result per lease, and the outcome
-    /// of the call.
+    /// Downloads a source file, and stores its lines. Records the outcome of the call. Returns one
+    /// result per lease.
     async fn download_source_file(
         &self,
         source: &HttpSource,
         sought: &Sought,
         held: &[Held],
-    ) -> Result<(Vec<Made>, CallOutcome), Fault> {
+        outcome: &mut CallOutcome,
+    ) -> Result<Vec<Made>, Fault> {
         let mut search = Search::default();
         let mut encoded = None;
         if let Some((_, location)) = sought.locations.first() {
@@ -104,13 +105,17 @@ impl Build<'_> {
             let downloaded = self.download_text(source, location).await;
             let took = self.invocation.elapsed() - began;
             match downloaded.and_then(|text| text.encoded(location, self.numbers(), took)) {
-                Ok(file) => encoded = Some(file),
+                Ok(file) => {
+                    search.calls.answered();
+                    encoded = Some(file);
+                }
                 Err(mut failure) => {
                     source.explain_settings(&mut failure.missing);
                     search.note(self, location, failure, took);
                 }
             }
         }
+        outcome.clone_from(&search.calls);
         let mut made = Vec::with_capacity(held.len());
         for lease in held {
             made.push(match &encoded {
@@ -121,7 +126,7 @@ impl Build<'_> {
                 }
             });
         }
-        Ok((made, search.outcome()))
+        Ok(made)
     }
 
     async fn download_text(

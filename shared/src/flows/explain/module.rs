@@ -309,7 +309,8 @@ impl Explained {
             Decision::Wait { .. } | Decision::Build if !items.has_files(place) => {
                 if kind == Kind::SymCache {
                     let searched = vec![shown(&module.scope, &module.source)];
-                    advice = Some(Advice::of_absent(object, searched));
+                    // A request that omits `sources` reads the uploads, too.
+                    advice = Some(Advice::of_absent(object, searched, true));
                 }
                 EntryUse::Absent
             }

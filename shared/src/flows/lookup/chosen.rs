@@ -94,7 +94,7 @@ impl CacheFinder<'_> {
                 let queues = &*self.service.queues;
                 sending::send(queues, self.invocation, vec![message], Duration::ZERO).await
             }
-            Updated::Done(_) | Updated::Refused(..) => Ok(()),
+            Updated::Done(_) | Updated::Refused(..) | Updated::NotDue => Ok(()),
         }
     }
 }

@@ -17,6 +17,7 @@ use super::finder::CacheFinder;
 use crate::cache::{Generation, Item, ItemKey, ModuleKey, Stored};
 use crate::domain::Scope;
 use crate::flows::memory::{ReadBy, Recalled, SeenGeneration};
+use crate::flows::moment::Moment;
 use crate::ports::{Consistency, Fault};
 
 /// If more items than this are unknown, the generations are read first, in a round of their own, to
@@ -149,12 +150,9 @@ impl CacheFinder<'_> {
             .iter()
             .map(|scope| memory.last_generation(scope))
             .collect();
-        let mut loaded = self
-            .service
-            .records
-            .load(&keys, consistency)
-            .await?
-            .into_iter();
+        let read_at = Moment::now(invocation);
+        let records = &self.service.records;
+        let mut loaded = records.load(&keys, consistency).await?.into_iter();
 
         let mut beside: BTreeMap<Scope, Option<Generation>> = BTreeMap::new();
         for (scope, earlier) in scopes.into_iter().zip(earlier) {
@@ -167,7 +165,7 @@ impl CacheFinder<'_> {
             let seen = generation
                 .as_ref()
                 .map(|generation| generation.change.clone());
-            memory.remember_generation(invocation, scope.clone(), seen.clone());
+            memory.remember_generation(read_at, scope.clone(), seen.clone());
             if earlier.as_ref() == Some(&seen) {
                 // The generation has not changed since it was read before these items.
                 before.insert(scope.clone(), seen);
@@ -184,8 +182,8 @@ impl CacheFinder<'_> {
         };
         let remember = |(wanted, stored): (&ItemQuery, Option<Stored>)| {
             let stored = stored.map(Arc::new);
-            let (key, read_by) = (wanted.key.clone(), read_by(&wanted.scope));
-            memory.remember(invocation, key, stored.clone(), read_by);
+            let read = read_by(&wanted.scope).at(read_at);
+            memory.remember(invocation, wanted.key.clone(), stored.clone(), read);
             stored
         };
         Ok(wanted.iter().zip(loaded).map(remember).collect())

@@ -16,6 +16,10 @@ fn invocation(seconds: u64) -> Invocation {
     )
 }
 
+fn just_read(invocation: &Invocation, by: ReadBy) -> ItemRead {
+    by.at(Moment::now(invocation))
+}
+
 fn memory() -> Memory {
     Memory::new(1000, HOUR)
 }
@@ -80,7 +84,8 @@ async fn a_miss_for_which_no_generation_vouches_is_believed_for_two_seconds() {
     for (key, item) in [failed(), (ItemKey::request("1"), None)] {
         let memory = memory();
         let invocation = invocation(0);
-        memory.remember(&invocation, key.clone(), item.clone(), ReadBy::Otherwise);
+        let read = just_read(&invocation, ReadBy::Otherwise);
+        memory.remember(&invocation, key.clone(), item.clone(), read);
         assert_eq!(memory.recall(&invocation, &key), Recalled::Believed(item));
         tokio::time::advance(GENERATION_LIFETIME).await;
         assert_eq!(memory.recall(&invocation, &key), Recalled::Unknown);
@@ -92,20 +97,24 @@ async fn a_miss_is_believed_as_long_as_the_generation_before_it_stands_and_for_a
     let (memory, invocation) = (memory(), invocation(0));
     let (key, item) = failed();
     let seen = Some(Token::from_random(7));
-    memory.remember_generation(&invocation, Scope::Global, seen.clone());
-    let read_by = ReadBy::After(Scope::Global, seen.clone());
-    memory.remember(&invocation, key.clone(), item.clone(), read_by);
+    memory.remember_generation(Moment::now(&invocation), Scope::Global, seen.clone());
+    let read = just_read(&invocation, ReadBy::After(Scope::Global, seen.clone()));
+    memory.remember(&invocation, key.clone(), item.clone(), read);
     let believed = Recalled::Believed(item);
     assert_eq!(memory.recall(&invocation, &key), believed);
     tokio::time::advance(GENERATION_LIFETIME).await;
     assert_eq!(memory.recall(&invocation, &key), Recalled::Doubtful);
-    memory.remember_generation(&invocation, Scope::Global, seen.clone());
+    memory.remember_generation(Moment::now(&invocation), Scope::Global, seen.clone());
     assert_eq!(memory.recall(&invocation, &key), believed);
-    memory.remember_generation(&invocation, Scope::Global, Some(Token::from_random(8)));
+    memory.remember_generation(
+        Moment::now(&invocation),
+        Scope::Global,
+        Some(Token::from_random(8)),
+    );
     assert_eq!(memory.recall(&invocation, &key), Recalled::Unknown);
 
     tokio::time::advance(HOUR).await;
-    memory.remember_generation(&invocation, Scope::Global, seen);
+    memory.remember_generation(Moment::now(&invocation), Scope::Global, seen);
     assert_eq!(memory.recall(&invocation, &key), Recalled::Unknown);
 }
 
@@ -120,9 +129,10 @@ async fn a_generation_that_was_read_at_the_same_time_vouches_only_if_it_is_old()
         let (memory, invocation) = (memory(), invocation(0));
         let (key, item) = failed();
         let seen = generation.as_ref().map(|known| known.change.clone());
-        memory.remember_generation(&invocation, Scope::Global, seen);
+        memory.remember_generation(Moment::now(&invocation), Scope::Global, seen);
         let read_by = ReadBy::Beside(Scope::Global, generation.clone());
-        memory.remember(&invocation, key.clone(), item, read_by);
+        let read = just_read(&invocation, read_by);
+        memory.remember(&invocation, key.clone(), item, read);
         tokio::time::advance(GENERATION_LIFETIME).await;
         let recalled = memory.recall(&invocation, &key);
         let expected = match vouches {
@@ -133,16 +143,33 @@ async fn a_generation_that_was_read_at_the_same_time_vouches_only_if_it_is_old()
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_was_read_is_as_old_as_the_call_that_read_it() {
+    let (memory, invocation) = (memory(), invocation(0));
+    let (key, item) = failed();
+    let read = just_read(&invocation, ReadBy::Otherwise);
+    // The call to the store is slow, or the sandbox is frozen meanwhile.
+    tokio::time::advance(GENERATION_LIFETIME).await;
+    memory.remember_generation(read.at, Scope::Global, None);
+    memory.remember(&invocation, key.clone(), item, read);
+    assert_eq!(memory.generation(&invocation, &Scope::Global), None);
+    assert_eq!(memory.recall(&invocation, &key), Recalled::Unknown);
+}
+
 /// P1.
 #[tokio::test(start_paused = true)]
 async fn cached_values_expire_by_either_clock() {
     let (key, item) = failed();
     // The sandbox was frozen for ten minutes, and its monotonic clock with it.
     let memory = memory();
-    memory.remember(&invocation(0), key.clone(), item.clone(), ReadBy::Otherwise);
+    let first = invocation(0);
+    let read = just_read(&first, ReadBy::Otherwise);
+    memory.remember(&first, key.clone(), item.clone(), read);
     assert_eq!(memory.recall(&invocation(600), &key), Recalled::Unknown);
     // The wall clock moves back an hour. It alone does not extend the validity of an item.
-    memory.remember(&invocation(3600), key.clone(), item, ReadBy::Otherwise);
+    let ahead = invocation(3600);
+    let read = just_read(&ahead, ReadBy::Otherwise);
+    memory.remember(&ahead, key.clone(), item, read);
     tokio::time::advance(GENERATION_LIFETIME).await;
     assert_eq!(memory.recall(&invocation(0), &key), Recalled::Unknown);
 }
@@ -158,7 +185,8 @@ async fn states_that_are_about_to_change_are_not_cached() {
     let leased = entry(|invocation| vec![take(invocation, &invocation.token())]);
     for (key, item) in [asked, leased] {
         let (memory, invocation) = (memory(), invocation(0));
-        memory.remember(&invocation, key.clone(), item, ReadBy::Otherwise);
+        let read = just_read(&invocation, ReadBy::Otherwise);
+        memory.remember(&invocation, key.clone(), item, read);
         assert_eq!(memory.recall(&invocation, &key), Recalled::Unknown);
     }
 }
@@ -167,7 +195,8 @@ async fn states_that_are_about_to_change_are_not_cached() {
 async fn evicted_values_are_read_again() {
     let (memory, invocation) = (memory(), invocation(0));
     let key = ItemKey::request("1");
-    memory.remember(&invocation, key.clone(), None, ReadBy::Otherwise);
+    let read = just_read(&invocation, ReadBy::Otherwise);
+    memory.remember(&invocation, key.clone(), None, read);
     memory.forget(&key);
     assert_eq!(memory.recall(&invocation, &key), Recalled::Unknown);
 }

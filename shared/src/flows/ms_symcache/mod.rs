@@ -26,11 +26,13 @@ use self::search::{Client, Look, RETRY_LATER, RETRY_SOON, SymCacheSearch};
 use super::Symbolicator;
 use super::lookup::CacheFinder;
 use super::memory::{ReadBy, Recalled};
+use super::moment::Moment;
 use super::requests::MAX_WAIT;
+use super::update::{KnownItem, Present};
 use super::waiting::Waiting;
 use super::{Error, Invocation};
 use crate::api::symcache_http::{SymCacheRequest, content_type};
-use crate::cache::{Entry, Item, ItemKey, Ready, Stored, Wanted};
+use crate::cache::{Entry, Item, ItemKey, Ready, Wanted};
 use crate::domain::{DebugId, FormatVersion, Scope, Timestamp};
 use crate::ports::Fault;
 
@@ -175,10 +177,9 @@ impl Symbolicator {
         {
             return Ok(());
         }
-        let now = invocation.now();
-        let mut noted = None;
-        let note = |present: Option<&Item>| {
-            let present = match present {
+        let (now, read_at) = (invocation.now(), Moment::now(invocation));
+        let note = |present: Present<'_>| {
+            let present = match present.item {
                 Some(Item::Wanted(present)) => Some(present),
                 _ => None,
             };
@@ -187,7 +188,7 @@ impl Symbolicator {
             if known.is_none() && present.is_some_and(is_in_the_way) {
                 return None;
             }
-            let wanted = Wanted {
+            Some(Item::Wanted(Wanted {
                 scope: asked.scope.clone(),
                 pdb: asked.name.clone(),
                 debug_id: asked.debug_id,
@@ -196,19 +197,13 @@ impl Symbolicator {
                 first_at: known.map_or(now, |known| known.first_at),
                 last_at: now,
                 expires_at: now.plus(WANTED_LIFETIME),
-            };
-            noted = Some(wanted.clone());
-            Some(Item::Wanted(wanted))
+            }))
         };
-        self.update(invocation).put_with(&key, note).await?;
-        let noted = noted.map(|wanted| {
-            Arc::new(Stored {
-                revision: invocation.revision(),
-                item: Item::Wanted(wanted),
-            })
-        });
-        self.memory
-            .remember(invocation, key, noted, ReadBy::Otherwise);
+        let update = self.update(invocation);
+        if let Some(noted) = update.write(&key, KnownItem::Nothing, note).await? {
+            let (noted, read) = (Some(Arc::new(noted)), ReadBy::Otherwise.at(read_at));
+            self.memory.remember(invocation, key, noted, read);
+        }
         Ok(())
     }
 }

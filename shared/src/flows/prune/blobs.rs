@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::progress::Progress;
-use super::run::{Doomed, Run};
+use super::run::{Doomed, Run, RunStep};
 use crate::cache::{Change, Entry, Item, ItemKey};
 use crate::domain::Timestamp;
 use crate::flows::Updated;
@@ -75,7 +75,7 @@ impl Run<'_> {
             min_age => min_age.max(UNNAMED_MIN_AGE),
         };
         loop {
-            if self.is_time_up(0.0) {
+            if self.is_time_up(RunStep::Blobs) {
                 return false;
             }
             let page = match self.pruner.caches.list(prefix, after.as_deref()).await {
@@ -86,7 +86,7 @@ impl Run<'_> {
                 }
             };
             for blobs in page.blobs.chunks(BLOBS_AT_ONCE) {
-                if !self.may_read(0.0).await {
+                if !self.may_read(RunStep::Blobs).await {
                     return false;
                 }
                 match self.remove_orphans(blobs, min_age).await {
@@ -134,7 +134,7 @@ impl Run<'_> {
         let (mut doomed, mut is_all) = (Vec::new(), true);
         for ((blob, key), stored) in suspects.into_iter().zip(&keys).zip(stored) {
             // An expired lease takes additional calls.
-            is_all = !self.is_time_up(0.0);
+            is_all = !self.is_time_up(RunStep::Blobs);
             if !is_all {
                 break;
             }
@@ -194,7 +194,7 @@ impl Run<'_> {
             Updated::Refused(_, Some(entry)) => is_ready(&entry, path) || is_leased(&entry, path),
             // The record was removed meanwhile, or a newer build wrote it: leave it to the next
             // pass.
-            Updated::Refused(_, None) => true,
+            Updated::Refused(_, None) | Updated::NotDue => true,
         })
     }
 }

@@ -17,8 +17,7 @@ use std::sync::{Mutex, PoisonError};
 use futures::stream::{self, StreamExt};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::records::SHARE_LEFT;
-use super::run::{CALLS_IN_PARALLEL, Run};
+use super::run::{CALLS_IN_PARALLEL, Run, RunStep};
 use crate::cache::{Alias, Item, ItemKey, ModuleKey, Stored};
 use crate::domain::Scope;
 use crate::flows::presence::{self, FiledAs};
@@ -54,7 +53,7 @@ impl Run<'_> {
         let targets = open.aliases.iter();
         let targets = targets.map(|(_, _, alias)| alias.target.presence());
         let keys: Vec<ItemKey> = unnoted.chain(targets).collect();
-        let known = match self.load(&keys, Consistency::Eventual).await {
+        let mut of_unnoted = match self.load(&keys, Consistency::Eventual).await {
             Ok(known) => known,
             Err(error) => {
                 self.fail(&error);
@@ -62,16 +61,21 @@ impl Run<'_> {
                 Vec::new()
             }
         };
-        let mut known = known.into_iter();
-        let mut is_absent = || matches!(known.next(), Some(None));
-        let unnoted = open.unnoted.into_values().filter(|_| is_absent());
+        let of_targets = of_unnoted.split_off(open.unnoted.len().min(of_unnoted.len()));
         let changed = Mutex::default();
-        let unnoted: Vec<_> = unnoted
-            .map(|module| self.note_again(module, &changed))
+        let unnoted: Vec<_> = open
+            .unnoted
+            .into_values()
+            .zip(of_unnoted)
+            .filter(|(_, presence)| presence.is_none())
+            .map(|(module, _)| self.note_again(module, &changed))
             .collect();
-        let aliases = open.aliases.into_iter().filter(|_| is_absent());
-        let aliases: Vec<_> = aliases
-            .map(|(key, stored, alias)| self.check_alias(key, stored, alias, &changed))
+        let aliases: Vec<_> = open
+            .aliases
+            .into_iter()
+            .zip(of_targets)
+            .filter(|(_, presence)| presence.is_none())
+            .map(|((key, stored, alias), _)| self.check_alias(key, stored, alias, &changed))
             .collect();
         let unfounded = open.unfounded.into_iter();
         let unfounded: Vec<_> = unfounded.map(|module| self.forget(module)).collect();
@@ -128,7 +132,7 @@ impl Run<'_> {
     /// Makes repairs concurrently. Returns `false` if the time is up before all are made.
     async fn each(&self, repairs: Vec<impl Future<Output = Result<(), Fault>>>) -> bool {
         let repairs = repairs.into_iter().map(|repair| async {
-            if self.is_time_up(SHARE_LEFT) {
+            if self.is_time_up(RunStep::Records) {
                 return false;
             }
             if let Err(error) = repair.await {

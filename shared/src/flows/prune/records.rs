@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::future::join_all;
 
 use super::progress::Progress;
-use super::run::{Doomed, Run};
+use super::run::{Doomed, Run, RunStep};
 use super::uploads::{ToCheck, Turn};
 use crate::cache::{
     Applied, Behind, Change, DifCopy, Entry, EvictionCut, Item, ItemKey, Manifest, ObjectChunk,
@@ -20,9 +20,6 @@ use crate::domain::Location;
 use crate::flows::Updated;
 use crate::flows::update::apply_traced;
 use crate::ports::{Cursor, Fault, MAX_DELETES, Removed, Segment};
-
-/// The share of the run that is left to later steps.
-pub(super) const SHARE_LEFT: f64 = 0.4;
 
 /// The maximum time before a pending upload is re-queued, unless `RECONCILE_AFTER` is longer.
 const MOST_PATIENCE: Duration = Duration::from_secs(24 * 3600);
@@ -111,7 +108,7 @@ impl RecordScan<'_> {
                 Some(SegmentProgress::After(key)) => Some(Cursor(key.clone())),
                 Some(SegmentProgress::Done) | None => return,
             };
-            if !self.run.may_read(SHARE_LEFT).await {
+            if !self.run.may_read(RunStep::Records).await {
                 return;
             }
             let records = &self.run.pruner.records;
@@ -148,7 +145,7 @@ impl RecordScan<'_> {
         let mut count = PageCount::default();
         let mut is_whole = true;
         for (key, stored) in items {
-            if self.run.is_time_up(SHARE_LEFT) {
+            if self.run.is_time_up(RunStep::Records) {
                 is_whole = false;
                 break;
             }

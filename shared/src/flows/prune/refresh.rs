@@ -7,15 +7,12 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt};
 
 use super::progress::Progress;
-use super::run::{CALLS_IN_PARALLEL, Run};
+use super::run::{CALLS_IN_PARALLEL, Run, RunStep};
 use crate::cache::{
     Behind, Change, Drained, Entry, Item, Kind, Manifest, ModuleKey, Queue, wants_refresh,
 };
 use crate::flows::{Updated, sending};
 use crate::ports::{Consistency, Fault, QueueMessage};
-
-/// The share of the run that is left to the other steps.
-const SHARE_LEFT: f64 = 0.7;
 
 /// The number of entries of a list that are loaded together.
 const ENTRIES_AT_ONCE: usize = 1000;
@@ -52,7 +49,7 @@ impl Run<'_> {
         };
         let wanted = self.wanted(&manifest, drained.quota()).await;
         for modules in by_module(wanted).chunks(MODULES_AT_ONCE) {
-            if self.is_time_up(SHARE_LEFT) {
+            if self.is_time_up(RunStep::Refresh) {
                 break;
             }
             standing.entries.extend(self.request_builds(modules).await);
@@ -67,7 +64,7 @@ impl Run<'_> {
         let policy = &self.pruner.settings.policy;
         let mut wanted = Vec::new();
         for some in manifest.entries.chunks(ENTRIES_AT_ONCE) {
-            if wanted.len() >= quota || self.is_time_up(SHARE_LEFT) {
+            if wanted.len() >= quota || self.is_time_up(RunStep::Refresh) {
                 break;
             }
             match self.entries(some).await {
@@ -136,7 +133,7 @@ impl Run<'_> {
                         ..Behind::of(&entry)
                     });
                 }
-                Ok(Updated::Done(_) | Updated::Refused(..)) => {}
+                Ok(Updated::Done(_) | Updated::Refused(..) | Updated::NotDue) => {}
                 Err(error) => self.fail(&error),
             }
         }

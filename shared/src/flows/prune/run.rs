@@ -22,6 +22,31 @@ pub(super) const RESERVE: Duration = Duration::from_secs(10);
 /// The maximum number of independent calls at a time.
 pub(super) const CALLS_IN_PARALLEL: usize = 16;
 
+/// The steps of a run, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RunStep {
+    /// Requests builds of outdated entries.
+    Refresh,
+    /// Scans the records.
+    Records,
+    /// Compares the uploads bucket with the upload items.
+    Uploads,
+    /// Lists the blobs.
+    Blobs,
+}
+
+impl RunStep {
+    /// Returns the share of the run's time that a step leaves to those that follow.
+    fn share_left(self) -> f64 {
+        match self {
+            Self::Refresh => 0.7,
+            Self::Records => 0.4,
+            Self::Uploads => 0.2,
+            Self::Blobs => 0.0,
+        }
+    }
+}
+
 /// One run of the pruner.
 pub(super) struct Run<'a> {
     pub(super) pruner: &'a Pruner,
@@ -76,14 +101,14 @@ impl Run<'_> {
         self.report().fail(error);
     }
 
-    /// Returns whether a step has to stop, if it must leave this share of the run to later steps.
-    pub(super) fn is_time_up(&self, share_left: f64) -> bool {
-        self.time_left(share_left).is_zero()
+    /// Returns whether a step has to stop.
+    pub(super) fn is_time_up(&self, step: RunStep) -> bool {
+        self.time_left(step).is_zero()
     }
 
-    /// Returns the time left for a step that must leave this share of the run to later steps.
-    pub(super) fn time_left(&self, share_left: f64) -> Duration {
-        let reserve = RESERVE.max(self.time.mul_f64(share_left));
+    /// Returns the time that a step has left.
+    fn time_left(&self, step: RunStep) -> Duration {
+        let reserve = RESERVE.max(self.time.mul_f64(step.share_left()));
         self.invocation.time_left().saturating_sub(reserve)
     }
 
@@ -127,16 +152,16 @@ impl Run<'_> {
         deleted
     }
 
-    /// Waits until the read budget allows another read. Returns `false` if the time of the step,
-    /// which must leave this share of the run to later steps, is up first.
-    pub(super) async fn may_read(&self, share_left: f64) -> bool {
+    /// Waits until the read budget allows another read. Returns `false` if the time of the step is
+    /// up first.
+    pub(super) async fn may_read(&self, step: RunStep) -> bool {
         let due = self.pace.state().due;
         let wait = due.saturating_sub(self.invocation.elapsed());
-        if wait >= self.time_left(share_left) {
+        if wait >= self.time_left(step) {
             return false;
         }
         tokio::time::sleep(wait).await;
-        !self.is_time_up(share_left)
+        !self.is_time_up(step)
     }
 
     /// Loads items, and charges the approximate read units.

@@ -11,17 +11,15 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt};
 
 use super::progress::Progress;
-use super::run::{CALLS_IN_PARALLEL, Run};
+use super::run::{CALLS_IN_PARALLEL, Run, RunStep};
 use crate::cache::{Converter, Item, ItemKey, Rollout, Stored, Upload, UploadState};
 use crate::domain::{Cause, Location};
 use crate::flows::sending;
 use crate::ports::{Consistency, DifError, Fault, ListedDif, ReconcileMessage};
 
-/// The share of the run that is left to the listing of blobs.
-const SHARE_LEFT: f64 = 0.2;
-
 /// The maximum number of keys that one run sends to the queue because of the items that it scans,
-/// and because of the bucket that it lists. The rest is left to the next run.
+/// and because of the bucket that it lists. The rest of the items is left to the next pass, which
+/// scans them again, and the rest of the bucket to the next run.
 const KEYS_PER_RUN: u64 = 5000;
 
 /// The approximate maximum number of keys that one pass checks. If there are more, they are spread
@@ -110,7 +108,7 @@ impl Run<'_> {
 
     /// Returns whether a key no longer exists; `None` if it was not checked, or the check failed.
     async fn is_gone(&self, location: Location) -> Option<(Location, bool)> {
-        if self.is_time_up(SHARE_LEFT) {
+        if self.is_time_up(RunStep::Uploads) {
             return None;
         }
         match self.pruner.uploads.stat(&location).await {
@@ -135,7 +133,7 @@ impl Run<'_> {
         let before = self.report().reconciled;
         loop {
             let is_full = self.report().reconciled - before >= KEYS_PER_RUN;
-            if is_full || !self.may_read(SHARE_LEFT).await {
+            if is_full || !self.may_read(RunStep::Uploads).await {
                 return false;
             }
             let page = match self.pruner.listing.list(after.as_ref()).await {
@@ -205,7 +203,7 @@ impl Run<'_> {
     }
 
     async fn reconcile(&self, location: Location, why: &str) -> bool {
-        if self.is_time_up(SHARE_LEFT) {
+        if self.is_time_up(RunStep::Uploads) {
             return false;
         }
         if self.is_dry {

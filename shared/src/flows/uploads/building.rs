@@ -65,15 +65,16 @@ impl Arrived<'_> {
                 self.go_on().await?;
                 return Ok(false);
             }
-            let outcomes = side_by_side(some, |to_build| async move {
+            let builds = side_by_side(some, |to_build| async move {
                 let module = &to_build.module;
                 // There is no file to fetch.
                 let mut open = Vec::new();
                 let build = builder.build(invocation, &module.key, &module.kinds, &mut open);
-                Ok::<_, Error>((to_build, Box::pin(build).await?))
+                // An error must not drop the other builds: they would keep their leases.
+                Ok::<_, Error>((to_build, Box::pin(build).await))
             });
-            for (to_build, outcome) in outcomes.await? {
-                if let Outcome::Later(at) = outcome {
+            for (to_build, built) in builds.await? {
+                if let Outcome::Later(at) = built? {
                     later.push((to_build, at));
                 }
             }

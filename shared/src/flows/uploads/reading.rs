@@ -62,20 +62,12 @@ impl UploadChanges<'_> {
                     }
                 }
             }
-            Err(DifError::Missing(_) | DifError::Changed) => return Ok(Reading::Overtaken),
-            Err(DifError::Store(error)) => return Err(error.into()),
+            Err(error) => return unread(error, None),
         };
         let took = self.invocation.elapsed() - began;
         let inspection = match parser.inspect().await {
             Ok(inspection) => inspection,
-            Err(DifError::Store(error)) => return Err(error.into()),
-            Err(DifError::Missing(missing)) if missing.cause == Cause::Crashed => {
-                return Ok(Reading::Crashed(missing.detail));
-            }
-            Err(DifError::Missing(missing)) => {
-                return Ok(Reading::Ignored(too_large.unwrap_or(missing).detail));
-            }
-            Err(DifError::Changed) => return Ok(Reading::Overtaken),
+            Err(error) => return unread(error, too_large),
         };
         let (mut objects, without_id) = filed_objects(&inspection, &dif.location);
         if too_large.is_some() {
@@ -118,6 +110,22 @@ impl UploadChanges<'_> {
             Ok(Reading::Crashed(reason))
         })
     }
+}
+
+/// Returns the result for a file that could not be read. `too_large` says that only its ends were
+/// read, and why.
+fn unread(error: DifError, too_large: Option<Missing>) -> Result<Reading, Error> {
+    let missing = match error {
+        DifError::Store(error) => return Err(error.into()),
+        DifError::Changed => return Ok(Reading::Overtaken),
+        DifError::Missing(missing) => missing,
+    };
+    Ok(match missing.cause {
+        Cause::NotFound => Reading::Overtaken,
+        Cause::Crashed => Reading::Crashed(missing.detail),
+        // For example, it is archived. No event follows, so the upload must not stay pending.
+        _ => Reading::Ignored(too_large.unwrap_or(missing).detail),
+    })
 }
 
 /// Reads the ids of one of Microsoft's SymCaches from its key. Only Microsoft's tools can read the

@@ -67,9 +67,9 @@ impl UploadChanges<'_> {
             _ => None,
         };
         if update.put_with(&key, next).await? {
-            update
-                .remove(&key, |item| locations(Some(item)).is_empty())
-                .await?;
+            let is_empty =
+                |item: &Item| matches!(item, Item::Overflow(it) if it.locations.is_empty());
+            update.remove(&key, is_empty).await?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use futures::stream::{StreamExt as _, TryStreamExt as _};
 pub(super) const SIDE_BY_SIDE: usize = 16;
 
 /// Runs `work` for each item of `of`, concurrently. Returns the results in order. After an error,
-/// no further work is started.
+/// no further work is started, and the running work is dropped.
 pub(super) fn side_by_side<'a, T, R, E, Work>(
     of: &'a [T],
     work: impl FnMut(&'a T) -> Work,

@@ -556,6 +556,33 @@ async fn suspect_soon_after_a_replacement(world: &World, debug_id: &str) {
     .await;
 }
 
+/// The whole blob may exceed the memory that a parser leaves.
+#[tokio::test(start_paused = true)]
+async fn a_large_blob_that_readers_suspect_is_judged_by_its_length() {
+    const BYTES: usize = 129 << 20;
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let path_of = |world: &World| {
+        let entry = entry(world, Kind::SymCache);
+        entry.ready().unwrap().blob.path.clone()
+    };
+    let before = path_of(&world);
+    world.caches.overwrite(&before, vec![0_u8; BYTES]);
+    rewrite(&world, CRASH, |entry| {
+        entry["ready"]["blob"]["bytes"] = json!(BYTES);
+        entry["ready"]["blob"]["index"] = json!(null);
+        entry["suspect"] = json!({"blob": before, "at": world.now()});
+    })
+    .await;
+    let module = world.module("global", CRASH);
+    let message = request_build_of(&world, module, Queue::Eager).await;
+    world.serve(&message).await.unwrap();
+    // It is built again, but does not count as lost.
+    assert_ne!(path_of(&world), before);
+    assert_eq!(world.records.peek(&ItemKey::losses()), None);
+    world.check();
+}
+
 /// Found by reading: the build gave up because of the blob, and noted the file as considered.
 #[tokio::test(start_paused = true)]
 async fn a_better_file_that_arrives_while_the_cache_is_suspect_is_used() {

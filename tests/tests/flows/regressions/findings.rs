@@ -7,14 +7,18 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use symdepot::adapters::faulty::{How, Operation};
 use symdepot::api::symbolicator::{ModuleStatus, parse_request};
-use symdepot::cache::{Change, Converter, Kind, Queue, Token};
+use symdepot::cache::{
+    Change, Converter, Item, ItemKey, Kind, Queue, Revision, SourceHealth, Stored, Token,
+};
 use symdepot::domain::{Cause, HttpSource, Location, Scope};
-use symdepot::flows::Update;
 use symdepot::flows::symbolicate::SymbolicateOutcome;
-use symdepot::ports::QueueMessage;
+use symdepot::flows::{Update, Updated};
+use symdepot::ports::{QueueMessage, RecordStore, Replaced};
 use symdepot_tests::harness::{Crash, World, fixture, function_names, in_module, sample_crash};
 
-use super::{FRAMES, HOUR, entry, made_from, request_build_of, requested_build, rewrite};
+use super::{
+    FRAMES, HOUR, before_next, entry, made_from, request_build_of, requested_build, rewrite,
+};
 use crate::requests::cold;
 use crate::{CRASH, CRASH_PE, servers};
 
@@ -206,6 +210,65 @@ async fn a_request_with_thousands_of_unknown_modules_requests_256_builds_at_a_ti
         "{again:?}"
     );
     assert_eq!(world.entries().len(), 512);
+}
+
+/// Takes the leases of all entries, as another builder.
+async fn lease_all(world: &World) {
+    let invocation = world.invocation(Duration::from_secs(60));
+    let update = Update {
+        records: &*world.records,
+        policy: &world.settings.policy,
+        invocation: &invocation,
+    };
+    for entry in world.entries() {
+        let lease = Change::TakeLease {
+            holder: "another builder".to_owned(),
+            token: invocation.token(),
+            deadline: invocation.deadline(),
+        };
+        let taken = update.apply(entry.module(), entry.kind(), &lease).await;
+        assert!(matches!(taken, Ok(Updated::Done(_))), "{taken:?}");
+    }
+}
+
+/// A builder gets the permit for the trial call, and before it calls the server, another builder
+/// takes the leases of all modules.
+#[tokio::test(start_paused = true)]
+async fn a_permit_without_a_call_leaves_the_circuit_half_open() {
+    let world = World::with(|settings| settings.sources = vec![source("company").into()]);
+    let company = source("company").configured_key();
+    let key = ItemKey::health(&company);
+    let (failures, until) = (SourceHealth::FAILURES_TO_OPEN, world.now());
+    let half_open = SourceHealth {
+        failures,
+        open_until: Some(until),
+        ..SourceHealth::new(company, world.now())
+    };
+    let stored = Stored {
+        revision: Revision::from_random(1),
+        item: Item::Health(half_open),
+    };
+    let put = world.records.replace(&key, None, &stored).await;
+    assert_eq!(put.unwrap(), Replaced::Done);
+    let crash = crash_in(2);
+    let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
+    assert!(matches!(answer, Ok(SymbolicateOutcome::Pending)));
+    let message = world.queues.drain().remove(0).message;
+    // The first write of the builder takes the permit.
+    before_next(&world, Operation::Replace, 0, |world| async move {
+        lease_all(&world).await;
+    });
+    world.serve(&message).await.unwrap();
+    assert_eq!(world.servers.take_asked(), []);
+    let stored = world.records.peek(&key).unwrap();
+    assert_ne!(stored.revision, Revision::from_random(1));
+    let Item::Health(health) = &stored.item else {
+        panic!("{stored:?}");
+    };
+    assert_eq!(
+        (health.failures, health.open_until, health.permits.len()),
+        (failures, Some(until), 0)
+    );
 }
 
 /// A server that has some of the modules: these are built, and delay none of the others.

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use symdepot::adapters::faulty::{How, Operation};
-use symdepot::cache::{Change, Item, ItemKey, Kind, ObjectChunk, Queue, Seen, UploadState};
+use symdepot::cache::{Change, Item, ItemKey, Kind, ObjectChunk, Queue, Seen, Stored, UploadState};
 use symdepot::domain::{Cause, Location, Missing, Scope};
 use symdepot::flows::Update;
-use symdepot::ports::DifReader;
+use symdepot::ports::{DifReader, RecordStore, Replaced};
 use symdepot_tests::harness::{
     World, archive, archive_of, breakpad, breakpad_id, fixture, function_names, sample_crash,
 };
@@ -906,4 +906,86 @@ async fn a_late_removal_leaves_the_same_bytes_that_were_uploaded_again() {
     let names = function_names(&world.symbolicate(&sample_crash()).await);
     assert!(names.iter().all(|name| name != "?"), "{names:?}");
     world.check();
+}
+
+/// Files the `dif` item of a file again after its removal, as a builder leaves it that is killed
+/// while it files the file. Returns its key.
+async fn left_over(world: &World, key: &str, left: &Stored) -> ItemKey {
+    let filed = world.module("global", CRASH).dif(&Location::new(key));
+    let put = world.records.replace(&filed, None, left);
+    assert_eq!(put.await.unwrap(), Replaced::Done);
+    filed
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_a_removal_left_filed_is_forgotten_by_the_next_build() {
+    let world = World::new();
+    let (key, module) = ("global/crash.debug", world.module("global", CRASH));
+    world.upload(key, "elf/crash.debug").await;
+    let left = world
+        .records
+        .peek(&module.dif(&Location::new(key)))
+        .unwrap();
+    world.remove(key).await;
+    let filed = left_over(&world, key, &left).await;
+    let message = request_build_of(&world, module, Queue::Eager).await;
+    world.serve(&message).await.unwrap();
+    assert_eq!(world.records.peek(&filed), None);
+    let missing = entry(&world, Kind::SymCache).missing().cloned();
+    assert_eq!(missing.unwrap().missing.cause, Cause::NotFound);
+    world.check();
+}
+
+/// A build finds that a file was overwritten, and removes its `dif` item. Just before that, the old
+/// bytes are uploaded again.
+#[tokio::test(start_paused = true)]
+async fn a_build_that_forgets_a_file_leaves_the_same_bytes_that_were_uploaded_again() {
+    let world = World::new();
+    let (key, module) = ("global/crash.debug", world.module("global", CRASH));
+    world.upload(key, "elf/crash.debug").await;
+    let left = world
+        .records
+        .peek(&module.dif(&Location::new(key)))
+        .unwrap();
+    world.upload(key, "elf/inventory").await;
+    let filed = left_over(&world, key, &left).await;
+    let message = request_build_of(&world, module, Queue::Eager).await;
+    before_next(&world, Operation::Remove, 0, move |world| async move {
+        let again = world.put(key, fixture("elf/crash.debug"));
+        world.deliver(&again).await.unwrap();
+    });
+    world.serve(&message).await.unwrap();
+    world.settle().await;
+    assert!(world.records.peek(&filed).is_some(), "the file is filed");
+    let names = function_names(&world.symbolicate(&sample_crash()).await);
+    assert!(names.iter().all(|name| name != "?"), "{names:?}");
+    world.check();
+}
+
+/// Builds of modules without files run side by side. One of them fails, at each of its reads.
+#[tokio::test(start_paused = true)]
+async fn a_build_that_fails_drops_none_of_the_builds_beside_it() {
+    const MODULES: usize = 6;
+    let key = "global/a.zip";
+    let removed = async || {
+        let world = World::new();
+        let event = world.put(key, archive_of(0..MODULES));
+        world.deliver(&event).await.unwrap();
+        let removed = world.take_away(key);
+        (world.distant_instance(Duration::from_millis(10)), removed)
+    };
+    let (world, event) = removed().await;
+    world.deliver(&event).await.unwrap();
+    let last = world.faults.calls(Operation::Query);
+    // Each build reads its module twice.
+    for nth in last - 2 * MODULES as u64..last {
+        let (world, event) = removed().await;
+        world.faults.fail(Operation::Query, nth + 1, How::Before);
+        world.deliver(&event).await.unwrap_err();
+        for entry in world.entries() {
+            assert_eq!(entry.lease(), None, "query {nth}");
+        }
+        world.deliver(&event).await.unwrap();
+        assert_eq!(world.upload_item(key).state, UploadState::Gone);
+    }
 }

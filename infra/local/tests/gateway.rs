@@ -149,23 +149,6 @@ async fn bodies_over_the_limits_are_refused() {
     running.stop().await;
 }
 
-/// botocore sends such requests for empty objects, and waits for `100 Continue`.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_connection_is_closed_after_an_expectation_without_a_body() {
-    let (running, _folder) = start(|_| {}).await;
-    for (expect, connection) in [(Some("100-continue"), Some("close")), (None, None)] {
-        let mut request = Request::post("/plain");
-        if let Some(expect) = expect {
-            request = request.header("expect", expect);
-        }
-        let request = request.body(Bytes::new()).unwrap();
-        let response = send(&running.addresses().gateway, request).await;
-        let header = response.headers().get("connection");
-        assert_eq!(header.map(|it| it.to_str().unwrap()), connection);
-    }
-    running.stop().await;
-}
-
 /// Sends a request line as it is, and returns the first line of the response.
 async fn status_line(running: &Running, request_line: &str) -> String {
     let gateway = &running.addresses().gateway;

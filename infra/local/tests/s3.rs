@@ -18,6 +18,7 @@ use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::TokioExecutor;
 use local_stack::identity::{FUNCTION, KeyPair, LOCAL};
 use local_stack::meter::Snapshot;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Returns the status and error code of a response.
 fn refusal<E: ProvideErrorMetadata, T: std::fmt::Debug>(
@@ -1242,4 +1243,20 @@ async fn an_object_whose_bytes_were_lost_is_not_found() {
     }
     let got = s3.client().get_object().bucket(CACHES).key("a").send();
     assert_eq!(refusal(got.await), refused(404, "NoSuchKey"));
+}
+
+/// botocore waits for `100 Continue`, also before an empty body. It cannot use a connection on
+/// which it was not sent.
+#[tokio::test]
+async fn a_connection_is_closed_after_an_expectation_without_a_body() {
+    let s3 = S3::start().await;
+    let address = s3.endpoint.url.strip_prefix("http://").unwrap();
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = format!(
+        "PUT /{CACHES}/empty HTTP/1.1\r\nhost: {address}\r\nexpect: 100-continue\r\ncontent-length: 0\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    assert!(response.contains("connection: close\r\n"), "{response}");
 }

@@ -15,6 +15,7 @@ import argparse
 import copy
 import hashlib
 import json
+import multiprocessing
 import os
 import re
 import subprocess
@@ -1193,15 +1194,34 @@ def removals(template):
 def count_missed(original, planted, check):
     """Plants each mistake in a copy, calls `check` with it and with what a finding has to say, and returns how many
     mistakes no finding tells."""
-    missed = 0
-    for what, plant, expected in planted:
+
+    def findings(number):
+        _, plant, expected = planted[number]
         mutant = copy.deepcopy(original)
         plant(mutant)
-        found = check(mutant, expected).failures()
+        return check(mutant, expected).failures()
+
+    missed = 0
+    for (what, _, expected), found in zip(planted, side_by_side(findings, len(planted))):
         telling = [finding for finding in found if re.search(expected, finding)]
         missed += not telling
         print(f"{'found ' if telling else 'MISSED'} {what}\n         {(telling or found or ['no finding'])[0][:150]}")
     return missed
+
+
+def side_by_side(function, count):
+    """Yields function(0), function(1) and so on, computed by a process for each core. The processes are forks, which
+    need no pickled function."""
+
+    def become():
+        side_by_side.function = function
+
+    with multiprocessing.get_context("fork").Pool(initializer=become) as pool:
+        yield from pool.imap(call_side_by_side, range(count))
+
+
+def call_side_by_side(number):
+    return side_by_side.function(number)
 
 
 def self_test(template):

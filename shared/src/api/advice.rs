@@ -5,18 +5,13 @@
 
 use std::fmt;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::utf8_percent_encode;
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 
-use crate::domain::{CodeId, DebugId, Features, FileType, Missing, ObjectId, ObjectType, Scope};
-
-/// What is encoded in a value of a query: all but the unreserved characters of RFC 3986.
-const ENCODED_IN_QUERY: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
+use crate::domain::{
+    CodeId, DebugId, Features, FileType, Missing, ObjectId, ObjectType, RESERVED, Scope,
+};
 
 /// The reason why a response is incomplete.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,7 +155,7 @@ impl Advice {
             }
             Self::BeingRead => "the upload is still being read".to_owned(),
             Self::TenantsScope { scope } => {
-                let encoded = utf8_percent_encode(scope.as_str(), ENCODED_IN_QUERY);
+                let encoded = utf8_percent_encode(scope.as_str(), RESERVED);
                 format!("the upload belongs to the scope {scope}: only requests with ?scope={encoded} read it")
             }
             Self::NoBuildId => {

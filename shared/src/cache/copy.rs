@@ -61,29 +61,20 @@ impl DifCopy {
 mod tests {
     use super::*;
     use crate::cache::ModuleKey;
-    use crate::domain::{DifRef, Features, FileType, Location, ModuleId, Scope};
+    use crate::domain::{DifRef, FileType, Location, ModuleId, Scope};
 
     fn copy(size: u64, chunk_bytes: u64) -> DifCopy {
         let id = ModuleId::Debug("502fc0a5-1ec1-3e47-9998-684fa139dca7".parse().unwrap());
         DifCopy {
-            dif: Dif {
-                module: ModuleKey::uploads(Scope::Global, &id),
-                file: DifRef {
+            dif: Dif::new(
+                ModuleKey::uploads(Scope::Global, &id),
+                DifRef {
                     location: Location::new("http://symbols.test/a"),
                     etag: "1".to_owned(),
                 },
-                sequencer: Default::default(),
                 size,
-                file_type: FileType::ElfDebug,
-                features: Features::default(),
-                is_accompanied: false,
-                needs: Vec::new(),
-                hides_names: false,
-                auxiliary_id: None,
-                needed_by: Vec::new(),
-                refused: None,
-                fault: None,
-            },
+                FileType::ElfDebug,
+            ),
             token: Token::from_random(7),
             chunk_bytes,
             bytes: size / 2,

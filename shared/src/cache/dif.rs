@@ -52,8 +52,8 @@ pub struct Dif {
 }
 
 impl Dif {
-    /// Returns a DIF from a symbol server of which only this is known.
-    pub fn of_server(module: ModuleKey, file: DifRef, size: u64, file_type: FileType) -> Self {
+    /// Returns a DIF of which only this is known.
+    pub fn new(module: ModuleKey, file: DifRef, size: u64, file_type: FileType) -> Self {
         Self {
             module,
             file,

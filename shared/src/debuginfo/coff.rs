@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use symbolic::debuginfo::dwarf::{Dwarf, DwarfSection, Endian};
 
-use super::reader::ByteReader;
+use super::reader;
 
 /// The machines of programs for Windows: x86 with 32 and 64 bits, and Arm with 32 and 64 bits.
 const MACHINES: [[u8; 2]; 4] = [[0x4c, 0x01], [0x64, 0x86], [0xc4, 0x01], [0x64, 0xaa]];
@@ -115,9 +115,7 @@ impl<'d> Dwarf<'d> for CoffObject<'d> {
 
 /// Returns the number of some bytes at a place.
 fn number_at(data: &[u8], at: usize, bytes: usize) -> Option<usize> {
-    let mut reader = ByteReader::new(data, true);
-    reader.at = at;
-    usize::try_from(reader.unsigned(bytes)?).ok()
+    usize::try_from(reader::number_at(data, at as u64, bytes, true)?).ok()
 }
 
 #[cfg(test)]

@@ -1,4 +1,10 @@
-//! Reads numbers in the encodings of ELF and DWARF.
+//! Reads numbers in the encodings of ELF and DWARF, and numbers of a known size at a place.
+
+/// Returns the number of some bytes, at most eight, at a place.
+pub(super) fn number_at(data: &[u8], at: u64, bytes: usize, little_endian: bool) -> Option<u64> {
+    let data = data.get(usize::try_from(at).ok()?..)?;
+    ByteReader::new(data, little_endian).unsigned(bytes)
+}
 
 /// Reads numbers one after the other. Returns `None` at the end of the bytes.
 pub(super) struct ByteReader<'a> {

@@ -20,6 +20,7 @@ mod missing;
 mod ms_symcache;
 mod object_id;
 mod origin;
+mod percent;
 mod public_servers;
 mod response_format;
 #[cfg(feature = "openapi")]
@@ -53,6 +54,7 @@ pub use missing::{Cause, Missing};
 pub use ms_symcache::{FormatVersion, InvalidFormatVersion, MsSymCacheName};
 pub use object_id::{ModuleId, ObjectId};
 pub use origin::{InvalidOrigin, OriginPattern};
+pub(crate) use percent::RESERVED;
 pub use response_format::ResponseFormat;
 pub use scope::{InvalidScope, Scope};
 pub use sequencer::Sequencer;

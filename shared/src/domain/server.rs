@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::utf8_percent_encode;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use url::Url;
 use wildmatch::WildMatch;
 
 use super::{
-    Access, Cause, CompanionId, FileType, FilteredType, Location, Missing, ObjectId, S3Access,
-    SourceLayout,
+    Access, Cause, CompanionId, FileType, FilteredType, Location, Missing, ObjectId, RESERVED,
+    S3Access, SourceLayout,
 };
 use crate::domain::source::SourceKey;
 
@@ -76,14 +76,6 @@ pub struct PathPatterns {
     texts: Vec<String>,
     matchers: Vec<WildMatch>,
 }
-
-/// The characters of a path that are encoded for debuginfod: all but those that RFC 3986, section
-/// 2.3 calls unreserved (debuginfod(8), "WEBAPI").
-const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
 
 /// Headers that control the connection or the meaning of a response, which only the HTTP client may
 /// set. They are defined in RFC 9110 and RFC 9112; further ones begin with `if-` and `proxy-`.

@@ -109,28 +109,19 @@ mod tests {
 
     fn dif(name: &str, file_type: FileType, offers: &str) -> Dif {
         let id = ModuleId::Debug("502fc0a5-1ec1-3e47-9998-684fa139dca7".parse().unwrap());
+        let module = ModuleKey::uploads(Scope::Global, &id);
+        let file = DifRef {
+            location: Location::new(name),
+            etag: "1".to_owned(),
+        };
         Dif {
-            module: ModuleKey::uploads(Scope::Global, &id),
-            file: DifRef {
-                location: Location::new(name),
-                etag: "1".to_owned(),
-            },
-            sequencer: Default::default(),
-            size: 1,
-            file_type,
             features: Features {
                 has_debug_info: offers.contains("debug"),
                 has_unwind_info: offers.contains("unwind"),
                 has_symbols: offers.contains("symbols"),
                 ..Features::default()
             },
-            is_accompanied: false,
-            needs: Vec::new(),
-            hides_names: false,
-            auxiliary_id: None,
-            needed_by: Vec::new(),
-            refused: None,
-            fault: None,
+            ..Dif::new(module, file, 1, file_type)
         }
     }
 

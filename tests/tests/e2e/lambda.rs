@@ -16,6 +16,20 @@ fn in_lambda(test: impl AsyncFnOnce() + Send) {
     std::thread::scope(|scope| scope.spawn(test).join().unwrap());
 }
 
+/// Panics unless each start of `derive` logged a sandbox that is described like this.
+fn assert_sandbox(running: &Running, description: &str, is_hidden: bool) {
+    let log = running.stack.log_of("derive");
+    let sandboxes = lines_with(&log, "files are parsed in a sandbox");
+    let is_it = |line: &serde_json::Value| {
+        let sandbox = line["sandbox"].as_str().unwrap_or_default();
+        sandbox.starts_with(description) && line["is_hidden"] == is_hidden
+    };
+    assert!(
+        !sandboxes.is_empty() && sandboxes.iter().all(is_it),
+        "{sandboxes:#?}"
+    );
+}
+
 #[test]
 fn crashes_are_symbolicated_where_the_system_refuses_prctl_and_filters() {
     in_lambda(async || {
@@ -25,18 +39,7 @@ fn crashes_are_symbolicated_where_the_system_refuses_prctl_and_filters() {
         let answer = running.client().completed("", &crash::sample()).await;
         crash::assert_symbolicated(&answer.unwrap());
         hostile::assert_a_deadly_name_stays_mangled(&running).await;
-        let sandboxes = lines_with(
-            &running.stack.log_of("derive"),
-            "files are parsed in a sandbox",
-        );
-        let told = |line: &serde_json::Value| {
-            let sandbox = line["sandbox"].as_str().unwrap_or_default();
-            sandbox.starts_with("limits only: ") && line["is_hidden"] == false
-        };
-        assert!(
-            !sandboxes.is_empty() && sandboxes.iter().all(told),
-            "{sandboxes:#?}"
-        );
+        assert_sandbox(&running, "limits only: ", false);
         for (name, function) in &running.client().stats().await.unwrap().functions {
             assert_eq!(function.errors, 0, "{name}");
         }
@@ -48,16 +51,5 @@ async fn elsewhere_files_are_parsed_behind_a_filter() {
     let running = Running::start().await;
     let dif = bytes_of("elf/crash.debug");
     running.upload("global/crash.debug", dif).await;
-    let sandboxes = lines_with(
-        &running.stack.log_of("derive"),
-        "files are parsed in a sandbox",
-    );
-    let told = |line: &serde_json::Value| {
-        let sandbox = line["sandbox"].as_str().unwrap_or_default();
-        sandbox.starts_with("seccomp") && line["is_hidden"] == true
-    };
-    assert!(
-        !sandboxes.is_empty() && sandboxes.iter().all(told),
-        "{sandboxes:#?}"
-    );
+    assert_sandbox(&running, "seccomp", true);
 }

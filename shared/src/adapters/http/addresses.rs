@@ -18,7 +18,7 @@ use aws_sigv4::http_request::{
 use aws_sigv4::sign::v4;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use percent_encoding::{percent_decode_str, utf8_percent_encode};
 use reqwest::Url;
 use ring::rand::SystemRandom;
 use ring::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
@@ -26,21 +26,13 @@ use sha2::{Digest, Sha256};
 use time::UtcDateTime;
 use time::macros::format_description;
 
-use crate::domain::{Access, GcsCredentials, HttpSource, S3Access, S3Keys};
+use crate::domain::{Access, GcsCredentials, HttpSource, RESERVED, S3Access, S3Keys};
 
 /// How long a signed address is valid. A download that began in time may take longer.
 const VALID_FOR: Duration = Duration::from_secs(15 * 60);
 
 /// The address of Google Cloud Storage.
 const GCS: &str = "https://storage.googleapis.com/";
-
-/// The characters of a key or a parameter that are encoded: all but those that RFC 3986, section
-/// 2.3 calls unreserved. Both signatures require exactly this.
-const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
 
 /// An address, and what is shown of it.
 pub(super) struct FileAddress {

@@ -9,7 +9,7 @@ use super::model::{
 };
 use super::plain::PlainText;
 use crate::api::limits;
-use crate::domain::{CodeId, ObjectType};
+use crate::domain::{CodeId, ObjectType, is_trampoline};
 
 /// The number of digits of the id of a Mach-O file.
 const UUID_DIGITS: usize = 32;
@@ -151,6 +151,14 @@ impl Collector {
     /// Returns the last frame of the current stack trace.
     pub(super) fn last_frame(&mut self) -> Option<&mut ReportFrame> {
         self.stacks.last_mut()?.frames.last_mut()
+    }
+
+    /// Returns whether the last frame is the one that a signal handler returns to, so that a signal
+    /// interrupted the next one.
+    pub(super) fn is_after_trampoline(&self) -> bool {
+        let last = self.stacks.last().and_then(|stack| stack.frames.last());
+        let function = last.and_then(|frame| frame.function.as_deref());
+        function.is_some_and(is_trampoline)
     }
 
     /// Returns whether the current stack trace has no frames yet.

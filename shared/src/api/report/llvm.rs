@@ -17,7 +17,6 @@ use super::maps;
 use super::model::{Place, ReportFrame};
 use super::printed::{PrintedFrame, PrintedPlace, Printer};
 use super::sanitizer;
-use crate::domain::is_trampoline;
 
 /// What precedes the frames without a symbolizer.
 const WITHOUT_SYMBOLIZER: &str = "Stack dump without symbol names";
@@ -44,9 +43,7 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
             continue;
         }
         out.number(number, false);
-        let after_signal = out
-            .last_frame()
-            .is_some_and(|last| last.function.as_deref().is_some_and(is_trampoline));
+        let after_signal = out.is_after_trampoline();
         if let Some(frame) = report_frame(line, number, found, out) {
             let is_return = frame.is_return && !after_signal;
             out.frame(line, ReportFrame { is_return, ..frame });

@@ -7,7 +7,6 @@
 use super::collector::Collector;
 use super::cursor::{DELETED, LineCursor, hex_of, id_at, lines, numbered};
 use super::model::{Place, ReportFrame};
-use crate::domain::is_trampoline;
 
 /// What systemd-coredump prints for a function and a module that it does not know.
 const UNKNOWN: &str = "n/a";
@@ -32,9 +31,7 @@ pub(super) fn read_process(bytes: &[u8], ids: &mut Vec<(String, String)>, out: &
             continue;
         };
         out.number(number, false);
-        let after_signal = out
-            .last_frame()
-            .is_some_and(|last| last.function.as_deref().is_some_and(is_trampoline));
+        let after_signal = out.is_after_trampoline();
         let is_top = out.is_at_top();
         let is_known = found.module != UNKNOWN;
         let module = is_known.then(|| out.module(found.module, None)).flatten();

@@ -4,6 +4,7 @@
 //! symbols.
 
 use super::elf_record::{ElfRecord, Width};
+use crate::debuginfo::reader::number_at;
 
 /// Describes how a file is truncated. Returns `None` if it is complete, or if its format does not
 /// tell.
@@ -57,8 +58,8 @@ fn pdb_end(data: &[u8]) -> Option<u64> {
     if !data.starts_with(b"Microsoft C/C++ MSF 7.00\r\n\x1aDS\0\0\0") {
         return None;
     }
-    let file = LittleEndian(data);
-    Some(file.word(32)? * file.word(40)?)
+    let word = |at| number_at(data, at, 4, true);
+    Some(word(32)? * word(40)?)
 }
 
 /// Returns the end of a PE file according to its sections. The bytes that only fill the last one up
@@ -68,43 +69,26 @@ fn pe_end(data: &[u8]) -> Option<u64> {
     if !data.starts_with(b"MZ") {
         return None;
     }
-    let file = LittleEndian(data);
-    let header = file.word(0x3c)?;
-    if file.word(header)? != u64::from(u32::from_le_bytes(*b"PE\0\0")) {
+    let half = |at| number_at(data, at, 2, true);
+    let word = |at| number_at(data, at, 4, true);
+    let header = word(0x3c)?;
+    if word(header)? != u64::from(u32::from_le_bytes(*b"PE\0\0")) {
         return None;
     }
-    let sections = header + 24 + file.half(header + 20)?;
-    let table = (0..file.half(header + 6)?).map(|index| sections + index * SECTION_BYTES);
+    let sections = header + 24 + half(header + 20)?;
+    let table = (0..half(header + 6)?).map(|index| sections + index * SECTION_BYTES);
     let ends = table.map_while(|at| {
-        let (in_memory, in_file) = (file.word(at + 8)?, file.word(at + 16)?);
+        let (in_memory, in_file) = (word(at + 8)?, word(at + 16)?);
         let bytes = match in_memory {
             0 => in_file,
             _ => in_memory.min(in_file),
         };
         Some(match bytes {
             0 => 0,
-            _ => file.word(at + 20)? + bytes,
+            _ => word(at + 20)? + bytes,
         })
     });
     ends.max()
-}
-
-/// A file with little-endian fields.
-#[derive(Clone, Copy)]
-struct LittleEndian<'a>(&'a [u8]);
-
-impl LittleEndian<'_> {
-    fn word(self, at: u64) -> Option<u64> {
-        let at = usize::try_from(at).ok()?;
-        let bytes = self.0.get(at..at.checked_add(4)?)?;
-        Some(u64::from(u32::from_le_bytes(bytes.try_into().ok()?)))
-    }
-
-    fn half(self, at: u64) -> Option<u64> {
-        let at = usize::try_from(at).ok()?;
-        let bytes = self.0.get(at..at.checked_add(2)?)?;
-        Some(u64::from(u16::from_le_bytes(bytes.try_into().ok()?)))
-    }
 }
 
 /// The maximum number of load commands, or of architectures, that are read.
@@ -184,21 +168,12 @@ impl<'a> MachFile<'a> {
 
     /// Returns the 32-bit field at an offset.
     fn word(self, at: u64) -> Option<u64> {
-        let at = usize::try_from(at).ok()?;
-        let bytes: [u8; 4] = self.data.get(at..at.checked_add(4)?)?.try_into().ok()?;
-        Some(u64::from(match self.is_big_endian {
-            true => u32::from_be_bytes(bytes),
-            false => u32::from_le_bytes(bytes),
-        }))
+        number_at(self.data, at, 4, !self.is_big_endian)
     }
 
     /// Returns the 64-bit field at an offset.
     fn wide(self, at: u64) -> Option<u64> {
-        let (first, second) = (self.word(at)?, self.word(at.checked_add(4)?)?);
-        Some(match self.is_big_endian {
-            true => first << 32 | second,
-            false => second << 32 | first,
-        })
+        number_at(self.data, at, 8, !self.is_big_endian)
     }
 
     /// Returns the end of a range of the file, of which two 32-bit fields have the start and the

@@ -63,12 +63,12 @@ impl Builder {
             // The build of each module records that its source is unknown.
             return Ok(message.each().map(hop).collect());
         };
-        let (batch, mut found) = self.read_batch(invocation, message).await?;
+        let (mut batch, mut found) = self.read_batch(invocation, message).await?;
         if batch.is_empty() {
             return Ok(found);
         }
-        let left: Vec<QueueMessage> = batch.iter().map(|it| it.message.clone()).collect();
         let probing = async {
+            let batch = std::mem::take(&mut batch);
             let (mut batch, backing_off) = self.lease_batch(invocation, batch).await;
             let probed = self.probe_all(invocation, &source, &mut batch).await;
             let outcome = probed.outcome.clone();
@@ -83,7 +83,8 @@ impl Builder {
                     NotAdmitted::CircuitOpen { until } => until,
                     NotAdmitted::Busy => invocation.now(),
                 };
-                self.delay_batch(invocation, left.iter(), at).await?;
+                let left = batch.iter().map(|member| &member.message);
+                self.delay_batch(invocation, left, at).await?;
                 return Ok(found);
             }
         };

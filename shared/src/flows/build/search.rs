@@ -533,7 +533,7 @@ fn filed(
         needs,
         hides_names,
         fault: first.fault.clone(),
-        ..Dif::of_server(module.clone(), dif, size, first.file_type)
+        ..Dif::new(module.clone(), dif, size, first.file_type)
     };
     Ok((filed, chunks))
 }

@@ -287,7 +287,7 @@ impl CompanionServer<'_> {
             let detail = format!("{location}: it is another file");
             return Ok(Err(of_the_file(Missing::malformed(detail))));
         }
-        let companion = Dif::of_server(sought.module.clone(), dif, size, FileType::ElfDebug);
+        let companion = Dif::new(sought.module.clone(), dif, size, FileType::ElfDebug);
         if let Some(chunks) = chunks {
             copies::keep(self.build.update(), &companion, chunks).await;
         }

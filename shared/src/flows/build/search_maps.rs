@@ -131,7 +131,7 @@ impl Downloads<'_> {
         let map = Dif {
             needs: symbol_map.into_iter().collect(),
             auxiliary_id: Some(needed.id),
-            ..Dif::of_server(self.build.module.clone(), dif, size, needed.file_type)
+            ..Dif::new(self.build.module.clone(), dif, size, needed.file_type)
         };
         if let Some(chunks) = chunks {
             copies::keep(self.build.update(), &map, chunks).await;

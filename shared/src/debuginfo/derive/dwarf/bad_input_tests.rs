@@ -173,7 +173,7 @@ fn with_symbols(mut elf: Vec<u8>, (symbols, names): &(Vec<u8>, Vec<u8>)) -> Vec<
 }
 
 /// Returns a number in the variable-length encoding of DWARF.
-fn leb128(mut number: u32) -> Vec<u8> {
+pub(super) fn leb128(mut number: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);

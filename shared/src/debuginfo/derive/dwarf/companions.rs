@@ -387,6 +387,7 @@ mod tests {
     use crate::cache::Kind;
     use crate::debuginfo::blob;
     use crate::debuginfo::coff::tests::coff_of;
+    use crate::debuginfo::derive::dwarf::bad_input_tests::leb128;
     use crate::debuginfo::derive::dwarf::{Program, encode};
     use crate::debuginfo::derive::kind::{Beside, EncodedCache};
     use crate::debuginfo::tests::{Opened, fixture};
@@ -415,21 +416,12 @@ mod tests {
 
     /// Returns a WebAssembly module with nothing but sections.
     fn wasm_of(sections: &[NamedSection]) -> Vec<u8> {
-        fn leb128(mut number: usize) -> Vec<u8> {
-            let mut bytes = Vec::new();
-            while number >= 0x80 {
-                bytes.push(number as u8 | 0x80);
-                number >>= 7;
-            }
-            bytes.push(number as u8);
-            bytes
-        }
         let mut wasm = b"\0asm\x01\0\0\0".to_vec();
         for (name, bytes) in sections {
             let name = format!(".{name}");
-            let content = [&leb128(name.len())[..], name.as_bytes(), bytes].concat();
+            let content = [&leb128(name.len() as u32)[..], name.as_bytes(), bytes].concat();
             wasm.push(0);
-            wasm.extend(leb128(content.len()));
+            wasm.extend(leb128(content.len() as u32));
             wasm.extend(content);
         }
         wasm

@@ -380,13 +380,8 @@ impl<'o> EntryReader<'o> {
                     let in_entry = *name_in_entry.get_or_insert_with(|| {
                         current.name_of(offset, entry, shapes, &mut self.tables)
                     });
-                    let named = match symbols {
-                        [] => None,
-                        several => {
-                            let bytes = current.bytes_of(in_entry, &self.tables);
-                            self.object.symbols.named(several, bytes)
-                        }
-                    };
+                    let bytes = current.bytes_of(in_entry, &self.tables);
+                    let named = self.object.symbols.named(symbols, bytes);
                     named.map_or(in_entry, |number| TextRef::of_symbol(number as usize))
                 }
             };

@@ -36,11 +36,12 @@ pub(crate) async fn symbolicate(
     let body = extract::read_body(body).await?;
     let mut request = api::parse_request(&body)?;
     let scraping = &mut request.scraping;
-    let body = match call.symbolicator.drop_unusable_headers(scraping) {
-        true => serde_json::to_vec(&request)
+    let body = if call.symbolicator.drop_unusable_headers(scraping) {
+        serde_json::to_vec(&request)
             .map_err(Failure::internal)?
-            .into(),
-        false => body,
+            .into()
+    } else {
+        body
     };
     let asked = Asked::of_first_call(&call, &query);
     let body = Some(RequestToKeep::received(&body));

@@ -98,13 +98,10 @@ impl CrashForm {
             }
             (None, None) => {
                 let FilePart { name, missing, .. } = part;
-                let detail = match is_empty {
-                    true => format!("{missing}: the part {name} is empty"),
-                    false => {
-                        format!(
-                            "{missing}: send it as the part {name}, or its place as {STORAGE_URL}"
-                        )
-                    }
+                let detail = if is_empty {
+                    format!("{missing}: the part {name} is empty")
+                } else {
+                    format!("{missing}: send it as the part {name}, or its place as {STORAGE_URL}")
                 };
                 return Err(Failure::new(StatusCode::BAD_REQUEST, detail));
             }

@@ -87,9 +87,10 @@ pub(crate) async fn handle(
     span.in_scope(|| summary.log());
     traces.end(&invocation, || summary.span());
     traces.flush(&invocation).instrument(span).await;
-    match has_panicked {
-        true => Err(Panicked),
-        false => Ok(reply),
+    if has_panicked {
+        Err(Panicked)
+    } else {
+        Ok(reply)
     }
 }
 

@@ -54,9 +54,10 @@ pub(crate) async fn symcache(
             let states =
                 states.map(|record| format!("{} in {}", record.state.as_str(), record.place()));
             let states: Vec<_> = states.collect();
-            let states = match states.is_empty() {
-                true => "no source is searched for this module".to_owned(),
-                false => states.join(", "),
+            let states = if states.is_empty() {
+                "no source is searched for this module".to_owned()
+            } else {
+                states.join(", ")
             };
             let detail = format!(
                 "no SymCache of this module is ready ({states}); GET /explain with the same query shows why, and POST /symbolicate requests a build if a source has a file"

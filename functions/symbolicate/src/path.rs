@@ -36,10 +36,11 @@ pub(crate) fn restore(request: &mut lambda_http::Request) {
     if !path.starts_with('/') {
         return;
     }
-    let query = match path.contains(['?', '#']) {
-        false => request.uri().query().unwrap_or_default().to_owned(),
+    let query = if path.contains(['?', '#']) {
         // What is in the URI begins with a part of the path, or is missing.
-        true => request.query_string_parameters().to_query_string(),
+        request.query_string_parameters().to_query_string()
+    } else {
+        request.uri().query().unwrap_or_default().to_owned()
     };
     let mut text = utf8_percent_encode(path, ENCODED).to_string();
     if !query.is_empty() {

@@ -41,8 +41,9 @@ pub(crate) async fn revoke(
     let revoked = call
         .symbolicator
         .revoke_token(&call.invocation, grants, &id);
-    match revoked.await? {
-        true => Ok(StatusCode::NO_CONTENT),
-        false => Err(unknown()),
+    if revoked.await? {
+        Ok(StatusCode::NO_CONTENT)
+    } else {
+        Err(unknown())
     }
 }

@@ -65,9 +65,10 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<Output, CliError> {
         .iter()
         .filter(|file| !file.problems.is_empty())
         .count();
-    let text = match arguments.json {
-        true => json_of(&checked, found.others.len()),
-        false => text_of(&checked, found.others.len(), with_problems),
+    let text = if arguments.json {
+        json_of(&checked, found.others.len())
+    } else {
+        text_of(&checked, found.others.len(), with_problems)
     };
     let exit = if with_problems > 0 || checked.is_empty() {
         Exit::Incomplete
@@ -384,10 +385,12 @@ fn text_of(checked: &[Checked], others: usize, with_problems: usize) -> String {
                 id(object.code_id.as_ref().map(ToString::to_string)),
             );
             let contents = contents(&object.features);
-            let contents = match contents.is_empty() {
-                _ if object.file_type.is_auxiliary() => "a map for its module".to_owned(),
-                true => "nothing of use".to_owned(),
-                false => contents.join(", "),
+            let contents = if object.file_type.is_auxiliary() {
+                "a map for its module".to_owned()
+            } else if contents.is_empty() {
+                "nothing of use".to_owned()
+            } else {
+                contents.join(", ")
             };
             let kind = format!("{} {}", type_of(object), object.arch);
             let _ = writeln!(text, "  {}: {contents}", kind.trim_end());

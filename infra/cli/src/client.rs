@@ -222,15 +222,16 @@ impl Client {
             // The URL of a stored response is a credential.
             let (url, is_connect) = (self.shown(), error.is_connect());
             let error = error.without_url();
-            match is_connect {
-                true => CliError::NoAnswer {
+            if is_connect {
+                CliError::NoAnswer {
                     url,
                     cause: root(&error),
-                },
-                false => CliError::Connection {
+                }
+            } else {
+                CliError::Connection {
                     url,
                     cause: chain(&error),
-                },
+                }
             }
         };
         let sent = timeout(limit, request.send()).await;
@@ -381,11 +382,12 @@ impl Client {
 
     /// Returns what to do about a request whose credential does not suffice.
     fn token_remedy(&self) -> String {
-        match self.has_token() {
-            true => format!(
+        if self.has_token() {
+            format!(
                 "the access token in {TOKEN_VARIABLE} or in config.toml is not valid: set another one"
-            ),
-            false => format!("set {TOKEN_VARIABLE}, or `token` in config.toml, to an access token"),
+            )
+        } else {
+            format!("set {TOKEN_VARIABLE}, or `token` in config.toml, to an access token")
         }
     }
 

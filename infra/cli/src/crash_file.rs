@@ -168,9 +168,10 @@ async fn form_of(
     });
     let can_store = about.is_some_and(|about| about.features.iter().any(|it| it == ATTACHMENTS));
     // What the service cannot store is sent whole if it may fit.
-    let most = match can_store {
-        true => limit / BASE64.1 * BASE64.0,
-        false => limit,
+    let most = if can_store {
+        limit / BASE64.1 * BASE64.0
+    } else {
+        limit
     };
     let too_large = |bytes: u64, how, limit: u64| CliError::TooLargeToSend {
         path: path.to_owned(),

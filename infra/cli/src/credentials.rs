@@ -147,9 +147,10 @@ async fn exported(host: &str) -> Result<Credentials, CliError> {
         .map_err(|cause| error(format!("the program `aws` cannot be started: {cause}")))?;
     if !output.status.success() {
         let reason = String::from_utf8_lossy(&output.stderr);
-        return Err(error(match reason.contains("usage:") {
-            true => "this version of `aws` has no `aws configure export-credentials`".to_owned(),
-            false => format!("`aws configure export-credentials`: {}", reason.trim()),
+        return Err(error(if reason.contains("usage:") {
+            "this version of `aws` has no `aws configure export-credentials`".to_owned()
+        } else {
+            format!("`aws configure export-credentials`: {}", reason.trim())
         }));
     }
     let exported: Exported = serde_json::from_slice(&output.stdout).map_err(|_| {

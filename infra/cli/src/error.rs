@@ -94,9 +94,10 @@ pub(crate) enum CliError {
 
 /// Returns the path of an input for people.
 pub(crate) fn shown(path: &Path) -> String {
-    match path == Path::new("-") {
-        true => "standard input".to_owned(),
-        false => path.display().to_string(),
+    if path == Path::new("-") {
+        "standard input".to_owned()
+    } else {
+        path.display().to_string()
     }
 }
 

@@ -44,9 +44,10 @@ pub(crate) async fn run(
 }
 
 fn shown(value: Value, arguments: &ExplainArguments, exit: Exit) -> Output {
-    let text = match arguments.format.json {
-        true => lists::json("explained", value),
-        false => human(&value),
+    let text = if arguments.format.json {
+        lists::json("explained", value)
+    } else {
+        human(&value)
     };
     Output::ended(text, exit)
 }

@@ -51,27 +51,28 @@ pub(crate) fn open(path: &Path, what: &'static str, limit: u64) -> Result<Opened
         path: path.to_owned(),
         error,
     };
-    let opened = match path == Path::new("-") {
-        true => copied(std::io::stdin().lock(), limit).map_err(failed)?,
-        false => {
-            let file = File::open(path).map_err(failed)?;
-            let metadata = file.metadata().map_err(failed)?;
-            match metadata.is_file() {
-                true => Opened {
-                    file,
-                    bytes: metadata.len(),
-                },
-                false => copied(file, limit).map_err(failed)?,
+    let opened = if path == Path::new("-") {
+        copied(std::io::stdin().lock(), limit).map_err(failed)?
+    } else {
+        let file = File::open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        if metadata.is_file() {
+            Opened {
+                file,
+                bytes: metadata.len(),
             }
+        } else {
+            copied(file, limit).map_err(failed)?
         }
     };
-    match opened.bytes > limit {
-        true => Err(CliError::TooLarge {
+    if opened.bytes > limit {
+        Err(CliError::TooLarge {
             path: path.to_owned(),
             what,
             limit,
-        }),
-        false => Ok(opened),
+        })
+    } else {
+        Ok(opened)
     }
 }
 

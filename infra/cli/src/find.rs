@@ -60,9 +60,10 @@ pub(crate) fn run(arguments: &FindArguments) -> Result<Output, CliError> {
     }
     Ok(Output::ended(
         text,
-        match missing.is_empty() && unreadable == 0 {
-            true => Exit::Done,
-            false => Exit::Incomplete,
+        if missing.is_empty() && unreadable == 0 {
+            Exit::Done
+        } else {
+            Exit::Incomplete
         },
     ))
 }

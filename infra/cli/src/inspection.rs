@@ -59,9 +59,10 @@ pub(crate) fn inspect(path: &Path, derives: bool) -> Result<Inspected, String> {
     let mut command = Command::new(program);
     command.arg("inspect-file");
     command.args(derives.then_some("--derive"));
-    let stdin = match path == Path::new(STANDARD_INPUT) {
-        true => Stdio::inherit(),
-        false => Stdio::null(),
+    let stdin = if path == Path::new(STANDARD_INPUT) {
+        Stdio::inherit()
+    } else {
+        Stdio::null()
     };
     let output = command
         .arg("--")

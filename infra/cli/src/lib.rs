@@ -124,9 +124,10 @@ fn printed(text: &clap::Error) -> Exit {
 
 fn write(output: &Output) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
-    match output.is_styled {
-        true => anstream::AutoStream::auto(out).write_all(&output.text),
-        false => out.write_all(&output.text).and_then(|()| out.flush()),
+    if output.is_styled {
+        anstream::AutoStream::auto(out).write_all(&output.text)
+    } else {
+        out.write_all(&output.text).and_then(|()| out.flush())
     }
 }
 

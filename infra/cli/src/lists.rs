@@ -25,9 +25,10 @@ pub(crate) async fn rollout(client: &Client, format: ListFormat) -> Result<Outpu
     let report: Value = client
         .json(Method::GET, "/rollout", &[], Vec::new())
         .await?;
-    Ok(Output::done(match format.json {
-        true => json("rollout", report),
-        false => rollout_text(&report),
+    Ok(Output::done(if format.json {
+        json("rollout", report)
+    } else {
+        rollout_text(&report)
     }))
 }
 
@@ -88,9 +89,10 @@ pub(crate) async fn wanted(
     let list: Value = client
         .json(Method::GET, "/wanted", &query, Vec::new())
         .await?;
-    Ok(Output::done(match format.json {
-        true => json("wanted", list),
-        false => wanted_text(&list),
+    Ok(Output::done(if format.json {
+        json("wanted", list)
+    } else {
+        wanted_text(&list)
     }))
 }
 

@@ -141,14 +141,16 @@ pub(crate) async fn run(queue: Url, arguments: &RedriveArguments) -> Result<Outp
     };
     let arn = queue.arn().await?;
     let messages = queue.messages().await?;
-    let ended = match messages.is_empty() || arguments.dry_run {
-        true => None,
-        false => Some(queue.redrive(&arn).await?),
+    let ended = if messages.is_empty() || arguments.dry_run {
+        None
+    } else {
+        Some(queue.redrive(&arn).await?)
     };
     let exit = ended.as_ref().map_or(Exit::Done, MoveTask::exit);
-    let text = match arguments.format.json {
-        true => json_of(&messages, ended.as_ref()),
-        false => text_of(&messages, ended.as_ref()),
+    let text = if arguments.format.json {
+        json_of(&messages, ended.as_ref())
+    } else {
+        text_of(&messages, ended.as_ref())
     };
     Ok(Output::ended(text, exit))
 }

@@ -45,13 +45,12 @@ impl Token {
     /// nothing remains. `from` is where it is from, for people.
     fn checked(&self, from: &str) -> Result<Option<Self>, CliError> {
         let token = self.0.trim();
-        match token.bytes().all(|byte| byte.is_ascii_graphic()) {
-            true if token.is_empty() => Ok(None),
-            true => Ok(Some(Self(token.to_owned()))),
-            false => Err(CliError::Settings(format!(
+        if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(CliError::Settings(format!(
                 "the access token in {from} has a space, a control character, or one that is not ASCII, within it: copy it again"
-            ))),
+            )));
         }
+        Ok((!token.is_empty()).then(|| Self(token.to_owned())))
     }
 
     /// Returns the token in the variable of this process.
@@ -258,17 +257,19 @@ fn parsed(url: &str, from: &str) -> Result<Url, CliError> {
     let invalid = |reason: String| {
         // An access token in what cannot be parsed cannot be hidden alone.
         let may_have_token = url.contains('@') || url.contains("/t/");
-        CliError::Settings(match may_have_token {
-            true => format!("the address in {from}: {reason}"),
-            false => format!("the address {url:?} ({from}): {reason}"),
+        CliError::Settings(if may_have_token {
+            format!("the address in {from}: {reason}")
+        } else {
+            format!("the address {url:?} ({from}): {reason}")
         })
     };
     let expected = "expected http://… or https://…";
     let parsed = url.parse::<Url>();
     let parsed = parsed.map_err(|error| invalid(format!("{error}; {expected}")))?;
-    match matches!(parsed.scheme(), "http" | "https") && parsed.host_str().is_some() {
-        true => Ok(parsed),
-        false => Err(invalid(expected.to_owned())),
+    if matches!(parsed.scheme(), "http" | "https") && parsed.host_str().is_some() {
+        Ok(parsed)
+    } else {
+        Err(invalid(expected.to_owned()))
     }
 }
 

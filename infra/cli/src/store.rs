@@ -119,9 +119,10 @@ impl Sender {
         let cause = format!("the store answered {status}: {}", message_of(&text));
         let is_of_a_moment = status.is_server_error()
             || matches!(status, StatusCode::CONFLICT | StatusCode::TOO_MANY_REQUESTS);
-        Err(match is_of_a_moment {
-            true => Attempt::Transient(cause),
-            false => Attempt::Refused(cause),
+        Err(if is_of_a_moment {
+            Attempt::Transient(cause)
+        } else {
+            Attempt::Refused(cause)
         })
     }
 }

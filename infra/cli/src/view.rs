@@ -225,9 +225,10 @@ impl<'a> View<'a> {
             let inlined = if is_inlined { "  inlined" } else { "" };
             let function = visible(&name.function);
             let source = visible(&source(name));
-            let place = match source.is_empty() && !is_inlined {
-                true => String::new(),
-                false => format!("  {DIM}{source}{inlined}{DIM:#}"),
+            let place = if source.is_empty() && !is_inlined {
+                String::new()
+            } else {
+                format!("  {DIM}{source}{inlined}{DIM:#}")
             };
             let _ = writeln!(text, "{lead}{function}{place}");
         }

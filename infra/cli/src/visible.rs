@@ -3,9 +3,12 @@
 /// Returns a text without control characters: names come from files that may be hostile, and must
 /// neither move the cursor of the terminal nor change the order of what it shows.
 pub(crate) fn visible(text: &str) -> String {
-    let shown = |c: char| match c.is_control() || is_bidi_control(c) {
-        true => '\u{fffd}',
-        false => c,
+    let shown = |c: char| {
+        if c.is_control() || is_bidi_control(c) {
+            '\u{fffd}'
+        } else {
+            c
+        }
     };
     text.chars().map(shown).collect()
 }

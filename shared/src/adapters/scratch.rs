@@ -180,9 +180,10 @@ impl ScratchFolder {
             .open(path)?;
         let mut read = Vec::new();
         file.take(bytes).read_to_end(&mut read)?;
-        match read.len() as u64 == bytes {
-            true => Ok(read),
-            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        if read.len() as u64 == bytes {
+            Ok(read)
+        } else {
+            Err(io::ErrorKind::UnexpectedEof.into())
         }
     }
 }

@@ -162,9 +162,10 @@ impl Caller {
             (Some(scope), _) | (None, Some(scope)) => scope,
             (None, None) => self.grants.default_scope(),
         };
-        match self.grants.cover(&scope) {
-            true => Ok(scope),
-            false => Err(ScopeError::NotGranted(scope)),
+        if self.grants.cover(&scope) {
+            Ok(scope)
+        } else {
+            Err(ScopeError::NotGranted(scope))
         }
     }
 
@@ -180,9 +181,10 @@ impl Caller {
     ///
     /// [`ScopeError`], as [`Caller::scope_for`].
     pub fn named_scope(&self, named: Option<Scope>) -> Result<Option<Scope>, ScopeError> {
-        match named.is_some() || self.scope.is_some() {
-            true => self.scope_for(named).map(Some),
-            false => Ok(None),
+        if named.is_some() || self.scope.is_some() {
+            self.scope_for(named).map(Some)
+        } else {
+            Ok(None)
         }
     }
 

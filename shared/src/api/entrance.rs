@@ -79,9 +79,10 @@ impl<'a> Entrance<'a> {
         if value.len() > MAX_HEADER_BYTES {
             return Credential::Malformed;
         }
-        match is_basic {
-            true => credential(password(value).as_deref()),
-            false => credential(Some(value)),
+        if is_basic {
+            credential(password(value).as_deref())
+        } else {
+            credential(Some(value))
         }
     }
 }

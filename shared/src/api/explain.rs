@@ -135,9 +135,10 @@ impl ExplainQuery {
         let mut keys: Vec<String> = std::iter::once(key).chain(pasted).collect();
         keys.dedup();
         keys.retain(is_readable);
-        match keys.is_empty() {
-            true => refuse("the key is in a scope that requests with this `scope` do not read"),
-            false => Ok(Self::Upload { keys, scope }),
+        if keys.is_empty() {
+            refuse("the key is in a scope that requests with this `scope` do not read")
+        } else {
+            Ok(Self::Upload { keys, scope })
         }
     }
 
@@ -158,9 +159,10 @@ impl ExplainQuery {
                     }
                     None => keys.retain(|key| caller.may_read(key)),
                 }
-                match keys.is_empty() {
-                    true => Err(ScopeError::NotGranted(of_key.unwrap_or_default())),
-                    false => Ok(Self::Upload { keys, scope }),
+                if keys.is_empty() {
+                    Err(ScopeError::NotGranted(of_key.unwrap_or_default()))
+                } else {
+                    Ok(Self::Upload { keys, scope })
                 }
             }
             Self::Module {

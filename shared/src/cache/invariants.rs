@@ -354,10 +354,12 @@ mod tests {
                         });
                         // At most once an hour, however much is lost.
                         let is_too_soon = |at| self.now.since(at) < Policy::CONFIRM_LOSS_INTERVAL;
-                        let expected = match before.lost_at.is_some_and(is_too_soon) {
-                            _ if !self.is_holder(builder) => Err(Refused::LeaseLost),
-                            true => Err(Refused::TooSoon),
-                            false => Ok(()),
+                        let expected = if !self.is_holder(builder) {
+                            Err(Refused::LeaseLost)
+                        } else if before.lost_at.is_some_and(is_too_soon) {
+                            Err(Refused::TooSoon)
+                        } else {
+                            Ok(())
                         };
                         assert_eq!(confirmed, expected);
                     }

@@ -130,9 +130,10 @@ impl Sought {
     /// Returns whether a cache of this kind can be made from the result.
     pub fn may_yield(&self, kind: Kind) -> bool {
         let is_dotnet = self.object_type == ObjectType::PeDotnet;
-        let listed: &[FileType] = match self.is_listed {
-            true => self.object_type.file_types(),
-            false => &[],
+        let listed: &[FileType] = if self.is_listed {
+            self.object_type.file_types()
+        } else {
+            &[]
         };
         let located = self.locations.iter().map(|(file_type, _)| *file_type);
         let mut types = located.chain(listed.iter().copied());

@@ -26,9 +26,10 @@ impl Losses {
     #[must_use]
     pub fn with_one_more(self, now: Timestamp, most: u64) -> Option<Self> {
         let is_over = now.since(self.since) >= Self::WINDOW;
-        let (since, before) = match is_over {
-            true => (now, 0),
-            false => (self.since, self.confirmed),
+        let (since, before) = if is_over {
+            (now, 0)
+        } else {
+            (self.since, self.confirmed)
         };
         (before < most).then_some(Self {
             since,

@@ -411,15 +411,14 @@ fn instead_of_unreadable<'a>(
             suspect,
         };
     }
-    match is_reported_again {
-        false => Contribution::Buildable {
+    if !is_reported_again {
+        Contribution::Buildable {
             is_requested,
             suspect: Some(blob),
-        },
-        true => {
-            let detail = "its cache cannot be read, and no build has replaced it";
-            Contribution::Missing(Missing::new(Cause::DownloadFailed, detail), None)
         }
+    } else {
+        let detail = "its cache cannot be read, and no build has replaced it";
+        Contribution::Missing(Missing::new(Cause::DownloadFailed, detail), None)
     }
 }
 

@@ -58,10 +58,10 @@ impl<'d> CoffObject<'d> {
         }
         // The size of the header, the place and the size of the number of sections, the place of
         // the symbol table, and the size of a symbol.
-        let (header, count_at, count_bytes, symbols_at, symbol_bytes) = match data.starts_with(&BIG)
-        {
-            true => (56, 44, 4, 48, 20),
-            false => (20, 2, 2, 8, 18),
+        let (header, count_at, count_bytes, symbols_at, symbol_bytes) = if data.starts_with(&BIG) {
+            (56, 44, 4, 48, 20)
+        } else {
+            (20, 2, 2, 8, 18)
         };
         let count = number_at(data, count_at, count_bytes)?.min(MOST_SECTIONS);
         let headers = data.get(header..)?;
@@ -126,10 +126,7 @@ pub(super) mod tests {
     /// dot before them.
     pub(in crate::debuginfo) fn coff_of(sections: &[(&str, Vec<u8>)], is_big: bool) -> Vec<u8> {
         let count = u32::try_from(sections.len()).unwrap();
-        let header = match is_big {
-            true => 56,
-            false => 20,
-        };
+        let header = if is_big { 56 } else { 20 };
         let (mut contents, mut headers) = (Vec::new(), Vec::new());
         let mut strings = vec![0; 4];
         let first = header + SECTION_BYTES * sections.len();
@@ -145,17 +142,14 @@ pub(super) mod tests {
         }
         // There are no symbols before the strings.
         let symbols = ((first + contents.len()) as u32).to_le_bytes();
-        let begin = match is_big {
-            true => {
-                let machine_and_time = [0x64, 0x86, 0, 0, 0, 0];
-                let count = count.to_le_bytes();
-                let parts = [&BIG[..], &machine_and_time, &BIG_CLASS_ID, &[0; 16], &count];
-                [&parts.concat()[..], &symbols, &[0; 4]].concat()
-            }
-            false => {
-                let count = (count as u16).to_le_bytes();
-                [&[0x64, 0x86][..], &count, &[0; 4], &symbols, &[0; 8]].concat()
-            }
+        let begin = if is_big {
+            let machine_and_time = [0x64, 0x86, 0, 0, 0, 0];
+            let count = count.to_le_bytes();
+            let parts = [&BIG[..], &machine_and_time, &BIG_CLASS_ID, &[0; 16], &count];
+            [&parts.concat()[..], &symbols, &[0; 4]].concat()
+        } else {
+            let count = (count as u16).to_le_bytes();
+            [&[0x64, 0x86][..], &count, &[0; 4], &symbols, &[0; 8]].concat()
         };
         assert_eq!(begin.len(), header);
         [begin, headers, contents, strings].concat()

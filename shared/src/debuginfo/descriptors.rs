@@ -34,9 +34,10 @@ impl Descriptors<'_> {
         }
         let at = usize::try_from(symbol.st_value.checked_sub(self.address)?).ok()?;
         let entry = *self.bytes.get(at..)?.first_chunk::<8>()?;
-        let st_value = match self.is_little_endian {
-            true => u64::from_le_bytes(entry),
-            false => u64::from_be_bytes(entry),
+        let st_value = if self.is_little_endian {
+            u64::from_le_bytes(entry)
+        } else {
+            u64::from_be_bytes(entry)
         };
         Some(Sym { st_value, ..symbol })
     }

@@ -164,9 +164,10 @@ pub(super) fn elf_load_address(elf: &ElfObject<'_>) -> u64 {
 pub fn base_of_segments(segments: &[ProgramHeader]) -> Option<u64> {
     let loaded = segments.iter().filter(|segment| segment.p_type == PT_LOAD);
     let first = loaded.clone().next()?;
-    match first.is_executable() {
-        true => Some(first.p_vaddr),
-        false => loaded.map(|segment| segment.p_vaddr).min(),
+    if first.is_executable() {
+        Some(first.p_vaddr)
+    } else {
+        loaded.map(|segment| segment.p_vaddr).min()
     }
 }
 
@@ -331,9 +332,10 @@ impl<'d> SectionHeaders<'d> {
         symbols.filter_map(move |symbol| {
             // Undefined symbols have section zero, which has no code.
             let section = self.sections.get(symbol.st_shndx)?;
-            let symbol = match is_code(section) {
-                true => symbol,
-                false => descriptors?.resolved(symbol)?,
+            let symbol = if is_code(section) {
+                symbol
+            } else {
+                descriptors?.resolved(symbol)?
             };
             let name = names.unwrap_or_default().get(symbol.st_name..)?;
             let name = CStr::from_bytes_until_nul(name).ok()?;

@@ -133,9 +133,10 @@ impl Linker {
     /// Makes the values of symbols absolute. Before, they are relative to the sections of the
     /// symbols.
     fn move_symbols(&mut self, file: &File<'_>, addresses: &[Option<u64>]) {
-        let (entry, value_at, size, section_at) = match self.wide {
-            true => (24, 8, 8, 6),
-            false => (16, 4, 4, 14),
+        let (entry, value_at, size, section_at) = if self.wide {
+            (24, 8, 8, 6)
+        } else {
+            (16, 4, 4, 14)
         };
         for table in file.sections() {
             let Some((start, bytes)) = table.file_range().filter(|_| is_symbol_table(&table))
@@ -265,9 +266,10 @@ impl Linker {
 
     /// Adds a program header, which makes [`BASE`] the load address.
     fn add_segment(&mut self) {
-        let (table_at, entry_size_at, word) = match self.wide {
-            true => (0x20, 0x36, 8),
-            false => (0x1c, 0x2a, 4),
+        let (table_at, entry_size_at, word) = if self.wide {
+            (0x20, 0x36, 8)
+        } else {
+            (0x1c, 0x2a, 4)
         };
         let (size, address_at) = (8 + 6 * word, 2 * word);
         let start = self.bytes.len().next_multiple_of(ALIGNMENT);
@@ -280,9 +282,10 @@ impl Linker {
     }
 
     fn put_field(&mut self, section: usize, field: Field, value: u64) {
-        let (table_at, entry_size_at, word) = match self.wide {
-            true => (0x28, 0x3a, 8),
-            false => (0x20, 0x2e, 4),
+        let (table_at, entry_size_at, word) = if self.wide {
+            (0x28, 0x3a, 8)
+        } else {
+            (0x20, 0x2e, 4)
         };
         let (table, entry_size) = (self.get(table_at, word), self.get(entry_size_at, 2));
         // The name and the type come first, four bytes each.
@@ -438,9 +441,10 @@ fn target(file: &File<'_>, relocation: &Relocation, present: u64) -> Option<u64>
         _ => None,
     };
     let symbol = symbol.filter(|symbol| !symbol.is_undefined())?;
-    let addend = match relocation.has_implicit_addend() {
-        true => present,
-        false => relocation.addend() as u64,
+    let addend = if relocation.has_implicit_addend() {
+        present
+    } else {
+        relocation.addend() as u64
     };
     Some(symbol.address().wrapping_add(addend))
 }

@@ -67,9 +67,10 @@ fn has_code(section: &Section) -> bool {
 
 /// Returns the name that a function has in C. Compilers for Apple's systems prefix an underscore.
 fn without_underscore(name: &str) -> &str {
-    match name.starts_with(HIDDEN) {
-        true => name,
-        false => name.strip_prefix('_').unwrap_or(name),
+    if name.starts_with(HIDDEN) {
+        name
+    } else {
+        name.strip_prefix('_').unwrap_or(name)
     }
 }
 

@@ -194,12 +194,11 @@ fn ranges_on_amd64(pe: &PeObject<'_>, data: &ExceptionData<'_>) -> Vec<(Range<u6
 fn ranges_on_arm64(pe: &PeObject<'_>, data: &ExceptionData<'_>) -> Vec<(Range<u64>, bool)> {
     let functions = data.functions_arm64().map_while(Result::ok);
     let sized = functions.filter_map(|function| {
-        let size = match function.is_packed() {
-            true => function.function_length(),
-            false => {
-                let info = data.get_unwind_info_arm64(function, pe.sections())?;
-                info.ok()?.header.function_length()
-            }
+        let size = if function.is_packed() {
+            function.function_length()
+        } else {
+            let info = data.get_unwind_info_arm64(function, pe.sections())?;
+            info.ok()?.header.function_length()
         };
         let begin = u64::from(function.begin_address);
         (size > 0).then(|| (begin..begin + u64::from(size), false))

@@ -54,9 +54,10 @@ pub(super) struct Opened {
 
 impl Opened {
     fn new(dif: Vec<u8>, partial: bool, room: RoomLimit) -> Self {
-        let written = match partial {
-            true => Written::InPart,
-            false => Written::Whole,
+        let written = if partial {
+            Written::InPart
+        } else {
+            Written::Whole
         };
         Self::written(dif, &written, room)
     }

@@ -452,9 +452,10 @@ fn windows(file_type: FileType, module: &ObjectId, spelling: Spelling) -> Option
     // A portable PDB has no age; servers use this value in its place.
     let is_portable =
         file_type == FileType::PortablePdb && module.object_type == ObjectType::PeDotnet;
-    let id = match is_portable {
-        true => DebugId::from_parts(id.uuid(), u32::MAX),
-        false => id,
+    let id = if is_portable {
+        DebugId::from_parts(id.uuid(), u32::MAX)
+    } else {
+        id
     };
     let id = match spelling {
         Spelling::AsGiven => id.breakpad().to_string(),

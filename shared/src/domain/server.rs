@@ -494,9 +494,10 @@ impl HttpSource {
             Access::Links { below } => format!("{url} {below}"),
         };
         // Add a fifth value only if it is set, so that the keys of other sources do not change.
-        let text = match is_private {
-            false => serde_json::to_string(&(url, layout, filters, is_public)),
-            true => serde_json::to_string(&(url, layout, filters, is_public, is_private)),
+        let text = if *is_private {
+            serde_json::to_string(&(url, layout, filters, is_public, is_private))
+        } else {
+            serde_json::to_string(&(url, layout, filters, is_public))
         };
         let text = text.expect("these values have no maps with keys that are not texts");
         let fingerprint = format!("{:x}", Sha256::digest(text));

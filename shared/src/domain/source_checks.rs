@@ -35,12 +35,11 @@ pub(super) fn check_id(id: &str) -> Result<(), InvalidSource> {
         && id.len() <= HttpSource::MAX_ID_BYTES
         && !id.chars().any(char::is_control)
         && !matches!(id, "uploads" | SOURCE_LINK_ID);
-    match is_sound {
-        true => Ok(()),
-        false => {
-            let shown = id.chars().take(HttpSource::MAX_ID_BYTES).collect();
-            Err(InvalidSource::Id(shown))
-        }
+    if is_sound {
+        Ok(())
+    } else {
+        let shown = id.chars().take(HttpSource::MAX_ID_BYTES).collect();
+        Err(InvalidSource::Id(shown))
     }
 }
 

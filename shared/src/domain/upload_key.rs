@@ -55,9 +55,10 @@ pub fn upload_key(
         let has_dots = name.split('/').any(|segment| matches!(segment, "." | ".."));
         let is_named =
             name.split('/').count() == 3 && !has_dots && MsSymCacheName::of(&of_path).is_some();
-        return match is_named && name.len() <= NAME_BYTES && !name.contains(char::is_control) {
-            true => Ok(of_path),
-            false => Err(InvalidUploadKey::SymCachePath),
+        return if is_named && name.len() <= NAME_BYTES && !name.contains(char::is_control) {
+            Ok(of_path)
+        } else {
+            Err(InvalidUploadKey::SymCachePath)
         };
     }
     let is_odd = |c: char| c == '/' || c.is_control();

@@ -148,12 +148,11 @@ impl Attachment<'_> {
     pub(super) async fn read(&self, start: u64, end: u64) -> Result<Bytes, AttachmentError> {
         let read = self.part(start, end, end - start).await?;
         let is_complete = read.start == start && read.bytes.len() as u64 == end - start;
-        match is_complete {
-            true => Ok(read.bytes),
-            false => {
-                let detail = "the file of the storage_url has changed while it was read";
-                Err(AttachmentError::Absent(detail.to_owned()))
-            }
+        if is_complete {
+            Ok(read.bytes)
+        } else {
+            let detail = "the file of the storage_url has changed while it was read";
+            Err(AttachmentError::Absent(detail.to_owned()))
         }
     }
 
@@ -222,12 +221,11 @@ impl Attachment<'_> {
             return Err(RequestError::TooLong { what, limit }.into());
         }
         let read = bytes.len() as u64;
-        let whole = match read < length {
-            true => {
-                let rest = self.read(read, length).await?;
-                [bytes, rest].concat().into()
-            }
-            false => bytes,
+        let whole = if read < length {
+            let rest = self.read(read, length).await?;
+            [bytes, rest].concat().into()
+        } else {
+            bytes
         };
         Ok(match decompressed(what, &whole, limit)? {
             std::borrow::Cow::Borrowed(_) => whole,

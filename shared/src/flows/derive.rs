@@ -141,12 +141,13 @@ impl Builder {
         };
         let due = at.since(invocation.now());
         // If it is known when the message can be served, use that time instead of the back-off.
-        let delay = match due.is_zero() {
-            true => delay,
-            false => SENT_AGAIN
+        let delay = if due.is_zero() {
+            delay
+        } else {
+            SENT_AGAIN
                 .first
                 .max(due + Duration::from_secs(1))
-                .min(MAX_DELAY),
+                .min(MAX_DELAY)
         };
         let again = QueueMessage {
             hops: message.hops + 1,

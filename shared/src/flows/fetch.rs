@@ -70,16 +70,13 @@ pub async fn fetch(
         return Err(DifError::Missing(too_large(stat.size, max_bytes)));
     }
     let mut scratch = deriver.reserve(stat.size)?;
-    let late = match stat.size <= READ_WHOLE_BYTES {
-        true => {
-            let whole = ranges(0, stat.size);
-            read_into(&**reader, location, &stat.etag, &mut *scratch, whole).await?;
-            None
-        }
-        false => {
-            let reads_early = deriver.parses_while_arriving();
-            read_needed(&**reader, location, stat, &mut *scratch, reads_early).await?
-        }
+    let late = if stat.size <= READ_WHOLE_BYTES {
+        let whole = ranges(0, stat.size);
+        read_into(&**reader, location, &stat.etag, &mut *scratch, whole).await?;
+        None
+    } else {
+        let reads_early = deriver.parses_while_arriving();
+        read_needed(&**reader, location, stat, &mut *scratch, reads_early).await?
     };
     let Some(late) = late else {
         let parser = deriver.open(scratch, Written::Whole).await?;

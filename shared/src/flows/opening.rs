@@ -205,9 +205,10 @@ impl<'a> Opening<'a> {
 
     /// Returns the part of a slice that the request holds.
     fn held(&self, slice: Slice, addresses: &[u64]) -> Slice {
-        match holds(&self.held, slice.memory_bytes()) {
-            true => slice,
-            false => slice.picked(addresses),
+        if holds(&self.held, slice.memory_bytes()) {
+            slice
+        } else {
+            slice.picked(addresses)
         }
     }
 

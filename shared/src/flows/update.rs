@@ -128,9 +128,10 @@ impl<'a> KnownEntry<'a> {
 
     /// Returns the step after a refusal.
     fn refuse(&self, refused: Refused, entry: Option<Entry>) -> NextStep {
-        match self.is_fresh {
-            true => NextStep::Refuse(refused, entry),
-            false => NextStep::Read,
+        if self.is_fresh {
+            NextStep::Refuse(refused, entry)
+        } else {
+            NextStep::Read
         }
     }
 }

@@ -149,11 +149,12 @@ fn checked(
 /// Returns the parts of a large file; none for another one.
 fn parts_of(file: &FileToUpload) -> Result<Vec<UploadPart>, String> {
     let Some(size) = file.size.filter(|size| *size >= BYTES_IN_PARTS) else {
-        return match file.parts.is_empty() {
-            true => Ok(Vec::new()),
-            false => Err(format!(
+        return if file.parts.is_empty() {
+            Ok(Vec::new())
+        } else {
+            Err(format!(
                 "only files of {BYTES_IN_PARTS} bytes or more have parts"
-            )),
+            ))
         };
     };
     let wanted = size.div_ceil(PART_BYTES);

@@ -56,9 +56,10 @@ impl<'a> Waiting<'a> {
     /// Returns the consistency of the next read. The first read may precede a write and is strongly
     /// consistent. The repetitions are eventually consistent, which costs half as much.
     pub(super) fn consistency(&self) -> Consistency {
-        match self.has_paused {
-            false => Consistency::Strong,
-            true => Consistency::Eventual,
+        if !self.has_paused {
+            Consistency::Strong
+        } else {
+            Consistency::Eventual
         }
     }
 
@@ -83,9 +84,10 @@ impl<'a> Waiting<'a> {
     }
 
     fn left(&self) -> Duration {
-        let limit = match self.is_queued {
-            true => self.queued_wait,
-            false => self.wait,
+        let limit = if self.is_queued {
+            self.queued_wait
+        } else {
+            self.wait
         };
         limit.saturating_sub(self.waited())
     }
@@ -103,9 +105,10 @@ impl<'a> Waiting<'a> {
         let pause = self.invocation.jittered(self.pause).min(self.left());
         tokio::time::sleep(pause).await;
         self.invocation.note(|notes| notes.waited += pause);
-        let longest = match waited < FIRST_SECONDS {
-            true => LONGEST_PAUSES.0,
-            false => LONGEST_PAUSES.1,
+        let longest = if waited < FIRST_SECONDS {
+            LONGEST_PAUSES.0
+        } else {
+            LONGEST_PAUSES.1
         };
         self.pause = (self.pause * 2).min(longest);
     }

@@ -45,9 +45,10 @@ impl Arrivals {
             progress.pipe.read_exact(&mut end)?;
             progress.end = u64::from_le_bytes(end);
         }
-        match progress.end < self.range.end {
-            true => Ok(progress.end),
-            false => Ok(u64::MAX), // the rest of the DIF arrived earlier
+        if progress.end < self.range.end {
+            Ok(progress.end)
+        } else {
+            Ok(u64::MAX) // the rest of the DIF arrived earlier
         }
     }
 }

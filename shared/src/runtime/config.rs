@@ -140,9 +140,10 @@ impl RawEnv {
                 Err(problem) => problems.push((name, problem)),
             }
         }
-        match problems.is_empty() {
-            true => Ok(self),
-            false => Err(ConfigError(problems)),
+        if problems.is_empty() {
+            Ok(self)
+        } else {
+            Err(ConfigError(problems))
         }
     }
 
@@ -358,9 +359,10 @@ impl Environment<'_> {
 
     /// Reads a number of bytes, or the one that follows from what the function was given.
     fn bytes(&mut self, name: &'static str, auto: impl FnOnce() -> u64) -> u64 {
-        match self.is_auto(name) {
-            true => auto(),
-            false => self.number(name, "a number of bytes or auto"),
+        if self.is_auto(name) {
+            auto()
+        } else {
+            self.number(name, "a number of bytes or auto")
         }
     }
 
@@ -370,9 +372,10 @@ impl Environment<'_> {
     }
 
     fn memory_cache(&mut self) -> u64 {
-        let own = match self.is_auto("MEMORY_CACHE_BYTES") {
-            true => self.number(OWN_MEMORY, "a number of megabytes"),
-            false => 0,
+        let own = if self.is_auto("MEMORY_CACHE_BYTES") {
+            self.number(OWN_MEMORY, "a number of megabytes")
+        } else {
+            0
         };
         self.bytes("MEMORY_CACHE_BYTES", || given::memory_cache_bytes(own))
     }

@@ -65,9 +65,10 @@ pub(super) fn situation<'a>(
     frame: &Frame,
     position: &Position<'a>,
 ) -> Situation<'a> {
-    let default = match position.is_interrupted {
-        true => Adjustment::Aligned,
-        false => position.default_adjustment,
+    let default = if position.is_interrupted {
+        Adjustment::Aligned
+    } else {
+        position.default_adjustment
     };
     Situation {
         adjustment: Adjustment::of(frame, default),

@@ -48,12 +48,13 @@ impl Adjustment {
     pub(super) fn default_of(frames: &[Frame]) -> Self {
         // A client that sets it for one frame does so deliberately, and left the others as return
         // addresses.
-        match frames
+        if frames
             .iter()
             .any(|frame| frame.adjust_instruction_addr.is_some())
         {
-            true => Adjustment::Previous,
-            false => Adjustment::Auto,
+            Adjustment::Previous
+        } else {
+            Adjustment::Auto
         }
     }
 
@@ -87,17 +88,27 @@ pub(super) fn adjust(address: u64, arch: Arch, situation: &Situation<'_>) -> Opt
         }
     };
     let is_mips = matches!(arch.cpu_family(), CpuFamily::Mips32 | CpuFamily::Mips64);
-    match previous {
-        true if address < LARGEST_STEP => None,
-        // MIPS16 and microMIPS: an odd address stands for an instruction at the even address below
-        // it. Before a return address are a call and the instruction in its delay slot, each of two
-        // or four bytes.
-        true if is_mips && !address.is_multiple_of(2) => Some((address & !1) - 4),
+    if !previous {
         // Instructions of two bytes are aligned to two.
-        false if is_mips => Some(address & !1),
-        true => Some(info.previous_address()),
-        false => Some(info.aligned_address()),
+        let aligned = if is_mips {
+            address & !1
+        } else {
+            info.aligned_address()
+        };
+        return Some(aligned);
     }
+    if address < LARGEST_STEP {
+        return None;
+    }
+    // MIPS16 and microMIPS: an odd address stands for an instruction at the even address below it.
+    // Before a return address are a call and the instruction in its delay slot, each of two or four
+    // bytes.
+    let is_odd = !address.is_multiple_of(2);
+    Some(if is_mips && is_odd {
+        (address & !1) - 4
+    } else {
+        info.previous_address()
+    })
 }
 
 /// Returns an architecture for which `InstructionInfo` uses the right length of instructions.

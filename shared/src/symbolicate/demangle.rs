@@ -81,9 +81,10 @@ impl<'m> KnownNames<'m> {
         {
             return name;
         }
-        let demangled = match needs_isolation(symbol, language) {
-            true => self.isolated(symbol, language),
-            false => Some(demangle(symbol, language)),
+        let demangled = if needs_isolation(symbol, language) {
+            self.isolated(symbol, language)
+        } else {
+            Some(demangle(symbol, language))
         };
         let is_known = demangled.is_some();
         let name = FunctionName::new(shown(symbol).into(), demangled.flatten());
@@ -97,9 +98,10 @@ impl<'m> KnownNames<'m> {
 
     /// Returns the readable form of a name in a request.
     fn of_request(&mut self, symbol: &str, language: Language) -> Option<Arc<str>> {
-        match needs_isolation(symbol, language) {
-            true => self.isolated(symbol, language).flatten(),
-            false => demangle(symbol, language),
+        if needs_isolation(symbol, language) {
+            self.isolated(symbol, language).flatten()
+        } else {
+            demangle(symbol, language)
         }
     }
 
@@ -220,9 +222,10 @@ impl NameMemory {
     }
 
     fn remember(&self, symbol: &str, language: Language, name: FunctionName) {
-        let symbol = match *name.symbol == *symbol {
-            true => Arc::clone(&name.symbol),
-            false => symbol.into(),
+        let symbol = if *name.symbol == *symbol {
+            Arc::clone(&name.symbol)
+        } else {
+            symbol.into()
         };
         self.names.insert(Symbol { symbol, language }, name);
     }

@@ -460,9 +460,10 @@ impl SymbolProvider for StackWalk<'_> {
         if let Some(bytes) = records.and_then(|records| records.parameter_bytes(address)) {
             frame.set_function("", module.base_address(), bytes);
         }
-        match self.may_be_code(number, address, records).await {
-            false => Ok(()),
-            true => Err(FillSymbolError {}),
+        if !self.may_be_code(number, address, records).await {
+            Ok(())
+        } else {
+            Err(FillSymbolError {})
         }
     }
 

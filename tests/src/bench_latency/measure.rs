@@ -198,9 +198,10 @@ pub fn add(report: &mut Report, title: &str, runs: &[Run], limits: &Limits) {
 }
 
 fn at_most(limit: &str, is_exact: bool) -> String {
-    match is_exact {
-        true => limit.to_owned(),
-        false => format!("≤ {limit}"),
+    if is_exact {
+        limit.to_owned()
+    } else {
+        format!("≤ {limit}")
     }
 }
 
@@ -217,9 +218,10 @@ fn operations(runs: &[Run]) -> String {
         .iter()
         .map(|(operation, calls)| format!("{calls} {operation}"))
         .collect();
-    match named.is_empty() {
-        true => "none".to_owned(),
-        false => named.join(", "),
+    if named.is_empty() {
+        "none".to_owned()
+    } else {
+        named.join(", ")
     }
 }
 

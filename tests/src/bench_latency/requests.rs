@@ -363,9 +363,10 @@ impl Bench<'_> {
         let (run, answer) = self.request(query, &crash_in(modules)).await?;
         let answered = answer["modules"].as_array().into_iter().flatten();
         let missing = answered.filter(|module| module["debug_status"] == "missing");
-        match missing.count() == modules.len() {
-            true => Ok(run),
-            false => Err(unexpected("the response with unknown modules", &answer)),
+        if missing.count() == modules.len() {
+            Ok(run)
+        } else {
+            Err(unexpected("the response with unknown modules", &answer))
         }
     }
 

@@ -301,19 +301,18 @@ fn without_clone_suffix(name: &str) -> &str {
     let mut name = name;
     while let Some((rest, last)) = name.rsplit_once('.') {
         let is_number = !last.is_empty() && last.bytes().all(|byte| byte.is_ascii_digit());
-        let numbered = || {
-            rest.rsplit_once('.')
-                .filter(|(_, word)| SUFFIXES.contains(word))
-                .map(|(rest, _)| rest)
-        };
-        name = match is_number {
-            true => match numbered() {
-                Some(rest) => rest,
+        let (rest, word) = if is_number {
+            match rest.rsplit_once('.') {
+                Some(numbered) => numbered,
                 None => return name,
-            },
-            false if SUFFIXES.contains(&last) => rest,
-            false => return name,
+            }
+        } else {
+            (rest, last)
         };
+        if !SUFFIXES.contains(&word) {
+            return name;
+        }
+        name = rest;
     }
     name
 }

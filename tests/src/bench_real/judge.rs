@@ -90,9 +90,10 @@ pub(super) fn judge(
     for (class, differences) in classes {
         let every = differences.len().div_ceil(JUDGED);
         let sample: Vec<&Difference> = differences.iter().step_by(every).copied().collect();
-        let agreed = match is_judged {
-            true => Some(agreement(program, class, &sample, &symbols)?),
-            false => None,
+        let agreed = if is_judged {
+            Some(agreement(program, class, &sample, &symbols)?)
+        } else {
+            None
         };
         let count = differences.len();
         add(group, class, (count, sample.len()), agreed, report);

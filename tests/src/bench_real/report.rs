@@ -143,9 +143,10 @@ impl Report {
 }
 
 fn coloured(met: bool) -> String {
-    let (style, word) = match met {
-        true => (AnsiColor::Green.on_default(), "ok"),
-        false => (AnsiColor::Red.on_default().bold(), "MISSED"),
+    let (style, word) = if met {
+        (AnsiColor::Green.on_default(), "ok")
+    } else {
+        (AnsiColor::Red.on_default().bold(), "MISSED")
     };
     format!("{style}{word}{style:#}")
 }

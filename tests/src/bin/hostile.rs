@@ -40,8 +40,9 @@ async fn main() -> ExitCode {
         eprintln!();
     }
     anstream::println!("seed {seed}\n{report}");
-    match report.deaths.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+    if report.deaths.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     }
 }

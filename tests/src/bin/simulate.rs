@@ -165,9 +165,10 @@ fn main() -> ExitCode {
     print_totals(&totals, threads, began.elapsed());
     let is_covered = arguments.years.is_none() || is_covered(&totals);
     if failed.is_empty() {
-        return match is_covered {
-            true => ExitCode::SUCCESS,
-            false => ExitCode::FAILURE,
+        return if is_covered {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
         };
     }
     println!("failed: {}", failed.join(", "));

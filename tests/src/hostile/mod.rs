@@ -143,9 +143,10 @@ async fn parse(deriver: ProcessDeriver, name: String, bytes: Vec<u8>) -> Parsed 
     let mut dead = answers.iter().filter_map(|answer| answer.as_ref().err());
     let dead = dead.rfind(|missing| is_death(missing));
     death = death.or(dead.map(|missing| missing.detail.clone()));
-    let outcomes: Vec<&str> = match answers.is_empty() {
-        true => vec!["ignored"],
-        false => answers.iter().map(outcome).collect(),
+    let outcomes: Vec<&str> = if answers.is_empty() {
+        vec!["ignored"]
+    } else {
+        answers.iter().map(outcome).collect()
     };
     Parsed {
         name,

@@ -137,9 +137,10 @@ fn number(bytes: &mut [u8], at: usize, chance: &mut StdRng) {
     let number = *NUMBERS.choose(chance).unwrap_or(&0);
     let width = *[2, 4, 8].choose(chance).unwrap_or(&4);
     let at = at - at % width;
-    let raw = match chance.random_bool(0.8) {
-        true => number.to_le_bytes(),
-        false => number.to_be_bytes(),
+    let raw = if chance.random_bool(0.8) {
+        number.to_le_bytes()
+    } else {
+        number.to_be_bytes()
     };
     for (slot, byte) in bytes.iter_mut().skip(at).zip(&raw[..width]) {
         *slot = *byte;

@@ -174,9 +174,10 @@ impl Busy {
         let mut done = Vec::new();
         for at in actions {
             // Things often happen at the same time.
-            let at = match chance.one_in(5) {
-                true => at.max(last),
-                false => last + self.pause.mul_f64(chance.fraction()),
+            let at = if chance.one_in(5) {
+                at.max(last)
+            } else {
+                last + self.pause.mul_f64(chance.fraction())
             };
             last = at;
             if self.has_programs && chance.one_in(5) {
@@ -190,15 +191,17 @@ impl Busy {
                     continue;
                 }
                 0..30 => {
-                    let key = match chance.one_in(2) && !keys.is_empty() {
-                        true => chance.pick_key(&keys),
-                        false => self.key(chance),
+                    let key = if chance.one_in(2) && !keys.is_empty() {
+                        chance.pick_key(&keys)
+                    } else {
+                        self.key(chance)
                     };
                     // The same bytes may come under another key, unless the key says what they are.
                     let is_plain = !key.contains(FUTURE) && !key.contains(".pdb");
-                    let file = match is_plain && chance.one_in(4) && !drawn.is_empty() {
-                        true => drawn[chance.index(drawn.len())].clone(),
-                        false => self.file(chance, &key, serial),
+                    let file = if is_plain && chance.one_in(4) && !drawn.is_empty() {
+                        drawn[chance.index(drawn.len())].clone()
+                    } else {
+                        self.file(chance, &key, serial)
                     };
                     serial += 1;
                     if is_plain {
@@ -261,9 +264,10 @@ impl Busy {
         keys.insert(new.clone(), file.clone());
         let later = at + self.pause.mul_f64(chance.fraction() / 2.0);
         let (put, remove) = (Action::Put(new, file), Action::Remove(old));
-        match chance.one_in(2) {
-            true => vec![(at, put), (later, remove)],
-            false => vec![(at, remove), (later, put)],
+        if chance.one_in(2) {
+            vec![(at, put), (later, remove)]
+        } else {
+            vec![(at, remove), (later, put)]
         }
     }
 
@@ -283,12 +287,13 @@ impl Busy {
             day * chance.below(days.max(1)) as u32 + Duration::from_secs_f64(hour * 3600.0)
         };
         for _ in 0..requests {
-            let crash = match chance.one_in(50) {
-                true => Action::Explain {
+            let crash = if chance.one_in(50) {
+                Action::Explain {
                     scope: chance.index(self.scopes),
                     module: chance.index(self.modules),
-                },
-                false => self.crash(chance),
+                }
+            } else {
+                self.crash(chance)
             };
             done.push((at(chance), crash));
         }
@@ -301,9 +306,10 @@ impl Busy {
                 done.push((at, Action::Remove(key)));
                 continue;
             }
-            let key = match chance.one_in(3) && !keys.is_empty() {
-                true => chance.pick_key(&keys),
-                false => self.key(chance),
+            let key = if chance.one_in(3) && !keys.is_empty() {
+                chance.pick_key(&keys)
+            } else {
+                self.key(chance)
             };
             let file = self.file(chance, &key, serial);
             keys.insert(key.clone(), file.clone());
@@ -359,9 +365,10 @@ impl Busy {
         };
         let mut symbols = |module| Symbols {
             module,
-            offer: match chance.one_in(3) {
-                true => Offer::Symbols,
-                false => Offer::Debug,
+            offer: if chance.one_in(3) {
+                Offer::Symbols
+            } else {
+                Offer::Debug
             },
             serial,
             kills: chance.one_in(15),
@@ -391,9 +398,10 @@ impl Busy {
         let module = name.trim_start_matches('m').split('-').next();
         let module = module.and_then(|module| module.parse().ok()).unwrap_or(0);
         let file = File::Single(symbols(module));
-        match chance.one_in(20) {
-            true => File::Nothing(serial),
-            false => file,
+        if chance.one_in(20) {
+            File::Nothing(serial)
+        } else {
+            file
         }
     }
 

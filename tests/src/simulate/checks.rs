@@ -173,9 +173,10 @@ impl Stores {
         let seen = lease.dirty.clone();
         let is_again =
             |former: &&InVain| former.seen == seen && now < former.last.saturating_add(CONCURRENT);
-        let times = match is_unchanged {
-            true => 1 + former.filter(is_again).map_or(0, |former| former.times),
-            false => 0,
+        let times = if is_unchanged {
+            1 + former.filter(is_again).map_or(0, |former| former.times)
+        } else {
+            0
         };
         let in_vain = InVain {
             last: now,

@@ -220,9 +220,10 @@ impl Faults {
         } else {
             1 + u32::from(chance.happens(rates.doubled))
         };
-        let late = match chance.happens(rates.delayed) {
-            true => chance.seconds(0.1, LONGEST_DELAY.as_secs_f64()),
-            false => Duration::from_millis(30),
+        let late = if chance.happens(rates.delayed) {
+            chance.seconds(0.1, LONGEST_DELAY.as_secs_f64())
+        } else {
+            Duration::from_millis(30)
         };
         (copies, late)
     }

@@ -76,9 +76,10 @@ impl Index {
 
     fn check_presence(&mut self, key: &ItemKey) {
         let partition = &key.partition;
-        match self.filed.contains_key(partition) && !self.present.contains(partition) {
-            true => drop(self.without_presence.insert(partition.clone())),
-            false => drop(self.without_presence.remove(partition)),
+        if self.filed.contains_key(partition) && !self.present.contains(partition) {
+            self.without_presence.insert(partition.clone());
+        } else {
+            self.without_presence.remove(partition);
         }
     }
 

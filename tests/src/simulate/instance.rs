@@ -159,9 +159,10 @@ impl<T> Instance<T> {
             }
             Poll::Pending => {
                 self.running = Some(running);
-                match self.gate.is_ready(now) {
-                    true => self.wakes_at = Moment::MAX,
-                    false => self.sleep(now),
+                if self.gate.is_ready(now) {
+                    self.wakes_at = Moment::MAX
+                } else {
+                    self.sleep(now)
                 }
                 Polled::Waits
             }
@@ -195,9 +196,10 @@ impl<T> Instance<T> {
             let mut is_first = true;
             poll_fn(|context| {
                 let is_over = longest.as_mut().poll(context).is_ready();
-                match is_over || !std::mem::take(&mut is_first) {
-                    true => Poll::Ready(()),
-                    false => Poll::Pending,
+                if is_over || !std::mem::take(&mut is_first) {
+                    Poll::Ready(())
+                } else {
+                    Poll::Pending
                 }
             })
             .await;

@@ -100,9 +100,10 @@ impl Plan {
         let mut chance = Chance::of(seed, 0);
         // With few modules, more happens to each of them at the same time.
         let is_crowded = chance.one_in(2);
-        let (modules, scopes) = match is_crowded {
-            true => (1 + chance.index(2), 1),
-            false => (2 + chance.index(3), 1 + chance.index(3)),
+        let (modules, scopes) = if is_crowded {
+            (1 + chance.index(2), 1)
+        } else {
+            (2 + chance.index(3), 1 + chance.index(3))
         };
         let mut plan = Self {
             modules,

@@ -114,9 +114,10 @@ impl Ports {
     /// Fails if one of these items cannot be read, if that is the planted mistake.
     fn check_readable<'a>(&self, mut seen: impl Iterator<Item = &'a Stored>) -> Result<(), Fault> {
         let is_newer = |stored: &Stored| matches!(stored.item, Item::Newer { .. });
-        match self.stores.mistake == Some(Mistake::UnreadableItemsFailReads) && seen.any(is_newer) {
-            true => Err(Fault::new(FaultKind::Corrupt, "an item cannot be read")),
-            false => Ok(()),
+        if self.stores.mistake == Some(Mistake::UnreadableItemsFailReads) && seen.any(is_newer) {
+            Err(Fault::new(FaultKind::Corrupt, "an item cannot be read"))
+        } else {
+            Ok(())
         }
     }
 

@@ -171,9 +171,10 @@ impl SymbolServers for Ports {
         };
         // Some responses begin at once, and their bodies are too slow.
         let is_slow_body = name == Name::Slow && time > SLOWEST;
-        let (until_head, until_body) = match is_slow_body {
-            true => (Duration::from_secs(1), time),
-            false => (time, Duration::ZERO),
+        let (until_head, until_body) = if is_slow_body {
+            (Duration::from_secs(1), time)
+        } else {
+            (time, Duration::ZERO)
         };
         self.respond_after(until_head).await;
         let module = self.module_at(location);

@@ -227,9 +227,10 @@ impl Stores {
             uploads: MemoryDifs::new(),
             queues: MemoryQueues::new(),
             mistake: plan.mistake,
-            locations: match plan.has_servers {
-                true => servers::locations(plan.modules),
-                false => BTreeMap::new(),
+            locations: if plan.has_servers {
+                servers::locations(plan.modules)
+            } else {
+                BTreeMap::new()
             },
             capabilities: Build::ALL.map(|build| {
                 let mut settings = Settings::default();
@@ -301,12 +302,13 @@ impl Stores {
 
     /// Returns an item as a build reads it.
     pub(super) fn seen(&self, build: Build, stored: Stored) -> Stored {
-        match self.is_beyond(build, &stored) {
-            true => Stored {
+        if self.is_beyond(build, &stored) {
+            Stored {
                 item: Item::Newer { schema: SCHEMA + 1 },
                 ..stored
-            },
-            false => stored,
+            }
+        } else {
+            stored
         }
     }
 
@@ -522,9 +524,12 @@ impl Stores {
         }
         ledger.drawn += 1;
         let is_garbled = ledger.drawn.is_multiple_of(3);
-        Ok(found.map(|bytes| match is_garbled {
-            true => bytes.iter().map(|byte| !byte).collect(),
-            false => bytes,
+        Ok(found.map(|bytes| {
+            if is_garbled {
+                bytes.iter().map(|byte| !byte).collect()
+            } else {
+                bytes
+            }
         }))
     }
 

@@ -152,12 +152,13 @@ impl Truth {
             held.withdrawn_at
                 .is_none_or(|at| at + WITHDRAWN_WITHIN >= began)
         };
-        match visible.any(is_allowed) {
-            true => None,
-            false => Some((
+        if visible.any(is_allowed) {
+            None
+        } else {
+            Some((
                 "4: a removed file disappears within 60 s",
                 format!("{name} in scope {scope}"),
-            )),
+            ))
         }
     }
 

@@ -245,9 +245,10 @@ impl Client {
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let url = format!("{}{path}", self.addresses.gateway);
         let request = self.http.request(method, url);
-        match self.is_operator {
-            true => request.header(OPERATOR_HEADER, &self.addresses.operator_key),
-            false => request,
+        if self.is_operator {
+            request.header(OPERATOR_HEADER, &self.addresses.operator_key)
+        } else {
+            request
         }
     }
 
@@ -476,13 +477,14 @@ impl Reply {
     /// # Errors
     /// [`StackError::Refused`] if it has another one.
     pub fn expect(self, status: u16, what: &str) -> Result<Self, StackError> {
-        match self.status == status {
-            true => Ok(self),
-            false => Err(StackError::Refused {
+        if self.status == status {
+            Ok(self)
+        } else {
+            Err(StackError::Refused {
                 what: what.to_owned(),
                 status: self.status,
                 body: self.text,
-            }),
+            })
         }
     }
 }

@@ -105,15 +105,14 @@ async fn a_redirect_to_a_page_to_log_in_is_a_refusal() {
         let link = format!("{}/a.c", script.url);
         let source = source(json!(["*"]), &link);
         let followed = follow(&servers, &source, &link).await;
-        match is_page {
-            true => {
-                let refused = followed.unwrap_err();
-                assert_eq!(refused.cause, Cause::PermissionDenied, "{to}");
-                assert!(refused.detail.contains("a page to log in"), "{refused:?}");
-                assert!(!refused.detail.contains("realm"), "{refused:?}");
-                assert_eq!(script.asked().await.len(), 1);
-            }
-            false => assert_eq!(followed, Ok(()), "{to}"),
+        if is_page {
+            let refused = followed.unwrap_err();
+            assert_eq!(refused.cause, Cause::PermissionDenied, "{to}");
+            assert!(refused.detail.contains("a page to log in"), "{refused:?}");
+            assert!(!refused.detail.contains("realm"), "{refused:?}");
+            assert_eq!(script.asked().await.len(), 1);
+        } else {
+            assert_eq!(followed, Ok(()), "{to}")
         }
     }
 }

@@ -353,9 +353,10 @@ async fn a_private_source_cannot_redirect_to_another_private_address() {
     let servers = HttpServers::new(false);
     let fetch = async |url: &str, more: &str, is_defined: bool| {
         let source = source_with(url, more);
-        let key = match is_defined {
-            true => source.defined_key("hash".to_owned()),
-            false => source.configured_key(),
+        let key = if is_defined {
+            source.defined_key("hash".to_owned())
+        } else {
+            source.configured_key()
         };
         let location = Location::new(format!("{url}/ab/cd.debug"));
         get_by_key(&servers, &key, &source, &location).await

@@ -290,9 +290,10 @@ async fn assert_one_derivation(running: &Running, stats: &Stats, size: u64) {
     let addresses = running.client().addresses();
     let fetched = stats.of_bucket(addresses.uploads(), "GetObject");
     // Of a large file, both ends are read first: they say what is needed of the rest.
-    let ranges = match size > READ_WHOLE_BYTES {
-        true => 2 + (size - 2 * END_BYTES).div_ceil(RANGE_BYTES),
-        false => size.div_ceil(RANGE_BYTES),
+    let ranges = if size > READ_WHOLE_BYTES {
+        2 + (size - 2 * END_BYTES).div_ceil(RANGE_BYTES)
+    } else {
+        size.div_ceil(RANGE_BYTES)
     };
     assert_eq!(
         (fetched.calls, fetched.bytes_out),

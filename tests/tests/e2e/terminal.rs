@@ -519,10 +519,10 @@ fn fixtures_to_check() -> Vec<String> {
             let is_text = ["expected", "txt", "json", "crash", "ips"]
                 .iter()
                 .any(|extension| file.ends_with(&format!(".{extension}")));
-            match fixture(&file).is_dir() {
-                true => folders.push(file),
-                false if !is_text => files.push(file),
-                false => {}
+            if fixture(&file).is_dir() {
+                folders.push(file);
+            } else if !is_text {
+                files.push(file);
             }
         }
     }

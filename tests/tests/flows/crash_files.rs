@@ -27,9 +27,10 @@ const STACK: u64 = 0x7fff_0000_0000;
 const BASE: u64 = 0x5555_0000_0000;
 
 fn age_of(is_overdue: bool) -> Duration {
-    match is_overdue {
-        true => MAX_PENDING,
-        false => Duration::ZERO,
+    if is_overdue {
+        MAX_PENDING
+    } else {
+        Duration::ZERO
     }
 }
 

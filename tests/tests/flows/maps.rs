@@ -121,9 +121,10 @@ async fn hidden_names_are_shown_in_any_order_of_uploads_until_a_map_is_removed()
                 let (names, detail) = answered(&world, &crash).await;
                 assert!(are_hidden(&names), "{order:?}");
                 let detail = detail.unwrap();
-                let file = match order[..=done].contains(&1) {
-                    true => "4c4c445c-5555-3144-a106-efef076dfa3c.bcsymbolmap",
-                    false => "f9d1d247-0ca9-55df-ab9d-50d65c32a93d.plist",
+                let file = if order[..=done].contains(&1) {
+                    "4c4c445c-5555-3144-a106-efef076dfa3c.bcsymbolmap"
+                } else {
+                    "f9d1d247-0ca9-55df-ab9d-50d65c32a93d.plist"
                 };
                 assert!(detail.contains(file), "{detail}");
             }

@@ -325,9 +325,10 @@ async fn walked_in_dump(
         });
     }
     let file = dump.file();
-    let file = match all_memory {
-        true => full_dump(&file, 64),
-        false => file,
+    let file = if all_memory {
+        full_dump(&file, 64)
+    } else {
+        file
     };
     let request = KeptDump {
         file: file.into(),

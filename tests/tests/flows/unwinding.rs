@@ -129,12 +129,15 @@ fn caches(world: &World, modules: &MinidumpModuleList, name: &str, id: &str) -> 
     };
     modules
         .iter()
-        .map(|module| match &*module.code_file() == name {
-            true => ModuleCaches {
-                cfi: ready(Kind::CfiCache),
-                symbols: ready(Kind::SymCache),
-            },
-            false => ModuleCaches::default(),
+        .map(|module| {
+            if &*module.code_file() == name {
+                ModuleCaches {
+                    cfi: ready(Kind::CfiCache),
+                    symbols: ready(Kind::SymCache),
+                }
+            } else {
+                ModuleCaches::default()
+            }
         })
         .collect()
 }

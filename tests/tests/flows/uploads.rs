@@ -487,9 +487,10 @@ async fn uploads_without_room_are_reported_and_filed_when_others_are_removed() {
     for number in 0..UPLOADS {
         let upload = world.upload(&key(number), "elf/checksum").await;
         let is_ignored = matches!(&upload.state, UploadState::Ignored { reason } if reason.contains("the limit of 256 files"));
-        let expected = match number < ROOM {
-            true => upload.state == UploadState::Applied,
-            false => is_ignored,
+        let expected = if number < ROOM {
+            upload.state == UploadState::Applied
+        } else {
+            is_ignored
         };
         assert!(expected, "{number}: {upload:?}");
     }

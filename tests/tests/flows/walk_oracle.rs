@@ -98,9 +98,10 @@ fn at_hand() -> (Vec<Named>, Vec<Named>) {
         let is_dump = path.extension().is_some_and(|extension| extension == "dmp");
         let name = path.display().to_string();
         let file = Named { name, bytes };
-        match is_dump {
-            true => dumps.push(file),
-            false => others.push(file),
+        if is_dump {
+            dumps.push(file)
+        } else {
+            others.push(file)
         }
     }
     (dumps, others)
@@ -301,9 +302,10 @@ impl Case<'_> {
     /// Walks the minidump as the processor does.
     async fn processed(&self, compared: &mut Compared) -> Result<Vec<CallStack>, ProcessError> {
         let dump = Minidump::read(self.dump.bytes.clone())?;
-        let instructions = match self.difs.is_empty() {
-            true => BTreeSet::new(),
-            false => instructions(&dump),
+        let instructions = if self.difs.is_empty() {
+            BTreeSet::new()
+        } else {
+            instructions(&dump)
         };
         let mut files = HashMap::new();
         for (index, dif) in &self.difs {

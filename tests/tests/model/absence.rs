@@ -725,9 +725,10 @@ impl Model for Absences {
     fn init_states(&self) -> Vec<State> {
         let state = |has_file: &bool| {
             let number = u8::from(*has_file);
-            let standing = match has_file {
-                true => Standing::Applied,
-                false => Standing::Absent,
+            let standing = if *has_file {
+                Standing::Applied
+            } else {
+                Standing::Absent
             };
             let nothing = Key {
                 etag: 0,
@@ -843,9 +844,10 @@ impl Model for Absences {
                 let changed = &mut state.keys[key];
                 let is_upload = changed.standing == Standing::Absent;
                 changed.etag += u8::from(is_upload);
-                changed.standing = match is_upload {
-                    true => Standing::Uploading,
-                    false => Standing::Removing,
+                changed.standing = if is_upload {
+                    Standing::Uploading
+                } else {
+                    Standing::Removing
                 };
             }
             Action::Deliver(key) => {

@@ -446,9 +446,10 @@ impl Uploads {
                 is_there.then_some(At::NameObjects { etag, is_filed })
             }
             At::NameObjects { etag, is_filed } => {
-                let (progress, next) = match is_filed {
-                    true => (Progress::Filed, At::Apply { etag }),
-                    false => (Progress::Begun, At::File { etag }),
+                let (progress, next) = if is_filed {
+                    (Progress::Filed, At::Apply { etag })
+                } else {
+                    (Progress::Begun, At::File { etag })
                 };
                 state
                     .put(event, item(etag, true, progress, ItemState::Pending))

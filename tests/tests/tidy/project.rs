@@ -92,15 +92,11 @@ fn walk() -> Vec<String> {
                 "__pycache__",
             ]
             .contains(&name.as_str());
-            match path.is_dir() {
-                true if is_made => {}
-                true => folders.push(path),
-                false => files.push(
-                    path.strip_prefix(root())
-                        .expect("below the root")
-                        .to_string_lossy()
-                        .into_owned(),
-                ),
+            if !path.is_dir() {
+                let path = path.strip_prefix(root()).expect("below the root");
+                files.push(path.to_string_lossy().into_owned());
+            } else if !is_made {
+                folders.push(path);
             }
         }
     }

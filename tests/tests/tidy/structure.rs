@@ -103,15 +103,12 @@ impl Names {
     }
 
     fn add(&mut self, path: Path, name: Option<&syn::Ident>, exports: bool) {
-        match exports {
-            true => {
-                let last = path.last().cloned().unwrap_or_default();
-                let name = name.map_or(last, ToString::to_string);
-                self.exported.insert(name, path);
-            }
-            false => {
-                self.used.insert(path);
-            }
+        if exports {
+            let last = path.last().cloned().unwrap_or_default();
+            let name = name.map_or(last, ToString::to_string);
+            self.exported.insert(name, path);
+        } else {
+            self.used.insert(path);
         }
     }
 }

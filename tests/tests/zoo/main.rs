@@ -200,9 +200,10 @@ impl Program {
             let first = answers.len();
             answers.resize(first + some.len(), Vec::new());
             for frame in &answer.stacktraces[0].frames {
-                let name = match self.has_readable_names() {
-                    true => frame.frame.function.as_deref(),
-                    false => frame.frame.symbol.as_deref(),
+                let name = if self.has_readable_names() {
+                    frame.frame.function.as_deref()
+                } else {
+                    frame.frame.symbol.as_deref()
                 };
                 let Some(name) = name else { continue };
                 let file = frame.frame.filename.as_deref().unwrap_or_default();

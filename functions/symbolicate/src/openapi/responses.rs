@@ -127,9 +127,10 @@ pub(super) fn components(schemas: &mut Schemas) -> Value {
         responses[name] = match one {
             Shared::Stored => redirect(one.description()),
             _ => {
-                let schema = match one.is_of_gateway() {
-                    true => json!({"anyOf": [error, gateway]}),
-                    false => error.clone(),
+                let schema = if one.is_of_gateway() {
+                    json!({"anyOf": [error, gateway]})
+                } else {
+                    error.clone()
                 };
                 let content = match one {
                     Shared::Unprocessable => {

@@ -78,9 +78,12 @@ impl Schemas {
         let requests = self.requests.take_definitions(true);
         let mut all = self.responses.take_definitions(true);
         let differing = differing(&requests, &all);
-        let mut rename = |name: &str| match differing.contains(name) {
-            true => format!("{PATH}/{SENT}{name}"),
-            false => format!("{PATH}/{name}"),
+        let mut rename = |name: &str| {
+            if differing.contains(name) {
+                format!("{PATH}/{SENT}{name}")
+            } else {
+                format!("{PATH}/{name}")
+            }
         };
         for (name, mut schema) in requests {
             each_reference_of_requests(&mut schema, &mut rename);

@@ -73,9 +73,10 @@ fn announce(addresses: &Addresses, started_with: &Path, needs_token: bool) {
         text.push_str(&first_token(gateway, data));
         text.push('\n');
     }
-    let demo = match started_with == Path::new(DATA) {
-        true => "symdepot demo".to_owned(),
-        false => format!(r#"symdepot demo --data "{}""#, started_with.display()),
+    let demo = if started_with == Path::new(DATA) {
+        "symdepot demo".to_owned()
+    } else {
+        format!(r#"symdepot demo --data "{}""#, started_with.display())
     };
     text.push_str(&format!(
         "  {dim}in another terminal, in this folder: {demo}{dim:#}\n"

@@ -90,9 +90,10 @@ fn ids_of(inspection: &Inspection) -> Result<Vec<String>, String> {
             ids.push(id);
         }
     }
-    match ids.is_empty() {
-        true => Err(why_not(inspection)),
-        false => Ok(ids),
+    if ids.is_empty() {
+        Err(why_not(inspection))
+    } else {
+        Ok(ids)
     }
 }
 

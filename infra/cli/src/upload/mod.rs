@@ -80,9 +80,10 @@ pub(crate) async fn run(
     let (chosen, skipped) = choose_all(&found.files);
     let client = Client::new(settings).await?;
     let uploader = Uploader::new(&client, settings)?;
-    let (outcomes, failure) = match arguments.dry_run {
-        true => (uploader.look_up(chosen).await?, None),
-        false => uploader.upload(chosen, wait_of(arguments)).await?,
+    let (outcomes, failure) = if arguments.dry_run {
+        (uploader.look_up(chosen).await?, None)
+    } else {
+        uploader.upload(chosen, wait_of(arguments)).await?
     };
     let report = Report {
         outcomes,
@@ -95,9 +96,10 @@ pub(crate) async fn run(
         Some(error) => crate::failed(&error),
         None => report.exit(arguments.wait),
     };
-    Ok(match arguments.json {
-        true => Output::ended(report.json(), exit),
-        false => Output::ended(report.text(), exit),
+    Ok(if arguments.json {
+        Output::ended(report.json(), exit)
+    } else {
+        Output::ended(report.text(), exit)
     })
 }
 
@@ -280,9 +282,10 @@ impl<'a> Uploader<'a> {
         }
         for (at, (packed, file)) in packed.iter().zip(answered).enumerate() {
             let state = final_state(file.state).unwrap_or(FinalState::Pending);
-            group[at].fate = match was_sent[at] {
-                true => Fate::Sent(packed.bytes, state),
-                false => Fate::There(state),
+            group[at].fate = if was_sent[at] {
+                Fate::Sent(packed.bytes, state)
+            } else {
+                Fate::There(state)
             };
         }
         Ok(())

@@ -126,14 +126,14 @@ fn a_path_that_is_no_text_is_printed_with_replacement_characters() {
     let folder = tempfile::tempdir().unwrap();
     for name in [&b"applied.\xff.debug"[..], b"broken.\xff.so", b"notes.\xff"] {
         let mut file = File::create(folder.path().join(OsStr::from_bytes(name))).unwrap();
-        match name.ends_with(b".debug") {
-            true => {
-                let debug = std::fs::read(fixture("elf/crash.debug")).unwrap();
-                file.write_all(&debug).unwrap();
-            }
-            false if name.ends_with(b".so") => file.write_all(b"\x7fELF and no more").unwrap(),
-            false => file.write_all(b"text").unwrap(),
-        }
+        let contents = if name.ends_with(b".debug") {
+            std::fs::read(fixture("elf/crash.debug")).unwrap()
+        } else if name.ends_with(b".so") {
+            b"\x7fELF and no more".to_vec()
+        } else {
+            b"text".to_vec()
+        };
+        file.write_all(&contents).unwrap();
     }
     let (service, _) = store::start(0);
     let (path, url) = (folder.path().display().to_string(), service.url());

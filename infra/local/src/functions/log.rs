@@ -62,12 +62,11 @@ impl FunctionLog {
     /// Logs a line that a process wrote. Routine lines are logged at debug level, so that they do
     /// not flood the terminal.
     pub(super) fn line(&self, line: &str, last_lines: &LastLines) {
-        match is_routine(line) {
-            true => tracing::debug!(target: "function", function = %self.name, "{line}"),
-            false => {
-                tracing::info!(target: "function", function = %self.name, "{line}");
-                last_lines.add(line);
-            }
+        if is_routine(line) {
+            tracing::debug!(target: "function", function = %self.name, "{line}")
+        } else {
+            tracing::info!(target: "function", function = %self.name, "{line}");
+            last_lines.add(line);
         }
         self.write(line);
     }

@@ -138,9 +138,10 @@ impl Functions {
         let started = self.pools.values().map(Pool::start_first);
         let started = futures::future::join_all(started).await;
         let ended: Vec<EndedEarly> = started.into_iter().filter_map(Result::err).collect();
-        match ended.is_empty() {
-            true => Ok(()),
-            false => Err(FunctionsError::EndedEarly(ended)),
+        if ended.is_empty() {
+            Ok(())
+        } else {
+            Err(FunctionsError::EndedEarly(ended))
         }
     }
 

@@ -135,9 +135,10 @@ impl Process {
     }
 
     fn measured(&self, read: fn(i32) -> Memory) -> Memory {
-        match self.is_alive() {
-            true => read(self.group.id),
-            false => Memory::default(),
+        if self.is_alive() {
+            read(self.group.id)
+        } else {
+            Memory::default()
         }
     }
 

@@ -257,11 +257,12 @@ fn said(asking: &Asking<'_>, asked: &Asked, reason: &Reason) -> String {
 
 /// Returns the ARN of a table that a request names, by its name or by its ARN.
 pub(super) fn table_arn(name: &str) -> String {
-    match name.starts_with("arn:") {
-        true => name.to_owned(),
-        false => format!(
+    if name.starts_with("arn:") {
+        name.to_owned()
+    } else {
+        format!(
             "arn:aws:dynamodb:{}:{ACCOUNT}:table/{name}",
             identity::REGION
-        ),
+        )
     }
 }

@@ -74,9 +74,10 @@ pub(crate) fn asked(
 
 /// Returns what the deletion of one key of a batch asks for.
 pub(crate) fn deletion(bucket: &str, key: &str, of_version: bool) -> Asked {
-    let action = match of_version {
-        true => "s3:DeleteObjectVersion",
-        false => "s3:DeleteObject",
+    let action = if of_version {
+        "s3:DeleteObjectVersion"
+    } else {
+        "s3:DeleteObject"
     };
     Asked::new(action, arn(bucket, Some(key)))
 }
@@ -101,9 +102,10 @@ fn read_of_source(source: &str) -> Asked {
         None => (source, false),
     };
     let path = percent_decode_str(path.trim_start_matches('/')).decode_utf8_lossy();
-    let action = match version {
-        true => "s3:GetObjectVersion",
-        false => "s3:GetObject",
+    let action = if version {
+        "s3:GetObjectVersion"
+    } else {
+        "s3:GetObject"
     };
     Asked::new(action, format!("arn:aws:s3:::{path}"))
 }

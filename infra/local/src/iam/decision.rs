@@ -97,9 +97,10 @@ pub fn decide(
             }
         }
     }
-    match grants.is_empty() {
-        true => Decision::Denied(Reason::Implicit),
-        false => Decision::Allowed(grants),
+    if grants.is_empty() {
+        Decision::Denied(Reason::Implicit)
+    } else {
+        Decision::Allowed(grants)
     }
 }
 

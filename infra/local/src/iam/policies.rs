@@ -68,9 +68,10 @@ pub struct Policies {
 impl Policies {
     /// Returns the policy of a resource or of what contains it: that of the bucket of an object.
     pub(super) fn of_resource(&self, arn: &str) -> Option<Holder<'_>> {
-        let owner = match arn.starts_with("arn:aws:s3:::") {
-            true => arn.split('/').next().unwrap_or(arn),
-            false => arn,
+        let owner = if arn.starts_with("arn:aws:s3:::") {
+            arn.split('/').next().unwrap_or(arn)
+        } else {
+            arn
         };
         let policy = self.resources.get(owner)?;
         Some(Holder {

@@ -141,13 +141,12 @@ impl Statement {
                 "Action {wrong:?} is not of the form service:Action"
             ));
         }
-        let resources = match has_resource {
-            true => list("Resource")?,
-            false if fields.contains_key("Resource") => {
-                return Err("a trust policy has no Resource".to_owned());
-            }
-            // It is about the role that has it.
-            false => vec!["*".to_owned()],
+        let resources = if has_resource {
+            list("Resource")?
+        } else if fields.contains_key("Resource") {
+            return Err("a trust policy has no Resource".to_owned());
+        } else {
+            vec!["*".to_owned()] // it is about the role that has it
         };
         if let Some(wrong) = resources
             .iter()
@@ -252,9 +251,10 @@ fn can_apply(action: &str, resource: &str) -> bool {
     if name.contains('*') || resource == "*" || !resource.starts_with("arn:aws:s3:::") {
         return true;
     }
-    match resource.contains('/') {
-        true => !name.contains("Bucket"),
-        false => name.contains("Bucket") || resource.ends_with('*'),
+    if resource.contains('/') {
+        !name.contains("Bucket")
+    } else {
+        name.contains("Bucket") || resource.ends_with('*')
     }
 }
 

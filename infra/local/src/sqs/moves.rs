@@ -50,11 +50,12 @@ pub(super) async fn list(queues: &Queues, input: &Value) -> Result<Value, SqsErr
 /// `CancelMessageMoveTask`.
 pub(super) fn cancel(queues: &Queues, input: &Value) -> Result<Value, SqsError> {
     let handle = text(input, "TaskHandle")?;
-    match id_of(handle).is_some_and(|id| queues.has_move(id)) {
-        true => Err(SqsError::invalid(
+    if id_of(handle).is_some_and(|id| queues.has_move(id)) {
+        Err(SqsError::invalid(
             "Only active tasks can be cancelled, and this one is complete.",
-        )),
-        false => Err(not_found("Task does not exist.")),
+        ))
+    } else {
+        Err(not_found("Task does not exist."))
     }
 }
 

@@ -106,9 +106,10 @@ impl Stack {
             services,
             folder,
         };
-        let started = match options.starts_functions {
-            true => running.functions.start_first().await.map_err(Into::into),
-            false => Ok(()),
+        let started = if options.starts_functions {
+            running.functions.start_first().await.map_err(Into::into)
+        } else {
+            Ok(())
         };
         if let Err(error) = started.and_then(|()| running.announce()) {
             running.stop().await;

@@ -83,12 +83,13 @@ fn default_of(mut fields: Fields) -> Result<Value, TemplateError> {
     for restriction in ["AllowedPattern", "AllowedValues", "MinValue", "MaxValue"] {
         fields.take(restriction);
     }
-    let default = match is_number {
-        true => fields
+    let default = if is_number {
+        fields
             .number("Default", 0..=i64::MAX)?
             .and_then(|number| i64::try_from(number).ok())
-            .map(Value::Integer),
-        false => fields.text("Default")?.map(Value::Text),
+            .map(Value::Integer)
+    } else {
+        fields.text("Default")?.map(Value::Text)
     };
     let line = fields.line();
     let default = default.ok_or_else(|| fields.error(line, "Default is missing"))?;
@@ -260,9 +261,10 @@ impl Decided {
                     let message = "Fn::If needs a condition and two values";
                     return Err(TemplateError::new(line, "", message));
                 };
-                match self.named(condition)? {
-                    true => self.replace(then.clone()),
-                    false => self.replace(otherwise.clone()),
+                if self.named(condition)? {
+                    self.replace(then.clone())
+                } else {
+                    self.replace(otherwise.clone())
                 }
             }
             _ => Ok(Some(Node {

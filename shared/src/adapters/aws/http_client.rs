@@ -71,24 +71,24 @@ impl SdkHttpClient {
 
     fn pool(&self, scheme: Option<&Scheme>) -> io::Result<&Pool> {
         let is_plain = scheme == Some(&Scheme::HTTP);
-        let pool = match is_plain {
-            true => &self.0.plain,
-            false => &self.0.secure,
+        let pool = if is_plain {
+            &self.0.plain
+        } else {
+            &self.0.secure
         };
         if let Some(pool) = pool.get() {
             return Ok(pool);
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = HttpsConnectorBuilder::new();
-        let tls = match is_plain {
-            true => {
-                let versions = ClientConfig::builder_with_provider(provider)
-                    .with_safe_default_protocol_versions()
-                    .map_err(io::Error::other)?;
-                let trusts_none = versions.with_root_certificates(RootCertStore::empty());
-                tls.with_tls_config(trusts_none.with_no_client_auth())
-            }
-            false => tls.with_provider_and_native_roots(provider)?,
+        let tls = if is_plain {
+            let versions = ClientConfig::builder_with_provider(provider)
+                .with_safe_default_protocol_versions()
+                .map_err(io::Error::other)?;
+            let trusts_none = versions.with_root_certificates(RootCertStore::empty());
+            tls.with_tls_config(trusts_none.with_no_client_auth())
+        } else {
+            tls.with_provider_and_native_roots(provider)?
         };
         let mut tcp = TcpConnector::new();
         tcp.enforce_http(false);

@@ -100,9 +100,10 @@ impl SqsQueues {
         match answer.failed.first() {
             None => Ok(()),
             Some(failed) => {
-                let kind = match failed.sender_fault {
-                    true => FaultKind::Bug,
-                    false => FaultKind::Transient,
+                let kind = if failed.sender_fault {
+                    FaultKind::Bug
+                } else {
+                    FaultKind::Transient
                 };
                 let (count, code) = (answer.failed.len(), &failed.code);
                 let cause = format!("SQS rejected {count} messages, the first with {code}");

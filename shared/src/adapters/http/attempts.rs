@@ -73,9 +73,10 @@ impl FailingSources {
     pub(super) fn attempts(&self, key: &SourceKey) -> Attempts {
         let since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         let is_failing = since.get(key).is_some_and(|at| at.elapsed() < FAILING_FOR);
-        match is_failing {
-            true => Attempts { made: 0, most: 1 },
-            false => Attempts::default(),
+        if is_failing {
+            Attempts { made: 0, most: 1 }
+        } else {
+            Attempts::default()
         }
     }
 
@@ -105,9 +106,10 @@ pub(super) fn failed(url: &Url, is_own: bool, error: &reqwest::Error) -> Refusal
         cause = error.source();
     }
     // Name resolution, connection or TLS failed or timed out.
-    let concerns = match is_own && error.is_connect() {
-        true => Concerns::Server,
-        false => Concerns::Location,
+    let concerns = if is_own && error.is_connect() {
+        Concerns::Server
+    } else {
+        Concerns::Location
     };
     if error.is_timeout() {
         // No retry: each attempt would take as long.

@@ -60,8 +60,9 @@ impl HttpCollector {
 }
 
 fn described(error: reqwest::Error) -> String {
-    match error.is_timeout() {
-        true => "the collector did not answer in time".to_owned(),
-        false => chain(&error.without_url()),
+    if error.is_timeout() {
+        "the collector did not answer in time".to_owned()
+    } else {
+        chain(&error.without_url())
     }
 }

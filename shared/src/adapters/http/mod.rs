@@ -320,17 +320,15 @@ impl HttpServers {
     /// to the source only.
     async fn ask(&self, asked: ServerQuery<'_>, begin: &Url) -> Result<Answer, Refusal> {
         let source = asked.source;
-        let address = match source.is_above(begin) {
-            true => {
-                let keys = self.keys(asked).await?;
-                addresses::of(source, begin, keys.as_ref(), (self.now)())
-                    .map_err(Refusal::forever)?
-            }
+        let address = if source.is_above(begin) {
+            let keys = self.keys(asked).await?;
+            addresses::of(source, begin, keys.as_ref(), (self.now)()).map_err(Refusal::forever)?
+        } else {
             // The target of a pointer.
-            false => FileAddress {
+            FileAddress {
                 sent: begin.clone(),
                 shown: begin.clone(),
-            },
+            }
         };
         self.follow(asked, address).await
     }
@@ -349,9 +347,10 @@ impl HttpServers {
             shown: mut url,
         } = address;
         for _ in 0..=MAX_REDIRECTS {
-            let reach = match self.allow_private {
-                true => Reach::Everything,
-                false => asked.reach(&url),
+            let reach = if self.allow_private {
+                Reach::Everything
+            } else {
+                asked.reach(&url)
             };
             check(&url, reach)?;
             let is_own = asked.owns(&url);
@@ -465,9 +464,10 @@ fn check(url: &Url, reach: Reach) -> Result<(), Refusal> {
         Some(url::Host::Ipv6(ip)) => ip.into(),
         _ => return Ok(()),
     };
-    match reach.allows(ip) {
-        true => Ok(()),
-        false => Err(private(url)),
+    if reach.allows(ip) {
+        Ok(())
+    } else {
+        Err(private(url))
     }
 }
 
@@ -642,9 +642,10 @@ mod tests {
         let reach = |base: &str, is_private, is_defined, to: &str| {
             let json = serde_json::json!({"type": "http", "id": "a", "url": base, "is_private": is_private});
             let source: HttpSource = serde_json::from_value(json).unwrap();
-            let key = match is_defined {
-                true => source.defined_key("1".to_owned()),
-                false => source.configured_key(),
+            let key = if is_defined {
+                source.defined_key("1".to_owned())
+            } else {
+                source.configured_key()
             };
             ServerQuery {
                 key: &key,

@@ -353,9 +353,10 @@ impl Part {
         let bytes = bytes.map_err(|error| {
             // A timeout may be due to this side: the client counts the time in which no bytes were
             // taken, because earlier ones were being written.
-            let (cause, what) = match error.is_timeout() {
-                true => (Cause::Timeout, "stopped sending"),
-                false => (Cause::DownloadFailed, "closed the connection while sending"),
+            let (cause, what) = if error.is_timeout() {
+                (Cause::Timeout, "stopped sending")
+            } else {
+                (Cause::DownloadFailed, "closed the connection while sending")
             };
             Refusal::now(cause, format!("{} {what}", place(url)))
         })?;

@@ -39,9 +39,10 @@ impl HttpRemoteFiles {
 
     async fn ask(&self, file: &RemoteFile, range: &Range<u64>) -> Result<Response, RemoteFailure> {
         let RemoteFile { url, token } = file;
-        let reach = match self.allow_private {
-            true => Reach::Everything,
-            false => Reach::Private,
+        let reach = if self.allow_private {
+            Reach::Everything
+        } else {
+            Reach::Private
         };
         if url.scheme() != "https" && !self.allow_private {
             let detail = format!("{} must be requested over https", host(url));

@@ -70,9 +70,10 @@ fn refusal(status: StatusCode, retry_after: Option<Duration>, url: &Url, is_own:
     Refusal {
         missing: Missing::new(cause, format!("{host} answered {status}")),
         retry,
-        concerns: match is_own && wants_back_off {
-            true => Concerns::Server,
-            false => Concerns::Location,
+        concerns: if is_own && wants_back_off {
+            Concerns::Server
+        } else {
+            Concerns::Location
         },
     }
 }

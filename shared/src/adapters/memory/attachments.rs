@@ -66,12 +66,13 @@ impl RemoteFiles for MemoryRemoteFiles {
         let absent = || RemoteFailure::Absent("the host answered 404".to_owned());
         let bytes = self.files.get(file.url.as_str()).ok_or_else(absent)?;
         let length = bytes.len() as u64;
-        let range = match self.without_ranges {
-            true if length > most => {
-                return Err(RemoteFailure::Absent("the file is too large".to_owned()));
-            }
-            true => 0..length,
-            false => range.start.min(length)..range.end.min(length),
+        if self.without_ranges && length > most {
+            return Err(RemoteFailure::Absent("the file is too large".to_owned()));
+        }
+        let range = if self.without_ranges {
+            0..length
+        } else {
+            range.start.min(length)..range.end.min(length)
         };
         let clamp = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
         Ok(RemotePart {

@@ -165,14 +165,15 @@ impl StorageUrl {
             Some(port) => format!("{host}:{port}"),
             None => host.to_owned(),
         };
-        match hosts
+        if hosts
             .iter()
             .any(|allowed| allowed.eq_ignore_ascii_case(&authority))
         {
-            true => Ok(Self::Remote(url)),
-            false => Err(invalid(format!(
+            Ok(Self::Remote(url))
+        } else {
+            Err(invalid(format!(
                 "the host {authority} is not in ATTACHMENT_HOSTS"
-            ))),
+            )))
         }
     }
 }

@@ -147,9 +147,10 @@ pub fn decompressed<'a>(
         .take(most)
         .read_to_end(&mut out)
         .map_err(broken)?;
-    match out.len() > limit {
-        true => Err(RequestError::TooLong { what, limit }),
-        false => Ok(Cow::Owned(out)),
+    if out.len() > limit {
+        Err(RequestError::TooLong { what, limit })
+    } else {
+        Ok(Cow::Owned(out))
     }
 }
 

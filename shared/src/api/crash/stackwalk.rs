@@ -64,9 +64,10 @@ impl StackwalkReport {
 
     /// Writes an address in the width of the processor.
     fn address(&self, address: u64) -> Value {
-        match self.is_narrow {
-            true => format!("{address:#010x}"),
-            false => format!("{address:#018x}"),
+        if self.is_narrow {
+            format!("{address:#010x}")
+        } else {
+            format!("{address:#018x}")
         }
         .into()
     }
@@ -191,9 +192,10 @@ fn named(function: &CompletedFrame) -> Value {
 
 /// Returns a list, which the schema omits if it is empty.
 fn listed(list: Vec<Value>) -> Value {
-    match list.is_empty() {
-        true => Value::Null,
-        false => list.into(),
+    if list.is_empty() {
+        Value::Null
+    } else {
+        list.into()
     }
 }
 

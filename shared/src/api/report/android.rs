@@ -57,10 +57,12 @@ fn frame<'a>(line: TextLine<'a>, mut cursor: LineCursor<'a>) -> Option<AndroidLi
     let mut after = path_end;
     loop {
         let rest = &before_id[after..];
-        after += match rest.starts_with(DELETED) {
-            true => DELETED.len(),
-            false if rest.starts_with(" (offset ") => rest.find(')')? + 1,
-            false => break,
+        after += if rest.starts_with(DELETED) {
+            DELETED.len()
+        } else if rest.starts_with(" (offset ") {
+            rest.find(')')? + 1
+        } else {
+            break;
         };
     }
     let symbol = before_id[after..].trim_start();

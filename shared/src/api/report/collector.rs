@@ -180,9 +180,12 @@ impl Collector {
     pub(super) fn identify(&mut self, name: &str, id: &str) {
         let id = CodeId::new(id.to_owned());
         let of_process = self.modules.iter_mut().skip(self.first);
-        let named = of_process.filter(|module| match module.name.contains('/') {
-            true => module.name == name,
-            false => module.name == file_name(name),
+        let named = of_process.filter(|module| {
+            if module.name.contains('/') {
+                module.name == name
+            } else {
+                module.name == file_name(name)
+            }
         });
         for module in named.filter(|module| module.code_id.is_none()) {
             module.code_id = Some(id.clone()).filter(|id| !id.is_nil());

@@ -119,9 +119,10 @@ fn frame(line: TextLine<'_>) -> Option<GlibcLine<'_>> {
             name: at..at,
         });
     }
-    let found = match after.is_empty() {
-        true => numbered(before).or_else(|| in_module(before, after)),
-        false => in_module(before, after),
+    let found = if after.is_empty() {
+        numbered(before).or_else(|| in_module(before, after))
+    } else {
+        in_module(before, after)
     };
     let (function, place, name) = found?;
     Some(GlibcLine {

@@ -266,9 +266,10 @@ impl ReportModule {
     }
 
     fn is_named(&self, name: &str) -> bool {
-        match name.contains(['/', '\\']) && self.name.contains(['/', '\\']) {
-            true => self.name == name,
-            false => self.file_name() == file_name(name),
+        if name.contains(['/', '\\']) && self.name.contains(['/', '\\']) {
+            self.name == name
+        } else {
+            self.file_name() == file_name(name)
         }
     }
 }

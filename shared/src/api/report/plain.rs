@@ -203,9 +203,12 @@ impl PlainText {
         });
         let last = range.end.checked_sub(1).filter(|_| !range.is_empty());
         let end = last.and_then(|last| self.part_at(last));
-        let end = end.map_or(start, |(part, end)| match range.end == end {
-            true => part.source.end,
-            false => (part.source.start + (range.end - part.at)).min(part.source.end),
+        let end = end.map_or(start, |(part, end)| {
+            if range.end == end {
+                part.source.end
+            } else {
+                (part.source.start + (range.end - part.at)).min(part.source.end)
+            }
         });
         start..end.max(start)
     }
@@ -303,9 +306,10 @@ pub(super) fn of_utf_16(bytes: &[u8]) -> Option<Vec<u8>> {
         [0xfe, 0xff, units @ ..] => (units, false),
         _ => return None,
     };
-    let from = match is_little {
-        true => u16::from_le_bytes,
-        false => u16::from_be_bytes,
+    let from = if is_little {
+        u16::from_le_bytes
+    } else {
+        u16::from_be_bytes
     };
     let (units, _) = units.as_chunks();
     let characters = char::decode_utf16(units.iter().map(|unit| from(*unit)));

@@ -54,9 +54,10 @@ impl<'a> PrintedFrame<'a> {
         (address.is_none() || cursor.eat(" ")).then_some(())?;
         let text = cursor.rest.trim_end();
         let is_of_sanitizer = address.is_none() || text.starts_with([' ', '\t']);
-        let printer = match is_of_sanitizer || text.starts_with("in ") {
-            true => Printer::Sanitizer,
-            false => Printer::Llvm,
+        let printer = if is_of_sanitizer || text.starts_with("in ") {
+            Printer::Sanitizer
+        } else {
+            Printer::Llvm
         };
         // gdb prints an address and a function as well, but several spaces after a number.
         let may_be_alone = address.is_some() && !before.ends_with("  ");
@@ -65,9 +66,10 @@ impl<'a> PrintedFrame<'a> {
             alone.flatten()
         })?;
         let skipped = text.len() - text.trim_start().len();
-        let start = match function.is_empty() {
-            true => cursor.at(),
-            false => cursor.at() + skipped,
+        let start = if function.is_empty() {
+            cursor.at()
+        } else {
+            cursor.at() + skipped
         };
         // ThreadSanitizer always prints a function.
         (address.is_some() || !function.is_empty()).then_some(Self {

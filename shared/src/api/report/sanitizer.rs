@@ -85,13 +85,15 @@ fn report_frame(
         PrintedPlace::Unknown => return None,
         PrintedPlace::Module { path, offset, id } => {
             let (path, is_macho) = without_architecture(path);
-            let offset = match is_macho {
-                true => offset.checked_sub(MACOS_PROGRAM).unwrap_or(offset),
-                false => without_base(path, offset),
+            let offset = if is_macho {
+                offset.checked_sub(MACOS_PROGRAM).unwrap_or(offset)
+            } else {
+                without_base(path, offset)
             };
-            let module = match is_macho {
-                true => out.module_of_type(path, id, ObjectType::Macho)?,
-                false => out.module(path, id)?,
+            let module = if is_macho {
+                out.module_of_type(path, id, ObjectType::Macho)?
+            } else {
+                out.module(path, id)?
             };
             let is_fixed = found.address == Some(offset);
             let base = found.address.and_then(|it| it.checked_sub(offset));

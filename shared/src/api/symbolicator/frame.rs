@@ -95,9 +95,10 @@ impl PartialEq for Variables {
 impl<'de> Deserialize<'de> for Variables {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Box::<RawValue>::deserialize(deserializer)?;
-        match value.get().starts_with('{') {
-            true => Ok(Self(value.into())),
-            false => Err(de::Error::custom("expected an object of variables")),
+        if value.get().starts_with('{') {
+            Ok(Self(value.into()))
+        } else {
+            Err(de::Error::custom("expected an object of variables"))
         }
     }
 }

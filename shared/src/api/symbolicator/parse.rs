@@ -52,21 +52,23 @@ pub(in crate::api) fn parse_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, 
     let parsed = serde_path_to_error::deserialize::<_, T>(&mut deserializer).map_err(|error| {
         let (path, cause) = (error.path().to_string(), error.inner());
         // If the name of a variant is expected, the parser reports `null` as a syntax error.
-        match cause.is_data() || is_json(body) {
-            true => RequestError::Schema {
+        if cause.is_data() || is_json(body) {
+            RequestError::Schema {
                 path: if path == "." { String::new() } else { path },
                 cause: cause.to_string(),
-            },
-            false => syntax(cause),
+            }
+        } else {
+            syntax(cause)
         }
     })?;
     deserializer.end().map_err(|error| syntax(&error))?;
-    match is_object(body) {
-        true => Ok(parsed),
-        false => Err(RequestError::Schema {
+    if is_object(body) {
+        Ok(parsed)
+    } else {
+        Err(RequestError::Schema {
             path: String::new(),
             cause: "expected a JSON object".to_owned(),
-        }),
+        })
     }
 }
 

@@ -71,20 +71,20 @@ impl Scraping {
 
     /// Returns the addresses that the headers are sent to; none if there are no headers.
     pub fn origins(&self) -> Vec<OriginPattern> {
-        match self.headers.is_empty() {
-            true => Vec::new(),
-            false => {
-                let origins = self.allowed_origins.iter();
-                origins.filter_map(|text| text.parse().ok()).collect()
-            }
+        if self.headers.is_empty() {
+            Vec::new()
+        } else {
+            let origins = self.allowed_origins.iter();
+            origins.filter_map(|text| text.parse().ok()).collect()
         }
     }
 
     /// Returns the headers that are sent to an address, given [`Scraping::origins`].
     pub fn headers_for(&self, origins: &[OriginPattern], url: &Url) -> BTreeMap<String, String> {
-        match origins.iter().any(|origin| origin.matches(url)) {
-            true => self.headers.clone(),
-            false => BTreeMap::new(),
+        if origins.iter().any(|origin| origin.matches(url)) {
+            self.headers.clone()
+        } else {
+            BTreeMap::new()
         }
     }
 

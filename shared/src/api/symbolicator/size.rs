@@ -101,9 +101,10 @@ pub fn frames_left(threads: &[ThreadSize], excess: usize) -> Vec<usize> {
     let still = excess.saturating_sub(saved(&others, of_others));
     let of_crashed = longest_that_saves(&crashed, still);
     let left = threads.iter().map(|thread| {
-        let longest = match thread.has_crashed {
-            true => of_crashed,
-            false => of_others,
+        let longest = if thread.has_crashed {
+            of_crashed
+        } else {
+            of_others
         };
         thread.frames.len().min(longest)
     });

@@ -85,10 +85,7 @@ impl LineMap {
             if is_valid && memmem::find(json, b"\"mappings\"").is_some() {
                 return "a source map, which is not read: stack traces of JavaScript are not symbolicated".to_owned();
             }
-            let problem = match is_valid {
-                true => "it is not an object of C++ files, each an object of C# files",
-                false => reader.problem,
-            };
+            let problem = if is_valid { "it is not an object of C++ files, each an object of C# files" } else { reader.problem };
             let line = error.line();
             format!("JSON that is not a line map: {problem}, at line {line}")
         })?;

@@ -73,11 +73,12 @@ fn read_as(file_type: FileType, member: &Member, data: &[u8]) -> Result<Auxiliar
         }
         _ => ("line map", LineMap::read(data)?.debug_id(), None),
     };
-    let named = match member.name.is_empty() {
-        true => member.id,
-        false => AuxiliaryFile::named(&member.name)
+    let named = if member.name.is_empty() {
+        member.id
+    } else {
+        AuxiliaryFile::named(&member.name)
             .filter(|(named, _)| *named == file_type)
-            .and_then(|(_, id)| id),
+            .and_then(|(_, id)| id)
     };
     if let (Some(named), Some(within)) = (named, within)
         && named.uuid() != within.uuid()
@@ -146,9 +147,10 @@ impl MapMembers {
         let symbol_map = |id| Some(with_id(FileType::BcSymbolMap, id).next()?.member);
         let line_map = with_id(FileType::Il2Cpp, id).next();
         Self {
-            symbol_map: match object.meta.hides_names {
-                true => named().find_map(symbol_map),
-                false => None,
+            symbol_map: if object.meta.hides_names {
+                named().find_map(symbol_map)
+            } else {
+                None
             },
             line_map: line_map.map(|found| found.member),
             symbol_map_id: named().next(),

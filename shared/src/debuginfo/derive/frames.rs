@@ -120,9 +120,10 @@ fn of_pe(
 pub(in crate::debuginfo) fn compressed_in_mach<'d>(
     mach: &MachObject<'d>,
 ) -> Option<DwarfSection<'d>> {
-    match mach.has_unwind_info() {
-        true => None,
-        false => dwarf::section(mach, "debug_frame"),
+    if mach.has_unwind_info() {
+        None
+    } else {
+        dwarf::section(mach, "debug_frame")
     }
 }
 
@@ -306,11 +307,10 @@ impl<'i> FrameReader<'i> {
         while at < run.end {
             let entry = entry_at(frames.bytes, frames.is_debug_frame, at).ok()??;
             at = entry.end;
-            match entry.is_shared {
-                true => {
-                    self.shared_at(frames, entry.offset).ok()?;
-                }
-                false => self.function(frames, entry.offset, &mut lines)?,
+            if entry.is_shared {
+                self.shared_at(frames, entry.offset).ok()?;
+            } else {
+                self.function(frames, entry.offset, &mut lines)?
             }
         }
         Some(lines)
@@ -363,9 +363,10 @@ impl<'i> FrameReader<'i> {
             return Some(());
         }
         for line in self.lines.drain(..) {
-            match line.is_first {
-                true => all.begin(line.address, length, line.rules)?,
-                false => all.add(line.address, line.rules)?,
+            if line.is_first {
+                all.begin(line.address, length, line.rules)?
+            } else {
+                all.add(line.address, line.rules)?
             }
         }
         Some(())
@@ -492,9 +493,10 @@ impl<'i> FrameReader<'i> {
         return_address: Register,
         translated: &Translate<'_>,
     ) -> Option<()> {
-        let name = match register == return_address {
-            true => Some(".ra"),
-            false => self.machine.name(register),
+        let name = if register == return_address {
+            Some(".ra")
+        } else {
+            self.machine.name(register)
         };
         let name = match (name, self.machine.rules) {
             (Some(name), _) => name,
@@ -545,11 +547,13 @@ impl<'i> FrameReader<'i> {
             let Some(own) = self.machine.name(register) else {
                 continue;
             };
-            match register == return_address {
-                false => self.part(format_args!("{own}: {own}")),
-                true if self.machine.has_link_register => self.part(format_args!(".ra: {own}")),
+            if register != return_address {
+                self.part(format_args!("{own}: {own}"));
+            } else if self.machine.has_link_register {
+                self.part(format_args!(".ra: {own}"));
+            } else {
                 // The outermost function.
-                true => self.part(format_args!(".ra: .undef")),
+                self.part(format_args!(".ra: .undef"));
             }
         }
     }
@@ -645,9 +649,10 @@ mod tests {
     fn records(machine: Machine, functions: &[(u64, u64, &[u8])]) -> String {
         const DEF_CFA_RSP_8_OFFSET_RIP: &[u8] = &[0x0c, 7, 8, 0x90, 1];
         const DEF_CFA_SP_0: &[u8] = &[0x0c, 31, 0];
-        let (return_address, begin) = match machine.has_link_register {
-            true => (30, DEF_CFA_SP_0),
-            false => (16, DEF_CFA_RSP_8_OFFSET_RIP),
+        let (return_address, begin) = if machine.has_link_register {
+            (30, DEF_CFA_SP_0)
+        } else {
+            (16, DEF_CFA_RSP_8_OFFSET_RIP)
         };
         let mut bytes = Vec::new();
         let mut entry = |id: u32, body: &[&[u8]]| {

@@ -90,9 +90,10 @@ fn derive_as<D: Derive>(
     job: DeriveJob,
     cores: usize,
 ) -> Result<Derived, Failure> {
-    let bytes = match reads_while_arriving(layout, found, D::KIND) {
-        true => bytes,
-        false => bytes.wait().map_err(not_arrived)?,
+    let bytes = if reads_while_arriving(layout, found, D::KIND) {
+        bytes
+    } else {
+        bytes.wait().map_err(not_arrived)?
     };
     let data = member(layout, bytes, found.member)
         .ok_or_else(|| malformed("the bytes of the object are missing from the file".to_owned()))?;
@@ -120,9 +121,10 @@ fn derive_as<D: Derive>(
     };
     let split = layout.split.iter();
     let is_completed = D::KIND.is_completed();
-    let maps = match is_completed {
-        true => MapMembers::of(layout, found),
-        false => MapMembers::default(),
+    let maps = if is_completed {
+        MapMembers::of(layout, found)
+    } else {
+        MapMembers::default()
     };
     let bytes_of = |number: Option<usize>| member(layout, bytes, number?);
     let beside = Beside {

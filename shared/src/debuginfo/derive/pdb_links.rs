@@ -95,9 +95,10 @@ impl<'a> PdbLinks<'a> {
         let documents = source_link.documents.iter();
         let documents = documents.map(|(path, link)| (path.as_str(), link.as_str()));
         Self {
-            srcsrv: match is_modest(&streams.srcsrv) {
-                true => SrcSrvStream::parse(&streams.srcsrv).ok(),
-                false => None,
+            srcsrv: if is_modest(&streams.srcsrv) {
+                SrcSrvStream::parse(&streams.srcsrv).ok()
+            } else {
+                None
             },
             source_link: SourceLinkMappings::new(documents),
             known: HashMap::new(),

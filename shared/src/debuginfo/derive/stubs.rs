@@ -76,9 +76,10 @@ impl Stubs {
     ) -> impl Iterator<Item = (u64, (&'static str, i64))> {
         let next = move |offset: &u64| {
             let within = address.wrapping_add(*offset) % Self::BYTES;
-            let step = match within < self.pushed_at {
-                true => self.pushed_at - within,
-                false => Self::BYTES - within,
+            let step = if within < self.pushed_at {
+                self.pushed_at - within
+            } else {
+                Self::BYTES - within
             };
             offset.checked_add(step).filter(|next| *next < bytes)
         };

@@ -125,9 +125,10 @@ fn encode_by_symbolic(
 ) -> Result<EncodedCache, Failure> {
     let mut raw = RawCache::default();
     let is_large = object.data().len() >= LARGE_FILE;
-    match is_large && cores > 1 && can_have_functions(object) {
-        true => write_side_by_side(object, lines, &mut raw)?,
-        false => Sym::write(object, lines, &mut raw)?,
+    if is_large && cores > 1 && can_have_functions(object) {
+        write_side_by_side(object, lines, &mut raw)?
+    } else {
+        Sym::write(object, lines, &mut raw)?
     }
     let blob = slices::encode(raw.as_slice(), contents, Bounds::CURRENT, cores)?;
     Ok(EncodedCache::whole(blob))

@@ -59,9 +59,10 @@ fn in_notes(mut notes: &[u8], alignment: usize, is_little: bool) -> Option<&[u8]
         let (words, _) = words.as_chunks::<4>();
         let word = |index: usize| {
             let word = *words.get(index)?;
-            Some(match is_little {
-                true => u32::from_le_bytes(word),
-                false => u32::from_be_bytes(word),
+            Some(if is_little {
+                u32::from_le_bytes(word)
+            } else {
+                u32::from_be_bytes(word)
             })
         };
         let (name, length) = (word(0)? as usize, word(1)? as usize);

@@ -53,9 +53,10 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
         let format = Archive::peek(data);
         // Only the reader of ELF files knows what has not arrived. If the rest does not arrive, the
         // parent process ignores the result.
-        let bytes = match format == FileFormat::Elf && member.place == MemberPlace::Whole {
-            true => bytes,
-            false => bytes.wait().unwrap_or(bytes),
+        let bytes = if format == FileFormat::Elf && member.place == MemberPlace::Whole {
+            bytes
+        } else {
+            bytes.wait().unwrap_or(bytes)
         };
         if format == FileFormat::Unknown {
             if let Some(completes) = split_units_of_coff(member, data, layout.partial) {

@@ -121,9 +121,10 @@ pub fn units_range(ends: FileEnds<'_>) -> Option<Range<u64>> {
 fn without(range: Range<u64>, other: &Range<u64>) -> [Range<u64>; 2] {
     let before = range.start..range.end.min(other.start).max(range.start);
     let after = range.start.max(other.end).min(range.end)..range.end;
-    match other.is_empty() || other.end <= range.start || range.end <= other.start {
-        true => [range.clone(), range.end..range.end],
-        false => [before, after],
+    if other.is_empty() || other.end <= range.start || range.end <= other.start {
+        [range.clone(), range.end..range.end]
+    } else {
+        [before, after]
     }
 }
 

@@ -334,9 +334,10 @@ impl LineReader {
             return Err(io::Error::other("this line needs the parser"));
         }
         self.bytes += line.len() as u64;
-        match self.bytes > MAX_RAW_BYTES {
-            true => Err(too_large(MAX_RAW_BYTES)),
-            false => Ok(()),
+        if self.bytes > MAX_RAW_BYTES {
+            Err(too_large(MAX_RAW_BYTES))
+        } else {
+            Ok(())
         }
     }
 

@@ -246,9 +246,10 @@ fn try_out(
     if contents.kind != Kind::SymCache {
         return open_raw(AlignedBytes::copied(raw)?, contents).map(drop);
     }
-    let aligned = match raw.as_ptr().addr().is_multiple_of(align_of::<u64>()) {
-        true => raw,
-        false => aligned_copy(raw, words)?,
+    let aligned = if raw.as_ptr().addr().is_multiple_of(align_of::<u64>()) {
+        raw
+    } else {
+        aligned_copy(raw, words)?
     };
     validate(aligned, contents.debug_id).map_err(BlobFault::Cache)?;
     let cache = SymCache::parse(aligned).map_err(|error| BlobFault::Cache(chain(&error)))?;

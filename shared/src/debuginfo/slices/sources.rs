@@ -99,9 +99,10 @@ pub struct FoundLines {
 
 /// Returns a path as it is compared: with slashes, whichever kind it was written with.
 pub(in crate::debuginfo) fn compared(path: &str) -> Cow<'_, str> {
-    match path.contains('\\') {
-        true => path.replace('\\', "/").into(),
-        false => path.into(),
+    if path.contains('\\') {
+        path.replace('\\', "/").into()
+    } else {
+        path.into()
     }
 }
 

@@ -490,9 +490,10 @@ fn a_missing_slice_has_no_answer() {
     let addresses = without.index.addresses(gone).unwrap();
     let without = without.sym_caches();
     for address in addresses.start - 20..addresses.end + 20 {
-        let expected = match addresses.contains(&address) {
-            true => Vec::new(),
-            false => told(whole.lookup(address)),
+        let expected = if addresses.contains(&address) {
+            Vec::new()
+        } else {
+            told(whole.lookup(address))
         };
         assert_eq!(told(without.lookup(address)), expected, "{address:#x}");
         assert_eq!(told(all.lookup(address)), told(whole.lookup(address)));

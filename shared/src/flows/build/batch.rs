@@ -355,9 +355,10 @@ impl Build<'_> {
         let mut search = Search::default();
         if source.lists_files() {
             let files = self.list(source, sought, &mut search).await;
-            return match files.is_empty() {
-                true => ServerAnswer::Nothing(Box::new(search)),
-                false => ServerAnswer::Has,
+            return if files.is_empty() {
+                ServerAnswer::Nothing(Box::new(search))
+            } else {
+                ServerAnswer::Has
             };
         }
         for (file_type, location) in likely_first(sought) {

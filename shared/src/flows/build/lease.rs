@@ -67,12 +67,11 @@ impl Build<'_> {
                     token,
                     stored,
                 };
-                match is_due(&entry) {
-                    true => Taken::Ours(Box::new(held)),
-                    false => {
-                        self.hand_over(std::slice::from_ref(&held)).await;
-                        Taken::Refused
-                    }
+                if is_due(&entry) {
+                    Taken::Ours(Box::new(held))
+                } else {
+                    self.hand_over(std::slice::from_ref(&held)).await;
+                    Taken::Refused
                 }
             }
             Updated::Refused(Refused::Leased, Some(entry)) => match entry.lease() {

@@ -60,9 +60,10 @@ impl Build<'_> {
         }
         let (blob, id) = (path.clone(), self.invocation.token());
         let token = lease.token.clone();
-        let change = match is_sound {
-            true => Change::Dispute { token, blob, id },
-            false => Change::ConfirmLoss { token, blob, id },
+        let change = if is_sound {
+            Change::Dispute { token, blob, id }
+        } else {
+            Change::ConfirmLoss { token, blob, id }
         };
         let updated = self
             .update()
@@ -70,9 +71,10 @@ impl Build<'_> {
             .await?;
         Ok(match updated {
             Updated::Refused(Refused::TooSoon, _) => {
-                let how = match is_sound {
-                    true => "is intact, but cannot be read",
-                    false => "is missing or corrupt again",
+                let how = if is_sound {
+                    "is intact, but cannot be read"
+                } else {
+                    "is missing or corrupt again"
                 };
                 let detail =
                     format!("its cache {how}, and was already replaced within the last hour");

@@ -192,9 +192,10 @@ impl Making<'_> {
             let mut kinds = targets.iter().map(|target| target.lease.kind);
             kinds.any(|kind| kind == companion.completes)
         };
-        let companions: &[Companion] = match companions.iter().any(|it| completes(&it)) {
-            true => companions,
-            false => &[],
+        let companions: &[Companion] = if companions.iter().any(|it| completes(&it)) {
+            companions
+        } else {
+            &[]
         };
         let open = self.build.open(dif, companions, self.open).await?;
         self.is_fetching.store(false, Ordering::Relaxed);
@@ -315,9 +316,10 @@ impl Build<'_> {
             path: path.clone(),
             bytes: derived.blob.len() as u64,
             checksum: derived.checksum,
-            index: match lease.kind.is_opaque() {
-                true => None,
-                false => debuginfo::index_of(&derived.blob),
+            index: if lease.kind.is_opaque() {
+                None
+            } else {
+                debuginfo::index_of(&derived.blob)
             },
         };
         let lacks = derived.lacks;
@@ -354,14 +356,13 @@ pub(super) fn out_of_time(
         return Err(NotMade::Later);
     }
     let seconds = worked.as_secs();
-    let missing = match is_fetching {
-        true => {
-            let detail = format!("fetching it took longer than {seconds} s");
-            Missing::new(Cause::Timeout, detail)
-        }
-        false => Missing::malformed(format!(
+    let missing = if is_fetching {
+        let detail = format!("fetching it took longer than {seconds} s");
+        Missing::new(Cause::Timeout, detail)
+    } else {
+        Missing::malformed(format!(
             "deriving it took longer than {seconds} s, the time that a function has"
-        )),
+        ))
     };
     Ok(held
         .iter()

@@ -245,9 +245,10 @@ impl Build<'_> {
                 Ok(Taken::Leased { until }) if held.is_empty() => {
                     let mut requested = demand.requested(&partition.entries);
                     let is_pending = requested.any(|entry| entry.build_request().is_some());
-                    return Ok(Leases::OtherBuilder(match is_pending {
-                        true => Outcome::Later(until),
-                        false => Outcome::Settled,
+                    return Ok(Leases::OtherBuilder(if is_pending {
+                        Outcome::Later(until)
+                    } else {
+                        Outcome::Settled
                     }));
                 }
                 Ok(not_taken) if is_requested => later = later.max(not_taken.retry_at()),
@@ -385,12 +386,12 @@ fn is_due(
 /// Returns whether an entry is still due now that this build holds its lease. Another builder may
 /// have built it after it was read.
 fn is_still_due(leased: &Entry, is_requested: bool, reader: &Capabilities, now: Timestamp) -> bool {
-    match is_requested {
-        true => leased.build_request().is_some(),
-        // The entry is being built, by this build.
-        false => matches!(
-            decide(Some(leased), reader, now),
-            Decision::Build | Decision::Wait { .. }
-        ),
+    if is_requested {
+        return leased.build_request().is_some();
     }
+    // The entry is being built, by this build.
+    matches!(
+        decide(Some(leased), reader, now),
+        Decision::Build | Decision::Wait { .. }
+    )
 }

@@ -92,9 +92,10 @@ fn pdb_name(file: &str) -> String {
     let stem = stem.and_then(|at| file.get(..at)).unwrap_or(file);
     // A key may contain characters that a file name cannot.
     let is_odd = |c: char| c.is_control() || "/\\".contains(c);
-    match stem.len() > MAX_STEM_BYTES || stem.contains(is_odd) {
-        true => "module.pdb".to_owned(),
-        false => format!("{stem}.pdb"),
+    if stem.len() > MAX_STEM_BYTES || stem.contains(is_odd) {
+        "module.pdb".to_owned()
+    } else {
+        format!("{stem}.pdb")
     }
 }
 

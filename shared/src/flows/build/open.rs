@@ -36,9 +36,10 @@ impl Build<'_> {
                 Err(error) => return Err(error),
             }
         }
-        match dif.module.source.is_uploads() {
-            true => open.push(self.open_upload(dif).await?),
-            false => self.open_found(dif, open).await?,
+        if dif.module.source.is_uploads() {
+            open.push(self.open_upload(dif).await?)
+        } else {
+            self.open_found(dif, open).await?
         }
         if let Some(opened) = open.last_mut() {
             opened.left_out = left_out;

@@ -257,9 +257,10 @@ impl Downloads<'_> {
         search: &mut Search,
     ) -> Result<(), DifError> {
         let build = self.build;
-        let listed = match self.source.lists_files() {
-            true => build.list(self.source, sought, search).await,
-            false => Vec::new(),
+        let listed = if self.source.lists_files() {
+            build.list(self.source, sought, search).await
+        } else {
+            Vec::new()
         };
         for (file_type, location) in likely_first(sought).into_iter().chain(&listed) {
             if kinds.iter().all(|kind| search.serves_well(*kind)) {
@@ -386,12 +387,13 @@ impl Search {
     pub(super) fn retry_after(&self, source: &HttpSource, settings: &Settings) -> Option<Duration> {
         let is_absent = self.difs.is_empty() && self.failure.is_none();
         let is_absent = is_absent || !self.missed.is_empty();
-        let miss = match source.lists_files() {
+        let miss = if source.lists_files() {
             // A new upload to such a source is expected to be found soon.
-            true => Some(RETRY_LISTED_MISSES_AFTER),
-            false => source
+            Some(RETRY_LISTED_MISSES_AFTER)
+        } else {
+            source
                 .is_public
-                .then_some(settings.retry_public_misses_after),
+                .then_some(settings.retry_public_misses_after)
         };
         self.retry_after.or(miss.filter(|_| is_absent))
     }

@@ -82,9 +82,10 @@ impl Build<'_> {
             return Ok(());
         }
         let mut left = wanted(companions.unmet());
-        let module = match left.is_empty() {
-            true => return Ok(()),
-            false => self.ids_of_module(),
+        let module = if left.is_empty() {
+            return Ok(());
+        } else {
+            self.ids_of_module()
         };
         for (key, source) in self.servers_of_companions().await? {
             if left.is_empty() {
@@ -119,9 +120,10 @@ impl Build<'_> {
     /// ones, except those whose filters need more than ids.
     async fn servers_of_companions(&self) -> Result<Vec<(SourceKey, HttpSource)>, Fault> {
         let own = &self.module.source;
-        let source = match own.is_uploads() {
-            true => None,
-            false => self.builder.source_of(self.invocation, self.module).await?,
+        let source = if own.is_uploads() {
+            None
+        } else {
+            self.builder.source_of(self.invocation, self.module).await?
         };
         let source = source.map(|source| (own.clone(), source));
         let mut servers: Vec<(SourceKey, HttpSource)> = source.into_iter().collect();

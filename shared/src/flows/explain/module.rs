@@ -342,9 +342,10 @@ impl Explained {
 
 /// Returns the place of files, as text.
 fn shown(scope: &Scope, source: &SourceKey) -> String {
-    match source.is_uploads() {
-        true => format!("the uploads of {scope}"),
-        false => source.id().to_owned(),
+    if source.is_uploads() {
+        format!("the uploads of {scope}")
+    } else {
+        source.id().to_owned()
     }
 }
 

@@ -31,12 +31,13 @@ impl<'a> CacheFinder<'a> {
         unreadable: &UnreadableBlobs,
         consistency: Consistency,
     ) -> (Self, Consistency) {
-        match unreadable.is_empty() {
-            true => (self, consistency),
-            false => (
+        if unreadable.is_empty() {
+            (self, consistency)
+        } else {
+            (
                 Self::uncached(self.service, self.invocation),
                 Consistency::Strong,
-            ),
+            )
         }
     }
 

@@ -77,18 +77,17 @@ impl CacheFinder<'_> {
     ) -> Result<(), Fault> {
         queries.sort_by(|a, b| a.key.cmp(&b.key));
         queries.dedup_by(|a, b| a.key == b.key);
-        let loaded = match self.is_cached {
-            true => self.load_items(&queries, consistency).await?,
-            false => {
-                let keys: Vec<ItemKey> = queries.iter().map(|query| query.key.clone()).collect();
-                self.invocation
-                    .note(|notes| notes.record_reads += keys.len());
-                let loaded = self.service.records.load(&keys, consistency).await?;
-                loaded
-                    .into_iter()
-                    .map(|stored| stored.map(Arc::new))
-                    .collect()
-            }
+        let loaded = if self.is_cached {
+            self.load_items(&queries, consistency).await?
+        } else {
+            let keys: Vec<ItemKey> = queries.iter().map(|query| query.key.clone()).collect();
+            self.invocation
+                .note(|notes| notes.record_reads += keys.len());
+            let loaded = self.service.records.load(&keys, consistency).await?;
+            loaded
+                .into_iter()
+                .map(|stored| stored.map(Arc::new))
+                .collect()
         };
         let keys = queries.into_iter().map(|query| query.key);
         items.0.extend(keys.zip(loaded));
@@ -170,9 +169,10 @@ impl CacheFinder<'_> {
             servers.extend(sources.filter(|source| !source.is_uploads()));
         }
         let health = self.health_of(servers).await?;
-        Ok(match health.is_empty() {
-            true => selections,
-            false => select_all(&health),
+        Ok(if health.is_empty() {
+            selections
+        } else {
+            select_all(&health)
         })
     }
 }

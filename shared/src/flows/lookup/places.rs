@@ -149,9 +149,10 @@ impl CacheFinder<'_> {
                         ..seek(&module, locations)
                     };
                     let scope = scope_of_entries(source, defined.is_some(), scope);
-                    let is_sought = match sought.is_listed {
-                        true => id.is_some(),
-                        false => !sought.locations.is_empty(),
+                    let is_sought = if sought.is_listed {
+                        id.is_some()
+                    } else {
+                        !sought.locations.is_empty()
                     };
                     places
                         .extend(is_sought.then(|| ModuleKey::server(scope, key.clone(), &sought)));
@@ -172,9 +173,10 @@ impl CacheFinder<'_> {
 
 /// Returns the scope of the entries that come of a server, for a request in a scope.
 fn scope_of_entries(source: &HttpSource, is_defined: bool, scope: &Scope) -> Scope {
-    match source.is_public && !is_defined {
-        true => Scope::Global,
-        false => scope.clone(),
+    if source.is_public && !is_defined {
+        Scope::Global
+    } else {
+        scope.clone()
     }
 }
 

@@ -135,9 +135,10 @@ async fn a_generation_that_was_read_at_the_same_time_vouches_only_if_it_is_old()
         memory.remember(&invocation, key.clone(), item, read);
         tokio::time::advance(GENERATION_LIFETIME).await;
         let recalled = memory.recall(&invocation, &key);
-        let expected = match vouches {
-            true => Recalled::Doubtful,
-            false => Recalled::Unknown,
+        let expected = if vouches {
+            Recalled::Doubtful
+        } else {
+            Recalled::Unknown
         };
         assert_eq!(recalled, expected, "{generation:?}");
     }

@@ -111,12 +111,11 @@ impl Symbolicator {
             known: KnownUnwinding::default(),
             request,
         };
-        Ok(match rounds.run().await? {
-            true => {
-                let (report, stats) = rounds.report(head);
-                WalkOutcome::Walked(Box::new(report), stats)
-            }
-            false => WalkOutcome::Pending,
+        Ok(if rounds.run().await? {
+            let (report, stats) = rounds.report(head);
+            WalkOutcome::Walked(Box::new(report), stats)
+        } else {
+            WalkOutcome::Pending
         })
     }
 }

@@ -106,9 +106,10 @@ impl Symbolicator {
             client,
             reader: self.settings.capabilities(),
         };
-        let wait = match may_be_put_off {
-            true => Duration::ZERO,
-            false => self.wait(invocation, Some(MAX_WAIT)),
+        let wait = if may_be_put_off {
+            Duration::ZERO
+        } else {
+            self.wait(invocation, Some(MAX_WAIT))
         };
         let queued_wait = self.settings.queued_wait;
         let mut waiting = Waiting::new(invocation, wait, queued_wait, Duration::ZERO);

@@ -62,10 +62,7 @@ impl Look {
         let in_progress = awaited.map(|place| place.is_in_progress);
         in_progress
             .reduce(|any, in_progress| any || in_progress)
-            .map(|any| match any {
-                true => Self::Building,
-                false => Self::Queued,
-            })
+            .map(|any| if any { Self::Building } else { Self::Queued })
     }
 }
 

@@ -300,9 +300,10 @@ impl RecordScan<'_> {
         }
         let retired = if run.is_dry {
             let unused = now.since(entry.last_used_at()).as_secs();
-            let why = match by_age {
-                true => format!("unused for {unused} s"),
-                false => format!("over the byte budget, unused for {unused} s"),
+            let why = if by_age {
+                format!("unused for {unused} s")
+            } else {
+                format!("over the byte budget, unused for {unused} s")
             };
             run.report().say("retire", told(entry), why);
             Some(entry.clone())
@@ -376,9 +377,10 @@ impl RecordScan<'_> {
             return Ok(());
         }
         let unused = now.since(copy.last_used_at).as_secs();
-        let why = match by_age {
-            true => format!("unused for {unused} s"),
-            false => format!("over the byte budget of copies, unused for {unused} s"),
+        let why = if by_age {
+            format!("unused for {unused} s")
+        } else {
+            format!("over the byte budget of copies, unused for {unused} s")
         };
         let location = &copy.dif.file.location;
         run.report()

@@ -59,9 +59,10 @@ impl Symbolicator {
         let finder = CacheFinder::new(self, invocation);
         let sources = finder.keep_sources_of(&request.sources).await?;
         let listed = sources.iter().map(|(source, _)| source.clone());
-        let listed: Arc<[SourceKey]> = match request.options.dif_candidates {
-            true => listed.collect(),
-            false => Arc::default(),
+        let listed: Arc<[SourceKey]> = if request.options.dif_candidates {
+            listed.collect()
+        } else {
+            Arc::default()
         };
         let wanted = plan.wanted().iter().enumerate();
         let lookups = wanted.map(|(at, wanted)| {
@@ -82,9 +83,10 @@ impl Symbolicator {
         drop(span);
         let used = lookups.iter().filter_map(ModuleLookup::entry);
         finder.touch_all(used.collect()).await;
-        let completed = match request.options.apply_source_context {
-            true => rounds.add_source_lines(named, &sources, &lookups).await?,
-            false => Some(named),
+        let completed = if request.options.apply_source_context {
+            rounds.add_source_lines(named, &sources, &lookups).await?
+        } else {
+            Some(named)
         };
         let Some((completed, mut stats)) = completed else {
             return Ok(SymbolicateOutcome::Pending);

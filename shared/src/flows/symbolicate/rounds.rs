@@ -207,9 +207,10 @@ impl<'a> Rounds<'a> {
         let (requested, read) = future::join(requests, self.read_blobs(to_read, lookups)).await;
         self.unreadable.report_again(requested?);
         let unreadable = read?;
-        let left = match unreadable.is_empty() {
-            true => Left::Nothing,
-            false => Left::Queued,
+        let left = if unreadable.is_empty() {
+            Left::Nothing
+        } else {
+            Left::Queued
         };
         for blob in unreadable {
             self.unreadable.add(blob);

@@ -48,9 +48,10 @@ fn frames_left(stacktraces: &[Stacktrace], most: usize) -> Vec<usize> {
     let of_crashed = longest_within(&crashed, most);
     let of_others = longest_within(&others, most - total(&crashed, of_crashed));
     let left = stacktraces.iter().map(|stacktrace| {
-        let longest = match has_crashed(stacktrace) {
-            true => of_crashed,
-            false => of_others,
+        let longest = if has_crashed(stacktrace) {
+            of_crashed
+        } else {
+            of_others
         };
         stacktrace.frames.len().min(longest)
     });

@@ -139,9 +139,10 @@ impl Rounds<'_> {
         let selected = defined.iter();
         let selected = selected.map(|source| Selected::Defined(Box::new((*source).clone())));
         let named = self.finder.keep_named(selected.collect()).await?;
-        let key = |link: &LinkToFollow| match link.is_defined {
-            false => Some(link.source.configured_key()),
-            true => {
+        let key = |link: &LinkToFollow| {
+            if !link.is_defined {
+                Some(link.source.configured_key())
+            } else {
                 let at = defined.iter().position(|source| **source == link.source)?;
                 named.get(at).map(|(key, _)| key.clone())
             }

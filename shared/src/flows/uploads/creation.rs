@@ -90,18 +90,20 @@ impl Arrived<'_> {
     ) -> Result<(), Error> {
         let before = &announced.upload;
         // Whatever the new file contains, the former bytes must no longer be served.
-        let former = match before.names_objects() && before.etag != upload.etag {
-            true => self.withdraw(before).await?,
-            false => Vec::new(),
+        let former = if before.names_objects() && before.etag != upload.etag {
+            self.withdraw(before).await?
+        } else {
+            Vec::new()
         };
         let changes = self.changes;
         let (attempts, most) = (
             before.attempts,
             changes.builder.settings.policy.max_attempts,
         );
-        let reading = match attempts > most {
-            true => Reading::Ignored(given_up(most, "every attempt was interrupted")),
-            false => changes.read_in_time(&self.dif, stat, attempts).await?,
+        let reading = if attempts > most {
+            Reading::Ignored(given_up(most, "every attempt was interrupted"))
+        } else {
+            changes.read_in_time(&self.dif, stat, attempts).await?
         };
         match reading {
             Reading::Overtaken => Ok(()),
@@ -147,15 +149,15 @@ impl Arrived<'_> {
             refused_by: Some(converter),
             ..ignored(&upload, reason)
         };
-        match self.changes.put_ignored(ignored, announced).await? {
-            true => Ok(()),
-            // Nothing would undo what the other delivery files. This one is received again, and
-            // finds its result.
-            false => Err(Error::Crashed {
-                what: format!("reading {}", self.key),
-                reason: "another delivery of its event could read it".to_owned(),
-            }),
+        if self.changes.put_ignored(ignored, announced).await? {
+            return Ok(());
         }
+        // Nothing would undo what the other delivery files. This one is received again, and finds
+        // its result.
+        Err(Error::Crashed {
+            what: format!("reading {}", self.key),
+            reason: "another delivery of its event could read it".to_owned(),
+        })
     }
 
     /// Files an upload under its modules, and builds what it serves.
@@ -186,9 +188,10 @@ impl Arrived<'_> {
             return Ok(());
         }
         upload.passed_over = found.passed_over;
-        let named = match is_named {
-            true => self.keep_names(announced, upload).await?,
-            false => self.name(announced, upload, found.objects).await?,
+        let named = if is_named {
+            self.keep_names(announced, upload).await?
+        } else {
+            self.name(announced, upload, found.objects).await?
         };
         match named {
             Some(named) => {
@@ -248,21 +251,21 @@ impl Arrived<'_> {
         let Announced { mut upload, stored } = named;
         let generation = self.generation.clone();
         let is_filed = upload.progress == UploadProgress::Filed;
-        let to_build = match is_filed {
-            true => self.changes.left_to_build(modules).await?,
-            false => match self.file(&mut upload, modules, refused).await? {
+        let to_build = if is_filed {
+            self.changes.left_to_build(modules).await?
+        } else {
+            match self.file(&mut upload, modules, refused).await? {
                 Some(marked) => marked,
                 None => return Ok(()),
-            },
+            }
         };
         let update = self.changes.update();
         let noted = async {
-            match is_filed {
-                true => Ok((generation, stored)),
-                false => {
-                    let changed = presence::note_change(update, self.scope, generation);
-                    try_join(changed, self.note_filed(&upload, stored)).await
-                }
+            if is_filed {
+                Ok((generation, stored))
+            } else {
+                let changed = presence::note_change(update, self.scope, generation);
+                try_join(changed, self.note_filed(&upload, stored)).await
             }
         };
         let built = Box::pin(self.build_all(to_build, &mut open));
@@ -364,18 +367,20 @@ impl Arrived<'_> {
         let now = self.changes.invocation.now();
         let ended = self.changes.amend(&upload.key, known, |present| {
             let is_pending = present.state == UploadState::Pending;
-            let state = match upload.is_left_out() {
+            let state = if upload.is_left_out() {
                 // Another delivery of the event may have found room since.
-                true if !is_pending || present.no_room != upload.no_room => return None,
-                true => {
-                    let most = MAX_DIFS;
-                    let reason = format!(
-                        "its modules have reached the limit of {most} files; it is processed again when one of these is removed"
-                    );
-                    UploadState::Ignored { reason }
+                if !is_pending || present.no_room != upload.no_room {
+                    return None;
                 }
-                false if is_pending || present.is_left_out() => UploadState::Applied,
-                false => return None,
+                let most = MAX_DIFS;
+                let reason = format!(
+                    "its modules have reached the limit of {most} files; it is processed again when one of these is removed"
+                );
+                UploadState::Ignored { reason }
+            } else if is_pending || present.is_left_out() {
+                UploadState::Applied
+            } else {
+                return None;
             };
             is_same(present, upload).then(|| {
                 present.state = state;

@@ -142,9 +142,10 @@ impl UploadChanges<'_> {
         module.entries = Entries::of(&partition);
         if module.key.is_of_companions() {
             self.requeue_overflow(&module.key, &partition).await?;
-            return Ok(Revoked::Companion(match module.is_program() {
-                true => Vec::new(),
-                false => companions::programs(&module.key, &partition),
+            return Ok(Revoked::Companion(if module.is_program() {
+                Vec::new()
+            } else {
+                companions::programs(&module.key, &partition)
             }));
         }
         self.revoke_made(&module, dif).await?;

@@ -157,9 +157,10 @@ impl NameReader<'_> {
         if self.take_if("pi")? {
             return self.operands("*");
         }
-        match self.is_next("il") {
-            true => self.expression(),
-            false => self.expect("E"),
+        if self.is_next("il") {
+            self.expression()
+        } else {
+            self.expect("E")
         }
     }
 
@@ -252,9 +253,10 @@ impl NameReader<'_> {
     /// `<base-unresolved-name>`
     fn base_unresolved_name(&mut self) -> NameResult<()> {
         if self.take_if("dn")? {
-            return match self.is_digit_next() {
-                true => self.simple_id(),
-                false => self.ty(),
+            return if self.is_digit_next() {
+                self.simple_id()
+            } else {
+                self.ty()
             };
         }
         if self.take_if("on")? {

@@ -121,9 +121,10 @@ impl NameReader<'_> {
     }
 
     fn number_or_expression(&mut self) -> NameResult<()> {
-        match self.is_digit_next() {
-            true => self.number(),
-            false => self.expression(),
+        if self.is_digit_next() {
+            self.number()
+        } else {
+            self.expression()
         }
     }
 
@@ -192,9 +193,10 @@ impl NameReader<'_> {
             }
         }
         self.qualifiers()?;
-        match is_one_of("Do DO Dw Dx", self.next_two()) || self.is_next("F") {
-            true => self.function_type(),
-            false => self.ty(),
+        if is_one_of("Do DO Dw Dx", self.next_two()) || self.is_next("F") {
+            self.function_type()
+        } else {
+            self.ty()
         }
     }
 

@@ -100,9 +100,10 @@ fn write(reader: &NameReader, start: usize, parts: Vec<NamePart>) -> NameResult<
                 {
                     // For a name that is not local, the prefix was referred to even if the prefix
                     // is local.
-                    tasks.push(Task::Part(match node.is_local {
-                        true => NamePart::Node(prefix, NamePlace::Prefix),
-                        false => NamePart::Reference(prefix, NamePlace::Prefix),
+                    tasks.push(Task::Part(if node.is_local {
+                        NamePart::Node(prefix, NamePlace::Prefix)
+                    } else {
+                        NamePart::Reference(prefix, NamePlace::Prefix)
                     }));
                 }
                 continue;
@@ -249,9 +250,10 @@ mod tests {
             // The demangler does not support declarations in lambdas either.
             let before = without_constraints(before, Keep::Known).unwrap_or(before.to_owned());
             assert_eq!(without_constraints(&written, Keep::Known), None);
-            match written == before {
-                true => same += 1,
-                false => others.push(written),
+            if written == before {
+                same += 1
+            } else {
+                others.push(written)
             }
         }
         assert_eq!(same, 188);

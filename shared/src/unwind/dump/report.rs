@@ -168,9 +168,10 @@ impl ReportCopy {
             let (kind, size, start) = (number(0), number(4), number(8));
             let kind = u32::try_from(kind).unwrap_or(0);
             let place = start..start.saturating_add(size);
-            let references = match kept.contains_key(&kind) {
-                true => None,
-                false => references_within(kind, place.clone(), bytes, minidump),
+            let references = if kept.contains_key(&kind) {
+                None
+            } else {
+                references_within(kind, place.clone(), bytes, minidump)
             };
             match references {
                 Some(references) => {

@@ -50,9 +50,10 @@ impl Fleet {
 
     /// Returns the build that runs in the end.
     pub(super) fn last_build(&self) -> Build {
-        match self.plan.ends_newer && self.stores.ledger().has_deployed {
-            true => Build::Newer,
-            false => Build::Older,
+        if self.plan.ends_newer && self.stores.ledger().has_deployed {
+            Build::Newer
+        } else {
+            Build::Older
         }
     }
 
@@ -62,9 +63,10 @@ impl Fleet {
         let newer = *self.deployed.of(function);
         let before = self.members[..at].iter();
         let number = before.filter(|member| member.function == function).count();
-        match number < newer {
-            true => Build::Newer,
-            false => Build::Older,
+        if number < newer {
+            Build::Newer
+        } else {
+            Build::Older
         }
     }
 

@@ -22,9 +22,10 @@ impl Fleet {
         self.drawn += 1;
         let mark = if build == Build::Newer { "+" } else { "" };
         let name = format!("{function:?}{mark}-{}", self.drawn).to_lowercase();
-        let clock_error = match self.plan.clocks_differ {
-            true => 60 - i64::try_from(self.schedule.below(121)).unwrap_or(0),
-            false => 0,
+        let clock_error = if self.plan.clocks_differ {
+            60 - i64::try_from(self.schedule.below(121)).unwrap_or(0)
+        } else {
+            0
         };
         let instance = Instance::new(name.clone(), self.now, clock_error);
         let is_configured = self.configured.contains(&function);

@@ -475,9 +475,10 @@ impl Fleet {
             _ => self.now,
         };
         let set = Duration::from_secs(error.unsigned_abs());
-        let epoch = match error < 0 {
-            true => EPOCH + wall_clock - set,
-            false => EPOCH + wall_clock + set,
+        let epoch = if error < 0 {
+            EPOCH + wall_clock - set
+        } else {
+            EPOCH + wall_clock + set
         };
         (self.now, move || Invocation::new(id, epoch, time, seed))
     }

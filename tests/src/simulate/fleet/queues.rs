@@ -45,9 +45,10 @@ impl Fleet {
 
     /// Adds a message to a queue, perhaps twice or not at all.
     pub(super) fn enqueue(&mut self, body: Body, delay: Duration) {
-        let (copies, late) = match self.is_calm {
-            true => (1, Duration::from_millis(20)),
-            false => self.faults.delivery(),
+        let (copies, late) = if self.is_calm {
+            (1, Duration::from_millis(20))
+        } else {
+            self.faults.delivery()
         };
         let is_loop = self.plan.stops_loops && body.hops() >= MOST_HOPS;
         let copies = match body.hops() {

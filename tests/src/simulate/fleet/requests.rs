@@ -234,9 +234,10 @@ impl Fleet {
                 }
                 let is_last = asked.repeats == 0;
                 let at = usize::try_from(self.drawn).unwrap_or(0) % COMES_BACK.len();
-                let after = match self.plan.continues && !asked.is_final && !is_error {
-                    true => COMES_BACK[at],
-                    false => COMES_BACK[0],
+                let after = if self.plan.continues && !asked.is_final && !is_error {
+                    COMES_BACK[at]
+                } else {
+                    COMES_BACK[0]
                 };
                 asked.kept.take_if(|_| !self.plan.continues);
                 if is_last && asked.is_final {

@@ -157,9 +157,10 @@ impl Fleet {
         let how = if is_removed { "removed" } else { "damaged" };
         self.note(|| format!("the blob {} is {how}", describe::path(path)));
         self.stores.ledger().damaged.push((*path).clone());
-        match is_removed {
-            true => self.stores.caches.lose(path),
-            false => self.stores.caches.overwrite(path, "damaged"),
+        if is_removed {
+            self.stores.caches.lose(path)
+        } else {
+            self.stores.caches.overwrite(path, "damaged")
         }
     }
 }

@@ -56,9 +56,10 @@ pub(crate) fn if_numbered(
         let number = received.fetch_add(1, Ordering::Relaxed) + 1;
         let fails = fails(number);
         async move {
-            match fails {
-                true => failing.response(request.method()),
-                false => next.run(request).await,
+            if fails {
+                failing.response(request.method())
+            } else {
+                next.run(request).await
             }
         }
     }))

@@ -195,9 +195,10 @@ async fn continued(Path(id): Path<String>) -> Json<Value> {
     if id == CRASH_ID {
         return Json(KEPT_CRASH.lock().unwrap().clone());
     }
-    match id == id_of("slow") {
-        true => Json(json!({"status": "pending", "retry_after": 2, "request_id": id})),
-        false => Json(completed(&KEPT.lock().unwrap())),
+    if id == id_of("slow") {
+        Json(json!({"status": "pending", "retry_after": 2, "request_id": id}))
+    } else {
+        Json(completed(&KEPT.lock().unwrap()))
     }
 }
 

@@ -29,9 +29,10 @@ fn from_utf_16(units: &[u8], from: fn([u8; 2]) -> u16) -> String {
 /// Replaces line ends of carriage returns alone. The last line may end otherwise.
 fn with_line_feeds(text: Cow<'_, str>) -> Cow<'_, str> {
     let has_others = text.trim_end().contains('\n');
-    match !has_others && text.contains('\r') {
-        true => Cow::Owned(text.replace('\r', "\n")),
-        false => text,
+    if !has_others && text.contains('\r') {
+        Cow::Owned(text.replace('\r', "\n"))
+    } else {
+        text
     }
 }
 

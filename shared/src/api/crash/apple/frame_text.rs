@@ -50,9 +50,10 @@ fn without_last(text: &str) -> Option<(&str, Option<ReportedPlace<'_>>)> {
     }
     let (before, last) = text.split_at(last_parentheses(text)?);
     let last = last.trim_start().strip_prefix('(')?.strip_suffix(')')?;
-    match last.starts_with("in ") {
-        true => Some((before, None)),
-        false => Some((before, Some(source_place(last)?))),
+    if last.starts_with("in ") {
+        Some((before, None))
+    } else {
+        Some((before, Some(source_place(last)?)))
     }
 }
 

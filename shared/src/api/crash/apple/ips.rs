@@ -295,9 +295,10 @@ impl Image {
     }
 
     fn shown(&self) -> &str {
-        match self.path.is_empty() {
-            true => &self.name,
-            false => &self.path,
+        if self.path.is_empty() {
+            &self.name
+        } else {
+            &self.path
         }
     }
 }
@@ -396,9 +397,10 @@ impl<'de> Deserialize<'de> for Registers {
                     }
                     let is_numbered = name == "x";
                     for (number, value) in values.into_iter().enumerate() {
-                        let name = match is_numbered {
-                            true => format!("{name}{number}"),
-                            false => name.clone(),
+                        let name = if is_numbered {
+                            format!("{name}{number}")
+                        } else {
+                            name.clone()
                         };
                         registers.extend(value.map(|value| (name, Hex(value))));
                     }

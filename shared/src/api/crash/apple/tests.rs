@@ -841,10 +841,7 @@ proptest! {
     fn no_change_of_a_report_makes_the_parser_panic(
         is_json: bool, at in 0..3_000_usize, put in prop::collection::vec(any::<u8>(), 0..8), taken in 0..64_usize
     ) {
-        let mut file = match is_json {
-            true => ips(&body()).into_bytes(),
-            false => TEXT.as_bytes().to_vec(),
-        };
+        let mut file = if is_json { ips(&body()).into_bytes() } else { TEXT.as_bytes().to_vec() };
         let start = at.min(file.len());
         let end = (start + taken).min(file.len());
         file.splice(start..end, put);

@@ -121,9 +121,10 @@ fn with_architecture(line: &str) -> Option<String> {
     let has_architecture = ARCHITECTURES.iter().any(|known| last.starts_with(known));
     // The range of addresses, and the name.
     let is_name = name.split_whitespace().count() < 5;
-    let architecture = match has_architecture && !is_name {
-        true => "",
-        false => " unknown",
+    let architecture = if has_architecture && !is_name {
+        ""
+    } else {
+        " unknown"
     };
     Some(format!("{name}{architecture} {version} <{id}"))
 }

@@ -103,12 +103,11 @@ pub(in crate::debuginfo) fn split_units<'d>(
 ) -> Vec<CompanionId> {
     let endian = endian(object.endianity());
     let file = Sections::open_split(object, file, sections::THREADS);
-    let mut ids = match is_package(&file) {
-        true => {
-            let little_endian = object.endianity() == Endian::Little;
-            ids_of_package(file.data(PACKAGE_INDEX), little_endian)
-        }
-        false => units_of(&file.split_dwarf(endian)),
+    let mut ids = if is_package(&file) {
+        let little_endian = object.endianity() == Endian::Little;
+        ids_of_package(file.data(PACKAGE_INDEX), little_endian)
+    } else {
+        units_of(&file.split_dwarf(endian))
     };
     keep_lowest(&mut ids, CompanionId::MOST_OF_PACKAGE);
     ids.into_iter().map(CompanionId::unit).collect()

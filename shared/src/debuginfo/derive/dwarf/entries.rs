@@ -368,9 +368,10 @@ impl<'o> EntryReader<'o> {
         let mut name = None;
         let mut name_in_entry = None;
         for (begin, end) in &self.ranges {
-            let symbols: &[u32] = match current.prefers_entries {
-                true => &[],
-                false => self.object.symbols_at(*begin),
+            let symbols: &[u32] = if current.prefers_entries {
+                &[]
+            } else {
+                self.object.symbols_at(*begin)
             };
             let own = match (symbols, name) {
                 // Most functions have one symbol: their entries need no name.

@@ -318,13 +318,10 @@ mod tests {
                 }
                 let without_line = |name: &str| (name.to_owned(), String::new(), 0);
                 let is_inlined = |call: &Inlined| call.depth == 0 && (call.start..call.end).contains(&address);
-                match inlined.iter().any(is_inlined) {
-                    true => {
-                        prop_assert_eq!(&ours[0], &without_line(&ours[0].0));
-                        prop_assert_eq!(&ours[1..], theirs);
-                    }
-                    false => prop_assert_eq!(ours, [without_line(NAMES[0])]),
-                }
+                if inlined.iter().any(is_inlined) {
+                    prop_assert_eq!(&ours[0], &without_line(&ours[0].0));
+                    prop_assert_eq!(&ours[1..], theirs);
+                } else { prop_assert_eq!(ours, [without_line(NAMES[0])]) }
             }
         }
     }

@@ -184,9 +184,10 @@ impl TakeRows for SequenceReader<'_> {
             return;
         }
         let rows = &mut self.lines.rows;
-        let mut last = match rows.len() > self.first {
-            true => rows.last_mut(),
-            false => None,
+        let mut last = if rows.len() > self.first {
+            rows.last_mut()
+        } else {
+            None
         };
         if let Some(last) = &mut last
             && address >= last.address
@@ -194,9 +195,10 @@ impl TakeRows for SequenceReader<'_> {
             last.size = address - last.address;
         }
         if row.is_end {
-            let end = match address < self.last_address {
-                true => self.last_address.saturating_add(1),
-                false => address,
+            let end = if address < self.last_address {
+                self.last_address.saturating_add(1)
+            } else {
+                address
             };
             self.close(end);
         } else if address >= self.last_address {

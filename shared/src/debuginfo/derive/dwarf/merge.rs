@@ -283,12 +283,13 @@ impl Iterator for FunctionRanges<'_> {
 
     fn next(&mut self) -> Option<MergedRange> {
         while let Some((run, placed)) = self.next_range() {
-            let what = match placed.is_nothing() {
-                true => What::Nothing,
-                false => What::Range {
+            let what = if placed.is_nothing() {
+                What::Nothing
+            } else {
+                What::Range {
                     run,
                     location: placed.location,
-                },
+                }
             };
             let entry = MergedRange {
                 start: placed.start,
@@ -597,10 +598,7 @@ mod tests {
             // In `symbolic`, a symbol within a function divides it, and so does the end of another
             // function. A symbol that is longer than a function ends with it.
             let of_functions = by_symbolic(&functions, &[]).into_iter().zip(ADDRESSES);
-            let of_functions = of_functions.map(|(of_all, address)| match of_all.is_empty() {
-                true => of_last(&functions, address),
-                false => of_all,
-            });
+            let of_functions = of_functions.map(|(of_all, address)| if of_all.is_empty() { of_last(&functions, address) } else { of_all });
             let of_both = by_symbolic(&functions, &symbols);
             let mut of_sized = by_symbolic(&[], &symbols);
             for answer in &mut of_sized {

@@ -158,9 +158,10 @@ impl<'o, 'd> Program<'o, 'd> {
             _ => (None, None),
         };
         let has_skeletons = sections.raw_section(companions::SKELETONS).is_some();
-        let split = match has_skeletons {
-            true => &beside.split[..],
-            false => &[],
+        let split = if has_skeletons {
+            &beside.split[..]
+        } else {
+            &[]
         };
         let split = split
             .iter()
@@ -357,12 +358,11 @@ fn lacks(
     }
     if absent > 0 {
         let file = all.absent_file.unwrap_or_default();
-        let what = match units > CompanionId::MOST_UNITS {
-            true => {
-                "the program's package, which `llvm-dwp -e PROGRAM -o PROGRAM.dwp` makes (or dwp of \
-                 binutils), or one zip archive with all its .dwo files"
-            }
-            false => "the program's .dwp, or its .dwo files",
+        let what = if units > CompanionId::MOST_UNITS {
+            "the program's package, which `llvm-dwp -e PROGRAM -o PROGRAM.dwp` makes (or dwp of \
+             binutils), or one zip archive with all its .dwo files"
+        } else {
+            "the program's .dwp, or its .dwo files"
         };
         lacks.push(format!(
             "inlined calls and names of {absent} of {units} units are in split DWARF files, the first in {file}: upload {what}"

@@ -140,10 +140,7 @@ impl<'d> RunQueue<'d> {
 impl<'d> UnreadRuns<'d> {
     /// Takes the rest of the section, unless another worker has it or it has ended.
     fn unread(&mut self) -> Option<Units<'d>> {
-        match self.at_end {
-            true => None,
-            false => self.units.take(),
-        }
+        if self.at_end { None } else { self.units.take() }
     }
 }
 

@@ -316,9 +316,10 @@ impl<T: Copy + Eq + std::hash::Hash> Numbers<T> {
     /// place in it.
     pub(in crate::debuginfo::derive) fn clear_often(&mut self) {
         const MOST_KEPT: usize = 1 << 10;
-        match self.0.capacity() > MOST_KEPT {
-            true => self.0 = HashMap::new(),
-            false => self.0.clear(),
+        if self.0.capacity() > MOST_KEPT {
+            self.0 = HashMap::new()
+        } else {
+            self.0.clear()
         }
     }
 }

@@ -169,10 +169,13 @@ fn difference(
             };
             (named == *expected).then_some("the line of a symbol")
         }
-        ([found], []) if symbol(found, &found.name) => match is_bare(found) {
-            true => Some("a label, or Thumb code"),
-            false => Some("the line of a label"),
-        },
+        ([found], []) if symbol(found, &found.name) => {
+            if is_bare(found) {
+                Some("a label, or Thumb code")
+            } else {
+                Some("the line of a label")
+            }
+        }
         ([], [expected]) if is_bare(expected) => Some("no code"),
         ([found, others @ ..], expected) if is_bare(found) && others == expected => {
             (!others.is_empty()).then_some("a call without a line")

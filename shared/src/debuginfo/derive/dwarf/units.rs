@@ -96,9 +96,10 @@ impl<'d> Units<'d> {
     }
 
     pub(super) fn endianity(&self) -> Endian {
-        match self.little_endian {
-            true => Endian::Little,
-            false => Endian::Big,
+        if self.little_endian {
+            Endian::Little
+        } else {
+            Endian::Big
         }
     }
 

@@ -75,9 +75,10 @@ fn settled(format: impl Fn(&mut String) -> Result<(), pdb_addr2line::Error>) -> 
         name.clear();
         caught(|| format(&mut name)).is_ok_and(|formatted| formatted.is_ok())
     });
-    match is_whole {
-        true => Some(with_char8(name)),
-        false => without_parameters(&name).map(str::to_owned),
+    if is_whole {
+        Some(with_char8(name))
+    } else {
+        without_parameters(&name).map(str::to_owned)
     }
 }
 
@@ -106,11 +107,12 @@ fn with_char8(name: String) -> String {
         ("<missing type 0x47c>", "char8_t*"),
         ("<missing type 0x67c>", "char8_t*"),
     ];
-    match name.contains(MISSING) {
-        true => TYPES
+    if name.contains(MISSING) {
+        TYPES
             .iter()
-            .fold(name, |name, (missing, shown)| name.replace(missing, shown)),
-        false => name,
+            .fold(name, |name, (missing, shown)| name.replace(missing, shown))
+    } else {
+        name
     }
 }
 

@@ -224,9 +224,10 @@ impl RangeBuilder {
         let (Some(begin), Some(last)) = (ranges.first(), ranges.last()) else {
             return;
         };
-        let end = match last.is_nothing() {
-            true => last.start,
-            false => last.start.saturating_add(1),
+        let end = if last.is_nothing() {
+            last.start
+        } else {
+            last.start.saturating_add(1)
         };
         let count = |number: usize| u32::try_from(number).unwrap_or(NOWHERE);
         tables.bodies.push(RangeBody {

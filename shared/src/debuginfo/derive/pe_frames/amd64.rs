@@ -272,9 +272,10 @@ impl Amd64Frame {
         }
         let rules = all.rules(text)?;
         let begin = u64::from(function.start);
-        match is_first {
-            true => all.begin(begin, (function.end - function.start).into(), rules)?,
-            false => all.add(begin + u64::from(at), rules)?,
+        if is_first {
+            all.begin(begin, (function.end - function.start).into(), rules)?
+        } else {
+            all.add(begin + u64::from(at), rules)?
         }
         Some(true)
     }

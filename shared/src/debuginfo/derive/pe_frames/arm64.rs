@@ -415,9 +415,10 @@ fn step(code: Arm64UnwindCode) -> Option<UndoStep> {
                 (0, false) => [Some(reg), None],
                 _ => [None, None],
             };
-            match preindexed {
-                true => save_and_move(registers, offset_bytes),
-                false => save(registers, offset_bytes),
+            if preindexed {
+                save_and_move(registers, offset_bytes)
+            } else {
+                save(registers, offset_bytes)
             }
         }
         Arm64UnwindCode::Nop | Arm64UnwindCode::PacSignLr => UndoStep::Nothing,
@@ -507,9 +508,10 @@ impl Arm64Frame {
             if known.is_none() && place.is_none() && !is_return_address {
                 continue;
             }
-            let _ = match is_return_address {
-                true => write!(text, " .ra: "),
-                false => write!(text, " x{register}: "),
+            let _ = if is_return_address {
+                write!(text, " .ra: ")
+            } else {
+                write!(text, " x{register}: ")
             };
             let _ = match place {
                 Some(SavedAt::Cfa(offset)) => write!(text, ".cfa {offset} + ^"),
@@ -524,9 +526,10 @@ impl Arm64Frame {
     /// same for each instruction.
     fn relative_to_cfa(&self, index: usize) -> Option<SavedAt> {
         let (base, offset) = self.saved[index]?;
-        Some(match base == self.cfa.0 {
-            true => SavedAt::Cfa(offset.saturating_sub(self.cfa.1)),
-            false => SavedAt::Other(base, offset),
+        Some(if base == self.cfa.0 {
+            SavedAt::Cfa(offset.saturating_sub(self.cfa.1))
+        } else {
+            SavedAt::Other(base, offset)
         })
     }
 }

@@ -74,8 +74,12 @@ def check(checks, plain, source, architecture, zips):
     checks.all(topic, "the parameters of infra/template.yaml, for one kind of processors", sorted(changed))
     for section in ("Conditions", "Outputs"):
         checks.that(topic, f"the {section.lower()} of infra/template.yaml", plain[section] == source[section])
-    # SAM names the stage of an API.
-    kept = json.loads(json.dumps(source["Resources"]).replace('"Ref": "Api.Stage"', '"Ref": "ApiApiGatewayDefaultStage"'))
+    # SAM names the stage of an API, and the versions of functions.
+    kept = json.dumps(source["Resources"]).replace('"Ref": "Api.Stage"', '"Ref": "ApiApiGatewayDefaultStage"')
+    for name, resource in plain["Resources"].items():
+        if resource["Type"] == "AWS::Lambda::Version":
+            kept = kept.replace(f'["{template.target(resource["Properties"]["FunctionName"])}", "Version.Version"]', f'["{name}", "Version"]')
+    kept = json.loads(kept)
     kept = {name: resource for name, resource in kept.items() if not resource["Type"].startswith("AWS::Serverless::")}
     checks.all(topic, "what is no resource of SAM is unchanged", sorted(name for name, resource in kept.items() if plain["Resources"].get(name) != resource))
 
@@ -158,6 +162,8 @@ def mistakes():
         ("a reference to a resource that is gone", lambda p: p["Resources"].pop("DeadLetters"), "every reference resolves: .*DeadLetters"),
         ("a reference to a parameter that is gone", lambda p: p["Parameters"].pop("LogDays"), "every reference resolves: .*Ref of LogDays"),
         ("an attribute of nothing", lambda p: p["Outputs"]["Uploads"].update(Value={"Fn::GetAtt": ["Uploads", "Arn"]}), "every reference resolves: .*GetAtt of Uploads"),
+        ("an alarm on a version that does not exist", lambda p: resource(p, "DeriveRollbackAlarm")["Properties"]["Dimensions"][2].update(Value={"Fn::GetAtt": ["DeriveFunctionVersion0", "Version"]}), "every reference resolves: .*DeriveFunctionVersion0"),
+        ("an alarm on the version of another function", lambda p: resource(p, "DeriveRollbackAlarm")["Properties"].update(Dimensions=resource(p, "SymbolicateRollbackAlarm")["Properties"]["Dimensions"]), "is unchanged: DeriveRollbackAlarm"),
         ("a text with nothing in it", lambda p: p["Outputs"]["Endpoint"].update(Value={"Fn::Sub": "https://${ServerlessHttpApi}"}), "every reference resolves: .*ServerlessHttpApi"),
         ("a condition that is gone", lambda p: p["Conditions"].pop("HasDomain"), "every reference resolves: .*HasDomain"),
         ("a dependency that is gone", lambda p: resource(p, "UploadsBucket").update(DependsOn="UploadsPolicy"), "every reference resolves: .*DependsOn UploadsPolicy"),

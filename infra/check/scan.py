@@ -26,7 +26,6 @@ ACCEPTED = [
     ("CKV_AWS_27", QUEUES, "SQS encrypts with its own keys (SqsManagedSseEnabled), which the scanner does not know"),
     ("CKV_AWS_115", ["SymbolicateFunction"], "a new account cannot reserve anything; Reserve=builds keeps runs for derive and prune, so that requests cannot take them"),
     ("CKV_AWS_116", FUNCTIONS, "the queues have a dead-letter queue, requests have a client, and a failed run of prune has an alarm"),
-    ("CKV_AWS_117", FUNCTIONS, "a network of its own needs a gateway that costs more than the functions; they only call AWS and symbol servers"),
     ("CKV_AWS_119", ["RecordsTable"], "a parameter (KmsKey), which the scanner does not follow"),
     ("CKV_AWS_173", FUNCTIONS, "the environment has names of secrets, not secrets"),
 ]

@@ -28,6 +28,7 @@ CHECKOUT = HERE.parent.parent
 TEMPLATE = HERE.parent / "template.yaml"
 REQUIREMENTS = HERE / "requirements.txt"
 PRICES = HERE.parent / "prices.json"
+DEPLOY = HERE.parent / "deploy"
 
 REGIONS = ["eu-central-1", "us-east-1"]
 # What of cfn-lint is ignored: the rule and the parameter, with the reason. One that is not found fails.
@@ -43,11 +44,26 @@ LOGS = {("logs:CreateLogStream", "Logs"), ("logs:PutLogEvents", "Logs")}
 OF_SECRETS = {(action, secret) for action in READS_SECRETS for secret, _ in SECRETS.values()}
 # The secret that every function reads: the headers for the collector of traces.
 OF_TRACES = {(action, "TraceHeadersSecret") for action in READS_SECRETS}
-ELSEWHERE = {
-    "SymbolicateFunction": LOGS | OF_TRACES | OF_SECRETS | {("kms:Decrypt", "KmsKey"), ("kms:GenerateDataKey", "KmsKey")},
-    "DeriveFunction": LOGS | OF_TRACES | OF_SECRETS | {("kms:Decrypt", "KmsKey"), ("kms:GenerateDataKey", "KmsKey"), ("sts:AssumeRole", "SourceRoles")},
-    "PruneFunction": LOGS | OF_TRACES | {("kms:Decrypt", "KmsKey")},
+# What Lambda needs to connect a function to subnets; EC2 has no resources for some of it. Source: AWS managed policy
+# reference, AWSLambdaVPCAccessExecutionRole.
+OF_NETWORK = {
+    (f"ec2:{action}", "*")
+    for action in ("CreateNetworkInterface", "DescribeNetworkInterfaces", "DescribeSubnets", "DeleteNetworkInterface", "AssignPrivateIpAddresses", "UnassignPrivateIpAddresses")
 }
+OF_EVERY_FUNCTION = LOGS | OF_TRACES | OF_NETWORK
+ELSEWHERE = {
+    "SymbolicateFunction": OF_EVERY_FUNCTION | OF_SECRETS | {("kms:Decrypt", "KmsKey"), ("kms:GenerateDataKey", "KmsKey")},
+    "DeriveFunction": OF_EVERY_FUNCTION | OF_SECRETS | {("kms:Decrypt", "KmsKey"), ("kms:GenerateDataKey", "KmsKey"), ("sts:AssumeRole", "SourceRoles")},
+    "PruneFunction": OF_EVERY_FUNCTION | {("kms:Decrypt", "KmsKey")},
+}
+# The condition of a call by the code of a function, whose role Lambda uses, too. The name of the function would be a
+# circular reference.
+BY_CODE = {"ArnLike": {"lambda:SourceFunctionArn": {"Fn::Sub": "arn:${AWS::Partition}:lambda:${AWS::Region}:${AWS::AccountId}:function:*"}}}
+# The condition of a write that may replace an object. The parts of a multipart upload have no conditions; its completion
+# has.
+MAY_REPLACE = {"Null": {"s3:if-none-match": "true"}, "Bool": {"s3:ObjectCreationOperation": "true"}}
+# Where Lambda has no setting RecursiveLoop. Source: github.com/aws/aws-lambda-roadmap/issues/18.
+WITHOUT_LOOP_DETECTION = [{"AWS::Partition": "aws-us-gov", "AWS::Region": "us-gov-west-1"}, {"AWS::Partition": "aws", "AWS::Region": "mx-central-1"}, {"AWS::Partition": "aws", "AWS::Region": "ap-southeast-6"}]
 # What CodeDeploy needs to move the alias of a function to a new version, step by step, while it watches alarms.
 MOVES_ALIAS = ["lambda:GetAlias", "lambda:UpdateAlias", "lambda:GetProvisionedConcurrencyConfig"]
 # The roles of services: the service that assumes each, and what it may do. SAM adds no roles.
@@ -79,18 +95,23 @@ AUTHORIZERS = {"$default": (None, "AWS_IAM"), "/o/{proxy+}": ("HasIssuer", "Issu
 # their value, or the values. Sources: the pages "metrics and dimensions" of each service. Those that no resource has are
 # of the whole account.
 METRICS = {
-    "AWS/Lambda": ({"FunctionName": "AWS::Lambda::Function"}, {"Invocations", "Errors", "Throttles", "Duration", "ConcurrentExecutions", "RecursiveInvocationsDropped"}),
+    "AWS/Lambda": ({"FunctionName": "AWS::Lambda::Function"}, {"Invocations", "Errors", "Throttles", "Duration", "ConcurrentExecutions", "UnreservedConcurrentExecutions", "RecursiveInvocationsDropped"}),
     "AWS/SQS": ({"QueueName": "AWS::SQS::Queue"}, {"ApproximateNumberOfMessagesVisible", "ApproximateAgeOfOldestMessage"}),
     "AWS/ApiGateway": ({"ApiId": "AWS::ApiGatewayV2::Api"}, {"Count", "4xx", "5xx", "Latency", "IntegrationLatency", "DataProcessed"}),
     "AWS/DynamoDB": ({"TableName": "AWS::DynamoDB::Table"}, {"ConsumedReadCapacityUnits", "ConsumedWriteCapacityUnits", "ReadThrottleEvents", "WriteThrottleEvents"}),
-    "AWS/S3": ({"BucketName": "AWS::S3::Bucket", "StorageType": {"StandardStorage"}}, {"BucketSizeBytes"}),
+    "AWS/S3": ({"BucketName": "AWS::S3::Bucket", "StorageType": {"StandardStorage", "IntelligentTieringFAStorage", "IntelligentTieringIAStorage", "IntelligentTieringAIAStorage"}}, {"BucketSizeBytes"}),
     "AWS/Logs": ({"LogGroupName": "AWS::Logs::LogGroup"}, {"IncomingBytes", "IncomingLogEvents"}),
 }
-OF_THE_ACCOUNT = {("AWS/Lambda", "ConcurrentExecutions")}
+OF_THE_ACCOUNT = {("AWS/Lambda", "ConcurrentExecutions"), ("AWS/Lambda", "UnreservedConcurrentExecutions")}
+# The classes in which S3 keeps objects that a rule moves to INTELLIGENT_TIERING, and others. Source: Amazon S3 user guide,
+# "Metrics and dimensions".
+STORAGE_OF_UPLOADS = METRICS["AWS/S3"][0]["StorageType"]
 # The metrics of the functions: those of `enum Metric`.
 OWN_METRICS = CHECKOUT / "shared/src/runtime/metrics.rs"
 # What is watched: the metric, and the resource, by the alarm. An alarm that is not listed may watch anything.
 WATCHED = {
+    "SymbolicateRollbackAlarm": {("Errors", "SymbolicateFunction")},
+    "DeriveRollbackAlarm": {("Errors", "DeriveFunction")},
     "SymbolicateErrorsAlarm": {("Errors", "SymbolicateFunction")},
     "DeriveErrorsAlarm": {("Errors", "DeriveFunction")},
     "PruneErrorsAlarm": {("Errors", "PruneFunction")},
@@ -100,7 +121,7 @@ WATCHED = {
     "ApiErrorsAlarm": {("5xx", "Api")},
     "DoubtfulLossesAlarm": {("DoubtfulLosses", "AWS::StackName")},
     "ThrottlesAlarm": {("Throttles", name) for name in FUNCTIONS},
-    "ConcurrencyAlarm": {("ConcurrentExecutions", None)},
+    "ConcurrencyAlarm": {("UnreservedConcurrentExecutions", None)},
     "RecursionAlarm": {("RecursiveInvocationsDropped", "DeriveFunction")},
     "DailyCostAlarm": {
         ("Duration", "SymbolicateFunction"), ("Duration", "DeriveFunction"), ("Count", "Api"),
@@ -302,6 +323,8 @@ class Stack:
         [(name, argument)] = condition.items()
         if name == "Fn::Not":
             return not self.holds(argument[0], **chosen)
+        if name == "Fn::Or":
+            return any(self.holds(one, **chosen) for one in argument)
         return self.value(argument[0], **chosen) == self.value(argument[1], **chosen)
 
 
@@ -424,15 +447,17 @@ def check_buckets(checks, stack):
         for statement in policy["PolicyDocument"]["Statement"]
         if statement["Action"] == "s3:PutObject"
     ]
-    # The parts of a multipart upload have no conditions; its completion has.
-    condition = {"Null": {"s3:if-none-match": "true"}, "Bool": {"s3:ObjectCreationOperation": "true"}}
-    holds = [s["Effect"] == "Deny" and s["Principal"] == "*" and target(s["Resource"]) == "CachesBucket/*" and s["Condition"] == condition for s in create_only]
+    holds = [s["Effect"] == "Deny" and s["Principal"] == "*" and target(s["Resource"]) == "CachesBucket/*" and s["Condition"] == MAY_REPLACE for s in create_only]
     checks.that("buckets", "blobs are created and never overwritten", holds == [True], create_only)
     versions = [stack.value(stack.properties("UploadsBucket").get("VersioningConfiguration"), UploadVersions=chosen) for chosen in ("off", "on")]
     checks.that("buckets", "uploads have versions if they are wanted", versions == [None, {"Status": "Enabled"}], versions)
     rules = stack.properties("UploadsBucket").get("LifecycleConfiguration", {}).get("Rules", [])
     removing = [rule["NoncurrentVersionExpiration"]["NoncurrentDays"] for rule in rules if "NoncurrentVersionExpiration" in rule and rule["Status"] == "Enabled"]
     checks.that("buckets", "old versions of uploads expire, also after versions were turned off", removing == [30], removing or "never")
+    # Each object that is moved costs a request, and each month that it is observed: small ones would cost more.
+    moved = [rule for rule in rules if rule.get("Transitions") == [{"StorageClass": "INTELLIGENT_TIERING", "TransitionInDays": 0}] and rule["Status"] == "Enabled"]
+    from_bytes = [int(rule.get("ObjectSizeGreaterThan", 0)) for rule in moved]
+    checks.that("buckets", "large uploads that are not read cost less", len(moved) == 1 and from_bytes[0] >= 1 << 20, from_bytes or "none is moved")
     kept = stack.resources.get("UploadsBucket", {}).get("DeletionPolicy")
     checks.that("buckets", "uploads are kept when the stack is deleted", kept == "RetainExceptOnCreate", kept)
 
@@ -484,7 +509,14 @@ def check_queues(checks, stack):
     gives_way = str(shared).isdecimal() and int(shared) < 25 and own == "none"
     checks.that("queues", "requests leave runs to builds that have none of their own", gives_way, f"{shared}, {own}")
     loop = stack.properties("DeriveFunction").get("RecursiveLoop")
-    checks.that("queues", "Lambda does not stop derive's chains of messages", loop == "Allow", loop or "Terminate, by default")
+    usual = stack.value(loop, **{"AWS::Partition": "aws", "AWS::Region": "eu-central-1"})
+    checks.that("queues", "Lambda does not stop derive's chains of messages", usual == "Allow", usual or "Terminate, by default")
+    elsewhere = [stack.value(loop, **place) for place in WITHOUT_LOOP_DETECTION]
+    checks.that("queues", "RecursiveLoop is not set where Lambda does not have it", elsewhere == [None] * len(WITHOUT_LOOP_DETECTION), elsewhere)
+    # `make deploy` refuses a reservation that the account cannot have.
+    told = re.search(r"^reservation=(\d+) ", DEPLOY.read_text(), re.MULTILINE)
+    reserves = [stack.value(stack.properties(name).get("ReservedConcurrentExecutions"), Reserve="builds") or 0 for name in FUNCTIONS]
+    checks.that("queues", "infra/deploy knows what Reserve=builds reserves", told and int(told[1]) == sum(reserves), f"{told and told[1]}, {sum(reserves)}")
     after = as_list(derive.get("DependsOn", []))
     checks.that("queues", "derive is deployed after its readers", f"SymbolicateFunction{ALIAS}" in after, ", ".join(after) or "in any order")
     may_hide = {resource for action, resource in grants_of(stack, "DeriveFunction") if action == "sqs:ChangeMessageVisibility"}
@@ -549,6 +581,12 @@ def check_api(checks, stack):
         # Callers sign, or have a JWT. Those with a token are in the log of symbolicate.
         wanted = {"requestId", "identity.userArn", "authorizer.claims.iss", "authorizer.claims.sub", "routeKey", "status"}
         checks.that("api", "the access log names caller, route and status", wanted <= set(names), ", ".join(names) or "no access log")
+        # The id with which the lines of the function begin: a token is known only there.
+        checks.that("api", "the access log names the invocation", '"invocation":"$context.awsEndpointRequestId"' in logged.get("Format", ""))
+        group = target(logged.get("DestinationArn", ""))
+        named = json.dumps(stack.properties(group).get("LogGroupName", ""))
+        # Other names fill a policy of the account. The group stays after the stack, so the next API needs another one.
+        checks.that("api", "the access log has a name that no policy of the account lists", "/aws/vendedlogs/" in named and "${Api}" in named, named)
         # They contain the names of files, and tokens.
         checks.that("api", "the access log has no path and no query", not {"path", "rawPath", "rawQueryString"} & set(names))
         # API Gateway writes `-` for what a request does not have, and some values in quotes of its own.
@@ -622,6 +660,28 @@ def check_limits(checks, stack):
     checks.that("limits", "Lambda leaves out no line of a function: LOG decides", set(levels.values()) == {"TRACE"}, levels)
     days = [group.get("RetentionInDays") for group in groups.values()]
     checks.that("limits", "logs have a limited retention", all(days) and set(logged) <= set(groups), f"{days} days")
+    policies = {name: (stack.resources[name].get("DeletionPolicy"), stack.resources[name].get("UpdateReplacePolicy")) for name in groups}
+    lost = [f"{name}: {found}" for name, found in policies.items() if found != ("RetainExceptOnCreate", "Retain")]
+    checks.all("limits", "logs say who called also when the stack is deleted", lost)
+    check_network(checks, stack)
+
+
+def check_network(checks, stack):
+    """The functions are in subnets if the parameters say so. Then their roles let Lambda connect them, and their code not."""
+    chosen = {"SubnetIds": "subnet-1,subnet-2", "SecurityGroupIds": "sg-1"}
+    for name in FUNCTIONS:
+        network = stack.properties(name).get("VpcConfig")
+        without, within = stack.value(network), stack.value(network, **chosen) or {}
+        found = {key: target(stack.value(value, **chosen)) for key, value in within.items()}
+        checks.that("network", f"{name} is in the subnets of the parameters, if there are any", without is None and found == {key: key for key in chosen}, found or "never")
+        role = stack.properties(target(stack.properties(name).get("Role", "")))
+        statements = [statement for policy in role.get("Policies", []) for statement in policy["PolicyDocument"]["Statement"]]
+        about = [statement for statement in statements if any(action.startswith("ec2:") for action in as_list(if_granted(statement)["Action"]))]
+        unconditional = [statement for statement in about if statement.get("Fn::If", [None])[0] != "HasSubnetIds"]
+        checks.that("network", f"the role of {name} may use EC2 only in subnets", about and not unconditional, unconditional or "")
+        denied = [statement for statement in map(if_granted, about) if statement["Effect"] == "Deny"]
+        expected = [{"Effect": "Deny", "Action": ["ec2:*"], "Resource": "*", "Condition": BY_CODE}]
+        checks.that("network", f"the code of {name} may not use EC2", denied == expected, denied or "it may")
 
 
 def check_restart(checks, stack):
@@ -638,6 +698,9 @@ def check_restart(checks, stack):
 
 def check_secrets(checks, stack, variables):
     """The functions that use symbol servers receive the names of their secrets and may read them; prune receives none."""
+    # With 1, a function does not start without the secret; with 0, the secret has no effect.
+    allowed = {name: variables[name].get("ALLOW_REQUEST_SOURCES") for name in FUNCTIONS}
+    checks.that("secrets", "requests may define sources if there is a secret for them", all(value == {"Fn::If": ["HasRequestSourcesSecret", "1", "0"]} for value in allowed.values()), allowed["SymbolicateFunction"])
     for name in FUNCTIONS:
         told = {variable: kept for variable, kept in variables[name].items() if variable in SECRETS}
         read = {(action, where) for action, where in grants_of(stack, name) if action.startswith(("secretsmanager:", "ssm:"))}
@@ -734,7 +797,7 @@ def check_grants(checks, stack):
             by_target.setdefault(resource, []).append(action.split(":")[1])
         for resource, actions in by_target.items():
             checks.that("grants", f"{name} on {resource}", True, ", ".join(actions))
-        checks.all("grants", f"{name} has no wildcard action or resource", problems(name, lambda a, r: "*" in a or r in ("*", "nothing")))
+        checks.all("grants", f"{name} has no wildcard action or resource", problems(name, lambda a, r: ("*" in a or r in ("*", "nothing")) and (a, r) not in OF_NETWORK))
         if not only_serves_http(stack, name):
             # An upload that it wrote would invoke it again.
             checks.all("grants", f"{name} never changes an upload", problems(name, lambda a, r: r.startswith("UploadsBucket") and a in WRITES))
@@ -761,7 +824,11 @@ def check_grants(checks, stack):
         received = {resource for action, resource in granted[name] if action in RECEIVES}
         checks.that("grants", f"{name} receives the messages of its own queues only", received == (set(QUEUES) if name == "DeriveFunction" else set()), ", ".join(sorted(received)))
 
-    checks.all("grants", "symbolicate deletes only attachments", problems("SymbolicateFunction", lambda a, r: "Delete" in a and r != "AttachmentsBucket/*"))
+    checks.all("grants", "symbolicate deletes only attachments", problems("SymbolicateFunction", lambda a, r: a.startswith("s3:Delete") and r != "AttachmentsBucket/*"))
+    statements = [statement for policy in stack.properties("SymbolicateRole").get("Policies", []) for statement in policy["PolicyDocument"]["Statement"]]
+    denials = [statement for statement in statements if statement.get("Effect") == "Deny"]
+    expected = [{"Effect": "Deny", "Action": ["s3:PutObject"], "Resource": {"Fn::Sub": "${UploadsBucket.Arn}/*"}, "Condition": MAY_REPLACE}]
+    checks.that("grants", "symbolicate never replaces an upload", denials == expected, denials)
     checks.all("grants", "symbolicate creates uploads and changes them in no other way", problems("SymbolicateFunction", lambda a, r: r.startswith("UploadsBucket") and a in WRITES - {"s3:PutObject"}))
     outside = lambda actions, *folders: lambda a, r: a in actions and r.startswith("CachesBucket") and r not in {f"CachesBucket/{folder}/*" for folder in folders}
     checks.all("grants", "symbolicate writes blobs only under requests/ and plain/", problems("SymbolicateFunction", outside(WRITES, "requests", "plain")))
@@ -794,6 +861,10 @@ def unknown_metric(stack, namespace, metric, dimensions):
         return what
     if not dimensions:
         return None if (namespace, metric) in OF_THE_ACCOUNT else what
+    if set(dimensions) == {"FunctionName", "Resource", "ExecutedVersion"}:
+        version, function = stack.resources.get(dimensions["ExecutedVersion"], {}), dimensions["FunctionName"]
+        is_of_function = version.get("Type") == "AWS::Lambda::Version" and target(version["Properties"]["FunctionName"]) == function
+        return None if is_of_function and dimensions["Resource"] == f"{function}:live" else what
     if set(dimensions) != set(known):
         return what
     for name, value in dimensions.items():
@@ -834,12 +905,16 @@ def check_alarms(checks, stack):
         checks.that("alarms", f"{name} compares one value, of all that it reads", len(shown) == 1 and used | set(shown) == set(entries), ", ".join(sorted(used | set(shown))))
     for name in ("SymbolicateFunction", "DeriveFunction"):
         group = stack.properties(f"{name}DeploymentGroup")
+        versions = [dimensions for alarm in alarms.values() for _, _, dimensions in metrics_of_alarm(alarm) if dimensions.get("FunctionName") == name and "ExecutedVersion" in dimensions]
         watching, at_once = ([target(alarm["Name"]) for alarm in (stack.value(group.get("AlarmConfiguration"), **chosen) or {}).get("Alarms", [])] for chosen in ({}, {"Deployment": "AllAtOnce"}))
         rolls_back = "DEPLOYMENT_STOP_ON_ALARM" in group.get("AutoRollbackConfiguration", {}).get("Events", [])
         exist = watching and all(alarm in alarms and stack.exists(alarm) for alarm in watching)
         checks.that("alarms", f"a new version of {name} is rolled back by an alarm", rolls_back and exist, ", ".join(watching))
-        # The alarm also counts errors of the old version.
-        checks.that("alarms", f"a fix of {name} is not rolled back with AllAtOnce", not at_once, ", ".join(at_once))
+        # Those of the old version would roll back their own fix.
+        counted = [dimensions for alarm in watching for _, _, dimensions in metrics_of_alarm(alarms.get(alarm, {}))]
+        checks.that("alarms", f"only its own errors roll a new version of {name} back", counted and counted == versions, counted)
+        # The alarm does not exist then.
+        checks.that("alarms", f"{name} is not rolled back with AllAtOnce", not at_once, ", ".join(at_once))
     # The age includes the time of a build, and the pauses before the second and the third receive (30 and 60 s): a message
     # that was received three times does not count until it is deleted. Source: SQS developer guide, "Available CloudWatch
     # metrics for Amazon SQS".
@@ -915,26 +990,28 @@ def filled(stack, text, **chosen):
 
 def check_dashboard(checks, stack):
     """The dashboard is JSON, shows every alarm, and names only metrics and log groups that exist."""
-    for chosen in ("off", "on"):
-        check_dashboard_with(checks, stack, chosen)
+    for more_alarms in ("off", "on"):
+        for deployment in ("AllAtOnce", stack.parameters["Deployment"]):
+            check_dashboard_with(checks, stack, {"MoreAlarms": more_alarms, "Deployment": deployment})
 
 
-def check_dashboard_with(checks, stack, more_alarms):
-    """Checks the dashboard of a stack with or without the alarms of MoreAlarms."""
+def check_dashboard_with(checks, stack, chosen):
+    """Checks the dashboard of a stack for parameters that choose alarms."""
+    shown = ", ".join(f"{name}={value}" for name, value in chosen.items())
     dashboards = stack.of_type("AWS::CloudWatch::Dashboard")
     checks.that("dashboard", "exactly one", len(dashboards) == 1, ", ".join(dashboards))
     for name, dashboard in dashboards.items():
         # Dashboards belong to the account: their names would conflict with those of other stacks and regions.
         named = json.dumps(dashboard.get("DashboardName"))
         checks.that("dashboard", "its name has the stack and the region", "${AWS::StackName}" in named and "${AWS::Region}" in named, named)
-        body = filled(stack, dashboard.get("DashboardBody", {}), MoreAlarms=more_alarms)
+        body = filled(stack, dashboard.get("DashboardBody", {}), **chosen)
         try:
             widgets = json.loads(body)["widgets"]
         except (json.JSONDecodeError, KeyError, TypeError) as error:
             checks.that("dashboard", "its body is JSON", False, error)
             continue
         checks.that("dashboard", "its body is JSON", True, f"{len(widgets)} widgets")
-        problems, alarms, places, searched, groups, counted = [], set(), [], set(), [], set()
+        problems, alarms, places, searched, groups, counted, stored = [], set(), [], set(), [], set(), set()
         for widget in widgets:
             properties = widget["properties"]
             title = properties.get("title")
@@ -956,6 +1033,7 @@ def check_dashboard_with(checks, stack, more_alarms):
                 else:
                     names = [part for part in row if isinstance(part, str)]
                     metric = (names[0], names[1], {key: named_in(value) for key, value in zip(names[2::2], names[3::2])})
+                stored |= {metric[2].get("StorageType")} if metric[2].get("BucketName") == "UploadsBucket" else set()
                 searched |= {metric[1]} if metric[0] == "symdepot" else set()
                 counted |= set() if isinstance(row[0], dict) else {json.dumps(metric)}
                 problems += filter(None, [unknown_metric(stack, *metric)])
@@ -965,9 +1043,10 @@ def check_dashboard_with(checks, stack, more_alarms):
         checks.that("dashboard", "it names at most 50 metrics, besides those that it searches", len(counted) <= 50, len(counted))
         overlapping = [widgets[b]["properties"].get("title") for a in range(len(places)) for b in range(a + 1, len(places)) if places[a] & places[b]]
         checks.all("dashboard", "its widgets do not overlap", overlapping)
-        existing = {name for name in stack.of_type("AWS::CloudWatch::Alarm") if stack.exists(name, MoreAlarms=more_alarms)}
+        existing = {name for name in stack.of_type("AWS::CloudWatch::Alarm") if stack.exists(name, **chosen)}
         unshown = sorted(existing ^ alarms)
-        checks.that("dashboard", f"it shows every alarm, with MoreAlarms={more_alarms}", not unshown, ", ".join(unshown) or f"{len(alarms)} alarms")
+        checks.that("dashboard", f"it shows every alarm, with {shown}", not unshown, ", ".join(unshown) or f"{len(alarms)} alarms")
+        checks.that("dashboard", "it shows the uploads of every storage class", stored == STORAGE_OF_UPLOADS, ", ".join(sorted(stored)))
         hidden = sorted(own_metrics() - searched)
         checks.that("dashboard", "it shows every metric of the functions", not hidden, ", ".join(hidden) or f"{len(searched)} metrics")
         logged = {target(stack.properties(function).get("LoggingConfig", {}).get("LogGroup", "")) for function in FUNCTIONS}
@@ -1011,6 +1090,9 @@ def mistakes():
 
     def granting(template, name, action):
         return next(statement for statement in statements(template, name) if action in statement.get("Action", []))
+
+    def denying(template, name, action):
+        return next(one for one in statements(template, name) if (inner := if_granted(one))["Effect"] == "Deny" and action in inner["Action"])
 
     def event(template, name, key):
         return resource(template, name)["Events"][key]["Properties"]
@@ -1068,6 +1150,30 @@ def mistakes():
         ("a queue that may take all runs of a new account", lambda t: event(t, "DeriveFunction", "Uploads")["ScalingConfig"].update(MaximumConcurrency=10), "the queues run seven at most"),
         ("requests that hold all runs of an account", lambda t: t["Globals"]["Function"]["Environment"]["Variables"].update(QUEUED_WAIT="none"), "requests leave runs to builds"),
         ("chains of messages that Lambda stops", lambda t: resource(t, "DeriveFunction").pop("RecursiveLoop"), "chains of messages"),
+        ("a setting that AWS GovCloud refuses", lambda t: resource(t, "DeriveFunction").update(RecursiveLoop="Allow"), "RecursiveLoop is not set where"),
+        ("a setting that one region refuses", lambda t: t["Conditions"]["HasLoopDetection"]["Fn::Not"][0]["Fn::Or"].pop(), "RecursiveLoop is not set where"),
+        ("a reservation that infra/deploy does not know", lambda t: resource(t, "PruneFunction")["ReservedConcurrentExecutions"]["Fn::If"].__setitem__(1, 2), "infra/deploy knows what Reserve=builds reserves: 36, 37"),
+        ("functions in a network by default", lambda t: t["Globals"]["Function"].update(VpcConfig=t["Globals"]["Function"]["VpcConfig"]["Fn::If"][1]), "in the subnets of the parameters"),
+        ("functions without their security groups", lambda t: t["Globals"]["Function"]["VpcConfig"]["Fn::If"][1].pop("SecurityGroupIds"), "in the subnets of the parameters"),
+        ("network interfaces without a network", lambda t: statements(t, "PruneFunction").append({"Effect": "Allow", "Action": ["ec2:DescribeSubnets"], "Resource": "*"}), "PruneFunction may use EC2 only in subnets"),
+        ("code that changes network interfaces", lambda t: statements(t, "DeriveFunction").remove(denying(t, "DeriveFunction", "ec2:*")), "the code of DeriveFunction may not use EC2"),
+        ("Lambda may not connect a function", lambda t: denying(t, "SymbolicateFunction", "ec2:*")["Fn::If"][1].pop("Condition"), "the code of SymbolicateFunction may not use EC2"),
+        ("a secret without an effect", lambda t: t["Globals"]["Function"]["Environment"]["Variables"].update(ALLOW_REQUEST_SOURCES="0"), "requests may define sources if there is a secret"),
+        ("symbolicate that replaces uploads", lambda t: statements(t, "SymbolicateFunction").remove(denying(t, "SymbolicateFunction", "s3:PutObject")), "symbolicate never replaces an upload"),
+        ("uploads in parts that symbolicate may not begin", lambda t: denying(t, "SymbolicateFunction", "s3:PutObject")["Condition"].pop("Bool"), "symbolicate never replaces an upload"),
+        ("uploads that cost the same for ever", lambda t: resource(t, "UploadsBucket")["LifecycleConfiguration"]["Rules"].pop(1), "large uploads that are not read cost less"),
+        ("small uploads that cost more", lambda t: resource(t, "UploadsBucket")["LifecycleConfiguration"]["Rules"][1].pop("ObjectSizeGreaterThan"), "large uploads that are not read cost less"),
+        ("an access log that fills a policy of the account", lambda t: resource(t, "AccessLogs").pop("LogGroupName"), "a name that no policy of the account lists"),
+        ("an access log whose name a former stack has", lambda t: resource(t, "AccessLogs").update(LogGroupName={"Fn::Sub": "/aws/vendedlogs/${AWS::StackName}-access"}), "a name that no policy of the account lists"),
+        ("an access log that goes with the stack", lambda t: t["Resources"]["AccessLogs"].update(DeletionPolicy="Delete"), "logs say who called also when the stack is deleted"),
+        ("logs that a change of their name deletes", lambda t: t["Resources"]["Logs"].update(UpdateReplacePolicy="Delete"), "logs say who called also when the stack is deleted"),
+        ("requests without their invocation", lambda t: access_log(t, '"invocation":"$context.awsEndpointRequestId",', ""), "the access log names the invocation"),
+        ("an alarm on the runs that others have reserved", lambda t: resource(t, "ConcurrencyAlarm")["Metrics"][0]["MetricStat"]["Metric"].update(MetricName="ConcurrentExecutions"), "ConcurrencyAlarm watches what its name says"),
+        ("a dashboard without the uploads that are not read", lambda t: body(t, lambda text: text.replace("IntelligentTieringIAStorage", "StandardStorage")), "the uploads of every storage class"),
+        ("a rollback by the errors of the old version", lambda t: resource(t, "DeriveRollbackAlarm").update(Dimensions=resource(t, "DeriveRollbackAlarm")["Dimensions"][:1]), "only its own errors roll a new version of DeriveFunction back"),
+        ("a rollback by the errors of another function", lambda t: resource(t, "SymbolicateRollbackAlarm").update(Dimensions=resource(t, "DeriveRollbackAlarm")["Dimensions"]), "Circular Dependencies|SymbolicateRollbackAlarm watches"),
+        ("a rollback by the errors of another alias", lambda t: resource(t, "DeriveRollbackAlarm")["Dimensions"][1].update(Value={"Fn::Sub": "${DeriveFunction}:other"}), "metrics that are written: DeriveRollbackAlarm"),
+        ("alarms of deployments that do not exist", lambda t: t["Resources"]["DeriveRollbackAlarm"].pop("Condition"), "shows every alarm, with MoreAlarms=off, Deployment=AllAtOnce: DeriveRollbackAlarm"),
         ("derive deployed before its readers", lambda t: t["Resources"]["DeriveFunction"].pop("DependsOn"), "after its readers"),
         ("failed messages that wait for the queue's visibility timeout", lambda t: granting(t, "DeriveFunction", "sqs:ChangeMessageVisibility").update(Action=["sqs:SendMessage"]), "visibility timeout of failed messages"),
         ("derive that deletes blobs", lambda t: statements(t, "DeriveFunction").append(allow("s3:DeleteObject", "${CachesBucket.Arn}/derived/*")), "derive deletes"),
@@ -1105,7 +1211,7 @@ def mistakes():
         ("an access log with paths", lambda t: resource(t, "Api")["AccessLogSettings"].update(Format='{"a":"$context.requestId $context.identity.userArn $context.routeKey $context.status $context.path"}'), "no path and no query"),
         ("an access log that quotes an error twice", lambda t: access_log(t, "$context.error.message", "$context.error.messageString"), "each line of the access log is JSON"),
         ("an access log with a number that may be missing", lambda t: access_log(t, '"$context.responseLength"', "$context.responseLength"), "each line of the access log is JSON"),
-        ("a fix that an error of the old version rolls back", lambda t: resource(t, "SymbolicateFunction")["DeploymentPreference"].update(Alarms=[{"Ref": "SymbolicateErrorsAlarm"}]), "SymbolicateFunction is not rolled back with AllAtOnce"),
+        ("a deployment at once that an alarm rolls back", lambda t: resource(t, "SymbolicateFunction")["DeploymentPreference"].update(Alarms=[{"Ref": "DeriveErrorsAlarm"}]), "SymbolicateFunction is not rolled back with AllAtOnce"),
         ("a rollback by an alarm that needs the alias", lambda t: resource(t, "SymbolicateFunction")["DeploymentPreference"]["Alarms"]["Fn::If"][1].append({"Ref": "ApiErrorsAlarm"}), "Circular Dependencies"),
         ("parameters that are not in use", lambda t: resource(t, "DeriveFunction").pop("VersionDescription"), "DeriveFunction has a new version with Restart"),
         ("a version that Lambda does not publish", lambda t: resource(t, "SymbolicateFunction").update(Description="A request becomes a response"), "SymbolicateFunction changes with Restart"),
@@ -1124,11 +1230,11 @@ def mistakes():
         ("a missed schedule that is fine", lambda t: resource(t, "PruneMissedAlarm").update(TreatMissingData="notBreaching"), "only the alarm of the schedule"),
         ("an estimate with the price of the other processors", lambda t: resource(t, "DailyCostAlarm")["Metrics"][5]["Expression"]["Fn::If"].__setitem__(2, resource(t, "DailyCostAlarm")["Metrics"][5]["Expression"]["Fn::If"][1]), r"prices.json \(x86_64\)"),
         ("an estimate that counts milliseconds as seconds", lambda t: resource(t, "DailyCostAlarm")["Metrics"][5].update(Expression={"Fn::Sub": "(FILL(symbolicate, 0) * ${SymbolicateMemory} + FILL(derive, 0) * ${DeriveMemory}) / 1024 * 0.0000133334"}), "DailyCostAlarm estimates"),
-        ("an alarm that the dashboard lacks", lambda t: body(t, lambda text: text.replace("${PruneErrorsAlarm.Arn}", "${ApiErrorsAlarm.Arn}")), "shows every alarm, with MoreAlarms=off: PruneErrorsAlarm"),
-        ("an alarm of MoreAlarms that the dashboard lacks", lambda t: resource(t, "DashboardOfStack")["DashboardBody"]["Fn::Sub"][1].update(MoreAlarmsShown=""), "shows every alarm, with MoreAlarms=on: .*DailyCostAlarm"),
-        ("an alarm that the dashboard shows although it may not exist", lambda t: t["Resources"]["PruneMissedAlarm"].update(Condition="HasMoreAlarms"), "shows every alarm, with MoreAlarms=off: PruneMissedAlarm"),
+        ("an alarm that the dashboard lacks", lambda t: body(t, lambda text: text.replace("${PruneErrorsAlarm.Arn}", "${ApiErrorsAlarm.Arn}")), "shows every alarm, with MoreAlarms=off, .*: PruneErrorsAlarm"),
+        ("an alarm of MoreAlarms that the dashboard lacks", lambda t: resource(t, "DashboardOfStack")["DashboardBody"]["Fn::Sub"][1].update(MoreAlarmsShown=""), "shows every alarm, with MoreAlarms=on, .*: .*DailyCostAlarm"),
+        ("an alarm that the dashboard shows although it may not exist", lambda t: t["Resources"]["PruneMissedAlarm"].update(Condition="HasMoreAlarms"), "shows every alarm, with MoreAlarms=off, .*: PruneMissedAlarm"),
         ("an alarm more than AWS permits for nothing", lambda t: t["Resources"]["RecursionAlarm"].pop("Condition"), "at most ten metrics"),
-        ("a rollback by an alarm that may not exist", lambda t: t["Resources"]["DeriveErrorsAlarm"].update(Condition="HasMoreAlarms"), "rolled back by an alarm"),
+        ("a rollback by an alarm that may not exist", lambda t: t["Resources"]["DeriveRollbackAlarm"].update(Condition="HasMoreAlarms"), "rolled back by an alarm"),
         ("a line of Lambda for each invocation", lambda t: t["Globals"]["Function"]["LoggingConfig"].pop("SystemLogLevel"), "writes no lines about invocations that succeed"),
         ("lines below INFO that Lambda leaves out", lambda t: t["Globals"]["Function"]["LoggingConfig"].pop("ApplicationLogLevel"), "LOG decides"),
         ("an alarm that each large upload of a new account raises", lambda t: resource(t, "ConcurrencyAlarm").update(Threshold=80), "ConcurrencyAlarm is not raised by the builds"),
@@ -1179,8 +1285,9 @@ def removals(template):
     for name in FUNCTIONS:
         statements = lambda t: t["Resources"][name.replace("Function", "Role")]["Properties"]["Policies"][0]["PolicyDocument"]["Statement"]
         for at, statement in enumerate(statements(template)):
-            for action in statement.get("Fn::If", [None, statement])[1]["Action"]:
-                if action.split(":")[0] in ("dynamodb", "s3", "sqs"):
+            granted = if_granted(statement)
+            for action in granted["Action"]:
+                if granted["Effect"] == "Deny" or action.split(":")[0] in ("dynamodb", "s3", "sqs"):
                     continue
                 mutant = copy.deepcopy(template)
                 changed = statements(mutant)[at]

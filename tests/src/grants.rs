@@ -16,7 +16,7 @@ pub const SYMBOLS: &str = "symbols-of-the-operator";
 
 /// Services that the local stack does not have. `infra/check/template.py` checks that each of their
 /// grants is needed, by removing it.
-pub const ELSEWHERE: [&str; 5] = ["kms", "logs", "secretsmanager", "ssm", "sts"];
+pub const ELSEWHERE: [&str; 6] = ["ec2", "kms", "logs", "secretsmanager", "ssm", "sts"];
 
 /// Returns the parameters with which every statement of the template exists.
 #[must_use]
@@ -37,6 +37,7 @@ pub fn every_parameter() -> BTreeMap<String, String> {
         ("SourceLinksSecret", secret("links")),
         ("RequestSourcesSecret", secret("requests")),
         ("TraceHeadersSecret", secret("traces")),
+        ("SubnetIds", "subnet-1".to_owned()),
     ];
     let values = values
         .into_iter()

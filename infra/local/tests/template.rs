@@ -68,6 +68,7 @@ fn the_enabled_rules_of_a_lifecycle_are_read_and_others_refused() {
           - { Id: b, Status: Disabled, ExpirationInDays: 1 }
           - { Id: c, Status: Enabled, AbortIncompleteMultipartUpload: { DaysAfterInitiation: 2 } }
           - { Id: d, Status: Enabled, NoncurrentVersionExpiration: { NoncurrentDays: 30 } }
+          - { Id: e, Status: Enabled, ObjectSizeGreaterThan: \"1\", Transitions: [{ StorageClass: INTELLIGENT_TIERING, TransitionInDays: 0 }] }
 ",
     );
     let template = Template::read(&text, &DEPLOYMENT).unwrap();
@@ -86,14 +87,27 @@ fn the_enabled_rules_of_a_lifecycle_are_read_and_others_refused() {
         ("tmp/", Some(3), None),
         ("", None, Some(2)),
         ("", None, None),
+        ("", None, None),
     ];
     assert_eq!(rules, expected);
-    let moves = with_rules("          - { Status: Enabled, Transitions: [] }\n");
-    let error = Template::read(&moves, &DEPLOYMENT).unwrap_err();
-    assert!(
-        error.message.contains("Transitions is not supported"),
-        "{error}"
-    );
+    for (rule, says) in [
+        (
+            "Transitions: [{ StorageClass: GLACIER, TransitionInDays: 9 }]",
+            "StorageClass \"GLACIER\" is not supported",
+        ),
+        (
+            "ExpirationInDays: 3, ObjectSizeGreaterThan: \"1\"",
+            "ObjectSizeGreaterThan is not supported",
+        ),
+        (
+            "ExpirationInDays: 3, ObjectSizeGreaterThan: \"1\", Transitions: [{ StorageClass: INTELLIGENT_TIERING, TransitionInDays: 0 }]",
+            "ObjectSizeGreaterThan is not supported",
+        ),
+    ] {
+        let refused = with_rules(&format!("          - {{ Status: Enabled, {rule} }}\n"));
+        let error = Template::read(&refused, &DEPLOYMENT).unwrap_err();
+        assert!(error.message.contains(says), "{error}");
+    }
 }
 
 #[test]
@@ -180,6 +194,23 @@ fn an_unknown_attribute_is_named() {
         ),
         "{error}"
     );
+}
+
+/// SAM has references to the version that it publishes, and functions may be in a network.
+#[test]
+fn what_only_a_version_and_a_network_have_in_aws_is_read_and_has_no_effect() {
+    let timeout = "      Timeout: 30\n";
+    let network = "      VpcConfig: { SubnetIds: [subnet-1], SecurityGroupIds: [sg-1] }\n";
+    let text = TEMPLATE.replacen(timeout, &format!("{timeout}{network}"), 1);
+    let text = text.replacen(
+        "!GetAtt Records.Arn",
+        "[!GetAtt Records.Arn, !Sub \"${Records.Arn}/index/${Probe.Version.Version}\"]",
+        1,
+    );
+    let template = Template::read(&text, &DEPLOYMENT).unwrap();
+    let grants = template.policies.grants();
+    let granted = |end: &str| grants.iter().any(|grant| grant.resource.ends_with(end));
+    assert!(granted("table/Records/index/1"), "{grants:?}");
 }
 
 #[test]

@@ -67,6 +67,9 @@ struct Asking<'a> {
     holder: Option<Holder<'a>>,
     /// The name under which uses are recorded; `None` for clients, which are not.
     recorded: Option<&'a str>,
+    /// The ARN of the function whose code asks; `None` for clients and services, also for Lambda,
+    /// which uses the role of the function itself.
+    source_function: Option<String>,
 }
 
 impl Access {
@@ -114,6 +117,7 @@ impl Access {
             shown: name.to_owned(),
             holder: None,
             recorded: Some(name),
+            source_function: None,
         };
         enforced.judge(&asking, asked)
     }
@@ -167,8 +171,12 @@ impl Enforced {
                     statements: &self.administrator,
                 }),
                 recorded: None,
+                source_function: None,
             }),
-            Signer::Function(Some(process)) => self.of_function(process.function, process.function),
+            Signer::Function(Some(process)) => Ok(Asking {
+                source_function: Some(function_arn(process.function)),
+                ..self.of_function(process.function, process.function)?
+            }),
             Signer::Outside | Signer::Function(None) => Err(Refusal::UnknownKey),
         }
     }
@@ -187,6 +195,7 @@ impl Enforced {
             ),
             holder: Some(role.holder()),
             recorded: Some(&role.name),
+            source_function: None,
         })
     }
 
@@ -202,6 +211,10 @@ impl Enforced {
                 .with("aws:PrincipalAccount", ACCOUNT),
             Principal::Service(_) | Principal::Anonymous => context,
         };
+        let context = context.with_some(
+            "lambda:SourceFunctionArn",
+            asking.source_function.as_deref(),
+        );
         let request = AccessRequest {
             principal: &asking.principal,
             action: &asked.action,
@@ -255,6 +268,13 @@ fn said(asking: &Asking<'_>, asked: &Asked, reason: &Reason) -> String {
     )
 }
 
+fn function_arn(name: &str) -> String {
+    format!(
+        "arn:aws:lambda:{}:{ACCOUNT}:function:{name}",
+        identity::REGION
+    )
+}
+
 /// Returns the ARN of a table that a request names, by its name or by its ARN.
 pub(super) fn table_arn(name: &str) -> String {
     if name.starts_with("arn:") {
@@ -264,5 +284,53 @@ pub(super) fn table_arn(name: &str) -> String {
             "arn:aws:dynamodb:{}:{ACCOUNT}:table/{name}",
             identity::REGION
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::policies::Role;
+    use super::*;
+    use crate::identity::FunctionProcess;
+
+    /// Lambda uses the role of a function, too, for what the code of the function may be denied.
+    #[test]
+    fn a_denial_may_be_about_the_code_of_a_function_alone() {
+        let function = "arn:aws:lambda:us-east-1:000000000000:function:*";
+        let statements = [
+            json!({"Effect": "Allow", "Action": "sqs:*", "Resource": "*"}),
+            json!({
+                "Effect": "Deny", "Action": "sqs:ReceiveMessage", "Resource": "*",
+                "Condition": {"ArnLike": {"lambda:SourceFunctionArn": function}},
+            }),
+        ];
+        let role = Role {
+            statements: statements
+                .iter()
+                .map(|statement| Statement::of_role(statement).unwrap())
+                .collect(),
+            ..Role::generated("Probe")
+        };
+        let mut policies = Policies::default();
+        policies.roles.insert("probe".to_owned(), role);
+        let access = Access::enforcing(policies, AccessRecord::default());
+        let process = FunctionProcess {
+            function: "probe",
+            process: "1",
+        };
+        let asked = |action| {
+            [Asked::new(
+                action,
+                "arn:aws:sqs:us-east-1:000000000000:orders",
+            )]
+        };
+        let of_code = |action| access.check(Some(&process.access_key()), &asked(action));
+        assert_eq!(of_code("sqs:SendMessage"), Ok(()));
+        let denied = of_code("sqs:ReceiveMessage").unwrap_err().to_string();
+        assert!(denied.contains("explicit deny"), "{denied}");
+        let of_lambda = access.check_lambda("probe", &asked("sqs:ReceiveMessage"));
+        assert_eq!(of_lambda, Ok(()));
     }
 }

@@ -13,7 +13,7 @@ use super::patterns;
 
 /// The keys that the services of the stack set, in small letters. A condition on another key would
 /// never hold here and may hold in AWS, so it is an error.
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "aws:principalaccount",
     "aws:principalarn",
     "aws:requestedregion",
@@ -21,6 +21,7 @@ const KEYS: [&str; 13] = [
     "aws:securetransport",
     "aws:sourceaccount",
     "aws:sourcearn",
+    "lambda:sourcefunctionarn",
     "s3:delimiter",
     "s3:if-match",
     "s3:if-none-match",

@@ -2,21 +2,24 @@
 //! for the values of a deployment, or for the parameters' defaults. `AccountConcurrency` has the
 //! limit of the account, which is a part of the deployment.
 //!
-//! Supported are parameters of the types `String` and `Number` with a default, `Fn::Equals` and
-//! `Fn::Not` in conditions, `Ref` of a parameter and a parameter in `Fn::Sub`, `Fn::If`, `Ref` of
-//! `AWS::NoValue`, and the `Condition` of a resource or an output. Anything else is an error that
-//! names it.
+//! Supported are parameters of the types `String` and `Number` with a default; `Fn::Equals`,
+//! `Fn::Not`, `Fn::Or` and `Ref` of a pseudo parameter in conditions; `Ref` of a parameter and a
+//! parameter in `Fn::Sub`, `Fn::If`, `Ref` of `AWS::NoValue`, and the `Condition` of a resource or
+//! an output. Anything else is an error that names it.
 
 use std::collections::BTreeMap;
 
 use super::error::TemplateError;
 use super::fields::Fields;
+use super::intrinsics::pseudo_parameter;
 use super::model::{ACCOUNT_CONCURRENCY, Deployment};
 use super::node::{Node, Value};
 
 /// The values of the parameters and conditions.
 #[derive(Default)]
 struct Decided {
+    /// The value of `AWS::StackName`.
+    stack_name: String,
     parameters: BTreeMap<String, Value>,
     conditions: BTreeMap<String, bool>,
 }
@@ -24,7 +27,10 @@ struct Decided {
 /// Returns the template without its parameters and conditions.
 pub(super) fn decide(mut root: Node, deployment: &Deployment<'_>) -> Result<Node, TemplateError> {
     let values = deployment.parameters;
-    let mut decided = Decided::default();
+    let mut decided = Decided {
+        stack_name: deployment.stack_name.to_owned(),
+        ..Decided::default()
+    };
     if let Value::Map(entries) = &mut root.value {
         let mut take = |key: &str| {
             let at = entries.iter().position(|(name, _)| name == key)?;
@@ -150,17 +156,47 @@ impl Decided {
         match entries.as_slice() {
             [(name, argument)] => match (name.as_str(), &argument.value) {
                 ("Fn::Equals", Value::List(sides)) if sides.len() == 2 => {
-                    let value =
-                        |side: &Node| Ok(self.replace(side.clone())?.map(|node| node.value));
-                    Ok(value(&sides[0])? == value(&sides[1])?)
+                    Ok(self.compared(&sides[0], place)? == self.compared(&sides[1], place)?)
+                }
+                ("Fn::Or", Value::List(parts)) if (2..=10).contains(&parts.len()) => {
+                    // All are read, so that a mistake in any of them is found.
+                    let parts = parts.iter().map(|part| self.holds(part, place));
+                    let parts: Vec<bool> = parts.collect::<Result<_, _>>()?;
+                    Ok(parts.contains(&true))
                 }
                 ("Fn::Not", Value::List(inner)) if inner.len() == 1 => {
                     Ok(!self.holds(&inner[0], place)?)
                 }
-                _ => fail("a condition may use only Fn::Equals of two values and Fn::Not of one"),
+                _ => fail(
+                    "a condition may use only Fn::Equals of two values, Fn::Not of one and Fn::Or of two to ten",
+                ),
             },
             _ => fail("a condition must be a single intrinsic function"),
         }
+    }
+
+    /// Returns a value that a condition compares.
+    fn compared(&self, side: &Node, place: &str) -> Result<Option<Value>, TemplateError> {
+        let Some(Node { line, value }) = self.replace(side.clone())? else {
+            return Ok(None);
+        };
+        let Value::Map(call) = &value else {
+            return Ok(Some(value));
+        };
+        let pseudo = match call.as_slice() {
+            [(name, argument)] if name == "Ref" => match &argument.value {
+                Value::Text(target) => target.strip_prefix("AWS::"),
+                _ => None,
+            },
+            _ => None,
+        };
+        let fail = |message: String| TemplateError::new(line, place, message);
+        let Some(pseudo) = pseudo else {
+            let message = "a condition may compare only values, parameters and pseudo parameters";
+            return Err(fail(message.to_owned()));
+        };
+        let text = pseudo_parameter(pseudo, &self.stack_name).map_err(fail)?;
+        Ok(Some(Value::Text(text)))
     }
 
     /// Returns a node with all parameters and conditions replaced; `None` for `AWS::NoValue`.
@@ -360,6 +396,46 @@ Resources:
             template["Resources"]["List"],
             serde_json::json!(["kept", "more"])
         );
+    }
+
+    #[test]
+    fn a_condition_may_be_about_the_region_and_about_several_values() {
+        let value = |condition: &str| {
+            let text = TEMPLATE.replace("!Not [!Equals [!Ref Named, none]]", condition);
+            let template = decided_for(&text, &[("Named", "arn:b")])?;
+            Ok::<_, TemplateError>(template["Resources"]["Text"].clone())
+        };
+        for (condition, expected) in [
+            ("!Equals [!Ref AWS::Region, us-east-1]", "arn:b"),
+            ("!Equals [!Ref AWS::Region, mx-central-1]", "[]"),
+            (
+                "!Or [!Equals [!Ref AWS::Region, mx-central-1], !Equals [!Ref Named, \"arn:b\"]]",
+                "arn:b",
+            ),
+            (
+                "!Not [!Or [!Equals [!Ref AWS::Partition, aws-us-gov], !Equals [!Ref Named, none]]]",
+                "arn:b",
+            ),
+            (
+                "!Or [!Equals [!Ref AWS::Partition, aws-us-gov], !Equals [!Ref Named, none]]",
+                "[]",
+            ),
+        ] {
+            assert_eq!(value(condition).unwrap(), expected, "{condition}");
+        }
+        for (condition, says) in [
+            (
+                "!Equals [!Ref AWS::StackId, a]",
+                "AWS::StackId is not supported",
+            ),
+            ("!Equals [!Ref Orders, a]", "may compare only values"),
+            ("!Or [!Equals [a, b]]", "Fn::Or of two to ten"),
+            ("!Or [!Equals [a, a], !And [a, b]]", "Fn::Or of two to ten"),
+        ] {
+            let error = value(condition).unwrap_err();
+            assert!(error.message.contains(says), "{condition}: {error}");
+            assert!(error.line > 0, "{error}");
+        }
     }
 
     #[test]

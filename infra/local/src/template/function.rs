@@ -51,6 +51,8 @@ pub(super) fn function(
     fields.text("VersionDescription")?;
     // Nothing is invoked asynchronously but by the schedule, and that repeats nothing here.
     fields.take("EventInvokeConfig");
+    // The functions use the network of this machine.
+    fields.take("VpcConfig");
 
     let mut logging = fields.map("LoggingConfig")?;
     let log_format = logging

@@ -171,7 +171,8 @@ fn attribute(target: &str, name: &str, identities: &Identities) -> Result<String
     })
 }
 
-fn pseudo_parameter(name: &str, stack_name: &str) -> Result<String, String> {
+/// Returns the value of `AWS::` and this name.
+pub(super) fn pseudo_parameter(name: &str, stack_name: &str) -> Result<String, String> {
     Ok(match name {
         "StackName" => stack_name,
         "AccountId" => identity::ACCOUNT,

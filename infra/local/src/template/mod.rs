@@ -5,10 +5,10 @@
 //! silent here would only be found in AWS.
 //!
 //! Some resources and properties are parsed, checked for references to missing resources, and then
-//! have no effect: the API's authorizer and throttling, a bucket's access block, encryption and
-//! versions, log groups, access logs, topics and their policies, alarms, a function's alias (there
-//! is one version), the roles of schedules and deployments, the order of `DependsOn`, and
-//! everything under `Outputs`.
+//! have no effect: the API's authorizer and throttling, a bucket's access block, encryption,
+//! versions and storage classes, log groups, access logs, topics and their policies, alarms, a
+//! function's alias (there is one version) and its subnets, the roles of schedules and deployments,
+//! the order of `DependsOn`, and everything under `Outputs`.
 //!
 //! `MachineShares` in the `Metadata` of a function is only for the local stack; CloudFormation and
 //! SAM ignore it. Parameters have their defaults or the values of [`Deployment::parameters`], and a

@@ -32,7 +32,10 @@ pub(super) enum Kind {
 
 /// Resource types that have no effect here, with their allowed properties.
 const WITHOUT_EFFECT: [(&str, &[&str]); 5] = [
-    ("AWS::Logs::LogGroup", &["RetentionInDays", "KmsKeyId"]),
+    (
+        "AWS::Logs::LogGroup",
+        &["LogGroupName", "RetentionInDays", "KmsKeyId"],
+    ),
     ("AWS::SNS::Topic", &[]),
     ("AWS::SNS::TopicPolicy", &["Topics", "PolicyDocument"]),
     (
@@ -161,7 +164,11 @@ pub(super) fn identify(
         Kind::HttpApi => (Some(id.clone()), BTreeMap::new()),
         Kind::Function { binary, .. } => (
             Some(binary.clone()),
-            BTreeMap::from([("Arn", function_arn(binary))]),
+            BTreeMap::from([
+                ("Arn", function_arn(binary)),
+                // SAM refers so to the version that it publishes. There is one version here.
+                ("Version.Version", "1".to_owned()),
+            ]),
         ),
         Kind::Role => {
             let role = format!("arn:aws:iam::{}:role/{id}", identity::ACCOUNT);

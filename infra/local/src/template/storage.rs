@@ -76,8 +76,8 @@ pub(super) fn bucket(
     })
 }
 
-/// Returns the rules that are enabled. There are no versions here, so a rule about them has no
-/// effect.
+/// Returns the rules that are enabled. There are no versions and one storage class here, so a rule
+/// about them has no effect.
 fn lifecycle(mut configuration: Fields) -> Result<Vec<LifecycleRule>, TemplateError> {
     let place = configuration.path("Rules");
     let mut rules = Vec::new();
@@ -90,6 +90,12 @@ fn lifecycle(mut configuration: Fields) -> Result<Vec<LifecycleRule>, TemplateEr
         let mut uploads = rule.map("AbortIncompleteMultipartUpload")?;
         let uploads_after_days = uploads.number("DaysAfterInitiation", 1..=i64::MAX)?;
         uploads.end()?;
+        if moves_to_another_class(&mut rule)?
+            && objects_after_days.is_none()
+            && uploads_after_days.is_none()
+        {
+            rule.take("ObjectSizeGreaterThan");
+        }
         rule.take("NoncurrentVersionExpiration");
         rule.take("ExpiredObjectDeleteMarker");
         rule.end()?;
@@ -103,6 +109,21 @@ fn lifecycle(mut configuration: Fields) -> Result<Vec<LifecycleRule>, TemplateEr
     }
     configuration.end()?;
     Ok(rules)
+}
+
+/// Returns whether a rule moves objects to another storage class. Only a class whose objects can be
+/// read at once is supported: it changes what they cost, and nothing else.
+fn moves_to_another_class(rule: &mut Fields) -> Result<bool, TemplateError> {
+    let place = rule.path("Transitions");
+    let transitions = rule.list("Transitions")?;
+    let moves = !transitions.is_empty();
+    for transition in transitions {
+        let mut transition = Fields::of(transition, place.clone())?;
+        transition.choice("StorageClass", &["INTELLIGENT_TIERING"])?;
+        transition.number("TransitionInDays", 0..=i64::MAX)?;
+        transition.end()?;
+    }
+    Ok(moves)
 }
 
 pub(super) fn table(id: &str, properties: Node) -> Result<Table, TemplateError> {

@@ -52,6 +52,8 @@ const _: () = assert!(
 /// - 10: of several symbols of a function, the one that its entry names; inlined calls in functions
 ///   of PDBs without lines; split units of PE and WebAssembly; Breakpad files with records in any
 ///   order, functions without names there; compressed unwind information of Mach-O files.
+/// - 11: one name for all of a function without lines that a linker merged with others; of the
+///   symbols of a constructor, the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(transparent)]
@@ -59,7 +61,7 @@ pub struct Converter(pub u32);
 
 impl Converter {
     /// The converter in this build.
-    pub const CURRENT: Self = Self(10);
+    pub const CURRENT: Self = Self(11);
 }
 
 /// The numbers of a build of the code: what it makes, and up to which version it reads.

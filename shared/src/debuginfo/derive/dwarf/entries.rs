@@ -390,6 +390,7 @@ impl<'o> EntryReader<'o> {
             open.ranges.push((*begin, *end));
             open.names.push(own);
         }
+        open.starts.set(&open.ranges);
         let count = open.inlined.len().max(open.ranges.len());
         open.inlined.resize_with(count, Vec::new);
         self.open.push(open);
@@ -439,9 +440,10 @@ impl<'o> EntryReader<'o> {
         let open = self.open.get_mut(inside.function)?;
         for range @ (begin, end) in &self.ranges {
             // GCC writes ranges of a function that overlap: each is answered with its own calls.
-            let holds = |((from, to), _): &(&(u64, u64), _)| (*from..*to).contains(begin);
-            let of_ranges = open.ranges.iter().zip(&mut open.inlined);
-            for (_, inlined) in of_ranges.filter(holds).take(MOST_OVERLAPPING) {
+            for number in open.starts.holding(*begin).take(MOST_OVERLAPPING) {
+                let Some(inlined) = open.inlined.get_mut(number) else {
+                    continue;
+                };
                 let mut add = |call: Call, depth| {
                     inlined.push(Inlined {
                         start: *begin,
@@ -464,6 +466,7 @@ impl<'o> EntryReader<'o> {
         }
         let first = self.open_call_ranges.len();
         self.open_call_ranges.extend_from_slice(&self.ranges);
+        self.open_call_ranges[first..].sort_unstable();
         self.open_calls.push(OpenCall {
             call,
             ranges: first..self.open_call_ranges.len(),

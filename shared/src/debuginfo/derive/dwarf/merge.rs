@@ -282,6 +282,11 @@ impl Iterator for FunctionRanges<'_> {
     type Item = MergedRange;
 
     fn next(&mut self) -> Option<MergedRange> {
+        let runs = self.runs;
+        let is_without_line = |run: u32, placed: Placed| {
+            let tables = runs.get(run as usize);
+            tables.is_some_and(|tables| tables.is_without_line(placed.location))
+        };
         while let Some((run, placed)) = self.next_range() {
             let what = if placed.is_nothing() {
                 What::Nothing
@@ -299,7 +304,7 @@ impl Iterator for FunctionRanges<'_> {
                 Some(last) if last.start == placed.start => {
                     let counts = match what {
                         What::Nothing => false,
-                        _ => last.what == What::Nothing || !placed.is_bare(),
+                        _ => last.what == What::Nothing || !is_without_line(run, placed),
                     };
                     if counts {
                         *last = entry;
@@ -435,7 +440,7 @@ mod tests {
     use crate::debuginfo::blob::AlignedBytes;
     use crate::debuginfo::derive::dwarf::flatten::{Flattener, Out};
     use crate::debuginfo::derive::dwarf::lines::Row;
-    use crate::debuginfo::derive::dwarf::tables::{Numbers, TextRef, UnitFunction};
+    use crate::debuginfo::derive::dwarf::tables::{NOTHING, Numbers, TextRef, UnitFunction};
 
     const ADDRESSES: std::ops::Range<u64> = 0x100..0x160;
 
@@ -574,6 +579,52 @@ mod tests {
             }
         };
         ADDRESSES.map(at).collect()
+    }
+
+    /// Linkers merge functions with the same code. Of those without lines, the first is used, also
+    /// in the calls that were inlined into it.
+    #[test]
+    fn a_function_without_lines_has_one_name_throughout() {
+        let mut tables = UnitTables::new(0);
+        for function in 0..2 {
+            let first = tables.ranges.len() as u32;
+            let bare = [NOWHERE, 0, function, NOWHERE];
+            let call = tables.calls.len() as u32;
+            tables.calls.push(bare);
+            let called = [0, 7, 2, call];
+            for (start, location) in [
+                (0x100, bare),
+                (0x104, called),
+                (0x108, bare),
+                (0x110, NOTHING),
+            ] {
+                tables.ranges.push(Placed { start, location });
+            }
+            tables.bodies.push(RangeBody {
+                start: 0x100,
+                end: 0x110,
+                first,
+                count: 4,
+            });
+        }
+        let symbols = Symbols::new(Vec::new(), Vec::new());
+        let merged = merge_all(std::slice::from_ref(&tables), &symbols, 8).flatten();
+        let functions = merged.map(|range| match range.what {
+            What::Range { mut location, .. } => {
+                while let Some(around) = tables.calls.get(location[3] as usize) {
+                    location = *around;
+                }
+                (range.start, Some(location[2]))
+            }
+            _ => (range.start, None),
+        });
+        let expected = [
+            (0x100, Some(0)),
+            (0x104, Some(0)),
+            (0x108, Some(0)),
+            (0x110, None),
+        ];
+        assert_eq!(functions.collect::<Vec<_>>(), expected);
     }
 
     proptest! {

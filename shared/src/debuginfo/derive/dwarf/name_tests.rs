@@ -50,10 +50,18 @@ fn of_several_symbols_the_one_that_the_entry_names_is_used() {
         ),
         // D and GCC.
         (Some("f"), &[("f.localalias", LOCAL), ("f", LOCAL)]),
-        // Constructors.
+        // A constructor and a destructor, whose kinds have the same code.
         (
             Some("_ZN1AC2Ev"),
             &[("_ZN1AC1Ev", WEAK), ("_ZN1AC2Ev", WEAK)],
+        ),
+        (
+            Some("_ZN1AD2Ev"),
+            &[
+                ("_ZN1BD2Ev", WEAK),
+                ("_ZN1AD1Ev", WEAK),
+                ("_ZN1AD2Ev", WEAK),
+            ],
         ),
         // A specialised copy: its entry has the name of the original.
         (Some("g"), &[("gg", LOCAL), ("g.constprop.0", LOCAL)]),
@@ -65,7 +73,8 @@ fn of_several_symbols_the_one_that_the_entry_names_is_used() {
         "hidden",
         "main.run",
         "f",
-        "_ZN1AC2Ev",
+        "_ZN1AC1Ev",
+        "_ZN1AD1Ev",
         "g.constprop.0",
         "v@@V_1",
     ];

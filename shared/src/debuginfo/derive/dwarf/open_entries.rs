@@ -3,6 +3,7 @@
 use symbolic::common::Language;
 
 use super::flatten::Inlined;
+use super::ranges::Starts;
 use super::tables::TextRef;
 
 /// An entry whose children are being read: the following entries, as long as their depth is
@@ -45,6 +46,7 @@ pub(super) struct Inside {
 pub(super) struct OpenFunction {
     pub(super) language: Language,
     pub(super) ranges: Vec<(u64, u64)>,
+    pub(super) starts: Starts,
     /// One for each range.
     pub(super) names: Vec<TextRef>,
     /// One for each range, then spare ones.

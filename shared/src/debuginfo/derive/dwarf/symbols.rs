@@ -6,6 +6,10 @@ use symbolic::debuginfo::Symbol;
 /// merge functions with the same code may put thousands of symbols at one address.
 const MOST_AT_ONE_ADDRESS: usize = 256;
 
+/// The maximum size of a name in an entry that is compared with those of several symbols, in bytes.
+/// Thousands of functions at one address could otherwise have names of megabytes each.
+const LONGEST_COMPARED: usize = 1_024;
+
 /// Symbols in the order in which they count at one address, and in address order.
 #[derive(Debug)]
 pub(in crate::debuginfo::derive) struct Symbols<'d> {
@@ -85,17 +89,22 @@ impl<'d> Symbols<'d> {
         numbers.get(..count).unwrap_or_default()
     }
 
-    /// Returns which of some symbols has a name. If none has, returns the first that has a suffix
-    /// behind it, as in `name.constprop.0` and `name@@VERSION`, or else the first.
+    /// Returns which of some symbols has a name, or that of the same constructor. If none has,
+    /// returns the first that has a suffix behind it, as in `name.constprop.0` and `name@@VERSION`,
+    /// or else the first. For a very long name, returns the first.
     pub(super) fn named(&self, numbers: &[u32], name: &[u8]) -> Option<u32> {
+        if name.is_empty() || name.len() > LONGEST_COMPARED {
+            return numbers.first().copied();
+        }
         // Of several with the same rank, the first is the lowest.
         let rank = |number: &&u32| {
             let symbol = self.all.get(**number as usize);
             let of_symbol = symbol.and_then(|symbol| symbol.name.as_deref());
-            let of_symbol = of_symbol.filter(|_| !name.is_empty());
-            match of_symbol.and_then(|of_symbol| of_symbol.as_bytes().strip_prefix(name)) {
+            let of_symbol = of_symbol.unwrap_or_default().as_bytes();
+            match of_symbol.strip_prefix(name) {
                 Some([]) => 0,
                 Some([b'.' | b'@', ..]) => 1,
+                _ if is_same_constructor(of_symbol, name) => 0,
                 _ => 2,
             }
         };
@@ -139,4 +148,20 @@ impl<'d> Symbols<'d> {
         let symbol = self.all.get(number as usize);
         symbol.is_some_and(|symbol| symbol.name.is_some())
     }
+}
+
+/// Returns whether two mangled names differ only in the kind of a constructor or destructor, such
+/// as `C1` and `C2`. Compilers give kinds with the same code one entry (Itanium C++ ABI, section
+/// 5.1.4.3).
+fn is_same_constructor(one: &[u8], other: &[u8]) -> bool {
+    if one.len() != other.len() {
+        return false;
+    }
+    let mut pairs = one.iter().zip(other);
+    let Some(at) = pairs.position(|(one, other)| one != other) else {
+        return false;
+    };
+    let is_kind = |name: &[u8]| matches!(name.get(..=at), Some([.., b'C' | b'D', b'0'..=b'5']));
+    let is_rest_equal = one.get(at + 1..) == other.get(at + 1..);
+    is_kind(one) && is_kind(other) && is_rest_equal
 }

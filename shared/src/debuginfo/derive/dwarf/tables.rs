@@ -131,12 +131,6 @@ impl Placed {
     pub(in crate::debuginfo::derive) fn is_nothing(&self) -> bool {
         self.location == NOTHING
     }
-
-    /// Returns whether it has a function but no file.
-    pub(super) fn is_bare(&self) -> bool {
-        let [file, _, function, _] = self.location;
-        file == NOWHERE && function != NOWHERE
-    }
 }
 
 /// One address range of a function, and the indices of its [`UnitTables::ranges`], the last of
@@ -229,6 +223,19 @@ impl UnitTables {
         self.texts.extend_from_slice(text);
         self.texts.push(0);
         TextRef::in_run(self.run, at)
+    }
+
+    /// Returns whether a location is in a function of which no line is known there, but may be in a
+    /// call that was inlined into it.
+    pub(super) fn is_without_line(&self, location: RawLocation) -> bool {
+        let mut outermost = location;
+        while let [.., call] = outermost
+            && let Some(around) = self.calls.get(call as usize)
+        {
+            outermost = *around;
+        }
+        let [file, _, function, _] = outermost;
+        file == NOWHERE && function != NOWHERE
     }
 
     /// Returns the stored texts.

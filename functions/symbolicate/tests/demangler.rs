@@ -60,6 +60,23 @@ async fn a_name_that_expands_to_gigabytes_does_not_affect_the_others() {
 }
 
 #[tokio::test]
+async fn a_name_that_takes_seconds_does_not_take_the_time_of_the_others() {
+    let slow = |symbol: String| IsolatedName {
+        symbol,
+        language: Language::Cpp,
+    };
+    let names = [
+        slow(format!("_Z1f{}", "SaI".repeat(30))),
+        swift(GOOD.0),
+        slow(format!("_Z1fIX{}EEvv", "dl".repeat(30))),
+        swift(GOOD.0),
+    ];
+    let readable = ProcessDemangler::new(PROGRAM).demangle(&names).await;
+    let good = Some(GOOD.1.to_owned());
+    assert_eq!(readable, [None, good.clone(), None, good]);
+}
+
+#[tokio::test]
 async fn two_thousand_names_are_demangled_and_a_hundred_deadly_ones_stay_mangled() {
     let demangler = ProcessDemangler::new(PROGRAM);
     let many = vec![swift(GOOD.0); 2000];

@@ -45,6 +45,10 @@ pub const ORIGINS: usize = 1_024;
 /// behind links. Each may cost a download.
 pub const SOURCE_FILES: usize = 64;
 
+/// The maximum size of the `path_patterns` of all sources in a request, in bytes. Each is compared
+/// with the paths of each module.
+pub const PATTERN_BYTES: usize = 8 * 1024;
+
 /// The maximum size of a source that a request defines, in bytes of JSON. The definition is
 /// encrypted and stored.
 pub const SOURCE_BYTES: usize = 8 * 1024;

@@ -1,14 +1,17 @@
 //! HTTP symbol servers: their definitions, and the locations of a module's files.
 
+mod glob;
+
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use percent_encoding::utf8_percent_encode;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use url::Url;
-use wildmatch::WildMatch;
 
+use self::glob::Glob;
 use super::{
     Access, Cause, CompanionId, FileType, FilteredType, Location, Missing, ObjectId, RESERVED,
     S3Access, SourceLayout,
@@ -74,8 +77,12 @@ pub struct Filters {
 #[serde(from = "Vec<String>", into = "Vec<String>")]
 pub struct PathPatterns {
     texts: Vec<String>,
-    matchers: Vec<WildMatch>,
+    matchers: Arc<[Glob]>,
 }
+
+/// The maximum size of a path that is compared with patterns, in bytes. A longer one matches none:
+/// paths in Windows have at most 32,767 characters.
+const MATCHED_PATH_BYTES: usize = 32 * 1024;
 
 /// Headers that control the connection or the meaning of a response, which only the HTTP client may
 /// set. They are defined in RFC 9110 and RFC 9112; further ones begin with `if-` and `proxy-`.
@@ -181,6 +188,16 @@ impl HttpSource {
     pub const MAX_PATTERNS: usize = 32;
     /// See [`HttpSource::MAX_PATTERNS`].
     pub const MAX_PATTERN_BYTES: usize = 256;
+
+    /// Returns the size of all `path_patterns` together, in bytes.
+    pub(crate) fn pattern_bytes(&self) -> usize {
+        self.filters
+            .path_patterns
+            .texts
+            .iter()
+            .map(String::len)
+            .sum()
+    }
 
     /// Checks the source against the limits above. They bound the cost of storing the source and of
     /// matching modules against it.
@@ -326,13 +343,11 @@ impl HttpSource {
     /// `None` if the source has no such files. A filter of file types that omits source bundles
     /// leaves source files out, too.
     pub fn source_file(&self, module: &ObjectId, path: &str) -> Option<Location> {
-        let filetypes = &self.filters.filetypes;
-        let is_wanted =
-            filetypes.is_empty() || filetypes.contains(&FilteredType::Dif(FileType::SourceBundle));
-        if !is_wanted || self.access != Access::Http || !self.filters.let_through(module) {
+        // The filters take longer than the layout.
+        let path = self.layout.source_file(module, path)?;
+        if !self.offers_source_files(module) {
             return None;
         }
-        let path = self.layout.source_file(module, path)?;
         let segments = path.split('/');
         let encoded = segments.map(|segment| utf8_percent_encode(segment, RESERVED).to_string());
         let encoded: Vec<String> = encoded.collect();
@@ -340,6 +355,15 @@ impl HttpSource {
         let base = url.path().trim_end_matches('/').to_owned();
         url.set_path(&format!("{base}/{}", encoded.join("/")));
         Some(Location::new(url))
+    }
+
+    /// Returns whether the filters let source files of a module through. Whether the source has a
+    /// file depends on its path, too.
+    pub fn offers_source_files(&self, module: &ObjectId) -> bool {
+        let filetypes = &self.filters.filetypes;
+        let is_wanted =
+            filetypes.is_empty() || filetypes.contains(&FilteredType::Dif(FileType::SourceBundle));
+        is_wanted && self.access == Access::Http && self.filters.let_through(module)
     }
 
     /// Returns whether the source may have a line map of a module.
@@ -404,13 +428,10 @@ impl Filters {
         if self.path_patterns.matchers.is_empty() {
             return true;
         }
-        let paths: Vec<String> = module
-            .code_file
-            .iter()
-            .chain(&module.debug_file)
-            .map(|path| normal(path))
-            .collect();
-        let matches = |matcher: &WildMatch| paths.iter().any(|path| matcher.matches(path));
+        let paths = module.code_file.iter().chain(&module.debug_file);
+        let paths = paths.filter(|path| path.len() <= MATCHED_PATH_BYTES);
+        let paths: Vec<String> = paths.map(|path| normal(path)).collect();
+        let matches = |matcher: &Glob| paths.iter().any(|path| matcher.matches(path));
         self.path_patterns.matchers.iter().any(matches)
     }
 }
@@ -422,9 +443,12 @@ fn normal(path: &str) -> String {
 
 impl From<Vec<String>> for PathPatterns {
     fn from(texts: Vec<String>) -> Self {
-        let matcher = |text: &String| WildMatch::new(&normal(text));
+        // A matcher takes some kilobytes. A source with more or longer patterns is refused
+        // ([`HttpSource::check_limits`]).
+        let counted = texts.iter().take(HttpSource::MAX_PATTERNS);
+        let counted = counted.filter(|text| text.len() <= HttpSource::MAX_PATTERN_BYTES);
         Self {
-            matchers: texts.iter().map(matcher).collect(),
+            matchers: counted.map(|text| Glob::new(&normal(text))).collect(),
             texts,
         }
     }
@@ -584,6 +608,24 @@ mod tests {
             3
         );
         assert_eq!(found(r#"{"path_patterns": ["c:/windows/*"]}"#), []);
+    }
+
+    #[test]
+    fn a_path_that_no_system_has_matches_no_pattern() {
+        let source = source(
+            r#"{"type": "http", "id": "a", "url": "http://x", "filters": {"path_patterns": ["*"]}}"#,
+        )
+        .unwrap();
+        let locations = |bytes: usize| {
+            let code_file = Some("a".repeat(bytes));
+            let module = ObjectId {
+                code_file,
+                ..module()
+            };
+            source.locations(&module).len()
+        };
+        assert_eq!(locations(MATCHED_PATH_BYTES), 3);
+        assert_eq!(locations(MATCHED_PATH_BYTES + 1), 0);
     }
 
     #[test]

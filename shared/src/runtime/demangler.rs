@@ -11,6 +11,7 @@ use rustix::process::Resource;
 
 use super::sandbox::{self, lower};
 pub use crate::adapters::demangler::COMMAND;
+use crate::adapters::demangler::LONGEST_ANSWER;
 use crate::domain::{IsolatedName, Language};
 
 /// Memory that it may allocate, in bytes.
@@ -51,6 +52,10 @@ fn serve() -> io::Result<()> {
             language: language.parse().unwrap_or(Language::Unknown),
         };
         let mut answer = serde_json::to_vec(&name.demangle())?;
+        if answer.len() >= LONGEST_ANSWER {
+            // The parent would take a part of it for the end of this process.
+            answer = b"null".to_vec();
+        }
         answer.push(b'\n');
         // Flushed one by one, so that a crash does not lose finished names.
         out.write_all(&answer)?;

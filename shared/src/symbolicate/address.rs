@@ -6,7 +6,7 @@ use symbolic::common::CpuFamily;
 
 use super::adjust::{Adjustment, adjust};
 use crate::api::symbolicator::{AddrMode, Frame, FrameOrder, Hex, Module, Request, Stacktrace};
-use crate::domain::Arch;
+use crate::domain::{Arch, ObjectType};
 use crate::symbolicate::adjust::Situation;
 
 /// The position of a frame in its stack trace.
@@ -22,28 +22,24 @@ pub(super) struct Position<'a> {
 
 /// Returns the addresses at which frames of a module are looked up, relative to its start. Most
 /// frames of callers have two: only a lookup shows that one of them is a trampoline, or was
-/// interrupted.
+/// interrupted. `defaults` has the default adjustment of each stack trace.
 pub(super) fn addresses(
     request: &Request,
     module: usize,
     frames: &[(usize, usize)],
+    defaults: &[Adjustment],
     arch: Arch,
 ) -> Vec<u64> {
     let order = request.options.frame_order;
     let mut addresses = Vec::with_capacity(frames.len());
-    let mut last: Option<(usize, Position<'_>)> = None;
     for (number, at) in frames {
-        let Some(stacktrace) = request.stacktraces.get(*number) else {
+        let stacktrace = request.stacktraces.get(*number);
+        let Some((stacktrace, default)) = stacktrace.zip(defaults.get(*number)) else {
             continue;
         };
-        let of_it = match last {
-            Some((known, position)) if known == *number => position,
-            _ => Position::first_of(stacktrace),
-        };
-        last = Some((*number, of_it));
         let position = Position {
             index: counted(order, stacktrace.frames.len(), *at),
-            ..of_it
+            ..Position::first_of(stacktrace, *default)
         };
         let found = stacktrace.frames.get(*at).zip(request.modules.get(module));
         let Some((frame, of_module)) = found else {
@@ -114,9 +110,12 @@ impl Address {
         if base == 0 {
             // A module without a base address is addressed from its start. In WebAssembly, clients
             // send the addresses of calls.
-            let relative = match arch.cpu_family() {
-                CpuFamily::Wasm32 => given,
-                _ => adjust(given, arch, situation).unwrap_or(given),
+            let is_wasm =
+                module.object_type == ObjectType::Wasm || arch.cpu_family() == CpuFamily::Wasm32;
+            let relative = if is_wasm {
+                given
+            } else {
+                adjust(given, arch, situation).unwrap_or(given)
             };
             return matches!(frame.addr_mode, AddrMode::Rel(_)).then_some(Self {
                 relative,
@@ -148,7 +147,8 @@ pub(super) fn positions(
     order: FrameOrder,
 ) -> impl Iterator<Item = (&Frame, Position<'_>)> {
     let count = stacktrace.frames.len();
-    let first = Position::first_of(stacktrace);
+    let default = Adjustment::default_of(&stacktrace.frames);
+    let first = Position::first_of(stacktrace, default);
     (0..count).map(move |index| {
         let frame = &stacktrace.frames[counted(order, count, index)];
         (frame, Position { index, ..first })
@@ -165,12 +165,12 @@ pub(super) fn counted(order: FrameOrder, count: usize, index: usize) -> usize {
 }
 
 impl<'a> Position<'a> {
-    /// Returns the position of the callee.
-    pub(super) fn first_of(stacktrace: &'a Stacktrace) -> Self {
+    /// Returns the position of the callee, given the default adjustment of the stack trace.
+    fn first_of(stacktrace: &'a Stacktrace, default_adjustment: Adjustment) -> Self {
         Self {
             index: 0,
             is_interrupted: false,
-            default_adjustment: Adjustment::default_of(&stacktrace.frames),
+            default_adjustment,
             registers: &stacktrace.registers,
         }
     }

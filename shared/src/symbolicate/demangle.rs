@@ -3,11 +3,17 @@
 //! Names are untrusted input. The demanglers of C++, Rust and Objective-C are written in Rust:
 //! their recursion is bounded, their panics are caught here, and the length of names is limited.
 //! Swift's demangler is written in C++, with assertions that end the process. Back references let a
-//! hundred bytes expand to gigabytes of text, in Swift and in Microsoft's scheme. Such names are
-//! therefore *isolated*: this module collects them ([`KnownNames::take_isolated`]), a process
-//! without privileges demangles them one by one ([`IsolatedName::demangle`]), and the request is
-//! symbolicated once more with the results ([`KnownNames::add`]).
+//! hundred bytes expand to gigabytes of text, in Swift, in Rust and in Microsoft's scheme. The
+//! demangler of C++ takes hours for some names. Such names are therefore *isolated*: this module
+//! collects them ([`KnownNames::take_isolated`]), a process without privileges demangles them one
+//! by one ([`IsolatedName::demangle`]), and the request is symbolicated once more with the results
+//! ([`KnownNames::add`]).
+//!
+//! Many names that are each below these limits could still take long together. The names that a
+//! request demangles here therefore share a budget of counted work ([`NameWork`]): the same request
+//! has the same names on every machine.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::panic::catch_unwind;
@@ -18,11 +24,10 @@ use quick_cache::{Equivalent, Weighter};
 use symbolic::common::{Name, NameMangling};
 use symbolic::demangle::Demangle;
 
-use super::cpp_constraints::without_constraints;
+use super::cpp_constraints::{Keep, most_retries, retries, without_constraints};
 use super::text::shown;
 use crate::api::symbolicator::Frame;
 use crate::domain::{IsolatedName, Language, READABLE};
-use crate::symbolicate::cpp_constraints::Keep;
 use crate::symbolicate::text::escaped_bytes;
 
 /// The longest name that is demangled, in bytes; longer names are unchanged. Longer names of Swift
@@ -41,6 +46,40 @@ const LONGEST_DEMANGLED: usize = 16 * 1024;
 /// request with more of them are unchanged.
 const MOST_BACK_REFERENCES: usize = 20;
 
+/// The most text that the back references of a name of Microsoft's that is not isolated may stand
+/// for, as a multiple of the shortest parts.
+const LONGEST_EXPANSION: usize = 64 * 1024;
+
+/// The most back references in a v0 name of Rust that is not isolated. Two of them may double the
+/// steps for the name, which need not print anything.
+const MOST_RUST_REFERENCES: u32 = 12;
+
+/// The most productions in a C++ name that may be parsed twice, if the name is not read before.
+const MOST_RETRIES: u32 = 6;
+
+/// The most productions inside each other that may be parsed twice, in a C++ name that was read.
+const DEEPEST_RETRIES: u32 = 10;
+
+/// The most pack expansions in a C++ name that is not isolated. They print nothing themselves, so
+/// the limit of the printed text does not limit them.
+const MOST_EXPANSIONS: usize = 32;
+
+/// The work of demangling the names of a request, in bytes of names that are parsed once. That is
+/// about a second, and enough for 100,000 names of 200 bytes.
+const MOST_WORK: usize = 32 << 20;
+
+/// The work for a name of any length, in bytes.
+const LEAST_WORK: usize = 64;
+
+/// The longest demangled name whose length costs nothing, in bytes.
+const USUAL_DEMANGLED: usize = 1024;
+
+/// The work for a byte of a demangled name beyond [`USUAL_DEMANGLED`], in bytes.
+const WORK_PER_BYTE: usize = 4;
+
+/// The steps of reading C++ names in a request. An ordinary name takes a step for two bytes.
+const MOST_STEPS: usize = 16 << 20;
+
 /// The maximum number of isolated names of a request; further ones are unchanged.
 const MOST_ISOLATED: usize = 2000;
 
@@ -52,6 +91,65 @@ pub struct KnownNames<'m> {
     /// one for a name without a readable form.
     isolated: HashMap<IsolatedName, Option<Option<Arc<str>>>>,
     wanted: Vec<IsolatedName>,
+    work: NameWork,
+}
+
+/// What is left of the work that a request may cause in this process. Names that need more are
+/// unchanged.
+#[derive(Debug)]
+struct NameWork {
+    bytes: usize,
+    steps: usize,
+}
+
+impl Default for NameWork {
+    fn default() -> Self {
+        Self {
+            bytes: MOST_WORK,
+            steps: MOST_STEPS,
+        }
+    }
+}
+
+impl NameWork {
+    fn is_used(&self) -> bool {
+        self.bytes == 0 || self.steps == 0
+    }
+
+    /// Demangles a name that may be parsed 2ⁿ times, for n `doublings`, if it cannot be read.
+    fn demangle(&mut self, symbol: &str, language: Language, doublings: u32) -> Option<Arc<str>> {
+        let demangled = demangled(symbol, language);
+        let once = symbol.len() + LEAST_WORK;
+        let always = rust_references(symbol).saturating_sub(MOST_RUST_REFERENCES / 2) / 2;
+        let parsed = match &demangled {
+            Some(_) => once << always.min(16),
+            None => once << doublings.min(16),
+        };
+        let length = demangled.as_ref().map_or(0, String::len);
+        let printed = length.saturating_sub(USUAL_DEMANGLED) * WORK_PER_BYTE;
+        self.bytes = self.bytes.saturating_sub(parsed + printed);
+        let demangled = demangled.filter(|demangled| demangled.len() <= LONGEST_DEMANGLED)?;
+        Some(demangled.into())
+    }
+
+    /// Returns how often the time for parsing a C++ name may double; `None` if it has no limit.
+    ///
+    /// A name is in one of three classes:
+    ///
+    /// - It has few productions that can be parsed twice. It is parsed at most 2⁶ times.
+    /// - The reader has read it, so the demangler reads it without parsing anything twice. If it
+    ///   differs from the reader, the productions inside each other limit it to 2¹⁰ times.
+    /// - Any other name, such as one that was cut off, has no limit.
+    fn doublings(&mut self, symbol: &str) -> Option<u32> {
+        if symbol.matches("Dp").count() + symbol.matches("sp").count() > MOST_EXPANSIONS {
+            return None;
+        }
+        let most = most_retries(symbol);
+        if most <= MOST_RETRIES {
+            return Some(most);
+        }
+        retries(symbol, &mut self.steps).filter(|deepest| *deepest <= DEEPEST_RETRIES)
+    }
 }
 
 impl<'m> KnownNames<'m> {
@@ -63,8 +161,10 @@ impl<'m> KnownNames<'m> {
         }
     }
 
-    /// Takes the isolated names that are needed, without duplicates.
+    /// Takes the isolated names that are needed, without duplicates. The request is then
+    /// symbolicated again, so its work begins again, too.
     pub fn take_isolated(&mut self) -> Vec<IsolatedName> {
+        self.work = NameWork::default();
         std::mem::take(&mut self.wanted)
     }
 
@@ -81,11 +181,7 @@ impl<'m> KnownNames<'m> {
         {
             return name;
         }
-        let demangled = if needs_isolation(symbol, language) {
-            self.isolated(symbol, language)
-        } else {
-            Some(demangle(symbol, language))
-        };
+        let demangled = self.readable(symbol, language);
         let is_known = demangled.is_some();
         let name = FunctionName::new(shown(symbol).into(), demangled.flatten());
         if let Some(memory) = self.memory
@@ -98,10 +194,59 @@ impl<'m> KnownNames<'m> {
 
     /// Returns the readable form of a name in a request.
     fn of_request(&mut self, symbol: &str, language: Language) -> Option<Arc<str>> {
-        if needs_isolation(symbol, language) {
-            self.isolated(symbol, language).flatten()
-        } else {
-            demangle(symbol, language)
+        self.readable(symbol, language).flatten()
+    }
+
+    /// Returns the readable form of a name, `Some(None)` if it has none; `None` if that is not
+    /// known yet, or the request may not cause the work to find out.
+    fn readable(&mut self, symbol: &str, language: Language) -> Option<Option<Arc<str>>> {
+        if symbol.len() > longest(language) {
+            return Some(None);
+        }
+        if self.work.is_used() {
+            return None;
+        }
+        let detected = Name::new(symbol, NameMangling::Unknown, language).detect_language();
+        match detected {
+            Language::Cpp | Language::ObjCpp if symbol.trim_start_matches('_').starts_with('Z') => {
+                self.of_cpp(symbol, language)
+            }
+            _ if needs_isolation(symbol, detected) => self.isolated(symbol, language),
+            _ => Some(self.work.demangle(symbol, language, 0)),
+        }
+    }
+
+    /// Returns the readable form of a C++ name like [`Self::readable`]: as it is, or without the
+    /// parts that the demangler does not know.
+    fn of_cpp(&mut self, symbol: &str, language: Language) -> Option<Option<Arc<str>>> {
+        let mut unlimited: Option<(Cow<'_, str>, Language)> = None;
+        for keep in [None, Some(Keep::Known), Some(Keep::Names)] {
+            let (form, language) = match keep {
+                None => (Cow::Borrowed(symbol), language),
+                Some(keep) => match without_constraints(symbol, keep, &mut self.work.steps) {
+                    Some(form) => (Cow::Owned(form), Language::Cpp),
+                    None => continue,
+                },
+            };
+            match self.work.doublings(&form) {
+                Some(doublings) => {
+                    let readable = self.work.demangle(&form, language, doublings);
+                    if readable.is_some() {
+                        return Some(readable);
+                    }
+                }
+                None if unlimited.is_none() || keep == Some(Keep::Known) => {
+                    unlimited = Some((form, language));
+                }
+                None => {}
+            }
+            if self.work.is_used() {
+                return None;
+            }
+        }
+        match unlimited {
+            Some((form, language)) => self.isolated(&form, language),
+            None => Some(None),
         }
     }
 
@@ -132,7 +277,7 @@ impl<'m> KnownNames<'m> {
 #[derive(Debug)]
 pub(super) struct Names<'a> {
     of_difs: foldhash::HashMap<(&'a str, Language), FunctionName>,
-    sent: foldhash::HashMap<(&'a str, Language), Option<Arc<str>>>,
+    sent: foldhash::HashMap<&'a str, Option<Arc<str>>>,
     known: KnownNames<'a>,
 }
 
@@ -190,11 +335,12 @@ impl<'a> Names<'a> {
         if back_references(symbol) > MOST_BACK_REFERENCES {
             return;
         }
-        let (language, known) = (sent.lang.unwrap_or_default(), &mut self.known);
+        // The mangled name says more than `lang`, which may be that of the file of the frame.
+        let known = &mut self.known;
         let demangled = self
             .sent
-            .entry((symbol, language))
-            .or_insert_with(|| known.of_request(symbol, language));
+            .entry(symbol)
+            .or_insert_with(|| known.of_request(symbol, Language::Unknown));
         if let Some(function) = demangled {
             frame.symbol = Some(Arc::clone(symbol));
             frame.function = Some(Arc::clone(function));
@@ -262,42 +408,49 @@ impl Weighter<Symbol, FunctionName> for NameBytes {
     }
 }
 
-/// Demangles a symbol that needs no isolation; `None` if it is not mangled in a known way, or is
-/// too long.
-fn demangle(symbol: &str, language: Language) -> Option<Arc<str>> {
-    if symbol.len() > longest(language) {
-        return None;
+/// Demangles a symbol that needs no isolation; `None` if it is not mangled in a known way.
+fn demangled(symbol: &str, language: Language) -> Option<String> {
+    catch_unwind(|| Name::new(symbol, NameMangling::Unknown, language).demangle(READABLE))
+        .unwrap_or_else(|_| {
+            tracing::warn!(symbol, "demangler panicked");
+            None
+        })
+}
+
+/// Returns whether demangling a symbol could end the process, or use too much memory or time. C++
+/// symbols that start with `_Z` have other limits: see [`NameWork::doublings`].
+fn needs_isolation(symbol: &str, detected: Language) -> bool {
+    if detected == Language::Swift || back_references(symbol) > MOST_BACK_REFERENCES {
+        return true;
     }
-    let demangled = catch_unwind(|| {
-        demangle_as_it_is(symbol, language).or_else(|| demangle_newer_cpp(symbol, language))
-    })
-    .unwrap_or_else(|_| {
-        tracing::warn!(symbol, "demangler panicked");
-        None
-    })?;
-    (demangled.len() <= LONGEST_DEMANGLED).then(|| demangled.into())
-}
-
-fn demangle_as_it_is(symbol: &str, language: Language) -> Option<String> {
-    Name::new(symbol, NameMangling::Unknown, language).demangle(READABLE)
-}
-
-/// Demangles a C++ symbol without the parts that the demangler does not know.
-fn demangle_newer_cpp(symbol: &str, language: Language) -> Option<String> {
-    let name = Name::new(symbol, NameMangling::Unknown, language);
-    if !matches!(name.detect_language(), Language::Cpp | Language::ObjCpp) {
-        return None;
+    if is_rust_v0(symbol) {
+        return symbol.len() > LONGEST_NAME || rust_references(symbol) > MOST_RUST_REFERENCES;
     }
-    [Keep::Known, Keep::Names]
-        .into_iter()
-        .filter_map(|keep| without_constraints(symbol, keep))
-        .find_map(|known| demangle_as_it_is(&known, Language::Cpp))
+    // Two references to a part double its text.
+    let doublings = back_references(symbol) / 2;
+    doublings > 0 && symbol.len() << doublings > LONGEST_EXPANSION
 }
 
-/// Returns whether demangling a symbol could end the process or use too much memory.
-fn needs_isolation(symbol: &str, language: Language) -> bool {
-    let name = Name::new(symbol, NameMangling::Unknown, language);
-    name.detect_language() == Language::Swift || back_references(symbol) > MOST_BACK_REFERENCES
+fn is_rust_v0(symbol: &str) -> bool {
+    symbol.trim_start_matches('_').starts_with('R')
+}
+
+/// Returns an upper bound of the back references in a v0 name of Rust (`B_`, `B3x_`), 0 for another
+/// name.
+fn rust_references(symbol: &str) -> u32 {
+    if !is_rust_v0(symbol) {
+        return 0;
+    }
+    let mut count = 0;
+    // Whether the letters and digits after a place are followed by `_`.
+    let mut is_closed = false;
+    for byte in symbol.bytes().rev() {
+        count += u32::from(byte == b'B' && is_closed);
+        if !byte.is_ascii_alphanumeric() {
+            is_closed = byte == b'_';
+        }
+    }
+    count
 }
 
 /// Returns the longest name of a language that is demangled, in bytes.
@@ -462,7 +615,7 @@ mod tests {
             let [symbol, before, oracle] = *line.split('\t').collect::<Vec<_>>() else {
                 panic!("{line}");
             };
-            assert_eq!(demangle_as_it_is(symbol, Language::Cpp), None, "{symbol}");
+            assert_eq!(demangled(symbol, Language::Cpp), None, "{symbol}");
             let readable = name(symbol, Language::Cpp);
             assert_ne!(readable, symbol);
             assert_eq!(readable, name(symbol, Language::Unknown));
@@ -532,7 +685,8 @@ mod tests {
         );
     }
 
-    /// F1. Swift's demangler ends the process on these.
+    /// F1. Swift's demangler ends the process on these. Their prefixes say that they are Swift's,
+    /// also if they were sent, where `lang` is ignored.
     #[test]
     fn swift_names_are_isolated_and_unchanged_until_their_result_is_known() {
         for symbol in [
@@ -555,9 +709,14 @@ mod tests {
                 assert_eq!(completed, sent);
                 let mut known = names.into_known();
                 let isolated = known.take_isolated();
-                assert_eq!(isolated.len(), 1, "{isolated:?}");
+                let languages: Vec<Language> = isolated.iter().map(|name| name.language).collect();
+                let sniffed = [language, Language::Unknown];
+                let count = if language == Language::Unknown { 1 } else { 2 };
+                assert_eq!(languages, sniffed[..count], "{isolated:?}");
                 // The process died on this name: the name is unchanged and is not isolated again.
-                known.add(isolated[0].clone(), None);
+                for name in isolated {
+                    known.add(name, None);
+                }
                 let mut names = Names::new(known);
                 assert_eq!(&*names.of(symbol, language).function, symbol);
                 assert_eq!(names.into_known().take_isolated(), []);
@@ -598,6 +757,18 @@ mod tests {
         let (mangled, demangled) = (Some("_ZN3foo3barEv"), Some("foo::bar()"));
         check(mangled, None, (mangled, demangled));
         check(None, mangled, (mangled, demangled));
+        let of_swift = Frame {
+            function: mangled.map(Arc::from),
+            lang: Some(Language::Swift),
+            ..Frame::default()
+        };
+        let mut completed = of_swift.clone();
+        Names::new(KnownNames::default()).complete(&of_swift, &mut completed);
+        assert_eq!(
+            completed.function.as_deref(),
+            demangled,
+            "whatever `lang` says"
+        );
         check(mangled, mangled, (mangled, mangled));
         check(None, Some("main"), (None, Some("main")));
         check(Some("main"), None, (Some("main"), None));
@@ -643,6 +814,12 @@ mod tests {
             around("_Z1fI", "Tp", "Ty", "", "iEvv"),
             around("_Z1f", "UlTy", "i", "E_", ""),
             around("_Z1f", "Z1fvQLb1EEN", "1a1b", "E", ""),
+            around("_Z1fIX", "dl", "Li1E", "", "EEvv"),
+            around("_Z1fIX", "nw_1aIX", "Li1E", "EEE", "EEvv"),
+            around("_Z1f", "SaI", "i", "E", ""),
+            around("_Z1f", "St1aI", "i", "E", ""),
+            around("_Z1fI", "L1aI", "i", "E1E", "Evv"),
+            around("_ZN1acv", "1aI", "i", "E", "Ev"),
         ]
     }
 
@@ -663,12 +840,20 @@ mod tests {
                             symbol: symbol.clone(),
                             language,
                         };
-                        name.demangle();
+                        // In a process of its own, the others could take hours.
+                        let mut names = Names::new(KnownNames::default());
+                        names.of(&symbol, language);
+                        if names.into_known().take_isolated().is_empty()
+                            || language == Language::Swift
+                            || most_retries(&symbol) == 0
+                        {
+                            name.demangle();
+                        }
                     }
                 }
             }
             for symbol in nested(LONGEST_RUST_NAME) {
-                demangle(&symbol, Language::Rust);
+                demangled(&symbol, Language::Rust);
             }
         };
         thread::Builder::new()
@@ -682,7 +867,9 @@ mod tests {
     #[test]
     fn a_name_that_is_too_long_is_unchanged() {
         for symbol in nested(LONGEST_NAME + 20) {
-            assert!(symbol.len() <= LONGEST_NAME || demangle(&symbol, Language::Unknown).is_none());
+            let mut known = KnownNames::default();
+            let readable = known.readable(&symbol, Language::Unknown);
+            assert!(symbol.len() <= LONGEST_NAME || readable == Some(None));
         }
         let long = |parts: usize| format!("_ZN{}17h0123456789abcdefE", "3foo".repeat(parts));
         assert_eq!(
@@ -690,6 +877,109 @@ mod tests {
             2000 * "foo::".len() - 2
         );
         assert_eq!(*name(&long(5000), Language::Rust), *shown(&long(5000)));
+    }
+
+    fn is_isolated(symbol: &str) -> bool {
+        let mut known = KnownNames::default();
+        known.readable(symbol, Language::Unknown);
+        !known.take_isolated().is_empty()
+    }
+
+    #[test]
+    fn names_that_would_take_seconds_are_isolated() {
+        let doublings = |times: usize| {
+            let first = "_RINvC1a1fNtC1b1c";
+            let pairs: String = (0..times)
+                .map(|index| format!("TB{index}_B{index}_E"))
+                .collect();
+            format!("{first}{pairs}E")
+        };
+        let microsoft = format!(
+            "?f@@YAXP6AX{}@ZP6AX0000@ZP6AX1111@ZP6AX2222@Z3333@Z",
+            "H".repeat(3950)
+        );
+        for symbol in [
+            format!("_Z1fIX{}EEvv", "dl".repeat(26)),
+            format!("__Z1fIX{}EEvv", "da".repeat(26)),
+            format!("___Z1fIX{}EEvv_block_invoke_2", "nw".repeat(26)),
+            format!("_Z1fIX{}EEvv", "na".repeat(26)),
+            format!("_Z1f{}", "SaI".repeat(24)),
+            format!("_Z1f1a{}", "S_I".repeat(24)),
+            format!("_Z1f{}", "St1aI".repeat(24)),
+            format!("_Z1fI{}", "L1aI".repeat(24)),
+            format!("_ZUl{}", "Z1fvEUl".repeat(24)),
+            format!("_Z1f{}", "CI1".repeat(24)),
+            format!("_ZN1acv1aI{}iEEv", "T_I".repeat(24)),
+            // The demangler ends at a part that the reader knows.
+            format!("_Z1f{}DB1_{}", "SaI".repeat(24), "E".repeat(24)),
+            format!("_Z1fDpi{}v", "DpS_".repeat(40)),
+            doublings(20),
+            microsoft,
+        ] {
+            assert!(is_isolated(&symbol), "{symbol}");
+        }
+        let long = format!("_RNvC1a{}{}", 60_000, "b".repeat(60_000));
+        let mut known = KnownNames::default();
+        known.readable(&long, Language::Rust);
+        assert_eq!(known.take_isolated().len(), 1);
+    }
+
+    #[test]
+    fn long_names_of_real_programs_are_not_isolated() {
+        for symbol in [
+            "_ZNSt6vectorISt3mapINSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEES_IiSaIiEESt4lessIS6_ESaISt4pairIKS6_S8_EEESaISF_EE9push_backERKSF_",
+            "_ZNSt8_Rb_treeINSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEESt4pairIKS5_St6vectorIS5_SaIS5_EEESt10_Select1stISB_ESt4lessIS5_ESaISB_EE8_M_eraseEPSt13_Rb_tree_nodeISB_E",
+            "_ZNSt3__16vectorINS_12basic_stringIcNS_11char_traitsIcEENS_9allocatorIcEEEENS4_IS6_EEE21__push_back_slow_pathIS6_EEvOT_",
+            "_ZNSt10_HashtableINSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEESt4pairIKS5_iESaIS8_ENSt8__detail10_Select1stESt8equal_toIS5_ESt4hashIS5_ENSA_18_Mod_range_hashingENSA_20_Default_ranged_hashENSA_20_Prime_rehash_policyENSA_17_Hashtable_traitsILb1ELb0ELb1EEEED1Ev",
+            "_RINvCskG63dWbCD90_9inventory5countINtNtB2_5stock5CrateNtBz_5ShelfEEB2_",
+            "?insert@?$vector@V?$basic_string@DU?$char_traits@D@std@@V?$allocator@D@2@@std@@V?$allocator@V?$basic_string@DU?$char_traits@D@std@@V?$allocator@D@2@@std@@@2@@std@@QEAAXXZ",
+        ] {
+            let mut known = KnownNames::default();
+            let readable = known.readable(symbol, Language::Unknown);
+            assert!(readable.flatten().is_some(), "{symbol}");
+            assert_eq!(known.take_isolated(), [], "{symbol}");
+        }
+        let lines = include_str!("../../../tests/fixtures/names/cxx20.txt").lines();
+        let symbols = lines.filter_map(|line| line.split('\t').next());
+        let isolated: Vec<&str> = symbols.filter(|symbol| is_isolated(symbol)).collect();
+        assert_eq!(isolated, [""; 0]);
+    }
+
+    #[test]
+    fn the_names_of_a_request_have_a_budget_of_work() {
+        let name_of = |index: usize, end: &str| format!("_ZN3foo181a{index:0180}Ev{end}");
+        let mut known = KnownNames::default();
+        for index in 0..100_000 {
+            let readable = known.readable(&name_of(index, ""), Language::Unknown);
+            assert!(readable.flatten().is_some(), "{index}");
+        }
+        // The same request has the same names.
+        let demangled_until_the_end = || {
+            let mut known = KnownNames::default();
+            let mut count = 0;
+            while !known.work.is_used() {
+                known.work.demangle(&name_of(count, "@"), Language::Cpp, 10);
+                count += 1;
+            }
+            assert_eq!(known.readable("_ZN3foo3barEv", Language::Cpp), None);
+            assert_eq!(known.take_isolated(), []);
+            assert!(known.readable("_ZN3foo3barEv", Language::Cpp).is_some());
+            count
+        };
+        let count = demangled_until_the_end();
+        assert!((50..500).contains(&count), "{count}");
+        assert_eq!(demangled_until_the_end(), count);
+    }
+
+    #[test]
+    fn a_name_beyond_the_budget_is_not_cached() {
+        let memory = NameMemory::new(1 << 20);
+        let mut known = KnownNames::remembered(&memory);
+        known.work.bytes = 0;
+        let mut names = Names::new(known);
+        let symbol = "_ZN3foo3barEv";
+        assert_eq!(&*names.of(symbol, Language::Cpp).function, symbol);
+        assert_eq!(memory.names.len(), 0);
     }
 
     #[test]

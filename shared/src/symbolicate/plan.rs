@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::address;
+use super::adjust::Adjustment;
 use super::modules::AddressSpace;
 use crate::api::symbolicator::{Request, Stacktrace};
 use crate::cache::Kind;
@@ -18,6 +19,9 @@ pub struct Plan {
     /// The frames that lie in a module, by the module's index in the request: indices of the stack
     /// trace and of the frame in it.
     frames: Vec<Vec<(usize, usize)>>,
+    /// The adjustment of the frames of each stack trace that do not specify one. It depends on all
+    /// its frames, and each module needs it.
+    defaults: Vec<Adjustment>,
 }
 
 /// A cache that frames are looked up in.
@@ -81,11 +85,14 @@ pub fn plan(request: &Request) -> Plan {
         wanted[place].modules.push(index);
         by_module[index] = Some(place);
     }
+    let defaults = request.stacktraces.iter();
+    let defaults = defaults.map(|stacktrace| Adjustment::default_of(&stacktrace.frames));
     Plan {
         space,
         wanted,
         by_module,
         frames,
+        defaults: defaults.collect(),
     }
 }
 
@@ -106,6 +113,7 @@ impl Plan {
                 request,
                 *module,
                 frames.map_or(&[], Vec::as_slice),
+                &self.defaults,
                 arch,
             ));
         }
@@ -181,6 +189,26 @@ mod tests {
         let request = parse_request(request.as_bytes()).unwrap();
         let addresses = plan(&request).addresses(&request, 0, Arch::Amd64);
         assert_eq!(addresses, [0x20, 0x3f, 0x40, 0x5f, 0x7f, 0xa0]);
+    }
+
+    #[test]
+    fn every_module_has_the_default_adjustment_of_the_stack_trace() {
+        // Only a client that adjusts frames itself sends return addresses in topmost frames.
+        let request = r#"{
+            "modules": [
+                {"type": "elf", "image_addr": "0x1000", "code_id": "aa"},
+                {"type": "elf", "image_addr": "0x2000", "code_id": "aa"},
+                {"type": "elf", "image_addr": "0x3000", "code_id": "aa"}
+            ],
+            "stacktraces": [
+                {"frames": [{"instruction_addr": "0x1020"}, {"instruction_addr": "0x2020", "adjust_instruction_addr": false}]},
+                {"frames": [{"instruction_addr": "0x2040"}, {"instruction_addr": "0x3040", "adjust_instruction_addr": false}]},
+                {"frames": [{"instruction_addr": "0x3060"}]}
+            ]
+        }"#;
+        let request = parse_request(request.as_bytes()).unwrap();
+        let addresses = plan(&request).addresses(&request, 0, Arch::Amd64);
+        assert_eq!(addresses, [0x1f, 0x20, 0x3f, 0x40, 0x60]);
     }
 
     #[test]

@@ -44,7 +44,8 @@ pub struct ModuleCfi(pub Vec<(Range<u64>, CfiRecords)>);
 pub enum WalkEnd {
     /// The walker found no further caller.
     Complete,
-    /// There are [`MAX_FRAMES`] frames.
+    /// There are [`MAX_FRAMES`] frames, or the stack continues in more than
+    /// [`MAX_REGIONS`](super::MAX_REGIONS) regions of memory.
     Cut,
     /// The walk needs what is not decided yet about the module with this index. Its frames are not
     /// to be used.

@@ -44,6 +44,11 @@ pub const MAX_PREFETCHED: usize = 512;
 /// The most addresses of all stacks together whose slices are prefetched.
 pub const MAX_ALL_PREFETCHED: usize = 4_096;
 
+/// The most regions of memory that a walk continues in, after that of its thread. A handler of a
+/// signal with a stack of its own adds one, as does a fiber or a coroutine that runs another one.
+/// In a damaged file, every frame may lead to another region.
+pub const MAX_REGIONS: usize = 8;
+
 /// The fewest addresses of a stack that are prefetched, until [`MAX_ALL_PREFETCHED`] is reached.
 const MIN_PREFETCHED: usize = 64;
 
@@ -195,20 +200,26 @@ impl<'a> StackWalker<'a> {
     }
 
     /// Continues a walk that left its part of a region of memory, in the region that its last frame
-    /// is in. Each region is walked once, so that this ends.
+    /// is in. Each region is walked once, and at most [`MAX_REGIONS`] are.
     async fn walk_other_regions(&self, stack: &mut CallStack, memory: UnifiedMemory<'_, '_>) {
         let part = memory.memory_range();
         let part = part.map(|range| range.start..range.end.saturating_add(1));
         let mut walked: Vec<Range<u64>> = part.into_iter().collect();
+        let first = stack.frames.first().and_then(|top| self.region_of(top));
+        let first = first.map(|first| first.region);
+        let mut others = 0;
         while let Some(last) = stack.frames.last()
             && !is_in(&walked, last.context.get_stack_pointer())
             && let Some(next) = self.region_of(last)
         {
             // Of a large region, only a part was walked.
-            let first = stack.frames.first().and_then(|top| self.region_of(top));
-            if first.is_some_and(|first| first.region == next.region) {
+            if first.as_ref() == Some(&next.region) {
                 break;
             }
+            if others == MAX_REGIONS {
+                end_walk(WalkEnd::Cut);
+            }
+            others += 1;
             walked.push(next.region.clone());
             let memory = UnifiedMemory::Memory(&next.memory);
             self.walk_region(stack, Some(memory)).await;

@@ -14,7 +14,7 @@ use symdepot::api::crash::form::CrashFields;
 use symdepot::cache::Kind;
 use symdepot::flows::minidump::{KeptDump, WalkOutcome};
 use symdepot::flows::unwinding::ModuleCaches;
-use symdepot::unwind::{Stack, StackWalker, WalkEnd, WalkedFrame};
+use symdepot::unwind::{MAX_REGIONS, Stack, StackWalker, WalkEnd, WalkedFrame};
 use symdepot_tests::harness::{
     MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread, World, full_dump,
 };
@@ -260,7 +260,8 @@ async fn a_stack_ends_at_a_function_without_a_caller() {
 }
 
 /// A handler at 0x3000, which returns to the trampoline at 0x4000. This restores the registers from
-/// a record on the stack. A function at 0x5000 pushes one word first.
+/// a record on the stack. A function at 0x5000 pushes one word first, and one at 0x6000 runs on
+/// another stack than its caller.
 const WITH_SIGNAL: &str = "\
 STACK CFI INIT 2000 100 .cfa: $rsp 8 + .ra: .undef
 STACK CFI INIT 3000 100 .cfa: $rsp 8 + .ra: .cfa 8 - ^
@@ -268,6 +269,7 @@ STACK CFI INIT 3fff 9 .cfa: $rsp 8 + ^ .ra: $rsp ^ $rsp: $rsp 8 + ^ $rbp: $rsp 1
 STACK CFI INIT 4f00 100 .cfa: $rsp 800 + .ra: .cfa 8 - ^
 STACK CFI INIT 5000 100 .cfa: $rsp 8 + .ra: .cfa 8 - ^
 STACK CFI 5001 .cfa: $rsp 16 +
+STACK CFI INIT 6000 100 .cfa: $rsp 8 + ^ .ra: $rsp ^
 ";
 
 #[tokio::test(start_paused = true)]
@@ -376,5 +378,27 @@ async fn a_walk_ends_at_the_end_of_a_stack_although_another_begins_there() {
     for all_memory in [false, true] {
         let expected = [(handler, None), (caller, None)];
         assert_eq!(walked_in_dump(&threads, all_memory).await, expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_walk_continues_in_a_limited_number_of_regions() {
+    let function = BASE + 0x6010;
+    let address = |number: u64| OTHER_TOP + 0x1000 * number;
+    // Each stack has one frame, and leads to the next one.
+    let stacks: Vec<[u64; 2]> = (1..=20).map(|next| [function, address(next)]).collect();
+    for all_memory in [false, true] {
+        for (regions, frames) in [
+            (MAX_REGIONS, MAX_REGIONS + 1),
+            (MAX_REGIONS + 1, MAX_REGIONS + 2),
+            (20, MAX_REGIONS + 2),
+        ] {
+            let threads: Vec<(u64, u64, &[u64])> = (0..)
+                .zip(&stacks[..regions])
+                .map(|(number, words)| (function, address(number), &words[..]))
+                .collect();
+            let found = walked_in_dump(&threads, all_memory).await;
+            assert_eq!(found.len(), frames, "{regions} regions: {found:x?}");
+        }
     }
 }

@@ -12,12 +12,16 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
-use super::{COMMAND, MAX_LINE_BYTES};
+use super::{COMMAND, LONGEST_ANSWER};
 use crate::domain::IsolatedName;
 use crate::ports::Demangler;
 
 /// Time limit for all names of a request.
 const MAX_TIME: Duration = Duration::from_secs(2);
+
+/// Time limit for a name, including the start of the process, so that a slow name does not take the
+/// time of the others.
+const MAX_TIME_OF_NAME: Duration = Duration::from_millis(300);
 
 /// The maximum number of processes that may die on the names of a request. The remaining names then
 /// stay mangled.
@@ -73,16 +77,24 @@ impl ProcessDemangler {
             let mut answers = BufReader::new(answers);
             for _ in names {
                 let mut line = Vec::new();
-                let mut limited = (&mut answers).take(MAX_LINE_BYTES);
-                limited.read_until(b'\n', &mut line).await?;
+                let mut limited = (&mut answers).take(LONGEST_ANSWER as u64);
+                let reply = limited.read_until(b'\n', &mut line);
+                tokio::time::timeout(MAX_TIME_OF_NAME, reply).await??;
                 readable.push(serde_json::from_slice(&line)?);
             }
             Ok::<(), io::Error>(())
         };
-        let (asked, listened) = tokio::join!(request, listen);
-        // A process that dies on a name does not read the rest, so the error of reading its replies
-        // is the more specific one.
-        listened.and(asked)
+        // A process that ends or is slow does not read the rest of the names, so the error of
+        // reading its replies is the more specific one, and writing ends with it.
+        tokio::pin!(request, listen);
+        tokio::select! {
+            biased;
+            listened = &mut listen => listened,
+            asked = &mut request => match listen.await {
+                Ok(()) => asked,
+                failed => failed,
+            },
+        }
     }
 }
 

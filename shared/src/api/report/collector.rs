@@ -18,13 +18,11 @@ const UUID_DIGITS: usize = 32;
 #[derive(Debug, Default)]
 pub(super) struct Collector {
     modules: Vec<ReportModule>,
-    /// By name and id.
+    /// The indexes of the modules of the current process, by the names and ids that they had first.
     numbers: HashMap<(String, String), usize>,
     stacks: Vec<ReportStack>,
     /// The line of each frame.
     lines: Vec<Range<usize>>,
-    /// The index of the first module of the current process.
-    first: usize,
     /// The number of the last frame in its stack trace.
     last: Option<u64>,
     count: usize,
@@ -127,8 +125,8 @@ impl Collector {
     /// Notes the number of a frame. A number that is not larger than the last one begins another
     /// stack trace, unless numbers may repeat.
     pub(super) fn number(&mut self, number: u64, may_repeat: bool) {
-        let least = self.last.map_or(0, |last| last + u64::from(!may_repeat));
-        if self.stacks.is_empty() || number < least {
+        let is_behind = |last: u64| number < last || number == last && !may_repeat;
+        if self.stacks.is_empty() || self.last.is_some_and(is_behind) {
             self.begin(None);
         }
         self.last = Some(number);
@@ -171,32 +169,31 @@ impl Collector {
     /// Begins another process, whose modules have nothing to do with those before.
     pub(super) fn new_process(&mut self) {
         self.numbers.clear();
-        self.first = self.modules.len();
         self.begin(None);
     }
 
     /// Sets the id of a module of the current process that is named by its path or by its file
     /// name, unless it has one.
     pub(super) fn identify(&mut self, name: &str, id: &str) {
-        let id = CodeId::new(id.to_owned());
-        let of_process = self.modules.iter_mut().skip(self.first);
-        let named = of_process.filter(|module| {
-            if module.name.contains('/') {
-                module.name == name
-            } else {
-                module.name == file_name(name)
+        let id = Some(CodeId::new(id.to_owned())).filter(|id| !id.is_nil());
+        let path = name.contains('/').then_some(name);
+        for name in path.into_iter().chain([file_name(name)]) {
+            // A module whose id is known already is not found without it.
+            let found = self.numbers.get(&(name.to_owned(), String::new()));
+            let module = found.and_then(|index| self.modules.get_mut(*index));
+            if let Some(module) = module.filter(|module| module.code_id.is_none()) {
+                module.code_id = id.clone();
             }
-        });
-        for module in named.filter(|module| module.code_id.is_none()) {
-            module.code_id = Some(id.clone()).filter(|id| !id.is_nil());
         }
     }
 
     /// Changes the places of all frames since the one with this number, which were found in a plain
     /// text, to those in the report.
     pub(super) fn relocate(&mut self, first: usize, text: &PlainText) {
-        let frames = self.stacks.iter_mut().flat_map(|stack| &mut stack.frames);
-        for frame in frames.skip(first) {
+        // From the last one: a report may have many entries, each with few frames.
+        let stacks = self.stacks.iter_mut().rev();
+        let frames = stacks.flat_map(|stack| stack.frames.iter_mut().rev());
+        for frame in frames.take(self.count.saturating_sub(first)) {
             frame.place = frame.place.take().and_then(|place| text.place(&place));
         }
         for line in self.lines.iter_mut().skip(first) {
@@ -213,9 +210,14 @@ impl Collector {
         addresses
     }
 
-    /// Returns the index of the module whose file has this name and whose path is not known.
-    pub(super) fn without_path(&self, name: &str) -> Option<usize> {
-        self.modules.iter().position(|module| module.name == name)
+    /// Returns the indexes of the modules by their names, of those with the same name the last one
+    /// first. If the path of a module is not known, its name is that of its file.
+    pub(super) fn by_name(&self) -> HashMap<String, Vec<usize>> {
+        let mut indexes: HashMap<String, Vec<usize>> = HashMap::new();
+        for (index, module) in self.modules.iter().enumerate().rev() {
+            indexes.entry(module.name.clone()).or_default().push(index);
+        }
+        indexes
     }
 
     /// Sets the path of a module.
@@ -255,5 +257,89 @@ fn type_of(name: &str) -> ObjectType {
         ObjectType::Macho
     } else {
         ObjectType::Elf
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::report::model::Place;
+
+    const LINE: TextLine<'_> = TextLine {
+        text: "",
+        start: 0,
+        next: 1,
+    };
+
+    fn ids(out: Collector) -> Vec<Option<String>> {
+        let modules = out.finish(ReportFormat::Systemd).unwrap().modules;
+        let ids = modules.into_iter().map(|module| module.code_id);
+        ids.map(|id| id.map(|id| id.to_string())).collect()
+    }
+
+    #[test]
+    fn an_id_is_that_of_the_module_with_this_path_or_this_file_name() {
+        let mut out = Collector::default();
+        let (first, second) = ("11".repeat(20), "22".repeat(20));
+        out.module("app", None);
+        out.new_process();
+        for name in ["app", "/lib/a.so", "/lib/b.so", "lib", "b.so"] {
+            out.module(name, None);
+        }
+        out.module("known", Some(&second));
+        out.identify("/usr/bin/app", &first);
+        out.identify("app", &second);
+        out.identify("a.so", &second);
+        out.identify("/lib/b.so", &first);
+        out.identify("known", &first);
+        out.identify("lib", "");
+        out.identify("lib", &second);
+        let (first, second) = (Some(first), Some(second));
+        let of_process = [&first, &None, &first, &second, &first, &second];
+        let expected = [&None].into_iter().chain(of_process);
+        assert_eq!(ids(out), expected.cloned().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_largest_number_is_followed_by_another_stack_trace() {
+        let mut out = Collector::default();
+        for number in [7, u64::MAX, u64::MAX, 0, 0] {
+            out.number(number, false);
+            out.frame(LINE, ReportFrame::default());
+        }
+        let stacks = out.finish(ReportFormat::Gdb).unwrap().stacks;
+        let frames: Vec<usize> = stacks.iter().map(|stack| stack.frames.len()).collect();
+        assert_eq!(frames, [2, 1, 1, 1]);
+        let mut out = Collector::default();
+        for number in [u64::MAX, u64::MAX] {
+            out.number(number, true);
+            out.frame(LINE, ReportFrame::default());
+        }
+        assert_eq!(out.finish(ReportFormat::Markup).unwrap().stacks.len(), 1);
+    }
+
+    #[test]
+    fn the_frames_since_one_of_them_get_other_places() {
+        let texts = PlainText::unwrapped(b"{\"log\": \"name\\n\"}");
+        let mut out = Collector::default();
+        let place = Place::in_text(0..4, 0..4);
+        for thread in [1, 2, 3] {
+            out.begin(Some(thread));
+            for _ in 0..2 {
+                let place = Some(place.clone());
+                let frame = ReportFrame {
+                    place,
+                    ..ReportFrame::default()
+                };
+                out.frame(LINE, frame);
+            }
+        }
+        // The last stack trace is empty.
+        out.new_process();
+        out.relocate(3, &texts[0]);
+        let stacks = out.finish(ReportFormat::Journal).unwrap().stacks;
+        let frames = stacks.iter().flat_map(|stack| &stack.frames);
+        let starts = frames.map(|frame| frame.place.as_ref().unwrap().name.start);
+        assert_eq!(starts.collect::<Vec<_>>(), [0, 0, 0, 9, 9, 9]);
     }
 }

@@ -1,14 +1,14 @@
 //! Crash files: minidumps and Apple's crash reports. The service reads them itself; here they are
 //! recognised, and become reports whose frames are shown like those of any other format.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::ops::Range;
 
 use memchr::memmem;
-use serde::de::IgnoredAny;
 
 use super::cursor::{LineCursor, TextLine, lines};
 use super::model::{CrashReport, Place, ReportFormat, ReportFrame, ReportModule, ReportStack};
+use super::plain::JsonFields;
 use crate::api::crash::apple::{
     AppleReportError, FrameText, REPORT_BYTES, backtrace_name, decoded, parse_report,
 };
@@ -55,8 +55,8 @@ impl CrashFileKind {
 fn is_apple(text: &[u8]) -> bool {
     let mut lines = text.split(|byte| *byte == b'\n');
     let first = lines.next().unwrap_or_default();
-    let header: Option<serde_json::Value> = serde_json::from_slice(first).ok();
-    let is_header = |header: serde_json::Value| header.get(APPLE_TYPE).is_some();
+    let header: Option<JsonFields<'_>> = serde_json::from_slice(first).ok();
+    let is_header = |header: JsonFields<'_>| header.get(APPLE_TYPE).is_some();
     header.is_some_and(is_header) || is_apple_body(text) || is_apple_text(text)
 }
 
@@ -67,9 +67,9 @@ fn is_apple_body(text: &[u8]) -> bool {
         return false;
     }
     let values = serde_json::Deserializer::from_slice(text);
-    let values = values.into_iter::<BTreeMap<String, IgnoredAny>>();
+    let values = values.into_iter::<JsonFields<'_>>();
     let mut objects = values.take(2).filter_map(Result::ok);
-    objects.any(|fields| APPLE_FIELDS.iter().all(|name| fields.contains_key(*name)))
+    objects.any(|fields| APPLE_FIELDS.iter().all(|name| fields.get(name).is_some()))
 }
 
 /// Returns whether a text has the list of modules of a report in text; or else a field that only
@@ -176,8 +176,9 @@ impl FrameLine {
 /// Finds the lines of frames in the text of a report.
 fn frame_lines(bytes: &[u8], stacktraces: &[Stacktrace]) -> Vec<FrameLine> {
     let (mut found, mut stack) = (Vec::new(), None);
+    let headers = StackHeaders::of(stacktraces);
     for line in lines(bytes) {
-        if let Some(index) = begun_stack(line.text, stacktraces) {
+        if let Some(index) = headers.begun_stack(line.text) {
             stack = index;
         } else if let (Some(stack), Some((number, address, name))) = (stack, frame_line(line)) {
             let text = &line.text[name.start - line.start..];
@@ -194,17 +195,43 @@ fn frame_lines(bytes: &[u8], stacktraces: &[Stacktrace]) -> Vec<FrameLine> {
     found
 }
 
-/// Returns the index of the stack trace whose header a line is, if it is known; `None` if the line
-/// is no header.
-fn begun_stack(line: &str, stacktraces: &[Stacktrace]) -> Option<Option<usize>> {
-    let mut all = stacktraces.iter();
-    if let Some(thread) = line.strip_prefix("Thread ") {
-        let digits = thread.split(|c: char| !c.is_ascii_digit()).next();
-        let thread: Option<u64> = digits.and_then(|digits| digits.parse().ok());
-        return Some(all.position(|it| thread.is_some() && it.thread_id == thread));
+/// The indexes of stack traces by what their headers say: of several with the same header, the
+/// first.
+#[derive(Default)]
+struct StackHeaders<'a> {
+    threads: HashMap<u64, usize>,
+    /// Those without a thread, by name.
+    backtraces: HashMap<&'a str, usize>,
+}
+
+impl<'a> StackHeaders<'a> {
+    fn of(stacktraces: &'a [Stacktrace]) -> Self {
+        let mut headers = Self::default();
+        for (index, stacktrace) in stacktraces.iter().enumerate() {
+            match (stacktrace.thread_id, stacktrace.thread_name.as_deref()) {
+                (Some(thread), _) => {
+                    headers.threads.entry(thread).or_insert(index);
+                }
+                (None, Some(name)) => {
+                    headers.backtraces.entry(name).or_insert(index);
+                }
+                (None, None) => {}
+            }
+        }
+        headers
     }
-    let name = Some(backtrace_name(line)?);
-    Some(all.position(|it| it.thread_id.is_none() && it.thread_name.as_deref() == name))
+
+    /// Returns the index of the stack trace whose header a line is, if it is known; `None` if the
+    /// line is no header.
+    fn begun_stack(&self, line: &str) -> Option<Option<usize>> {
+        if let Some(thread) = line.strip_prefix("Thread ") {
+            let digits = thread.split(|c: char| !c.is_ascii_digit()).next();
+            let thread: Option<u64> = digits.and_then(|digits| digits.parse().ok());
+            return Some(thread.and_then(|thread| self.threads.get(&thread).copied()));
+        }
+        let name = backtrace_name(line)?;
+        Some(self.backtraces.get(name).copied())
+    }
 }
 
 /// Returns the number and the address of a frame in Apple's text format, and the place of its name:
@@ -358,6 +385,33 @@ Binary Images:
             (0x1_9000_1000, "__exceptionPreprocess + 240"),
         ];
         assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn the_header_of_a_stack_trace_is_that_of_the_first_with_its_number_or_name() {
+        let of = |thread_id, name: &str| Stacktrace {
+            thread_id,
+            thread_name: Some(name.to_owned()),
+            ..Stacktrace::default()
+        };
+        let name = "Last Exception Backtrace";
+        let stacktraces = [
+            of(Some(7), name),
+            of(None, name),
+            of(Some(7), ""),
+            of(None, name),
+        ];
+        let headers = StackHeaders::of(&stacktraces);
+        for (line, expected) in [
+            ("Thread 7 Crashed:: main", Some(Some(0))),
+            ("Thread 8:", Some(None)),
+            ("Thread x", Some(None)),
+            ("Last Exception Backtrace:", Some(Some(1))),
+            ("Application Specific Backtrace 1:", Some(None)),
+            ("0   app   0x10 f", None),
+        ] {
+            assert_eq!(headers.begun_stack(line), expected, "{line}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::collector::Collector;
-use super::plain::{JsonFields, PlainText};
+use super::plain::{JSON_BYTES, JsonFields, PlainText};
 use super::systemd;
 
 /// A module in `COREDUMP_PACKAGE_JSON`.
@@ -20,7 +20,8 @@ struct Package {
 /// Returns whether a text begins with a journal entry.
 pub(super) fn is_entry(bytes: &[u8]) -> bool {
     let entry = entries(bytes).next();
-    entry.is_some_and(|entry| entry.contains_key("__CURSOR") || entry.contains_key("MESSAGE_ID"))
+    let has = |entry: &JsonFields<'_>, name: &str| entry.get(name).is_some();
+    entry.is_some_and(|entry| has(&entry, "__CURSOR") || has(&entry, "MESSAGE_ID"))
 }
 
 /// Returns whether the message of an entry is `null`, which `journalctl -o json` prints in place of
@@ -59,8 +60,11 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
     }
 }
 
-/// Returns the names and the ids of modules.
+/// Returns the names and the ids of modules. A field that is too long has none.
 fn package_ids(field: &RawValue) -> Vec<(String, String)> {
+    if field.get().len() > JSON_BYTES {
+        return Vec::new();
+    }
     let text = serde_json::from_str::<String>(field.get()).unwrap_or_default();
     let values = serde_json::from_str::<BTreeMap<String, &RawValue>>(&text).unwrap_or_default();
     let package = |value: &RawValue| serde_json::from_str::<Package>(value.get()).ok();

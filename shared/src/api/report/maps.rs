@@ -75,8 +75,10 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
 
 /// Sets the paths and load addresses of the modules that are known by their file names.
 pub(super) fn read_named(bytes: &[u8], out: &mut Collector) {
+    let mut modules = out.by_name();
     for file in mapped(bytes) {
-        if let Some(module) = out.without_path(file_name(file.path)) {
+        let named = modules.get_mut(file_name(file.path));
+        if let Some(module) = named.and_then(Vec::pop) {
             out.set_path(module, file.path);
             out.begins(module, file.range.start);
             out.extends(module, file.range.end);
@@ -140,7 +142,9 @@ fn mapping(range: Range<u64>, offset: u64, path: &str) -> Option<Mapping<'_>> {
 
 #[cfg(test)]
 mod tests {
-    use super::mapped;
+    use super::{mapped, read_named};
+    use crate::api::report::ReportFormat;
+    use crate::api::report::collector::Collector;
 
     const KERNEL: &str = "\
 555555554000-555555555000 r--p 00000000 fe:00 1234                       /opt/my app (deleted)
@@ -172,6 +176,29 @@ mod tests {
                 assert_eq!(files, [expected], "{text}");
             }
         }
+    }
+
+    #[test]
+    fn each_module_without_a_path_gets_that_of_one_file() {
+        let mut out = Collector::default();
+        out.module("liba.so", Some(&"11".repeat(20)));
+        for name in ["liba.so", "/lib/libb.so", "libc.so"] {
+            out.module(name, None);
+        }
+        let file =
+            |number: u32, path: &str| format!("{number}000-{number}800 r--p 0 0:0 1 {path}\n");
+        let paths = ["/1/liba.so", "/2/liba.so", "/3/liba.so", "/4/libb.so"];
+        let lines: String = (1..).zip(paths).map(|(at, path)| file(at, path)).collect();
+        read_named(lines.as_bytes(), &mut out);
+        let modules = out.finish(ReportFormat::HsErr).unwrap().modules;
+        let found = modules.iter().map(|it| (it.name.as_str(), it.base));
+        let expected = [
+            ("/1/liba.so", Some(0x1000)),
+            ("/2/liba.so", Some(0x2000)),
+            ("/lib/libb.so", None),
+            ("libc.so", None),
+        ];
+        assert_eq!(found.collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -27,11 +27,12 @@ fn of_stack(frames: &[ReportFrame], names: &[Vec<FrameName>]) -> Vec<bool> {
     let mut repeated = Vec::with_capacity(frames.len());
     for (frame, names) in frames.iter().zip(names) {
         let function = frame.function.as_deref().unwrap_or_default();
+        let without_generics = without_generics(function);
         if frame.address.is_some() || function == SIGNAL {
             left = names;
         }
         let is_it = |name: &FrameName| {
-            is_of(&name.function, function) || is_of(&name.function, without_generics(function))
+            is_of(&name.function, function) || is_of(&name.function, without_generics)
         };
         let at = left.iter().position(is_it);
         repeated.push(frame.address.is_none() && at.is_some());
@@ -44,9 +45,10 @@ fn of_stack(frames: &[ReportFrame], names: &[Vec<FrameName>]) -> Vec<bool> {
 /// parameters, and without the type that it returns.
 fn is_of(name: &str, function: &str) -> bool {
     let mut found = name.match_indices(function);
+    let parameters = name.find('(').unwrap_or(name.len());
     let is_here = |(at, _): (usize, &str)| {
         let (before, after) = (&name[..at], &name[at + function.len()..]);
-        let begins = before.is_empty() || before.ends_with(' ') && !before.contains('(');
+        let begins = before.is_empty() || before.ends_with(' ') && at <= parameters;
         begins && (after.is_empty() || after.starts_with('('))
     };
     !function.is_empty() && found.any(is_here)
@@ -160,5 +162,7 @@ mod tests {
         ));
         assert!(!is_of("of", "f") && !is_of("fg()", "f") && !is_of("a::f()", "f"));
         assert!(!is_of("g(int, f(*)(int))", "f") && !is_of("f", ""));
+        assert!(is_of("f f(f f)", "f") && !is_of("fn() f", "f"));
+        assert!(is_of("void (anonymous)", "(anonymous)"));
     }
 }

@@ -1,5 +1,7 @@
 //! Errors in requests.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -35,7 +37,7 @@ pub enum RequestError {
         cause: String,
     },
     /// A part of a form is invalid.
-    #[error("the part {name} is invalid: {}", in_words_of_the_api(cause))]
+    #[error("the part {name} is invalid: {}", shortened(&in_words_of_the_api(cause)))]
     Part {
         /// The name of the part.
         name: String,
@@ -43,7 +45,7 @@ pub enum RequestError {
         cause: String,
     },
     /// A body or a file is compressed, and cannot be decompressed.
-    #[error("{what} cannot be decompressed: {cause}")]
+    #[error("{what} cannot be decompressed: {}", shortened(cause))]
     Broken {
         /// What is broken: the body, the part of a form, or the file.
         what: &'static str,
@@ -51,7 +53,7 @@ pub enum RequestError {
         cause: String,
     },
     /// A request refers to a file in a place that is not allowed.
-    #[error("the storage_url is invalid: {cause}")]
+    #[error("the storage_url is invalid: {}", shortened(cause))]
     StorageUrl {
         /// The problem.
         cause: String,
@@ -114,17 +116,16 @@ impl RequestError {
         }
     }
 
-    /// Returns the body of the response.
+    /// Returns the body of the response. What it quotes of the request is shortened.
     pub fn body(&self) -> ErrorBody {
+        let at = |path: &str, cause: &str| match path {
+            "" => shortened(cause).into_owned(),
+            path => format!("{}: {}", shortened(path), shortened(cause)),
+        };
         let causes = match self {
-            RequestError::Syntax { cause } | RequestError::Query { cause } => vec![cause.clone()],
-            RequestError::Schema { path, cause } if path.is_empty() => {
-                vec![in_words_of_the_api(cause)]
-            }
-            RequestError::Schema { path, cause } => {
-                vec![format!("{path}: {}", in_words_of_the_api(cause))]
-            }
-            RequestError::Sources { path, cause } => vec![format!("{path}: {cause}")],
+            RequestError::Syntax { cause } | RequestError::Query { cause } => vec![at("", cause)],
+            RequestError::Schema { path, cause } => vec![at(path, &in_words_of_the_api(cause))],
+            RequestError::Sources { path, cause } => vec![at(path, cause)],
             RequestError::TooLarge { .. }
             | RequestError::TooLong { .. }
             | RequestError::StorageUrl { .. }
@@ -137,6 +138,26 @@ impl RequestError {
         }
     }
 }
+
+/// The maximum size of a path or a cause in a response, in bytes before they are escaped. Both may
+/// repeat texts of the request, such as the value of a field or the name of a register, and a
+/// request may be as large as a response.
+const TEXT_BYTES: usize = 1024;
+
+/// Returns a text without its middle, if it is long: it begins with what is wrong, and ends with
+/// what is expected.
+fn shortened(text: &str) -> Cow<'_, str> {
+    if text.len() <= TEXT_BYTES {
+        return Cow::Borrowed(text);
+    }
+    let half = (TEXT_BYTES - ELLIPSIS.len()) / 2;
+    let start = &text[..text.floor_char_boundary(half)];
+    let end = &text[text.ceil_char_boundary(text.len() - half)..];
+    Cow::Owned([start, ELLIPSIS, end].concat())
+}
+
+/// What stands for what is left out of a text.
+const ELLIPSIS: &str = "…";
 
 /// The type of a source that only the service itself makes, as the parser lists it among the types.
 const TYPE_OF_THE_SERVICE: &str = ", `sourcelink`";
@@ -168,4 +189,65 @@ fn in_words_of_the_api(cause: &str) -> String {
         (None, None) => expected.replace(TYPE_OF_THE_SERVICE, ""),
     };
     format!("{found}, expected {expected}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::symbolicator::parse_request;
+
+    #[test]
+    fn a_long_text_of_a_request_is_shortened_in_the_error() {
+        let long = |text: &str| text.repeat((1 << 20) / text.len());
+        for text in ["x", "é", "\u{1f600}", r"\u0001", r#"\""#] {
+            let long = long(text);
+            for (body, is_named, is_expected) in [
+                (
+                    format!(r#"{{"options": {{"frame_order": "{long}"}}}}"#),
+                    "options.frame_order: unknown variant `",
+                    "`, expected `callee_first` or `caller_first` at line 1 column ",
+                ),
+                (
+                    format!(
+                        r#"{{"stacktraces": [{{"frames": [], "registers": {{"{long}": -1}}}}]}}"#
+                    ),
+                    "stacktraces[0].registers.",
+                    " at line 1 column ",
+                ),
+            ] {
+                let error = parse_request(body.as_bytes()).unwrap_err();
+                assert_eq!(error.status(), 422);
+                let ErrorBody { detail, causes } = error.body();
+                assert_eq!(detail, "the body is JSON, but not a valid request");
+                let [cause] = &causes[..] else {
+                    panic!("{causes:?}");
+                };
+                assert!(cause.starts_with(is_named), "{cause}");
+                assert!(cause.contains(is_expected), "{cause}");
+                assert!(cause.contains(ELLIPSIS), "{cause}");
+                assert!(cause.len() <= 2 * TEXT_BYTES + 2, "{} bytes", cause.len());
+                let sent = serde_json::to_vec(&error.body()).unwrap();
+                assert!(sent.len() <= 16 * 1024, "{} bytes", sent.len());
+            }
+            let part = RequestError::Part {
+                name: "options".to_owned(),
+                cause: format!("unknown variant `{long}`, expected `a`"),
+            };
+            let detail = part.body().detail;
+            assert!(
+                detail.starts_with("the part options is invalid: unknown variant `"),
+                "{detail}"
+            );
+            assert!(detail.ends_with("`, expected `a`"), "{detail}");
+            assert!(detail.len() <= 2 * TEXT_BYTES, "{} bytes", detail.len());
+        }
+    }
+
+    #[test]
+    fn a_text_within_the_limit_is_not_shortened() {
+        let text = "a".repeat(TEXT_BYTES);
+        assert_eq!(shortened(&text), text);
+        let longer = format!("{text}a");
+        assert_eq!(shortened(&longer).len(), TEXT_BYTES - 1);
+    }
 }

@@ -59,6 +59,11 @@ impl Sources {
                 cause: format!("more than {} sources", limits::SOURCES),
             });
         }
+        let patterns = listed.iter().map(|source| match source {
+            SourceRef::Named(_) => 0,
+            SourceRef::Defined(source) => source.pattern_bytes(),
+        });
+        let has_too_many = patterns.sum::<usize>() > limits::PATTERN_BYTES;
         for (index, source) in listed.iter().enumerate() {
             let problem = match source {
                 SourceRef::Named(id) if id.len() > HttpSource::MAX_ID_BYTES => Some(format!(
@@ -78,6 +83,15 @@ impl Sources {
                 let path = format!("sources[{index}]");
                 return Err(RequestError::Sources { path, cause });
             }
+        }
+        if has_too_many {
+            return Err(RequestError::Sources {
+                path: "sources".to_owned(),
+                cause: format!(
+                    "more than {} bytes in all path_patterns",
+                    limits::PATTERN_BYTES
+                ),
+            });
         }
         Ok(())
     }
@@ -262,6 +276,7 @@ mod tests {
         let many = |count: usize| (0..count).map(|number| defined(number, serde_json::json!({})));
         assert!(parse(many(limits::SOURCES).collect()).is_ok());
         let patterns = serde_json::json!({"filters": {"path_patterns": vec!["p".repeat(250); 32]}});
+        let half = serde_json::json!({"filters": {"path_patterns": vec!["p".repeat(250); 20]}});
         let headers = serde_json::json!({"headers": {"x": "v".repeat(9000)}});
         let url = serde_json::json!({"url": format!("https://x.test/{}", "p".repeat(2048))});
         for (sources, says) in [
@@ -273,6 +288,10 @@ mod tests {
             (
                 vec![serde_json::json!("uploads"), defined(1, patterns)],
                 "sources[1]: source-1 has more than 8192 bytes as JSON",
+            ),
+            (
+                vec![defined(0, half.clone()), defined(1, half)],
+                "sources: more than 8192 bytes in all path_patterns",
             ),
             (
                 vec![defined(0, headers)],

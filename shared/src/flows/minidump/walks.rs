@@ -126,6 +126,13 @@ impl<'a> Walks<'a> {
                 walk.frames = ThreadFrames::Walked(Vec::new());
                 continue;
             };
+            // All frames together are limited like those of a request.
+            let left = limits::FRAMES.saturating_sub(self.stats.frames);
+            if left == 0 {
+                self.stats.stacks_shortened += 1;
+                walk.frames = ThreadFrames::Walked(Vec::new());
+                continue;
+            }
             let (mut frames, end) = walker.walk(stack).await;
             match end {
                 WalkEnd::Complete => {}
@@ -136,8 +143,6 @@ impl<'a> Walks<'a> {
                     continue;
                 }
             }
-            // All frames together are limited like those of a request.
-            let left = limits::FRAMES.saturating_sub(self.stats.frames);
             if frames.len() > left {
                 self.stats.stacks_shortened += usize::from(end != WalkEnd::Cut);
                 frames.truncate(left);
@@ -216,6 +221,7 @@ impl<'a> Walks<'a> {
         let modules = self.dump.modules.iter();
         let names = modules.map(|module| (module.base_address(), Arc::from(&*module.code_file())));
         let names: HashMap<u64, Arc<str>> = names.collect();
+        let is_requested = self.walks.iter().any(|walk| walk.thread.is_requesting);
         let modules = &self.dump.modules;
         let sent = |frame: &ClientFrame| Frame {
             instruction_addr: Hex(frame.address),
@@ -231,7 +237,7 @@ impl<'a> Walks<'a> {
             Stacktrace {
                 thread_id: Some(thread.id),
                 thread_name: thread.name.clone(),
-                is_requesting: Some(thread.is_requesting),
+                is_requesting: is_requested.then_some(thread.is_requesting),
                 registers: thread.context.as_ref().map(registers).unwrap_or_default(),
                 frames: match walk.frames {
                     ThreadFrames::Sent(frames) => frames.iter().map(sent).collect(),

@@ -119,7 +119,10 @@ impl NameReader<'_> {
                     (None, None) => return Err(Unreadable),
                 };
                 self.take(2)?;
-                self.operands(operands)?;
+                match operator {
+                    "dl" | "da" => self.retried(|it| it.operands(operands))?,
+                    _ => self.operands(operands)?,
+                }
                 return Ok(is_known);
             }
         }
@@ -149,6 +152,8 @@ impl NameReader<'_> {
 
     /// `nw <expression>* _ <type> [<initializer>] E`
     fn new_expression(&mut self) -> NameResult<()> {
+        // The demangler also tries a binary operator.
+        self.is_ambiguous = true;
         self.take(2)?;
         while !self.take_if("_")? {
             self.expression()?;
@@ -280,6 +285,10 @@ impl NameReader<'_> {
 
     /// `<expr-primary>`
     pub(super) fn literal(&mut self) -> NameResult<()> {
+        self.retried(Self::literal_once)
+    }
+
+    fn literal_once(&mut self) -> NameResult<()> {
         self.expect("L")?;
         if self.take_if("_Z")? || self.take_if("Z")? {
             self.encoding()?;

@@ -131,7 +131,11 @@ impl NameReader<'_> {
     /// The type of a conversion: template arguments after it belong to the operator.
     pub(super) fn type_of_conversion(&mut self) -> NameResult<()> {
         let takes_arguments = std::mem::replace(&mut self.takes_arguments, false);
-        self.ty()?;
+        self.conversions += 1;
+        // The demangler may parse it three times: after `St` as another type, too.
+        let read = self.retried(|it| it.retried(Self::ty));
+        self.conversions -= 1;
+        read?;
         self.takes_arguments = takes_arguments;
         Ok(())
     }

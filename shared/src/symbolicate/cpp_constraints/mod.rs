@@ -27,30 +27,56 @@
 //! - template parameters and `decltype` where they are types, but not where they are expressions
 //! - never `St`, `Sa`, `Ss` and so on; types that begin with them are
 //!
-//! Names are untrusted: nesting, the steps of reading and the length of the output are limited.
+//! Names are untrusted: nesting, the steps of reading (of a name, and of all names of a request)
+//! and the length of the output are limited.
+//!
+//! The same reader finds names that the demangler could parse for hours: see [`retries()`].
 
 mod expressions;
 mod mangled_types;
 mod names;
 mod reader;
+mod retries;
 
 pub(super) use self::reader::Keep;
 use self::reader::{NamePart, NamePlace, NameReader, NameResult, NodeKind, Unreadable};
+pub(super) use self::retries::{most_retries, retries};
 
 /// Returns a mangled C++ name without what C++20 adds to names; `None` if there is nothing to
-/// remove, or the name cannot be read.
-pub(super) fn without_constraints(symbol: &str, keep: Keep) -> Option<String> {
-    let underscores = symbol.bytes().take_while(|byte| *byte == b'_').count();
-    let start = underscores + 1;
-    if !(1..=4).contains(&underscores) || symbol.as_bytes().get(underscores) != Some(&b'Z') {
-        return None;
-    }
-    let mut reader = NameReader::new(symbol, start, keep);
-    let parts = reader.whole().ok()?;
+/// remove, or the name cannot be read in the remaining steps, from which its own are subtracted.
+pub(super) fn without_constraints(
+    symbol: &str,
+    keep: Keep,
+    steps_left: &mut usize,
+) -> Option<String> {
+    let start = start_of_encoding(symbol)?;
+    let (reader, parts) = read(symbol, start, keep, steps_left)?;
     if !reader.has_changed {
         return None;
     }
     write(&reader, start, parts).ok()
+}
+
+/// Returns the place after the prefix of a C++ name; `None` for another name.
+fn start_of_encoding(symbol: &str) -> Option<usize> {
+    let underscores = symbol.bytes().take_while(|byte| *byte == b'_').count();
+    let is_cpp =
+        (1..=4).contains(&underscores) && symbol.as_bytes().get(underscores) == Some(&b'Z');
+    is_cpp.then_some(underscores + 1)
+}
+
+/// Reads a whole name.
+fn read<'a>(
+    symbol: &'a str,
+    start: usize,
+    keep: Keep,
+    steps_left: &mut usize,
+) -> Option<(NameReader<'a>, Vec<NamePart>)> {
+    let mut reader = NameReader::new(symbol, start, keep, *steps_left);
+    let allowed = reader.steps_left;
+    let parts = reader.whole();
+    *steps_left -= allowed - reader.steps_left;
+    Some((reader, parts.ok()?))
 }
 
 /// A pending step of writing.
@@ -160,6 +186,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn without_constraints(symbol: &str, keep: Keep) -> Option<String> {
+        let mut steps_left = usize::MAX;
+        super::without_constraints(symbol, keep, &mut steps_left)
+    }
 
     /// Names of functions in `tests/fixtures/sources/names/cxx20.cpp` that clang 17 mangled
     /// differently, each with the name by clang 17.

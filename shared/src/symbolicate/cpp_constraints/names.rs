@@ -337,7 +337,7 @@ impl NameReader<'_> {
             }
             "Ul" => {
                 self.take(2)?;
-                self.closure()?;
+                self.retried(Self::closure)?;
             }
             // An inherited constructor: clang and GCC disagree on whether its class is a candidate.
             "CI" => return Err(Unreadable),
@@ -407,6 +407,10 @@ impl NameReader<'_> {
 
     /// `<template-args>`
     pub(super) fn template_arguments(&mut self) -> NameResult<()> {
+        self.retried(Self::template_arguments_once)
+    }
+
+    fn template_arguments_once(&mut self) -> NameResult<()> {
         self.expect("I")?;
         let takes_arguments = std::mem::replace(&mut self.takes_arguments, true);
         while !matches!(self.peek(), Some(b'E' | b'Q')) {
@@ -490,7 +494,12 @@ impl NameReader<'_> {
             self.expect("_")?;
         }
         self.number()?;
-        self.expect("_")
+        self.expect("_")?;
+        // Inside of a conversion operator, the demangler looks ahead at the arguments.
+        if self.conversions > 0 && self.takes_arguments && self.peek() == Some(b'I') {
+            self.is_ambiguous = true;
+        }
+        Ok(())
     }
 }
 

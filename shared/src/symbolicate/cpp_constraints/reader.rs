@@ -84,6 +84,14 @@ pub(super) struct NameReader<'a> {
     pub(super) takes_arguments: bool,
     /// Whether the reader is inside a part that is removed.
     pub(super) is_skipping: bool,
+    /// The unfinished productions that the demangler may parse twice: see [`super::retries()`].
+    retried: u32,
+    /// The most of them that were unfinished at the same time.
+    pub(super) most_retried: u32,
+    /// The unfinished types of conversion operators.
+    pub(super) conversions: u32,
+    /// Whether the demangler may parse a part twice although it can read it.
+    pub(super) is_ambiguous: bool,
 }
 
 /// A state that the reader can return to, if an alternative fails.
@@ -98,20 +106,25 @@ pub(super) struct Mark {
 }
 
 impl<'a> NameReader<'a> {
-    pub(super) fn new(symbol: &'a str, at: usize, keep: Keep) -> Self {
+    /// Returns a reader that takes at most this many steps.
+    pub(super) fn new(symbol: &'a str, at: usize, keep: Keep, most_steps: usize) -> Self {
         Self {
             symbol,
             bytes: symbol.as_bytes(),
             keep,
             at,
             depth: 0,
-            steps_left: symbol.len() * MOST_STEPS_PER_BYTE,
+            steps_left: (symbol.len() * MOST_STEPS_PER_BYTE).min(most_steps),
             nodes: Vec::new(),
             candidates: Vec::new(),
             parts: Vec::new(),
             has_changed: false,
             takes_arguments: true,
             is_skipping: false,
+            retried: 0,
+            most_retried: 0,
+            conversions: 0,
+            is_ambiguous: false,
         }
     }
 
@@ -216,6 +229,18 @@ impl<'a> NameReader<'a> {
         self.depth += 1;
         let read = read(self);
         self.depth -= 1;
+        read
+    }
+
+    /// Reads a production that the demangler parses twice if it cannot read it.
+    pub(super) fn retried<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> NameResult<T>,
+    ) -> NameResult<T> {
+        self.retried += 1;
+        self.most_retried = self.most_retried.max(self.retried);
+        let read = read(self);
+        self.retried -= 1;
         read
     }
 

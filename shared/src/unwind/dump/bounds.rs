@@ -5,7 +5,7 @@
 //! parser takes a multiple of a list's size in memory.
 
 use bytes::Bytes;
-use minidump::format::MINIDUMP_STREAM_TYPE as Stream;
+use minidump::format::{MINIDUMP_STREAM_TYPE as Stream, MINIDUMP_VERSION};
 use minidump::{Endian, Minidump};
 
 use super::error::DumpError;
@@ -40,10 +40,14 @@ pub(super) const REGION: usize = 16;
 
 /// Checks the header, before the directory is parsed.
 pub(super) fn check_header(file: &[u8]) -> Result<(), DumpError> {
+    // The parser says what is wrong with a signature or version.
     let Some(endian) = endian(file) else {
-        // The parser says what is wrong.
         return Ok(());
     };
+    let version = number(file, 4, endian);
+    if version.is_some_and(|version| version & 0xffff != MINIDUMP_VERSION as usize) {
+        return Ok(());
+    }
     match number(file, 8, endian) {
         Some(streams) if streams > STREAMS => Err(DumpError::too_many("streams", STREAMS)),
         _ if file.len() < HEADER => Err(minidump::Error::MissingHeader.into()),

@@ -83,6 +83,9 @@ pub struct Dump<'a> {
     endian: Endian,
     list: MinidumpThreadList<'a>,
     memory: UnifiedMemoryList<'a>,
+    /// The stacks of the threads: by the address of its first byte, the index of its thread in the
+    /// list of the file. Walks look regions up so often that they must not go through all threads.
+    stacks: BTreeMap<u64, usize>,
 }
 
 /// A thread of a minidump.
@@ -137,8 +140,10 @@ impl<'a> Dump<'a> {
             endian: dump.endian,
             list,
             memory: dump.get_memory().unwrap_or_default(),
+            stacks: BTreeMap::new(),
         };
         (read.threads, read.threads_cut) = read.threads(dump, &system, exception.as_ref());
+        read.stacks = read.stacks();
         Ok(read)
     }
 
@@ -189,6 +194,19 @@ impl<'a> Dump<'a> {
         (threads.into_iter().map(describe).collect(), cut)
     }
 
+    /// Returns the stacks of the threads. Of threads that share one, the first one counts.
+    fn stacks(&self) -> BTreeMap<u64, usize> {
+        let mut stacks = BTreeMap::new();
+        for DumpThread { listed, .. } in &self.threads {
+            let thread = self.list.threads.get(*listed);
+            let stack = thread.and_then(|thread| thread.stack_memory(&self.memory));
+            if let Some(stack) = stack {
+                stacks.entry(stack.base_address()).or_insert(*listed);
+            }
+        }
+        stacks
+    }
+
     /// Returns the part of a thread's stack that is walked: the region that its stack pointer is
     /// in, from there on. The registers of an exception may refer to another region than the
     /// thread does.
@@ -207,11 +225,16 @@ impl<'a> Dump<'a> {
     pub fn region_at(&self, pointer: u64) -> Option<StackPart<'_>> {
         let listed = self.memory.memory_at_address(pointer);
         // The stacks of threads need not be in the list of all memory.
-        let threads = self.threads.iter();
-        let threads = threads.filter_map(|thread| self.list.threads.get(thread.listed));
-        let mut stacks = threads.filter_map(|thread| thread.stack_memory(&self.memory));
-        let memory = listed.or_else(|| stacks.find(|stack| has_word_at(*stack, pointer)))?;
+        let memory = listed.or_else(|| self.stack_at(pointer))?;
         self.part(memory, pointer)
+    }
+
+    /// Returns the stack of a thread that has a word at an address.
+    fn stack_at(&self, pointer: u64) -> Option<UnifiedMemory<'_, 'a>> {
+        let (_, listed) = self.stacks.range(..=pointer).next_back()?;
+        let thread = self.list.threads.get(*listed)?;
+        let stack = thread.stack_memory(&self.memory)?;
+        has_word_at(stack, pointer).then_some(stack)
     }
 
     /// Returns the part of a region of memory to walk.

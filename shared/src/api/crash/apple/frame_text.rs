@@ -41,10 +41,12 @@ impl<'a> FrameText<'a> {
     }
 }
 
-/// Returns a text without the offset, module or place at its end, and the place.
+/// Returns a text without the offset, module or place at its end, and the place. Only the end is
+/// read, because hostile texts have thousands of places.
 fn without_last(text: &str) -> Option<(&str, Option<ReportedPlace<'_>>)> {
-    if let Some((before, offset)) = text.rsplit_once(" + ")
-        && is_number(offset)
+    let before = text.trim_end_matches(|c: char| c.is_ascii_digit());
+    if before.len() < text.len()
+        && let Some(before) = before.strip_suffix(" + ")
     {
         return Some((before, None));
     }
@@ -129,6 +131,18 @@ mod tests {
         check("f (std::vector)", "f (std::vector)", None);
         check("f (a.c:99999999999)", "f (a.c:99999999999)", None);
         check("f (:7)", "f (:7)", None);
+    }
+
+    #[test]
+    fn any_number_of_offsets_modules_and_places_is_left_out() {
+        let text = format!("f + 1 + g{}", " + 2 (in app) (a.c:3) (b.c:4)".repeat(1_000));
+        let parsed = FrameText::parse(&text);
+        assert_eq!(parsed.function, Some("f + 1 + g"));
+        let place = parsed.place.map(|place| (place.file, place.line));
+        assert_eq!(place, Some(("b.c", 4)));
+        for text in ["f +", "f + ", "f + 1a", "f+ 1", "+ 1", "7"] {
+            assert_eq!(FrameText::parse(text).function, Some(text.trim()), "{text}");
+        }
     }
 
     #[test]

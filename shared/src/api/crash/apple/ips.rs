@@ -5,23 +5,25 @@
 //! does an entry that cannot be read, because the indexes count it.
 //!
 //! Sequences end at their limits while they are read, so that a report of few bytes per element
-//! does not take a multiple of its size in memory. A value of an unexpected form is left out
-//! (`lenient`). Frames that are marked as inlined are omitted: each belongs to the next frame,
-//! whose address is looked up again.
+//! does not take a multiple of its size in memory. The limit of frames is that of all threads
+//! together: their frames are read one thread after the other, when the modules are known. A value
+//! of an unexpected form is left out (`lenient`). Frames that are marked as inlined are omitted:
+//! each belongs to the next frame, whose address is looked up again.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use chrono::DateTime;
-use serde::de::{self, MapAccess, Visitor};
+use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use super::lenient::{self, Bounded, LenientObject, OneOrManyTexts};
 use super::parsed::{
-    APPLICATION_BACKTRACE, AppleReportError, LAST_EXCEPTION, ParsedReport, ThreadNames, backtrace,
-    module, of_thread,
+    APPLICATION_BACKTRACE, AppleReportError, LAST_EXCEPTION, ParsedReport, ReportCounts,
+    ThreadNames, backtrace, module, of_thread,
 };
 use super::system::{OsVersion, architecture};
 use super::text;
@@ -53,7 +55,7 @@ struct ReportHeader {
 /// The report.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Body {
+struct Body<'a> {
     #[serde(deserialize_with = "lenient::value")]
     capture_time: Option<String>,
     #[serde(deserialize_with = "lenient::value")]
@@ -70,12 +72,12 @@ struct Body {
     asi_backtraces: OneOrManyTexts,
     #[serde(deserialize_with = "lenient::value")]
     faulting_thread: Option<u64>,
-    threads: Bounded<LenientObject<Thread>, { limits::STACKTRACES }>,
-    last_exception_backtrace: ReportedFrames,
+    #[serde(borrow)]
+    threads: Bounded<LenientObject<Thread<'a>>, { limits::STACKTRACES }>,
+    #[serde(borrow)]
+    last_exception_backtrace: Option<&'a RawValue>,
     used_images: Bounded<LenientObject<Image>, { limits::MODULES }>,
 }
-
-type ReportedFrames = Bounded<LenientObject<ReportedFrame>, { limits::FRAMES }>;
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -117,7 +119,7 @@ struct NotedTexts(Vec<String>);
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Thread {
+struct Thread<'a> {
     #[serde(deserialize_with = "lenient::value")]
     name: Option<String>,
     #[serde(deserialize_with = "lenient::value")]
@@ -126,7 +128,8 @@ struct Thread {
     triggered: bool,
     #[serde(deserialize_with = "lenient::object")]
     thread_state: Registers,
-    frames: ReportedFrames,
+    #[serde(borrow)]
+    frames: Option<&'a RawValue>,
 }
 
 #[derive(Default, Deserialize)]
@@ -161,6 +164,9 @@ struct Image {
     path: String,
     #[serde(deserialize_with = "lenient::value")]
     name: String,
+    /// The name that is shown, once in memory for all frames.
+    #[serde(skip)]
+    package: Option<Arc<str>>,
 }
 
 /// Reads a report.
@@ -170,7 +176,7 @@ pub(super) fn parse(file: &str) -> Result<ParsedReport, AppleReportError> {
     let first = first.map_or("{}", RawValue::get);
     let header: ReportHeader = read(first)?;
     // Tools that unpack reports drop the header.
-    let body: Body = read(second.map_or(first, RawValue::get))?;
+    let body: Body<'_> = read(second.map_or(first, RawValue::get))?;
     if body.threads.0.is_empty() {
         return Err(match header.bug_type {
             Some(bug_type) if bug_type != CRASH => AppleReportError::NotACrash(bug_type),
@@ -179,10 +185,15 @@ pub(super) fn parse(file: &str) -> Result<ParsedReport, AppleReportError> {
     }
     let facts = facts(&header, &body);
     let images = body.used_images.0.into_iter();
-    let images: Vec<Image> = images.map(|image| image.0.unwrap_or_default()).collect();
-    let threads = (0..).zip(body.threads.0).map(|(number, thread)| {
+    let images: Vec<Image> = images
+        .map(|image| image.0.unwrap_or_default().with_package())
+        .collect();
+    let mut counts = ReportCounts::default();
+    let mut stacktraces = Vec::with_capacity(body.threads.0.len());
+    for (number, thread) in (0..).zip(body.threads.0) {
+        counts.add_thread()?;
         let thread = thread.0.unwrap_or_default();
-        Stacktrace {
+        stacktraces.push(Stacktrace {
             thread_id: Some(number),
             is_requesting: Some(thread.triggered || body.faulting_thread == Some(number)),
             thread_name: ThreadNames {
@@ -191,14 +202,17 @@ pub(super) fn parse(file: &str) -> Result<ParsedReport, AppleReportError> {
             }
             .shown(),
             registers: thread.thread_state.0,
-            frames: of_thread(frames(thread.frames, &images)),
-        }
-    });
-    let mut stacktraces: Vec<Stacktrace> = threads.collect();
-    let last = frames(body.last_exception_backtrace, &images);
-    stacktraces.extend(backtrace(LAST_EXCEPTION, last));
-    let noted = (1..).zip(&body.asi_backtraces.0);
-    stacktraces.extend(noted.flat_map(|(number, text)| noted_backtrace(number, text)));
+            frames: of_thread(frames(thread.frames, &images, &mut counts)?),
+        });
+    }
+    let last = frames(body.last_exception_backtrace, &images, &mut counts)?;
+    if let Some(last) = backtrace(LAST_EXCEPTION, last) {
+        counts.add_thread()?;
+        stacktraces.push(last);
+    }
+    for (number, text) in (1..).zip(&body.asi_backtraces.0) {
+        stacktraces.extend(noted_backtrace(number, text, &mut counts)?);
+    }
     Ok(ParsedReport {
         facts,
         stacktraces,
@@ -208,11 +222,18 @@ pub(super) fn parse(file: &str) -> Result<ParsedReport, AppleReportError> {
 
 /// Reads a backtrace that is in the report as a text, with the lines that reports in text have.
 /// Nothing is read of one with an invalid line.
-fn noted_backtrace(number: u32, text: &str) -> Option<Stacktrace> {
+fn noted_backtrace(
+    number: u32,
+    text: &str,
+    counts: &mut ReportCounts,
+) -> Result<Option<Stacktrace>, AppleReportError> {
     let text = format!("{APPLICATION_BACKTRACE} {number}:\n{}", text.trim_start());
-    let report = text::parse(&text).ok()?;
-    let mut backtraces = report.stacktraces.into_iter();
-    backtraces.find(|stacktrace| stacktrace.thread_id.is_none())
+    let report = match text::parse(&text, counts) {
+        Err(error @ AppleReportError::TooMany { .. }) => return Err(error),
+        report => report.ok(),
+    };
+    let mut backtraces = report.into_iter().flat_map(|report| report.stacktraces);
+    Ok(backtraces.find(|stacktrace| stacktrace.thread_id.is_none()))
 }
 
 /// Reads one of the objects of a report.
@@ -221,7 +242,7 @@ fn read<'de, T: Deserialize<'de> + Default>(json: &'de str) -> Result<T, AppleRe
     Ok(object.0.unwrap_or_default())
 }
 
-fn facts(header: &ReportHeader, body: &Body) -> CrashFacts {
+fn facts(header: &ReportHeader, body: &Body<'_>) -> CrashFacts {
     let OsTrain { train, build } = &body.os_version;
     let os = match (train.as_str(), build.as_str()) {
         ("", _) => OsVersion::split(header.os_version.as_deref().unwrap_or_default()),
@@ -248,7 +269,7 @@ fn facts(header: &ReportHeader, body: &Body) -> CrashFacts {
 
 /// Returns the most specific text about the crash: what libraries noted for the report, else what
 /// the kernel said about the exception, else about the end of the process.
-fn details(body: &Body) -> Option<String> {
+fn details(body: &Body<'_>) -> Option<String> {
     let Exception {
         codes,
         subtype,
@@ -294,6 +315,14 @@ impl Image {
         Some(module(self.uuid, self.shown(), self.base, self.size))
     }
 
+    /// Sets the name that frames refer to.
+    fn with_package(mut self) -> Self {
+        let name = self.shown();
+        let package: Option<Arc<str>> = (!name.is_empty()).then(|| Arc::from(name));
+        self.package = package;
+        self
+    }
+
     fn shown(&self) -> &str {
         if self.path.is_empty() {
             &self.name
@@ -304,6 +333,19 @@ impl Image {
 }
 
 impl ReportedFrame {
+    /// Returns the frame, in one of these modules.
+    fn in_images(self, images: &[Image]) -> Frame {
+        let image = self.image_index.and_then(|index| images.get(index));
+        Frame {
+            instruction_addr: Hex(self.address(image)),
+            package: image.and_then(|image| image.package.clone()),
+            function: self.symbol.map(Into::into),
+            filename: self.source_file.map(Into::into),
+            lineno: self.source_line,
+            ..Frame::default()
+        }
+    }
+
     /// Returns the address; zero if the report does not have it.
     fn address(&self, image: Option<&Image>) -> u64 {
         let Some(offset) = self.image_offset else {
@@ -315,23 +357,57 @@ impl ReportedFrame {
     }
 }
 
-/// Returns the frames of a thread.
-fn frames(frames: ReportedFrames, images: &[Image]) -> Vec<Frame> {
-    let frames = frames.0.into_iter().filter_map(|frame| frame.0);
-    let called = frames.filter(|frame| !frame.inline);
-    let frame = |frame: ReportedFrame| {
-        let image = frame.image_index.and_then(|index| images.get(index));
-        let package = image.map(Image::shown).filter(|name| !name.is_empty());
-        Frame {
-            instruction_addr: Hex(frame.address(image)),
-            package: package.map(Into::into),
-            function: frame.symbol.map(Into::into),
-            filename: frame.source_file.map(Into::into),
-            lineno: frame.source_line,
-            ..Frame::default()
-        }
+/// Reads the frames of a thread. What is not a list has none.
+fn frames(
+    list: Option<&RawValue>,
+    images: &[Image],
+    counts: &mut ReportCounts,
+) -> Result<Vec<Frame>, AppleReportError> {
+    let list = list.map_or("", RawValue::get);
+    if !list.starts_with('[') {
+        return Ok(Vec::new());
+    }
+    let mut refused = None;
+    let elements = FrameElements {
+        images,
+        counts,
+        refused: &mut refused,
     };
-    called.map(frame).collect()
+    let frames = serde_json::Deserializer::from_str(list).deserialize_seq(elements);
+    match refused {
+        Some(error) => Err(error),
+        None => Ok(frames?),
+    }
+}
+
+/// Reads the frames in a list, and ends when the report has too many.
+struct FrameElements<'a> {
+    images: &'a [Image],
+    counts: &'a mut ReportCounts,
+    /// Why the list was not read to its end, which is not an error in its JSON.
+    refused: &'a mut Option<AppleReportError>,
+}
+
+impl<'de> Visitor<'de> for FrameElements<'_> {
+    type Value = Vec<Frame>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of frames")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Self::Value, A::Error> {
+        let mut frames = Vec::new();
+        while let Some(frame) = from.next_element::<LenientObject<ReportedFrame>>()? {
+            if let Err(error) = self.counts.add_frame() {
+                let ended = de::Error::custom(&error);
+                *self.refused = Some(error);
+                return Err(ended);
+            }
+            let called = frame.0.filter(|frame| !frame.inline);
+            frames.extend(called.map(|frame| frame.in_images(self.images)));
+        }
+        Ok(frames)
+    }
 }
 
 /// Reads the version of a system, which may also be a single text.

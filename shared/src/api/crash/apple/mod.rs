@@ -32,11 +32,10 @@ use serde::de::IgnoredAny;
 
 pub(in crate::api) use self::decoded::decoded;
 pub(in crate::api) use self::frame_text::FrameText;
-use self::parsed::ParsedReport;
 pub(in crate::api) use self::parsed::backtrace_name;
 pub use self::parsed::{AppleReportError, REPORT_BYTES};
+use self::parsed::{ParsedReport, ReportCounts};
 use super::CrashFile;
-use crate::api::limits;
 use crate::api::symbolicator::Request;
 
 /// Reads a report in either format.
@@ -51,7 +50,7 @@ pub fn parse_report(file: &[u8]) -> Result<CrashFile, AppleReportError> {
     let file = decoded(file);
     let file = file.trim_ascii_start();
     let parsed = match text_of(file) {
-        Some(text) => text::parse(text)?,
+        Some(text) => text::parse(text, &mut ReportCounts::default())?,
         None => ips::parse(file)?,
     };
     let ParsedReport {
@@ -61,16 +60,6 @@ pub fn parse_report(file: &[u8]) -> Result<CrashFile, AppleReportError> {
     } = parsed;
     if stacktraces.is_empty() {
         return Err(AppleReportError::NoThreads);
-    }
-    let frames = stacktraces.iter().map(|stacktrace| stacktrace.frames.len());
-    for (what, count, limit) in [
-        ("threads", stacktraces.len(), limits::STACKTRACES),
-        ("frames", frames.sum(), limits::FRAMES),
-        ("modules", modules.len(), limits::MODULES),
-    ] {
-        if count > limit {
-            return Err(AppleReportError::TooMany { what, limit });
-        }
     }
     Ok(CrashFile {
         facts: facts.shortened(),

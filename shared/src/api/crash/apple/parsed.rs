@@ -3,6 +3,7 @@
 use uuid::Uuid;
 
 use crate::api::crash::CrashFacts;
+use crate::api::limits;
 use crate::api::symbolicator::{Frame, Hex, Module, Stacktrace};
 use crate::domain::{CodeId, DebugId, ObjectType, is_trampoline};
 
@@ -50,6 +51,39 @@ pub(super) struct ParsedReport {
     pub(super) facts: CrashFacts,
     pub(super) stacktraces: Vec<Stacktrace>,
     pub(super) modules: Vec<Module>,
+}
+
+/// What was found of a report so far. The readers count each thread, frame and module before they
+/// keep it: a report of few bytes per frame is refused before it takes a multiple of its size in
+/// memory.
+#[derive(Debug, Default)]
+pub(super) struct ReportCounts {
+    threads: usize,
+    frames: usize,
+    modules: usize,
+}
+
+impl ReportCounts {
+    pub(super) fn add_thread(&mut self) -> Result<(), AppleReportError> {
+        add(&mut self.threads, "threads", limits::STACKTRACES)
+    }
+
+    pub(super) fn add_frame(&mut self) -> Result<(), AppleReportError> {
+        add(&mut self.frames, "frames", limits::FRAMES)
+    }
+
+    pub(super) fn add_module(&mut self) -> Result<(), AppleReportError> {
+        add(&mut self.modules, "modules", limits::MODULES)
+    }
+}
+
+/// Counts one more of something.
+fn add(count: &mut usize, what: &'static str, limit: usize) -> Result<(), AppleReportError> {
+    if *count >= limit {
+        return Err(AppleReportError::TooMany { what, limit });
+    }
+    *count += 1;
+    Ok(())
 }
 
 /// The name of a thread, and of the dispatch queue that it served.

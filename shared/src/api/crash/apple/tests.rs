@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api::crash::apple::parsed::LAST_EXCEPTION;
 use crate::api::crash::form::CrashFields;
+use crate::api::limits;
 use crate::api::symbolicator::{FrameOrder, Hex, Options, Stacktrace};
 
 /// A report in the text format of macOS 11, with every section that is read.
@@ -646,6 +647,68 @@ fn a_report_beyond_a_limit_is_refused() {
         "Thread 1:\n".repeat(limits::STACKTRACES + 1),
         "more than 16384 threads",
     );
+}
+
+/// Each of these reports has something invalid behind the frame that exceeds the limit.
+#[test]
+fn a_report_with_too_many_frames_is_not_read_to_its_end() {
+    let check = |report: String| {
+        let error = parse_report(report.as_bytes()).unwrap_err();
+        let is_limit = matches!(error, AppleReportError::TooMany { what: "frames", .. });
+        assert!(is_limit, "{error}");
+    };
+    let invalid = "Thread 99999999999999999999:\n";
+    let lines = "0 a 0x1 f\n".repeat(limits::FRAMES + 1);
+    check(format!("Thread 0:\n{lines}{invalid}"));
+    // Fewer than fit into a line.
+    let list = format!("({})\n", "0x1 ".repeat(4_000));
+    let lists = list.repeat(limits::FRAMES / 4_000 + 1);
+    check(format!("{LAST_EXCEPTION}:\n{lists}{invalid}"));
+
+    let third = "{},".repeat(limits::FRAMES / 3 + 1);
+    let third = format!("{{\"frames\": [{}]}}", third.trim_end_matches(','));
+    let invalid = r#"{"frames": [{"inline": true, "inline": true}]}"#;
+    check(format!(
+        "{{\"threads\": [{third}, {third}, {third}, {invalid}]}}"
+    ));
+    let half = list.repeat(limits::FRAMES / 8_000 + 1);
+    check(
+        json!({"threads": [{}], "asiBacktraces": [half, "no backtrace", half, half]}).to_string(),
+    );
+}
+
+#[test]
+fn the_frames_of_all_threads_and_backtraces_may_be_as_many_as_the_limit() {
+    let half = "{},".repeat(limits::FRAMES / 2);
+    let half = format!("[{}]", half.trim_end_matches(','));
+    let noted = |address: &str| format!(r#""asiBacktraces": ["0 a {address} f"]"#);
+    let report = |noted: &str| {
+        let threads = format!(r#"[{{"frames": {half}}}, {{"frames": {half}}}]"#);
+        parse_report(format!(r#"{{"threads": {threads}, {noted}}}"#).as_bytes())
+    };
+    let most = report(&noted("nothing")).unwrap().request;
+    let frames = most.stacktraces.iter().map(|stack| stack.frames.len());
+    assert_eq!(frames.sum::<usize>(), limits::FRAMES);
+    let error = report(&noted("0x1")).unwrap_err().to_string();
+    assert_eq!(error, "the report has more than 131072 frames");
+}
+
+#[test]
+fn the_frames_of_a_module_share_its_name() {
+    let report = parsed(&ips(&body())).request;
+    let last = report.stacktraces[2].frames[1].package.as_ref().unwrap();
+    let first = report.stacktraces[0].frames[1].package.as_ref().unwrap();
+    assert!(std::sync::Arc::ptr_eq(first, last));
+}
+
+#[test]
+fn a_report_in_text_with_too_many_modules_is_refused() {
+    let id = "8a1f4e8c52f03d0b9c6a0b4e29d1c1aa";
+    let module = format!("0x1000 - 0x1fff app arm64 <{id}> /app\n");
+    let modules = module.repeat(limits::MODULES + 1);
+    let error = parse_report(format!("Thread 0:\n\nBinary Images:\n{modules}").as_bytes());
+    let error = error.unwrap_err().to_string();
+    assert_eq!(error, "the report has more than 16384 modules");
 }
 
 /// Clients copy templates, and versions contain parentheses.

@@ -18,8 +18,8 @@ use apple_crash_report_parser::{self as parser, AppleCrashReport};
 
 use super::frame_text::{FrameText, last_parentheses};
 use super::parsed::{
-    AppleReportError, LAST_EXCEPTION, ParsedReport, ThreadNames, backtrace, backtrace_name, module,
-    of_thread,
+    AppleReportError, LAST_EXCEPTION, ParsedReport, ReportCounts, ThreadNames, backtrace,
+    backtrace_name, module, of_thread,
 };
 use super::system::{OsVersion, architecture};
 use crate::api::crash::CrashFacts;
@@ -48,9 +48,12 @@ const THREAD_STATE: &str = " Thread State";
 /// What precedes the name of a dispatch queue.
 const QUEUE: &str = "Dispatch queue:";
 
-/// Reads a report.
-pub(super) fn parse(text: &str) -> Result<ParsedReport, AppleReportError> {
-    let report: AppleCrashReport = prepared(text).parse()?;
+/// Reads a report. The counts may have parts of the same report that were read before.
+pub(super) fn parse(
+    text: &str,
+    counts: &mut ReportCounts,
+) -> Result<ParsedReport, AppleReportError> {
+    let report: AppleCrashReport = prepared(text, counts)?.parse()?;
     let facts = facts(&report);
     let (mut stacktraces, mut backtraces) = (Vec::new(), Vec::new());
     for thread in report.threads {
@@ -71,8 +74,9 @@ pub(super) fn parse(text: &str) -> Result<ParsedReport, AppleReportError> {
     })
 }
 
-/// Returns the text as it is given to the parser.
-fn prepared(text: &str) -> String {
+/// Returns the text as it is given to the parser, which has no limits: what it will find is counted
+/// here.
+fn prepared(text: &str, counts: &mut ReportCounts) -> Result<String, AppleReportError> {
     let mut prepared = String::with_capacity(text.len());
     let (mut is_backtrace, mut is_module) = (false, false);
     for line in text.lines() {
@@ -88,14 +92,21 @@ fn prepared(text: &str) -> String {
         if is_module && line.trim_start().starts_with("0x") {
             let module = with_architecture(line).filter(|module| is_known(module));
             let Some(module) = module else { continue };
+            counts.add_module()?;
             prepared.push_str(&module);
         } else if let Some(name) = backtrace_name(line) {
             is_backtrace = true;
+            counts.add_thread()?;
             prepared.push_str(&format!("Thread {BACKTRACE_THREAD}: {name}"));
         } else if let Some(addresses) = addresses {
-            prepared.push_str(&as_frames(addresses));
+            prepared.push_str(&as_frames(addresses, counts)?);
         } else {
             is_backtrace &= !line.starts_with("Thread ");
+            if begins_thread(line) {
+                counts.add_thread()?;
+            } else if may_be_frame(line) {
+                counts.add_frame()?;
+            }
             match state_header(line) {
                 Some(header) => prepared.extend([header, ":"]),
                 None => prepared.push_str(line),
@@ -103,7 +114,28 @@ fn prepared(text: &str) -> String {
         }
         prepared.push('\n');
     }
-    prepared
+    Ok(prepared)
+}
+
+/// Returns whether the parser begins a thread at a line.
+fn begins_thread(line: &str) -> bool {
+    let Some(thread) = line.strip_prefix("Thread ") else {
+        return false;
+    };
+    let after = thread.trim_start_matches(|c: char| c.is_ascii_digit());
+    let has_number = after.len() < thread.len();
+    has_number
+        && after
+            .strip_prefix(" Crashed")
+            .unwrap_or(after)
+            .starts_with(':')
+}
+
+/// Returns whether the parser may read a line as a frame.
+fn may_be_frame(line: &str) -> bool {
+    let after = line.trim_start_matches(|c: char| c.is_ascii_digit());
+    let has_number = after.len() < line.len();
+    has_number && after.starts_with(char::is_whitespace) && after.contains("0x")
 }
 
 /// Returns a line of the list of modules as the parser knows it, with an architecture.
@@ -145,11 +177,14 @@ fn state_header(line: &str) -> Option<&str> {
 }
 
 /// Returns the lines of frames for a list of addresses, the form of backtraces without names.
-fn as_frames(addresses: &str) -> String {
+fn as_frames(addresses: &str, counts: &mut ReportCounts) -> Result<String, AppleReportError> {
     let addresses = addresses.trim_end_matches(')').split_whitespace();
-    let addresses = addresses.filter(|address| address.starts_with("0x"));
-    let lines = addresses.map(|address| format!("0   ???   {address} {address} + 0"));
-    lines.collect::<Vec<_>>().join("\n")
+    let mut lines = Vec::new();
+    for address in addresses.filter(|address| address.starts_with("0x")) {
+        counts.add_frame()?;
+        lines.push(format!("0   ???   {address} {address} + 0"));
+    }
+    Ok(lines.join("\n"))
 }
 
 fn facts(report: &AppleCrashReport) -> CrashFacts {

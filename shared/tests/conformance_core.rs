@@ -137,6 +137,7 @@ fn check_but(case: &str, dif: Option<&str>, request: &Value, readable_here: usiz
         Some(derived) => derived.outcome(),
         None => ModuleOutcome::Missing {
             missing: Missing::not_found(),
+            features: Features::default(),
             considered: Considered::default(),
         },
     };

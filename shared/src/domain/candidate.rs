@@ -25,6 +25,34 @@ pub struct Candidate {
     pub fault: Option<String>,
 }
 
+impl Candidate {
+    /// The location of the candidate of a source that has no file for a module, as in Symbolicator.
+    pub const NOTHING_LISTED: &str = "No object files listed on this source";
+
+    /// Returns the candidate of a source that has no file for a module.
+    pub fn nothing_listed(source: &SourceKey) -> Self {
+        Self {
+            source: source.clone(),
+            location: Location::new(Self::NOTHING_LISTED),
+            download: Download::NotFound,
+            size: None,
+            duration_ms: None,
+            fault: None,
+        }
+    }
+
+    /// Returns the features of the file; `None` if it could not be fetched or parsed.
+    pub fn features(&self) -> Option<&Features> {
+        match &self.download {
+            Download::Ok { features } => Some(features),
+            Download::Malformed
+            | Download::NoPerm { .. }
+            | Download::NotFound
+            | Download::Error { .. } => None,
+        }
+    }
+}
+
 /// The result for a candidate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]

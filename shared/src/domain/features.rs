@@ -1,6 +1,6 @@
 //! The features of an object, the purposes it can serve, and how well it serves them.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::FileType;
 
@@ -18,7 +18,43 @@ pub struct Features {
     pub has_sources: bool,
     /// The version control system that a PDB's source server stream names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub srcsrv_vcs: Option<String>,
+    pub srcsrv_vcs: Option<VersionControl>,
+}
+
+/// The version control system of a source server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum VersionControl {
+    /// Git.
+    Git,
+    /// Perforce.
+    Perforce,
+    /// Another one, or a web server.
+    Other,
+}
+
+impl VersionControl {
+    /// Returns the version control system that a PDB names. The names are those of the tools that
+    /// wrote the PDB, so they differ in case and may have additions.
+    pub fn of_name(name: &str) -> Self {
+        let name = name.to_ascii_lowercase();
+        if name.contains("git") {
+            Self::Git
+        } else if name.contains("perforce") {
+            Self::Perforce
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// Earlier builds stored the name as the PDB has it.
+impl<'de> Deserialize<'de> for VersionControl {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Ok(Self::of_name(&name))
+    }
 }
 
 impl Features {
@@ -41,9 +77,7 @@ impl Features {
         self.has_unwind_info |= has_unwind_info;
         self.has_symbols |= has_symbols;
         self.has_sources |= has_sources;
-        if self.srcsrv_vcs.is_none() {
-            self.srcsrv_vcs.clone_from(srcsrv_vcs);
-        }
+        self.srcsrv_vcs = self.srcsrv_vcs.or(*srcsrv_vcs);
     }
 }
 
@@ -104,6 +138,26 @@ pub enum Quality {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_name_of_a_version_control_system_is_one_of_three_however_it_was_stored() {
+        for (name, expected) in [
+            ("Perforce", "perforce"),
+            ("PERFORCE_SERVER", "perforce"),
+            ("Git", "git"),
+            ("TFS_GIT", "git"),
+            ("git", "git"),
+            ("http", "other"),
+            ("Subversion", "other"),
+            ("", "other"),
+        ] {
+            let read: VersionControl = serde_json::from_value(name.into()).unwrap();
+            assert_eq!(read, VersionControl::of_name(name), "{name}");
+            assert_eq!(serde_json::to_value(read).unwrap(), expected, "{name}");
+            let again: VersionControl = serde_json::from_value(expected.into()).unwrap();
+            assert_eq!(again, read, "{name}");
+        }
+    }
 
     #[test]
     fn debug_information_outranks_symbols_which_outrank_nothing() {

@@ -44,7 +44,7 @@ pub use candidate::{Candidate, Download};
 pub use causes::chain;
 pub use companion::CompanionId;
 pub use definition::ConfiguredSource;
-pub use features::{Features, Purpose, Quality, Rank};
+pub use features::{Features, Purpose, Quality, Rank, VersionControl};
 pub use file_type::{FileType, FilteredType, ObjectType, UnusedType};
 pub use grants::{GrantedScope, Grants, InvalidRight, Right};
 pub use inspection::{Inspection, ObjectMeta, Written, WrittenFile};

@@ -83,21 +83,26 @@ pub fn candidate(dif: &Dif, outcome: Option<&Missing>, took: Option<Duration>) -
     }
 }
 
+/// Returns the DIFs that were found for a kind although no cache of it can be made from their type:
+/// the Windows PDBs of a .NET module. Responses list them, so that they show which file to replace.
+pub fn unsupported(difs: &[Dif], kind: Kind) -> impl Iterator<Item = &Dif> {
+    difs.iter()
+        .filter(move |dif| kind == Kind::PpdbCache && dif.file_type == FileType::Pdb)
+}
+
 fn still_holds(missing: &Missing, limits: &[u64]) -> bool {
     !matches!(missing.cause, Cause::TooLarge { limit } if !limits.contains(&limit))
 }
 
 /// Returns why no DIF serves a kind: there is none, or those that exist serve other purposes.
 fn nothing_serves(difs: &[Dif], kind: Kind) -> Missing {
-    match (difs, kind) {
-        ([], _) => Missing::not_found(),
-        (_, Kind::PpdbCache) if difs.iter().any(|dif| dif.file_type == FileType::Pdb) => {
-            Missing::new(
-                Cause::Unsupported,
-                "a Windows PDB cannot serve a .NET module; upload its portable PDB",
-            )
-        }
-        _ => Missing::not_found(),
+    if unsupported(difs, kind).next().is_some() {
+        Missing::new(
+            Cause::Unsupported,
+            "a Windows PDB cannot serve a .NET module; upload its portable PDB",
+        )
+    } else {
+        Missing::not_found()
     }
 }
 
@@ -213,6 +218,22 @@ mod tests {
             ),
             Cause::NotFound
         );
+    }
+
+    #[test]
+    fn a_windows_pdb_is_unsupported_for_a_dotnet_module_only() {
+        let difs = [
+            dif("a.pdb", FileType::Pdb, "debug"),
+            dif("b.pdb", FileType::PortablePdb, "debug"),
+            dif("c.exe", FileType::Pe, "unwind"),
+        ];
+        let listed = |kind| {
+            let listed = unsupported(&difs, kind).map(|dif| dif.file.location.to_string());
+            listed.collect::<Vec<_>>()
+        };
+        assert_eq!(listed(Kind::PpdbCache), ["a.pdb"]);
+        assert_eq!(ranked(&difs, Kind::PpdbCache), ["b.pdb"]);
+        assert!(listed(Kind::SymCache).is_empty());
     }
 
     #[test]

@@ -52,6 +52,7 @@ pub fn advise(
             ModuleOutcome::Missing {
                 missing,
                 considered,
+                ..
             } if missing.cause == Cause::NotFound => Some(match considered.used {
                 Some(_) => searched(place).damaged_or(Advice::Stripped),
                 None => {
@@ -98,7 +99,7 @@ fn has_absolute_frames(request: &Request, plan: &Plan, module: usize) -> bool {
 mod tests {
     use super::*;
     use crate::api::symbolicator::parse_request;
-    use crate::domain::{Location, Missing, SourceKey};
+    use crate::domain::{Features, Location, Missing, SourceKey};
     use crate::symbolicate::{Considered, plan, symbolicate};
 
     const BUILD_ID: &str = "ac456ebc7f4825f4367208b89f51ad48a1b2c3d4";
@@ -138,6 +139,7 @@ mod tests {
     fn not_found(used: Option<(&'static SourceKey, &'static Location)>) -> ModuleOutcome<'static> {
         ModuleOutcome::Missing {
             missing: Missing::not_found(),
+            features: Features::default(),
             considered: Considered {
                 candidates: &[],
                 used,
@@ -182,6 +184,7 @@ mod tests {
     fn existing_details_are_kept_and_unused_modules_have_none() {
         let outcome = ModuleOutcome::Missing {
             missing: Missing::malformed("the file is cut short"),
+            features: Features::default(),
             considered: Considered::default(),
         };
         let unused = request(1).replace("rel:0", "rel:7");

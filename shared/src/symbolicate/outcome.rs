@@ -30,6 +30,8 @@ pub enum ModuleOutcome<'a> {
     Missing {
         /// The reason.
         missing: Missing,
+        /// The features of the object that was found and is unsupported, if that is the reason.
+        features: Features,
         /// The DIFs that were considered.
         considered: Considered<'a>,
     },
@@ -54,8 +56,9 @@ pub enum LookupCache<'a> {
 pub struct Considered<'a> {
     /// The candidates, in any order.
     pub candidates: &'a [domain::Candidate],
-    /// The candidate that the cache was derived from, or would be derived from. If that is unknown
-    /// and exactly one candidate could be fetched, it is that one.
+    /// The candidate that the cache was derived from, or would be derived from. If that is unknown,
+    /// it is each candidate that could not be parsed if that is why there is no cache, or else the
+    /// only one that could be fetched.
     pub used: Option<(&'a SourceKey, &'a Location)>,
 }
 
@@ -114,9 +117,11 @@ fn describe(
         }
         Some(ModuleOutcome::Missing {
             missing,
+            features,
             considered,
         }) => {
             module.debug_status = module_status(missing.cause);
+            module.features = features.clone();
             if missing.cause != Cause::NotFound {
                 module.debug_detail = Some(missing.detail.clone());
             }
@@ -153,27 +158,51 @@ impl Considered<'_> {
             None => Some(Derivation::Ok),
             Some(missing) => derivation(missing),
         };
-        if let Some(used) = self.used_of(&mut candidates) {
-            used.debug = derivation;
+        if let Some(derivation) = derivation {
+            self.report_derivation(derivation, missing, &mut candidates);
         }
         candidates
     }
 
-    fn used_of<'c>(
+    /// Adds the result of deriving to the candidates that were used.
+    fn report_derivation(
         &self,
-        candidates: &'c mut [CandidateReport],
-    ) -> Option<&'c mut CandidateReport> {
-        if let Some(used) = self.used {
-            return candidates
-                .iter_mut()
-                .find(|candidate| (&candidate.source, &candidate.location) == used);
+        derivation: Derivation,
+        missing: Option<&Missing>,
+        candidates: &mut [CandidateReport],
+    ) {
+        let is_fault = missing.is_some_and(|missing| is_fault_of_file(missing.cause));
+        let is_unreadable = |candidate: &CandidateReport| {
+            is_fault && candidate.download == DownloadStatus::Malformed
+        };
+        let is_fetched =
+            |candidate: &CandidateReport| matches!(candidate.download, DownloadStatus::Ok { .. });
+        let count = |is_it: &dyn Fn(&CandidateReport) -> bool| {
+            let candidates = candidates.iter();
+            candidates.filter(|candidate| is_it(candidate)).count()
+        };
+        let (unreadable, fetched) = (count(&is_unreadable), count(&is_fetched));
+        let is_used = |candidate: &CandidateReport| match self.used {
+            Some(used) => (&candidate.source, &candidate.location) == used,
+            None if unreadable > 0 => is_unreadable(candidate),
+            None => fetched == 1 && is_fetched(candidate),
+        };
+        // Of several unreadable files, it is unknown which one the details are about.
+        let derivation = if self.used.is_none() && unreadable > 1 {
+            Derivation::Malformed { details: None }
+        } else {
+            derivation
+        };
+        for candidate in candidates.iter_mut().filter(|candidate| is_used(candidate)) {
+            candidate.debug = Some(derivation.clone());
         }
-        let mut fetched = candidates
-            .iter_mut()
-            .filter(|candidate| matches!(candidate.download, DownloadStatus::Ok { .. }));
-        let only = fetched.next()?;
-        fetched.next().is_none().then_some(only)
     }
+}
+
+/// Returns whether a file cannot be parsed, rather than being of an unsupported kind or too large.
+/// The download of such a file is reported as malformed, too.
+fn is_fault_of_file(cause: Cause) -> bool {
+    matches!(cause, Cause::Malformed | Cause::Crashed)
 }
 
 /// Returns the status of a module whose cache is missing.
@@ -200,17 +229,16 @@ pub(super) fn frame_status(cause: Cause) -> FrameStatus {
 }
 
 /// Returns the derivation status of a candidate whose cache could not be made; `None` if deriving
-/// was not attempted.
+/// was not attempted. A file that lacks what is needed is passed over, like one that does not
+/// exist.
 fn derivation(missing: &Missing) -> Option<Derivation> {
     match missing.cause {
-        Cause::PermissionDenied | Cause::DownloadFailed | Cause::Timeout => None,
-        Cause::NotFound => Some(Derivation::Error {
-            details: missing.detail.clone(),
+        Cause::NotFound | Cause::PermissionDenied | Cause::DownloadFailed | Cause::Timeout => None,
+        Cause::Unsupported => Some(Derivation::Error {
+            details: format!("unsupported: {}", missing.detail),
         }),
-        Cause::Malformed | Cause::Unsupported | Cause::TooLarge { .. } | Cause::Crashed => {
-            Some(Derivation::Malformed {
-                details: Some(missing.detail.clone()),
-            })
-        }
+        Cause::Malformed | Cause::TooLarge { .. } | Cause::Crashed => Some(Derivation::Malformed {
+            details: Some(missing.detail.clone()),
+        }),
     }
 }

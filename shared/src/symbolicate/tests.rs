@@ -352,7 +352,7 @@ fn a_relative_address_is_shown_as_absolute_if_its_module_has_a_base_address() {
 
 #[test]
 fn a_module_without_a_base_address_is_addressed_from_its_start() {
-    let request = |frame: Value| json!({"modules": [{"type": "elf"}, {"type": "elf", "code_id": "aa"}], "stacktraces": [{"frames": [{"instruction_addr": 1}, frame]}]});
+    let request = |frame: Value| json!({"modules": [{"type": "elf"}, {"type": "elf", "code_id": "aa"}, {"type": "wasm", "code_id": "bb"}], "stacktraces": [{"frames": [{"instruction_addr": 1}, frame]}]});
     let check = |frame: Value, want: &str| {
         let (answer, _) = demo(request(frame));
         let frames = answer["stacktraces"][0]["frames"].as_array().unwrap();
@@ -369,6 +369,11 @@ fn a_module_without_a_base_address_is_addressed_from_its_start() {
     check(
         json!({"instruction_addr": "0x1001", "addr_mode": "rel:1", "adjust_instruction_addr": false}),
         r#""symbolicated" "0x1001" "rel:1" "0x1000""#,
+    );
+    // A client that calls its module WebAssembly sends the addresses of calls.
+    check(
+        json!({"instruction_addr": "0x1001", "addr_mode": "rel:2"}),
+        r#""symbolicated" "0x1001" "rel:2" "0x1000""#,
     );
     check(
         json!({"instruction_addr": "0x1000"}),
@@ -475,6 +480,7 @@ fn each_cause_has_its_statuses() {
             request,
             &ModuleOutcome::Missing {
                 missing,
+                features: Features::default(),
                 considered: Considered::default(),
             },
         );
@@ -572,59 +578,66 @@ fn an_internal_failure_is_not_blamed_on_the_module() {
     );
 }
 
-#[test]
-fn requested_candidates_are_shown_once_and_in_order() {
-    let candidate = |location: &str, download: Download| Candidate {
+fn candidate(location: &str, download: Download) -> Candidate {
+    Candidate {
         source: SourceKey::Uploads,
         location: Location::new(location),
         download,
         size: None,
         duration_ms: None,
         fault: None,
+    }
+}
+
+fn fetched(location: &str) -> Candidate {
+    let features = Features::default();
+    candidate(location, Download::Ok { features })
+}
+
+/// A request with a frame in one module.
+fn one_frame(dif_candidates: bool) -> Value {
+    json!({
+        "modules": [{"type": "elf", "code_id": "aa"}], "options": {"dif_candidates": dif_candidates},
+        "stacktraces": [{"frames": [{"instruction_addr": 1, "addr_mode": "rel:0"}]}]
+    })
+}
+
+/// Returns the candidates of a response, as one line each.
+fn shown(outcome: &ModuleOutcome<'_>) -> Vec<String> {
+    let (answer, _) = answer(one_frame(true), outcome);
+    let candidates = answer["modules"][0]["candidates"].as_array().unwrap();
+    let line = |shown: &Value| {
+        let download = &shown["download"]["status"];
+        format!("{} {download} {}", shown["location"], shown["debug"])
     };
-    let ok = || Download::Ok {
+    candidates.iter().map(line).collect()
+}
+
+/// Returns the outcome of a module without a cache.
+fn missing(missing: Missing, considered: Considered<'_>) -> ModuleOutcome<'_> {
+    ModuleOutcome::Missing {
+        missing,
         features: Features::default(),
-    };
+        considered,
+    }
+}
+
+#[test]
+fn requested_candidates_are_shown_once_and_in_order() {
     let candidates = [
         candidate("b", Download::NotFound),
-        candidate("c", ok()),
-        candidate("a", ok()),
+        fetched("c"),
+        fetched("a"),
         candidate("b", Download::NotFound),
     ];
     let (source, location) = (SourceKey::Uploads, Location::new("c"));
-    let missing = || Missing::new(Cause::TooLarge { limit: 7 }, "8 bytes, 7 are allowed");
-    let request = |dif_candidates: bool| {
-        json!({
-            "modules": [{"type": "elf", "code_id": "aa"}], "options": {"dif_candidates": dif_candidates},
-            "stacktraces": [{"frames": [{"instruction_addr": 1, "addr_mode": "rel:0"}]}]
-        })
-    };
-    let shown = |outcome: ModuleOutcome<'_>| {
-        let (answer, _) = answer(request(true), &outcome);
-        let shown = answer["modules"][0]["candidates"]
-            .as_array()
-            .unwrap()
-            .clone();
-        shown
-            .iter()
-            .map(|shown| {
-                format!(
-                    "{} {} {}",
-                    shown["location"], shown["download"]["status"], shown["debug"]
-                )
-            })
-            .collect::<Vec<_>>()
-    };
-
+    let too_large = || Missing::new(Cause::TooLarge { limit: 7 }, "8 bytes, 7 are allowed");
     let used = Considered {
         candidates: &candidates,
         used: Some((&source, &location)),
     };
     assert_eq!(
-        shown(ModuleOutcome::Missing {
-            missing: missing(),
-            considered: used
-        }),
+        shown(&missing(too_large(), used)),
         [
             r#""a" "ok" null"#,
             r#""b" "notfound" null"#,
@@ -636,16 +649,13 @@ fn requested_candidates_are_shown_once_and_in_order() {
         used: None,
     };
     assert_eq!(
-        shown(ModuleOutcome::Missing {
-            missing: Missing::new(Cause::Timeout, "too slow"),
-            considered: only
-        }),
+        shown(&missing(Missing::new(Cause::Timeout, "too slow"), only)),
         [r#""b" "notfound" null"#, r#""c" "ok" null"#]
     );
     let cache = sym_cache(BREAKPAD);
     let cache = LookupCache::Sym(SymCache::parse(&cache).unwrap().into());
     assert_eq!(
-        shown(ModuleOutcome::Found {
+        shown(&ModuleOutcome::Found {
             cache,
             features: Features::default(),
             arch: Arch::Amd64.name(),
@@ -655,14 +665,107 @@ fn requested_candidates_are_shown_once_and_in_order() {
         [r#""b" "notfound" null"#, r#""c" "ok" {"status":"ok"}"#]
     );
 
-    let (hidden, _) = answer(
-        request(false),
-        &ModuleOutcome::Missing {
-            missing: missing(),
-            considered: used,
-        },
-    );
+    let (hidden, _) = answer(one_frame(false), &missing(too_large(), used));
     assert_eq!(hidden["modules"][0].get("candidates"), None);
+}
+
+#[test]
+fn a_file_that_lacks_what_is_needed_is_listed_but_not_as_used() {
+    let candidates = [fetched("a"), candidate("b", Download::NotFound)];
+    let (source, location) = (SourceKey::Uploads, Location::new("a"));
+    for used in [Some((&source, &location)), None] {
+        let considered = Considered {
+            candidates: &candidates,
+            used,
+        };
+        assert_eq!(
+            shown(&missing(Missing::not_found(), considered)),
+            [r#""a" "ok" null"#, r#""b" "notfound" null"#]
+        );
+    }
+    // What is wrong with the file itself is still said.
+    let damaged = Candidate {
+        fault: Some("cut short".to_owned()),
+        ..fetched("a")
+    };
+    let considered = Considered {
+        candidates: &[damaged],
+        used: Some((&source, &location)),
+    };
+    assert_eq!(
+        shown(&missing(Missing::not_found(), considered)),
+        [r#""a" "ok" {"details":"cut short","status":"malformed"}"#]
+    );
+}
+
+#[test]
+fn files_that_cannot_be_parsed_are_reported_as_malformed_if_that_is_the_reason() {
+    let candidates = [
+        candidate("a", Download::Malformed),
+        candidate("b", Download::NotFound),
+        fetched("c"),
+        candidate("d", Download::Malformed),
+    ];
+    let of = |candidates| Considered {
+        candidates,
+        used: None,
+    };
+    for cause in [Cause::Malformed, Cause::Crashed] {
+        let garbage = || Missing::new(cause, "garbage");
+        assert_eq!(
+            shown(&missing(garbage(), of(&candidates[..3]))),
+            [
+                r#""a" "malformed" {"details":"garbage","status":"malformed"}"#,
+                r#""b" "notfound" null"#,
+                r#""c" "ok" null"#,
+            ]
+        );
+        // The details are about one of them.
+        assert_eq!(
+            shown(&missing(garbage(), of(&candidates[..]))),
+            [
+                r#""a" "malformed" {"status":"malformed"}"#,
+                r#""b" "notfound" null"#,
+                r#""c" "ok" null"#,
+                r#""d" "malformed" {"status":"malformed"}"#,
+            ]
+        );
+    }
+    let absent = shown(&missing(Missing::not_found(), of(&candidates[..2])));
+    assert_eq!(
+        absent,
+        [r#""a" "malformed" null"#, r#""b" "notfound" null"#]
+    );
+}
+
+#[test]
+fn a_file_that_is_unsupported_is_reported_with_its_features() {
+    let features = Features {
+        has_debug_info: true,
+        ..Features::default()
+    };
+    let candidates = [fetched("a"), fetched("b")];
+    let (source, location) = (SourceKey::Uploads, Location::new("b"));
+    let outcome = ModuleOutcome::Missing {
+        missing: Missing::new(Cause::Unsupported, "the other kind"),
+        features,
+        considered: Considered {
+            candidates: &candidates,
+            used: Some((&source, &location)),
+        },
+    };
+    assert_eq!(
+        shown(&outcome),
+        [
+            r#""a" "ok" null"#,
+            r#""b" "ok" {"details":"unsupported: the other kind","status":"error"}"#,
+        ]
+    );
+    // Whether the candidates are listed does not matter.
+    let (answer, _) = answer(one_frame(false), &outcome);
+    let module = &answer["modules"][0];
+    assert_eq!(module["debug_status"], "unsupported");
+    assert_eq!(module["features"]["has_debug_info"], true);
 }
 
 #[test]

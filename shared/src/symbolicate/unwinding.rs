@@ -119,6 +119,45 @@ mod tests {
     }
 
     #[test]
+    fn a_file_without_unwind_information_is_not_shown_as_used_for_it() {
+        let unwinding = ModuleUnwinding {
+            missing: Some(Missing::not_found()),
+            candidates: vec![found("a")],
+            used: Some((SourceKey::Uploads, Location::new("a"))),
+            ..ModuleUnwinding::default()
+        };
+        let debug = CandidateReport {
+            debug: Some(Derivation::Ok),
+            ..CandidateReport::from(&found("a"))
+        };
+        let mut modules = [completed(vec![debug.clone()])];
+        add_unwinding(&mut modules, &[Some(unwinding)], true);
+        assert_eq!(modules[0].unwind_status, Some(ModuleStatus::Missing));
+        assert_eq!(modules[0].candidates, [debug]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_parsed_is_malformed_for_unwinding_too() {
+        let unreadable = Candidate {
+            download: Download::Malformed,
+            ..found("a")
+        };
+        let unwinding = ModuleUnwinding {
+            missing: Some(Missing::malformed("garbage")),
+            candidates: vec![unreadable],
+            ..ModuleUnwinding::default()
+        };
+        let mut modules = [completed(Vec::new())];
+        add_unwinding(&mut modules, &[Some(unwinding)], true);
+        let [candidate] = &*modules[0].candidates else {
+            panic!("{:?}", modules[0].candidates);
+        };
+        let details = Some("garbage".to_owned());
+        assert_eq!(candidate.unwind, Some(Derivation::Malformed { details }));
+        assert_eq!(candidate.debug, None);
+    }
+
+    #[test]
     fn the_status_says_why_there_is_no_unwind_information() {
         let mut modules = [completed(Vec::new())];
         let unwinding = ModuleUnwinding {

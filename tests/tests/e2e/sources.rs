@@ -139,10 +139,12 @@ async fn sentry_lists_the_files_of_a_module_by_both_ids() {
     let listing = json!([
         {"id": "41", "symbolType": "proguard"},
         {"id": "42", "symbolType": "elf", "objectName": "crash.debug"},
+        {"id": "43", "symbolType": "sourcebundle"},
     ]);
     let server = SymbolServer::start([
         (query.as_str(), listing.to_string().into_bytes()),
         ("/files/?id=42", bytes_of("elf/crash.debug")),
+        ("/files/?id=43", bytes_of("bundle/crash.src.zip")),
     ])
     .await;
     let running = Running::start_with(that_allows_definitions).await;
@@ -154,7 +156,9 @@ async fn sentry_lists_the_files_of_a_module_by_both_ids() {
         .iter()
         .map(|candidate| &candidate["location"])
         .collect();
-    assert_eq!(locations, ["sentry://project_debug_file/42"]);
+    let file = |id: u32| format!("sentry://project_debug_file/{id}");
+    assert_eq!(locations, [&file(42), &file(43)]);
+    assert_eq!(completed["modules"][0]["features"]["has_sources"], true);
     assert_eq!(server.asked_for("/files/?id=41"), 0);
 
     // A server that has no listing is a candidate, too.

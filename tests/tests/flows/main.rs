@@ -9,6 +9,7 @@
 mod access;
 mod attachments;
 mod bodies;
+mod candidates;
 mod companions;
 mod companions_of_servers;
 mod continued;

@@ -8,7 +8,7 @@ use serde_json::json;
 use symdepot::adapters::faulty::{How, Operation};
 use symdepot::api::symbolicator::{CandidateReport, Completed, DownloadStatus, parse_request};
 use symdepot::cache::{Entry, Kind};
-use symdepot::domain::{Cause, HttpSource, Location, Scope};
+use symdepot::domain::{Cause, HttpSource, Location, Scope, VersionControl};
 use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::flows::{Settings, SourceSecret};
 use symdepot_tests::harness::{
@@ -682,9 +682,9 @@ async fn a_pdb_links_to_the_files_of_its_source_server_and_its_source_link() {
         let addresses: Vec<u64> = addresses.map(|frame| address(&frame.address)).collect();
         let crash = in_module(json!({"type": "pe", "debug_id": CRASH_PE}), &addresses);
         let completed = world.symbolicate(&crash).await;
-        // What `VERCTRL` says, if there is such a stream.
-        let vcs = completed.modules[0].features.srcsrv_vcs.as_deref();
-        assert_eq!(vcs, (stream == "srcsrv").then_some("http"));
+        // `VERCTRL` says `http`, if there is such a stream.
+        let vcs = completed.modules[0].features.srcsrv_vcs;
+        assert_eq!(vcs, (stream == "srcsrv").then_some(VersionControl::Other));
         let mut shown = 0;
         for frame in frames(&completed) {
             let frame = &frame.frame;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use symdepot::api::symbolicator::{Completed, CompletedFrame, DownloadStatus};
 use symdepot::cache::Kind;
-use symdepot::domain::Scope;
+use symdepot::domain::{Candidate, FileType, HttpSource, Location, Scope};
 use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot_tests::harness::{
     Crash, World, fixture, fixture_text, function_names, in_module, sample_crash, source_bundle,
@@ -83,6 +83,65 @@ async fn frames_show_the_lines_of_an_uploaded_bundle_in_any_order_of_uploads() {
         assert_eq!(world.queues.calls().total(), 0, "nothing is requested");
         world.check();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_lists_its_files_lists_the_bundle() {
+    let sentry =
+        r#"{"type": "sentry", "id": "sentry", "url": "http://sentry.test/files/", "token": "t"}"#;
+    let sentry: HttpSource = serde_json::from_str(sentry).unwrap();
+    let world = || World::with(|settings| settings.sources = vec![sentry.clone().into()]);
+    let (world, world_without_names) = (world(), world());
+    let files = [
+        (FileType::ElfDebug, "elf/crash.debug"),
+        (FileType::SourceBundle, "bundle/crash.src.zip"),
+    ];
+    let listed = (1..).zip(files).map(|(number, (file_type, file))| {
+        let location = Location::new(format!("sentry://project_debug_file/{number}"));
+        world.servers.put(&location, fixture(file));
+        (file_type, location)
+    });
+    let listed: Vec<(FileType, Location)> = listed.collect();
+    let locations = |completed: &Completed| -> Vec<(String, bool)> {
+        let candidates = completed.modules[0].candidates.iter();
+        let is_found = |status: &DownloadStatus| matches!(status, DownloadStatus::Ok { .. });
+        candidates
+            .filter(|candidate| !candidate.source.is_uploads())
+            .map(|candidate| {
+                (
+                    candidate.location.to_string(),
+                    is_found(&candidate.download),
+                )
+            })
+            .collect()
+    };
+    let found = |number: u32| (format!("sentry://project_debug_file/{number}"), true);
+    let nothing = || (Candidate::NOTHING_LISTED.to_owned(), false);
+
+    let mut crash = sample_crash();
+    crash.options.dif_candidates = true;
+    world.servers.list_files(Ok(listed[..1].to_vec()));
+    let completed = world.symbolicate(&crash).await;
+    assert_eq!(lines_shown(&completed), 0);
+    assert_eq!(locations(&completed), [nothing(), found(1)]);
+
+    world.servers.list_files(Ok(listed));
+    world.pass(Duration::from_secs(90)).await;
+    world.symbolicate(&crash).await;
+    world.settle().await;
+    let completed = world.symbolicate(&crash).await;
+    assert!(lines_shown(&completed) >= 10, "{}", lines_shown(&completed));
+    assert!(completed.modules[0].features.has_sources);
+    assert_eq!(locations(&completed), [found(1), found(2)]);
+
+    // A listing of a bundle alone has no names.
+    let alone = vec![(
+        FileType::SourceBundle,
+        Location::new("sentry://project_debug_file/2"),
+    )];
+    world_without_names.servers.list_files(Ok(alone));
+    let completed = world_without_names.symbolicate(&crash).await;
+    assert_eq!(locations(&completed), [nothing()]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -91,6 +91,7 @@ fn file_type(name: &str) -> Option<FileType> {
         "uuidmap" => FileType::UuidMap,
         "bcsymbolmap" => FileType::BcSymbolMap,
         "il2cpp" => FileType::Il2Cpp,
+        "sourcebundle" => FileType::SourceBundle,
         _ => return None,
     })
 }
@@ -110,6 +111,7 @@ mod tests {
             {"id": "1", "symbolType": "uuidmap"},
             {"id": "2", "symbolType": "bcsymbolmap"},
             {"id": "3", "symbolType": "il2cpp"},
+            {"id": "4", "symbolType": "sourcebundle"},
             {"id": "10"}
         ]"#;
         let files = files(&base, text).unwrap();
@@ -123,6 +125,7 @@ mod tests {
                 (FileType::UuidMap, at("1")),
                 (FileType::BcSymbolMap, at("2")),
                 (FileType::Il2Cpp, at("3")),
+                (FileType::SourceBundle, at("4")),
             ]
         );
     }

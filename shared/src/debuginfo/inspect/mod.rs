@@ -24,7 +24,7 @@ use super::{auxiliary, kernel_module, panics, pe_symbols, unpack};
 use crate::debuginfo::failure::chain;
 use crate::domain::{
     AuxiliaryFile, AuxiliaryId, CompanionId, Features, FileType, Inspection, Missing, ModuleId,
-    ObjectMeta,
+    ObjectMeta, VersionControl,
 };
 
 /// The ELF machine number of LoongArch.
@@ -449,7 +449,8 @@ fn features(object: &Object<'_>) -> Features {
             Object::Pdb(pdb) => pdb
                 .debug_session()
                 .ok()
-                .and_then(|session| session.srcsrv_vcs_name()),
+                .and_then(|session| session.srcsrv_vcs_name())
+                .map(|name| VersionControl::of_name(&name)),
             _ => None,
         },
     }

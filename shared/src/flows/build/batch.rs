@@ -313,7 +313,7 @@ impl Builder {
                         missing: missing.unwrap_or_else(Missing::not_found),
                         seen: Seen {
                             candidates: search.tried.clone(),
-                            retry_after: search.retry_after(source, &self.settings),
+                            retry_after: search.retry_after(source, &kinds, &self.settings),
                             ..Seen::default()
                         },
                     }
@@ -354,7 +354,7 @@ impl Build<'_> {
         let module = self.module;
         let mut search = Search::default();
         if source.lists_files() {
-            let files = self.list(source, sought, &mut search).await;
+            let files = self.list(source, sought, kinds, &mut search).await;
             return if files.is_empty() {
                 ServerAnswer::Nothing(Box::new(search))
             } else {

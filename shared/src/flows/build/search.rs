@@ -118,7 +118,7 @@ impl Build<'_> {
             Err(_) if search.difs.is_empty() => return Err(NotMade::Later),
             Err(_) => return Ok(search),
         }
-        search.retry_after = search.retry_after(&source, &self.builder.settings);
+        search.retry_after = search.retry_after(&source, kinds, &self.builder.settings);
         Ok(search)
     }
 
@@ -160,12 +160,14 @@ impl Build<'_> {
     }
 
     /// Returns the files of the module that a source lists, in the order in which they are tried,
-    /// with auxiliary files last. A failure, or an empty listing, is recorded as a candidate at the
-    /// address of all files.
+    /// with auxiliary files last. If none of them serves one of these kinds, returns none, and
+    /// records a candidate that says so. A failure is recorded as a candidate at the address of all
+    /// files.
     pub(super) async fn list(
         &self,
         source: &HttpSource,
         sought: &Sought,
+        kinds: &[Kind],
         search: &mut Search,
     ) -> Vec<(FileType, Location)> {
         let began = self.invocation.elapsed();
@@ -179,9 +181,9 @@ impl Build<'_> {
         let place = |file_type: &FileType| types.iter().position(|known| known == file_type);
         let failure = match self.builder.servers.list(query).await {
             Ok(mut files) => {
-                let is_found = files
-                    .iter()
-                    .any(|(file_type, _)| place(file_type).is_some());
+                let is_found = files.iter().any(|(file_type, _)| {
+                    place(file_type).is_some() && kinds.iter().any(|kind| kind.comes_of(*file_type))
+                });
                 files.retain(|(file_type, _)| {
                     place(file_type).is_some() || file_type.is_auxiliary()
                 });
@@ -195,8 +197,12 @@ impl Build<'_> {
             Err(failure) => failure,
         };
         let took = self.invocation.elapsed() - began;
-        let location = Location::new(source.url.as_str());
-        search.note(self, &location, failure, took);
+        let location = if failure.missing.cause == Cause::NotFound {
+            Candidate::NOTHING_LISTED
+        } else {
+            source.url.as_str()
+        };
+        search.note(self, &Location::new(location), failure, took);
         Vec::new()
     }
 
@@ -258,7 +264,7 @@ impl Downloads<'_> {
     ) -> Result<(), DifError> {
         let build = self.build;
         let listed = if self.source.lists_files() {
-            build.list(self.source, sought, search).await
+            build.list(self.source, sought, kinds, search).await
         } else {
             Vec::new()
         };
@@ -381,11 +387,23 @@ impl Search {
         self.difs.iter().any(|dif| dif.file.location == *location)
     }
 
-    /// Returns how long a miss is cached: the `Retry-After` of the server, or the configured time
-    /// for files that a public server does not have, or a source does not list. Otherwise the cause
-    /// determines the time.
-    pub(super) fn retry_after(&self, source: &HttpSource, settings: &Settings) -> Option<Duration> {
-        let is_absent = self.difs.is_empty() && self.failure.is_none();
+    /// Returns how long a miss of these kinds is cached: the `Retry-After` of the server, or the
+    /// configured time for files that a public server does not have, or a source does not list.
+    /// Otherwise the cause determines the time.
+    pub(super) fn retry_after(
+        &self,
+        source: &HttpSource,
+        kinds: &[Kind],
+        settings: &Settings,
+    ) -> Option<Duration> {
+        let lacks = |kind: &Kind| !self.difs.iter().any(|dif| dif.serves(*kind));
+        // A bundle is often uploaded after the files with the names.
+        let lacks_files = if source.lists_files() {
+            kinds.iter().any(lacks)
+        } else {
+            self.difs.is_empty()
+        };
+        let is_absent = lacks_files && self.failure.is_none();
         let is_absent = is_absent || !self.missed.is_empty();
         let miss = if source.lists_files() {
             // A new upload to such a source is expected to be found soon.

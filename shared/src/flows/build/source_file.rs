@@ -12,7 +12,7 @@ use super::lease::Held;
 use super::made::{Made, MadeOutcome, NotMade, Origin};
 use super::search::{Search, unknown_source};
 use super::work::Target;
-use crate::cache::{BuildNumbers, CallOutcome, Derived, Seen, Sought};
+use crate::cache::{BuildNumbers, CallOutcome, Derived, Kind, Seen, Sought};
 use crate::debuginfo::{Failure, encode_source_file};
 use crate::domain::{
     Candidate, Cause, DifRef, Download, Features, FileType, HttpSource, Location, Missing, Purpose,
@@ -121,7 +121,8 @@ impl Build<'_> {
             made.push(match &encoded {
                 Some(file) => self.store_source_file(lease, file).await?,
                 None => {
-                    let retry_after = search.retry_after(source, &self.builder.settings);
+                    let settings = &self.builder.settings;
+                    let retry_after = search.retry_after(source, &[Kind::Sources], settings);
                     missing(&search, retry_after)
                 }
             });

@@ -193,10 +193,10 @@ impl<'a> Work<'a> {
         // A record has room for this many. A DIF beyond them is tried again after its next event.
         considered.truncate(find::MAX_RANKED);
         considered.retain(|dif| !self.absent.contains(dif));
-        let untried = self
-            .left
-            .map(|ranked| find::candidate(&ranked.dif, ranked.dif.refused.as_ref(), None));
-        self.candidates.extend(untried);
+        let untried = self.left.map(|ranked| ranked.dif);
+        let unused = untried.chain(find::unsupported(difs, self.lease.kind).cloned());
+        let unused = unused.map(|dif| find::candidate(&dif, dif.refused.as_ref(), None));
+        self.candidates.extend(unused);
         self.candidates.extend(search.tried.iter().cloned());
         let failure = match &search.failure {
             Some(missing) if difs.is_empty() => Some(missing.clone()),

@@ -9,7 +9,7 @@ use super::items::ItemQuery;
 use crate::cache::{
     Entry, Item, ItemKey, Kind, ModuleKey, PlaceRecord, PlaceState, Sought, Stored,
 };
-use crate::domain::{Candidate, Location, ModuleId, ObjectId, Scope, SourceKey, Timestamp};
+use crate::domain::{Candidate, Cause, Location, ModuleId, ObjectId, Scope, SourceKey, Timestamp};
 
 /// For how long an instance may answer without the sources of a new upload. A warm request whose
 /// modules are ready makes no call within this time.
@@ -223,6 +223,20 @@ impl Lookup {
         entries
             .flat_map(|entry| entry.candidates().to_vec())
             .collect()
+    }
+
+    /// Returns the file that was found although no cache can be made from its type, if that is why
+    /// an entry is missing. Of several, the first one in the order of precedence.
+    pub(in crate::flows) fn unsupported<'i>(&self, items: &'i Items) -> Option<&'i Candidate> {
+        let is_unsupported = |entry: &&Entry| {
+            let placeholder = entry.missing();
+            placeholder.is_some_and(|placeholder| placeholder.missing.cause == Cause::Unsupported)
+        };
+        let entries = self.places.iter().filter_map(|place| items.entry(place));
+        entries
+            .filter(is_unsupported)
+            .flat_map(Entry::candidates)
+            .find(|candidate| candidate.features().is_some())
     }
 
     /// Returns the states of the places, without the circuits of their sources.

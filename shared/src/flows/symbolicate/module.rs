@@ -1,16 +1,13 @@
 //! The lookup of one cache that a request needs, and its outcome.
 
 use crate::cache::{Entry, Kind, ModuleKey};
-use crate::domain::{Candidate, Download, Location, Missing, Quality, SourceKey};
+use crate::domain::{Candidate, Cause, Features, Missing, Quality, SourceKey};
 use crate::flows::lookup::{CachePlace, Chosen, Items, Lookup};
 use crate::flows::memory::Memory;
 use crate::flows::opening::LoadedCache;
 use crate::symbolicate::{Considered, ModuleOutcome, Searched, SourcesOutcome};
 
 use std::sync::Arc;
-
-/// The location of the candidate of a source that has no file for a module, as in Symbolicator.
-const NOTHING_LISTED: &str = "No object files listed on this source";
 
 /// A cache that the request needs, and the state of its lookup.
 pub(super) struct ModuleLookup {
@@ -24,6 +21,8 @@ pub(super) struct ModuleLookup {
     sources: Arc<[SourceKey]>,
     /// The candidates of all places, if the response lists them.
     candidates: Vec<Candidate>,
+    /// The file that was found although no cache can be made from its type.
+    unsupported: Option<Box<Candidate>>,
     pub(super) outcome: Option<LookupOutcome>,
 }
 
@@ -45,6 +44,7 @@ impl ModuleLookup {
             file: None,
             sources: Arc::default(),
             candidates: Vec::new(),
+            unsupported: None,
             outcome: None,
         }
     }
@@ -63,26 +63,31 @@ impl ModuleLookup {
         Self { sources, ..self }
     }
 
-    /// Collects the candidates of all entries, if the response lists them.
+    /// Notes the file that is unsupported, and collects the candidates of all entries if the
+    /// response lists them.
     pub(super) fn note_candidates(&mut self, items: &Items) {
+        let unsupported = self.lookup.unsupported(items);
+        self.unsupported = unsupported.cloned().map(Box::new);
         if !self.lookup.reads_all {
             return;
         }
         let without = self.sources.iter().filter(|source| {
             let mut places = self.lookup.places.iter();
-            let may_have = |place: &CachePlace| !place.is_uploads() || items.has_files(place);
+            let may_have = |place: &CachePlace| match place.module.sought() {
+                Some(sought) => sought.may_yield(self.kind),
+                None => items.has_files(place),
+            };
             !places.any(|place| place.module.source == **source && may_have(place))
         });
-        let without = without.map(|source| Candidate {
-            source: source.clone(),
-            location: Location::new(NOTHING_LISTED),
-            download: Download::NotFound,
-            size: None,
-            duration_ms: None,
-            fault: None,
-        });
         self.candidates = self.lookup.candidates(items);
-        self.candidates.extend(without);
+        self.candidates
+            .extend(without.map(Candidate::nothing_listed));
+    }
+
+    /// Returns whether a source is searched by this lookup of a module.
+    pub(super) fn searches(&self, planned: usize, source: &SourceKey) -> bool {
+        let mut places = self.lookup.places.iter();
+        self.planned == planned && places.any(|place| place.module.source == *source)
     }
 
     /// Returns the state that is used, with its entry.
@@ -126,9 +131,13 @@ impl ModuleLookup {
         let (cache, chosen) = match &self.outcome {
             Some(LookupOutcome::Cache { cache, chosen }) => (cache, chosen),
             Some(LookupOutcome::Missing(missing)) => {
+                let unsupported = self.unsupported.as_deref();
+                let used = unsupported.filter(|_| missing.cause == Cause::Unsupported);
+                let features = used.and_then(Candidate::features);
                 return ModuleOutcome::Missing {
                     missing: missing.clone(),
-                    considered: considered(None),
+                    features: features.cloned().unwrap_or_default(),
+                    considered: considered(used.map(|used| (&used.source, &used.location))),
                 };
             }
             None => {
@@ -150,6 +159,7 @@ impl ModuleLookup {
             // A file was found, but it has neither debug information nor symbols.
             Some(_) => ModuleOutcome::Missing {
                 missing: Missing::not_found(),
+                features: Features::default(),
                 considered: considered(chosen.used()),
             },
             None => ModuleOutcome::Failed {

@@ -10,6 +10,9 @@
 //! headers of a request make the link a source that the request defines: only requests with the
 //! same headers see what was found with them. Credentials of the operator take their place.
 
+use std::collections::HashMap;
+use std::slice;
+
 use url::Url;
 
 use super::module::ModuleLookup;
@@ -50,10 +53,16 @@ impl Rounds<'_> {
         found: &FoundSources,
     ) -> Result<Vec<ModuleLookup>, Error> {
         let origins = self.request.scraping.origins();
+        // Filters are compared once for each module, not for each of its files.
+        let mut offering: HashMap<usize, Vec<&NamedSource>> = HashMap::new();
         let seek = |file: FileOfModule| {
             let link = found.links.get(&file);
             let servers = match names.get(file.0) {
-                Some(module) if !module.is_of_uploads() => self.servers_of(&file, sources),
+                Some(module) if !module.is_of_uploads() => {
+                    let offering = offering.entry(file.0);
+                    let offering = offering.or_insert_with(|| self.offering(file.0, sources));
+                    self.servers_of(&file, offering)
+                }
                 _ => Vec::new(),
             };
             let link = link.and_then(|link| self.link_to_follow(link, &origins));
@@ -83,16 +92,33 @@ impl Rounds<'_> {
         Ok(lookups.collect())
     }
 
+    /// Returns the servers among these sources that may have source files of a module.
+    fn offering<'s>(&self, planned: usize, sources: &'s [NamedSource]) -> Vec<&'s NamedSource> {
+        let Some(module) = self.plan.wanted().get(planned) else {
+            return Vec::new();
+        };
+        let settings = &self.finder.service.settings;
+        let offers = |(key, defined): &NamedSource| {
+            let source = defined.as_ref().or_else(|| settings.source(key));
+            source.is_some_and(|source| source.offers_source_files(&module.object_id))
+        };
+        sources.iter().filter(|source| offers(source)).collect()
+    }
+
+    /// Returns the places of a source file on these servers.
     fn servers_of(
         &self,
         (planned, path): &FileOfModule,
-        sources: &[NamedSource],
+        servers: &[&NamedSource],
     ) -> Vec<CachePlace> {
-        let module = self.plan.wanted().get(*planned);
-        module.map_or_else(Vec::new, |module| {
-            let file = (&module.object_id, path.as_ref());
-            self.finder.source_file_places(file, self.scope, sources)
-        })
+        let Some(module) = self.plan.wanted().get(*planned) else {
+            return Vec::new();
+        };
+        let places = |server: &&NamedSource| {
+            let (file, server) = ((&module.object_id, path.as_ref()), slice::from_ref(*server));
+            self.finder.source_file_places(file, self.scope, server)
+        };
+        servers.iter().flat_map(places).collect()
     }
 
     /// Returns a link with its source; `None` if it may not be followed.

@@ -23,7 +23,7 @@ use super::rounds::Rounds;
 use crate::api::symbolicator::Completed;
 use crate::cache::Kind;
 use crate::debuginfo::{FoundLines, source_addresses};
-use crate::domain::Scope;
+use crate::domain::{Candidate, Scope, SourceKey};
 use crate::flows::Error;
 use crate::flows::lookup::{CachePlace, Chosen, Lookup, NamedSource};
 use crate::flows::opening::{LoadedCache, ReadError};
@@ -36,7 +36,8 @@ use crate::symbolicate::{
 /// The maximum number of blobs whose lines are read at a time.
 const READS_IN_FLIGHT: usize = 16;
 
-/// The lines that are wanted of each module, by its index in the plan.
+/// The lines that are wanted of each module, by its index in the plan. Those of a module are sorted
+/// by path and number.
 type LinesByModule = BTreeMap<usize, Vec<WantedLine>>;
 
 /// A source file: its module, as an index in the plan, and its path.
@@ -96,8 +97,17 @@ impl Rounds<'_> {
         };
         self.read_lines(&files, &wanted, &mut found).await?;
         let lookups = || bundles.iter().chain(&files);
-        let outcomes: Vec<SourcesOutcome<'_>> =
-            lookups().map(ModuleLookup::sources_outcome).collect();
+        let without = self.candidates_without_sources(sources, names, &wanted, lookups());
+        let without = without.iter().map(|(planned, candidates)| SourcesOutcome {
+            place: *planned,
+            features: None,
+            lacks: None,
+            candidates,
+        });
+        let outcomes: Vec<SourcesOutcome<'_>> = lookups()
+            .map(ModuleLookup::sources_outcome)
+            .chain(without)
+            .collect();
         add_sources(&mut completed, plan, &outcomes);
         add_source_context(&mut completed, plan, &found.lines, &mut stats);
         let used = lookups().filter_map(ModuleLookup::entry);
@@ -137,6 +147,42 @@ impl Rounds<'_> {
             ModuleLookup::new(planned, Kind::Sources, lookup)
         };
         Ok(places.map(lookup).collect())
+    }
+
+    /// Returns a candidate for each symbol server of the request that has no sources of a module,
+    /// if the response lists candidates. For modules whose names come of the uploads, servers are
+    /// not searched.
+    fn candidates_without_sources<'l>(
+        &self,
+        sources: &[NamedSource],
+        names: &[ModuleLookup],
+        wanted: &LinesByModule,
+        lookups: impl Iterator<Item = &'l ModuleLookup>,
+    ) -> Vec<(usize, Vec<Candidate>)> {
+        if !self.request.options.dif_candidates {
+            return Vec::new();
+        }
+        let mut by_module: HashMap<usize, Vec<&ModuleLookup>> = HashMap::new();
+        for lookup in lookups {
+            by_module.entry(lookup.planned).or_default().push(lookup);
+        }
+        let is_sought = |planned: usize, source: &SourceKey| {
+            let mut lookups = by_module.get(&planned).into_iter().flatten();
+            lookups.any(|lookup| lookup.searches(planned, source))
+        };
+        let is_searched = |planned: &usize| {
+            let module = names.get(*planned);
+            !module.is_some_and(ModuleLookup::is_of_uploads)
+        };
+        let of_module = |planned: &usize| {
+            let servers = sources.iter().map(|(source, _)| source);
+            let without = servers
+                .filter(|source| !source.is_uploads())
+                .filter(|source| !is_sought(*planned, source));
+            (*planned, without.map(Candidate::nothing_listed).collect())
+        };
+        let modules = wanted.keys().filter(|planned| is_searched(planned));
+        modules.map(of_module).collect()
     }
 
     /// Reads the lines from the sources that were found.
@@ -184,19 +230,31 @@ impl<'a> LinesToRead<'a> {
     /// its own has its lines under its location.
     fn of(source: &'a ModuleLookup, wanted: &'a LinesByModule) -> Option<Self> {
         let chosen = source.chosen()?;
-        let wanted = wanted.get(&source.planned)?.iter();
+        let of_module = wanted.get(&source.planned)?;
         let lines = match &source.file {
-            None => wanted.map(|line| (line, line.path.clone())).collect(),
+            None => {
+                let lines = of_module.iter();
+                lines.map(|line| (line, line.path.clone())).collect()
+            }
             Some(path) => {
                 let sought = chosen.entry.module().sought()?;
                 let (_, location) = sought.locations.first()?;
                 let location: Arc<str> = location.as_str().into();
-                let of_file = wanted.filter(|line| line.path == *path);
+                let of_file = lines_of_file(wanted, source.planned, path).iter();
                 of_file.map(|line| (line, location.clone())).collect()
             }
         };
         Some(Self { chosen, lines })
     }
+}
+
+/// Returns the lines that are wanted of a file.
+fn lines_of_file<'w>(wanted: &'w LinesByModule, planned: usize, path: &str) -> &'w [WantedLine] {
+    let lines = wanted.get(&planned).map_or(&[][..], Vec::as_slice);
+    let start = lines.partition_point(|line| *line.path < *path);
+    let lines = &lines[start..];
+    let end = lines.partition_point(|line| *line.path == *path);
+    &lines[..end]
 }
 
 impl FoundSources {
@@ -213,14 +271,15 @@ impl FoundSources {
         }
     }
 
-    /// Returns whether a line of a file is wanted whose text is not known.
+    /// Returns whether a line of a file is wanted whose text is not known. It visits the lines of
+    /// this file only: a request may have as many files as frames.
     fn lacks(&self, (planned, path): &FileOfModule, wanted: &LinesByModule) -> bool {
-        let mut lines = wanted.get(planned).into_iter().flatten();
-        let is_known = |line| {
+        let is_known = |line: &WantedLine| {
             let found = self.lines.get(line);
             found.is_some_and(|found| !found.lines.is_empty())
         };
-        lines.any(|line| line.path == *path && !is_known(line))
+        let mut lines = lines_of_file(wanted, *planned, path).iter();
+        lines.any(|line| !is_known(line))
     }
 
     /// Adds the lines that a cache has, and no other one had before.
@@ -245,5 +304,40 @@ impl FoundSources {
             });
             known.link.get_or_insert(link);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_lacks_lines_until_the_text_of_each_is_known() {
+        let line = |path: &str, line| WantedLine {
+            place: 3,
+            path: path.into(),
+            line,
+        };
+        let lines = [line("/a", 1), line("/a", 9), line("/a/b", 2), line("/b", 1)];
+        let wanted = LinesByModule::from([(3, lines.to_vec())]);
+        assert_eq!(lines_of_file(&wanted, 3, "/a"), &lines[..2]);
+        assert_eq!(lines_of_file(&wanted, 3, "/a/b"), &lines[2..3]);
+        assert_eq!(lines_of_file(&wanted, 3, "/b"), &lines[3..]);
+        for (module, path) in [(3, ""), (3, "/a/"), (3, "/c"), (2, "/a")] {
+            assert!(lines_of_file(&wanted, module, path).is_empty(), "{path}");
+        }
+
+        let mut found = FoundSources::default();
+        let lacks = |found: &FoundSources, path: &str| found.lacks(&(3, path.into()), &wanted);
+        let text = || FoundLines {
+            lines: vec![(1, "int main() {".to_owned())],
+            ..FoundLines::default()
+        };
+        assert!(lacks(&found, "/a") && lacks(&found, "/b") && !lacks(&found, "/c"));
+        found.lines.insert(line("/a", 1), text());
+        found.lines.insert(line("/a", 9), FoundLines::default());
+        assert!(lacks(&found, "/a"));
+        found.lines.insert(line("/a", 9), text());
+        assert!(!lacks(&found, "/a") && lacks(&found, "/b"));
     }
 }

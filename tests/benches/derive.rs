@@ -43,7 +43,7 @@ fn bench(criterion: &mut Criterion, name: &str, path: &Path) {
         group.sample_size(10);
     }
     group.bench_function("plain symbolic", |bencher| {
-        bencher.iter(|| plain::derive(path).unwrap())
+        bencher.iter(|| plain::derive(path).unwrap());
     });
     let ours = InProcessDeriver::new(MEMORY);
     group.bench_function("symdepot, in this process", |bencher| {

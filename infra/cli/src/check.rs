@@ -281,7 +281,7 @@ fn unusable(inspection: &Inspection, caches: &[Result<Vec<TriedCache>, String>])
                     );
                 }
                 (None, Some(lacks)) if cache.is_offered && object.needs.is_empty() => {
-                    add("lacks", lacks.clone())
+                    add("lacks", lacks.clone());
                 }
                 _ => {}
             }

@@ -201,10 +201,10 @@ impl Tables {
             match self.sweep_ttl().await {
                 Ok(0) => {}
                 Ok(removed) => {
-                    tracing::debug!(removed, "removed expired items")
+                    tracing::debug!(removed, "removed expired items");
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot remove expired items; the next sweep will retry")
+                    tracing::warn!(%error, "cannot remove expired items; the next sweep will retry");
                 }
             }
         }

@@ -7,6 +7,11 @@ pub const ACCOUNT: &str = "000000000000";
 /// The region of all resources. Requests signed for another region are accepted too.
 pub const REGION: &str = "us-east-1";
 
+/// Returns the ARN of the function `name` in the local stack.
+pub fn function_arn(name: &str) -> String {
+    format!("arn:aws:lambda:{REGION}:{ACCOUNT}:function:{name}")
+}
+
 /// The keys that functions sign with, so that their calls are counted separately. Each process has
 /// an access key of its own, which begins with this one ([`FunctionProcess::access_key`]); the
 /// secret is the same.

@@ -216,7 +216,7 @@ mod tests {
             let before = self.entry.clone();
             match step {
                 Step::Pass(seconds) => {
-                    self.now = Timestamp::from_secs(self.now.as_secs() + seconds)
+                    self.now = Timestamp::from_secs(self.now.as_secs() + seconds);
                 }
                 Step::RequestBuild(queue) => {
                     let id = token(self.draw());

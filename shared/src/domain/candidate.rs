@@ -29,16 +29,22 @@ impl Candidate {
     /// The location of the candidate of a source that has no file for a module, as in Symbolicator.
     pub const NOTHING_LISTED: &str = "No object files listed on this source";
 
-    /// Returns the candidate of a source that has no file for a module.
-    pub fn nothing_listed(source: &SourceKey) -> Self {
+    /// Returns the candidate for a location without a usable file.
+    pub fn absent(source: &SourceKey, location: Location, missing: &Missing) -> Self {
         Self {
             source: source.clone(),
-            location: Location::new(Self::NOTHING_LISTED),
-            download: Download::NotFound,
+            location,
+            download: Download::failed(missing),
             size: None,
             duration_ms: None,
             fault: None,
         }
+    }
+
+    /// Returns the candidate of a source that has no file for a module.
+    pub fn nothing_listed(source: &SourceKey) -> Self {
+        let location = Location::new(Self::NOTHING_LISTED);
+        Self::absent(source, location, &Missing::not_found())
     }
 
     /// Returns the features of the file; `None` if it could not be fetched or parsed.

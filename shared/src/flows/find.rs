@@ -36,7 +36,7 @@ pub fn rank(difs: &[Dif], kind: Kind, reader: &Capabilities) -> Result<Vec<Ranke
         };
         match &dif.refused {
             Some(missing) if still_holds(missing, &reader.limits) => {
-                refused = refused.or(Some(missing.clone()))
+                refused = refused.or(Some(missing.clone()));
             }
             _ => ranked.push(Ranked {
                 dif: dif.clone(),

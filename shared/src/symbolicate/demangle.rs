@@ -420,14 +420,15 @@ fn demangled(symbol: &str, language: Language) -> Option<String> {
 /// Returns whether demangling a symbol could end the process, or use too much memory or time. C++
 /// symbols that start with `_Z` have other limits: see [`NameWork::doublings`].
 fn needs_isolation(symbol: &str, detected: Language) -> bool {
-    if detected == Language::Swift || back_references(symbol) > MOST_BACK_REFERENCES {
+    let references = back_references(symbol);
+    if detected == Language::Swift || references > MOST_BACK_REFERENCES {
         return true;
     }
     if is_rust_v0(symbol) {
         return symbol.len() > LONGEST_NAME || rust_references(symbol) > MOST_RUST_REFERENCES;
     }
     // Two references to a part double its text.
-    let doublings = back_references(symbol) / 2;
+    let doublings = references / 2;
     doublings > 0 && symbol.len() << doublings > LONGEST_EXPANSION
 }
 

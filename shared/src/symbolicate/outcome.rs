@@ -177,11 +177,8 @@ impl Considered<'_> {
         };
         let is_fetched =
             |candidate: &CandidateReport| matches!(candidate.download, DownloadStatus::Ok { .. });
-        let count = |is_it: &dyn Fn(&CandidateReport) -> bool| {
-            let candidates = candidates.iter();
-            candidates.filter(|candidate| is_it(candidate)).count()
-        };
-        let (unreadable, fetched) = (count(&is_unreadable), count(&is_fetched));
+        let unreadable = candidates.iter().filter(|it| is_unreadable(it)).count();
+        let fetched = candidates.iter().filter(|it| is_fetched(it)).count();
         let is_used = |candidate: &CandidateReport| match self.used {
             Some(used) => (&candidate.source, &candidate.location) == used,
             None if unreadable > 0 => is_unreadable(candidate),

@@ -421,7 +421,7 @@ fn impossible_addresses_are_missing_symbols() {
         assert_eq!(
             fields(&demo_frames(json!([frame]), json!({})), &["status"]),
             [r#""missing_symbol""#]
-        )
+        );
     };
     check(json!({"instruction_addr": "0x10000", "adjust_instruction_addr": true})); // before the module
     check(json!({"instruction_addr": "0xffffffffffffffff", "addr_mode": "rel:0"})); // beyond all memory
@@ -448,7 +448,7 @@ fn a_scanned_frame_outside_of_code_is_dropped() {
 #[test]
 fn frames_below_the_start_of_the_process_are_dropped() {
     let check = |frames: Value, options: Value, want: usize| {
-        assert_eq!(demo_frames(frames, options).len(), want)
+        assert_eq!(demo_frames(frames, options).len(), want);
     };
     let start = json!({"instruction_addr": "0x11004"});
     let nowhere = json!({"instruction_addr": "0x99000"});
@@ -936,7 +936,7 @@ fn a_dotnet_frame_is_found_by_method_and_offset() {
             .clone()
     };
     let check = |frame: Value, want: &str| {
-        assert_eq!(fields(&frames(frame), &["status", "lineno"]), [want])
+        assert_eq!(fields(&frames(frame), &["status", "lineno"]), [want]);
     };
     let at = |offset: u64, method: u64| json!({"instruction_addr": offset, "function_id": method, "addr_mode": "rel:0"});
     check(at(0, 2), r#""symbolicated" 10"#);

@@ -275,7 +275,7 @@ fn print_commands(addresses: &Addresses) {
     let crash = shown(&fixture("crash.json"));
     anstream::println!("\n{TITLE}Try{TITLE:#}\n");
     let show = |what: &str, command: &str| {
-        anstream::println!("  {DIM}# {what}{DIM:#}\n  {COMMAND}{command}{COMMAND:#}\n")
+        anstream::println!("  {DIM}# {what}{DIM:#}\n  {COMMAND}{command}{COMMAND:#}\n");
     };
     show(
         "the same crash again",

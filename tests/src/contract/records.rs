@@ -253,7 +253,7 @@ pub async fn a_writer_and_a_remover_do_not_both_win(records: &Records) {
             load(records, &key).await,
         ) {
             (Replaced::Done, Removed::Lost(shown), Some(left)) => {
-                assert!(shown == stored(2) && left == stored(2))
+                assert!(shown == stored(2) && left == stored(2));
             }
             (Replaced::Lost(None), Removed::Done, None) => {}
             outcome => panic!("round {round}: {outcome:?}"),

@@ -160,9 +160,9 @@ impl<T> Instance<T> {
             Poll::Pending => {
                 self.running = Some(running);
                 if self.gate.is_ready(now) {
-                    self.wakes_at = Moment::MAX
+                    self.wakes_at = Moment::MAX;
                 } else {
-                    self.sleep(now)
+                    self.sleep(now);
                 }
                 Polled::Waits
             }

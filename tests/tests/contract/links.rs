@@ -112,7 +112,7 @@ async fn a_redirect_to_a_page_to_log_in_is_a_refusal() {
             assert!(!refused.detail.contains("realm"), "{refused:?}");
             assert_eq!(script.asked().await.len(), 1);
         } else {
-            assert_eq!(followed, Ok(()), "{to}")
+            assert_eq!(followed, Ok(()), "{to}");
         }
     }
 }

@@ -163,7 +163,7 @@ async fn fifty_instances_together_record_the_use_of_an_entry_about_once_an_hour(
 #[tokio::test(start_paused = true)]
 async fn a_cold_instance_reads_the_records_of_ten_modules_in_three_places_at_once() {
     let world = World::with(|settings| {
-        settings.sources = vec![source("first").into(), source("second").into()]
+        settings.sources = vec![source("first").into(), source("second").into()];
     });
     let modules: Vec<MadeUp> = (1..=10).map(MadeUp).collect();
     let (uploaded, served) = modules.split_at(4);

@@ -6,14 +6,14 @@ use std::time::Duration;
 use serde_json::json;
 use symdepot::api::symbolicator::{Completed, DownloadStatus};
 use symdepot::cache::{Kind, UploadState};
-use symdepot::domain::{Cause, FileType, HttpSource, Location};
+use symdepot::domain::{Cause, FileType, Location};
 use symdepot_tests::harness::{
     Crash, World, archive, fixture, fixture_text, function_names, in_module, oracle,
 };
 
 use crate::CRASH;
 use crate::first_hour::explained;
-use crate::servers::{failure, source};
+use crate::servers::{failure, put_listed, source, world_with_lists};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -358,22 +358,14 @@ async fn only_modules_that_may_have_maps_are_searched_for_them() {
 
 #[tokio::test(start_paused = true)]
 async fn a_source_that_lists_its_files_lists_the_maps() {
-    let sentry =
-        r#"{"type": "sentry", "id": "sentry", "url": "http://sentry.test/files/", "token": "t"}"#;
-    let sentry: HttpSource = serde_json::from_str(sentry).unwrap();
-    let world = World::with(|settings| settings.sources = vec![sentry.into()]);
+    let world = world_with_lists();
     let types = [
         FileType::MachDebug,
         FileType::UuidMap,
         FileType::BcSymbolMap,
     ];
-    let files = (1..).zip(types).zip(FILES);
-    let listed = files.map(|((number, file_type), (_, file))| {
-        let location = Location::new(format!("sentry://project_debug_file/{number}"));
-        world.servers.put(&location, fixture(file));
-        (file_type, location)
-    });
-    let listed: Vec<(FileType, Location)> = listed.collect();
+    let files: Vec<_> = types.into_iter().zip(FILES.map(|(_, file)| file)).collect();
+    let listed = put_listed(&world, &files);
     // A listing of auxiliary files alone has nothing to symbolicate with.
     world.servers.list_files(Ok(listed[1..].to_vec()));
     let crash = mach_crash(HIDDEN);

@@ -760,9 +760,9 @@ async fn a_cfi_cache_that_is_gone_or_damaged_is_replaced_before_the_walk_continu
         for is_gone in [true, false] {
             let path = blob(kind);
             if is_gone {
-                world.caches.lose(&path)
+                world.caches.lose(&path);
             } else {
-                world.caches.overwrite(&path, b"not a cache".to_vec())
+                world.caches.overwrite(&path, b"not a cache".to_vec());
             }
             let report = walked_again(&world).await;
             assert_eq!(

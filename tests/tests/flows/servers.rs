@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use symdepot::api::symbolicator::{Completed, ModuleStatus};
 use symdepot::cache::{Entry, Kind};
-use symdepot::domain::{Cause, ConfiguredSource, HttpSource, Location, Missing, Scope};
+use symdepot::domain::{Cause, ConfiguredSource, FileType, HttpSource, Location, Missing, Scope};
 use symdepot::flows::requests::RequestToKeep;
 use symdepot::flows::{Server, Settings, SourceSecret};
 use symdepot::ports::{Concerns, ServerFailure};
@@ -30,6 +30,24 @@ pub(crate) fn source(id: &str, more: &str) -> HttpSource {
 /// A world with one symbol server.
 pub(crate) fn world() -> World {
     World::with(|settings| settings.sources = vec![source("company", "").into()])
+}
+
+/// Returns a world with a source that lists its files.
+pub(crate) fn world_with_lists() -> World {
+    let sentry =
+        r#"{"type": "sentry", "id": "sentry", "url": "http://sentry.test/files/", "token": "t"}"#;
+    let sentry: HttpSource = serde_json::from_str(sentry).unwrap();
+    World::with(|settings| settings.sources = vec![sentry.into()])
+}
+
+/// Puts files on the server of [`world_with_lists`], numbered from 1. Returns their listing.
+pub(crate) fn put_listed(world: &World, files: &[(FileType, &str)]) -> Vec<(FileType, Location)> {
+    let put = |(number, (file_type, file)): (u32, &(FileType, &str))| {
+        let location = Location::new(format!("sentry://project_debug_file/{number}"));
+        world.servers.put(&location, fixture(file));
+        (*file_type, location)
+    };
+    (1..).zip(files).map(put).collect()
 }
 
 pub(crate) fn at(location: &str) -> Location {

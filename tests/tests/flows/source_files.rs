@@ -543,7 +543,7 @@ async fn headers_of_a_request_are_sent_to_its_origins_and_are_found_nowhere_else
 
     // Without a secret to encrypt them with, headers are neither kept nor sent.
     let world = linked_world("global/Ledger.pdb", |settings| {
-        allows(settings, json!(["*"]))
+        allows(settings, json!(["*"]));
     })
     .await;
     let mut crash = ledger(scraping(MARKER, "*"));
@@ -610,7 +610,7 @@ async fn what_a_link_leads_to_belongs_to_the_scope_of_its_file() {
 #[tokio::test(start_paused = true)]
 async fn a_link_that_is_no_longer_allowed_is_not_followed_by_a_message_that_waits() {
     let world = linked_world("global/Ledger.pdb", |settings| {
-        allows(settings, json!(["*"]))
+        allows(settings, json!(["*"]));
     })
     .await;
     let crash = ledger(json!({}));

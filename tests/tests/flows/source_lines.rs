@@ -6,13 +6,13 @@ use std::time::Duration;
 use serde_json::json;
 use symdepot::api::symbolicator::{Completed, CompletedFrame, DownloadStatus};
 use symdepot::cache::Kind;
-use symdepot::domain::{Candidate, FileType, HttpSource, Location, Scope};
+use symdepot::domain::{Candidate, FileType, Scope};
 use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot_tests::harness::{
     Crash, World, fixture, fixture_text, function_names, in_module, sample_crash, source_bundle,
 };
 
-use crate::servers::{DEBUG, PROGRAM, at, source, world};
+use crate::servers::{DEBUG, PROGRAM, at, put_listed, source, world, world_with_lists};
 use crate::{CRASH, INVENTORY};
 
 /// The location of the sample's source bundle on a server in the native layout.
@@ -87,21 +87,12 @@ async fn frames_show_the_lines_of_an_uploaded_bundle_in_any_order_of_uploads() {
 
 #[tokio::test(start_paused = true)]
 async fn a_source_that_lists_its_files_lists_the_bundle() {
-    let sentry =
-        r#"{"type": "sentry", "id": "sentry", "url": "http://sentry.test/files/", "token": "t"}"#;
-    let sentry: HttpSource = serde_json::from_str(sentry).unwrap();
-    let world = || World::with(|settings| settings.sources = vec![sentry.clone().into()]);
-    let (world, world_without_names) = (world(), world());
+    let world = world_with_lists();
     let files = [
         (FileType::ElfDebug, "elf/crash.debug"),
         (FileType::SourceBundle, "bundle/crash.src.zip"),
     ];
-    let listed = (1..).zip(files).map(|(number, (file_type, file))| {
-        let location = Location::new(format!("sentry://project_debug_file/{number}"));
-        world.servers.put(&location, fixture(file));
-        (file_type, location)
-    });
-    let listed: Vec<(FileType, Location)> = listed.collect();
+    let listed = put_listed(&world, &files);
     let locations = |completed: &Completed| -> Vec<(String, bool)> {
         let candidates = completed.modules[0].candidates.iter();
         let is_found = |status: &DownloadStatus| matches!(status, DownloadStatus::Ok { .. });
@@ -135,12 +126,10 @@ async fn a_source_that_lists_its_files_lists_the_bundle() {
     assert_eq!(locations(&completed), [found(1), found(2)]);
 
     // A listing of a bundle alone has no names.
-    let alone = vec![(
-        FileType::SourceBundle,
-        Location::new("sentry://project_debug_file/2"),
-    )];
-    world_without_names.servers.list_files(Ok(alone));
-    let completed = world_without_names.symbolicate(&crash).await;
+    let world = world_with_lists();
+    let alone = put_listed(&world, &files[1..]);
+    world.servers.list_files(Ok(alone));
+    let completed = world.symbolicate(&crash).await;
     assert_eq!(locations(&completed), [nothing()]);
 }
 

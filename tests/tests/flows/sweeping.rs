@@ -492,7 +492,7 @@ async fn a_shorter_list_of_entries_leaves_no_items_of_the_longer_one() {
     world.invocation(Duration::from_secs(1)); // sets the time of the store
     for number in 0..2000 {
         put_entry(&world, number, |entry| {
-            entry["ready"]["converter"] = 0.into()
+            entry["ready"]["converter"] = 0.into();
         })
         .await;
     }
@@ -517,7 +517,7 @@ async fn a_build_request_that_cannot_be_written_is_repeated_in_the_next_pass() {
     world.invocation(Duration::from_secs(1)); // sets the time of the store
     for number in 0..30 {
         put_entry(&world, number, |entry| {
-            entry["ready"]["converter"] = 0.into()
+            entry["ready"]["converter"] = 0.into();
         })
         .await;
     }

@@ -99,9 +99,9 @@ fn at_hand() -> (Vec<Named>, Vec<Named>) {
         let name = path.display().to_string();
         let file = Named { name, bytes };
         if is_dump {
-            dumps.push(file)
+            dumps.push(file);
         } else {
-            others.push(file)
+            others.push(file);
         }
     }
     (dumps, others)

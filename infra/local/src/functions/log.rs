@@ -63,7 +63,7 @@ impl FunctionLog {
     /// not flood the terminal.
     pub(super) fn line(&self, line: &str, last_lines: &LastLines) {
         if is_routine(line) {
-            tracing::debug!(target: "function", function = %self.name, "{line}")
+            tracing::debug!(target: "function", function = %self.name, "{line}");
         } else {
             tracing::info!(target: "function", function = %self.name, "{line}");
             last_lines.add(line);

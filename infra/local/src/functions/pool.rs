@@ -74,7 +74,7 @@ impl Pool {
     ) -> Self {
         Self {
             sandbox: Sandbox {
-                arn: crate::template::function_arn(&spec.name).into(),
+                arn: crate::identity::function_arn(&spec.name).into(),
                 spec,
                 endpoints,
                 ledger,

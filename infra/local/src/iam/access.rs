@@ -7,7 +7,7 @@ use super::decision::{AccessRequest, Decision, Grant, Holder, Reason, decide};
 use super::policies::Policies;
 use super::record::{AccessRecord, Use};
 use super::statement::{Principal, Statement};
-use crate::identity::{self, ACCOUNT, LOCAL, REGION, Signer};
+use crate::identity::{self, ACCOUNT, LOCAL, REGION, Signer, function_arn};
 
 /// The permissions of a stack. Clones share them.
 ///
@@ -265,13 +265,6 @@ fn said(asking: &Asking<'_>, asked: &Asked, reason: &Reason) -> String {
     format!(
         "User: {} is not authorized to perform: {action} on resource: \"{resource}\" {because}",
         asking.shown
-    )
-}
-
-fn function_arn(name: &str) -> String {
-    format!(
-        "arn:aws:lambda:{}:{ACCOUNT}:function:{name}",
-        identity::REGION
     )
 }
 

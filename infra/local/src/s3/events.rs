@@ -185,7 +185,7 @@ fn encode(key: &str) -> String {
     for byte in key.bytes() {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'*' | b'/' => {
-                text.push(char::from(byte))
+                text.push(char::from(byte));
             }
             b' ' => text.push('+'),
             _ => text.push_str(&format!("%{byte:02X}")),

@@ -67,7 +67,7 @@ pub(crate) async fn put(
         attributes,
     };
     let object = commit(store, input.bucket, object, conditions, cause, move || {
-        new.keep()
+        new.keep();
     })
     .await?;
 

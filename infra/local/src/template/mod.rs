@@ -38,7 +38,7 @@ use intrinsics::{Identities, resolve};
 pub use model::{
     ACCOUNT_CONCURRENCY, Bucket, DEFAULTS, Deployment, Function, LifecycleRule, MachineShare,
     Notification, Queue, QueueSource, Resource, Schedule, Table, Template, USUAL_CONCURRENCY,
-    function_arn, queue_arn,
+    queue_arn,
 };
 use node::Node;
 use resources::{Kind, declare, identify, without_effect};
@@ -126,7 +126,7 @@ impl Template {
                 Kind::Bucket => {
                     template
                         .buckets
-                        .push(storage::bucket(&place, properties, &identities)?)
+                        .push(storage::bucket(&place, properties, &identities)?);
                 }
                 Kind::Table => template.tables.push(storage::table(&place, properties)?),
                 Kind::Queue => template.queues.push(storage::queue(&place, properties)?),

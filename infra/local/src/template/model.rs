@@ -190,15 +190,6 @@ pub struct Schedule {
     pub every: Duration,
 }
 
-/// Returns the ARN of the function `name` in the local stack.
-pub fn function_arn(name: &str) -> String {
-    format!(
-        "arn:aws:lambda:{}:{}:function:{name}",
-        identity::REGION,
-        identity::ACCOUNT
-    )
-}
-
 /// Returns the ARN of the queue `name`.
 pub fn queue_arn(name: &str) -> String {
     format!(

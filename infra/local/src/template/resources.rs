@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::fields::Fields;
 use super::intrinsics::Identity;
 use super::node::{Node, Value};
-use super::{Deployment, TemplateError, function_arn, queue_arn, storage};
-use crate::identity;
+use super::{Deployment, TemplateError, queue_arn, storage};
+use crate::identity::{self, function_arn};
 
 /// A resource whose properties are not parsed yet.
 pub(super) struct Declared {

@@ -310,7 +310,7 @@ impl<'i> FrameReader<'i> {
             if entry.is_shared {
                 self.shared_at(frames, entry.offset).ok()?;
             } else {
-                self.function(frames, entry.offset, &mut lines)?
+                self.function(frames, entry.offset, &mut lines)?;
             }
         }
         Some(lines)
@@ -364,9 +364,9 @@ impl<'i> FrameReader<'i> {
         }
         for line in self.lines.drain(..) {
             if line.is_first {
-                all.begin(line.address, length, line.rules)?
+                all.begin(line.address, length, line.rules)?;
             } else {
-                all.add(line.address, line.rules)?
+                all.add(line.address, line.rules)?;
             }
         }
         Some(())

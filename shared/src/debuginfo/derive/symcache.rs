@@ -126,9 +126,9 @@ fn encode_by_symbolic(
     let mut raw = RawCache::default();
     let is_large = object.data().len() >= LARGE_FILE;
     if is_large && cores > 1 && can_have_functions(object) {
-        write_side_by_side(object, lines, &mut raw)?
+        write_side_by_side(object, lines, &mut raw)?;
     } else {
-        Sym::write(object, lines, &mut raw)?
+        Sym::write(object, lines, &mut raw)?;
     }
     let blob = slices::encode(raw.as_slice(), contents, Bounds::CURRENT, cores)?;
     Ok(EncodedCache::whole(blob))

@@ -324,7 +324,7 @@ impl Unpacker<'_> {
                     );
                 }
                 Err(error) => {
-                    self.ignore(&name, &format!("cannot be read from the archive: {error}"))
+                    self.ignore(&name, &format!("cannot be read from the archive: {error}"));
                 }
             }
         }

@@ -16,7 +16,6 @@ const ASCII: u8 = 128;
 ///
 /// State `n` of a match means that the first `n` characters of the pattern, without any `*`, match
 /// the path so far. Every field with words has a bit for each state.
-#[derive(Clone)]
 pub(super) struct Glob {
     /// The number of characters of the pattern, without any `*`.
     length: usize,

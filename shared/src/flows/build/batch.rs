@@ -184,7 +184,7 @@ impl Builder {
                     match build.take_lease_from(*kind, known.take(), is_due).await {
                         Ok(Taken::Ours(held)) => member.held.push(*held),
                         Ok(Taken::BackingOff { until }) => {
-                            backing_off = backing_off.max(Some(until))
+                            backing_off = backing_off.max(Some(until));
                         }
                         // The holder settles the build request.
                         Ok(Taken::Leased { .. } | Taken::Refused) => {}

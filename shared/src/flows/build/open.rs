@@ -37,9 +37,9 @@ impl Build<'_> {
             }
         }
         if dif.module.source.is_uploads() {
-            open.push(self.open_upload(dif).await?)
+            open.push(self.open_upload(dif).await?);
         } else {
-            self.open_found(dif, open).await?
+            self.open_found(dif, open).await?;
         }
         if let Some(opened) = open.last_mut() {
             opened.left_out = left_out;

@@ -15,9 +15,8 @@ use super::companions::CompanionOfServer;
 use super::made::NotMade;
 use crate::cache::{CallOutcome, Dif, DifCopy, Kind, ModuleKey, Sought};
 use crate::domain::{
-    Candidate, Cause, CompanionId, DebugId, DifRef, Download, Features, FileType, HttpSource,
-    Inspection, Location, Missing, ObjectMeta, ObjectType, Quality, Rank, SOURCE_LINK_ID,
-    SourceKey,
+    Candidate, Cause, CompanionId, DebugId, DifRef, Features, FileType, HttpSource, Inspection,
+    Location, Missing, ObjectMeta, ObjectType, Quality, Rank, SOURCE_LINK_ID, SourceKey,
 };
 use crate::flows::copies::{self, Destination, StoredChunks};
 use crate::flows::dif_parser::DifParser;
@@ -426,7 +425,7 @@ impl Search {
 
     /// Records that a file that would complete the DIFs was not found.
     pub(super) fn note_tried(&mut self, key: &SourceKey, location: Location, missing: &Missing) {
-        self.tried.push(absent(key, location, missing));
+        self.tried.push(Candidate::absent(key, location, missing));
     }
 
     /// Records why nothing was found.
@@ -451,7 +450,7 @@ impl Search {
         } = failure;
         self.tried.push(Candidate {
             duration_ms: u64::try_from(took.as_millis()).ok(),
-            ..absent(&build.module.source, location.clone(), &missing)
+            ..Candidate::absent(&build.module.source, location.clone(), &missing)
         });
         let is_short = missing.cause.is_of_a_moment();
         let is_the_servers = is_short && concerns == Concerns::Server;
@@ -472,18 +471,6 @@ impl Search {
             || self.timeouts >= MAX_TIMEOUTS
             || build.is_late();
         self.is_over |= cause.is_of_a_moment() && is_last;
-    }
-}
-
-/// Returns the candidate for a location without a usable file.
-fn absent(key: &SourceKey, location: Location, missing: &Missing) -> Candidate {
-    Candidate {
-        source: key.clone(),
-        location,
-        download: Download::failed(missing),
-        size: None,
-        duration_ms: None,
-        fault: None,
     }
 }
 

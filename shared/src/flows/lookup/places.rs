@@ -107,22 +107,41 @@ impl CacheFinder<'_> {
             .collect()
     }
 
-    /// Returns the places of a source file of a module: the servers among the sources that have
-    /// such files.
+    /// Returns the definition of a source; `None` for the uploads, and for a source that is no
+    /// longer configured.
+    fn definition<'s>(&'s self, (key, defined): &'s NamedSource) -> Option<&'s HttpSource> {
+        let settings = &self.service.settings;
+        defined.as_ref().or_else(|| settings.source(key))
+    }
+
+    /// Returns the servers among these sources that may have source files of a module.
+    pub(in crate::flows) fn offering_source_files<'s>(
+        &self,
+        module: &ObjectId,
+        sources: &'s [NamedSource],
+    ) -> Vec<&'s NamedSource> {
+        let offers = |source: &&NamedSource| {
+            let definition = self.definition(source);
+            definition.is_some_and(|source| source.offers_source_files(module))
+        };
+        sources.iter().filter(offers).collect()
+    }
+
+    /// Returns the places of a source file of a module on these servers.
     pub(in crate::flows) fn source_file_places(
         &self,
         (module, path): (&ObjectId, &str),
         scope: &Scope,
-        sources: &[NamedSource],
+        servers: &[&NamedSource],
     ) -> Vec<CachePlace> {
-        let place = |(key, defined): &NamedSource| {
-            let settings = &self.service.settings;
-            let source = defined.as_ref().or_else(|| settings.source(key))?;
+        let place = |server: &&NamedSource| {
+            let source = self.definition(server)?;
             let location = source.source_file(module, path)?;
+            let (key, defined) = server;
             let scope = scope_of_entries(source, defined.is_some(), scope);
             Some(CachePlace::of_source_file(scope, key.clone(), location))
         };
-        sources.iter().filter_map(place).collect()
+        servers.iter().filter_map(place).collect()
     }
 
     /// Returns the places where a module may be found, in the order of precedence. `seek` returns
@@ -136,11 +155,9 @@ impl CacheFinder<'_> {
     ) -> Vec<ModuleKey> {
         let id = ModuleId::of(module.debug_id, module.code_id.as_ref());
         let mut places = Vec::new();
-        for (key, defined) in sources {
-            match defined
-                .as_ref()
-                .or_else(|| self.service.settings.source(key))
-            {
+        for named in sources {
+            let (key, defined) = named;
+            match self.definition(named) {
                 Some(source) => {
                     let (module, locations) = located(source, module);
                     let sought = Sought {

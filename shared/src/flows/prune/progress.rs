@@ -198,7 +198,7 @@ impl Run<'_> {
             Ok(Replaced::Done) => {}
             // The other run did the same work, so only time is lost.
             Ok(Replaced::Lost(_)) => {
-                tracing::warn!("another run of the pruner was active at the same time")
+                tracing::warn!("another run of the pruner was active at the same time");
             }
             Err(error) => self.fail(&error),
         }

@@ -84,10 +84,9 @@ impl ModuleLookup {
             .extend(without.map(Candidate::nothing_listed));
     }
 
-    /// Returns whether a source is searched by this lookup of a module.
-    pub(super) fn searches(&self, planned: usize, source: &SourceKey) -> bool {
-        let mut places = self.lookup.places.iter();
-        self.planned == planned && places.any(|place| place.module.source == *source)
+    /// Returns the sources in which it searches.
+    pub(super) fn searched_sources(&self) -> impl Iterator<Item = &SourceKey> {
+        self.lookup.places.iter().map(|place| &place.module.source)
     }
 
     /// Returns the state that is used, with its entry.

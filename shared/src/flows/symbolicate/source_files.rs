@@ -11,7 +11,6 @@
 //! same headers see what was found with them. Credentials of the operator take their place.
 
 use std::collections::HashMap;
-use std::slice;
 
 use url::Url;
 
@@ -56,12 +55,17 @@ impl Rounds<'_> {
         // Filters are compared once for each module, not for each of its files.
         let mut offering: HashMap<usize, Vec<&NamedSource>> = HashMap::new();
         let seek = |file: FileOfModule| {
+            let (planned, path) = &file;
             let link = found.links.get(&file);
-            let servers = match names.get(file.0) {
-                Some(module) if !module.is_of_uploads() => {
-                    let offering = offering.entry(file.0);
-                    let offering = offering.or_insert_with(|| self.offering(file.0, sources));
-                    self.servers_of(&file, offering)
+            let wanted = self.plan.wanted().get(*planned);
+            let servers = match wanted.zip(names.get(*planned)) {
+                Some((wanted, names)) if !names.is_of_uploads() => {
+                    let module = &wanted.object_id;
+                    let offering = offering
+                        .entry(*planned)
+                        .or_insert_with(|| self.finder.offering_source_files(module, sources));
+                    let file = (module, path.as_ref());
+                    self.finder.source_file_places(file, self.scope, offering)
                 }
                 _ => Vec::new(),
             };
@@ -90,35 +94,6 @@ impl Rounds<'_> {
             ModuleLookup::of_file(planned, path, lookup)
         });
         Ok(lookups.collect())
-    }
-
-    /// Returns the servers among these sources that may have source files of a module.
-    fn offering<'s>(&self, planned: usize, sources: &'s [NamedSource]) -> Vec<&'s NamedSource> {
-        let Some(module) = self.plan.wanted().get(planned) else {
-            return Vec::new();
-        };
-        let settings = &self.finder.service.settings;
-        let offers = |(key, defined): &NamedSource| {
-            let source = defined.as_ref().or_else(|| settings.source(key));
-            source.is_some_and(|source| source.offers_source_files(&module.object_id))
-        };
-        sources.iter().filter(|source| offers(source)).collect()
-    }
-
-    /// Returns the places of a source file on these servers.
-    fn servers_of(
-        &self,
-        (planned, path): &FileOfModule,
-        servers: &[&NamedSource],
-    ) -> Vec<CachePlace> {
-        let Some(module) = self.plan.wanted().get(*planned) else {
-            return Vec::new();
-        };
-        let places = |server: &&NamedSource| {
-            let (file, server) = ((&module.object_id, path.as_ref()), slice::from_ref(*server));
-            self.finder.source_file_places(file, self.scope, server)
-        };
-        servers.iter().flat_map(places).collect()
     }
 
     /// Returns a link with its source; `None` if it may not be followed.

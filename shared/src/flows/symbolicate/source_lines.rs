@@ -13,7 +13,7 @@
 //!   entries are read together with those of the names, too.
 //! - *Source files* that none of these has are looked up one by one: see `source_files`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt};
@@ -162,27 +162,27 @@ impl Rounds<'_> {
         if !self.request.options.dif_candidates {
             return Vec::new();
         }
-        let mut by_module: HashMap<usize, Vec<&ModuleLookup>> = HashMap::new();
-        for lookup in lookups {
-            by_module.entry(lookup.planned).or_default().push(lookup);
-        }
-        let is_sought = |planned: usize, source: &SourceKey| {
-            let mut lookups = by_module.get(&planned).into_iter().flatten();
-            lookups.any(|lookup| lookup.searches(planned, source))
+        let searched: HashSet<(usize, &SourceKey)> = lookups
+            .flat_map(|lookup| {
+                let sources = lookup.searched_sources();
+                sources.map(|source| (lookup.planned, source))
+            })
+            .collect();
+        let is_of_uploads = |planned: usize| {
+            let module = names.get(planned);
+            module.is_some_and(ModuleLookup::is_of_uploads)
         };
-        let is_searched = |planned: &usize| {
-            let module = names.get(*planned);
-            !module.is_some_and(ModuleLookup::is_of_uploads)
-        };
-        let of_module = |planned: &usize| {
+        let of_module = |planned: usize| {
             let servers = sources.iter().map(|(source, _)| source);
-            let without = servers
-                .filter(|source| !source.is_uploads())
-                .filter(|source| !is_sought(*planned, source));
-            (*planned, without.map(Candidate::nothing_listed).collect())
+            let servers = servers.filter(|source| !source.is_uploads());
+            let without = servers.filter(|source| !searched.contains(&(planned, *source)));
+            (planned, without.map(Candidate::nothing_listed).collect())
         };
-        let modules = wanted.keys().filter(|planned| is_searched(planned));
-        modules.map(of_module).collect()
+        let modules = wanted.keys().copied();
+        modules
+            .filter(|planned| !is_of_uploads(*planned))
+            .map(of_module)
+            .collect()
     }
 
     /// Reads the lines from the sources that were found.

@@ -282,9 +282,9 @@ mod tests {
             let before = without_constraints(before, Keep::Known).unwrap_or(before.to_owned());
             assert_eq!(without_constraints(&written, Keep::Known), None);
             if written == before {
-                same += 1
+                same += 1;
             } else {
-                others.push(written)
+                others.push(written);
             }
         }
         assert_eq!(same, 188);
@@ -325,7 +325,7 @@ mod tests {
                         _ => {
                             drop(name.drain(
                                 at.max(1)..(at + length).clamp(1, name.len()).max(at.max(1)),
-                            ))
+                            ));
                         }
                     }
                 }

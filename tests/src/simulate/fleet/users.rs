@@ -158,9 +158,9 @@ impl Fleet {
         self.note(|| format!("the blob {} is {how}", describe::path(path)));
         self.stores.ledger().damaged.push((*path).clone());
         if is_removed {
-            self.stores.caches.lose(path)
+            self.stores.caches.lose(path);
         } else {
-            self.stores.caches.overwrite(path, "damaged")
+            self.stores.caches.overwrite(path, "damaged");
         }
     }
 }

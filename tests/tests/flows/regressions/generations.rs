@@ -104,7 +104,7 @@ async fn r15_an_outdated_cache_whose_file_is_gone_stays_and_is_retried_hourly_at
     world.upload("global/crash.debug", "elf/crash.debug").await;
     let behind = current_version(Kind::SymCache) - 1;
     rewrite(&world, CRASH, |item| {
-        item["ready"]["version"] = json!(behind)
+        item["ready"]["version"] = json!(behind);
     })
     .await;
     // No event reports this change.
@@ -137,7 +137,7 @@ async fn r24_a_rolled_back_build_makes_its_own_version_once_and_keeps_the_newer_
     world.upload("global/crash.debug", "elf/crash.debug").await;
     let newer = current_version(Kind::SymCache) + 1;
     rewrite(&world, CRASH, |item| {
-        item["ready"]["version"] = json!(newer)
+        item["ready"]["version"] = json!(newer);
     })
     .await;
     let derived = world.derivations.derived();

@@ -119,23 +119,21 @@ fn prepared(text: &str, counts: &mut ReportCounts) -> Result<String, AppleReport
 
 /// Returns whether the parser begins a thread at a line.
 fn begins_thread(line: &str) -> bool {
-    let Some(thread) = line.strip_prefix("Thread ") else {
-        return false;
-    };
-    let after = thread.trim_start_matches(|c: char| c.is_ascii_digit());
-    let has_number = after.len() < thread.len();
-    has_number
-        && after
-            .strip_prefix(" Crashed")
-            .unwrap_or(after)
-            .starts_with(':')
+    let after = line.strip_prefix("Thread ").and_then(after_number);
+    let after = after.map(|after| after.strip_prefix(" Crashed").unwrap_or(after));
+    after.is_some_and(|after| after.starts_with(':'))
 }
 
 /// Returns whether the parser may read a line as a frame.
 fn may_be_frame(line: &str) -> bool {
-    let after = line.trim_start_matches(|c: char| c.is_ascii_digit());
-    let has_number = after.len() < line.len();
-    has_number && after.starts_with(char::is_whitespace) && after.contains("0x")
+    let after = after_number(line);
+    after.is_some_and(|after| after.starts_with(char::is_whitespace) && after.contains("0x"))
+}
+
+/// Returns what follows the number that a text begins with.
+fn after_number(text: &str) -> Option<&str> {
+    let after = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    (after.len() < text.len()).then_some(after)
 }
 
 /// Returns a line of the list of modules as the parser knows it, with an architecture.

@@ -610,11 +610,9 @@ mod tests {
         let symbols = Symbols::new(Vec::new(), Vec::new());
         let merged = merge_all(std::slice::from_ref(&tables), &symbols, 8).flatten();
         let functions = merged.map(|range| match range.what {
-            What::Range { mut location, .. } => {
-                while let Some(around) = tables.calls.get(location[3] as usize) {
-                    location = *around;
-                }
-                (range.start, Some(location[2]))
+            What::Range { location, .. } => {
+                let [_, _, function, _] = tables.outermost(location);
+                (range.start, Some(function))
             }
             _ => (range.start, None),
         });

@@ -225,16 +225,18 @@ impl UnitTables {
         TextRef::in_run(self.run, at)
     }
 
+    /// Returns the location in the function into which a location is inlined.
+    pub(super) fn outermost(&self, mut location: RawLocation) -> RawLocation {
+        while let Some(around) = self.calls.get(location[3] as usize) {
+            location = *around;
+        }
+        location
+    }
+
     /// Returns whether a location is in a function of which no line is known there, but may be in a
     /// call that was inlined into it.
     pub(super) fn is_without_line(&self, location: RawLocation) -> bool {
-        let mut outermost = location;
-        while let [.., call] = outermost
-            && let Some(around) = self.calls.get(call as usize)
-        {
-            outermost = *around;
-        }
-        let [file, _, function, _] = outermost;
+        let [file, _, function, _] = self.outermost(location);
         file == NOWHERE && function != NOWHERE
     }
 
@@ -324,9 +326,9 @@ impl<T: Copy + Eq + std::hash::Hash> Numbers<T> {
     pub(in crate::debuginfo::derive) fn clear_often(&mut self) {
         const MOST_KEPT: usize = 1 << 10;
         if self.0.capacity() > MOST_KEPT {
-            self.0 = HashMap::new()
+            self.0 = HashMap::new();
         } else {
-            self.0.clear()
+            self.0.clear();
         }
     }
 }

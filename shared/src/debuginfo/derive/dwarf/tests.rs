@@ -364,10 +364,10 @@ fn every_address_of_every_fixture_has_the_same_answer_as_in_symbolic() {
                         |address, found, expected| match difference(found, expected, &image) {
                             _ if WRONG_IN_SYMBOLIC.contains(&&*file) => {
                                 let class = "wrong in symbolic";
-                                *differences.entry((file.clone(), class)).or_insert(0) += 1
+                                *differences.entry((file.clone(), class)).or_insert(0) += 1;
                             }
                             Some(class) => {
-                                *differences.entry((file.clone(), class)).or_insert(0) += 1
+                                *differences.entry((file.clone(), class)).or_insert(0) += 1;
                             }
                             None => unknown.push(format!(
                                 "{file} at {address:#x}: {found:#?} for {expected:#?}"

@@ -273,9 +273,9 @@ impl Amd64Frame {
         let rules = all.rules(text)?;
         let begin = u64::from(function.start);
         if is_first {
-            all.begin(begin, (function.end - function.start).into(), rules)?
+            all.begin(begin, (function.end - function.start).into(), rules)?;
         } else {
-            all.add(begin + u64::from(at), rules)?
+            all.add(begin + u64::from(at), rules)?;
         }
         Some(true)
     }

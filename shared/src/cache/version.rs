@@ -54,6 +54,7 @@ const _: () = assert!(
 ///   order, functions without names there; compressed unwind information of Mach-O files.
 /// - 11: one name for all of a function without lines that a linker merged with others; of the
 ///   symbols of a constructor, the first.
+/// - 12: lines of functions that begin within a row of the code before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(transparent)]
@@ -61,7 +62,7 @@ pub struct Converter(pub u32);
 
 impl Converter {
     /// The converter in this build.
-    pub const CURRENT: Self = Self(11);
+    pub const CURRENT: Self = Self(12);
 }
 
 /// The numbers of a build of the code: what it makes, and up to which version it reads.

@@ -283,16 +283,21 @@ impl<'d> SectionHeaders<'d> {
 
     /// Returns the symbols of functions, and labels.
     fn named(&self, load_address: u64) -> (Vec<Symbol<'d>>, Vec<Symbol<'d>>) {
-        let (mut functions, mut labels) = (ByBinding::default(), ByBinding::default());
+        let (mut functions, mut labels) = (Vec::new(), Vec::new());
         // The functions that choose an implementation. If they have another name, that counts.
-        let mut choosing = ByBinding::default();
+        let mut choosing = Vec::new();
         let descriptors = self.descriptors();
         // Without the symbols of functions, the name of a stub would also be that of functions.
         let lacks_functions = descriptors.is_some_and(|all| all.bytes.is_empty());
         let is_hidden = |name: &[u8]| lacks_functions && descriptors::is_stub(name);
-        for kind in [SHT_SYMTAB, SHT_DYNSYM] {
-            for table in self.sections.iter().filter(|table| table.sh_type == kind) {
-                for (symbol, name) in self.symbols(table, descriptors) {
+        let of_kind = |kind| {
+            self.sections
+                .iter()
+                .filter(move |table| table.sh_type == kind)
+        };
+        for binding in SymbolBinding::IN_ORDER {
+            for table in of_kind(SHT_SYMTAB).chain(of_kind(SHT_DYNSYM)) {
+                for (symbol, name) in self.symbols(table, binding, descriptors) {
                     let table = match symbol.st_type() {
                         STT_FUNC => &mut functions,
                         STT_GNU_IFUNC => &mut choosing,
@@ -301,24 +306,23 @@ impl<'d> SectionHeaders<'d> {
                         STT_OBJECT if is_label(name) && symbol.st_size > 0 => &mut labels,
                         _ => continue,
                     };
-                    table.add(&symbol, self.relative(&symbol, name, load_address));
+                    table.push(self.relative(&symbol, name, load_address));
                 }
             }
         }
-        let mut labels = labels.in_order();
-        let mut functions = functions.in_order();
-        functions.extend(choosing.in_order());
+        functions.append(&mut choosing);
         // Of several symbols at one address, the first one counts, and one with a size says more.
         functions.sort_by_key(|symbol| symbol.size == 0);
         labels.sort_by_key(|symbol| symbol.size == 0);
         (functions, labels)
     }
 
-    /// Returns the symbols of a table that lie in code, each with its name. The symbols of
-    /// descriptors have the addresses of their functions.
+    /// Returns the symbols of a table that have this binding and lie in code, each with its name.
+    /// The symbols of descriptors have the addresses of their functions.
     fn symbols(
         &self,
         table: &SectionHeader,
+        binding: SymbolBinding,
         descriptors: Option<Descriptors<'d>>,
     ) -> impl Iterator<Item = (Sym, &'d [u8])> {
         let entry = usize::try_from(table.sh_entsize).unwrap_or_default();
@@ -329,6 +333,7 @@ impl<'d> SectionHeaders<'d> {
         let names = self.sections.get(table.sh_link as usize);
         let names = names.and_then(|names| self.bytes(names));
         let symbols = symbols.into_iter().flat_map(|symbols| symbols.iter());
+        let symbols = symbols.filter(move |symbol| SymbolBinding::of(symbol) == binding);
         symbols.filter_map(move |symbol| {
             // Undefined symbols have section zero, which has no code.
             let section = self.sections.get(symbol.st_shndx)?;
@@ -358,27 +363,25 @@ impl<'d> SectionHeaders<'d> {
     }
 }
 
-/// Symbols of an ELF file: global ones, weak ones and local ones, each in table order.
-#[derive(Default)]
-struct ByBinding<'d>([Vec<Symbol<'d>>; 3]);
+/// The binding of a symbol in an ELF file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SymbolBinding {
+    Global,
+    Weak,
+    Local,
+}
 
-impl<'d> ByBinding<'d> {
-    fn add(&mut self, entry: &Sym, symbol: Symbol<'d>) {
-        let Self([global, weak, local]) = self;
-        match entry.st_bind() {
-            STB_GLOBAL | STB_GNU_UNIQUE => global.push(symbol),
-            STB_WEAK => weak.push(symbol),
-            _ => local.push(symbol),
+impl SymbolBinding {
+    /// The order in which symbols count at one address. A local symbol may be one that the linker
+    /// made for its own use, such as `local.main.run` of Go.
+    const IN_ORDER: [Self; 3] = [Self::Global, Self::Weak, Self::Local];
+
+    fn of(symbol: &Sym) -> Self {
+        match symbol.st_bind() {
+            STB_GLOBAL | STB_GNU_UNIQUE => Self::Global,
+            STB_WEAK => Self::Weak,
+            _ => Self::Local,
         }
-    }
-
-    /// Returns the symbols in the order in which they count at one address. A local symbol may be
-    /// one that the linker made for its own use, such as `local.main.run` of Go.
-    fn in_order(self) -> Vec<Symbol<'d>> {
-        let Self([mut all, weak, local]) = self;
-        all.extend(weak);
-        all.extend(local);
-        all
     }
 }
 

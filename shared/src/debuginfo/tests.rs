@@ -604,13 +604,9 @@ fn the_zoo_has_the_same_answers_as_llvm_symbolizer() {
       0x10ef [], by llvm [("_ZN4shopL8complainEi", "?:0")]
     pieces: of 40 40 names, 40 lines, 40 chains
     ppc64-symbols: of 14 14 names, 14 lines, 14 chains
-    ppc64le: of 98 98 names, 90 lines, 90 chains
+    ppc64le: of 98 98 names, 94 lines, 94 chains
       0x102d0 [("_ZN4shopL4overIZNS_4sellEPKNS_4ItemEiE3$_0EEiS3_iT_", "?:0")], by llvm [("_ZN4shopL4overIZNS_4sellEPKNS_4ItemEiE3$_0EEiS3_iT_", "shop.cpp:0")]
       0x102d7 [("_ZN4shopL4overIZNS_4sellEPKNS_4ItemEiE3$_0EEiS3_iT_", "?:0")], by llvm [("_ZN4shopL4overIZNS_4sellEPKNS_4ItemEiE3$_0EEiS3_iT_", "shop.cpp:0")]
-      0x10340 [("_ZN4shopL5twiceEi", "?:0")], by llvm [("_ZN4shopL5twiceEi", "shop.cpp:57")]
-      0x10347 [("_ZN4shopL5twiceEi", "?:0")], by llvm [("_ZN4shopL5twiceEi", "shop.cpp:57")]
-      0x10370 [("run", "?:0")], by llvm [("run", "shop.cpp:49")]
-      0x10377 [("run", "?:0")], by llvm [("run", "shop.cpp:49")]
       0x104c4 [("_ZN4shopL8complainEi", "?:0")], by llvm [("_ZN4shopL8complainEi", "shop.cpp:0")]
       0x104cb [("_ZN4shopL8complainEi", "?:0")], by llvm [("_ZN4shopL8complainEi", "shop.cpp:0")]
     relative: of 6 6 names, 6 lines, 6 chains

@@ -651,6 +651,31 @@ mod tests {
         ");
     }
 
+    /// As `c++filt` prints them, without the return type.
+    #[test]
+    fn lambdas_in_the_initializers_of_variables_are_readable() {
+        for (symbol, readable) in [
+            (
+                "_ZNK3lamMUliE_clEi",
+                "lam::{lambda(int)#1}::operator()(int) const",
+            ),
+            (
+                "_ZNK2tvIiEMUliE_clEi",
+                "tv<int>::{lambda(int)#1}::operator()(int) const",
+            ),
+            (
+                "_Z3cptIN3lamMUliE_EEiT_",
+                "cpt<lam::{lambda(int)#1}>(lam::{lambda(int)#1})",
+            ),
+            (
+                "_ZNK1W1fMUliE_clEi",
+                "W::f::{lambda(int)#1}::operator()(int) const",
+            ),
+        ] {
+            assert_eq!(name(symbol, Language::Cpp), readable);
+        }
+    }
+
     #[test]
     fn a_cached_name_equals_the_demangled_name() {
         let memory = NameMemory::new(1 << 20);

@@ -34,7 +34,7 @@ const FLOOR: f64 = 95.0;
 /// In what answers differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
-    SymbolLine,
+    OmittedLine,
     Label,
     OutsideOfCode,
     CallWithoutLine,
@@ -47,7 +47,7 @@ enum Class {
 impl Class {
     fn text(self) -> &'static str {
         match self {
-            Self::SymbolLine => "the line of a symbol without an entry",
+            Self::OmittedLine => "a line that symbolic omits",
             Self::Label => "a label, or Thumb code",
             Self::OutsideOfCode => "outside of code",
             Self::CallWithoutLine => "an inlined call without a line",
@@ -186,8 +186,10 @@ fn class_of(Difference { ours, theirs, .. }: &Difference, symbols: &Symbols) -> 
     let theirs = without_repetition(ours, theirs);
     match (ours.as_slice(), theirs.as_slice()) {
         (ours, theirs) if ours == theirs => Class::Directory,
-        ([ours], [theirs]) if is_bare(theirs) && !is_bare(ours) && ours.name == theirs.name => {
-            Class::SymbolLine
+        ([ours, outer @ ..], [theirs, others @ ..])
+            if is_bare(theirs) && !is_bare(ours) && ours.name == theirs.name && outer == others =>
+        {
+            Class::OmittedLine
         }
         ([ours], []) if is_symbol(ours) => Class::Label,
         ([], [theirs]) if is_bare(theirs) => Class::OutsideOfCode,
@@ -233,7 +235,7 @@ fn is_right(class: Class, answer: &Answer, said: &Said, symbols: &Symbols) -> bo
         is_same_function(frame, said, symbols) && line_of(frame) == said.line
     };
     match class {
-        Class::SymbolLine => inner.is_some_and(is_same_place),
+        Class::OmittedLine => inner.is_some_and(is_same_place),
         Class::Label | Class::OutsideOfCode => match inner {
             Some((frame, said)) => {
                 let line = line_of(frame);
@@ -324,10 +326,12 @@ mod tests {
     fn a_difference_is_explained_only_by_what_the_file_says() {
         let (cold, call) = (frame("f.cold", 7), frame("g", 3));
         let alone = [cold.clone()];
-        assert_eq!(class(&alone, &[frame("f.cold", 0)]), Class::SymbolLine);
+        assert_eq!(class(&alone, &[frame("f.cold", 0)]), Class::OmittedLine);
+        let called = [call.clone(), cold.clone()];
+        let without_line = [frame("g", 0), cold.clone()];
+        assert_eq!(class(&called, &without_line), Class::OmittedLine);
         let chains = [[call.clone(), cold.clone()], [call.clone(), frame("f", 7)]];
         assert_eq!(class(&chains[0], &chains[1]), Class::PartName);
-        let without_line = [frame("g", 0), cold.clone()];
         assert_eq!(class(&without_line, &alone), Class::CallWithoutLine);
         assert_eq!(class(&without_line, &[frame("f", 7)]), Class::CallInPart);
         assert_eq!(class(&without_line, &[frame("f", 8)]), Class::Other);
@@ -391,10 +395,10 @@ mod tests {
     #[test]
     fn a_line_of_a_symbol_is_right_only_if_function_and_line_are() {
         let line = [frame("_ZN1a1gEi", 3)];
-        assert!(right(Class::SymbolLine, &line, &[("g", 3)]));
+        assert!(right(Class::OmittedLine, &line, &[("g", 3)]));
         assert!(right(Class::Other, &line, &[("_ZN1a1gEi", 3), ("h", 1)]));
         for wrong in [&[("f", 3)][..], &[("g", 4)], &[("g", 0)], &[]] {
-            assert!(!right(Class::SymbolLine, &line, wrong), "{wrong:?}");
+            assert!(!right(Class::OmittedLine, &line, wrong), "{wrong:?}");
             assert!(!right(Class::Other, &line, wrong), "{wrong:?}");
         }
     }

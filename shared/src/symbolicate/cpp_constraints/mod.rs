@@ -7,6 +7,9 @@
 //! parts. The names that this module writes do not contain them, and are those that the same
 //! compilers produced before.
 //!
+//! The `M` between a variable and a lambda in its initializer is removed, too, where the demangler
+//! does not support it.
+//!
 //! Compression makes this difficult. Parts of a name are *substitution candidates*, numbered in the
 //! order in which they end, and a later `S_`, `S0_`, … refers to the first, second, … of them. The
 //! removed parts contain candidates as well: the remaining candidates get other numbers, and a
@@ -241,8 +244,18 @@ mod tests {
             Some("_Z25template_parameter_objectIXtl1aLi1EEEE"),
         );
 
+        // Lambdas in the initializers of variables, and of templates of variables.
+        check("_ZNK3lamMUliE_clEi", Some("_ZNK3lamUliE_clEi"));
+        check("_ZNK2tvIiEMUliE_clEi", Some("_ZNK2tvIiEUliE_clEi"));
+        check("_ZNK1a1bIiEMUlvE_clEv", Some("_ZNK1a1bIiEUlvE_clEv"));
+        check(
+            "_Z3cptIN3lamMUliE_EEiT_S1_",
+            Some("_Z3cptIN3lamUliE_EEiT_S1_"),
+        );
+
         // Nothing to remove, or not readable.
         for symbol in [
+            "_ZNK1W1fMUliE_clEi",
             "",
             "_",
             "_Z",

@@ -227,6 +227,7 @@ impl NameReader<'_> {
             if let Some(last) = last.filter(|_| !is_numbered) {
                 self.add_candidate(last);
             }
+            let is_member = last.is_some_and(|last| !is_numbered && self.is_plain_member(last));
             is_numbered = false;
             // Parts that are no candidates by themselves precede the first component.
             let has_text = self.parts.len() > start;
@@ -262,9 +263,14 @@ impl NameReader<'_> {
                 }
                 _ => {
                     let is_nested = last.is_some() || has_text;
-                    // The initializer of a member: the following components are inside it.
-                    if last.is_some() {
-                        self.take_if("M")?;
+                    // The initializer of a variable: the following components are inside it. The
+                    // demangler knows those of members only, which are no templates.
+                    if last.is_some() && self.peek() == Some(b'M') {
+                        if is_member {
+                            self.take(1)?;
+                        } else {
+                            self.skip(|reader| reader.take(1))?;
+                        }
                     }
                     self.unqualified_name()?;
                     self.name_node(start, last, is_nested, false)

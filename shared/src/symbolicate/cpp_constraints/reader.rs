@@ -308,6 +308,18 @@ impl<'a> NameReader<'a> {
         self.parts.push(NamePart::Node(node, NamePlace::Type));
     }
 
+    /// Returns whether a node is a name in another one, without template arguments.
+    pub(super) fn is_plain_member(&self, node: usize) -> bool {
+        matches!(
+            self.nodes[node].kind,
+            NodeKind::Name {
+                is_nested: true,
+                has_arguments: false,
+                ..
+            }
+        )
+    }
+
     pub(super) fn is_nested_name(&self, node: usize) -> bool {
         matches!(
             self.nodes[node].kind,

@@ -560,7 +560,7 @@ impl<'o> EntryReader<'o> {
         join(&mut self.covered);
         let mut covering = (0, 0);
         for row in lines.all() {
-            let (mut begin, end) = (row.address, row.address.saturating_add(row.size));
+            let (mut begin, end) = (row.address, row.end());
             // Most rows lie in the same function as the row before.
             while begin < end {
                 if !(covering.0..covering.1).contains(&begin) {

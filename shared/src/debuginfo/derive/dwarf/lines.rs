@@ -27,6 +27,13 @@ pub(super) struct Row {
     pub(super) line: u32,
 }
 
+impl Row {
+    /// Returns the address behind it.
+    pub(super) fn end(&self) -> u64 {
+        self.address.saturating_add(self.size)
+    }
+}
+
 #[derive(Debug, PartialEq, Eq)]
 struct Sequence {
     start: u64,

@@ -141,7 +141,7 @@ fn check_but(case: &str, dif: Option<&str>, request: &Value, readable_here: usiz
             considered: Considered::default(),
         },
     };
-    let outcomes = vec![outcome; plan.wanted().len()];
+    let outcomes = vec![outcome; plan.caches().len()];
     let (completed, stats) = symbolicate(&request, &plan, &outcomes);
     let shown: usize = completed
         .stacktraces

@@ -3,8 +3,6 @@
 //! A file that cannot be read is the client's fault, and still a status of 200: the response is
 //! `failed`, with a message. Everything else that is wrong with a form is an error response.
 
-use std::time::Duration;
-
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::StatusCode;
@@ -20,10 +18,9 @@ use symdepot::domain::Scope;
 use symdepot::flows::attachments::Attachment;
 use symdepot::flows::minidump::{DumpBytes, KeptDump, MinidumpRequest, WalkOutcome};
 use symdepot::flows::parsing::parsed;
-use symdepot::flows::requests::FoundRequest;
-use uuid::Uuid;
+use symdepot::flows::requests::CallState;
 
-use crate::crashes::{Asked, pending};
+use crate::crashes::pending;
 use crate::extract::{Call, MinidumpQuery, RequestQuery, read_body};
 use crate::failure::Failure;
 use crate::form::{APPLE_REPORT, CrashForm, MINIDUMP, SentFile};
@@ -89,8 +86,9 @@ async fn answer_apple_report(
     };
     let response = match parsed("report", || parse_report(&file)) {
         Ok(report) => {
-            let asked = Asked::of_first_call(call, query);
-            Box::pin(call.answer_file(asked, report.asked_for(fields))).await?
+            let id = call.invocation.uuid().to_string();
+            let state = call.first_state(&id, query);
+            Box::pin(call.answer_file(state, report.asked_for(fields))).await?
         }
         Err(message) => failed(message),
     };
@@ -123,12 +121,9 @@ async fn answer_minidump(
                 let detail = "minidump contains multipart form data";
                 return Err(Failure::new(StatusCode::BAD_REQUEST, detail));
             }
-            let state = RequestState {
-                id: call.invocation.uuid(),
-                found: None,
-                age: Duration::ZERO,
-            };
-            Box::pin(walk(call, query, state, KeptDump { file, fields })).await?
+            let id = call.invocation.uuid().to_string();
+            let state = call.first_state(&id, query);
+            Box::pin(walk(call, state, KeptDump { file, fields })).await?
         }
         Err(message) => failed(message),
     };
@@ -138,19 +133,10 @@ async fn answer_minidump(
     Ok(response)
 }
 
-/// The id of a request, what is stored under this id, and how long it has been pending.
-pub(crate) struct RequestState<'a> {
-    pub(crate) id: Uuid,
-    pub(crate) found: Option<&'a FoundRequest>,
-    pub(crate) age: Duration,
-}
-
-/// Walks the stacks of a minidump, and answers the crash. `query` has the scope and the timeout of
-/// the request.
+/// Walks the stacks of a minidump, and answers the crash.
 pub(crate) async fn walk(
     call: &Call,
-    query: &Query,
-    RequestState { id, found, age }: RequestState<'_>,
+    state: CallState<'_>,
     KeptDump { file, fields }: KeptDump,
 ) -> Result<Response, Failure> {
     let Call {
@@ -159,30 +145,18 @@ pub(crate) async fn walk(
         ..
     } = call;
     let began = invocation.elapsed();
-    let wait = symbolicator.wait(invocation, query.timeout);
-    let id_text = id.to_string();
     let request = MinidumpRequest {
         file,
         fields: &fields,
-        scope: &query.scope,
-        id: &id_text,
-        wait,
-        is_kept: found.is_some(),
-        age,
+        call: state,
     };
     let (report, stats) = match symbolicator.walk_minidump(invocation, request).await? {
         WalkOutcome::Walked(report, stats) => (*report, stats),
-        WalkOutcome::Pending => return Ok(pending(id)),
+        WalkOutcome::Pending => return pending(&state),
         WalkOutcome::Failed(message) => return Ok(failed(message)),
     };
-    let asked = Asked {
-        id,
-        scope: &query.scope,
-        wait: wait.saturating_sub(invocation.elapsed() - began),
-        age,
-        found,
-    };
-    let mut response = call.answer_file(asked, report).await?;
+    let state = state.after(invocation.elapsed() - began);
+    let mut response = call.answer_file(state, report).await?;
     response.extensions_mut().insert(stats);
     Ok(response)
 }

@@ -13,16 +13,15 @@ use serde_json::value::RawValue;
 use symdepot::api::crash::CrashFile;
 use symdepot::api::limits;
 use symdepot::api::symbolicator as api;
-use symdepot::domain::Scope;
 use symdepot::flows::minidump::kept_dump;
 use symdepot::flows::requests::{
-    FinishedAnswer, FoundRequest, KeptRequest, RequestStage, RequestToKeep,
+    CallState, FinishedAnswer, FoundRequest, KeptRequest, RequestStage, RequestToKeep,
 };
 use symdepot::flows::symbolicate::{PendingTerms, Stats, SymbolicateOutcome};
 use uuid::Uuid;
 
 use crate::answer::CrashAnswer;
-use crate::crash_files::{self, RequestState};
+use crate::crash_files;
 use crate::extract::{self, Call, ContinuedQuery, RequestQuery};
 use crate::failure::Failure;
 use crate::handler::JsonBody;
@@ -43,9 +42,10 @@ pub(crate) async fn symbolicate(
     } else {
         body
     };
-    let asked = Asked::of_first_call(&call, &query);
+    let id = call.invocation.uuid().to_string();
+    let state = call.first_state(&id, &query);
     let body = Some(RequestToKeep::received(&body));
-    call.answer(asked, Crash::Sent(Box::new(request)), body)
+    call.answer(state, Crash::Sent(Box::new(request)), body)
         .await
 }
 
@@ -61,7 +61,7 @@ pub(crate) async fn continue_request(
         )
     };
     let id = id.ok().and_then(|Path(id)| Uuid::parse_str(&id).ok());
-    let id = id.ok_or_else(unknown)?;
+    let id = id.ok_or_else(unknown)?.to_string();
     // One of another scope is as unknown as one that does not exist.
     let may_see = |found: &FoundRequest| {
         let is_named = query
@@ -71,7 +71,7 @@ pub(crate) async fn continue_request(
     };
     let found = call
         .symbolicator
-        .find_request(&call.invocation, &id.to_string())
+        .find_request(&call.invocation, &id)
         .await?
         .filter(may_see)
         .ok_or_else(unknown)?;
@@ -79,36 +79,22 @@ pub(crate) async fn continue_request(
         return finished(answer);
     }
     let KeptRequest {
-        scope,
-        stage,
-        body,
-        age,
+        stage, body, age, ..
     } = call
         .symbolicator
         .kept_request(&call.invocation, &found)
         .await?
         .ok_or_else(unknown)?;
+    let state = || CallState::continued(&found, age, call.wait_limit(&query));
     let crash = match stage {
         RequestStage::Symbolicate => Crash::Sent(Box::new(api::parse_request(&body)?)),
         RequestStage::CrashFile => Crash::Read(Box::new(crash_files::stored(&body)?)),
         RequestStage::Minidump => {
-            let query = api::Query { scope, ..query };
-            let state = RequestState {
-                id,
-                found: Some(&found),
-                age,
-            };
-            return crash_files::walk(&call, &query, state, kept_dump(&body)?).await;
+            let dump = kept_dump(&body)?;
+            return crash_files::walk(&call, state(), dump).await;
         }
     };
-    let asked = Asked {
-        id,
-        scope: &scope,
-        wait: call.symbolicator.wait(&call.invocation, query.timeout),
-        age,
-        found: Some(&found),
-    };
-    call.answer(asked, crash, None).await
+    call.answer(state(), crash, None).await
 }
 
 /// The response with a stored answer.
@@ -128,8 +114,10 @@ fn elsewhere(url: String, noted: impl IntoResponseParts) -> Response {
     (StatusCode::SEE_OTHER, noted, [(header::LOCATION, url)]).into_response()
 }
 
-pub(crate) fn pending(id: Uuid) -> Response {
-    (Extension(PENDING), Json(api::Response::pending(id))).into_response()
+/// The response for a request that is not complete.
+pub(crate) fn pending(state: &CallState<'_>) -> Result<Response, Failure> {
+    let id = Uuid::parse_str(state.id).map_err(Failure::internal)?;
+    Ok((Extension(PENDING), Json(api::Response::pending(id))).into_response())
 }
 
 /// The stack traces to symbolicate.
@@ -140,67 +128,47 @@ pub(crate) enum Crash {
     Read(Box<CrashFile>),
 }
 
-/// A crash to symbolicate: the id that its client receives, whose caches it reads, how long it
-/// waits for builds, how long it has been pending, and what is stored of it if this call continues
-/// it.
-pub(crate) struct Asked<'a> {
-    pub(crate) id: Uuid,
-    pub(crate) scope: &'a Scope,
-    pub(crate) wait: Duration,
-    pub(crate) age: Duration,
-    pub(crate) found: Option<&'a FoundRequest>,
-}
-
-impl<'a> Asked<'a> {
-    /// Returns what is asked by the first call for a crash, with this query.
-    pub(crate) fn of_first_call(call: &Call, query: &'a api::Query) -> Self {
-        Self {
-            id: call.invocation.uuid(),
-            scope: &query.scope,
-            wait: call.symbolicator.wait(&call.invocation, query.timeout),
-            age: Duration::ZERO,
-            found: None,
-        }
-    }
-}
-
 impl Call {
+    /// Returns the state of the first call for a crash. `id` is a UUID.
+    pub(crate) fn first_state<'a>(&self, id: &'a str, query: &'a api::Query) -> CallState<'a> {
+        CallState::first(id, &query.scope, self.wait_limit(query))
+    }
+
+    fn wait_limit(&self, query: &api::Query) -> Duration {
+        self.symbolicator
+            .wait_limit(&self.invocation, query.timeout)
+    }
+
     /// Returns the response for a crash. `body` is stored while it is pending; `None` if it is
     /// stored already.
     pub(crate) async fn answer(
         &self,
-        asked: Asked<'_>,
+        state: CallState<'_>,
         crash: Crash,
         body: Option<RequestToKeep<'_>>,
     ) -> Result<Response, Failure> {
-        match self.answer_of(&asked, crash, body).await? {
-            Some((answer, stats)) => self.respond(&asked, answer, stats).await,
-            None => Ok(pending(asked.id)),
+        match self.answer_of(&state, crash, body).await? {
+            Some((answer, stats)) => self.respond(&state, answer, stats).await,
+            None => pending(&state),
         }
     }
 
     /// Symbolicates a crash; `None` if it is pending.
     async fn answer_of(
         &self,
-        asked: &Asked<'_>,
+        state: &CallState<'_>,
         crash: Crash,
         body: Option<RequestToKeep<'_>>,
     ) -> Result<Option<(CrashAnswer, Stats)>, Failure> {
         let (symbolicator, invocation) = (&self.symbolicator, &self.invocation);
-        let id = asked.id.to_string();
-        let terms = PendingTerms {
-            wait: asked.wait,
-            id: &id,
-            body,
-            age: asked.age,
-        };
+        let terms = PendingTerms { call: *state, body };
         let (outcome, report) = match crash {
             Crash::Sent(request) => {
-                let answer = symbolicator.answer(invocation, &request, asked.scope, terms);
+                let answer = symbolicator.answer(invocation, &request, terms);
                 (answer.await?, None)
             }
             Crash::Read(report) => {
-                let answer = symbolicator.answer_crash(invocation, &report, asked.scope, terms);
+                let answer = symbolicator.answer_crash(invocation, &report, terms);
                 (answer.await?, Some(report))
             }
         };
@@ -222,19 +190,19 @@ impl Call {
     /// calls read it; so is one that is too large to be sent.
     async fn respond(
         &self,
-        asked: &Asked<'_>,
+        state: &CallState<'_>,
         answer: CrashAnswer,
         mut stats: Stats,
     ) -> Result<Response, Failure> {
         let body = answer.write(&mut stats)?;
         let noted = (Extension(COMPLETED), Extension(stats));
         let is_sent = body.get().len() <= limits::SENT_ANSWER_BYTES;
-        let id = asked.id.to_string();
-        if asked.found.is_some() || !is_sent {
+        let CallState { id, found, .. } = *state;
+        if found.is_some() || !is_sent {
             let bytes = body.get().as_bytes().to_vec();
             let stored = self
                 .symbolicator
-                .store_answer(&self.invocation, &id, asked.found, bytes);
+                .store_answer(&self.invocation, id, found, bytes);
             match stored.await {
                 Err(error) if is_sent => {
                     tracing::warn!(%error, "cannot store an answer; the next call computes it again");
@@ -245,7 +213,7 @@ impl Call {
         if is_sent {
             return Ok((noted, Extension(Arc::new(JsonBody(body)))).into_response());
         }
-        let url = self.symbolicator.answer_url(&id).await?;
+        let url = self.symbolicator.answer_url(id).await?;
         Ok(elsewhere(url, noted))
     }
 
@@ -253,12 +221,12 @@ impl Call {
     /// pending.
     pub(crate) async fn answer_file(
         &self,
-        asked: Asked<'_>,
+        state: CallState<'_>,
         report: CrashFile,
     ) -> Result<Response, Failure> {
         let body = serde_json::to_vec(&report).map_err(Failure::internal)?;
         let body = Some(RequestToKeep::crash_file(&report, &body));
         let crash = Crash::Read(Box::new(report));
-        self.answer(asked, crash, body).await
+        self.answer(state, crash, body).await
     }
 }

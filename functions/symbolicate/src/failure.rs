@@ -36,7 +36,10 @@ impl Failure {
     }
 
     pub(crate) fn internal(error: impl std::error::Error) -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+        Self {
+            error: Some("Internal"),
+            ..Self::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+        }
     }
 }
 

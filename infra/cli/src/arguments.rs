@@ -1,8 +1,10 @@
 //! The arguments of the program.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::{ContextKind, ContextValue};
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::given::ModuleArgument;
@@ -21,6 +23,45 @@ pub(crate) struct Arguments {
     pub(crate) service: ServiceArguments,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Arguments {
+    /// Returns the arguments of this process. An empty variable is as if it was not set.
+    pub(crate) fn of_process() -> Result<Self, clap::Error> {
+        let command = without_empty_variables(Self::command());
+        let mut matches = command.try_get_matches().map_err(without_hidden)?;
+        let arguments = Self::from_arg_matches_mut(&mut matches);
+        arguments.map_err(|error| error.format(&mut Self::command()))
+    }
+}
+
+/// Returns a command whose options are not set by empty variables.
+fn without_empty_variables(command: clap::Command) -> clap::Command {
+    let without_empty = |arg: Arg| {
+        let value = arg.get_env().and_then(std::env::var_os);
+        if value.is_some_and(|value| value.is_empty()) {
+            arg.env(None::<&'static str>)
+        } else {
+            arg
+        }
+    };
+    let command = command.mut_args(without_empty);
+    command.mut_subcommands(without_empty_variables)
+}
+
+/// Removes the hidden commands from the list of commands in an error.
+fn without_hidden(mut error: clap::Error) -> clap::Error {
+    let list = ContextKind::ValidSubcommand;
+    if let Some(ContextValue::Strings(names)) = error.get(list) {
+        let program = Arguments::command();
+        let is_shown = |name: &&String| {
+            let command = program.find_subcommand(name.as_str());
+            !command.is_some_and(clap::Command::is_hide_set)
+        };
+        let shown = names.iter().filter(is_shown).cloned().collect();
+        error.insert(list, ContextValue::Strings(shown));
+    }
+    error
 }
 
 /// Which service to ask.
@@ -190,7 +231,7 @@ pub(crate) struct UploadArguments {
 pub(crate) struct FindArguments {
     /// Debug ids or code ids, and the files and folders to search (default: this folder)
     #[arg(required = true, value_name = "ID|PATH")]
-    pub(crate) values: Vec<String>,
+    pub(crate) values: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]

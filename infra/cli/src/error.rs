@@ -6,6 +6,7 @@ use symdepot::api::report::ReportError;
 use thiserror::Error;
 
 use crate::Exit;
+use crate::visible::visible;
 
 /// Why a command failed.
 #[derive(Debug, Error)]
@@ -92,12 +93,12 @@ pub(crate) enum CliError {
     Answer { url: String, cause: String },
 }
 
-/// Returns the path of an input for people.
+/// Returns the path of an input for people, in one line.
 pub(crate) fn shown(path: &Path) -> String {
     if path == Path::new("-") {
         "standard input".to_owned()
     } else {
-        path.display().to_string()
+        visible(&path.display().to_string())
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 use symbolic::common::ByteView;
+use symdepot::debuginfo::may_be_auxiliary;
 
 use crate::error::CliError;
 use crate::visible::visible;
@@ -17,7 +18,7 @@ pub(crate) const STANDARD_INPUT: &str = "/dev/stdin";
 const DEPTH: usize = 64;
 
 /// The first bytes of the files that may be debug files, or contain some.
-const MAGICS: [&[u8]; 16] = [
+const MAGICS: [&[u8]; 21] = [
     b"\x7fELF",
     b"MZ",
     b"\xfe\xed\xfa\xce",
@@ -30,10 +31,16 @@ const MAGICS: [&[u8]; 16] = [
     b"Microsoft C/C++ MSF",
     b"BSJB",
     b"MODULE ",
+    b"SYSB",
     b"PK\x03\x04",
     b"MSCF",
     b"\x1f\x8b",
     b"\x28\xb5\x2f\xfd",
+    // zlib, by the level of compression.
+    b"\x78\x01",
+    b"\x78\x5e",
+    b"\x78\x9c",
+    b"\x78\xda",
 ];
 
 /// A file that is open for reading at any place.
@@ -217,7 +224,8 @@ fn may_be_debug_file(path: &Path) -> io::Result<bool> {
     let is_split = path
         .extension()
         .is_some_and(|ending| ending.eq_ignore_ascii_case("dwo"));
-    Ok(is_split || MAGICS.iter().any(|magic| head.starts_with(magic)))
+    let begins_like_one = MAGICS.iter().any(|magic| head.starts_with(magic));
+    Ok(is_split || begins_like_one || may_be_auxiliary(&path.to_string_lossy(), &head))
 }
 
 #[cfg(test)]

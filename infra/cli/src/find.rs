@@ -19,7 +19,7 @@ struct Sought {
 pub(crate) fn run(arguments: &FindArguments) -> Result<Output, CliError> {
     let (mut sought, mut paths) = (Vec::new(), Vec::new());
     for value in &arguments.values {
-        match sought_of(value) {
+        match value.to_str().and_then(sought_of) {
             Some(id) if !Path::new(value).exists() => sought.push(id),
             _ => paths.push(PathBuf::from(value)),
         }

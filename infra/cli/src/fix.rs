@@ -12,10 +12,6 @@ use crate::settings::Settings;
 use crate::visible::visible;
 use crate::{files, inspection, progress, upload};
 
-/// After this time, every instance of the service sees a new upload; before, a warm one may know no
-/// file for a module (docs/protocol.md). It has a second more than the service says.
-const SEEN_AFTER: Duration = Duration::from_secs(3);
-
 /// A module that the service has no file for.
 struct Lacking<'a> {
     module: &'a Module,
@@ -51,7 +47,6 @@ pub(crate) async fn supply(
         "{}",
         upload::upload_files(client, settings, &paths, wait).await?
     );
-    tokio::time::sleep(SEEN_AFTER).await;
     Ok(true)
 }
 

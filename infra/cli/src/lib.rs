@@ -39,8 +39,6 @@ mod waiting;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::arguments::{Arguments, Command, ServiceArguments};
 use crate::client::Client;
 use crate::error::CliError;
@@ -92,7 +90,7 @@ pub fn main() -> ExitCode {
     if let Some(role) = serve::roles::Role::of_process() {
         return role.run();
     }
-    let arguments = match Arguments::try_parse() {
+    let arguments = match Arguments::of_process() {
         Ok(arguments) => arguments,
         // The help and the version are errors, too.
         Err(text) => return ExitCode::from(printed(&text) as u8),

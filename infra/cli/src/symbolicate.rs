@@ -75,10 +75,12 @@ fn read(arguments: &SymbolicateArguments) -> Result<(Input, Vec<u8>), CliError> 
     let opened = files::open(path, "crash files", ATTACHMENT_BYTES)?;
     let head = opened.head(HEAD_BYTES).map_err(unreadable)?;
     if CrashFileKind::of(&head) == Some(CrashFileKind::Minidump) {
+        note_useless_modules(arguments);
         return Ok((Input::File(CrashFile::Minidump(opened)), Vec::new()));
     }
     let bytes = read_text(path, &opened, &head)?;
     if CrashFileKind::of(&bytes).is_some() {
+        note_useless_modules(arguments);
         return Ok((Input::File(CrashFile::apple(path, &bytes)?), bytes));
     }
     let text = CrashReport::in_utf_8(bytes);
@@ -87,6 +89,15 @@ fn read(arguments: &SymbolicateArguments) -> Result<(Input, Vec<u8>), CliError> 
         anstream::eprintln!("{note}");
     }
     Ok((Input::Report(Box::new(report)), text))
+}
+
+/// Says that `--module` completes no file that the service reads itself.
+fn note_useless_modules(arguments: &SymbolicateArguments) {
+    if !arguments.modules.is_empty() {
+        anstream::eprintln!(
+            "--module has no effect: the service reads this file itself, with the modules in it"
+        );
+    }
 }
 
 /// Returns what is not looked up of a text, for people.
@@ -166,7 +177,7 @@ fn complete(arguments: &SymbolicateArguments, bytes: &[u8]) -> Result<CrashRepor
     let mut report = report.map_err(|error| unread(&arguments.file, bytes, error))?;
     for module in &arguments.modules {
         if !report.complete(&module.0) {
-            let name = &module.0.name;
+            let name = visible(&module.0.name);
             anstream::eprintln!("--module {name}: the report has this already, or no such module");
         }
     }

@@ -16,7 +16,10 @@
 //!
 //! There is no polling: a source reads its queue when the queue changes or when the delay or
 //! visibility timeout of a message ends. There is no prefetching: a message is received only when
-//! its event can start. Until then it stays in the queue, where message groups take turns.
+//! its event can start. Until then it stays in the queue, where message groups take turns. The
+//! queues of a function share its runs ([`SharedRuns`]).
+
+mod shared_runs;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,6 +29,8 @@ use bytes::Bytes;
 use md5::{Digest, Md5};
 use serde::Deserialize;
 use serde_json::{Value, json};
+pub use shared_runs::SharedRuns;
+use shared_runs::{TakenRun, permit};
 use time::OffsetDateTime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
@@ -80,9 +85,10 @@ pub struct QueuePoller {
     pub function: String,
     /// The event source mapping.
     pub source: QueueSource,
-    /// Limits the simultaneous events of all queues of this function. It is fair, so that no queue
-    /// starves another.
-    pub together: Arc<Semaphore>,
+    /// Whether a bucket sends its events to the queue.
+    pub has_bucket_events: bool,
+    /// Limits the simultaneous events of all queues of this function.
+    pub runs: SharedRuns,
     /// Counts the batches that are being delivered.
     pub deliveries: Deliveries,
 }
@@ -111,9 +117,12 @@ impl QueuePoller {
             match received {
                 Ok((held, messages)) => {
                     let poller = self.clone();
+                    let groups = self.runs.begin(&messages);
                     deliveries.spawn(async move {
                         poller.deliver(messages).await;
-                        drop(held);
+                        drop((held, groups));
+                        // Further messages of these groups may be received now.
+                        poller.queues.changed();
                     });
                 }
                 Err(error) => {
@@ -135,19 +144,24 @@ impl QueuePoller {
             let now = self.queues.clock().now_ms();
             match due {
                 Some(due) if due <= now => {
-                    let second = permit(&self.together).await;
+                    let run = self.runs.take(self.has_bucket_events).await;
                     let delivery = self.deliveries.begin();
+                    let full = if self.has_bucket_events {
+                        BTreeSet::new()
+                    } else {
+                        self.runs.full_groups()
+                    };
                     let messages = self
                         .queues
-                        .receive(queue, self.source.batch_size, None)
+                        .receive_except(queue, self.source.batch_size, None, full)
                         .await?;
                     if !messages.is_empty() {
-                        return Ok(((first, second, delivery), messages));
+                        return Ok(((first, run, delivery), messages));
                     }
-                    // The message moved to the dead-letter queue, expired, or was received by
-                    // another client. If a message is still due, the next attempt must not follow
-                    // at once.
-                    drop((second, delivery));
+                    // The message moved to the dead-letter queue, expired, was received by another
+                    // client, or is of a group with as many runs as it may have. If a message is
+                    // still due, the next attempt must not follow at once.
+                    drop((run, delivery));
                     if self
                         .queues
                         .next_visible_at_ms(queue)
@@ -210,16 +224,7 @@ impl QueuePoller {
 }
 
 /// What a delivery holds until it has ended.
-type Held = (
-    Option<OwnedSemaphorePermit>,
-    Option<OwnedSemaphorePermit>,
-    Delivery,
-);
-
-/// Acquires a permit. `None` only if the semaphore was closed, which does not happen.
-async fn permit(semaphore: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
-    Arc::clone(semaphore).acquire_owned().await.ok()
-}
+type Held = (Option<OwnedSemaphorePermit>, TakenRun, Delivery);
 
 fn all(messages: &[Received]) -> BTreeSet<String> {
     messages.iter().map(|message| message.id.clone()).collect()

@@ -17,7 +17,7 @@ mod model;
 mod moves;
 mod turns;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -180,6 +180,18 @@ impl Queues {
         max: usize,
         visibility: Option<Duration>,
     ) -> Result<Vec<Received>, QueueError> {
+        self.receive_except(queue, max, visibility, BTreeSet::new())
+            .await
+    }
+
+    /// Same as [`Queues::receive`], without the messages of these groups.
+    pub(crate) async fn receive_except(
+        &self,
+        queue: &str,
+        max: usize,
+        visibility: Option<Duration>,
+        left_out: BTreeSet<String>,
+    ) -> Result<Vec<Received>, QueueError> {
         check_visibility(visibility)?;
         let now = self.clock.now_ms();
         let queue = queue.to_owned();
@@ -201,7 +213,7 @@ impl Queues {
         }
         let (received, moved) = self
             .database
-            .write(move |transaction| claim(transaction, &name, max, visibility, now))
+            .write(move |transaction| claim(transaction, &name, max, visibility, &left_out, now))
             .await?;
         if moved || !received.is_empty() {
             self.changed();

@@ -6,9 +6,11 @@
 mod processes;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use futures::poll;
 use local_stack::functions::{
     Answer, Endpoints, FunctionSpec, Functions, FunctionsError, MAX_EVENT,
 };
@@ -16,6 +18,7 @@ use local_stack::identity::Signer;
 use processes::{state, until};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::net::TcpListener;
 
 struct Fixture {
     functions: Functions,
@@ -31,6 +34,8 @@ impl Fixture {
             memory_mb: 512,
             timeout: Duration::from_secs(60),
             concurrency: 8,
+            // On a busy machine too, no call starts another process meanwhile.
+            wait_for_idle: Duration::from_secs(30),
             allows_recursion: false,
             log_format: "JSON".to_owned(),
             log_group: "/aws/lambda/probe".to_owned(),
@@ -190,7 +195,8 @@ async fn a_process_is_stopped_between_invocations() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn at_the_deadline_the_process_and_its_children_are_killed() {
-    let fixture = Fixture::start(|spec| spec.timeout = Duration::from_secs(1));
+    // The process must have time to write its ids.
+    let fixture = Fixture::start(|spec| spec.timeout = Duration::from_secs(3));
     let file = fixture.data.path().join("pids");
     let answer = fixture.invoke(json!({ "do": "hang", "tell": file })).await;
     let error = answer.outcome.unwrap_err();
@@ -199,7 +205,7 @@ async fn at_the_deadline_the_process_and_its_children_are_killed() {
     assert_eq!(
         error.error_message,
         format!(
-            "RequestId: {} Error: Task timed out after 1.00 seconds",
+            "RequestId: {} Error: Task timed out after 3.00 seconds",
             answer.request_id
         )
     );
@@ -332,6 +338,14 @@ async fn sequential_calls_use_one_process() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_requests_no_further_event_does_not_hold_up_the_next_call() {
+    let fixture = Fixture::start(|spec| spec.wait_for_idle = FunctionSpec::WAIT_FOR_IDLE);
+    let first = fixture.ask(json!({ "do": "echo", "then": "hang" })).await;
+    assert_ne!(first["pid"], fixture.pid().await);
+    fixture.functions.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn ending_warm_processes_waits_until_they_have_ended() {
     let fixture = Fixture::start(|_| {});
     let pid = fixture.pid().await;
@@ -350,18 +364,21 @@ async fn ending_warm_processes_waits_until_they_have_ended() {
 async fn a_busy_process_is_ended_after_its_invocation() {
     let fixture = Fixture::start(|_| {});
     let pid = fixture.pid().await;
-    let (slow, _) = tokio::join!(fixture.ask(json!({ "do": "sleep", "ms": 200 })), async {
-        fixture
-            .functions
-            .running()
-            .wait_for(|running| running["probe"] == 1)
-            .await
-            .unwrap();
-        fixture.functions.end_warm().await
-    });
-    // Either the process was still idle and was ended at once, so that another one handled the
-    // event, or it handled the event and was ended after that.
-    assert!(slow["pid"].as_u64().is_some());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (held, ended) = tokio::join!(
+        fixture.ask(json!({ "do": "hold", "address": address })),
+        async {
+            let (holder, _) = listener.accept().await.unwrap();
+            let mut ending = pin!(fixture.functions.end_warm());
+            assert!(poll!(ending.as_mut()).is_pending());
+            assert!(state(pid).is_some());
+            drop(holder);
+            ending.await
+        }
+    );
+    assert_eq!(held["pid"], pid);
+    assert_eq!(ended, BTreeMap::from([("probe".to_owned(), 0)]));
     assert_eq!(state(pid), None);
     fixture.functions.stop().await;
 }
@@ -513,6 +530,7 @@ fn a_missing_binary_is_named() {
         memory_mb: 128,
         timeout: Duration::from_secs(1),
         concurrency: 1,
+        wait_for_idle: FunctionSpec::WAIT_FOR_IDLE,
         allows_recursion: false,
         log_format: "Text".to_owned(),
         log_group: String::new(),

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_sdk_s3::config::{Credentials, Region};
 use aws_sdk_s3::primitives::ByteStream;
@@ -50,8 +50,13 @@ async fn settled(base: &str) {
 
 /// Returns the environment of the probe.
 async fn probed_environment(running: &Running) -> Value {
+    probed(running, r#"{"do":"env"}"#).await
+}
+
+/// Returns the response of the probe to an event.
+async fn probed(running: &Running, event: &'static str) -> Value {
     let functions = running.functions();
-    let answer = functions.invoke("probe-function", r#"{"do":"env"}"#.into());
+    let answer = functions.invoke("probe-function", event.into());
     serde_json::from_slice(&answer.await.outcome.unwrap()).unwrap()
 }
 
@@ -173,6 +178,48 @@ async fn no_message_is_received_before_a_process_is_free_for_it() {
         next = quiet.accept() => drop(next.unwrap()),
         _ = backlog.accept() => panic!("the next message was taken while all processes were at work"),
     }
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_group_has_at_most_half_of_the_runs() {
+    const OF_BUCKET: &str = "      NotificationConfiguration:
+        QueueConfigurations:
+          - Event: s3:ObjectCreated:*
+            Queue: !GetAtt Orders.Arn
+";
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(folder.path());
+    options.event_concurrency = Some(4);
+    let template = std::fs::read_to_string(&options.template).unwrap();
+    assert!(template.contains(OF_BUCKET));
+    let template = template.replace(OF_BUCKET, "");
+    let one_by_one = template.replace("BatchSize: 2", "BatchSize: 1");
+    std::fs::write(&options.template, one_by_one).unwrap();
+    let running = Stack::start(options).await.unwrap();
+    let (slow, quick) = (holder().await, holder().await);
+    let send = async |group: &str, holder: &TcpListener| {
+        let message = NewMessage {
+            group: Some(group.to_owned()),
+            ..NewMessage::text(format!("hold {}", holder.local_addr().unwrap()))
+        };
+        running.queues().send("Orders", message).await.unwrap();
+    };
+    for _ in 0..5 {
+        send("slow", &slow).await;
+    }
+    let mut at_work = Vec::new();
+    for _ in 0..2 {
+        at_work.push(slow.accept().await.unwrap());
+    }
+    send("quick", &quick).await;
+    let quick_run = quick.accept().await.unwrap();
+    let counts = running.queues().counts("Orders").await.unwrap();
+    assert_eq!((counts.in_flight, counts.visible), (3, 3));
+    // The next message of the group begins when one has ended.
+    drop(at_work.pop());
+    at_work.push(slow.accept().await.unwrap());
+    drop((at_work, quick_run));
     running.stop().await;
 }
 
@@ -583,7 +630,7 @@ async fn overrides_reach_the_functions() {
         .insert("NUMBER".to_owned(), "8".to_owned());
     options
         .timeouts
-        .insert("Probe".to_owned(), Duration::from_millis(300));
+        .insert("Probe".to_owned(), Duration::from_secs(600));
     let running = Stack::start(options).await.unwrap();
     let environment = probed_environment(&running).await;
     assert_eq!(environment["NUMBER"], "8");
@@ -591,11 +638,18 @@ async fn overrides_reach_the_functions() {
         environment["ORDERS_URL"],
         format!("{}/000000000000/Orders", running.addresses().sqs)
     );
-    let answer = running
-        .functions()
-        .invoke("probe-function", r#"{"do":"sleep","ms":60000}"#.into())
-        .await;
-    assert!(answer.outcome.unwrap_err().is_timeout());
+    let epoch_ms = || {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap()
+            .as_millis()
+    };
+    let before = epoch_ms();
+    let echo = probed(&running, r#"{"do":"echo"}"#).await;
+    let after = epoch_ms();
+    let deadline = echo["headers"]["lambda-runtime-deadline-ms"].as_str();
+    let deadline: u128 = deadline.unwrap().parse().unwrap();
+    assert!((before + 600_000..=after + 600_000).contains(&deadline));
     running.stop().await;
 }
 

@@ -5,11 +5,13 @@ use std::time::Duration;
 use rand::TryRng;
 use rand::rngs::SysRng;
 
-/// The first pause is at most this long; the limit doubles with each further failure.
-const FIRST: Duration = Duration::from_millis(25);
+use crate::domain::Backoff;
 
-/// The limit of every pause.
-const LONGEST: Duration = Duration::from_secs(1);
+/// The limits of the pauses.
+const LIMITS: Backoff = Backoff {
+    first: Duration::from_millis(25),
+    longest: Duration::from_secs(1),
+};
 
 /// Waits before the attempt that follows `failures` (one or more) failed ones.
 pub(in crate::adapters) async fn pause(failures: u32) {
@@ -17,9 +19,7 @@ pub(in crate::adapters) async fn pause(failures: u32) {
 }
 
 fn ceiling(failures: u32) -> Duration {
-    FIRST
-        .saturating_mul(1 << failures.saturating_sub(1).min(16))
-        .min(LONGEST)
+    LIMITS.after(failures.saturating_sub(1))
 }
 
 /// Returns a random number in `0.0..=1.0`.
@@ -40,7 +40,7 @@ mod tests {
             .map(|failures| ceiling(failures).as_millis())
             .collect();
         assert_eq!(ceilings, [25, 50, 100, 200, 400, 800, 1000, 1000]);
-        assert_eq!(ceiling(u32::MAX), LONGEST);
+        assert_eq!(ceiling(u32::MAX), LIMITS.longest);
     }
 
     #[test]

@@ -204,7 +204,7 @@ impl Advice {
                 "send the debug_id of its PDB, or its time stamp and size as code_id; `symdepot check` prints the ids of both files"
             }
             Self::NoId { .. } => {
-                "send the build id (`readelf -n`) as code_id, or the debug_id of a Mach-O file or PDB; if the program has no build id, link it with -Wl,--build-id (Go: -ldflags=-B=gobuildid)"
+                "send the build id (`readelf -n`) as code_id, or the debug_id of a Mach-O file or PDB; if the program has no build id, link it with -Wl,--build-id (Go: -ldflags=-B=gobuildid; before Go 1.22: -ldflags=-B=0x<new hex id>)"
             }
             Self::BuildIdAsDebugId { .. } => {
                 "send the build id as code_id, and omit debug_id: a debug_id has the bytes in another order"
@@ -233,10 +233,10 @@ impl Advice {
                 "send requests with this scope, or copy the file to global/…, which all requests read"
             }
             Self::NoBuildId => {
-                "link it with -Wl,--build-id (Go: -ldflags=-B=gobuildid), and upload it again; a linker script has to place .note.gnu.build-id behind the vector table"
+                "link it with -Wl,--build-id (Go: -ldflags=-B=gobuildid; before Go 1.22: -ldflags=-B=0x<new hex id>), and upload it again; a linker script has to place .note.gnu.build-id behind the vector table"
             }
             Self::SharedId { .. } => {
-                "link each version with -Wl,--build-id (Go: -ldflags=-B=gobuildid), and upload it again; a linker script has to place .note.gnu.build-id behind the vector table; or remove the other upload"
+                "link each version with -Wl,--build-id (Go: -ldflags=-B=gobuildid; before Go 1.22: -ldflags=-B=0x<new hex id>), and upload it again; a linker script has to place .note.gnu.build-id behind the vector table; or remove the other upload"
             }
         }
     }

@@ -123,9 +123,9 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Capabilities, now: Timestam
 
 /// Returns whether it is time to probe the source for a better DIF.
 fn is_probe_due(entry: &Entry, now: Timestamp) -> bool {
-    entry
-        .probes
-        .is_some_and(|probes| now.since(probes.at) >= super::Policy::probe_after(probes.fruitless))
+    entry.probes.is_some_and(|probes| {
+        now.since(probes.at) >= super::Policy::PROBE_BACKOFF.after(probes.fruitless)
+    })
 }
 
 /// Returns whether another attempt may succeed where one failed, although no file changed: the

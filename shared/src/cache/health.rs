@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{LEASE_LENGTH, Token};
-use crate::domain::{Cause, Missing, SourceKey, Timestamp};
+use crate::domain::{Backoff, Cause, Missing, SourceKey, Timestamp};
 
 /// The health of a symbol server, shared by the whole fleet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,8 +94,11 @@ impl SourceHealth {
     /// The number of consecutive failures that opens the circuit.
     pub const FAILURES_TO_OPEN: u32 = 5;
 
-    /// The shortest and the longest back-off.
-    const BACK_OFF: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(900));
+    /// How long the circuit stays open, after each consecutive failed trial call.
+    const BACKOFF: Backoff = Backoff {
+        first: Duration::from_secs(30),
+        longest: Duration::from_secs(900),
+    };
 
     /// The longest `Retry-After` that is honored.
     const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(3600);
@@ -115,21 +118,21 @@ impl SourceHealth {
         }
     }
 
-    /// Returns why the source may not be called now; `None` if it may. At most `most` permits are
+    /// Returns why the source may not be called now; `None` if it may. At most `max_permits` are
     /// given.
-    pub fn refuses(&self, now: Timestamp, most: usize) -> Option<NotAdmitted> {
+    pub fn refuses(&self, now: Timestamp, max_permits: usize) -> Option<NotAdmitted> {
         if let Some(until) = self.open_until.filter(|until| now < *until) {
             return Some(NotAdmitted::CircuitOpen { until });
         }
-        // The circuit is half-open: allow one trial call.
-        let is_open = self.failures >= Self::FAILURES_TO_OPEN;
-        let most = if is_open { 1 } else { most.max(1) };
+        // A half-open circuit allows one trial call.
+        let is_half_open = self.failures >= Self::FAILURES_TO_OPEN;
+        let max_permits = if is_half_open { 1 } else { max_permits.max(1) };
         let live = self
             .permits
             .iter()
             .filter(|permit| now < permit.until)
             .count();
-        (live >= most).then_some(NotAdmitted::Busy)
+        (live >= max_permits).then_some(NotAdmitted::Busy)
     }
 
     /// Returns the reason for readers while the circuit is open. It must not be stored.
@@ -145,12 +148,17 @@ impl SourceHealth {
     }
 
     /// Acquires a permit, or returns why not.
-    pub fn acquire(&mut self, id: &Token, now: Timestamp, most: usize) -> Result<(), NotAdmitted> {
+    pub fn acquire(
+        &mut self,
+        id: &Token,
+        now: Timestamp,
+        max_permits: usize,
+    ) -> Result<(), NotAdmitted> {
         self.permits.retain(|permit| now < permit.until);
         if self.permits.iter().any(|permit| permit.id == *id) {
             return Ok(());
         }
-        if let Some(refused) = self.refuses(now, most) {
+        if let Some(refused) = self.refuses(now, max_permits) {
             return Err(refused);
         }
         self.permits.push(Permit {
@@ -203,8 +211,8 @@ impl SourceHealth {
 
     /// Returns the back-off after the failures so far. It doubles with each failed trial call.
     fn back_off(&self) -> Option<Duration> {
-        let times = self.failures.checked_sub(Self::FAILURES_TO_OPEN)?;
-        Some((Self::BACK_OFF.0 * (1 << times.min(10))).min(Self::BACK_OFF.1))
+        let failed_trials = self.failures.checked_sub(Self::FAILURES_TO_OPEN)?;
+        Some(Self::BACKOFF.after(failed_trials))
     }
 }
 
@@ -212,7 +220,7 @@ impl SourceHealth {
 mod tests {
     use super::*;
 
-    const MOST: usize = 3;
+    const MAX_PERMITS: usize = 3;
 
     fn at(seconds: u64) -> Timestamp {
         Timestamp::from_secs(1_000_000 + seconds)
@@ -237,7 +245,9 @@ mod tests {
     fn fail(health: &mut SourceHealth, times: u32) {
         for number in 0..times {
             let now = health.open_until.unwrap_or(at(0));
-            health.acquire(&id(number.into()), now, MOST).unwrap();
+            health
+                .acquire(&id(number.into()), now, MAX_PERMITS)
+                .unwrap();
             health.release(&id(number.into()), &failed(), now);
         }
     }
@@ -246,17 +256,23 @@ mod tests {
     fn permits_are_bounded_until_one_is_released_or_expires() {
         let mut health = health();
         for number in 0..3 {
-            assert_eq!(health.acquire(&id(number), at(0), MOST), Ok(()));
+            assert_eq!(health.acquire(&id(number), at(0), MAX_PERMITS), Ok(()));
         }
-        assert_eq!(health.acquire(&id(3), at(0), MOST), Err(NotAdmitted::Busy));
+        assert_eq!(
+            health.acquire(&id(3), at(0), MAX_PERMITS),
+            Err(NotAdmitted::Busy)
+        );
         // A repeated write that had already succeeded is accepted.
-        assert_eq!(health.acquire(&id(2), at(0), MOST), Ok(()));
+        assert_eq!(health.acquire(&id(2), at(0), MAX_PERMITS), Ok(()));
         assert!(health.extend(&id(0), at(50)));
         health.release(&id(1), &CallOutcome::Answered, at(50));
-        assert_eq!(health.acquire(&id(3), at(50), MOST), Ok(()));
+        assert_eq!(health.acquire(&id(3), at(50), MAX_PERMITS), Ok(()));
         // The third permit expired; the first was extended.
-        assert_eq!(health.acquire(&id(4), at(61), MOST), Ok(()));
-        assert_eq!(health.acquire(&id(5), at(61), MOST), Err(NotAdmitted::Busy));
+        assert_eq!(health.acquire(&id(4), at(61), MAX_PERMITS), Ok(()));
+        assert_eq!(
+            health.acquire(&id(5), at(61), MAX_PERMITS),
+            Err(NotAdmitted::Busy)
+        );
         assert!(!health.extend(&id(2), at(61)));
     }
 
@@ -264,7 +280,7 @@ mod tests {
     fn a_call_that_began_before_the_circuit_opened_does_not_close_it() {
         let mut health = health();
         for number in 0..2 {
-            health.acquire(&id(number), at(0), MOST).unwrap();
+            health.acquire(&id(number), at(0), MAX_PERMITS).unwrap();
         }
         let put_off = CallOutcome::Failed {
             detail: "429".to_owned(),
@@ -273,7 +289,7 @@ mod tests {
         health.release(&id(0), &put_off, at(1));
         health.release(&id(1), &CallOutcome::Answered, at(2));
         assert_eq!(health.open_until, Some(at(601)));
-        health.acquire(&id(2), at(601), MOST).unwrap();
+        health.acquire(&id(2), at(601), MAX_PERMITS).unwrap();
         health.release(&id(2), &CallOutcome::Answered, at(602));
         assert_eq!(health.open_until, None);
     }
@@ -291,19 +307,19 @@ mod tests {
         }
         assert_eq!(back_offs, [30, 60, 120, 240, 480, 900, 900]);
         let until = health.open_until.unwrap();
-        let is_open = Err(NotAdmitted::CircuitOpen { until });
+        let refused = Err(NotAdmitted::CircuitOpen { until });
         let just_before = Timestamp::from_secs(until.as_secs() - 1);
-        assert_eq!(health.acquire(&id(100), just_before, MOST), is_open);
+        assert_eq!(health.acquire(&id(100), just_before, MAX_PERMITS), refused);
         assert!(health.missing(just_before).is_some());
         assert_eq!(health.missing(until), None);
-        assert_eq!(health.acquire(&id(100), until, MOST), Ok(()));
+        assert_eq!(health.acquire(&id(100), until, MAX_PERMITS), Ok(()));
         assert_eq!(
-            health.acquire(&id(101), until, MOST),
+            health.acquire(&id(101), until, MAX_PERMITS),
             Err(NotAdmitted::Busy)
         );
         health.release(&id(100), &CallOutcome::Answered, until);
         assert_eq!((health.failures, health.open_until), (0, None));
-        assert_eq!(health.acquire(&id(101), until, MOST), Ok(()));
+        assert_eq!(health.acquire(&id(101), until, MAX_PERMITS), Ok(()));
     }
 
     #[test]
@@ -311,7 +327,7 @@ mod tests {
         let mut health = health();
         fail(&mut health, SourceHealth::FAILURES_TO_OPEN);
         let until = health.open_until.unwrap();
-        health.acquire(&id(100), until, MOST).unwrap();
+        health.acquire(&id(100), until, MAX_PERMITS).unwrap();
         let failures = health.failures;
         health.release(&id(100), &CallOutcome::default(), until);
         assert_eq!(
@@ -319,9 +335,9 @@ mod tests {
             (failures, Some(until))
         );
         // The next call is the trial call.
-        assert_eq!(health.acquire(&id(101), until, MOST), Ok(()));
+        assert_eq!(health.acquire(&id(101), until, MAX_PERMITS), Ok(()));
         assert_eq!(
-            health.acquire(&id(102), until, MOST),
+            health.acquire(&id(102), until, MAX_PERMITS),
             Err(NotAdmitted::Busy)
         );
     }
@@ -353,7 +369,7 @@ mod tests {
     fn a_source_may_ask_for_a_pause_of_up_to_an_hour() {
         for (wish, rest) in [(7, 7), (3600, 3600), (999_999, 3600)] {
             let mut health = health();
-            health.acquire(&id(0), at(0), MOST).unwrap();
+            health.acquire(&id(0), at(0), MAX_PERMITS).unwrap();
             let failed = CallOutcome::Failed {
                 detail: "429 Too Many Requests".to_owned(),
                 retry_after: Some(Duration::from_secs(wish)),

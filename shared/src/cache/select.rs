@@ -57,9 +57,9 @@ impl PlaceRecord<'_> {
         }
     }
 
-    /// Returns whether the last build of the entry failed because the source did, so that it is not
-    /// known whether the source has the file; and if so, whether another build is requested.
-    fn search_failed(&self, now: Timestamp) -> Option<bool> {
+    /// Returns the next build of the entry if the last one failed because the source did, so that
+    /// it is not known whether the source has the file.
+    fn build_after_failed_search(&self, now: Timestamp) -> Option<PossibleBuild> {
         let Self::Entry(entry) = self else {
             return None;
         };
@@ -68,7 +68,7 @@ impl PlaceRecord<'_> {
             .missing
             .cause
             .is_of_a_moment()
-            .then(|| entry.has_pending_build(now))
+            .then(|| PossibleBuild::of(entry, now))
     }
 }
 
@@ -106,7 +106,7 @@ impl UnreadableBlobs {
     }
 
     /// Records that blobs were reported again.
-    pub fn report_again(&mut self, paths: Vec<String>) {
+    pub fn note_reported_again(&mut self, paths: Vec<String>) {
         let paths = paths.into_iter().map(|path| (path, true));
         self.is_reported_again.extend(paths);
     }
@@ -172,13 +172,35 @@ pub struct Awaited<'a> {
     pub is_in_progress: bool,
 }
 
+/// A build that could make a state, or a better one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PossibleBuild {
+    /// It is in progress or requested.
+    Requested,
+    Unrequested,
+}
+
+impl PossibleBuild {
+    fn of(entry: &Entry, now: Timestamp) -> Self {
+        if entry.has_pending_build(now) {
+            Self::Requested
+        } else {
+            Self::Unrequested
+        }
+    }
+
+    fn is_requested(self) -> bool {
+        self == Self::Requested
+    }
+}
+
 /// What one place contributes.
 enum Contribution<'a> {
     Usable {
         entry: &'a Entry,
         ready: &'a Ready,
-        /// Whether a build would renew or improve the state, and whether it is requested.
-        improvement: Option<bool>,
+        /// The build that would renew or improve the state, if one would.
+        improvement: Option<PossibleBuild>,
     },
     /// The reason, and when the source may be called again if it failed for a moment.
     Missing(Missing, Option<Timestamp>),
@@ -218,6 +240,7 @@ pub fn select<'a>(places: &[PlaceState<'a>], criteria: &Criteria<'_>) -> Selecti
                 improvement,
             } => {
                 let improvement = improvement.filter(|_| place.circuit.is_none());
+                let improvement = improvement.map(PossibleBuild::is_requested);
                 selection.to_improve.extend(improvement.map(awaited));
                 let selected = SelectedState { at, entry, ready };
                 if selection
@@ -260,18 +283,18 @@ impl<'a> Selection<'a> {
     /// Leaves sources that could not be searched, and that may have a file as good as the best
     /// state, to builds for later readers: such a source may fail again and again.
     fn leave_failed_sources(&mut self, places: &[PlaceState<'_>], criteria: &Criteria<'_>) {
-        let is_settled = |best: &SelectedState<'_>| {
+        let is_unbeatable = |best: &SelectedState<'_>| {
             criteria.preference == Preference::BestDif && criteria.is_unbeatable(best.ready)
         };
-        let Some(best) = self.best.filter(is_settled) else {
+        let Some(best) = self.best.filter(is_unbeatable) else {
             return;
         };
         let failed = |awaited: &Awaited<'a>| {
             let place = &places[awaited.at];
             let is_nearer = awaited.at < best.at && !place.is_uploads && place.circuit.is_none();
-            let is_requested = place.record.search_failed(criteria.now)?;
+            let build = place.record.build_after_failed_search(criteria.now)?;
             is_nearer.then_some(Awaited {
-                is_requested,
+                is_requested: build.is_requested(),
                 ..*awaited
             })
         };
@@ -342,7 +365,6 @@ fn contribution<'a>(place: &PlaceState<'a>, criteria: &Criteria<'_>) -> Contribu
         PlaceRecord::Entry(entry) => Some(entry),
         PlaceRecord::Newer => return Contribution::Missing(unreadable_record(), None),
     };
-    let is_pending = entry.is_some_and(|entry| entry.has_pending_build(criteria.now));
     let decision = decide(entry, criteria.reader, criteria.now);
     let may_improve = match (&decision, criteria.preference) {
         (Decision::UseOlder(_), _) => true,
@@ -363,7 +385,7 @@ fn contribution<'a>(place: &PlaceState<'a>, criteria: &Criteria<'_>) -> Contribu
                 None if criteria.reads(ready) => Contribution::Usable {
                     entry,
                     ready,
-                    improvement: may_improve.then_some(is_pending),
+                    improvement: may_improve.then(|| PossibleBuild::of(entry, criteria.now)),
                 },
                 None => Contribution::Nothing,
             }
@@ -809,7 +831,7 @@ mod tests {
         let mut unreadable = UnreadableBlobs::default();
         unreadable.add(path.clone());
         if is_reported_again {
-            unreadable.report_again(vec![path.clone()]);
+            unreadable.note_reported_again(vec![path.clone()]);
         }
         let example = example("unreadable", Some(entry));
         let place = example.state(Kind::SymCache, true);

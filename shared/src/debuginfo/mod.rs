@@ -56,6 +56,7 @@ mod usable;
 mod workers;
 
 pub use arriving::Arriving;
+pub use auxiliary::may_be_auxiliary;
 pub use blob::{AlignedBytes, BlobFault};
 pub use chunk::{encode_chunk, open_chunk};
 pub use derive::{derive, derive_in_turn, encode_source_file, symcache_by_symbolic};

@@ -6,6 +6,7 @@
 mod access;
 mod access_token;
 mod auxiliary;
+mod backoff;
 mod candidate;
 mod causes;
 mod companion;
@@ -36,10 +37,12 @@ mod time;
 mod trace;
 mod trampoline;
 mod upload_key;
+mod web_page;
 
 pub use access::{Access, AwsRole, GcsCredentials, S3Access, S3Credentials, S3Keys};
 pub use access_token::AccessToken;
 pub use auxiliary::{AuxiliaryFile, AuxiliaryId};
+pub use backoff::Backoff;
 pub use candidate::{Candidate, Download};
 pub use causes::chain;
 pub use companion::CompanionId;
@@ -67,4 +70,5 @@ pub use symbolic::common::{Arch, CodeId, DebugId, Language};
 pub use time::Timestamp;
 pub use trace::{InvalidSpanContext, Sampler, SamplerError, SpanContext, SpanId, TraceId};
 pub(crate) use trampoline::is_trampoline;
-pub use upload_key::{InvalidUploadKey, original_name, upload_key};
+pub use upload_key::{InvalidUploadKey, original_name, original_path, upload_key};
+pub(crate) use web_page::is_web_page;

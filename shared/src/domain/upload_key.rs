@@ -91,6 +91,12 @@ pub fn original_name(location: &Location) -> String {
     name.map_or_else(|| location.file_name(), str::to_owned)
 }
 
+/// Returns the path by which a file tells what it is: its name in a key of [`upload_key`], whose
+/// last segments say nothing about that, and otherwise its location.
+pub fn original_path(location: &Location) -> &str {
+    name_in_key(location.as_str()).unwrap_or(location.as_str())
+}
+
 fn name_in_key(key: &str) -> Option<&str> {
     let mut segments = key.rsplit('/');
     let (digest, id, name) = (segments.next()?, segments.next()?, segments.next()?);
@@ -121,6 +127,17 @@ mod tests {
             "acme/my app.pdb/c7d4c24f-1fb8-1/0123456789abcdef"
         );
         assert_eq!(original_name(&key), "my app.pdb");
+    }
+
+    #[test]
+    fn the_path_of_a_file_is_its_name_before_the_upload_or_its_location() {
+        let name = "2D10C42F-591D-3265-B147-78BA0868073F.plist";
+        let id = "2d10c42f-591d-3265-b147-78ba0868073f";
+        let key = upload_key(&Scope::Global, name, id, DIGEST).unwrap();
+        assert_eq!(original_path(&key), name);
+        let of_symsorter = "global/2d/10c42f591d3265b14778ba0868073f/uuidmap";
+        let location = Location::new(of_symsorter);
+        assert_eq!(original_path(&location), of_symsorter);
     }
 
     #[test]

@@ -5,10 +5,10 @@
 //! passed, all instances refuse a token that was revoked.
 
 use std::cmp::Reverse;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::Symbolicator;
+use super::known_tokens::TokenState;
 use super::moment::Moment;
 use super::{Error, Invocation};
 use crate::api::tokens::{MAX_DAYS, NAME_BYTES, TokenInfo, TokenIssued, TokenList, TokenRequest};
@@ -33,19 +33,22 @@ impl Symbolicator {
     ) -> Result<Option<(String, Grants)>, Error> {
         let id = token.id();
         let tokens = self.memory.tokens();
-        let known = match tokens.of(invocation, &id) {
-            Some(known) => known,
+        let state = match tokens.of(invocation, &id) {
+            Some(state) => state,
             None => {
                 let read = Moment::now(invocation);
                 let key = ItemKey::issued_token(&id);
-                let found: Option<IssuedToken> = self.records.one(key).await?;
-                let found = found.map(Arc::new);
-                tokens.remember(id.clone(), read, found.clone());
-                found
+                let state = TokenState::of(self.records.one(key).await?);
+                tokens.remember(id.clone(), read, state.clone());
+                state
             }
         };
-        let valid = known.filter(|token| token.is_valid(invocation.now()));
-        Ok(valid.map(|token| (id, token.grants())))
+        Ok(match state {
+            TokenState::Issued(token) if token.is_valid(invocation.now()) => {
+                Some((id, token.grants()))
+            }
+            TokenState::Issued(_) | TokenState::Unknown => None,
+        })
     }
 
     /// Issues a token. `by` are the grants of the caller, who may issue tokens for its own scopes

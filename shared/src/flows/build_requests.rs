@@ -143,7 +143,7 @@ impl CacheFinder<'_> {
                 || (now.ready() == before.and_then(Entry::ready)
                     && now.missing() == before.and_then(Entry::missing))
         };
-        let entry = KnownEntry::before(known.as_deref().cloned()).while_due(&is_due);
+        let entry = KnownEntry::read_earlier(known.as_deref().cloned()).while_due(&is_due);
         let update = self.service.update(self.invocation);
         let updated = update.apply_to(module, *kind, &change, entry).await;
         self.service.memory.forget(&module.entry(*kind));

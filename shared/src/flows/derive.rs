@@ -8,10 +8,9 @@
 use std::time::Duration;
 
 use super::build::{Builder, Outcome};
-use super::retries::Backoff;
 use super::{Error, Invocation, sending};
 use crate::cache::{Queue, Token};
-use crate::domain::Timestamp;
+use crate::domain::{Backoff, Timestamp};
 use crate::ports::{Consistency, Fault, QueueMessage};
 
 /// The delays of a message that is sent again for the first time, the second time, and so on.

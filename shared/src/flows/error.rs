@@ -40,13 +40,22 @@ pub enum Error {
         /// The blob.
         blob: String,
     },
-    /// A child process was killed; another attempt may succeed.
+    /// A child process was killed, or its time was up; another attempt may succeed.
     #[error("{what} ended early: {reason}")]
     Crashed {
         /// The work.
         what: String,
-        /// How the process ended.
+        /// Why it ended.
         reason: String,
+    },
+    /// Another delivery of the same event had another result meanwhile, which stays. The event is
+    /// received again, and finds that result.
+    #[error(
+        "another delivery of the event of {what} could read it, and this one could not: the event is received again"
+    )]
+    Superseded {
+        /// What the event is about.
+        what: String,
     },
     /// A newer build wrote the item, and only a newer build may change it.
     #[error("a newer build wrote the item of {what}: this build, which is older, cannot change it")]
@@ -63,13 +72,6 @@ pub enum Error {
         /// The error of the first one.
         first: String,
     },
-    /// The time limit was reached before the work was complete. The stored data is consistent, and
-    /// the work is requested again.
-    #[error("the time limit was reached before {what} was complete")]
-    Deadline {
-        /// The work.
-        what: String,
-    },
 }
 
 impl Error {
@@ -82,9 +84,9 @@ impl Error {
             Error::Store(_) => "Store",
             Error::Doubtful { .. } => "Doubtful",
             Error::Crashed { .. } => "Crashed",
+            Error::Superseded { .. } => "Superseded",
             Error::Newer { .. } => "Newer",
             Error::Incomplete { .. } => "Incomplete",
-            Error::Deadline { .. } => "Deadline",
         }
     }
 
@@ -98,8 +100,8 @@ impl Error {
             // The request is valid, and may be sent again.
             Error::Store(_)
             | Error::Doubtful { .. }
-            | Error::Newer { .. }
-            | Error::Deadline { .. } => 503,
+            | Error::Superseded { .. }
+            | Error::Newer { .. } => 503,
         }
     }
 }

@@ -14,7 +14,9 @@ use tokio::time::Instant;
 use super::dif_parser::DifParser;
 use crate::cache::Dif;
 use crate::debuginfo::{FileEnds, MemberPlace, needless_ranges, units_range};
-use crate::domain::{Cause, HttpSource, Location, Missing, SourceKey, Written, WrittenFile};
+use crate::domain::{
+    Cause, HttpSource, Location, Missing, SourceKey, Written, WrittenFile, is_web_page,
+};
 use crate::ports::{
     Concerns, Deriver, DifError, DifReader, DifStat, FileQuery, IncomingDif, ParseError, Parser,
     Scratch, ServerFailure, SymbolServers,
@@ -213,8 +215,9 @@ impl SymbolServer<'_> {
     /// A file over [`Limits::max_bytes`], or over the scratch space, is [`Cause::TooLarge`]. So is
     /// one over half of the scratch space if the server does not state its size. A
     /// download that takes longer than its size allows, or arrives at less than 64 KiB a second, is
-    /// [`Cause::Timeout`]: a failure of the server, not of the file. The bytes are also sent to
-    /// `copy`, until its receiver is dropped.
+    /// [`Cause::Timeout`], and an empty one or a web page is [`Cause::DownloadFailed`]: failures of
+    /// the server, not of the file. The bytes are also sent to `copy`, until its receiver is
+    /// dropped.
     pub async fn fetch(
         &self,
         deriver: &dyn Deriver,
@@ -290,6 +293,9 @@ async fn receive(
         }
         if is_last || chunk.len() >= CHUNK_BYTES {
             let bytes = chunk.split().freeze();
+            if written == 0 {
+                check_begin(&bytes)?;
+            }
             if let Some(copy) = &copy {
                 // Fails if no copy is made, or if it could not be stored.
                 let _ = copy.send(bytes.clone()).await;
@@ -306,6 +312,18 @@ async fn receive(
             return Ok(Some(DifStat { etag, size }));
         }
     }
+}
+
+/// Fails if a server sent nothing, or a web page. That says nothing about the file: it may be over
+/// soon, as during maintenance.
+fn check_begin(bytes: &[u8]) -> Result<(), ServerFailure> {
+    let sent = match () {
+        () if bytes.is_empty() => "nothing",
+        () if is_web_page(bytes) => "a web page",
+        () => return Ok(()),
+    };
+    let detail = format!("the server sent {sent} instead of a file");
+    Err(of_the_file(Missing::new(Cause::DownloadFailed, detail)))
 }
 
 impl SymbolServer<'_> {

@@ -24,8 +24,24 @@ const MAX_KNOWN: usize = 10_000;
 #[derive(Debug)]
 pub(super) struct KnownTokens(Cache<String, KnownToken>);
 
-/// When a token was read, and its item; `None` if there is no such token.
-type KnownToken = (Moment, Option<Arc<IssuedToken>>);
+/// When a token was read, and its state.
+type KnownToken = (Moment, TokenState);
+
+/// The state of an access token as it was read.
+#[derive(Clone, Debug)]
+pub(super) enum TokenState {
+    /// It was issued. It may be expired or revoked by now.
+    Issued(Arc<IssuedToken>),
+    /// There is no such token.
+    Unknown,
+}
+
+impl TokenState {
+    /// Returns the state of a token whose item was read; `None` if there is no such token.
+    pub(super) fn of(read: Option<IssuedToken>) -> Self {
+        read.map_or(Self::Unknown, |token| Self::Issued(Arc::new(token)))
+    }
+}
 
 impl Default for KnownTokens {
     fn default() -> Self {
@@ -35,18 +51,18 @@ impl Default for KnownTokens {
 
 impl KnownTokens {
     /// Returns what is known of a token; `None` if it must be read.
-    pub(super) fn of(&self, invocation: &Invocation, id: &str) -> Option<Option<Arc<IssuedToken>>> {
-        let (read, known) = self.0.get(id)?;
-        let valid_for = match known {
-            Some(_) => KNOWN_FOR,
-            None => REFUSED_FOR,
+    pub(super) fn of(&self, invocation: &Invocation, id: &str) -> Option<TokenState> {
+        let (read, state) = self.0.get(id)?;
+        let valid_for = match state {
+            TokenState::Issued(_) => KNOWN_FOR,
+            TokenState::Unknown => REFUSED_FOR,
         };
-        (read.elapsed(invocation) < valid_for).then_some(known)
+        (read.elapsed(invocation) < valid_for).then_some(state)
     }
 
     /// Keeps what was read of a token at this time.
-    pub(super) fn remember(&self, id: String, read: Moment, found: Option<Arc<IssuedToken>>) {
-        self.0.insert(id, (read, found));
+    pub(super) fn remember(&self, id: String, read: Moment, state: TokenState) {
+        self.0.insert(id, (read, state));
     }
 
     /// Forgets a token, so that it is read again.

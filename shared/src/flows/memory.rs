@@ -80,8 +80,23 @@ struct KnownGeneration {
     read: Moment,
 }
 
-/// The generation of a scope as it was read; `None` if no upload was ever processed there.
-pub(super) type SeenGeneration = Option<Token>;
+/// The generation of a scope as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum SeenGeneration {
+    /// There is none, because no upload was ever processed in the scope.
+    NoUploads,
+    /// The last change of the scope's uploads.
+    Change(Token),
+}
+
+impl SeenGeneration {
+    /// Returns the generation that was read; `None` if it does not exist.
+    pub(super) fn of(read: Option<&Generation>) -> Self {
+        read.map_or(Self::NoUploads, |generation| {
+            Self::Change(generation.change.clone())
+        })
+    }
+}
 
 /// How an item was read.
 #[derive(Clone, Debug)]
@@ -111,10 +126,10 @@ impl ReadBy {
     fn vouched_by(self, now: Timestamp) -> Option<(Scope, SeenGeneration)> {
         match self {
             Self::After(scope, seen) => Some((scope, seen)),
-            Self::Beside(scope, None) => Some((scope, None)),
+            Self::Beside(scope, None) => Some((scope, SeenGeneration::NoUploads)),
             Self::Beside(scope, Some(generation)) => {
                 let is_settled = now.since(generation.began_at) >= SETTLED_AFTER;
-                is_settled.then_some((scope, Some(generation.change)))
+                is_settled.then_some((scope, SeenGeneration::Change(generation.change)))
             }
             Self::Otherwise => None,
         }
@@ -125,9 +140,9 @@ impl ReadBy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Recalled {
     /// Valid: the item, or `None` if it does not exist.
-    Believed(Option<Arc<Stored>>),
+    Valid(Option<Arc<Stored>>),
     /// Valid if the generation of its scope is unchanged.
-    Doubtful,
+    NeedsValidation,
     /// Not cached, or expired.
     Unknown,
 }
@@ -234,13 +249,13 @@ impl Memory {
         };
         let age = remembered.read.elapsed(invocation);
         if age < remembered.lifetime.max(valid_for) {
-            return Recalled::Believed(remembered.stored);
+            return Recalled::Valid(remembered.stored);
         }
         match &remembered.vouched_by {
             Some((scope, seen)) if age < self.max_age => match self.generation(invocation, scope) {
-                Some(current) if current == *seen => Recalled::Believed(remembered.stored),
+                Some(current) if current == *seen => Recalled::Valid(remembered.stored),
                 Some(_) => Recalled::Unknown,
-                None => Recalled::Doubtful,
+                None => Recalled::NeedsValidation,
             },
             _ => Recalled::Unknown,
         }

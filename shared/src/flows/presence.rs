@@ -169,7 +169,7 @@ async fn renew(
         let is_renewed = present.is_rivals && present.item == Some(item);
         (!is_renewed).then(|| item.clone())
     };
-    update.write(key, KnownItem::Before(known), renewed).await?;
+    update.write(key, KnownItem::Read(known), renewed).await?;
     Ok(())
 }
 

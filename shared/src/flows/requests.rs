@@ -64,6 +64,54 @@ impl FoundRequest {
     }
 }
 
+/// The state of one call for a request: the first one, or one that continues it.
+#[derive(Clone, Copy, Debug)]
+pub struct CallState<'a> {
+    /// The id of the request, which the client receives.
+    pub id: &'a str,
+    /// The scope whose caches are read.
+    pub scope: &'a Scope,
+    /// How long this call waits for builds at most.
+    pub wait_limit: Duration,
+    /// How long the request has been pending.
+    pub age: Duration,
+    /// The item of the request, if this call continues it.
+    pub found: Option<&'a FoundRequest>,
+}
+
+impl<'a> CallState<'a> {
+    /// Returns the state of the first call for a request.
+    pub const fn first(id: &'a str, scope: &'a Scope, wait_limit: Duration) -> Self {
+        Self {
+            id,
+            scope,
+            wait_limit,
+            age: Duration::ZERO,
+            found: None,
+        }
+    }
+
+    /// Returns the state of a call that continues a request, which has been pending for `age`.
+    pub fn continued(found: &'a FoundRequest, age: Duration, wait_limit: Duration) -> Self {
+        Self {
+            id: &found.request.id,
+            scope: &found.request.scope,
+            wait_limit,
+            age,
+            found: Some(found),
+        }
+    }
+
+    /// Returns the state after this call has taken `elapsed` of the time that it may wait.
+    #[must_use]
+    pub fn after(self, elapsed: Duration) -> Self {
+        Self {
+            wait_limit: self.wait_limit.saturating_sub(elapsed),
+            ..self
+        }
+    }
+}
+
 /// The stored answer to a request that is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FinishedAnswer {
@@ -119,9 +167,9 @@ impl<'a> RequestToKeep<'a> {
 }
 
 impl Symbolicator {
-    /// Returns how long a request waits: the requested timeout, limited by [`MAX_WAIT`] and the
-    /// time left in the invocation.
-    pub fn wait(&self, invocation: &Invocation, timeout: Option<Duration>) -> Duration {
+    /// Returns how long a call waits at most: the requested timeout, limited by [`MAX_WAIT`] and
+    /// the time left in the invocation.
+    pub fn wait_limit(&self, invocation: &Invocation, timeout: Option<Duration>) -> Duration {
         timeout
             .unwrap_or(MAX_WAIT)
             .min(MAX_WAIT)
@@ -181,7 +229,7 @@ impl Symbolicator {
             expires_at: invocation.now().plus(self.settings.request_lifetime),
         };
         // The id is new, so no item exists, except for a minidump whose stacks are walked by now.
-        let known = KnownItem::Before(None);
+        let known = KnownItem::Read(None);
         let (key, update) = (ItemKey::request(id), self.update(invocation));
         let written = update.write(&key, known, |present| {
             let asked_at = match present.item {
@@ -294,7 +342,7 @@ impl Symbolicator {
         let created = self.caches.create(&answer.path, body.into());
         let noted = async {
             if let Some(FoundRequest { stored, .. }) = request {
-                let known = KnownItem::Before(Some(stored.clone()));
+                let known = KnownItem::Read(Some(stored.clone()));
                 let (key, update) = (ItemKey::request(id), self.update(invocation));
                 let written = update.write(&key, known, |present| match present.item {
                     Some(Item::Request(pending)) if pending.answer.is_none() => {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::build::Builder;
+use crate::domain::Backoff;
 use crate::ports::Fault;
 pub use crate::ports::Received;
 
@@ -11,23 +12,6 @@ const FAILED: Backoff = Backoff {
     first: Duration::from_secs(30),
     longest: Duration::from_secs(15 * 60),
 };
-
-/// Delays that double from one attempt to the next.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Backoff {
-    /// The delay before the first retry.
-    pub(super) first: Duration,
-    /// The longest delay.
-    pub(super) longest: Duration,
-}
-
-impl Backoff {
-    /// Returns the delay after this number of retries.
-    pub(super) fn after(self, repetitions: u32) -> Duration {
-        let factor = 1_u32.checked_shl(repetitions).unwrap_or(u32::MAX);
-        self.first.saturating_mul(factor).min(self.longest)
-    }
-}
 
 impl Builder {
     /// Shortens the visibility timeout of a message that failed after this number of receives. The
@@ -46,7 +30,7 @@ mod tests {
     #[test]
     fn a_message_that_fails_is_retried_ever_later_up_to_a_quarter_of_an_hour() {
         let seconds = [0, 1, 2, 3, 4, 5, 31, 32, 100, u32::MAX]
-            .map(|repetitions| FAILED.after(repetitions).as_secs());
+            .map(|retries| FAILED.after(retries).as_secs());
         assert_eq!(seconds, [30, 60, 120, 240, 480, 900, 900, 900, 900, 900]);
     }
 }

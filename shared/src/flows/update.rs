@@ -45,23 +45,23 @@ pub enum Updated {
 pub(super) enum KnownItem {
     /// Nothing: the item is read first.
     #[default]
-    Nothing,
+    Unread,
     /// The item as the caller last read or wrote it; `None` if it did not exist.
-    Before(Option<Stored>),
+    Read(Option<Stored>),
 }
 
 impl KnownItem {
     /// Returns whether a newer build wrote the item, so that this build cannot read it.
     pub(super) fn is_of_newer_build(&self) -> bool {
         match self {
-            Self::Nothing | Self::Before(None) => false,
-            Self::Before(Some(stored)) => matches!(stored.item, Item::Newer { .. }),
+            Self::Unread | Self::Read(None) => false,
+            Self::Read(Some(stored)) => matches!(stored.item, Item::Newer { .. }),
         }
     }
 
     /// Returns what is known after [`Update::write`] returned `written`.
     pub(super) fn written(written: Option<Stored>) -> Self {
-        written.map_or(Self::Nothing, |written| Self::Before(Some(written)))
+        written.map_or(Self::Unread, |written| Self::Read(Some(written)))
     }
 }
 
@@ -70,16 +70,16 @@ impl KnownItem {
 pub(super) enum Entries {
     /// Nothing: the entries are read first.
     #[default]
-    Unknown,
+    Unread,
     /// All entries as the caller read them.
-    Before(HashMap<ItemKey, Stored>),
+    Read(HashMap<ItemKey, Stored>),
 }
 
 impl Entries {
     /// Returns the entries of a partition.
     pub(super) fn of(partition: &[(ItemKey, Stored)]) -> Self {
         let is_entry = |(_, stored): &&(ItemKey, Stored)| stored.item.entry().is_some();
-        Self::Before(partition.iter().filter(is_entry).cloned().collect())
+        Self::Read(partition.iter().filter(is_entry).cloned().collect())
     }
 }
 
@@ -97,12 +97,12 @@ impl<'a> KnownEntry<'a> {
     fn fresh(stored: Option<Stored>) -> Self {
         Self {
             is_fresh: true,
-            ..Self::before(stored)
+            ..Self::read_earlier(stored)
         }
     }
 
     /// Returns the entry of an item as the caller read it.
-    pub(super) fn before(stored: Option<Stored>) -> Self {
+    pub(super) fn read_earlier(stored: Option<Stored>) -> Self {
         Self {
             stored,
             is_fresh: false,
@@ -173,7 +173,7 @@ impl Update<'_> {
     }
 
     /// Changes the entries of several kinds of a module like [`Update::apply`], in parallel. Starts
-    /// with the entries that the caller read; if they are unknown, reads all of them in one call.
+    /// with the entries that the caller read; if these are unread, reads all of them in one call.
     pub(super) async fn apply_all(
         &self,
         module: &ModuleKey,
@@ -183,8 +183,8 @@ impl Update<'_> {
     ) -> Result<(), Fault> {
         let keys: Vec<_> = kinds.iter().map(|kind| module.entry(*kind)).collect();
         let (stored, is_fresh) = match known {
-            Entries::Unknown => (self.records.load(&keys, Consistency::Strong).await?, true),
-            Entries::Before(entries) => (
+            Entries::Unread => (self.records.load(&keys, Consistency::Strong).await?, true),
+            Entries::Read(entries) => (
                 keys.iter().map(|key| entries.get(key).cloned()).collect(),
                 false,
             ),
@@ -193,7 +193,7 @@ impl Update<'_> {
         let changed = each.map(|(kind, stored)| {
             let known = KnownEntry {
                 is_fresh,
-                ..KnownEntry::before(stored)
+                ..KnownEntry::read_earlier(stored)
             };
             self.apply_to(module, *kind, change, known)
         });
@@ -211,7 +211,7 @@ impl Update<'_> {
         change: &Change,
         stored: Option<Stored>,
     ) -> Result<(Updated, Option<Stored>), Fault> {
-        self.apply_to(module, kind, change, KnownEntry::before(stored))
+        self.apply_to(module, kind, change, KnownEntry::read_earlier(stored))
             .await
     }
 
@@ -337,7 +337,7 @@ impl Update<'_> {
             is_there = present.item == Some(&item);
             (!is_there).then_some(item)
         };
-        let written = self.write(key, KnownItem::Nothing, next).await?;
+        let written = self.write(key, KnownItem::Unread, next).await?;
         Ok(written.is_some() || is_there)
     }
 
@@ -353,8 +353,8 @@ impl Update<'_> {
         mut next: impl FnMut(Present<'_>) -> Option<Item>,
     ) -> Result<Option<Stored>, Fault> {
         let (mut stored, mut is_fresh) = match known {
-            KnownItem::Before(stored) => (stored, false),
-            KnownItem::Nothing => (self.load(key).await?, true),
+            KnownItem::Read(stored) => (stored, false),
+            KnownItem::Unread => (self.load(key).await?, true),
         };
         let mut is_rivals = false;
         loop {

@@ -14,9 +14,12 @@ use crate::ports::{Consistency, Fault, FaultKind};
 /// The first pause between two reads; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// The longest pause within [`FIRST_SECONDS`], and afterwards. A thousand requests that wait for
-/// one module must not overload its partition.
-const LONGEST_PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(2));
+/// The longest pause within [`FIRST_SECONDS`].
+const LONGEST_PAUSE_AT_FIRST: Duration = Duration::from_millis(500);
+
+/// The longest pause after [`FIRST_SECONDS`]. A thousand requests that wait for one module must not
+/// overload its partition.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// After this time the file is probably large, so reads can be rarer.
 const FIRST_SECONDS: Duration = Duration::from_secs(5);
@@ -106,9 +109,9 @@ impl<'a> Waiting<'a> {
         tokio::time::sleep(pause).await;
         self.invocation.note(|notes| notes.waited += pause);
         let longest = if waited < FIRST_SECONDS {
-            LONGEST_PAUSES.0
+            LONGEST_PAUSE_AT_FIRST
         } else {
-            LONGEST_PAUSES.1
+            LONGEST_PAUSE
         };
         self.pause = (self.pause * 2).min(longest);
     }

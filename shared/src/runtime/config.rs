@@ -314,7 +314,7 @@ impl Config {
                     .unwrap_or(usize::MAX),
                 max_losses_per_hour: env.number("MAX_LOSSES_PER_HOUR", "a number of blobs"),
                 memory_cache_bytes: env.memory_cache(),
-                is_open: env.is_open(&auth),
+                is_open: env.read_auth(&auth),
             },
         };
         if env.problems.is_empty() {
@@ -421,9 +421,9 @@ impl Environment<'_> {
         allows
     }
 
-    /// Whether requests need no credential. Allowed only on the local stack, which only its machine
-    /// reaches.
-    fn is_open(&mut self, auth: &str) -> bool {
+    /// Reads the text of `AUTH`. Returns whether requests need no credential, which is allowed only
+    /// on the local stack, because only its machine reaches it.
+    fn read_auth(&mut self, auth: &str) -> bool {
         let problem = match auth {
             "token" | "" => return false,
             "open" if self.env.is_of_the_local_stack() => return true,

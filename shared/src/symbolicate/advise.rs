@@ -1,7 +1,7 @@
 //! Writes advice into the details of modules: what their results lack, and what to do about it. A
 //! detail that already has a reason is unchanged.
 
-use super::{ModuleOutcome, Plan};
+use super::{ModuleOutcome, Plan, PlannedId};
 use crate::api::advice::Advice;
 use crate::api::symbolicator::{AddrMode, Completed, Request};
 use crate::domain::Cause;
@@ -9,7 +9,7 @@ use crate::domain::Cause;
 /// The maximum size of the advice in a response, in bytes. Modules beyond this limit get none.
 const MAX_ADVICE_BYTES: usize = 256 << 10;
 
-/// The places where a module of a plan was searched, and what is known about files that were not
+/// The places where a cache of a plan was searched, and what is known about files that were not
 /// used.
 #[derive(Clone, Debug, Default)]
 pub struct Searched {
@@ -24,20 +24,20 @@ pub struct Searched {
 /// Adds advice to the details of modules.
 ///
 /// `plan` and `outcomes` must be those of the response. `searched` returns what is known about a
-/// cache of [`Plan::wanted`]; it is called only if advice needs it.
+/// cache of the plan; it is called only if advice needs it.
 pub fn advise(
     completed: &mut Completed,
     request: &Request,
     plan: &Plan,
     outcomes: &[ModuleOutcome<'_>],
-    searched: impl Fn(usize) -> Searched,
+    searched: impl Fn(PlannedId) -> Searched,
 ) {
     let mut bytes = 0;
     for (index, module) in completed.modules.iter_mut().enumerate() {
-        let Some(place) = plan.place_of(index) else {
+        let Some(planned) = plan.planned_for(index) else {
             continue;
         };
-        let (Some(outcome), None) = (outcomes.get(place), &module.debug_detail) else {
+        let (Some(outcome), None) = (outcomes.get(planned.index()), &module.debug_detail) else {
             continue;
         };
         let advice = match outcome {
@@ -46,7 +46,7 @@ pub fn advise(
                 if is_at_zero && has_absolute_frames(request, plan, index) {
                     Some(Advice::ModuleAtZero)
                 } else {
-                    Advice::of_features(features).map(|lack| searched(place).damaged_or(lack))
+                    Advice::of_features(features).map(|lack| searched(planned).damaged_or(lack))
                 }
             }
             ModuleOutcome::Missing {
@@ -54,13 +54,13 @@ pub fn advise(
                 considered,
                 ..
             } if missing.cause == Cause::NotFound => Some(match considered.used {
-                Some(_) => searched(place).damaged_or(Advice::Stripped),
+                Some(_) => searched(planned).damaged_or(Advice::Stripped),
                 None => {
                     let Searched {
                         places,
                         has_uploads,
                         ..
-                    } = searched(place);
+                    } = searched(planned);
                     Advice::of_absent(&module.module.object_id(), places, has_uploads)
                 }
             }),
@@ -111,7 +111,7 @@ mod tests {
     ) -> Vec<Option<String>> {
         let request = parse_request(request.as_bytes()).unwrap();
         let plan = plan(&request);
-        let outcomes = vec![outcome.clone(); plan.wanted().len()];
+        let outcomes = vec![outcome.clone(); plan.caches().len()];
         let (mut completed, _) = symbolicate(&request, &plan, &outcomes);
         advise(&mut completed, &request, &plan, &outcomes, |_| {
             searched.clone()

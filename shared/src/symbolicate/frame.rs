@@ -128,8 +128,8 @@ impl<'a> FrameLookup<'a> {
     ) -> Result<(), FrameStatus> {
         let outcome = self
             .plan
-            .place_of(index)
-            .and_then(|place| self.outcomes.get(place));
+            .planned_for(index)
+            .and_then(|planned| self.outcomes.get(planned.index()));
         match outcome {
             None | Some(ModuleOutcome::Failed { .. }) => Err(FrameStatus::Missing),
             Some(ModuleOutcome::Missing { missing, .. }) => {

@@ -33,7 +33,7 @@ mod unwinding;
 pub use advise::{Searched, advise};
 pub use demangle::{KnownNames, NameMemory};
 pub use outcome::{Considered, LookupCache, ModuleOutcome};
-pub use plan::{Plan, PlannedCache, plan};
+pub use plan::{Plan, PlannedCache, PlannedId, plan};
 pub use source_context::{
     CONTEXT_LINES, SourcesOutcome, WantedLine, add_source_context, add_sources, links_of_names,
     wanted_files, wanted_lines,
@@ -45,7 +45,7 @@ use crate::api::symbolicator::{Completed, Request};
 
 /// Symbolicates a request with the outcomes for the modules of its plan.
 ///
-/// `plan` must be the plan of this request, and `outcomes` those of [`Plan::wanted`], in the same
+/// `plan` must be the plan of this request, and `outcomes` those of [`Plan::caches`], in the same
 /// order. A module without an outcome is treated like [`ModuleOutcome::Failed`].
 pub fn symbolicate(
     request: &Request,

@@ -81,10 +81,10 @@ pub(super) fn complete_modules(
             },
             candidates: Vec::new(),
         };
-        if let Some(place) = plan.place_of(index) {
+        if let Some(planned) = plan.planned_for(index) {
             describe(
                 &mut completed,
-                outcomes.get(place),
+                outcomes.get(planned.index()),
                 request.options.dif_candidates,
             );
         }

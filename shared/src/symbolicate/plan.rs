@@ -13,15 +13,26 @@ use crate::domain::{Arch, ObjectId, ObjectType};
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     pub(super) space: AddressSpace,
-    wanted: Vec<PlannedCache>,
-    /// The index in `wanted`, by the module's index in the request.
-    by_module: Vec<Option<usize>>,
+    caches: Vec<PlannedCache>,
+    /// The cache of each module, by the module's index in the request.
+    by_module: Vec<Option<PlannedId>>,
     /// The frames that lie in a module, by the module's index in the request: indices of the stack
     /// trace and of the frame in it.
     frames: Vec<Vec<(usize, usize)>>,
     /// The adjustment of the frames of each stack trace that do not specify one. It depends on all
     /// its frames, and each module needs it.
     defaults: Vec<Adjustment>,
+}
+
+/// The id of a cache in its plan. The modules that the cache serves have it in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PlannedId(usize);
+
+impl PlannedId {
+    /// Returns the index of the cache in [`Plan::caches`].
+    pub fn index(self) -> usize {
+        self.0
+    }
 }
 
 /// A cache that frames are looked up in.
@@ -46,7 +57,7 @@ pub struct PlannedCache {
 ///     "stacktraces": [{"frames": [{"instruction_addr": "0x2010"}]}],
 ///     "modules": [{"type": "elf", "image_addr": "0x1000"}, {"type": "elf", "image_addr": "0x2000"}]
 /// }"#)?;
-/// assert_eq!(plan(&request).wanted()[0].modules, [1]);
+/// assert_eq!(plan(&request).caches()[0].modules, [1]);
 /// # Ok::<(), symdepot::api::symbolicator::RequestError>(())
 /// ```
 pub fn plan(request: &Request) -> Plan {
@@ -60,9 +71,9 @@ pub fn plan(request: &Request) -> Plan {
         }
     }
 
-    let mut wanted: Vec<PlannedCache> = Vec::new();
+    let mut caches: Vec<PlannedCache> = Vec::new();
     let mut by_module = vec![None; request.modules.len()];
-    let mut places: HashMap<ObjectId, usize> = HashMap::new();
+    let mut by_object: HashMap<ObjectId, PlannedId> = HashMap::new();
     for (index, module) in request
         .modules
         .iter()
@@ -70,26 +81,26 @@ pub fn plan(request: &Request) -> Plan {
         .filter(|(index, _)| !frames[*index].is_empty())
     {
         let object_id = module.object_id();
-        let place = *places.entry(object_id).or_insert_with_key(|object_id| {
+        let planned = *by_object.entry(object_id).or_insert_with_key(|object_id| {
             let kind = match object_id.object_type {
                 ObjectType::PeDotnet => Kind::PpdbCache,
                 _ => Kind::SymCache,
             };
-            wanted.push(PlannedCache {
+            caches.push(PlannedCache {
                 object_id: object_id.clone(),
                 kind,
                 modules: Vec::new(),
             });
-            wanted.len() - 1
+            PlannedId(caches.len() - 1)
         });
-        wanted[place].modules.push(index);
-        by_module[index] = Some(place);
+        caches[planned.0].modules.push(index);
+        by_module[index] = Some(planned);
     }
     let defaults = request.stacktraces.iter();
     let defaults = defaults.map(|stacktrace| Adjustment::default_of(&stacktrace.frames));
     Plan {
         space,
-        wanted,
+        caches,
         by_module,
         frames,
         defaults: defaults.collect(),
@@ -98,14 +109,25 @@ pub fn plan(request: &Request) -> Plan {
 
 impl Plan {
     /// Returns the caches that are needed, in the order of the first modules that they serve.
-    pub fn wanted(&self) -> &[PlannedCache] {
-        &self.wanted
+    pub fn caches(&self) -> &[PlannedCache] {
+        &self.caches
+    }
+
+    /// Returns [`Plan::caches`] with their ids.
+    pub fn caches_by_id(&self) -> impl Iterator<Item = (PlannedId, &PlannedCache)> {
+        let caches = self.caches.iter().enumerate();
+        caches.map(|(index, cache)| (PlannedId(index), cache))
+    }
+
+    /// Returns a cache of this plan; `None` if the id is not of this plan.
+    pub fn cache(&self, planned: PlannedId) -> Option<&PlannedCache> {
+        self.caches.get(planned.0)
     }
 
     /// Returns the addresses to look up in a cache of the plan that was derived from an object of
     /// this architecture. Only the parts of the cache that cover them are needed.
-    pub fn addresses(&self, request: &Request, place: usize, arch: Arch) -> Vec<u64> {
-        let modules = self.wanted.get(place).map(|wanted| &*wanted.modules);
+    pub fn addresses(&self, request: &Request, planned: PlannedId, arch: Arch) -> Vec<u64> {
+        let modules = self.cache(planned).map(|cache| &*cache.modules);
         let mut addresses = Vec::new();
         for module in modules.unwrap_or_default() {
             let frames = self.frames.get(*module);
@@ -125,9 +147,9 @@ impl Plan {
         self.frames.get(module).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the index in [`Plan::wanted`] of the cache for a module; `None` if no frame lies in
-    /// the module.
-    pub(super) fn place_of(&self, module: usize) -> Option<usize> {
+    /// Returns the cache for a module, by its index in the request; `None` if no frame lies in the
+    /// module.
+    pub(super) fn planned_for(&self, module: usize) -> Option<PlannedId> {
         self.by_module.get(module).copied().flatten()
     }
 }
@@ -137,16 +159,16 @@ mod tests {
     use super::*;
     use crate::api::symbolicator::parse_request;
 
-    fn wanted(request: &str) -> Vec<(Kind, Vec<usize>)> {
+    fn planned(request: &str) -> Vec<(Kind, Vec<usize>)> {
         let plan = plan(&parse_request(request.as_bytes()).unwrap());
-        plan.wanted()
+        plan.caches()
             .iter()
-            .map(|wanted| (wanted.kind, wanted.modules.clone()))
+            .map(|cache| (cache.kind, cache.modules.clone()))
             .collect()
     }
 
     #[test]
-    fn only_modules_that_frames_lie_in_are_wanted() {
+    fn only_modules_that_frames_lie_in_are_planned() {
         let modules = r#"[
             {"type": "elf", "image_addr": "0x2000", "image_size": 16, "code_id": "aa"},
             {"type": "pe_dotnet", "code_id": "bb"},
@@ -156,7 +178,7 @@ mod tests {
             let request = format!(
                 r#"{{"modules": {modules}, "stacktraces": [{{"frames": []}}, {{"frames": [{frames}]}}]}}"#
             );
-            assert_eq!(wanted(&request), want, "{frames}");
+            assert_eq!(planned(&request), want, "{frames}");
         };
         check("", &[]);
         check(
@@ -187,7 +209,7 @@ mod tests {
             ]
         }"#;
         let request = parse_request(request.as_bytes()).unwrap();
-        let addresses = plan(&request).addresses(&request, 0, Arch::Amd64);
+        let addresses = plan(&request).addresses(&request, PlannedId(0), Arch::Amd64);
         assert_eq!(addresses, [0x20, 0x3f, 0x40, 0x5f, 0x7f, 0xa0]);
     }
 
@@ -207,12 +229,12 @@ mod tests {
             ]
         }"#;
         let request = parse_request(request.as_bytes()).unwrap();
-        let addresses = plan(&request).addresses(&request, 0, Arch::Amd64);
+        let addresses = plan(&request).addresses(&request, PlannedId(0), Arch::Amd64);
         assert_eq!(addresses, [0x1f, 0x20, 0x3f, 0x40, 0x60]);
     }
 
     #[test]
-    fn a_file_that_is_mapped_twice_is_wanted_once() {
+    fn a_file_that_is_mapped_twice_is_planned_once() {
         let request = r#"{
             "modules": [
                 {"type": "elf", "image_addr": "0x1000", "code_id": "aa"},
@@ -222,7 +244,7 @@ mod tests {
             "stacktraces": [{"frames": [{"instruction_addr": "0x3001"}, {"instruction_addr": "0x2001"}, {"instruction_addr": "0x1001"}]}]
         }"#;
         assert_eq!(
-            wanted(request),
+            planned(request),
             [(Kind::SymCache, vec![0, 2]), (Kind::SymCache, vec![1])]
         );
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::candidates::add_candidate;
 use super::text::escaped_bytes;
-use super::{Plan, Stats};
+use super::{Plan, PlannedId, Stats};
 use crate::api::limits;
 use crate::api::symbolicator::{
     CandidateReport, Completed, CompletedFrame, DownloadStatus, Frame, FrameOrder, FrameStatus,
@@ -33,19 +33,19 @@ const FIELD_BYTES: usize = 60;
 /// A line of a source file that frames refer to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WantedLine {
-    /// The module, as an index in [`Plan::wanted`].
-    pub place: usize,
+    /// The cache of the module whose source file it is.
+    pub planned: PlannedId,
     /// The path of the file.
     pub path: Arc<str>,
     /// The number of the line, from one.
     pub line: u32,
 }
 
-/// What is known about the sources of a module of a plan, in one place.
+/// What a lookup found out about the sources of the modules that a cache of a plan serves.
 #[derive(Clone, Copy, Debug)]
 pub struct SourcesOutcome<'a> {
-    /// The module, as an index in [`Plan::wanted`].
-    pub place: usize,
+    /// The cache.
+    pub planned: PlannedId,
     /// The features of the objects that have sources, if there are any.
     pub features: Option<&'a Features>,
     /// What was left out of the sources. Text for a user.
@@ -57,9 +57,9 @@ pub struct SourcesOutcome<'a> {
 impl WantedLine {
     /// Returns the wanted line of a frame; `None` if it is unknown, or the frame lies in no module.
     fn of(frame: &Frame, plan: &Plan) -> Option<Self> {
-        let place = plan.place_of(plan.space.module_of(frame)?)?;
+        let planned = plan.planned_for(plan.space.module_of(frame)?)?;
         Some(Self {
-            place,
+            planned,
             path: frame.abs_path.clone()?,
             line: frame.lineno.filter(|line| *line > 0)?,
         })
@@ -82,41 +82,44 @@ pub fn wanted_lines(completed: &Completed, plan: &Plan) -> BTreeSet<WantedLine> 
         .collect()
 }
 
-/// Returns the links to source files that SymCaches have, by module and path. Links that a client
+/// Returns the links to source files that SymCaches have, by SymCache and path. Links that a client
 /// sent are left out.
-pub fn links_of_names(completed: &Completed, plan: &Plan) -> HashMap<(usize, Arc<str>), String> {
+pub fn links_of_names(
+    completed: &Completed,
+    plan: &Plan,
+) -> HashMap<(PlannedId, Arc<str>), String> {
     let frames = completed.stacktraces.iter();
     let frames = frames.flat_map(|stacktrace| &stacktrace.frames);
     let link = |frame: &CompletedFrame| {
-        let WantedLine { place, path, .. } = WantedLine::of(&frame.frame, plan)?;
+        let WantedLine { planned, path, .. } = WantedLine::of(&frame.frame, plan)?;
         let is_found = frame.status == FrameStatus::Symbolicated
-            && plan.wanted().get(place)?.kind == Kind::SymCache;
+            && plan.cache(planned)?.kind == Kind::SymCache;
         let link = frame.frame.source_link.clone().filter(|_| is_found)?;
-        Some(((place, path), link))
+        Some(((planned, path), link))
     };
     frames.filter_map(link).collect()
 }
 
-/// Returns the files that the frames of a response refer to, each once, with their modules: first
+/// Returns the files that the frames of a response refer to, each once, with their caches: first
 /// those of the threads that crashed, and of the topmost frames. `order` is that of the frames.
 pub fn wanted_files(
     completed: &Completed,
     plan: &Plan,
     order: FrameOrder,
-) -> Vec<(usize, Arc<str>)> {
-    let mut importance: BTreeMap<(usize, Arc<str>), (bool, usize)> = BTreeMap::new();
+) -> Vec<(PlannedId, Arc<str>)> {
+    let mut importance: BTreeMap<(PlannedId, Arc<str>), (bool, usize)> = BTreeMap::new();
     for stacktrace in &completed.stacktraces {
         let is_other = stacktrace.is_requesting != Some(true);
         let count = stacktrace.frames.len();
         for (at, frame) in stacktrace.frames.iter().enumerate() {
-            let Some(WantedLine { place, path, .. }) = WantedLine::of(&frame.frame, plan) else {
+            let Some(WantedLine { planned, path, .. }) = WantedLine::of(&frame.frame, plan) else {
                 continue;
             };
             let depth = match order {
                 FrameOrder::CalleeFirst => at,
                 FrameOrder::CallerFirst => count - at,
             };
-            let known = importance.entry((place, path));
+            let known = importance.entry((planned, path));
             let known = known.or_insert((is_other, depth));
             *known = (is_other, depth).min(*known);
         }
@@ -179,8 +182,8 @@ fn bytes_in_answer(found: &FoundLines) -> usize {
 /// what was left out.
 pub fn add_sources(completed: &mut Completed, plan: &Plan, sources: &[SourcesOutcome<'_>]) {
     for outcome in sources {
-        let served = plan.wanted().get(outcome.place);
-        for module in served.map_or(&[][..], |wanted| &wanted.modules) {
+        let cache = plan.cache(outcome.planned);
+        for module in cache.map_or(&[][..], |cache| &cache.modules) {
             let Some(module) = completed.modules.get_mut(*module) else {
                 continue;
             };

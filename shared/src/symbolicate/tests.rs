@@ -51,7 +51,7 @@ fn answer(request: Value, outcome: &ModuleOutcome<'_>) -> (Value, Stats) {
     let request = parse_request(request.to_string().as_bytes()).unwrap();
     let plan = plan(&request);
     let (completed, stats) =
-        symbolicate(&request, &plan, &vec![outcome.clone(); plan.wanted().len()]);
+        symbolicate(&request, &plan, &vec![outcome.clone(); plan.caches().len()]);
     (
         serde_json::to_value(Response::Completed(completed)).unwrap(),
         stats,
@@ -1083,7 +1083,7 @@ proptest! {
             lacks: None,
             considered: Considered::default(),
         };
-        let outcomes: Vec<_> = plan.wanted().iter().map(outcome).collect();
+        let outcomes: Vec<_> = plan.caches().iter().map(outcome).collect();
         let (completed, stats) = symbolicate(&request, &plan, &outcomes);
 
         prop_assert_eq!(completed.modules.len(), request.modules.len());

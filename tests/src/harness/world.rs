@@ -23,6 +23,7 @@ use symdepot::flows::Symbolicator;
 use symdepot::flows::build::Builder;
 use symdepot::flows::memory::Memory;
 use symdepot::flows::prune::{Pruner, Report};
+use symdepot::flows::requests::CallState;
 use symdepot::flows::symbolicate::{PendingTerms, SymbolicateOutcome};
 use symdepot::flows::uploads::{ReconcileMessage, UploadChange, UploadEvent};
 use symdepot::flows::{Error, Invocation, Settings};
@@ -441,12 +442,10 @@ impl World {
     ) -> Result<SymbolicateOutcome, Error> {
         let invocation = self.invocation(SYMBOLICATE_TIME);
         let kept = PendingTerms {
-            wait,
-            id: "a request",
+            call: CallState::first("a request", scope, wait),
             body: None,
-            age: Duration::ZERO,
         };
-        Box::pin(self.symbolicator.answer(&invocation, request, scope, kept)).await
+        Box::pin(self.symbolicator.answer(&invocation, request, kept)).await
     }
 
     /// Answers a request in the global scope while `derive` runs; panics unless it completes.

@@ -90,8 +90,20 @@ impl Origin {
         ranges
     }
 
+    /// Asserts that the file was requested once, besides at most four ranges that were of no use.
+    fn assert_one_stream(&self, what: &str) {
+        let asked = self.asked();
+        let whole = asked.iter().filter(|asked| asked.range.is_none()).count();
+        assert_eq!(whole, 1, "{what}");
+        assert!((1..=4).contains(&(asked.len() - whole)), "{what}");
+    }
+
     /// Fetches the file. Returns its size, after the comparison of its bytes.
     async fn fetch(&self) -> Result<u64, ServerFailure> {
+        self.fetch_within(TimeLimits::default()).await
+    }
+
+    async fn fetch_within(&self, limits: TimeLimits) -> Result<u64, ServerFailure> {
         let json = serde_json::json!({
             "type": "http", "id": "a", "url": self.url, "headers": {"authorization": "sesame"},
         });
@@ -104,10 +116,7 @@ impl Origin {
             location: &location,
             checksum: None,
         };
-        let servers = HttpServers::new(true).with_time_limits(TimeLimits {
-            silence: Duration::from_secs(2),
-            ..TimeLimits::default()
-        });
+        let servers = HttpServers::new(true).with_time_limits(limits);
         let mut download = servers.get(query).await?;
         let mut received = 0;
         while let Some(bytes) = download.body.try_next().await? {
@@ -243,11 +252,7 @@ async fn a_large_file_is_received_in_ranges_of_the_same_bytes() {
 
 #[tokio::test]
 async fn a_server_without_usable_ranges_sends_the_file_in_one_stream() {
-    let answers: [(&str, Answering); 8] = [
-        ("does not answer", |asked, _| Reply {
-            is_silent: asked.range.is_some(),
-            ..whole("")
-        }),
+    let answers: [(&str, Answering); 7] = [
         ("ignores ranges", |_, _| whole("")),
         ("refuses ranges", |asked, _| match asked.range {
             None => whole(""),
@@ -297,11 +302,23 @@ async fn a_server_without_usable_ranges_sends_the_file_in_one_stream() {
     for (what, answering) in answers {
         let origin = Origin::start(answering).await;
         assert_eq!(origin.fetch().await, Ok(SIZE), "{what}");
-        let asked = origin.asked();
-        let whole = asked.iter().filter(|asked| asked.range.is_none()).count();
-        assert_eq!(whole, 1, "{what}");
-        assert!((1..=4).contains(&(asked.len() - whole)), "{what}");
+        origin.assert_one_stream(what);
     }
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_ranges_sends_the_file_in_one_stream() {
+    let origin = Origin::start(|asked, _| Reply {
+        is_silent: asked.range.is_some(),
+        ..whole("")
+    });
+    let origin = origin.await;
+    let limits = TimeLimits {
+        silence: Duration::from_secs(2),
+        ..TimeLimits::default()
+    };
+    assert_eq!(origin.fetch_within(limits).await, Ok(SIZE));
+    origin.assert_one_stream("does not answer");
 }
 
 #[tokio::test]
@@ -425,6 +442,38 @@ async fn a_range_whose_connection_breaks_is_continued_where_it_ended() {
         "{}",
         missing.detail
     );
+}
+
+#[tokio::test]
+async fn a_server_that_breaks_the_connection_after_each_byte_is_not_asked_for_every_byte() {
+    let origin = Origin::start(|asked, before| match asked.range.clone() {
+        Some(range) if before >= 4 => Reply {
+            cut: Some(1),
+            ..part(range)
+        },
+        Some(range) => part(range),
+        None => whole(""),
+    })
+    .await;
+    let missing = origin.fetch().await.unwrap_err().missing;
+    assert_eq!(missing.cause, Cause::DownloadFailed);
+    // Four ranges at a time have three attempts each.
+    let cut = origin.ranges().len() - 4;
+    assert!((3..=4 * 3).contains(&cut), "{cut}");
+}
+
+#[tokio::test]
+async fn a_server_that_breaks_the_connection_after_each_mebibyte_sends_the_whole_file() {
+    let origin = Origin::start(|asked, before| match asked.range.clone() {
+        Some(range) if before >= 4 && range.end - range.start > 1 << 20 => Reply {
+            cut: Some(1 << 20),
+            ..part(range)
+        },
+        Some(range) => part(range),
+        None => whole(""),
+    })
+    .await;
+    assert_eq!(origin.fetch().await, Ok(SIZE));
 }
 
 /// The ranges are requested where the redirects led to, and without the credentials of the source.

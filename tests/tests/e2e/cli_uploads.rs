@@ -2,12 +2,18 @@
 
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
-use symdepot_tests::stack::Binaries;
+use symdepot_tests::stack::{Binaries, fixture};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
-use crate::{Running, bytes_of, crash};
+use crate::{PATIENCE, Running, bytes_of, crash};
 
 /// A file of 300 MB as it is sent, which no compression makes smaller.
 const LARGE_BYTES: usize = 300 << 20;
@@ -147,6 +153,51 @@ async fn a_file_belongs_to_the_scope_that_it_was_uploaded_for() {
     crash::assert_symbolicated(&completed.unwrap());
 }
 
+#[tokio::test]
+async fn requests_use_a_file_as_soon_as_an_upload_that_waits_has_ended() {
+    let running = Running::start().await;
+    let bytes = bytes_of("elf/crash.debug");
+    write(running.folder.path(), "crash.debug", &bytes);
+    let report = fixture("crash.json").display().to_string();
+    let symbolicate = async || {
+        let ended = command(&running, &["symbolicate", &report]).output();
+        ended.await.unwrap()
+    };
+    // The instance remembers that there is no file.
+    let before = symbolicate().await;
+    assert_eq!(before.status.code(), Some(3), "{before:?}");
+    let (exit, sent) = upload(&running, &["crash.debug", "--wait"]).await;
+    assert_eq!(exit, Some(0), "{sent:#}");
+    let after = symbolicate().await;
+    assert_eq!(after.status.code(), Some(0), "{after:?}");
+}
+
+#[tokio::test]
+async fn maps_in_a_folder_are_uploaded_with_their_ids() {
+    const UUID_MAP: &str = "F9D1D247-0CA9-55DF-AB9D-50D65C32A93D.plist";
+    const SYMBOL_MAP: &str = "4C4C445C-5555-3144-A106-EFEF076DFA3C.bcsymbolmap";
+    let running = Running::start().await;
+    let folder = running.folder.path().join("build");
+    let uuid_map = bytes_of(&format!("maps/crash.dSYM/Contents/Resources/{UUID_MAP}"));
+    let dwarf = bytes_of("maps/crash.dSYM/Contents/Resources/DWARF/crash");
+    let symbol_map = bytes_of(&format!("maps/{SYMBOL_MAP}"));
+    let resources = "app.dSYM/Contents/Resources";
+    write(&folder, &format!("{resources}/DWARF/app"), &dwarf);
+    write(&folder, &format!("{resources}/{UUID_MAP}"), &uuid_map);
+    write(&folder, "app.il2cpp", &bytes_of("maps/crash.il2cpp"));
+    write(&folder, SYMBOL_MAP, &symbol_map);
+    // Only the folders have the id.
+    let of_symsorter = "sorted/4c/4c445c55553144a106efef076dfa3c/bcsymbolmap";
+    write(&folder, of_symsorter, &symbol_map);
+    let (exit, sent) = upload(&running, &["build", "--wait"]).await;
+    assert_eq!(exit, Some(0), "{sent:#}");
+    let applied = |name: &str| (name.to_owned(), "applied", true);
+    let expected = [SYMBOL_MAP, "app", UUID_MAP, "app.il2cpp", "bcsymbolmap"];
+    assert_eq!(states(&sent), expected.map(applied), "{sent:#}");
+    let ids = ["f9d1d247-0ca9-55df-ab9d-50d65c32a93d"];
+    assert_eq!(sent["files"][2]["ids"], serde_json::json!(ids), "{sent:#}");
+}
+
 /// Returns a debug file that has a section of pseudo-random bytes at its end.
 fn large_debug_file() -> Vec<u8> {
     let mut bytes = bytes_of("elf/crash.debug");
@@ -160,32 +211,99 @@ fn large_debug_file() -> Vec<u8> {
     bytes
 }
 
+/// A proxy that passes on everything but the parts of a file after the first one: these it never
+/// answers. It ends with the test.
+struct OnePartProxy {
+    url: String,
+    /// Notified when the first part is stored.
+    stored: Arc<Notify>,
+    _task: JoinSet<()>,
+}
+
+impl OnePartProxy {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let stored = Arc::new(Notify::new());
+        let (notified, parts) = (stored.clone(), Arc::new(AtomicUsize::new(0)));
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (connection, _) = listener.accept().await.unwrap();
+                let (stored, parts) = (notified.clone(), parts.clone());
+                connections.spawn(async move {
+                    // The program is killed at some time.
+                    let _ = pass_on(connection, &parts, &stored).await;
+                });
+            }
+        });
+        Self {
+            url,
+            stored,
+            _task: task,
+        }
+    }
+}
+
+/// Passes on the one request of a connection, and its response.
+async fn pass_on(
+    mut connection: TcpStream,
+    parts: &AtomicUsize,
+    stored: &Notify,
+) -> std::io::Result<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(connection.read_u8().await?);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let is_part = head.starts_with("PUT ");
+    if is_part && parts.fetch_add(1, Ordering::SeqCst) > 0 {
+        return std::future::pending().await;
+    }
+    // A proxy receives the whole URL: `PUT http://127.0.0.1:4566/uploads/key HTTP/1.1`.
+    let (request, headers) = head.split_once("\r\n").unwrap();
+    let (method, url) = request.split_once(" http://").unwrap();
+    let (host, path) = url.split_once('/').unwrap();
+    let mut service = TcpStream::connect(host).await?;
+    let head = format!("{method} /{path}\r\nconnection: close\r\n{headers}");
+    service.write_all(head.as_bytes()).await?;
+    let headers = headers.to_ascii_lowercase();
+    let length = headers.lines().find_map(|header| {
+        let length = header.strip_prefix("content-length: ")?;
+        length.parse::<u64>().ok()
+    });
+    let mut body = (&mut connection).take(length.unwrap_or(0));
+    copy(&mut body, &mut service).await?;
+    copy(&mut service, &mut connection).await?;
+    connection.shutdown().await?;
+    if is_part {
+        stored.notify_one();
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_large_file_continues_where_the_killed_program_stopped() {
     let running = Running::start().await;
     write(running.folder.path(), "crash.debug", &large_debug_file());
+    let proxy = OnePartProxy::start().await;
     let mut interrupted = command(&running, &["upload", "crash.debug"])
+        .env("http_proxy", &proxy.url)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // Four of the five parts are sent at a time. The fifth begins when one of them is stored.
-    let begun = async {
-        while puts(&running).await < 5 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(std::time::Duration::from_secs(120), begun)
-        .await
-        .unwrap();
+    let stored = tokio::time::timeout(PATIENCE, proxy.stored.notified());
+    stored.await.expect("the first part is stored");
     interrupted.kill().await.unwrap();
-    interrupted.wait().await.unwrap();
     let before = puts(&running).await;
+    assert_eq!(before, 1);
     let (exit, sent) = upload(&running, &["crash.debug", "--wait"]).await;
     assert_eq!(exit, Some(0), "{sent:#}");
     assert_eq!(sent["files"][0]["state"], "applied", "{sent:#}");
     let after = puts(&running).await;
-    assert!(after - before < 5, "{before} requests, then {after}");
+    assert_eq!(after - before, 4, "the other four of the five parts");
     let key = sent["files"][0]["key"].as_str().unwrap();
     let explained = command(&running, &["explain", key, "--json"]).output();
     let explained: Value = serde_json::from_slice(&explained.await.unwrap().stdout).unwrap();

@@ -31,9 +31,12 @@ async fn a_warm_request_makes_no_call_at_all() {
         .upload("global/crash.debug", bytes_of("elf/crash.debug"))
         .await;
     crash::assert_symbolicated(&client.completed("", &crash::sample()).await.unwrap());
+    running.idle().await;
     client.clear_stats().await.unwrap();
     for _ in 0..5 {
         crash::assert_symbolicated(&client.completed("", &crash::sample()).await.unwrap());
+        // The next request has the same instance.
+        running.idle().await;
     }
     let stats = client.stats().await.unwrap();
     assert_eq!(stats.aws_calls(), 0, "{stats:#?}");

@@ -158,6 +158,8 @@ pub(crate) async fn assert_a_deadly_name_stays_mangled(running: &Running) {
     assert_eq!(frames[0]["function"], DEADLY, "{answer:#}");
     let readable = "GenericUnion.Foo<A>(GenericUnion<A>.Type)";
     assert_eq!(frames[1]["function"], readable, "{answer:#}");
+    // The next request has the same instance.
+    running.idle().await;
     let sent = serde_json::json!({"stacktraces": [{"frames": [
         {"instruction_addr": "0x1", "function": DEADLY},
         {"instruction_addr": "0x2", "function": "$s8mangling12GenericUnionO3FooyACyxGSicAEmlF"},

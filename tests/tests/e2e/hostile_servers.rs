@@ -1,11 +1,14 @@
 //! Symbol servers that misbehave: each is a candidate that says what happened, in time and in
 //! bounded memory, and does not harm the next module of the same source.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use symdepot_tests::hostile_server::{Behavior, HostileServer};
+use symdepot_tests::made_up::MadeUp;
+use symdepot_tests::stack::until;
 
 use crate::Running;
 
@@ -173,4 +176,92 @@ async fn a_listing_of_a_million_files_is_a_malformed_candidate() {
         assert_eq!(candidates[0]["download"]["status"], "malformed");
         assert_eq!(completed["modules"][module]["debug_status"], "malformed");
     }
+}
+
+/// A server that sends a file without an end, just fast enough: a build is held until the server is
+/// dropped, or for minutes.
+async fn slow_server() -> HostileServer {
+    const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
+    let piece = vec![b'a'; 64 << 10];
+    let slow = Behavior::Endless(HEAD.into(), piece, Duration::from_millis(100));
+    HostileServer::start(vec![("/slow/", slow)]).await.unwrap()
+}
+
+/// Returns the number of files that were requested from these servers.
+fn requested(servers: &[HostileServer]) -> usize {
+    let asked = servers.iter().flat_map(HostileServer::asked);
+    asked.collect::<BTreeSet<String>>().len()
+}
+
+/// Two servers hold as many builds as they can, three of four runs: without the run that is kept,
+/// the upload would wait for one of them to end.
+#[tokio::test]
+async fn an_upload_is_applied_while_slow_servers_hold_builds() {
+    let servers = [slow_server().await, slow_server().await];
+    let sources = json!([
+        {"id": "first", "type": "http", "url": servers[0].url(), "is_private": true, "filters": {"filetypes": ["breakpad"]}},
+        {"id": "second", "type": "http", "url": servers[1].url(), "is_private": true, "filters": {"filetypes": ["breakpad"]}},
+    ]);
+    let running =
+        Running::start_with(|options| options.variable("SOURCES", sources).event_concurrency(4))
+            .await;
+    let client = running.client();
+    for number in 0..8 {
+        let mut crash = crash_in(&["slow"], ["first", "second"][number % 2]);
+        crash["modules"][0]["debug_id"] = json!(id(number));
+        let reply = client.symbolicate("timeout=0", &crash).await.unwrap();
+        assert_eq!(reply.body["status"], "pending", "{}", reply.text);
+    }
+    until("three builds", PATIENCE, async || {
+        (requested(&servers) == 3).then_some(())
+    })
+    .await
+    .unwrap();
+
+    let module = MadeUp::new(1, 3);
+    client.upload(&module.key(), module.file()).await.unwrap();
+    until("the upload", PATIENCE, async || {
+        // Until its event has arrived, the response is 404.
+        let reply = client.explain(&module.key()).await.unwrap();
+        (reply.body["state"] == "applied").then_some(())
+    })
+    .await
+    .unwrap();
+    let mut crash = module.crash();
+    crash["sources"] = json!(["uploads"]);
+    let completed = client.completed_at_last(&crash).await.unwrap();
+    module.assert_symbolicated(&completed);
+    assert_eq!(requested(&servers), 3, "builds have ended meanwhile");
+}
+
+#[tokio::test]
+async fn a_slow_server_leaves_runs_to_the_builds_from_another_one() {
+    let slow = [slow_server().await];
+    let good = Behavior::file("", &file(0, "good"));
+    let good = HostileServer::start(vec![("/good/", good)]).await.unwrap();
+    let sources = json!([
+        {"id": "slow", "type": "http", "url": slow[0].url(), "is_private": true, "filters": {"filetypes": ["breakpad"]}},
+        {"id": "good", "type": "http", "url": good.url(), "is_private": true, "filters": {"filetypes": ["breakpad"]}},
+    ]);
+    let running =
+        Running::start_with(|options| options.variable("SOURCES", sources).event_concurrency(4))
+            .await;
+    let client = running.client();
+    for number in 1..=8 {
+        let mut crash = crash_in(&["slow"], "slow");
+        crash["modules"][0]["debug_id"] = json!(id(number));
+        let reply = client.symbolicate("timeout=0", &crash).await.unwrap();
+        assert_eq!(reply.body["status"], "pending", "{}", reply.text);
+    }
+    until("two builds", PATIENCE, async || {
+        (requested(&slow) == 2).then_some(())
+    })
+    .await
+    .unwrap();
+
+    let request = crash_in(&["good"], "good");
+    let completed = client.completed_at_last(&request).await.unwrap();
+    let frame = &completed["stacktraces"][0]["frames"][0];
+    assert_eq!(frame["function"], "function_of_good", "{frame:#}");
+    assert_eq!(requested(&slow), 2, "builds have ended meanwhile");
 }

@@ -110,6 +110,8 @@ async fn two_thousand_frames_in_fifty_modules_need_little_more_than_the_cache_li
             let expected = name(number % MODULES, function(round, number));
             assert_eq!(frame["function"], expected, "{frame:#}");
         }
+        // The next request has the same instance.
+        running.idle().await;
     }
     let stats = client.stats().await.unwrap();
     let symbolicate = stats.function("symbolicate");

@@ -365,10 +365,13 @@ async fn with_auth_the_service_says_how_the_first_token_is_issued_and_the_demo_n
     let without_right = one
         .demo_with(&issue(one.addresses(), "download").await)
         .await;
-    for (refused, status) in [(refused, "401"), (without_right, "403")] {
+    for (refused, status, which) in [
+        (refused, "401", "Issue the first one"),
+        (without_right, "403", "Issue another one"),
+    ] {
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert_eq!(refused.status.code(), Some(1), "{refused:?}");
-        for expected in [status, "x-local-operator", "set SYMDEPOT_TOKEN"] {
+        for expected in [status, which, "x-local-operator", "set SYMDEPOT_TOKEN"] {
             assert!(said.contains(expected), "{said}");
         }
     }

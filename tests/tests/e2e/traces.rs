@@ -180,10 +180,10 @@ async fn a_collector_that_never_answers_costs_a_second_once_and_no_response() {
         let reply = client.send("about", request).await.unwrap();
         took.push(began.elapsed());
         assert_eq!(reply.status, 200, "{}", reply.text);
+        // The next request has the same instance.
+        running.idle().await;
     }
-    // A second, and what a busy machine takes to start the function.
     assert!(took[0] >= Duration::from_secs(1), "{took:?}");
-    assert!(took[0] < Duration::from_secs(10), "{took:?}");
     assert_eq!(collector.requests().len(), 1);
     until("the log of the lost spans", PATIENCE, async || {
         let log = running.stack.log_of("symbolicate");
@@ -222,9 +222,9 @@ async fn a_run_of_prune_has_its_phases_and_one_that_cannot_begin_has_a_span_that
     assert!(run.get("status").is_none(), "{run:#}");
     for phase in [
         "begin pass",
-        "sweep records",
+        "scan records",
         "compare uploads",
-        "sweep blobs",
+        "delete orphans",
     ] {
         let phase = named(&spans, phase);
         assert_eq!(phase["parentSpanId"], run["spanId"], "{phase:#}");

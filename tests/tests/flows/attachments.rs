@@ -15,6 +15,7 @@ use symdepot::api::symbolicator::FrameTrust;
 use symdepot::domain::{ResponseFormat, Scope};
 use symdepot::flows::attachments::AttachmentError;
 use symdepot::flows::minidump::{KeptDump, MinidumpRequest, WalkOutcome, WalkStats, kept_dump};
+use symdepot::flows::requests::CallState;
 use symdepot::flows::{Invocation, Symbolicator};
 use symdepot::ports::{RemoteFailure, RemoteFile, RemoteFiles, RemotePart};
 use symdepot::unwind::dump::{DumpBytes, READ_BYTES};
@@ -78,11 +79,7 @@ async fn walk(world: &World, file: DumpBytes) -> WalkOutcome {
     let request = MinidumpRequest {
         file,
         fields: &CrashFields::default(),
-        scope: &Scope::Global,
-        id: ID,
-        wait: Duration::ZERO,
-        is_kept: false,
-        age: Duration::ZERO,
+        call: CallState::first(ID, &Scope::Global, Duration::ZERO),
     };
     let walked = world.symbolicator().walk_minidump(&invocation, request);
     Box::pin(walked).await.unwrap()

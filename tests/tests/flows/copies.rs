@@ -121,7 +121,7 @@ async fn a_dry_run_lists_the_copies_that_would_be_removed() {
     let report = world.prune_dry().await.unwrap();
     assert_eq!(report.copies_retired, 1);
     let said = report
-        .said
+        .planned
         .iter()
         .find(|said| said.to.contains(DEBUG))
         .unwrap();

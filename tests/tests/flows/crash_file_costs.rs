@@ -10,7 +10,7 @@ use symdepot::api::symbolicator::Response;
 use symdepot::domain::Scope;
 use symdepot::flows::Error;
 use symdepot::flows::minidump::{MinidumpRequest, WalkOutcome};
-use symdepot::flows::requests::RequestToKeep;
+use symdepot::flows::requests::{CallState, RequestToKeep};
 use symdepot::flows::symbolicate::{PendingTerms, SymbolicateOutcome};
 use symdepot::unwind::MAX_FRAMES;
 use symdepot_tests::harness::World;
@@ -37,11 +37,7 @@ async fn walk(world: &World, file: &[u8]) -> Option<CrashFile> {
     let request = MinidumpRequest {
         file: file.to_vec().into(),
         fields: &CrashFields::default(),
-        scope: &Scope::Global,
-        id: ID,
-        wait: Duration::ZERO,
-        is_kept: false,
-        age: Duration::ZERO,
+        call: CallState::first(ID, &Scope::Global, Duration::ZERO),
     };
     let walked = world.symbolicator().walk_minidump(&invocation, request);
     match Box::pin(walked).await.unwrap() {
@@ -56,14 +52,12 @@ async fn answer(world: &World, crash: &MadeUpCrash<'_>) {
     let report = walk(world, &crash.dump()).await.unwrap();
     let body = serde_json::to_vec(&report).unwrap();
     let kept = PendingTerms {
-        wait: Duration::ZERO,
-        id: ID,
+        call: CallState::first(ID, &Scope::Global, Duration::ZERO),
         body: Some(RequestToKeep::crash_file(&report, &body)),
-        age: Duration::ZERO,
     };
     let invocation = world.invocation(TIME);
     let symbolicator = world.symbolicator();
-    let answer = symbolicator.answer_crash(&invocation, &report, &Scope::Global, kept);
+    let answer = symbolicator.answer_crash(&invocation, &report, kept);
     let SymbolicateOutcome::Completed(completed, _) = Box::pin(answer).await.unwrap() else {
         panic!("not finished");
     };
@@ -180,17 +174,15 @@ async fn a_minidump_of_more_frames_than_a_response_holds_keeps_those_of_the_thre
     let invocation = world.invocation(TIME);
     let symbolicator = world.symbolicator();
     let kept = PendingTerms {
-        wait: Duration::ZERO,
-        id: ID,
+        call: CallState::first(ID, &Scope::Global, Duration::ZERO),
         body: None,
-        age: Duration::ZERO,
     };
     // A client that sends these threads itself can send them in several requests.
-    let whole = symbolicator.answer(&invocation, &report.request, &Scope::Global, kept);
+    let whole = symbolicator.answer(&invocation, &report.request, kept);
     let whole = Box::pin(whole).await;
     assert!(matches!(whole, Err(Error::TooLarge { .. })), "{whole:?}");
 
-    let answer = symbolicator.answer_crash(&invocation, &report, &Scope::Global, kept);
+    let answer = symbolicator.answer_crash(&invocation, &report, kept);
     let SymbolicateOutcome::Completed(completed, stats) = Box::pin(answer).await.unwrap() else {
         panic!("not finished");
     };
@@ -225,7 +217,7 @@ async fn a_minidump_of_more_frames_than_a_response_holds_keeps_those_of_the_thre
         stackwalk: Some(StackwalkReport::default()),
         ..report
     };
-    let answer = symbolicator.answer_crash(&invocation, &report, &Scope::Global, kept);
+    let answer = symbolicator.answer_crash(&invocation, &report, kept);
     let SymbolicateOutcome::Completed(completed, stats) = Box::pin(answer).await.unwrap() else {
         panic!("not finished");
     };

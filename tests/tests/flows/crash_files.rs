@@ -12,7 +12,7 @@ use symdepot::api::symbolicator::{
 };
 use symdepot::domain::{CodeId, ObjectType, ResponseFormat, Scope};
 use symdepot::flows::minidump::{MinidumpRequest, WalkOutcome};
-use symdepot::flows::requests::{MAX_PENDING, RequestStage, RequestToKeep};
+use symdepot::flows::requests::{CallState, MAX_PENDING, RequestStage, RequestToKeep};
 use symdepot::flows::symbolicate::{PendingTerms, SymbolicateOutcome};
 use symdepot::unwind::MAX_FRAMES;
 use symdepot_tests::harness::{
@@ -26,11 +26,15 @@ const ID: &str = "a-crash";
 const STACK: u64 = 0x7fff_0000_0000;
 const BASE: u64 = 0x5555_0000_0000;
 
-fn age_of(is_overdue: bool) -> Duration {
+fn call(is_overdue: bool) -> CallState<'static> {
+    let first = CallState::first(ID, &Scope::Global, Duration::ZERO);
     if is_overdue {
-        MAX_PENDING
+        CallState {
+            age: MAX_PENDING,
+            ..first
+        }
     } else {
-        Duration::ZERO
+        first
     }
 }
 
@@ -39,11 +43,7 @@ async fn walk(world: &World, file: Vec<u8>, fields: &CrashFields, is_overdue: bo
     let request = MinidumpRequest {
         file: file.into(),
         fields,
-        scope: &Scope::Global,
-        id: ID,
-        wait: Duration::ZERO,
-        is_kept: false,
-        age: age_of(is_overdue),
+        call: call(is_overdue),
     };
     let walked = world.symbolicator().walk_minidump(&invocation, request);
     Box::pin(walked).await.unwrap()
@@ -60,13 +60,11 @@ async fn answer(world: &World, report: &CrashFile, is_overdue: bool) -> Symbolic
     let invocation = world.invocation(TIME);
     let body = serde_json::to_vec(report).unwrap();
     let kept = PendingTerms {
-        wait: Duration::ZERO,
-        id: ID,
+        call: call(is_overdue),
         body: Some(RequestToKeep::crash_file(report, &body)),
-        age: age_of(is_overdue),
     };
     let symbolicator = world.symbolicator();
-    let answer = symbolicator.answer_crash(&invocation, report, &Scope::Global, kept);
+    let answer = symbolicator.answer_crash(&invocation, report, kept);
     Box::pin(answer).await.unwrap()
 }
 

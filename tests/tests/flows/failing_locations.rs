@@ -4,15 +4,17 @@
 use std::time::Duration;
 
 use serde_json::json;
-use symdepot::api::symbolicator::ModuleStatus;
+use symdepot::api::symbolicator::{DownloadStatus, ModuleStatus};
 use symdepot::cache::{Item, Kind};
-use symdepot::domain::{Cause, Location, Scope};
+use symdepot::domain::{Cause, FileType, Location, Scope};
 use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::ports::{Concerns, QueueMessage, ServerFailure};
 use symdepot_tests::harness::{Crash, World, fixture, in_module, sample_crash};
 
 use crate::CRASH_PE;
-use crate::servers::{DEBUG, PROGRAM, at, entry, failure, is_symbolicated, source, world};
+use crate::servers::{
+    DEBUG, PROGRAM, at, entry, failure, is_symbolicated, source, world, world_with_lists,
+};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -212,4 +214,62 @@ async fn the_files_of_the_platform_of_a_module_are_requested_first() {
     let is_of_pdb = |location: &&Location| location.as_str().contains("/c7/");
     let first = asked.iter().take(5).filter(is_of_pdb);
     assert_eq!(first.count(), 5, "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_web_page_or_nothing_in_place_of_a_file_is_a_failure_that_may_be_over_soon() {
+    for (body, what) in [
+        ("", "nothing"),
+        ("<!DOCTYPE html><title>Maintenance</title>", "a web page"),
+        ("\u{feff}\r\n<HTML lang=en>", "a web page"),
+    ] {
+        let world = world();
+        world.servers.put(&at(DEBUG), body);
+        let mut crash = sample_crash();
+        crash.options.dif_candidates = true;
+        let completed = world.symbolicate(&crash).await;
+        let mut candidates = completed.modules[0].candidates.iter();
+        let it = candidates.find(|candidate| candidate.location == at(DEBUG));
+        let details = format!("the server sent {what} instead of a file");
+        assert_eq!(it.unwrap().download, DownloadStatus::Error { details });
+        let entry = entry(&world, Kind::SymCache);
+        let placeholder = entry.missing().unwrap();
+        assert_eq!(placeholder.missing.cause, Cause::DownloadFailed, "{body:?}");
+        assert!(placeholder.retry_at.since(world.now()) < 2 * MINUTE);
+
+        world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+        world.pass(2 * MINUTE).await;
+        let completed = world.another_instance().symbolicate(&sample_crash()).await;
+        assert!(is_symbolicated(&completed), "{body:?}");
+        world.check();
+    }
+    // Other text says what the file is.
+    let world = world();
+    world.servers.put(&at(DEBUG), "no debug file");
+    world.symbolicate(&sample_crash()).await;
+    let entry = entry(&world, Kind::SymCache);
+    let placeholder = entry.missing().unwrap();
+    assert_eq!(placeholder.missing.cause, Cause::Malformed);
+    assert!(placeholder.retry_at.since(world.now()) > 1200 * MINUTE);
+}
+
+/// An item of DynamoDB has at most 400 KB.
+#[tokio::test(start_paused = true)]
+async fn the_locations_that_a_server_lists_never_exceed_the_size_of_an_item() {
+    let world = world_with_lists();
+    let long = "A".repeat(15_000);
+    let location =
+        |number: u32| Location::new(format!("sentry://project_debug_file/{number:03}{long}"));
+    let listed = (0..40).map(|number| (FileType::Breakpad, location(number)));
+    world.servers.list_files(Ok(listed.collect()));
+    let completed = world.symbolicate(&sample_crash()).await;
+    assert_eq!(completed.modules[0].debug_status, ModuleStatus::Missing);
+    assert!(world.servers.take_asked().len() >= 40);
+    let items = world.records.items();
+    assert!(!items.is_empty());
+    for (key, stored) in items {
+        let bytes = serde_json::to_vec(&stored.item).unwrap().len();
+        assert!(bytes < 400_000, "{key:?}: {bytes}");
+    }
+    world.check();
 }

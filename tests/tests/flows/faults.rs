@@ -36,19 +36,29 @@ enum Step {
     Sweep,
 }
 
+/// Why a step did not succeed.
+#[derive(Debug)]
+enum Unfinished {
+    /// The builds that a request needs are not complete.
+    Pending,
+    Failed(Error),
+}
+
 impl Step {
-    async fn run(&self, world: &World) -> Result<(), Error> {
-        match self {
+    async fn run(&self, world: &World) -> Result<(), Unfinished> {
+        let ran = match self {
             Step::Event(event) => world.deliver(event).await,
             Step::Message(message) => world.serve(message).await,
             Step::Request(request) => {
                 let instance = world.another_instance();
                 let answer = instance.answer(request, &Scope::Global, Duration::from_secs(25));
-                finished(world.with_derive_at_work(answer).await?)
+                let answered = world.with_derive_at_work(answer).await;
+                return finished(answered.map_err(Unfinished::Failed)?);
             }
             Step::Kept(body) => keep(world, body).await,
             Step::Sweep => world.prune().await.map(drop),
-        }
+        };
+        ran.map_err(Unfinished::Failed)
     }
 
     /// Repeats the step until it succeeds: at once, but requests as often as necessary. A builder
@@ -58,8 +68,10 @@ impl Step {
         for _ in 0..REQUESTS {
             match (self, self.run(world).await) {
                 (_, Ok(())) => return,
-                (Step::Request(_), Err(Error::Deadline { .. })) => {}
-                (step, Err(error)) => panic!("{what}: {step:?} fails again: {error}"),
+                (_, Err(Unfinished::Pending)) => {}
+                (step, Err(Unfinished::Failed(error))) => {
+                    panic!("{what}: {step:?} fails again: {error}")
+                }
             }
         }
         panic!("{what}: {self:?} never completes");
@@ -86,11 +98,9 @@ async fn keep(world: &World, body: &str) -> Result<(), Error> {
     Ok(())
 }
 
-fn finished(answer: SymbolicateOutcome) -> Result<(), Error> {
+fn finished(answer: SymbolicateOutcome) -> Result<(), Unfinished> {
     match answer {
-        SymbolicateOutcome::Pending => Err(Error::Deadline {
-            what: "a request".to_owned(),
-        }),
+        SymbolicateOutcome::Pending => Err(Unfinished::Pending),
         SymbolicateOutcome::Completed(completed, _) => {
             assert_eq!(
                 function_names(&completed),

@@ -73,6 +73,10 @@ async fn files_are_requested_in_both_arrangements_if_the_index2_fails() {
         Behavior::Bytes(Vec::new()),
         // A redirect without a target.
         refusal("302 Found"),
+        // Web pages, which some servers send in place of each absent file.
+        Behavior::file("", b"\xef\xbb\xbf\r\n<!DOCTYPE html><title>Oh</title>"),
+        Behavior::file("content-type: text/html; charset=utf-8\r\n", b"Oh"),
+        Behavior::file("", &b"<html>".repeat(1 << 17)),
     ];
     for index2 in failing {
         for (path, requests) in [(ONE_TIER, 1), (TWO_TIERS, 2)] {
@@ -87,6 +91,16 @@ async fn files_are_requested_in_both_arrangements_if_the_index2_fails() {
             let both = ["/s/app.pdb/1/app.pd_", "/s/ap/app.pdb/1/app.pd_"];
             assert_eq!(paths(&server, asked), both, "{index2:?}");
         }
+    }
+}
+
+#[tokio::test]
+async fn an_index2_may_be_empty_or_long() {
+    for content in [Vec::new(), b"x".repeat(1 << 20)] {
+        let server = server(Behavior::file("", &content), TWO_TIERS).await;
+        let fetched = fetch(&HttpServers::new(true), &server, "app.pdb").await;
+        assert_eq!(fetched.unwrap(), b"file");
+        assert_eq!(paths(&server, 0), ["/s/index2.txt", TWO_TIERS]);
     }
 }
 

@@ -8,6 +8,7 @@ use symdepot::api::crash::form::CrashFields;
 use symdepot::domain::Scope;
 use symdepot::flows::Error;
 use symdepot::flows::minidump::{MinidumpRequest, WalkOutcome};
+use symdepot::flows::requests::CallState;
 use symdepot::unwind::MAX_FRAMES;
 use symdepot_tests::harness::{
     MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread, World, fixture, full_dump,
@@ -35,11 +36,7 @@ async fn walk(world: &World, file: Vec<u8>) -> Result<WalkOutcome, Error> {
     let request = MinidumpRequest {
         file: file.into(),
         fields: &fields,
-        scope: &Scope::Global,
-        id: "a-dump",
-        wait: Duration::ZERO,
-        is_kept: false,
-        age: Duration::ZERO,
+        call: CallState::first("a-dump", &Scope::Global, Duration::ZERO),
     };
     let walked = world.symbolicator().walk_minidump(&invocation, request);
     Box::pin(walked).await

@@ -16,7 +16,7 @@ use symdepot::cache::Kind;
 use symdepot::domain::{Location, ResponseFormat, Scope};
 use symdepot::flows::Error;
 use symdepot::flows::minidump::{KeptDump, MinidumpRequest, WalkOutcome, WalkStats, kept_dump};
-use symdepot::flows::requests::{RequestStage, RequestToKeep};
+use symdepot::flows::requests::{CallState, RequestStage, RequestToKeep};
 use symdepot::flows::symbolicate::{PendingTerms, SymbolicateOutcome};
 use symdepot::unwind::MAX_FRAMES;
 use symdepot::unwind::dump::{STACK_BYTES, THREADS};
@@ -62,11 +62,7 @@ pub(crate) async fn walk(
     let request = MinidumpRequest {
         file: dump.file.clone(),
         fields: &dump.fields,
-        scope: &Scope::Global,
-        id: ID,
-        wait,
-        is_kept: false,
-        age: Duration::ZERO,
+        call: CallState::first(ID, &Scope::Global, wait),
     };
     let walked = world.symbolicator().walk_minidump(&invocation, request);
     Box::pin(walked).await
@@ -88,14 +84,10 @@ pub(crate) async fn answered(world: &World, report: &CrashFile) -> Completed {
     let invocation = world.invocation(TIME);
     let body = serde_json::to_vec(report).unwrap();
     let kept = PendingTerms {
-        wait: Duration::from_secs(25),
-        id: ID,
+        call: CallState::first(ID, &Scope::Global, Duration::from_secs(25)),
         body: Some(RequestToKeep::crash_file(report, &body)),
-        age: Duration::ZERO,
     };
-    let answer = world
-        .symbolicator()
-        .answer_crash(&invocation, report, &Scope::Global, kept);
+    let answer = world.symbolicator().answer_crash(&invocation, report, kept);
     match world.with_derive_at_work(Box::pin(answer)).await.unwrap() {
         SymbolicateOutcome::Completed(completed, _) => *completed,
         SymbolicateOutcome::Pending => panic!("not finished"),
@@ -807,14 +799,17 @@ async fn an_overdue_walk_ends_with_the_error_of_the_store() {
     // No build of it begins.
     let world = servers::world();
     let (invocation, fields) = (world.invocation(TIME), with_candidates());
+    let (symbolicator, body) = (world.symbolicator(), RequestToKeep::received(b"{}"));
+    symbolicator
+        .keep_request(&invocation, ID, &Scope::Global, body)
+        .await
+        .unwrap();
+    let found = symbolicator.find_request(&invocation, ID).await;
+    let found = found.unwrap().unwrap();
     let request = MinidumpRequest {
         file: fixture("minidump/crash.dmp").into(),
         fields: &fields,
-        scope: &Scope::Global,
-        id: ID,
-        wait: Duration::from_secs(2),
-        is_kept: true,
-        age: DAY,
+        call: CallState::continued(&found, DAY, Duration::from_secs(2)),
     };
     let first = world.faults.calls(Operation::Load) + 1;
     for nth in first + 1..first + 100 {

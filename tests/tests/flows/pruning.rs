@@ -120,14 +120,14 @@ async fn a_dry_run_reports_what_a_run_does_and_changes_nothing() {
         (items, blobs)
     );
     let done = world.prune().await.unwrap();
-    assert_eq!((said.retired, said.orphans, said.said.len()), (3, 1, 4));
-    // The blobs of a retired record are gone when the blobs are swept.
+    assert_eq!((said.retired, said.orphans, said.planned.len()), (3, 1, 4));
+    // The blobs of a retired record are gone when the blobs are listed.
     assert_eq!(
         Report {
             dry_run: false,
             blobs: done.blobs,
             read_units: done.read_units,
-            said: Vec::new(),
+            planned: Vec::new(),
             ..said
         },
         done

@@ -6,7 +6,7 @@ use serde_json::json;
 use symdepot::api::symbolicator::{CandidateReport, Completed, Derivation, ModuleStatus, Sources};
 use symdepot::cache::{Entry, Kind, Queue};
 use symdepot::domain::{Location, Scope};
-use symdepot::flows::requests::{KeptRequest, RequestStage, RequestToKeep};
+use symdepot::flows::requests::{CallState, KeptRequest, RequestStage, RequestToKeep};
 use symdepot::flows::symbolicate::{PendingTerms, SymbolicateOutcome};
 use symdepot::flows::{Error, Settings};
 use symdepot_tests::harness::{
@@ -171,14 +171,15 @@ async fn a_request_waits_no_longer_than_its_timeout() {
 async fn pending_after(world: &World, id: &str, age: Duration) -> Duration {
     let (began, invocation) = (tokio::time::Instant::now(), world.invocation(HOUR));
     let kept = PendingTerms {
-        wait: Duration::from_secs(25),
-        id,
+        call: CallState {
+            age,
+            ..CallState::first(id, &Scope::Global, Duration::from_secs(25))
+        },
         body: age.is_zero().then(|| RequestToKeep::received(b"{}")),
-        age,
     };
     let answer = world
         .symbolicator()
-        .answer(&invocation, &sample_crash(), &Scope::Global, kept)
+        .answer(&invocation, &sample_crash(), kept)
         .await;
     assert!(is_pending(&answer.unwrap()));
     began.elapsed()

@@ -257,7 +257,7 @@ async fn a_refusal_at_one_location_does_not_hide_a_file_at_another_one() {
 async fn a_file_of_another_module_is_malformed_and_serves_no_module() {
     let world = world();
     world.servers.put(&at(PROGRAM), fixture("elf/checksum"));
-    world.servers.put(&at(DEBUG), "<html>log in, please</html>");
+    world.servers.put(&at(DEBUG), fixture("elf/checksum"));
     let completed = world.symbolicate(&with_candidates()).await;
     assert_eq!(completed.modules[0].debug_status, ModuleStatus::Malformed);
     assert!(world.entries().iter().all(|entry| entry.ready().is_none()));

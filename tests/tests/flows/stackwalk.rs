@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use symdepot::api::crash::form::CrashFields;
 use symdepot::domain::{ResponseFormat, Scope};
 use symdepot::flows::minidump::{MinidumpRequest, WalkOutcome};
-use symdepot::flows::requests::RequestToKeep;
+use symdepot::flows::requests::{CallState, RequestToKeep};
 use symdepot::flows::symbolicate::{PendingTerms, SymbolicateOutcome};
 use symdepot::unwind::dump::DumpBytes;
 use symdepot_tests::harness::{
@@ -40,11 +40,7 @@ async fn walk(world: &World, file: DumpBytes) -> WalkOutcome {
             format: ResponseFormat::Stackwalk,
             ..CrashFields::default()
         },
-        scope: &Scope::Global,
-        id: ID,
-        wait: Duration::ZERO,
-        is_kept: false,
-        age: Duration::ZERO,
+        call: CallState::first(ID, &Scope::Global, Duration::ZERO),
     };
     let walked = world.symbolicator().walk_minidump(&invocation, request);
     Box::pin(walked).await.unwrap()
@@ -60,15 +56,13 @@ async fn answer(world: &World, file: impl Into<DumpBytes>) -> Value {
     let body = serde_json::to_vec(&report).unwrap();
     let report: symdepot::api::crash::CrashFile = serde_json::from_slice(&body).unwrap();
     let kept = PendingTerms {
-        wait: Duration::ZERO,
-        id: ID,
+        call: CallState::first(ID, &Scope::Global, Duration::ZERO),
         body: Some(RequestToKeep::crash_file(&report, &body)),
-        age: Duration::ZERO,
     };
     let invocation = world.invocation(TIME);
     let answer = world
         .symbolicator()
-        .answer_crash(&invocation, &report, &Scope::Global, kept);
+        .answer_crash(&invocation, &report, kept);
     match Box::pin(answer).await.unwrap() {
         SymbolicateOutcome::Completed(completed, _) => {
             report.stackwalk.unwrap().completed(&completed)

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use symdepot::domain::{Sampler, Scope};
 use symdepot::flows::Invocation;
+use symdepot::flows::requests::CallState;
 use symdepot::flows::spans::{AttributeValue, Span, SpanContext, SpanKind, TracedWork};
 use symdepot::flows::symbolicate::{PendingTerms, SymbolicateOutcome};
 use symdepot::ports::{QueueMessage, ReconcileMessage};
@@ -37,14 +38,16 @@ fn named<'a>(spans: &'a [Span], name: &str) -> &'a Span {
 /// Requests the names of the sample crash without waiting, in this invocation.
 async fn request(world: &World, invocation: &Invocation) -> QueueMessage {
     let kept = PendingTerms {
-        wait: Duration::ZERO,
-        id: "0e6a4d6c-1f5c-4f0e-8a54-1d5a4f1f3f4e",
+        call: CallState::first(
+            "0e6a4d6c-1f5c-4f0e-8a54-1d5a4f1f3f4e",
+            &Scope::Global,
+            Duration::ZERO,
+        ),
         body: None,
-        age: Duration::ZERO,
     };
     let service = world.symbolicator();
     let crash = sample_crash();
-    let answer = service.answer(invocation, &crash, &Scope::Global, kept);
+    let answer = service.answer(invocation, &crash, kept);
     let answer = Box::pin(answer).await.unwrap();
     assert!(matches!(answer, SymbolicateOutcome::Pending));
     world.queues.drain().remove(0).message
@@ -165,7 +168,7 @@ async fn a_run_that_sends_many_messages_still_has_spans_of_its_phases() {
     invocation.end_trace(work);
     let spans = invocation.take_spans();
     let sent = spans.iter().filter(|span| span.work.name == "send uploads");
-    // The beginning of the pass and the sweep of the records are the others of the first 96.
+    // The beginning of the pass and the scan of the records are the others of the first 96.
     assert_eq!(sent.count(), 94);
-    named(&spans, "sweep blobs");
+    named(&spans, "delete orphans");
 }

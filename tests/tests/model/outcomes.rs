@@ -205,7 +205,7 @@ impl State {
                 Some(_) if mistake == Mistake::ReportsNothingAgain => self.request(Queue::Eager),
                 Some(blob) => {
                     self.report(&blob);
-                    unreadable.report_again(vec![blob]);
+                    unreadable.note_reported_again(vec![blob]);
                 }
                 None => self.request(Queue::Eager),
             }

@@ -12,12 +12,12 @@ use serde_json::Value;
 use symdepot::api::report::CrashReport;
 use tokio::time::Instant;
 
-use super::first_token;
+use super::issue_token;
 use crate::arguments::{DemoArguments, Format};
 use crate::body::Body;
 use crate::client::{Answer, Client};
 use crate::credentials::Signer;
-use crate::error::CliError;
+use crate::error::{self, CliError};
 use crate::settings::{Settings, Token};
 use crate::symbolicate::{self, shown};
 use crate::waiting::Waiting;
@@ -47,11 +47,11 @@ struct StackAddresses {
 
 pub(crate) async fn run(arguments: &DemoArguments) -> Result<Output, CliError> {
     let stack = read(&arguments.data.join(ADDRESSES_FILE))?;
-    let how = first_token(&stack.gateway, &arguments.data);
-    let settings = settings_of(&stack, &how).await?;
+    let how = |which: &str| issue_token(which, &stack.gateway, &arguments.data);
+    let settings = settings_of(&stack, &how("the first one")).await?;
     let client = Client::new(&settings).await?;
     upload(&stack).await?;
-    wait(&client, &how).await?;
+    wait(&client, &how("another one")).await?;
     let report = CrashReport::read(CRASH);
     let report = report.map_err(|error| CliError::Serve(error.to_string()))?;
     let waiting = Waiting::new(&client, &settings, PATIENCE);
@@ -67,7 +67,7 @@ fn read(path: &Path) -> Result<StackAddresses, CliError> {
     let absent = |cause: String| {
         CliError::Serve(format!(
             "no stack runs in this folder: {}: {cause}; start one with `symdepot serve`",
-            path.display()
+            error::shown(path)
         ))
     };
     let bytes = std::fs::read(path).map_err(|error| absent(error.to_string()))?;

@@ -70,7 +70,7 @@ fn announce(addresses: &Addresses, started_with: &Path, needs_token: bool) {
         data.display()
     );
     if needs_token {
-        text.push_str(&first_token(gateway, data));
+        text.push_str(&issue_token("the first one", gateway, data));
         text.push('\n');
     }
     let demo = if started_with == Path::new(DATA) {
@@ -85,12 +85,12 @@ fn announce(addresses: &Addresses, started_with: &Path, needs_token: bool) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// Returns how the user who started a stack issues the first access token, and where programs find
-/// it.
-fn first_token(gateway: &str, data: &Path) -> String {
+/// Returns how the user who started a stack issues an access token, and where programs find it.
+/// `which` says which token that is, for people.
+fn issue_token(which: &str, gateway: &str, data: &Path) -> String {
     let file = data.join(ADDRESSES_FILE);
     format!(
-        r#"  requests need an access token (AUTH=token). Issue the first one:
+        r#"  requests need an access token (AUTH=token). Issue {which}:
     KEY=$(sed -n 's/.*"operator_key": "\(.*\)",/\1/p' "{}")
     curl -H "x-local-operator: $KEY" {gateway}/tokens -d '{{"name": "me", "scope": "*", "rights": ["admin"]}}'
   then set SYMDEPOT_TOKEN to the "token" of the response"#,

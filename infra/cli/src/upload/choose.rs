@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 use symdepot::api::uploads::FileToUpload;
 use symdepot::domain::{
-    CompanionId, Inspection, Location, MsSymCacheName, ObjectMeta, Scope, upload_key,
+    CompanionId, FileType, Inspection, Location, MsSymCacheName, ObjectMeta, Scope, upload_key,
 };
 
 use crate::inspection;
@@ -22,7 +22,8 @@ pub(super) struct Chosen {
     pub(super) bytes: u64,
     /// Its SHA-256 in hex.
     sha256: String,
-    /// The ids of its objects, debug ids first; those of a companion, by which others find it.
+    /// The ids of its objects, debug ids first; those of a companion or of a map, by which others
+    /// find it.
     pub(super) ids: Vec<String>,
 }
 
@@ -47,10 +48,13 @@ pub(super) fn choose(path: &Path) -> Result<Chosen, String> {
         None if MsSymCacheName::is_suggested_by(&location) => {
             return Err("a SymCache is found by its path: keep it at app.pdb/<GUID><age>/app.pdb-v3.1.0.symcache".to_owned());
         }
-        None => (
-            location.file_name(),
-            ids_of(&inspection::inspect(path, false)?.inspection)?,
-        ),
+        None => {
+            let inspection = inspection::inspect(path, false)?.inspection;
+            (
+                name_of(&location, &inspection),
+                ids_of(&location, &inspection)?,
+            )
+        }
     };
     let (bytes, sha256) = digest(path).map_err(|error| error.to_string())?;
     // The service refuses a whole request for one file that cannot have a key, in any scope.
@@ -65,8 +69,23 @@ pub(super) fn choose(path: &Path) -> Result<Chosen, String> {
     })
 }
 
+/// Returns the name of a file for the service. That of a map has its id, which may be in the names
+/// of its folders here.
+fn name_of(location: &Location, inspection: &Inspection) -> String {
+    let name = location.file_name();
+    let mut maps = inspection.auxiliary.iter();
+    let unnamed = maps.find(|map| map.id_at(&name).is_err());
+    let named = unnamed.and_then(|map| Some((map.file_type, map.id_at(location.as_str()).ok()?)));
+    match named {
+        None => name,
+        Some((FileType::UuidMap, id)) => format!("{id}.plist"),
+        Some((FileType::BcSymbolMap, id)) => format!("{id}.bcsymbolmap"),
+        Some((_, id)) => format!("{id}.il2cpp"),
+    }
+}
+
 /// Returns the ids by which requests find what is in a file.
-fn ids_of(inspection: &Inspection) -> Result<Vec<String>, String> {
+fn ids_of(location: &Location, inspection: &Inspection) -> Result<Vec<String>, String> {
     let usable = |object: &&ObjectMeta| {
         let ObjectMeta { features, .. } = object;
         features.has_symbols
@@ -84,14 +103,21 @@ fn ids_of(inspection: &Inspection) -> Result<Vec<String>, String> {
         CompanionId::Shared(id) => id.to_string(),
         CompanionId::SymbolMap(id) => id.to_string(),
     });
+    let (mut maps, mut unnamed) = (Vec::new(), None);
+    for map in &inspection.auxiliary {
+        match map.id_at(location.as_str()) {
+            Ok(id) => maps.push(id.to_string()),
+            Err(reason) => unnamed = unnamed.or(Some(reason)),
+        }
+    }
     let mut ids: Vec<String> = Vec::new();
-    for id in debug_ids.chain(code_ids).chain(companions) {
+    for id in debug_ids.chain(code_ids).chain(companions).chain(maps) {
         if !id.is_empty() && !ids.contains(&id) {
             ids.push(id);
         }
     }
     if ids.is_empty() {
-        Err(why_not(inspection))
+        Err(unnamed.unwrap_or_else(|| why_not(inspection)))
     } else {
         Ok(ids)
     }
@@ -122,7 +148,7 @@ fn digest(path: &Path) -> io::Result<(u64, String)> {
 
 #[cfg(test)]
 mod tests {
-    use symdepot::domain::{Features, FileType};
+    use symdepot::domain::{AuxiliaryFile, AuxiliaryId, Features};
 
     use super::*;
 
@@ -155,6 +181,8 @@ mod tests {
     #[test]
     fn a_file_is_skipped_for_its_true_reason() {
         // A debug file without code, from which no id is computed.
+        let location = Location::new("build/app.debug");
+        let ids_of = |inspection: &Inspection| ids_of(&location, inspection);
         let reason = ids_of(&without_build_id(None, true)).unwrap_err();
         assert_eq!(reason, "it has no id");
         let id = "502fc0a5-1ec1-3e47-9998-684fa139dca7";
@@ -162,5 +190,57 @@ mod tests {
         assert!(reason.contains("is stripped"), "{reason}");
         let ids = ids_of(&without_build_id(Some(id), true)).unwrap();
         assert_eq!(ids, [id]);
+    }
+
+    /// Returns an inspection of a map whose id is in its name alone.
+    fn of_map(file_type: FileType) -> Inspection {
+        let map = AuxiliaryFile {
+            file_type,
+            id: AuxiliaryId::InName,
+            symbol_map: None,
+        };
+        Inspection {
+            objects: Vec::new(),
+            ignored: Vec::new(),
+            completes: Vec::new(),
+            auxiliary: vec![map],
+        }
+    }
+
+    #[test]
+    fn a_map_is_sent_under_a_name_with_its_id() {
+        let id = "2d10c42f-591d-3265-b147-78ba0868073f";
+        let of_symsorter = "2d/10c42f591d3265b14778ba0868073f";
+        let in_upper_case = "2D10C42F-591D-3265-B147-78BA0868073F.plist";
+        for (path, file_type, name) in [
+            (
+                format!("a.dSYM/{in_upper_case}"),
+                FileType::UuidMap,
+                in_upper_case.to_owned(),
+            ),
+            (
+                format!("{of_symsorter}/uuidmap"),
+                FileType::UuidMap,
+                format!("{id}.plist"),
+            ),
+            (
+                format!("{of_symsorter}/bcsymbolmap"),
+                FileType::BcSymbolMap,
+                format!("{id}.bcsymbolmap"),
+            ),
+            (
+                format!("{of_symsorter}/il2cpp"),
+                FileType::Il2Cpp,
+                format!("{id}.il2cpp"),
+            ),
+        ] {
+            let (location, map) = (Location::new(path), of_map(file_type));
+            assert_eq!(name_of(&location, &map), name, "{location}");
+            assert_eq!(ids_of(&location, &map).unwrap(), [id], "{location}");
+        }
+        let (location, map) = (Location::new("build/map"), of_map(FileType::BcSymbolMap));
+        assert_eq!(name_of(&location, &map), "map");
+        let reason = ids_of(&location, &map).unwrap_err();
+        assert!(reason.contains("name it <UUID>.bcsymbolmap"), "{reason}");
     }
 }

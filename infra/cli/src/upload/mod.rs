@@ -47,6 +47,18 @@ const AT_A_TIME: usize = 8;
 /// The pause between two questions for the states of files.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// After this time, every instance of the service sees a new upload; before, a warm one may know no
+/// file for a module (docs/protocol.md). It has a second more than the service says.
+const SEEN_AFTER: Duration = Duration::from_secs(3);
+
+/// How long to wait until requests use files.
+#[derive(Clone, Copy)]
+struct UseWait {
+    most: Duration,
+    /// Whether a request has just found no files: instances may still remember that.
+    were_missing: bool,
+}
+
 /// What became of a file.
 struct Outcome {
     file: Chosen,
@@ -103,8 +115,8 @@ pub(crate) async fn run(
     })
 }
 
-/// Uploads these files, and waits until they are applied or ignored, at most for this time. Returns
-/// what became of them, for people.
+/// Uploads these files, which a request has just not found, and waits until requests use them, at
+/// most for this time. Returns what became of them, for people.
 pub(crate) async fn upload_files(
     client: &Client,
     settings: &Settings,
@@ -113,6 +125,10 @@ pub(crate) async fn upload_files(
 ) -> Result<String, CliError> {
     let (chosen, skipped) = choose_all(paths);
     let uploader = Uploader::new(client, settings)?;
+    let wait = UseWait {
+        most: wait,
+        were_missing: true,
+    };
     let (outcomes, failure) = uploader.upload(chosen, Some(wait)).await?;
     let report = Report {
         outcomes,
@@ -145,10 +161,11 @@ fn choose_all(paths: &[PathBuf]) -> (Vec<Chosen>, Vec<(PathBuf, String)>) {
     (chosen, skipped)
 }
 
-fn wait_of(arguments: &UploadArguments) -> Option<Duration> {
-    arguments
-        .wait
-        .then(|| Duration::from_secs(arguments.wait_seconds))
+fn wait_of(arguments: &UploadArguments) -> Option<UseWait> {
+    arguments.wait.then(|| UseWait {
+        most: Duration::from_secs(arguments.wait_seconds),
+        were_missing: false,
+    })
 }
 
 impl<'a> Uploader<'a> {
@@ -198,12 +215,12 @@ impl<'a> Uploader<'a> {
         Ok(outcomes.collect())
     }
 
-    /// Sends the files that the service does not have. Waits until they are applied or ignored, at
-    /// most for this time. If that fails, returns the error with what became of each file before.
+    /// Sends the files that the service does not have, and waits as it is told. If that fails,
+    /// returns the error with what became of each file before.
     async fn upload(
         &self,
         chosen: Vec<Chosen>,
-        wait: Option<Duration>,
+        wait: Option<UseWait>,
     ) -> Result<(Vec<Outcome>, Option<CliError>), CliError> {
         let mut outcomes = self.look_up(chosen).await?;
         let failure = self.send_wanted(&mut outcomes, wait).await.err();
@@ -215,11 +232,11 @@ impl<'a> Uploader<'a> {
         Ok((outcomes, failure))
     }
 
-    /// Sends the files that the service wants, and waits for all files, at most for this time.
+    /// Sends the files that the service wants, and waits for all files as it is told.
     async fn send_wanted(
         &self,
         outcomes: &mut [Outcome],
-        wait: Option<Duration>,
+        wait: Option<UseWait>,
     ) -> Result<(), CliError> {
         let wanted = outcomes.iter_mut();
         let mut wanted: Vec<&mut Outcome> = wanted
@@ -292,16 +309,21 @@ impl<'a> Uploader<'a> {
     }
 
     /// Waits until requests use the files, or will not, at most for this time.
-    async fn wait_for(&self, outcomes: &mut [Outcome], wait: Duration) -> Result<(), CliError> {
-        let patience = Patience::of(wait);
+    async fn wait_for(&self, outcomes: &mut [Outcome], wait: UseWait) -> Result<(), CliError> {
+        let patience = Patience::of(wait.most);
+        let mut may_be_unseen = wait.were_missing || outcomes.iter().any(Outcome::was_sent);
         loop {
             self.judge(outcomes).await?;
             let pending = outcomes.iter_mut();
             let mut pending: Vec<&mut Outcome> =
                 pending.filter(|outcome| outcome.is_pending()).collect();
-            if pending.is_empty() || patience.left().is_zero() {
+            if pending.is_empty() {
+                break;
+            }
+            if patience.left().is_zero() {
                 return Ok(());
             }
+            may_be_unseen = true;
             tokio::time::sleep(PAUSE).await;
             let files = pending.iter().map(|outcome| outcome.file.to_look_up());
             let answered = self.ask(files.collect(), &patience).await?;
@@ -311,6 +333,10 @@ impl<'a> Uploader<'a> {
                 }
             }
         }
+        if may_be_unseen && outcomes.iter().any(Outcome::is_used) {
+            tokio::time::sleep(SEEN_AFTER.min(patience.left())).await;
+        }
+        Ok(())
     }
 
     /// Asks what requests use of the files that are applied.
@@ -354,8 +380,20 @@ impl Outcome {
         }
     }
 
+    fn was_sent(&self) -> bool {
+        matches!(self.fate, Fate::Sent(..))
+    }
+
     fn is_pending(&self) -> bool {
         self.state() == Some(&FinalState::Pending)
+    }
+
+    /// Returns whether requests use the file, or another upload of the same program.
+    fn is_used(&self) -> bool {
+        matches!(
+            self.state(),
+            Some(FinalState::InUse | FinalState::InPart(_) | FinalState::NotNeeded(_))
+        )
     }
 
     /// Returns whether requests do not use all that is in the file, although they should.

@@ -1,6 +1,9 @@
 //! Requests that fail: which are sent again, and what is printed if that does not help.
 
-use std::time::{Duration, Instant};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::http::StatusCode;
@@ -39,12 +42,18 @@ fn debug_file(folder: &tempfile::TempDir, name: &str) -> String {
 fn an_upload_survives_that_each_request_fails_once() {
     let folder = tempfile::tempdir().unwrap();
     let file = debug_file(&folder, "applied.debug");
-    for failing in TRANSIENT {
-        let service = store_failing(failing, is_first_attempt);
-        let ended = run(&["upload", &file, "--wait", "--url", &service.url()]);
-        assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{failing:?}");
-        assert!(ended.out.starts_with("sent "), "{}", ended.out);
-    }
+    // Each of them waits until every instance would use the file.
+    std::thread::scope(|scope| {
+        for failing in TRANSIENT {
+            let file = &file;
+            scope.spawn(move || {
+                let service = store_failing(failing, is_first_attempt);
+                let ended = run(&["upload", file, "--wait", "--url", &service.url()]);
+                assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{failing:?}");
+                assert!(ended.out.starts_with("sent "), "{}", ended.out);
+            });
+        }
+    });
 }
 
 #[test]
@@ -61,33 +70,57 @@ fn a_report_that_is_pending_survives_that_each_request_fails_once() {
 #[test]
 fn a_request_is_not_sent_again_after_the_time_to_wait() {
     let busy = Failing::With(StatusCode::SERVICE_UNAVAILABLE);
-    let service = Service::with(if_numbered(routes(), busy, |_| true));
+    // A second request would succeed.
+    let service = Service::with(if_numbered(routes(), busy, |number| number == 1));
     let url = service.url();
     let arguments = ["symbolicate", "-", "--wait", "0", "--url", &url];
-    let began = Instant::now();
     let ended = run_with(REPORT.as_bytes(), &arguments);
     assert_eq!((ended.code, ended.out.as_str()), (1, ""));
     assert_eq!(
         ended.err,
         format!("symdepot: {url} answered 503: Not Now\n")
     );
-    assert!(began.elapsed() < SHORT);
 }
 
-/// Less than the pauses between all attempts.
-const SHORT: Duration = Duration::from_secs(5);
+/// Starts a proxy that cannot reach any service. Returns its address, and the number of attempts so
+/// far.
+fn proxy_to_nothing() -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&attempts);
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let mut connection = BufReader::new(connection.unwrap());
+            let mut line = String::new();
+            while connection.read_line(&mut line).unwrap() > "\r\n".len() {
+                line.clear();
+            }
+            counted.fetch_add(1, Ordering::SeqCst);
+            let answer = b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n";
+            connection.get_mut().write_all(answer).unwrap();
+        }
+    });
+    (url, attempts)
+}
 
 #[test]
 fn a_service_that_does_not_run_is_not_asked_again() {
+    let file = fixture("elf/crash.debug");
     let url = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}", listener.local_addr().unwrap())
     };
-    let began = Instant::now();
-    let ended = run(&["upload", &fixture("elf/crash.debug"), "--url", &url]);
+    let ended = run(&["upload", &file, "--url", &url]);
     assert_eq!((ended.code, ended.out.as_str()), (1, ""));
     assert!(ended.err.contains("does not answer"), "{}", ended.err);
-    assert!(began.elapsed() < SHORT);
+    // Only a proxy can count the attempts to connect.
+    let (proxy, attempts) = proxy_to_nothing();
+    let arguments = ["upload", &file, "--url", "https://symbols.test"];
+    let ended = run_with_variables(b"", &arguments, &[("https_proxy", proxy.as_str())]);
+    assert_eq!((ended.code, ended.out.as_str()), (1, ""));
+    assert!(ended.err.contains("does not answer"), "{}", ended.err);
+    assert_eq!(attempts.load(Ordering::SeqCst), 1);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::{debug_file_without_id, fixture, run};
 
 /// Returns a file out of a zip.
-fn member(archive: &str, name: &str) -> Vec<u8> {
+pub(crate) fn member(archive: &str, name: &str) -> Vec<u8> {
     let mut archive = zip::ZipArchive::new(File::open(fixture(archive)).unwrap()).unwrap();
     let mut bytes = Vec::new();
     let mut member = archive.by_name(name).unwrap();
@@ -24,7 +24,6 @@ fn check_shows_the_ids_and_the_problems_of_files() {
         "pe/x64/crash.pdb",
         "zoo/split-alone",
         "maps/crash.dSYM",
-        "maps/crash.dSYM/Contents/Resources/F9D1D247-0CA9-55DF-AB9D-50D65C32A93D.plist",
         "maps/4C4C445C-5555-3144-A106-EFEF076DFA3C.bcsymbolmap",
         "zoo/split-packaged.zip",
         "hostile/cut-short.debug",
@@ -35,7 +34,8 @@ fn check_shows_the_ids_and_the_problems_of_files() {
     let unpacked = tempfile::tempdir().unwrap();
     let without_shared = unpacked.path().join("without-shared");
     std::fs::write(&without_shared, member("zoo/shared.zip", "first")).unwrap();
-    paths.push(without_shared.display().to_string());
+    std::fs::write(unpacked.path().join("notes.txt"), "not a debug file").unwrap();
+    paths.push(unpacked.path().display().to_string());
     let mut arguments = vec!["check"];
     arguments.extend(paths.iter().map(String::as_str));
     let folder = fixture("elf").replace("/elf", "");

@@ -9,6 +9,8 @@ mod attempts;
 mod checks;
 mod crash_files;
 mod doctor;
+mod folders;
+mod options;
 mod redrive;
 mod reports;
 mod service;

@@ -116,6 +116,29 @@ fn a_report_with_all_its_names_says_so() {
 }
 
 #[test]
+fn a_report_is_whole_if_only_frames_that_it_names_itself_cannot_be_looked_up() {
+    let gdb = "#0  f (a=1) at /src/a.c:2\n\
+               #1  0x0000555555555210 in main () at /src/a.c:3\n";
+    let ended = symbolicate(gdb.as_bytes(), &Service::new(), &[]);
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{}", ended.out);
+    let heading = "gdb backtrace · 2 frames · 0 without a name · ";
+    assert!(ended.out.starts_with(heading), "{}", ended.out);
+    assert!(!ended.out.contains("absolute addresses"), "{}", ended.out);
+}
+
+#[test]
+fn the_mark_at_the_end_of_a_backtrace_of_rust_needs_no_name() {
+    let rust = "  17:     0x555555554100 - <unknown>\n\
+                \x20 18:                0x0 - <unknown>\n\
+                555555554000-555555556000 r-xp 00000000 fe:00 1 /srv/app\n";
+    let module = format!("app={ID}");
+    let ended = symbolicate(rust.as_bytes(), &Service::new(), &["--module", &module]);
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{}", ended.out);
+    let heading = "Rust backtrace · 1 frame · 0 without a name · ";
+    assert!(ended.out.starts_with(heading), "{}", ended.out);
+}
+
+#[test]
 fn frames_in_another_format_are_named_with_their_number() {
     let glibc = "/srv/app(+0x121b) [0x55555555521b]\n";
     let rust = "   0:     0x5555555921ca - <unknown>\n   1:     0x5555555a25ea - f\n";

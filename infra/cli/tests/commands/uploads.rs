@@ -1,5 +1,7 @@
 //! `upload`: what is sent, and how it is shown.
 
+use std::time::{Duration, Instant};
+
 use crate::service::{Service, parts, store};
 use crate::{debug_file_without_id, fixture, run};
 
@@ -124,6 +126,23 @@ fn a_file_that_requests_do_not_use_is_listed_with_the_reason() {
     let states: Vec<_> = files.iter().map(|file| &file["state"]).collect();
     assert_eq!(states, ["applied", "in_part", "unused"]);
     assert_eq!(files[1]["reason"], "its DWARF is damaged; do this");
+}
+
+/// The time for which an instance of the service may know no file for a module (docs/protocol.md).
+const REMEMBERED: Duration = Duration::from_secs(2);
+
+#[test]
+fn an_upload_that_waits_ends_when_no_instance_remembers_that_there_was_no_file() {
+    let (service, _) = store::start(0);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("applied.debug");
+    std::fs::copy(fixture("elf/crash.debug"), &path).unwrap();
+    let path = path.display().to_string();
+    let began = Instant::now();
+    let ended = run(&["upload", &path, "--wait", "--url", &service.url()]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let took = began.elapsed();
+    assert!(took >= REMEMBERED, "{took:?}");
 }
 
 #[test]

@@ -21,9 +21,6 @@ use super::spec::{Answer, Endpoints, FunctionSpec, Invocation, Sandbox};
 use super::stats::Counting;
 use super::worker::{EarlyEnd, Ran, Worker};
 
-/// How long a call that may start a process waits for one that has answered.
-const ABOUT_TO_BE_IDLE: Duration = Duration::from_millis(100);
-
 /// How long a process is idle before it is frozen. Requests that follow each other within this time
 /// do not stop and resume it each time, which costs both processes a change of context.
 const BEFORE_FREEZING: Duration = Duration::from_millis(10);
@@ -236,7 +233,7 @@ impl Pool {
 
     /// Waits for an idle process, or for the right to start one.
     async fn turn(self: &Arc<Self>) -> Result<Turn, FunctionError> {
-        let mut wait_for_idle = true;
+        let mut waits_for_idle = true;
         loop {
             let (dead, receiver) = {
                 let mut state = self.state();
@@ -248,7 +245,7 @@ impl Pool {
                     Some(dead) => (Some(dead), None),
                     None => {
                         let one_will_be_idle =
-                            wait_for_idle && state.waiting.len() < state.finishing;
+                            waits_for_idle && state.waiting.len() < state.finishing;
                         if !one_will_be_idle && state.taken() < self.sandbox.spec.concurrency {
                             return Ok(Turn::Cold(self.take_seat(&mut state)));
                         }
@@ -266,10 +263,12 @@ impl Pool {
                 Some((receiver, false)) => {
                     return receiver.await.map_err(|_| FunctionError::stopping());
                 }
-                Some((receiver, true)) => match timeout(ABOUT_TO_BE_IDLE, receiver).await {
-                    Ok(turn) => return turn.map_err(|_| FunctionError::stopping()),
-                    Err(_) => wait_for_idle = false,
-                },
+                Some((receiver, true)) => {
+                    match timeout(self.sandbox.spec.wait_for_idle, receiver).await {
+                        Ok(turn) => return turn.map_err(|_| FunctionError::stopping()),
+                        Err(_) => waits_for_idle = false,
+                    }
+                }
             }
         }
     }

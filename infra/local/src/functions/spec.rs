@@ -24,6 +24,8 @@ pub struct FunctionSpec {
     pub timeout: Duration,
     /// The maximum number of simultaneous processes.
     pub concurrency: usize,
+    /// How long a call that may start a process waits for one that has answered.
+    pub wait_for_idle: Duration,
     /// `RecursiveLoop: Allow`: chains of events that invoke it again and again are not ended.
     pub allows_recursion: bool,
     /// `AWS_LAMBDA_LOG_FORMAT`.
@@ -32,6 +34,11 @@ pub struct FunctionSpec {
     pub log_group: String,
     /// The function's own variables.
     pub environment: BTreeMap<String, String>,
+}
+
+impl FunctionSpec {
+    /// The usual [`FunctionSpec::wait_for_idle`].
+    pub const WAIT_FOR_IDLE: Duration = Duration::from_millis(100);
 }
 
 /// The addresses of the services, as URLs without a path.

@@ -2,7 +2,7 @@
 //! to the dead-letter queue.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use rusqlite::{OptionalExtension as _, Row, Transaction, params};
@@ -44,12 +44,14 @@ pub(crate) fn insert(
     Ok(id)
 }
 
-/// Claims visible messages. Also returns whether messages were moved to the dead-letter queue.
+/// Claims up to `max` visible messages of groups that are not left out. Also returns whether
+/// messages were moved to the dead-letter queue.
 pub(super) fn claim(
     transaction: &Transaction<'_>,
     queue: &str,
     max: usize,
     visibility: Option<Duration>,
+    left_out: &BTreeSet<String>,
     now: i64,
 ) -> Result<(Vec<Received>, bool), QueueError> {
     let spec = load(transaction, queue)?;
@@ -72,7 +74,7 @@ pub(super) fn claim(
     // All messages are chosen before the first one is hidden: with a visibility timeout of zero, a
     // message would otherwise be chosen again.
     let mut received = Vec::new();
-    for number in choose(transaction, queue, max, now)? {
+    for number in choose(transaction, queue, max, left_out, now)? {
         let message = select.query_row([number], |row| read_message(row, now, hidden_until))?;
         hide.execute(params![number, hidden_until, message.receipt, now])?;
         received.push(message);
@@ -90,18 +92,20 @@ pub(super) struct Turn {
     group: Option<String>,
 }
 
-/// Chooses the numbers of up to `max` visible messages; groups take turns. The cost grows with the
-/// number of groups, not with the number of their messages.
+/// Chooses the numbers of up to `max` visible messages of groups that are not left out; groups take
+/// turns. The cost grows with the number of groups, not with the number of their messages.
 pub(super) fn choose(
     transaction: &Transaction<'_>,
     queue: &str,
     max: usize,
+    left_out: &BTreeSet<String>,
     now: i64,
 ) -> Result<Vec<i64>, rusqlite::Error> {
     let mut in_flight = in_flight(transaction, queue, now)?;
     let mut turns = BinaryHeap::new();
     for group in groups(transaction, queue)?
         .into_iter()
+        .filter(|group| !left_out.contains(group))
         .map(Some)
         .chain([None])
     {

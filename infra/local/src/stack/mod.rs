@@ -26,7 +26,7 @@ use machine::Machine;
 pub use options::Options;
 use processes::Processes;
 pub use running::Running;
-use services::Services;
+use services::{Services, Wiring};
 use stores::Stores;
 
 use uuid::Uuid;
@@ -88,16 +88,14 @@ impl Stack {
         let gateway = (listeners.address.clone(), operator_key.clone());
         let addresses = Addresses::new(&template, gateway, &endpoints, data);
         let queues = stores.queues.clone();
-        let calls = (&functions, processes.events);
-        let services = Services::start(
-            &template,
-            &options,
-            listeners,
-            stores,
-            (operator_key, access),
-            calls,
-        )
-        .map_err(StackError::Thread)?;
+        let wiring = Wiring {
+            operator_key,
+            access,
+            functions: &functions,
+            events: processes.events,
+        };
+        let services = Services::start(&template, &options, listeners, stores, wiring)
+            .map_err(StackError::Thread)?;
         let running = Running {
             addresses,
             division: processes.division,

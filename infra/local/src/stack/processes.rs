@@ -185,6 +185,7 @@ fn specs(template: &Template, options: &Options) -> Result<Vec<FunctionSpec>, St
                 .reserved_concurrency
                 .unwrap_or(options.concurrency)
                 .max(1),
+            wait_for_idle: FunctionSpec::WAIT_FOR_IDLE,
             allows_recursion: function.allows_recursion,
             log_format: function.log_format.clone(),
             log_group: function.log_group.clone(),

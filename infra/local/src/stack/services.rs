@@ -4,7 +4,6 @@ use std::io;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -13,7 +12,7 @@ use super::listeners::Listeners;
 use super::options::Options;
 use super::stores::Stores;
 use crate::control::Control;
-use crate::event_sources::{Deliveries, QueuePoller, run_schedule};
+use crate::event_sources::{Deliveries, QueuePoller, SharedRuns, run_schedule};
 use crate::functions::Functions;
 use crate::gateway::Gateway;
 use crate::guard::Guard;
@@ -21,7 +20,7 @@ use crate::iam::Access;
 use crate::latency::Traffic;
 use crate::meter::Meter;
 use crate::queues::Queues;
-use crate::template::Template;
+use crate::template::{QueueSource, Template};
 use crate::{dynamodb, s3, sqs};
 
 /// The tasks of a stack. They end after `shutdown` is cancelled.
@@ -33,17 +32,32 @@ pub(super) struct Services {
     pub(super) gateway: GatewayThread,
 }
 
+/// What the services call, and who may call them.
+pub(super) struct Wiring<'a> {
+    /// The value of the operator's header in requests of the operator.
+    pub(super) operator_key: String,
+    pub(super) access: Access,
+    pub(super) functions: &'a Functions,
+    /// The maximum number of queue events that a function processes at the same time.
+    pub(super) events: usize,
+}
+
 impl Services {
     /// Serves the stores on the listeners, and calls the functions for requests, messages and
-    /// schedules. A function processes at most `events` messages at the same time.
+    /// schedules.
     pub(super) fn start(
         template: &Template,
         options: &Options,
         listeners: Listeners,
         stores: Stores,
-        (operator_key, access): (String, Access),
-        (functions, events): (&Functions, usize),
+        wiring: Wiring<'_>,
     ) -> io::Result<Self> {
+        let Wiring {
+            operator_key,
+            access,
+            functions,
+            events,
+        } = wiring;
         let guard = Guard::new(&options.host_names, listeners.gateway_port);
         let traffic = Traffic {
             meter: Meter::default(),
@@ -51,12 +65,7 @@ impl Services {
             guard: guard.clone(),
             access: access.clone(),
         };
-        let control = control(
-            template,
-            functions,
-            &stores,
-            (traffic.meter.clone(), access),
-        );
+        let control = control(template, functions, &stores, traffic.meter.clone(), access);
         let gateway = Gateway {
             functions: functions.clone(),
             function: template.http_api.clone(),
@@ -107,16 +116,22 @@ impl Services {
         queues: &Queues,
         events: usize,
     ) {
+        let has_bucket_events = |source: &QueueSource| {
+            let buckets = template.buckets.iter();
+            let mut sent = buckets.flat_map(|bucket| &bucket.notifications);
+            sent.any(|notification| notification.queue == source.queue)
+        };
         for function in &template.functions {
             let limit = events.min(functions.concurrency(&function.name));
-            let together = Arc::new(Semaphore::new(limit));
+            let runs = SharedRuns::new(limit, function.queues.iter().any(has_bucket_events));
             for source in &function.queues {
                 let poller = QueuePoller {
                     queues: queues.clone(),
                     functions: functions.clone(),
                     function: function.name.clone(),
                     source: source.clone(),
-                    together: Arc::clone(&together),
+                    has_bucket_events: has_bucket_events(source),
+                    runs: runs.clone(),
                     deliveries: self.control.deliveries.clone(),
                 };
                 self.tasks.spawn(poller.run(self.shutdown.clone()));
@@ -136,7 +151,8 @@ fn control(
     template: &Template,
     functions: &Functions,
     stores: &Stores,
-    (meter, access): (Meter, Access),
+    meter: Meter,
+    access: Access,
 ) -> Control {
     let queue_names = template.queues.iter().map(|queue| {
         let dead_letters = queue.redrive.as_ref().map(|(name, _)| name.clone());

@@ -4,8 +4,9 @@
 //! It uses the runtime API over a plain socket, so that the stack's responses are tested against
 //! the specification and not with a client that may share its mistakes.
 //!
-//! - `{"do": …}`: `echo`, `env`, `pid`, `error`, `exit`, `abort`, `hang`, `sleep`, `allocate`,
-//!   `scratch`, `large`, `twice`;
+//! - `{"do": …}`: `echo`, `env`, `pid`, `error`, `exit`, `abort`, `hang`, `hold`, `sleep`,
+//!   `allocate`, `scratch`, `large`, `twice`; after the response, `"then": "exit"` ends the
+//!   process, and with `"then": "hang"` it requests no further event;
 //! - a request (`rawPath`): the first segment is the command, the result is a response;
 //! - messages (`Records`): a body of `fail` is reported as failed, `crash` ends the process,
 //!   `hold <address>` is processed until the listener at this address closes the connection,
@@ -64,8 +65,12 @@ fn main() {
                 &error.to_string(),
             ),
         };
-        if event.get("then").and_then(Value::as_str) == Some("exit") {
-            exit(0);
+        match event.get("then").and_then(Value::as_str) {
+            Some("exit") => exit(0),
+            Some("hang") => loop {
+                std::thread::park();
+            },
+            _ => {}
         }
     }
 }
@@ -105,6 +110,11 @@ fn obey(
             std::fs::rename(format!("{path}.new"), path).expect("cannot rename the file");
             let _ = child.wait();
             Ok(Value::Null)
+        }
+        Some("hold") => {
+            let address = event.get("address").and_then(Value::as_str);
+            hold(address.expect("no address of the holder"));
+            Ok(json!({ "pid": std::process::id() }))
         }
         Some("sleep") => {
             std::thread::sleep(Duration::from_millis(number("ms")));
@@ -172,8 +182,7 @@ fn batch(records: &[Value], trace: &str) -> Value {
     }
     for record in records {
         if let Some(address) = body(record).strip_prefix("hold ") {
-            let mut holder = TcpStream::connect(address).expect("cannot reach the holder");
-            let _ = holder.read(&mut [0]);
+            hold(address);
         }
     }
     for record in records {
@@ -195,6 +204,12 @@ fn batch(records: &[Value], trace: &str) -> Value {
         .collect();
     println!("{}", json!({ "batch": records }));
     json!({ "batchItemFailures": failed })
+}
+
+/// Waits until the listener at this address closes the connection.
+fn hold(address: &str) {
+    let mut holder = TcpStream::connect(address).expect("cannot reach the holder");
+    let _ = holder.read(&mut [0]);
 }
 
 /// Changes the visibility timeout of a message in SQS to this many seconds from now.

@@ -25,6 +25,7 @@ mod addresses;
 mod attempts;
 mod clients;
 mod collector;
+mod download;
 #[cfg(any(test, feature = "testing"))]
 pub mod hostile;
 mod ranges;
@@ -39,10 +40,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::stream::StreamExt;
 use reqwest::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, ETAG, HeaderMap, HeaderName, HeaderValue,
-    LAST_MODIFIED, LOCATION, USER_AGENT,
+    ACCEPT_ENCODING, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, LOCATION, USER_AGENT,
 };
 use reqwest::{Method, Request, Response, StatusCode, Url};
 
@@ -53,7 +52,7 @@ use self::clients::HttpClients;
 pub use self::clients::TimeLimits;
 pub(super) use self::clients::client;
 pub use self::collector::HttpCollector;
-use self::ranges::{FileBytes, RangedFile};
+use self::download::download;
 pub use self::remote_files::HttpRemoteFiles;
 pub(super) use self::short::bytes_within;
 use self::status::{Refusal, Retry};
@@ -281,11 +280,12 @@ impl HttpServers {
     /// Requests the file that marks a server with two tiers of folders.
     ///
     /// A refusal means one tier: without the right to list a bucket, S3 refuses files that do not
-    /// exist. Any other failure of this request alone leaves the question open, so that the source
-    /// can be used nevertheless. Only a server that cannot be called now is a failure.
+    /// exist. Any other failure of this request alone, or a web page, leaves the question open, so
+    /// that the source can be used nevertheless. Only a server that cannot be called now is a
+    /// failure.
     async fn probe_tiers(&self, asked: ServerQuery<'_>) -> Result<Folders, Refusal> {
         let refusal = match self.ask(asked, &symsrv::index2(asked.source)).await {
-            Ok(_) => return Ok(Folders::TwoTiers),
+            Ok(found) => return Ok(symsrv::folders_of(found.response).await),
             Err(refusal) => refusal,
         };
         let Missing { cause, detail } = &refusal.missing;
@@ -529,60 +529,6 @@ async fn short_text(answer: Response, limit: usize) -> Result<String, Refusal> {
             })
         }
     }
-}
-
-/// Converts a successful response into a download.
-fn download(answer: Answer, location: &Location, silence: Duration) -> IncomingDif {
-    let ranged = RangedFile::of(&answer, silence);
-    let response = answer.response;
-    let header = |name| {
-        let value: Option<&HeaderValue> = response.headers().get(name);
-        value
-            .and_then(|value| value.to_str().ok())
-            .map(str::to_owned)
-    };
-    let etag = match header(ETAG) {
-        Some(etag) => etag,
-        None => format!(
-            "{}/{}",
-            header(LAST_MODIFIED).unwrap_or_default(),
-            header(CONTENT_LENGTH).unwrap_or_default()
-        ),
-    };
-    IncomingDif {
-        etag,
-        size: response.content_length(),
-        body: ranges::body(ranged, whole(response, location.clone())),
-    }
-}
-
-/// Returns the body of a response.
-fn whole(response: Response, location: Location) -> FileBytes {
-    // Inside of the client's own errors, decoders have an I/O error, connections another one.
-    let is_of_the_decoder = |error: &reqwest::Error| {
-        let first = std::error::Error::source(error);
-        let mut causes = std::iter::successors(first, |cause| cause.source());
-        let cause = causes.find(|cause| !cause.is::<reqwest::Error>());
-        cause.is_some_and(|cause| cause.is::<std::io::Error>())
-    };
-    let body = response.bytes_stream().map(move |bytes| {
-        bytes.map_err(|error| {
-            let (cause, what) = match () {
-                () if error.is_timeout() => (Cause::Timeout, "stopped sending"),
-                () if is_of_the_decoder(&error) => (
-                    Cause::Malformed,
-                    "sent a body that does not match its Content-Encoding, or ended it early, for",
-                ),
-                () => (Cause::DownloadFailed, "closed the connection while sending"),
-            };
-            ServerFailure {
-                missing: Missing::new(cause, format!("the server {what} {location}")),
-                retry_after: None,
-                concerns: Concerns::Location,
-            }
-        })
-    });
-    body.boxed()
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@
 //!    Otherwise that response is read to its end, as if no range had been requested.
 //! 3. Four ranges are received at a time, and their bytes are passed on in order. Bytes that arrive
 //!    early are kept in memory: at most three ranges.
-//! 4. A range whose connection breaks is requested again from the first byte that is missing.
+//! 4. A range whose connection breaks is requested again from the first byte that is missing, at
+//!    most three times for each mebibyte.
 //!
 //! Ranges of different versions of a file are never combined: only files with a strong `ETag` are
 //! requested in ranges, and each range must have the same one, and the same size of the whole file.
@@ -41,6 +42,10 @@ const LARGE_FILE_BYTES: u64 = 64 << 20;
 
 /// The size of a range, in bytes.
 const RANGE_BYTES: u64 = 8 << 20;
+
+/// The bytes of a range after which the failures before them no longer count. A server that breaks
+/// each connection after one byte would otherwise receive a request for every byte.
+const PROGRESS_BYTES: u64 = 1 << 20;
 
 /// The number of ranges that are received at a time.
 const RANGES_IN_FLIGHT: usize = 4;
@@ -311,7 +316,9 @@ struct Part {
     file: Arc<RangedFile>,
     missing: Range<u64>,
     response: Option<Response>,
+    /// The attempts that failed, and the bytes that arrived, since the last progress.
     attempts: Attempts,
+    arrived: u64,
 }
 
 impl Part {
@@ -321,6 +328,7 @@ impl Part {
             missing,
             response,
             attempts: Attempts::default(),
+            arrived: 0,
         }
     }
 
@@ -330,7 +338,11 @@ impl Part {
             match self.receive().await {
                 Ok(bytes) => {
                     self.missing.start += bytes.len() as u64;
-                    self.attempts = Attempts::default();
+                    self.arrived += bytes.len() as u64;
+                    if self.arrived >= PROGRESS_BYTES {
+                        self.arrived = 0;
+                        self.attempts = Attempts::default();
+                    }
                     return Ok(Some((bytes, self)));
                 }
                 Err(refusal) => {

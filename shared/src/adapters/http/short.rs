@@ -1,4 +1,4 @@
-//! Responses that are read as a whole, and are short.
+//! Responses that are read as a whole and are short, and the first bytes of others.
 
 use reqwest::Response;
 
@@ -19,4 +19,23 @@ pub(in crate::adapters) async fn bytes_within(
         read.extend_from_slice(&part);
     }
     Ok(Some(read))
+}
+
+/// Reads the first `limit` bytes of a response, or all of a shorter one.
+///
+/// # Errors
+///
+/// The response was interrupted before them.
+pub(super) async fn first_bytes(
+    mut response: Response,
+    limit: usize,
+) -> Result<Vec<u8>, reqwest::Error> {
+    let mut read = Vec::new();
+    while read.len() < limit
+        && let Some(part) = response.chunk().await?
+    {
+        read.extend_from_slice(&part);
+    }
+    read.truncate(limit);
+    Ok(read)
 }

@@ -2,8 +2,9 @@
 //! tiers of folders, and a pointer to a file that is stored elsewhere.
 //!
 //! - A server with an `index2.txt` in its root keeps each folder in a parent folder that is named
-//!   by its first two letters. If the request for that file fails, each file is requested in one
-//!   tier, and if it is absent there, in two.
+//!   by its first two letters. What that file contains does not matter, unless it is a web page:
+//!   some servers send one in place of each absent file. Then, or if the request for that file
+//!   fails, each file is requested in one tier, and if it is absent there, in two.
 //! - `file.ptr` is stored in place of the file. It contains `PATH:` and an address, or `MSG:` and
 //!   the reason why there is no file. An old pointer is the path alone. Only http and https
 //!   addresses can be followed; a path on a private network is reported.
@@ -15,11 +16,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use reqwest::Url;
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Response, Url};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-use crate::domain::{Cause, Formulae, HttpSource, Location, SourceKey, two_tiers};
+use super::short::first_bytes;
+use crate::domain::{Cause, Formulae, HttpSource, Location, SourceKey, is_web_page, two_tiers};
 
 /// How long the number of tiers of a server is cached.
 const BELIEVED: Duration = Duration::from_secs(3600);
@@ -29,6 +32,9 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(300);
 
 /// The longest pointer to read, in bytes, which is much longer than the longest path.
 pub(super) const MAX_POINTER_BYTES: usize = 16 << 10;
+
+/// The bytes that are read of the file that marks a server with two tiers.
+const MARK_BYTES: usize = 1 << 10;
 
 /// The most sources in the cache.
 const MOST_KNOWN: usize = 256;
@@ -130,6 +136,16 @@ pub(super) fn index2(source: &HttpSource) -> Url {
     below(source, "index2.txt")
 }
 
+/// Returns what a successful response to the request for that file says.
+pub(super) async fn folders_of(response: Response) -> Folders {
+    let kind = response.headers().get(CONTENT_TYPE);
+    let is_html = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/html"));
+    match first_bytes(response, MARK_BYTES).await {
+        Ok(begin) if !is_html && !is_web_page(&begin) => Folders::TwoTiers,
+        Ok(_) | Err(_) => Folders::Unknown,
+    }
+}
+
 /// Returns the two-tier address of a file, given its one-tier address.
 pub(super) fn in_two_tiers(source: &HttpSource, url: &Url) -> Url {
     let base = below(source, "");
@@ -169,6 +185,12 @@ pub(super) fn lead(text: &str, url: &Url) -> Result<Url, (Cause, String)> {
         return Err((
             Cause::NotFound,
             format!("{host} has a message instead of the file (file.ptr)"),
+        ));
+    }
+    if is_web_page(text.as_bytes()) {
+        return Err((
+            Cause::DownloadFailed,
+            format!("{host} sent a web page instead of file.ptr"),
         ));
     }
     let path = begins("PATH:").unwrap_or(text);
@@ -264,6 +286,11 @@ mod tests {
             ("", Cause::Malformed, "cannot be parsed"),
             ("PATH:", Cause::Malformed, "cannot be parsed"),
             ("a\nb", Cause::Malformed, "cannot be parsed"),
+            (
+                "<!DOCTYPE html><title>policy</title>",
+                Cause::DownloadFailed,
+                "sent a web page instead",
+            ),
         ] {
             let (found, detail) = lead(text, &here).unwrap_err();
             assert_eq!(found, cause, "{text:?}");

@@ -99,9 +99,10 @@ fn parsed<T: DeserializeOwned>(name: &str, json: &[u8]) -> Result<T, RequestErro
     let mut deserializer = serde_json::Deserializer::from_slice(json);
     let error = |path: &str, cause: String| RequestError::Part {
         name: name.to_owned(),
-        cause: match path {
-            "" | "." => cause,
-            _ => format!("{path}: {cause}"),
+        // What has no name, such as a key that cannot be read, is `?` in the path.
+        cause: match path.strip_suffix(".?").unwrap_or(path) {
+            "" | "." | "?" => cause,
+            path => format!("{path}: {cause}"),
         },
     };
     let value = serde_path_to_error::deserialize(&mut deserializer)
@@ -237,5 +238,9 @@ mod tests {
             assert_eq!(error.status(), 400, "{name} {json:?}");
             assert!(error.to_string().contains(name), "{error}");
         }
+        let error = fields.set("options", b"{frame_order: 1}").unwrap_err();
+        let text = error.to_string();
+        let expected = "the part options is invalid: key must be a string";
+        assert!(text.starts_with(expected), "{text}");
     }
 }

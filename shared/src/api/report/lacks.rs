@@ -30,8 +30,9 @@ struct ModuleUse {
 }
 
 impl CrashReport {
-    /// Returns what is missing to look up the frames, module by module. Memory that is no file, and
-    /// frames that cannot be looked up whatever is added, lack nothing.
+    /// Returns what is missing to look up the frames, module by module. Memory that is no file,
+    /// frames that cannot be looked up whatever is added, and frames that the text names as well as
+    /// they can be named, lack nothing.
     pub fn lacks(&self) -> Vec<Lack> {
         if self.says_everything() {
             return Vec::new();
@@ -40,12 +41,13 @@ impl CrashReport {
         let mut uses = vec![ModuleUse::default(); self.modules.len()];
         let (mut is_anywhere, mut is_nowhere) = (false, false);
         for frame in frames.filter(|frame| !frame.is_settled) {
-            is_anywhere |= frame.module.is_some();
-            match self.located(frame) {
-                Some((module, _)) => {
-                    is_anywhere = true;
-                    note_use(&mut uses, module, false);
-                }
+            let located = self.located(frame);
+            is_anywhere |= frame.module.is_some() || located.is_some();
+            if frame.has_final_name() {
+                continue;
+            }
+            match located {
+                Some((module, _)) => note_use(&mut uses, module, false),
                 None => {
                     is_nowhere |= is_outside(frame);
                     if let Some(module) = frame.module {
@@ -140,6 +142,25 @@ mod tests {
             object_type: ObjectType::Elf,
         };
         assert_eq!(read(&format!("{frames}{maps}")).lacks(), [id("/srv/app")]);
+    }
+
+    #[test]
+    fn frames_that_the_text_names_with_their_lines_lack_nothing() {
+        let named = "#0  f (a=1) at a.c:2\n#1  0x1010 in main () at a.c:3\n";
+        let maps = "1000-2000 r-xp 00000000 fe:00 1 /srv/app\n";
+        assert_eq!(read(named).lacks(), []);
+        assert_eq!(read(&format!("{named}{maps}")).lacks(), []);
+        let unnamed = format!("{named}#2  0x1020 in ?? ()\n");
+        assert_eq!(read(&unnamed).lacks(), [Lack::Modules]);
+        // The address is in no module, but that of a named frame is.
+        let elsewhere = format!("{named}#2  0x9020 in ?? ()\n{maps}");
+        assert_eq!(read(&elsewhere).lacks(), []);
+        let without_line = format!("{named}#2  0x1020 in g ()\n{maps}");
+        let id = Lack::Id {
+            module: "/srv/app".to_owned(),
+            object_type: ObjectType::Elf,
+        };
+        assert_eq!(read(&without_line).lacks(), [id]);
     }
 
     #[test]

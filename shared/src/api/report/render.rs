@@ -17,6 +17,34 @@ pub struct FrameName {
     pub line: Option<u32>,
 }
 
+/// How the lines of a text end.
+#[derive(Clone, Copy)]
+enum LineEnding {
+    Lf,
+    CrLf,
+}
+
+impl LineEnding {
+    /// Returns how the line of a frame ends, or else the line before it.
+    fn of(bytes: &[u8], place: &Place) -> Self {
+        let after = bytes.get(place.line.end..).unwrap_or_default();
+        let before = bytes.get(..place.line.start).unwrap_or_default();
+        let is_cr_lf = match (after.is_empty(), place.in_json) {
+            (true, _) => before.ends_with(b"\r\n"),
+            (false, true) => after.starts_with(br"\r\n"),
+            (false, false) => after.starts_with(b"\r\n"),
+        };
+        if is_cr_lf { Self::CrLf } else { Self::Lf }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Lf => "\n",
+            Self::CrLf => "\r\n",
+        }
+    }
+}
+
 /// How a format writes a name: what precedes the function, what is between it and the place in the
 /// source, and what follows.
 struct Style {
@@ -48,10 +76,10 @@ impl Style {
         }
     }
 
-    fn write(&self, name: &FrameName) -> String {
+    fn write(&self, name: &FrameName, ending: LineEnding) -> String {
         let mut text = format!("{}{}", self.before, name.function);
         if let Some(path) = &name.path {
-            text.push_str(self.between);
+            text.push_str(&self.between.replace('\n', ending.text()));
             text.push_str(path);
             if let Some(line) = name.line {
                 text.push_str(&format!(":{line}"));
@@ -109,7 +137,9 @@ impl CrashReport {
             for (frame, names) in stack.frames.iter().zip(names) {
                 if let (Some(place), false) = (&frame.place, names.is_empty()) {
                     let style = Style::of(self.format, frame.address.is_some(), place);
-                    let texts = names.iter().map(|name| style.write(name)).collect();
+                    let ending = LineEnding::of(bytes, place);
+                    let texts = names.iter().map(|name| style.write(name, ending));
+                    let texts = texts.collect();
                     replaced.push((place, texts));
                 }
             }
@@ -149,7 +179,8 @@ fn write(bytes: &[u8], replaced: &[(&Place, Vec<String>)]) -> Vec<u8> {
         for (index, name) in names.iter().enumerate() {
             if index > 0 {
                 text.extend_from_slice(part(place.name.end..place.line.end));
-                text.extend_from_slice(if place.in_json { b"\\n" } else { b"\n" });
+                let ending = LineEnding::of(bytes, place);
+                text.extend_from_slice(&escaped(ending.text(), place.in_json));
                 text.extend_from_slice(part(place.line.start..place.name.start));
             }
             text.extend_from_slice(&escaped(name, place.in_json));

@@ -2,7 +2,8 @@
 //! file:line` if there is debug information (`library/std/src/../backtrace/src/print.rs`).
 //!
 //! All addresses are absolute and are return addresses. A function that was inlined has the number
-//! after that of its callee and the same address.
+//! after that of its callee and the same address. A stack trace may end with a frame at address
+//! zero, `  18:                0x0 - <unknown>`, which marks the end and is no function.
 
 use super::collector::Collector;
 use super::cursor::{LineCursor, TextLine, lines, source_of};
@@ -28,7 +29,7 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
             last.path = Some(path.to_owned());
             last.line = line;
         }
-        let found = frame(line);
+        let found = frame(line).filter(|found| !found.is_end());
         is_after_frame = found.is_some();
         let Some(found) = found else {
             continue;
@@ -54,6 +55,13 @@ struct RustLine<'a> {
     name: std::ops::Range<usize>,
 }
 
+impl RustLine<'_> {
+    /// Returns whether the line marks the end of a stack trace.
+    fn is_end(&self) -> bool {
+        self.address == 0 && self.function == UNKNOWN
+    }
+}
+
 fn frame(line: TextLine<'_>) -> Option<RustLine<'_>> {
     // A prefix of a log may precede the number.
     let mut colons = line.text.match_indices(": ").take(MOST_TRIES);
@@ -76,4 +84,23 @@ fn frame(line: TextLine<'_>) -> Option<RustLine<'_>> {
             name: start..start + function.len(),
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::api::report::tests::{frames, read, rewritten};
+
+    #[test]
+    fn the_mark_at_the_end_is_no_frame() {
+        let text = "  16:     0x1010 - <unknown>\n  17:     0x1020 - _start\n  \
+                    18:                0x0 - <unknown>\n             at a.rs:1\n";
+        let report = read(text);
+        assert_eq!(frames(&report), [(0x1010, true), (0x1020, true)]);
+        assert_eq!(report.stacks[0].frames[1].path, None);
+        let end = text.split_once("  18:").unwrap().1;
+        assert!(rewritten(text, &[("f", None)]).ends_with(end));
+        // A function that has a name is one.
+        let named = read("   0:                0x0 - f\n   1:     0x1010 - g\n");
+        assert_eq!(frames(&named), [(0, true), (0x1010, true)]);
+    }
 }

@@ -438,7 +438,8 @@ fn maps_in_the_text_say_where_modules_are() {
             .clone()
     };
     assert_eq!(module(0x7fff_0000_0000), "libstd.so");
-    assert_eq!(report.located(frames.last().unwrap()), None); // it is zero
+    // The mark of the end is no frame.
+    assert_eq!(frames.last().unwrap().address, Some(0x5555_5555_6361));
 }
 
 #[test]
@@ -616,6 +617,25 @@ fn a_line_is_repeated_for_each_inlined_function() {
             &functions
         ),
         r##"{"MESSAGE": "#0  0x0000000000001010 in\"ner at /src/a.c:3 (app + 0x10)\n#0  0x0000000000001010 outer (app + 0x10)\n"}"##,
+    );
+    assert_eq!(
+        rewritten("a\r\n  #0 0x1010  (/app+0x10)\r\nb", &functions),
+        "a\r\n  #0 0x1010 in in\"ner /src/a.c:3 (/app+0x10)\r\n  #0 0x1010 in outer (/app+0x10)\r\nb",
+    );
+    assert_eq!(
+        rewritten("a\r\n  #0 0x1010  (/app+0x10)", &functions),
+        "a\r\n  #0 0x1010 in in\"ner /src/a.c:3 (/app+0x10)\r\n  #0 0x1010 in outer (/app+0x10)",
+    );
+    assert_eq!(
+        rewritten(
+            r##"{"MESSAGE": "#0  0x0000000000001010 n/a (app + 0x10)\r\n"}"##,
+            &functions
+        ),
+        r##"{"MESSAGE": "#0  0x0000000000001010 in\"ner at /src/a.c:3 (app + 0x10)\r\n#0  0x0000000000001010 outer (app + 0x10)\r\n"}"##,
+    );
+    assert_eq!(
+        rewritten("   3:     0x1010 - <unknown>\r\n", &functions),
+        "   3:     0x1010 - in\"ner\r\n                               at /src/a.c:3\r\n   3:     0x1010 - outer\r\n",
     );
     // Two frames in a line leave it one line.
     assert_eq!(

@@ -35,9 +35,9 @@ fn begins_like(head: &[u8]) -> Option<FileType> {
     }
 }
 
-/// Returns whether a member of a container may be an auxiliary file, by its name and its first
-/// bytes. An archive may have other property lists and other JSON.
-pub(super) fn is_suggested_by(name: &str, head: &[u8]) -> bool {
+/// Returns whether a file in a container or a folder may be an auxiliary file, by its path and its
+/// first bytes. There may be other property lists and other JSON.
+pub fn may_be_auxiliary(name: &str, head: &[u8]) -> bool {
     let Some(file_type) = begins_like(head) else {
         return false;
     };

@@ -327,6 +327,6 @@ fn members_of_archives_are_unpacked_if_their_names_suggest_it() {
             true,
         ),
     ] {
-        assert_eq!(is_suggested_by(name, head), expected, "{name}");
+        assert_eq!(may_be_auxiliary(name, head), expected, "{name}");
     }
 }

@@ -149,7 +149,7 @@ fn without_ids(file_type: FileType) -> String {
             "ld writes a UUID into what it links, unless -no_uuid is given: link the program without that option, and make the dSYM from the linked program"
         }
         FileType::ElfCode | FileType::ElfDebug => {
-            "link what it belongs to with -Wl,--build-id (Go: -ldflags=-B=gobuildid); a linker script has to place .note.gnu.build-id behind the vector table"
+            "link what it belongs to with -Wl,--build-id (Go: -ldflags=-B=gobuildid; before Go 1.22: -ldflags=-B=0x<new hex id>); a linker script has to place .note.gnu.build-id behind the vector table"
         }
         FileType::WasmCode | FileType::WasmDebug => {
             "link what it belongs to with --build-id (wasm-ld; with clang, -Wl,--build-id)"

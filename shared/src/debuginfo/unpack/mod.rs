@@ -380,7 +380,7 @@ impl Unpacker<'_> {
         if let (Some(Container::Stream(stream)), true) = (Container::of(&head), may_be_compressed) {
             return self.stream(name, stream, Cursor::new(head).chain(reader));
         }
-        let is_auxiliary = auxiliary::is_suggested_by(name, &head);
+        let is_auxiliary = auxiliary::may_be_auxiliary(name, &head);
         let may_be_read = is_auxiliary || may_have_split_units(name, &head);
         if Archive::peek(&head) == FileFormat::Unknown && !may_be_read {
             match read {

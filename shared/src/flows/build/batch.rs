@@ -6,8 +6,8 @@
 //! 2. Acquire a permit, and take the leases of the other modules in parallel.
 //! 3. Probe the server for all modules in parallel. If it does not have a module, the placeholder
 //!    is written at once: that is the commit point of such a build.
-//! 4. If the server has a module, its leases are handed over, its build request stays pending, and
-//!    it is built on its own, by this builder or another one. That build fetches the file again:
+//! 4. If the server has a module, its leases are released, its build request stays pending, and it
+//!    is built on its own, by this builder or another one. That build fetches the file again:
 //!    the probe reads only the beginning of the response. Source files are small: they are
 //!    downloaded and published at once.
 //!
@@ -19,7 +19,7 @@ use std::pin::pin;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 
-use super::builder::{Build, Builder, RESERVE};
+use super::builder::{Build, Builder};
 use super::lease::{Held, Taken};
 use super::search::{Search, likely_first};
 use crate::cache::{
@@ -149,9 +149,10 @@ impl Builder {
                 .iter()
                 .flatten()
                 .any(|stored| matches!(stored.item, Item::Copy(_)));
-            let has_work = |entry: &Entry| entry.ready().is_some() || entry.suspect().is_some();
+            let has_state_or_suspect =
+                |entry: &Entry| entry.ready().is_some() || entry.suspect().is_some();
             let is_held = |entry: &Entry| entry.live_lease(now).is_some();
-            if has_copy || known.iter().any(has_work) || known.iter().any(is_held) {
+            if has_copy || known.iter().any(has_state_or_suspect) || known.iter().any(is_held) {
                 found.push(hop(one));
                 continue;
             }
@@ -264,8 +265,8 @@ impl Builder {
         probed
     }
 
-    /// Probes the server for a module, and settles it: publishes that it is missing, or hands it
-    /// over.
+    /// Probes the server for a module, and settles it: publishes that it is missing, or releases
+    /// its leases to another build.
     async fn probe_one(
         &self,
         invocation: &Invocation,
@@ -281,9 +282,8 @@ impl Builder {
             return Ok(Probe::Settled(outcome));
         }
         let kinds: Vec<Kind> = member.held.iter().map(|held| held.kind).collect();
-        let left = invocation.time_left().saturating_sub(RESERVE * 2);
         let probed = build.probe(source, &member.sought, &kinds);
-        let said = match tokio::time::timeout(left, probed).await {
+        let said = match tokio::time::timeout(build.time_for_call(), probed).await {
             Ok(said) => said,
             Err(_) => {
                 let detail = "the server did not respond within the time that a function has";

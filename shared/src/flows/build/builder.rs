@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cache::{BuildNumbers, Kind, ModuleKey};
-use crate::domain::{DifRef, Inspection, Missing, Timestamp};
-use crate::flows::dif_parser::DifParser;
+use crate::cache::{BuildNumbers, ModuleKey};
+use crate::domain::Timestamp;
 use crate::flows::invocation::Invocation;
 use crate::flows::settings::Settings;
 use crate::flows::update::Update;
@@ -13,6 +12,9 @@ use crate::ports::{BlobStore, Deriver, DifReader, Queues, RecordStore, SymbolSer
 
 /// The time that is reserved at the end of an invocation to publish or release the leases.
 pub(super) const RESERVE: Duration = Duration::from_secs(5);
+
+/// The time that a call to a server leaves: for the steps that follow it, and for [`RESERVE`].
+const RESERVE_AFTER_CALL: Duration = RESERVE.saturating_mul(2);
 
 /// Builds derived caches, and processes the events of uploads.
 #[derive(Clone, Debug)]
@@ -31,23 +33,6 @@ pub struct Builder {
     pub deriver: Arc<dyn Deriver>,
     /// The settings.
     pub settings: Settings,
-}
-
-/// A fetched DIF with its running parser.
-#[derive(Debug)]
-pub struct OpenDif {
-    /// The location and etag of the DIF.
-    pub dif: DifRef,
-    /// The companions that were opened together with it, and the kind that each completes.
-    pub beside: Vec<(DifRef, Kind)>,
-    /// Why its companions were left out, if they may be used in another attempt.
-    pub left_out: Option<Missing>,
-    /// The parser.
-    pub parser: DifParser,
-    /// The objects of the DIF.
-    pub inspection: Inspection,
-    /// How long fetching it took, until its parser was started.
-    pub took: Duration,
 }
 
 /// What remains to do after a build.
@@ -72,6 +57,12 @@ impl<'a> Build<'a> {
     /// Returns the means to change records.
     pub(super) fn update(&self) -> Update<'a> {
         self.builder.update(self.invocation)
+    }
+
+    /// Returns how long a call to a server may take, with the download of its response.
+    pub(super) fn time_for_call(&self) -> Duration {
+        let left = self.invocation.time_left();
+        left.saturating_sub(RESERVE_AFTER_CALL)
     }
 
     /// Returns the numbers of this build of the code.

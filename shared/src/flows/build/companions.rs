@@ -1,17 +1,14 @@
 //! Finds the companions of uploaded DIFs, in the partitions of the ids that both have in common.
 
-use std::time::Duration;
-
 use futures::future::{BoxFuture, FutureExt as _, try_join_all};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 
-use super::builder::{Build, OpenDif};
+use super::builder::Build;
 use crate::cache::{Dif, Item, ItemKey, Kind, ModuleKey, Stored};
 use crate::debuginfo;
-use crate::domain::{CompanionId, DifRef, FileType, Inspection, ModuleId};
-use crate::flows::dif_parser::DifParser;
+use crate::domain::{CompanionId, DifRef, FileType, ModuleId};
 use crate::flows::presence;
-use crate::ports::{DifError, Fault};
+use crate::ports::Fault;
 
 /// The maximum number of partitions that are searched for the companions of a DIF at a time.
 const QUERIES_IN_FLIGHT: usize = 32;
@@ -144,51 +141,6 @@ fn with_sources<'d>(dif: &'d Dif, difs: &'d [Dif]) -> impl Iterator<Item = &'d D
     };
     let others = difs.iter().filter(is_other);
     others.take(debuginfo::MAX_SOURCES - 1)
-}
-
-impl OpenDif {
-    /// Returns a DIF whose parser is open, with the companions that were opened together with it.
-    /// `took` is how long fetching them took.
-    pub(super) async fn inspected(
-        dif: &Dif,
-        companions: &[Companion],
-        mut parser: DifParser,
-        took: Duration,
-    ) -> Result<Self, DifError> {
-        let inspection = parser.inspect().await?;
-        let beside = companions
-            .iter()
-            .map(|companion| (companion.dif.file.clone(), companion.completes));
-        Ok(Self {
-            beside: beside.collect(),
-            ..Self::alone(dif.file.clone(), parser, inspection, took)
-        })
-    }
-
-    /// Returns a DIF whose parser is open without companions.
-    pub(in crate::flows) fn alone(
-        dif: DifRef,
-        parser: DifParser,
-        inspection: Inspection,
-        took: Duration,
-    ) -> Self {
-        Self {
-            dif,
-            beside: Vec::new(),
-            left_out: None,
-            parser,
-            inspection,
-            took,
-        }
-    }
-
-    /// Returns the files that a cache of a kind is made from.
-    pub(super) fn made_into(&self, kind: Kind) -> Vec<DifRef> {
-        let beside = self.beside.iter();
-        let beside = beside.filter(|(_, completes)| *completes == kind);
-        let beside = beside.map(|(companion, _)| companion);
-        std::iter::once(&self.dif).chain(beside).cloned().collect()
-    }
 }
 
 /// Returns the companions of the DIFs that a search found on a symbol server: auxiliary files.

@@ -70,7 +70,7 @@ impl Build<'_> {
                 if is_due(&entry) {
                     Taken::Ours(Box::new(held))
                 } else {
-                    self.hand_over(std::slice::from_ref(&held)).await;
+                    self.release_untried(std::slice::from_ref(&held)).await;
                     Taken::Refused
                 }
             }
@@ -148,8 +148,8 @@ impl Build<'_> {
         })
     }
 
-    /// Releases leases under which no work was done.
-    pub(super) async fn hand_over(&self, held: &[Held]) {
+    /// Releases leases under which nothing was tried.
+    pub(super) async fn release_untried(&self, held: &[Held]) {
         for Held { kind, token, .. } in held {
             let token = token.clone();
             let change = Change::HandOver { token };
@@ -159,18 +159,21 @@ impl Build<'_> {
     }
 
     /// Releases the leases after an error, which is the one to report.
-    pub(super) async fn give_back_after(&self, held: &[Held]) {
-        if let Err(error) = self.give_back(held).await {
+    pub(super) async fn release_after_error(&self, held: &[Held]) {
+        if let Err(error) = self.release_after_work(held).await {
             tracing::warn!(%error, "cannot release a lease; it will expire");
         }
     }
 
-    /// Releases the leases without a result. Returns when to build again.
+    /// Releases the leases after work without a result. Returns when to build again.
     ///
     /// # Errors
     ///
     /// The first error of the store, after the other leases are released.
-    pub(super) async fn give_back(&self, held: &[Held]) -> Result<Option<Timestamp>, Error> {
+    pub(super) async fn release_after_work(
+        &self,
+        held: &[Held],
+    ) -> Result<Option<Timestamp>, Error> {
         let (mut later, mut failed) = (None, None);
         for Held { kind, token, .. } in held {
             let change = Change::Release {

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use futures::future::try_join_all;
 
-use super::builder::{Build, OpenDif};
+use super::builder::Build;
 use super::companions::{Companion, FoundCompanions};
 use super::lease::Held;
 use super::made::{Made, MadeOutcome, NotMade, Origin};
 use super::opaque::{opaque, transcoding};
+use super::open_difs::{OpenDif, OpenDifs};
 use super::partition::{Partition, failed_here};
 use super::search::{Search, is_sought};
-use super::work::{Target, Work};
+use super::work::{FoundFiles, Target, Work};
 use crate::cache::{BlobRef, DeriveJob, Derived, Dif, Kind, ModuleKey, Ready, Seen};
 use crate::debuginfo;
 use crate::domain::{Cause, DebugId, FileType, Inspection, Missing, ModuleId, ObjectMeta, Rank};
@@ -53,7 +54,7 @@ pub(super) fn best_object(objects: &[ObjectMeta], kind: Kind) -> Option<&ObjectM
 pub(super) struct Making<'a> {
     pub(super) build: Build<'a>,
     /// The fetched DIFs.
-    pub(super) open: &'a mut Vec<OpenDif>,
+    pub(super) open_difs: &'a mut OpenDifs,
     /// Whether it waits for a file rather than for a parser.
     pub(super) is_fetching: &'a AtomicBool,
 }
@@ -69,12 +70,15 @@ impl Making<'_> {
             return self.build.make_source_file(&file, held).await;
         }
         let mut search = self.search(held, &mut partition).await?;
-        let difs = &partition.difs;
-        let companions = self.companions(held, difs, &mut search).await?;
+        let companions = self.companions(held, &partition.difs, &mut search).await?;
+        let files = FoundFiles {
+            difs: &partition.difs,
+            companions: &companions,
+        };
         let settings = &self.build.builder.settings;
         let work = held.iter().map(|lease| {
             let kind = lease.kind;
-            let mut work = Work::begin(lease, partition.entry(kind), (difs, &companions), settings);
+            let mut work = Work::begin(lease, partition.entry(kind), files, settings);
             if let Some((_, missing)) = given_up.iter().find(|(of, _)| *of == kind) {
                 work.give_up(missing.clone(), partition.entry(kind), &companions);
             }
@@ -88,7 +92,7 @@ impl Making<'_> {
         let has_unread = partition.has_unread || companions.have_unread();
         Ok(work
             .into_iter()
-            .map(|work| work.end((difs, &companions), &search, has_unread))
+            .map(|work| work.end(files, &search, has_unread))
             .collect())
     }
 
@@ -111,7 +115,7 @@ impl Making<'_> {
         }
         self.is_fetching.store(true, Ordering::Relaxed);
         let copies = &partition.copies;
-        let searching = self.build.search(&sought, &kinds, copies, self.open);
+        let searching = self.build.search(&sought, &kinds, copies, self.open_difs);
         let mut search = Box::pin(searching).await?;
         partition.difs.append(&mut search.difs);
         Ok(search)
@@ -129,9 +133,9 @@ impl Making<'_> {
         let kinds: Vec<Kind> = held.iter().map(|lease| lease.kind).collect();
         let searching = self
             .build
-            .search_companions(&companions, &kinds, self.open, search);
+            .search_companions(&companions, &kinds, self.open_difs, search);
         Box::pin(searching).await?;
-        companions.add(&search.companions);
+        companions.add(&search.found_companions);
         Ok(companions)
     }
 
@@ -154,7 +158,8 @@ impl Making<'_> {
             }
             Err(DifError::Changed) if is_upload => {
                 if !self.build.forget_if_stale(dif).await? {
-                    work.iter_mut().for_each(|work| work.is_awaiting(dif));
+                    work.iter_mut()
+                        .for_each(|work| work.note_awaited_event(dif));
                 }
                 let detail =
                     "the file was overwritten; the event of the new version starts another build";
@@ -162,7 +167,7 @@ impl Making<'_> {
             }
             Err(other) => return Err(other.into()),
         };
-        let opened = self.open.iter().find(|open| open.dif == dif.file);
+        let opened = self.open_difs.find(&dif.file);
         let took = opened.map(|open| open.took);
         let left_out = opened.and_then(|open| open.left_out.clone());
         let wanting = work
@@ -197,9 +202,9 @@ impl Making<'_> {
         } else {
             &[]
         };
-        let open = self.build.open(dif, companions, self.open).await?;
+        let opened = self.build.opened(dif, companions, self.open_difs).await?;
         self.is_fetching.store(false, Ordering::Relaxed);
-        let objects = objects_of(&open.inspection, self.build.module);
+        let objects = objects_of(&opened.inspection, self.build.module);
         let mut answers: Vec<Option<Result<Ready, Missing>>> = vec![None; targets.len()];
         // All kinds of one object are derived in one call. The best object may differ between
         // kinds.
@@ -210,7 +215,7 @@ impl Making<'_> {
             };
             let targets = targets.iter().copied().enumerate().filter(is_best);
             let targets: Vec<(usize, Target)> = targets.collect();
-            let derived = self.build.derive_object(open, dif, object, &targets);
+            let derived = self.build.derive_object(opened, dif, object, &targets);
             for (at, answer) in derived.await? {
                 answers[at] = Some(answer);
             }
@@ -233,7 +238,7 @@ impl Build<'_> {
     /// same number.
     async fn derive_object(
         &self,
-        open: &mut OpenDif,
+        opened: &mut OpenDif,
         dif: &Dif,
         object: &ObjectMeta,
         targets: &[(usize, Target<'_>)],
@@ -250,12 +255,12 @@ impl Build<'_> {
         let span = self.invocation.span("derive");
         let mut made: Vec<((usize, Target), Result<Derived, Missing>)> = Vec::new();
         if !jobs.is_empty() {
-            let derived = open.parser.derive(object.index, &jobs).await?;
+            let derived = opened.parser.derive(object.index, &jobs).await?;
             made.extend(to_derive.into_iter().zip(derived));
         }
         for (at, target) in to_transcode {
             let transcoding = transcoding(self.module, dif, object, target.version);
-            let transcoded = open.parser.transcode(object.index, &transcoding).await?;
+            let transcoded = opened.parser.transcode(object.index, &transcoding).await?;
             let kind = target.lease.kind;
             made.push(((at, target), transcoded.map(|bytes| opaque(kind, bytes))));
         }
@@ -263,7 +268,7 @@ impl Build<'_> {
         let stored = made.into_iter().map(|((at, target), made)| {
             let kind = target.lease.kind;
             let origin = Origin {
-                made_from: open.made_into(kind),
+                made_from: opened.made_into(kind),
                 rank: rank(kind),
                 features: object.features.clone(),
                 arch: object.arch.clone(),
@@ -279,24 +284,21 @@ impl Build<'_> {
         Ok(try_join_all(stored).await?)
     }
 
-    /// Returns the open DIF with its companions; opens them if they are not open.
-    async fn open<'a>(
+    /// Returns the open DIF with these companions. If it is not open, closes the others, and opens
+    /// it: alone, if its companions cannot be opened.
+    async fn opened<'a>(
         &self,
         dif: &Dif,
         companions: &[Companion],
-        open: &'a mut Vec<OpenDif>,
+        open_difs: &'a mut OpenDifs,
     ) -> Result<&'a mut OpenDif, DifError> {
-        let is_it = |open: &OpenDif| {
-            let beside = open.beside.iter().map(|(companion, _)| companion);
-            let companions = companions.iter().map(|companion| &companion.dif.file);
-            open.dif == dif.file && beside.eq(companions)
-        };
-        if !open.iter().any(is_it) {
-            open.clear(); // frees its scratch space before more is reserved
-            self.open_again(dif, companions, open).await?;
+        if !open_difs.has(&dif.file, companions) {
+            open_difs.close_all(); // frees scratch space before more is reserved
+            let opened = self.open_afresh(dif, companions).await?;
+            open_difs.add(opened);
         }
-        open.iter_mut()
-            .find(|open| open.dif == dif.file)
+        open_difs
+            .find_mut(&dif.file)
             .ok_or_else(|| DifError::Missing(Missing::not_found()))
     }
 

@@ -27,6 +27,7 @@ mod made;
 mod make;
 mod opaque;
 mod open;
+mod open_difs;
 mod partition;
 mod search;
 mod search_companions;
@@ -39,10 +40,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures::future::join_all;
 
 use self::builder::{Build, RESERVE};
-pub use self::builder::{Builder, OpenDif, Outcome};
+pub use self::builder::{Builder, Outcome};
 use self::lease::{Held, Taken};
 use self::made::{Made, NotMade};
 use self::make::{Making, out_of_time};
+pub use self::open_difs::{OpenDif, OpenDifs};
 use self::partition::{Partition, comes_of};
 use super::{Error, Invocation, permits};
 use crate::cache::{
@@ -106,21 +108,23 @@ impl Builder {
     /// Builds the kinds of a module whose build requests are pending, and other kinds that come of
     /// the same DIFs and are due.
     ///
-    /// DIFs that arrive meanwhile are built at once, a limited number of times. `open` has the DIFs
-    /// that the caller has fetched. After [`Error::Store`], the build requests stay pending.
+    /// DIFs that arrive meanwhile are built at once, a limited number of times. `open_difs` are
+    /// those that the caller has fetched. After [`Error::Store`], the build requests stay pending.
     pub async fn build(
         &self,
         invocation: &Invocation,
         module: &ModuleKey,
         kinds: &[Kind],
-        open: &mut Vec<OpenDif>,
+        open_difs: &mut OpenDifs,
     ) -> Result<Outcome, Error> {
         let demand = Demand {
             kinds,
             build_request: None,
             requester_is_behind: false,
         };
-        self.build_of(invocation, module).meet(demand, open).await
+        self.build_of(invocation, module)
+            .meet(demand, open_difs)
+            .await
     }
 
     /// Builds what a message requests, if its build request is still pending.
@@ -135,13 +139,13 @@ impl Builder {
             requester_is_behind: message.min_converter < self.settings.policy.numbers.converter,
         };
         let build = self.build_of(invocation, &message.module);
-        build.meet(demand, &mut Vec::new()).await
+        build.meet(demand, &mut OpenDifs::default()).await
     }
 }
 
 impl Build<'_> {
     /// Builds until nothing new arrives, a limited number of times.
-    async fn meet(&self, demand: Demand<'_>, open: &mut Vec<OpenDif>) -> Result<Outcome, Error> {
+    async fn meet(&self, demand: Demand<'_>, open_difs: &mut OpenDifs) -> Result<Outcome, Error> {
         for round in 0..MAX_ROUNDS {
             // What arrived since then has its own build request, and is built in the next round.
             let build_request = demand.build_request.filter(|_| round == 0);
@@ -149,7 +153,7 @@ impl Build<'_> {
                 build_request,
                 ..demand
             };
-            if let Some(outcome) = self.build_once(demand, open).await? {
+            if let Some(outcome) = self.build_once(demand, open_difs).await? {
                 return Ok(outcome);
             }
         }
@@ -160,7 +164,7 @@ impl Build<'_> {
     async fn build_once(
         &self,
         demand: Demand<'_>,
-        open: &mut Vec<OpenDif>,
+        open_difs: &mut OpenDifs,
     ) -> Result<Option<Outcome>, Error> {
         let partition = self.read_partition().await?;
         if demand.is_settled(&partition.entries) {
@@ -175,7 +179,7 @@ impl Build<'_> {
             Leases::OtherBuilder(outcome) => return Ok(Some(outcome)),
         };
         if !held.is_empty() {
-            later = later.max(self.work(&held, open).await?);
+            later = later.max(self.work(&held, open_difs).await?);
         }
         let now = self.invocation.now();
         Ok(match later {
@@ -254,7 +258,7 @@ impl Build<'_> {
                 Ok(not_taken) if is_requested => later = later.max(not_taken.retry_at()),
                 Ok(_) => {}
                 Err(error) => {
-                    self.hand_over(&held).await;
+                    self.release_untried(&held).await;
                     return Err(error.into());
                 }
             }
@@ -292,9 +296,9 @@ impl Build<'_> {
     async fn work(
         &self,
         held: &[Held],
-        open: &mut Vec<OpenDif>,
+        open_difs: &mut OpenDifs,
     ) -> Result<Option<Timestamp>, Error> {
-        match self.make_in_time(held, open).await {
+        match self.make_in_time(held, open_difs).await {
             Ok(made) => {
                 let ended = held
                     .iter()
@@ -306,7 +310,7 @@ impl Build<'_> {
                         Ok(at) => later = later.max(at),
                         Err(error) => {
                             // A kind that cannot be published does not affect the others.
-                            self.give_back_after(std::slice::from_ref(lease)).await;
+                            self.release_after_error(std::slice::from_ref(lease)).await;
                             failed = Some(error);
                         }
                     }
@@ -314,14 +318,14 @@ impl Build<'_> {
                 failed.map_or(Ok(later), |error| Err(error.into()))
             }
             Err(NotMade::Store(error)) => {
-                self.give_back_after(held).await;
+                self.release_after_error(held).await;
                 Err(error.into())
             }
             Err(NotMade::Doubtful { blob }) => {
-                self.give_back_after(held).await;
+                self.release_after_error(held).await;
                 Err(Error::Doubtful { blob })
             }
-            Err(NotMade::Later) => self.give_back(held).await,
+            Err(NotMade::Later) => self.release_after_work(held).await,
         }
     }
 
@@ -330,13 +334,13 @@ impl Build<'_> {
     async fn make_in_time(
         &self,
         held: &[Held],
-        open: &mut Vec<OpenDif>,
+        open_difs: &mut OpenDifs,
     ) -> Result<Vec<Made>, NotMade> {
         let began = self.invocation.elapsed();
         let is_fetching = AtomicBool::new(false);
         let making = Making {
             build: *self,
-            open,
+            open_difs,
             is_fetching: &is_fetching,
         };
         let mut made = Box::pin(making.make(held));
@@ -348,8 +352,8 @@ impl Build<'_> {
                 made = &mut made => return made,
                 () = &mut time_up => {
                     drop(made);
-                    let is_arriving = open.iter().any(|open| !open.parser.is_complete());
-                    let is_fetching = is_arriving || is_fetching.load(Ordering::Relaxed);
+                    let is_fetching =
+                        open_difs.are_arriving() || is_fetching.load(Ordering::Relaxed);
                     return out_of_time(self.invocation, held, began, is_fetching);
                 }
                 () = tokio::time::sleep(LEASE_EXTENSION) => self.extend(held).await,

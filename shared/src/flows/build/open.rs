@@ -1,8 +1,9 @@
 //! Opens a DIF of a module, alone or together with its companions, from wherever each of them is:
 //! the uploads, the copy of a file from a symbol server, or the server.
 
-use super::builder::{Build, OpenDif, RESERVE};
+use super::builder::Build;
 use super::companions::Companion;
+use super::open_difs::{OpenDif, OpenDifs};
 use super::search::{Downloads, Fetched};
 use crate::cache::{Dif, DifCopy};
 use crate::domain::{Cause, Missing, Written, WrittenFile};
@@ -15,20 +16,16 @@ impl Build<'_> {
     /// Opens a DIF together with its companions, or alone if they cannot be fetched or read. A
     /// change to an uploaded companion has an event of its own, which leads to another build. If
     /// the parser was killed, perhaps from outside, another attempt follows later.
-    pub(super) async fn open_again(
+    pub(super) async fn open_afresh(
         &self,
         dif: &Dif,
         companions: &[Companion],
-        open: &mut Vec<OpenDif>,
-    ) -> Result<(), DifError> {
+    ) -> Result<OpenDif, DifError> {
         let _span = self.invocation.span("fetch");
         let mut left_out = None;
         if !companions.is_empty() {
             match self.open_together(dif, companions).await {
-                Ok(opened) => {
-                    open.push(opened);
-                    return Ok(());
-                }
+                Ok(opened) => return Ok(opened),
                 Err(DifError::Missing(missing)) => {
                     left_out = Some(missing).filter(|missing| missing.cause == Cause::Crashed);
                 }
@@ -36,15 +33,12 @@ impl Build<'_> {
                 Err(error) => return Err(error),
             }
         }
-        if dif.module.source.is_uploads() {
-            open.push(self.open_upload(dif).await?);
+        let opened = if dif.module.source.is_uploads() {
+            self.open_upload(dif).await?
         } else {
-            self.open_found(dif, open).await?;
-        }
-        if let Some(opened) = open.last_mut() {
-            opened.left_out = left_out;
-        }
-        Ok(())
+            self.open_found(dif).await?
+        };
+        Ok(OpenDif { left_out, ..opened })
     }
 
     async fn open_upload(&self, dif: &Dif) -> Result<OpenDif, DifError> {
@@ -63,10 +57,9 @@ impl Build<'_> {
     }
 
     /// Opens a DIF that a search found: from its copy, or else by fetching it again.
-    async fn open_found(&self, dif: &Dif, open: &mut Vec<OpenDif>) -> Result<(), DifError> {
+    async fn open_found(&self, dif: &Dif) -> Result<OpenDif, DifError> {
         if let Some(opened) = self.open_copy(dif).await? {
-            open.push(opened);
-            return Ok(());
+            return Ok(opened);
         }
         let source = self.builder.source_of(self.invocation, self.module).await?;
         let Some(source) = source else {
@@ -77,15 +70,15 @@ impl Build<'_> {
             module: self.module,
             source: &source,
             checksum: self.module.sought().and_then(|sought| sought.checksum),
-            open,
+            open_difs: &mut OpenDifs::default(),
         };
-        match downloads.fetch(&dif.file.location).await {
-            Ok(fetched) if fetched.dif != dif.file => Err(DifError::Changed),
-            Ok(Fetched { chunks, .. }) => {
+        match downloads.fetch_and_open(&dif.file.location).await {
+            Ok((fetched, _)) if fetched.dif != dif.file => Err(DifError::Changed),
+            Ok((Fetched { chunks, .. }, opened)) => {
                 if let Some(chunks) = chunks {
                     copies::keep(self.update(), dif, chunks).await;
                 }
-                Ok(())
+                Ok(opened)
             }
             Err(FetchError::Server(failure)) => Err(DifError::Missing(failure.missing)),
             Err(FetchError::Parse(error)) => Err(error.into()),
@@ -142,7 +135,7 @@ impl Build<'_> {
                     continue;
                 }
             }
-            self.fetch_again(dif, (&mut *scratch, place)).await?;
+            self.refetch_into((&mut *scratch, place), dif).await?;
         }
         let written = Written::Together(files);
         let parser = builder.deriver.open(scratch, written).await?;
@@ -150,10 +143,10 @@ impl Build<'_> {
     }
 
     /// Fetches a DIF that a search found again, to its place in scratch space.
-    async fn fetch_again(
+    async fn refetch_into(
         &self,
-        dif: &Dif,
         place: (&mut dyn Scratch, &WrittenFile),
+        dif: &Dif,
     ) -> Result<(), DifError> {
         let builder = self.builder;
         let source = builder.source_of(self.invocation, &dif.module).await?;
@@ -166,7 +159,7 @@ impl Build<'_> {
             source: &source,
             checksum: None,
         };
-        let time = self.invocation.time_left().saturating_sub(RESERVE * 2);
+        let time = self.time_for_call();
         match server.fetch_again(&dif.file.location, place, time).await {
             Ok(Some(stat)) if stat.etag == dif.file.etag => Ok(()),
             Ok(_) => Err(DifError::Changed),

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::builder::{Build, Builder, OpenDif, RESERVE};
+use super::builder::{Build, Builder};
 use super::companions::CompanionOfServer;
 use super::made::NotMade;
+use super::open_difs::{OpenDif, OpenDifs};
 use crate::cache::{CallOutcome, Dif, DifCopy, Kind, ModuleKey, Sought};
 use crate::domain::{
     Candidate, Cause, CompanionId, DebugId, DifRef, Features, FileType, HttpSource, Inspection,
@@ -51,6 +52,17 @@ pub(super) struct NeededMap {
     pub(super) id: DebugId,
 }
 
+/// What determines which auxiliary files are sought, and where.
+#[derive(Clone, Copy)]
+pub(super) struct MapQuery<'a> {
+    /// The module that they complete.
+    pub(super) sought: &'a Sought,
+    /// The kinds to build.
+    pub(super) kinds: &'a [Kind],
+    /// The files that the source lists.
+    pub(super) listed: &'a [(FileType, Location)],
+}
+
 /// The result of a search.
 #[derive(Debug, Default)]
 pub(super) struct Search {
@@ -68,11 +80,11 @@ pub(super) struct Search {
     /// The `Retry-After` of the source.
     pub(super) retry_after: Option<Duration>,
     /// The auxiliary files that DIFs need and that the source does not have.
-    pub(super) missed: Vec<NeededMap>,
+    pub(super) missing_maps: Vec<NeededMap>,
     /// The companions that were found on symbol servers.
-    pub(super) companions: Vec<CompanionOfServer>,
+    pub(super) found_companions: Vec<CompanionOfServer>,
     /// The companions that DIFs need and that no symbol server has, as far as one was called.
-    pub(super) misses: Vec<CompanionId>,
+    pub(super) missing_companions: Vec<CompanionId>,
     /// The outcome of the calls for the health of the source.
     pub(super) calls: CallOutcome,
 }
@@ -84,13 +96,18 @@ impl Build<'_> {
         sought: &Sought,
         kinds: &[Kind],
         copies: &[DifCopy],
-        open: &mut Vec<OpenDif>,
+        open_difs: &mut OpenDifs,
     ) -> Result<Search, NotMade> {
         let mut search = Search {
             difs: copies.iter().map(|copy| copy.dif.clone()).collect(),
             ..Search::default()
         };
-        let needs_no_map = search.next_map(sought, kinds, &[]).is_none();
+        let maps = MapQuery {
+            sought,
+            kinds,
+            listed: &[],
+        };
+        let needs_no_map = search.next_map(maps).is_none();
         if needs_no_map && kinds.iter().all(|kind| search.serves_well(*kind)) {
             return Ok(search);
         }
@@ -104,7 +121,7 @@ impl Build<'_> {
             module: self.module,
             source: &source,
             checksum: sought.checksum.clone(),
-            open,
+            open_difs,
         };
         let searching = async {
             let searched = downloads.search(sought, kinds, &mut search).await;
@@ -141,7 +158,7 @@ impl Build<'_> {
         let limits = fetch::Limits {
             max_bytes: settings.dif_max_bytes,
             scratch_bytes: settings.scratch_bytes,
-            time: invocation.time_left().saturating_sub(RESERVE * 2),
+            time: self.time_for_call(),
         };
         let fetch = server.fetch(&*builder.deriver, location, limits, buffers);
         let copy = async {
@@ -250,7 +267,7 @@ pub(super) struct Downloads<'a> {
     /// The checksum of the file, as the crash names it.
     pub(super) checksum: Option<String>,
     /// The downloaded files stay open here.
-    pub(super) open: &'a mut Vec<OpenDif>,
+    pub(super) open_difs: &'a mut OpenDifs,
 }
 
 impl Downloads<'_> {
@@ -277,7 +294,7 @@ impl Downloads<'_> {
             }
             let began = build.invocation.elapsed();
             let found = match self.fetch(location).await {
-                Ok(fetched) => filed(build.module, sought, self.open, fetched),
+                Ok(fetched) => filed(build.module, sought, self.open_difs, fetched),
                 Err(FetchError::Server(failure)) => Err(failure),
                 Err(FetchError::Parse(error)) => return Err(error.into()),
             };
@@ -299,7 +316,12 @@ impl Downloads<'_> {
                 }
             }
         }
-        self.search_maps((sought, kinds), &listed, search).await
+        let maps = MapQuery {
+            sought,
+            kinds,
+            listed: &listed,
+        };
+        self.search_maps(maps, search).await
     }
 
     fn server(&self) -> SymbolServer<'_> {
@@ -314,9 +336,9 @@ impl Downloads<'_> {
     /// Fetches a file, and leaves it open.
     ///
     /// A file that cannot be parsed is a failure of the server.
-    pub(super) async fn fetch(&mut self, location: &Location) -> Result<Fetched, FetchError> {
+    async fn fetch(&mut self, location: &Location) -> Result<Fetched, FetchError> {
         let (fetched, opened) = self.fetch_and_open(location).await?;
-        self.open.push(opened);
+        self.open_difs.add(opened);
         Ok(fetched)
     }
 
@@ -335,7 +357,7 @@ impl Downloads<'_> {
 
     /// Fetches a file, and opens it. If the open files leave too little scratch space, closes them
     /// and fetches again.
-    async fn fetch_and_open(
+    pub(super) async fn fetch_and_open(
         &mut self,
         location: &Location,
     ) -> Result<(Fetched, OpenDif), FetchError> {
@@ -345,8 +367,8 @@ impl Downloads<'_> {
             let downloaded = self.build.download(self.server(), self.module, location);
             let (fetched, chunks) = downloaded.await;
             let (stat, mut parser) = match fetched {
-                Err(FetchError::Parse(ParseError::Store(_))) if !self.open.is_empty() => {
-                    self.open.clear();
+                Err(FetchError::Parse(ParseError::Store(_))) if !self.open_difs.is_empty() => {
+                    self.open_difs.close_all();
                     continue;
                 }
                 fetched => fetched.map_err(of_the_server)?,
@@ -403,7 +425,7 @@ impl Search {
             self.difs.is_empty()
         };
         let is_absent = lacks_files && self.failure.is_none();
-        let is_absent = is_absent || !self.missed.is_empty();
+        let is_absent = is_absent || !self.missing_maps.is_empty();
         let miss = if source.lists_files() {
             // A new upload to such a source is expected to be found soon.
             Some(RETRY_LISTED_MISSES_AFTER)
@@ -421,6 +443,11 @@ impl Search {
             dif.serves(kind)
                 && Rank::of(&dif.features, kind.purpose()).quality() == Quality::Preferred
         })
+    }
+
+    /// Returns whether a DIF needs a file that was not found.
+    pub(super) fn lacks_companion(&self) -> bool {
+        !(self.missing_maps.is_empty() && self.missing_companions.is_empty())
     }
 
     /// Records that a file that would complete the DIFs was not found.
@@ -502,10 +529,10 @@ fn is_foreign(file_type: FileType, object_type: ObjectType) -> bool {
 fn filed(
     module: &ModuleKey,
     sought: &Sought,
-    open: &[OpenDif],
+    open_difs: &OpenDifs,
     Fetched { dif, size, chunks }: Fetched,
 ) -> Result<(Dif, Option<StoredChunks>), ServerFailure> {
-    let fetched = open.iter().find(|open| open.dif == dif);
+    let fetched = open_difs.find(&dif);
     let inspection = fetched.map(|open| &open.inspection);
     let objects = inspection.map_or(&[][..], |inspection| &inspection.objects);
     let mut ours = objects.iter().filter(|object| is_sought(object, sought));

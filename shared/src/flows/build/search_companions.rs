@@ -9,8 +9,9 @@
 //! A companion that no source has is recorded as a candidate. The module is built without it, and
 //! the sources are probed for it again at growing intervals.
 
-use super::builder::{Build, OpenDif};
+use super::builder::Build;
 use super::companions::{CompanionOfServer, FoundCompanions};
+use super::open_difs::OpenDifs;
 use super::search::{Downloads, Fetched, Search};
 use crate::cache::{CallOutcome, Dif, DifCopy, Kind, ModuleKey, ModuleRef, Sought};
 use crate::domain::{
@@ -75,7 +76,7 @@ impl Build<'_> {
         &self,
         companions: &FoundCompanions,
         kinds: &[Kind],
-        open: &mut Vec<OpenDif>,
+        open_difs: &mut OpenDifs,
         search: &mut Search,
     ) -> Result<(), DifError> {
         if !kinds.iter().any(|kind| kind.is_completed()) {
@@ -96,7 +97,7 @@ impl Build<'_> {
                 key: &key,
                 source: &source,
             };
-            left = server.search(&module, left, open, search).await?;
+            left = server.search(&module, left, open_difs, search).await?;
         }
         Ok(())
     }
@@ -159,7 +160,7 @@ impl CompanionServer<'_> {
         &self,
         module: &ObjectId,
         wanted: Vec<WantedCompanion>,
-        open: &mut Vec<OpenDif>,
+        open_difs: &mut OpenDifs,
         search: &mut Search,
     ) -> Result<Vec<WantedCompanion>, DifError> {
         let (mut left, mut to_call) = (Vec::new(), Vec::new());
@@ -169,7 +170,7 @@ impl CompanionServer<'_> {
                 continue;
             };
             match self.copy_of(&sought).await? {
-                Some(dif) => search.found_companion(wanted.id, dif),
+                Some(dif) => search.note_found_companion(wanted.id, dif),
                 None => to_call.push(sought),
             }
         }
@@ -178,7 +179,7 @@ impl CompanionServer<'_> {
         }
         let calling = async {
             let mut outcome = CallOutcome::default();
-            let called = self.call(&to_call, open, search, &mut outcome).await;
+            let called = self.call(&to_call, open_difs, search, &mut outcome).await;
             (called, outcome)
         };
         let update = self.build.update();
@@ -190,7 +191,7 @@ impl CompanionServer<'_> {
         }
         // The source may not be called now: the next probe asks it.
         for sought in to_call {
-            search.misses_companion(&sought.wanted.id);
+            search.note_missing_companion(&sought.wanted.id);
             left.push(sought.wanted);
         }
         Ok(left)
@@ -229,7 +230,7 @@ impl CompanionServer<'_> {
     async fn call(
         &self,
         companions: &[SoughtCompanion],
-        open: &mut Vec<OpenDif>,
+        open_difs: &mut OpenDifs,
         search: &mut Search,
         outcome: &mut CallOutcome,
     ) -> Result<Vec<WantedCompanion>, DifError> {
@@ -240,7 +241,7 @@ impl CompanionServer<'_> {
                 if matches!(outcome, CallOutcome::Failed { .. }) {
                     break;
                 }
-                match self.fetch(sought, location, open).await? {
+                match self.fetch(sought, location, open_difs).await? {
                     Ok(dif) => {
                         outcome.answered();
                         found = Some(dif);
@@ -255,9 +256,9 @@ impl CompanionServer<'_> {
             }
             let wanted = sought.wanted.clone();
             match found {
-                Some(dif) => search.found_companion(wanted.id, dif),
+                Some(dif) => search.note_found_companion(wanted.id, dif),
                 None => {
-                    search.misses_companion(&wanted.id);
+                    search.note_missing_companion(&wanted.id);
                     left.push(wanted);
                 }
             }
@@ -270,14 +271,14 @@ impl CompanionServer<'_> {
         &self,
         sought: &SoughtCompanion,
         location: &Location,
-        open: &mut Vec<OpenDif>,
+        open_difs: &mut OpenDifs,
     ) -> Result<Result<Dif, ServerFailure>, DifError> {
         let mut downloads = Downloads {
             build: self.build,
             module: &sought.module,
             source: self.source,
             checksum: None,
-            open,
+            open_difs,
         };
         let (fetched, inspection) = match downloads.fetch_and_close(location).await? {
             Ok(fetched) => fetched,
@@ -298,14 +299,14 @@ impl CompanionServer<'_> {
 }
 
 impl Search {
-    fn found_companion(&mut self, id: CompanionId, dif: Dif) {
-        self.misses.retain(|missed| *missed != id);
-        self.companions.push(CompanionOfServer { id, dif });
+    fn note_found_companion(&mut self, id: CompanionId, dif: Dif) {
+        self.missing_companions.retain(|missing| *missing != id);
+        self.found_companions.push(CompanionOfServer { id, dif });
     }
 
-    fn misses_companion(&mut self, id: &CompanionId) {
-        if !self.misses.contains(id) {
-            self.misses.push(id.clone());
+    fn note_missing_companion(&mut self, id: &CompanionId) {
+        if !self.missing_companions.contains(id) {
+            self.missing_companions.push(id.clone());
         }
     }
 }

@@ -9,8 +9,8 @@
 //! intervals. A failure of the server as a whole ends the search, as for other files.
 
 use super::builder::Build;
-use super::search::{Downloads, Fetched, NeededMap, Search};
-use crate::cache::{Dif, Kind, Sought};
+use super::search::{Downloads, Fetched, MapQuery, NeededMap, Search};
+use crate::cache::Dif;
 use crate::domain::{
     AuxiliaryFile, AuxiliaryId, CompanionId, FileType, HttpSource, Location, Missing, ObjectId,
 };
@@ -23,13 +23,12 @@ const MAX_LOCATIONS: usize = 4;
 
 impl Search {
     /// Returns the next auxiliary file to search for; `None` if what was found needs no other one.
-    /// `listed` are the files that the source lists.
-    pub(super) fn next_map(
-        &self,
-        sought: &Sought,
-        kinds: &[Kind],
-        listed: &[(FileType, Location)],
-    ) -> Option<NeededMap> {
+    pub(super) fn next_map(&self, maps: MapQuery<'_>) -> Option<NeededMap> {
+        let MapQuery {
+            sought,
+            kinds,
+            listed,
+        } = maps;
         let id = sought.debug_id?;
         if !kinds.iter().any(|kind| kind.is_completed()) {
             return None;
@@ -54,7 +53,7 @@ impl Search {
             Some(map(FileType::BcSymbolMap, symbol_map))
         });
         let mut needed = needed.chain(symbol_maps);
-        needed.find(|needed| found(*needed).is_none() && !self.missed.contains(needed))
+        needed.find(|needed| found(*needed).is_none() && !self.missing_maps.contains(needed))
     }
 
     /// Records that an auxiliary file was not found, which does not affect the DIFs.
@@ -65,19 +64,16 @@ impl Search {
 }
 
 impl Downloads<'_> {
-    /// Searches for the auxiliary files that complete what was found. `listed` are the files that
-    /// the source lists.
+    /// Searches for the auxiliary files that complete what was found.
     pub(super) async fn search_maps(
         &mut self,
-        (sought, kinds): (&Sought, &[Kind]),
-        listed: &[(FileType, Location)],
+        maps: MapQuery<'_>,
         search: &mut Search,
     ) -> Result<(), DifError> {
-        while let Some(needed) = search.next_map(sought, kinds, listed) {
-            let offered = (sought, listed);
-            match self.find_map(needed, offered, search).await? {
+        while let Some(needed) = search.next_map(maps) {
+            match self.find_map(needed, maps, search).await? {
                 Some(map) => search.difs.push(map),
-                None => search.missed.push(needed),
+                None => search.missing_maps.push(needed),
             }
         }
         Ok(())
@@ -87,14 +83,14 @@ impl Downloads<'_> {
     async fn find_map(
         &mut self,
         needed: NeededMap,
-        offered: (&Sought, &[(FileType, Location)]),
+        maps: MapQuery<'_>,
         search: &mut Search,
     ) -> Result<Option<Dif>, DifError> {
         if search.is_over {
             return Ok(None);
         }
         let (build, source) = (self.build, self.source);
-        let locations = build.map_locations(source, needed, offered, search).await;
+        let locations = build.map_locations(source, needed, maps, search).await;
         for location in locations.into_iter().take(MAX_LOCATIONS) {
             if search.is_over {
                 break;
@@ -159,7 +155,7 @@ impl Build<'_> {
         &self,
         source: &HttpSource,
         needed: NeededMap,
-        (sought, listed): (&Sought, &[(FileType, Location)]),
+        maps: MapQuery<'_>,
         search: &mut Search,
     ) -> Vec<Location> {
         let NeededMap { file_type, id } = needed;
@@ -171,14 +167,14 @@ impl Build<'_> {
             let is_symbol_map = file_type == FileType::BcSymbolMap;
             let module = ObjectId {
                 debug_id: Some(id),
-                code_id: sought.code_id.clone().filter(|_| !is_symbol_map),
-                object_type: sought.object_type,
+                code_id: maps.sought.code_id.clone().filter(|_| !is_symbol_map),
+                object_type: maps.sought.object_type,
                 ..ObjectId::default()
             };
             return source.locations_of(file_type, &module);
         }
         if file_type != FileType::BcSymbolMap {
-            return of_type(listed);
+            return of_type(maps.listed);
         }
         let query = ListQuery {
             key: &self.module.source,

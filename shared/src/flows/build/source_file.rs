@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::builder::{Build, RESERVE};
+use super::builder::Build;
 use super::lease::Held;
 use super::made::{Made, MadeOutcome, NotMade, Origin};
 use super::search::{Search, unknown_source};
@@ -16,7 +16,7 @@ use crate::cache::{BuildNumbers, CallOutcome, Derived, Kind, Seen, Sought};
 use crate::debuginfo::{Failure, encode_source_file};
 use crate::domain::{
     Candidate, Cause, DifRef, Download, Features, FileType, HttpSource, Location, Missing, Purpose,
-    Rank,
+    Rank, is_web_page,
 };
 use crate::flows::fetch::{SymbolServer, of_the_file};
 use crate::flows::permits;
@@ -74,14 +74,14 @@ impl Build<'_> {
         let made = match making.await {
             Ok(made) => made,
             Err(error) => {
-                self.give_back_after(held).await;
+                self.release_after_error(held).await;
                 return Err(error);
             }
         };
         let mut failed = None;
         for (lease, made) in held.iter().zip(made) {
             if let Err(error) = self.finish(lease, made).await {
-                self.give_back_after(std::slice::from_ref(lease)).await;
+                self.release_after_error(std::slice::from_ref(lease)).await;
                 failed = Some(error);
             }
         }
@@ -141,8 +141,8 @@ impl Build<'_> {
             source,
             checksum: None,
         };
-        let left = self.invocation.time_left().saturating_sub(RESERVE * 2);
-        let read = server.read(location, MAX_FILE_BYTES, FILE_TIME.min(left));
+        let time = FILE_TIME.min(self.time_for_call());
+        let read = server.read(location, MAX_FILE_BYTES, time);
         let (etag, bytes) = read.await?;
         Ok(DownloadedText { etag, bytes })
     }
@@ -217,7 +217,7 @@ impl DownloadedText {
             let detail = "it is not text in UTF-8";
             return Err(of_the_file(Missing::malformed(detail)));
         };
-        if is_page(text) && !is_page_name(&location.file_name()) {
+        if is_web_page(&bytes) && !is_page_name(&location.file_name()) {
             let detail = "the server sent a web page instead of the file, probably one to log in";
             let missing = Missing::new(Cause::PermissionDenied, detail);
             return Err(of_the_file(missing));
@@ -239,16 +239,6 @@ impl DownloadedText {
             derived,
         })
     }
-}
-
-/// Returns whether a text is a web page.
-fn is_page(text: &str) -> bool {
-    let begin = text.trim_start_matches('\u{feff}').trim_start();
-    let begins = |with: &str| {
-        let head = begin.get(..with.len());
-        head.is_some_and(|head| head.eq_ignore_ascii_case(with))
-    };
-    begins("<!doctype html") || begins("<html")
 }
 
 /// Returns whether a file of this name may contain a web page.

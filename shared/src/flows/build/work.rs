@@ -37,6 +37,13 @@ pub(super) struct Work<'a> {
     made_version: Option<u32>,
 }
 
+/// The files of a module that a build found.
+#[derive(Clone, Copy)]
+pub(super) struct FoundFiles<'a> {
+    pub(super) difs: &'a [Dif],
+    pub(super) companions: &'a FoundCompanions,
+}
+
 /// What to make from a DIF.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
@@ -52,11 +59,11 @@ impl<'a> Work<'a> {
     pub(super) fn begin(
         lease: &'a Held,
         entry: Option<&Entry>,
-        (difs, companions): (&[Dif], &FoundCompanions),
+        files: FoundFiles<'_>,
         settings: &Settings,
     ) -> Self {
         let reader = settings.capabilities();
-        let ranked = find::rank(difs, lease.kind, &reader);
+        let ranked = find::rank(files.difs, lease.kind, &reader);
         let (left, failure) = match ranked {
             Ok(ranked) => (ranked, None),
             Err(missing) => (Vec::new(), Some(missing)),
@@ -65,7 +72,11 @@ impl<'a> Work<'a> {
         let made = entry
             .filter(|entry| entry.suspect().is_none())
             .and_then(Entry::ready)
-            .filter(|ready| is_what_would_be_made(ready, &reader, (lease.kind, best), companions))
+            .filter(|ready| {
+                best.is_some_and(|best| {
+                    is_what_would_be_made(ready, &reader, lease.kind, best, files.companions)
+                })
+            })
             .cloned();
         let mut work = Self {
             lease,
@@ -119,7 +130,7 @@ impl<'a> Work<'a> {
     }
 
     /// Records that the event of this DIF has yet to be processed, if it is the next one to try.
-    pub(super) fn is_awaiting(&mut self, dif: &Dif) {
+    pub(super) fn note_awaited_event(&mut self, dif: &Dif) {
         self.awaits_event |= self.next_dif().is_some_and(|next| next.file == dif.file);
     }
 
@@ -175,50 +186,19 @@ impl<'a> Work<'a> {
 
     /// Returns the result of the kind. `has_unread` says whether there are DIFs whose items this
     /// build cannot read.
-    pub(super) fn end(
-        mut self,
-        (difs, companions): (&[Dif], &FoundCompanions),
-        search: &Search,
-        has_unread: bool,
-    ) -> Made {
-        let left = self.left.as_slice().iter();
-        let mut considered = self.tried;
-        considered.extend(companions.all(self.lease.kind).cloned());
-        considered.extend(left.map(|ranked| ranked.dif.file.clone()));
-        for dif in difs {
-            if !considered.contains(&dif.file) {
-                considered.push(dif.file.clone());
-            }
-        }
-        // A record has room for this many. A DIF beyond them is tried again after its next event.
-        considered.truncate(find::MAX_RANKED);
-        considered.retain(|dif| !self.absent.contains(dif));
+    pub(super) fn end(mut self, files: FoundFiles<'_>, search: &Search, has_unread: bool) -> Made {
+        let kind = self.lease.kind;
+        let considered = self.considered(files);
+        let failure = match &search.failure {
+            Some(missing) if files.difs.is_empty() => Some(missing.clone()),
+            _ => self.failure.take(),
+        };
+        let better_failed = self.better_failed(failure.as_ref());
         let untried = self.left.map(|ranked| ranked.dif);
-        let unused = untried.chain(find::unsupported(difs, self.lease.kind).cloned());
+        let unused = untried.chain(find::unsupported(files.difs, kind).cloned());
         let unused = unused.map(|dif| find::candidate(&dif, dif.refused.as_ref(), None));
         self.candidates.extend(unused);
         self.candidates.extend(search.tried.iter().cloned());
-        let failure = match &search.failure {
-            Some(missing) if difs.is_empty() => Some(missing.clone()),
-            _ => self.failure,
-        };
-        // Report the failure only of a DIF that would have served better.
-        let failed_at = self.failed_at;
-        let is_lesser = |ready: &Ready| {
-            failed_at.is_some_and(|(version, rank)| ready.version < version || rank < ready.rank)
-        };
-        let is_below = |ready: &Ready| self.made_version.is_some_and(|made| ready.version < made);
-        let better_failed = match &self.outcome {
-            None => None,
-            // There is no DIF to make the current version from.
-            Some(ready) if is_below(ready) => {
-                failure.clone().or_else(|| Some(Missing::not_found()))
-            }
-            Some(ready) => {
-                let failure = failure.clone().filter(|_| is_lesser(ready));
-                failure.or(self.left_out)
-            }
-        };
         Made {
             outcome: match self.outcome {
                 Some(ready) => MadeOutcome::Ready(Box::new(ready)),
@@ -234,10 +214,42 @@ impl<'a> Work<'a> {
                 has_unread,
                 candidates: self.candidates,
                 retry_after: search.retry_after,
-                lacks_companion: !(search.missed.is_empty() && search.misses.is_empty())
-                    && self.lease.kind.is_completed(),
+                lacks_companion: search.lacks_companion() && kind.is_completed(),
             },
         }
+    }
+
+    /// Returns the files that need not be tried again until they change: the tried ones first.
+    fn considered(&self, files: FoundFiles<'_>) -> Vec<DifRef> {
+        let mut considered = self.tried.clone();
+        considered.extend(files.companions.all(self.lease.kind).cloned());
+        let left = self.left.as_slice().iter();
+        considered.extend(left.map(|ranked| ranked.dif.file.clone()));
+        for dif in files.difs {
+            if !considered.contains(&dif.file) {
+                considered.push(dif.file.clone());
+            }
+        }
+        // A record has room for this many. A DIF beyond them is tried again after its next event.
+        considered.truncate(find::MAX_RANKED);
+        considered.retain(|dif| !self.absent.contains(dif));
+        considered
+    }
+
+    /// Returns why there is nothing better than the outcome, if something might be. `failure` is
+    /// that of the best DIF.
+    fn better_failed(&self, failure: Option<&Missing>) -> Option<Missing> {
+        let ready = self.outcome.as_ref()?;
+        if self.made_version.is_some_and(|made| ready.version < made) {
+            // There is no DIF to make the current version from.
+            return failure.cloned().or_else(|| Some(Missing::not_found()));
+        }
+        // Report the failure only of a DIF that would have served better.
+        let is_lesser = self
+            .failed_at
+            .is_some_and(|(version, rank)| ready.version < version || rank < ready.rank);
+        let failure = failure.filter(|_| is_lesser).cloned();
+        failure.or_else(|| self.left_out.clone())
     }
 }
 
@@ -246,15 +258,14 @@ impl<'a> Work<'a> {
 fn is_what_would_be_made(
     ready: &Ready,
     reader: &Capabilities,
-    (kind, best): (Kind, Option<&Ranked>),
+    kind: Kind,
+    best: &Ranked,
     companions: &FoundCompanions,
 ) -> bool {
-    best.is_some_and(|best| {
-        let companions = companions.completing(&best.dif.file, kind);
-        let files = std::iter::once(&best.dif).chain(companions);
-        ready.version == best.version
-            // The converter does not affect what transcoders make.
-            && (kind.is_opaque() || ready.converter >= reader.numbers.converter)
-            && ready.made_from.iter().eq(files.map(|file| &file.file))
-    })
+    let companions = companions.completing(&best.dif.file, kind);
+    let files = std::iter::once(&best.dif).chain(companions);
+    ready.version == best.version
+        // The converter does not affect what transcoders make.
+        && (kind.is_opaque() || ready.converter >= reader.numbers.converter)
+        && ready.made_from.iter().eq(files.map(|file| &file.file))
 }

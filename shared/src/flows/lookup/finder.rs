@@ -11,7 +11,7 @@ pub(in crate::flows) struct CacheFinder<'a> {
     pub(in crate::flows) service: &'a Symbolicator,
     pub(in crate::flows) invocation: &'a Invocation,
     /// Whether items may be served from the instance's cache.
-    pub(super) is_cached: bool,
+    pub(super) may_use_cache: bool,
 }
 
 impl<'a> CacheFinder<'a> {
@@ -20,7 +20,7 @@ impl<'a> CacheFinder<'a> {
         Self {
             service,
             invocation,
-            is_cached: true,
+            may_use_cache: true,
         }
     }
 
@@ -47,7 +47,7 @@ impl<'a> CacheFinder<'a> {
         invocation: &'a Invocation,
     ) -> Self {
         Self {
-            is_cached: false,
+            may_use_cache: false,
             ..Self::new(service, invocation)
         }
     }

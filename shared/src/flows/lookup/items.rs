@@ -67,15 +67,15 @@ impl CacheFinder<'_> {
         let recall =
             |wanted: &ItemQuery| memory.recall_for(invocation, &wanted.key, wanted.valid_for);
         let mut found: Vec<Recalled> = wanted.iter().map(recall).collect();
-        let (mut doubtful, mut unknown) = (Vec::new(), Vec::new());
+        let (mut to_validate, mut unknown) = (Vec::new(), Vec::new());
         for (at, recalled) in found.iter().enumerate() {
             match recalled {
-                Recalled::Believed(_) => {}
-                Recalled::Doubtful => doubtful.push(at),
+                Recalled::Valid(_) => {}
+                Recalled::NeedsValidation => to_validate.push(at),
                 Recalled::Unknown => unknown.push(at),
             }
         }
-        let scopes = doubtful.iter().chain(&unknown);
+        let scopes = to_validate.iter().chain(&unknown);
         let scopes: BTreeSet<Scope> = scopes.filter_map(|at| wanted[*at].scope.clone()).collect();
         // Only for strong reads: an eventually consistent read may miss the first generation of a
         // scope, although the waiting request has already seen an upload there.
@@ -84,9 +84,9 @@ impl CacheFinder<'_> {
             unknown.retain(|at| {
                 let scope = wanted[*at].scope.as_ref();
                 let generation = scope.and_then(|scope| memory.generation(invocation, scope));
-                let is_of_empty_scope = generation == Some(None);
+                let is_of_empty_scope = generation == Some(SeenGeneration::NoUploads);
                 if is_of_empty_scope {
-                    found[*at] = Recalled::Believed(None);
+                    found[*at] = Recalled::Valid(None);
                 }
                 !is_of_empty_scope
             });
@@ -94,31 +94,31 @@ impl CacheFinder<'_> {
         let to_read = |numbers: &[usize]| -> Vec<ItemQuery> {
             numbers.iter().map(|at| wanted[*at].clone()).collect()
         };
-        if !doubtful.is_empty() || !unknown.is_empty() {
+        if !to_validate.is_empty() || !unknown.is_empty() {
             let read = self
                 .read_items(&to_read(&unknown), scopes, consistency)
                 .await?;
             for (at, stored) in unknown.into_iter().zip(read) {
-                found[at] = Recalled::Believed(stored);
+                found[at] = Recalled::Valid(stored);
             }
         }
         // What the generations that were just read do not confirm is read, too.
-        doubtful.retain(|at| {
+        to_validate.retain(|at| {
             found[*at] = recall(&wanted[*at]);
-            !matches!(found[*at], Recalled::Believed(_))
+            !matches!(found[*at], Recalled::Valid(_))
         });
-        if !doubtful.is_empty() {
-            let to_read = to_read(&doubtful);
+        if !to_validate.is_empty() {
+            let to_read = to_read(&to_validate);
             let read = self
                 .read_items(&to_read, BTreeSet::new(), consistency)
                 .await?;
-            for (at, stored) in doubtful.into_iter().zip(read) {
-                found[at] = Recalled::Believed(stored);
+            for (at, stored) in to_validate.into_iter().zip(read) {
+                found[at] = Recalled::Valid(stored);
             }
         }
         let stored = |found: Recalled| match found {
-            Recalled::Believed(stored) => stored,
-            Recalled::Doubtful | Recalled::Unknown => None,
+            Recalled::Valid(stored) => stored,
+            Recalled::NeedsValidation | Recalled::Unknown => None,
         };
         Ok(found.into_iter().map(stored).collect())
     }
@@ -162,9 +162,7 @@ impl CacheFinder<'_> {
                 // A newer build wrote it, so it validates nothing.
                 Some(_) => continue,
             };
-            let seen = generation
-                .as_ref()
-                .map(|generation| generation.change.clone());
+            let seen = SeenGeneration::of(generation.as_ref());
             memory.remember_generation(read_at, scope.clone(), seen.clone());
             if earlier.as_ref() == Some(&seen) {
                 // The generation has not changed since it was read before these items.

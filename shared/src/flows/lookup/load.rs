@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::finder::CacheFinder;
 use super::health::Health;
 use super::items::ItemQuery;
-use super::place::{CachePlace, Items, Lookup};
+use super::place::{CachePlace, Items, LoadedItem, Lookup};
 use crate::cache::{Criteria, Decision, ItemKey, Preference, Selection, decide, select};
 use crate::domain::SourceKey;
 use crate::flows::memory::Recalled;
@@ -77,7 +77,7 @@ impl CacheFinder<'_> {
     ) -> Result<(), Fault> {
         queries.sort_by(|a, b| a.key.cmp(&b.key));
         queries.dedup_by(|a, b| a.key == b.key);
-        let loaded = if self.is_cached {
+        let loaded = if self.may_use_cache {
             self.load_items(&queries, consistency).await?
         } else {
             let keys: Vec<ItemKey> = queries.iter().map(|query| query.key.clone()).collect();
@@ -90,6 +90,7 @@ impl CacheFinder<'_> {
                 .collect()
         };
         let keys = queries.into_iter().map(|query| query.key);
+        let loaded = loaded.into_iter().map(LoadedItem::from);
         items.0.extend(keys.zip(loaded));
         Ok(())
     }
@@ -130,13 +131,12 @@ impl CacheFinder<'_> {
         let Self {
             service,
             invocation,
-            is_cached: true,
+            may_use_cache: true,
         } = self
         else {
             return None;
         };
-        let Recalled::Believed(Some(stored)) = service.memory.recall(invocation, &place.entry)
-        else {
+        let Recalled::Valid(Some(stored)) = service.memory.recall(invocation, &place.entry) else {
             return None;
         };
         let entry = stored.item.entry()?;

@@ -42,9 +42,32 @@ pub(in crate::flows) struct CachePlace {
     alias: Option<ItemKey>,
 }
 
-/// The loaded items by key; `None` if an item does not exist.
+/// The loaded items by key.
 #[derive(Debug, Default)]
-pub(in crate::flows) struct Items(pub(super) HashMap<ItemKey, Option<Arc<Stored>>>);
+pub(in crate::flows) struct Items(pub(super) HashMap<ItemKey, LoadedItem>);
+
+/// An item that was loaded.
+#[derive(Clone, Debug)]
+pub(super) enum LoadedItem {
+    /// It does not exist.
+    Absent,
+    Present(Arc<Stored>),
+}
+
+impl LoadedItem {
+    fn stored(&self) -> Option<&Arc<Stored>> {
+        match self {
+            Self::Absent => None,
+            Self::Present(stored) => Some(stored),
+        }
+    }
+}
+
+impl From<Option<Arc<Stored>>> for LoadedItem {
+    fn from(loaded: Option<Arc<Stored>>) -> Self {
+        loaded.map_or(Self::Absent, Self::Present)
+    }
+}
 
 impl CachePlace {
     /// Returns the place of an entry. Nothing refers from it to another place.
@@ -155,12 +178,12 @@ impl CachePlace {
 impl Items {
     /// Returns an item, if it was loaded and exists.
     pub(in crate::flows) fn item(&self, key: &ItemKey) -> Option<&Item> {
-        self.0.get(key)?.as_ref().map(|stored| &stored.item)
+        self.0.get(key)?.stored().map(|stored| &stored.item)
     }
 
     /// Returns the stored record of an entry.
     pub(in crate::flows) fn stored(&self, place: &CachePlace) -> Option<&Arc<Stored>> {
-        self.0.get(&place.entry)?.as_ref()
+        self.0.get(&place.entry)?.stored()
     }
 
     /// Returns the entry of a place.
@@ -174,8 +197,8 @@ impl Items {
         let presence = place.presence.as_ref().and_then(|key| self.0.get(key));
         match presence {
             None => true,
-            Some(None) => false,
-            Some(Some(stored)) => match &stored.item {
+            Some(LoadedItem::Absent) => false,
+            Some(LoadedItem::Present(stored)) => match &stored.item {
                 Item::Presence(presence) => place.kind != Kind::Sources || presence.has_sources,
                 _ => true,
             },
@@ -192,14 +215,14 @@ impl Items {
 
     /// Returns whether the entry of a place was read, and does not exist.
     pub(in crate::flows) fn lacks(&self, place: &CachePlace) -> bool {
-        matches!(self.0.get(&place.entry), Some(None))
+        matches!(self.0.get(&place.entry), Some(LoadedItem::Absent))
     }
 
     fn record(&self, place: &CachePlace) -> PlaceRecord<'_> {
         match self.0.get(&place.entry) {
             None => PlaceRecord::Unread,
-            Some(None) => PlaceRecord::Absent,
-            Some(Some(stored)) => match &stored.item {
+            Some(LoadedItem::Absent) => PlaceRecord::Absent,
+            Some(LoadedItem::Present(stored)) => match &stored.item {
                 Item::Newer { .. } => PlaceRecord::Newer,
                 item => item.entry().map_or(PlaceRecord::Absent, PlaceRecord::Entry),
             },

@@ -86,7 +86,7 @@ async fn a_miss_for_which_no_generation_vouches_is_believed_for_two_seconds() {
         let invocation = invocation(0);
         let read = just_read(&invocation, ReadBy::Otherwise);
         memory.remember(&invocation, key.clone(), item.clone(), read);
-        assert_eq!(memory.recall(&invocation, &key), Recalled::Believed(item));
+        assert_eq!(memory.recall(&invocation, &key), Recalled::Valid(item));
         tokio::time::advance(GENERATION_LIFETIME).await;
         assert_eq!(memory.recall(&invocation, &key), Recalled::Unknown);
     }
@@ -96,20 +96,20 @@ async fn a_miss_for_which_no_generation_vouches_is_believed_for_two_seconds() {
 async fn a_miss_is_believed_as_long_as_the_generation_before_it_stands_and_for_an_hour_at_most() {
     let (memory, invocation) = (memory(), invocation(0));
     let (key, item) = failed();
-    let seen = Some(Token::from_random(7));
+    let seen = SeenGeneration::Change(Token::from_random(7));
     memory.remember_generation(Moment::now(&invocation), Scope::Global, seen.clone());
     let read = just_read(&invocation, ReadBy::After(Scope::Global, seen.clone()));
     memory.remember(&invocation, key.clone(), item.clone(), read);
-    let believed = Recalled::Believed(item);
-    assert_eq!(memory.recall(&invocation, &key), believed);
+    let valid = Recalled::Valid(item);
+    assert_eq!(memory.recall(&invocation, &key), valid);
     tokio::time::advance(GENERATION_LIFETIME).await;
-    assert_eq!(memory.recall(&invocation, &key), Recalled::Doubtful);
+    assert_eq!(memory.recall(&invocation, &key), Recalled::NeedsValidation);
     memory.remember_generation(Moment::now(&invocation), Scope::Global, seen.clone());
-    assert_eq!(memory.recall(&invocation, &key), believed);
+    assert_eq!(memory.recall(&invocation, &key), valid);
     memory.remember_generation(
         Moment::now(&invocation),
         Scope::Global,
-        Some(Token::from_random(8)),
+        SeenGeneration::Change(Token::from_random(8)),
     );
     assert_eq!(memory.recall(&invocation, &key), Recalled::Unknown);
 
@@ -128,7 +128,7 @@ async fn a_generation_that_was_read_at_the_same_time_vouches_only_if_it_is_old()
     ] {
         let (memory, invocation) = (memory(), invocation(0));
         let (key, item) = failed();
-        let seen = generation.as_ref().map(|known| known.change.clone());
+        let seen = SeenGeneration::of(generation.as_ref());
         memory.remember_generation(Moment::now(&invocation), Scope::Global, seen);
         let read_by = ReadBy::Beside(Scope::Global, generation.clone());
         let read = just_read(&invocation, read_by);
@@ -136,7 +136,7 @@ async fn a_generation_that_was_read_at_the_same_time_vouches_only_if_it_is_old()
         tokio::time::advance(GENERATION_LIFETIME).await;
         let recalled = memory.recall(&invocation, &key);
         let expected = if vouches {
-            Recalled::Doubtful
+            Recalled::NeedsValidation
         } else {
             Recalled::Unknown
         };
@@ -151,7 +151,7 @@ async fn what_was_read_is_as_old_as_the_call_that_read_it() {
     let read = just_read(&invocation, ReadBy::Otherwise);
     // The call to the store is slow, or the sandbox is frozen meanwhile.
     tokio::time::advance(GENERATION_LIFETIME).await;
-    memory.remember_generation(read.at, Scope::Global, None);
+    memory.remember_generation(read.at, Scope::Global, SeenGeneration::NoUploads);
     memory.remember(&invocation, key.clone(), item, read);
     assert_eq!(memory.generation(&invocation, &Scope::Global), None);
     assert_eq!(memory.recall(&invocation, &key), Recalled::Unknown);

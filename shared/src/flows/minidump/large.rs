@@ -19,7 +19,7 @@ use crate::unwind::dump::{
 };
 
 /// The maximum number of parts that are read at a time.
-const READS_IN_FLIGHT: usize = 32;
+const PART_READS_IN_FLIGHT: usize = 32;
 
 /// What a request calls the file.
 const WHAT: &str = "the minidump";
@@ -83,7 +83,7 @@ impl Attachment<'_> {
                 Ok::<_, AttachmentError>((range.start, bytes))
             });
             let read: Vec<_> = reads
-                .buffer_unordered(READS_IN_FLIGHT)
+                .buffer_unordered(PART_READS_IN_FLIGHT)
                 .try_collect()
                 .await?;
             for (start, bytes) in read {

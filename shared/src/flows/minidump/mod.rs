@@ -21,7 +21,6 @@ mod modules;
 mod walks;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 pub use self::kept::{KeptDump, kept_dump};
 use self::modules::WalkModules;
@@ -30,14 +29,14 @@ use self::walks::Walks;
 use super::Symbolicator;
 use super::lookup::CacheFinder;
 use super::parsing::parsed;
-use super::requests::{RequestStage, RequestToKeep, is_overdue};
+use super::requests::{CallState, RequestStage, RequestToKeep, is_overdue};
 use super::waiting::Waiting;
 use super::{Error, Invocation};
 use crate::api::crash::form::CrashFields;
 use crate::api::crash::rewrite::RewriteRules;
 use crate::api::crash::{CrashFile, first_module};
 use crate::api::symbolicator::{Module, Request};
-use crate::domain::{ResponseFormat, Scope};
+use crate::domain::ResponseFormat;
 pub use crate::unwind::dump::{DUMP_BYTES, DumpBytes};
 use crate::unwind::dump::{Dump, DumpFile, ReportHead};
 use crate::unwind::{KnownUnwinding, StackWalker};
@@ -49,16 +48,8 @@ pub struct MinidumpRequest<'a> {
     pub file: DumpBytes,
     /// How it is symbolicated.
     pub fields: &'a CrashFields,
-    /// The scope whose caches are read.
-    pub scope: &'a Scope,
-    /// The id that the client receives.
-    pub id: &'a str,
-    /// How long this invocation waits for builds.
-    pub wait: Duration,
-    /// Whether the minidump is already stored under the id.
-    pub is_kept: bool,
-    /// How long the request has been pending.
-    pub age: Duration,
+    /// The state of the call.
+    pub call: CallState<'a>,
 }
 
 /// The outcome of walking a minidump.
@@ -106,9 +97,10 @@ impl Symbolicator {
         let listed = renamed(dump.request_modules(), &request.fields.rewrite_first_module);
         let mut rounds = WalkRounds {
             dump: &dump,
-            modules: WalkModules::new(finder, sources, request.scope, listed, reads_all),
+            modules: WalkModules::new(finder, sources, request.call.scope, listed, reads_all),
             walks: Walks::new(&dump, request.file.stacks_unread),
             known: KnownUnwinding::default(),
+            is_kept: request.call.found.is_some(),
             request,
         };
         Ok(if rounds.run().await? {
@@ -138,6 +130,8 @@ fn renamed(mut modules: Vec<(usize, Module)>, rules: &RewriteRules) -> BTreeMap<
 /// A minidump, and its state across the rounds.
 struct WalkRounds<'a> {
     request: MinidumpRequest<'a>,
+    /// Whether the minidump is stored under the id of the request.
+    is_kept: bool,
     dump: &'a Dump<'a>,
     modules: WalkModules<'a>,
     walks: Walks<'a>,
@@ -148,10 +142,12 @@ impl WalkRounds<'_> {
     /// Repeats rounds until all walks are complete, or the time is up. Returns whether they are
     /// complete; otherwise, the minidump is stored.
     async fn run(&mut self) -> Result<bool, Error> {
-        let MinidumpRequest { wait, age, .. } = self.request;
+        let CallState {
+            wait_limit, age, ..
+        } = self.request.call;
         let finder = self.modules.finder;
         let queued_wait = finder.service.settings.queued_wait;
-        let mut waiting = Waiting::new(finder.invocation, wait, queued_wait, age);
+        let mut waiting = Waiting::new(finder.invocation, wait_limit, queued_wait, age);
         let mut wanted: BTreeSet<usize> = self.walks.pointed_at().keys().copied().collect();
         let mut must_walk = true;
         loop {
@@ -182,7 +178,7 @@ impl WalkRounds<'_> {
                 waiting.pause().await;
                 continue;
             }
-            if !is_overdue(self.request.age) {
+            if !is_overdue(age) {
                 self.keep().await?;
                 return Ok(false);
             }
@@ -231,16 +227,10 @@ impl WalkRounds<'_> {
 
     /// Stores the minidump, unless it is already stored.
     async fn keep(&mut self) -> Result<(), Error> {
-        if self.request.is_kept {
+        if self.is_kept {
             return Ok(());
         }
-        let MinidumpRequest {
-            file,
-            fields,
-            scope,
-            id,
-            ..
-        } = &self.request;
+        let MinidumpRequest { file, fields, call } = &self.request;
         let body = kept::encode(file, fields)?;
         let to_keep = RequestToKeep {
             stage: RequestStage::Minidump,
@@ -252,8 +242,10 @@ impl WalkRounds<'_> {
             invocation,
             ..
         } = self.modules.finder;
-        service.keep_request(invocation, id, scope, to_keep).await?;
-        self.request.is_kept = true;
+        service
+            .keep_request(invocation, call.id, call.scope, to_keep)
+            .await?;
+        self.is_kept = true;
         Ok(())
     }
 
@@ -261,6 +253,7 @@ impl WalkRounds<'_> {
     fn report(self, head: Option<ReportHead>) -> (CrashFile, WalkStats) {
         let Self {
             request,
+            is_kept: _,
             dump,
             mut modules,
             walks,

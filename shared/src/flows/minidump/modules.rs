@@ -220,7 +220,7 @@ impl<'a> WalkModules<'a> {
     /// Requests these builds.
     pub(super) async fn request(&mut self, builds: Vec<BuildToRequest>) -> Result<(), Fault> {
         let reported = self.finder.request_builds(builds).await?;
-        self.unreadable.report_again(reported);
+        self.unreadable.note_reported_again(reported);
         Ok(())
     }
 

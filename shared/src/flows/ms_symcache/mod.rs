@@ -109,7 +109,7 @@ impl Symbolicator {
         let wait = if may_be_put_off {
             Duration::ZERO
         } else {
-            self.wait(invocation, Some(MAX_WAIT))
+            self.wait_limit(invocation, Some(MAX_WAIT))
         };
         let queued_wait = self.settings.queued_wait;
         let mut waiting = Waiting::new(invocation, wait, queued_wait, Duration::ZERO);
@@ -173,7 +173,7 @@ impl Symbolicator {
         asked: &SymCacheRequest,
     ) -> Result<(), Fault> {
         let key = ItemKey::wanted(&asked.scope, asked.debug_id);
-        if let Recalled::Believed(Some(noted)) = self.memory.recall(invocation, &key)
+        if let Recalled::Valid(Some(noted)) = self.memory.recall(invocation, &key)
             && matches!(&noted.item, Item::Wanted(noted) if noted.debug_id == asked.debug_id)
         {
             return Ok(());
@@ -201,7 +201,7 @@ impl Symbolicator {
             }))
         };
         let update = self.update(invocation);
-        if let Some(noted) = update.write(&key, KnownItem::Nothing, note).await? {
+        if let Some(noted) = update.write(&key, KnownItem::Unread, note).await? {
             let (noted, read) = (Some(Arc::new(noted)), ReadBy::Otherwise.at(read_at));
             self.memory.remember(invocation, key, noted, read);
         }

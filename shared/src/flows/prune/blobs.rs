@@ -1,4 +1,5 @@
-//! Lists all blobs, and deletes orphans: blobs that no record names.
+//! Lists all blobs that records or redirects name, and deletes orphans: blobs that no record names.
+//! The bodies of requests, under `requests/`, are not listed: they expire by the bucket's rule.
 //!
 //! Nearly every blob is named, so the records are first read with eventual consistency, in batches.
 //! A blob that its record names is not an orphan. The records of the others are read again with
@@ -36,7 +37,7 @@ impl Run<'_> {
     /// Continues the daily listing of blobs, and deletes those without a record. Returns whether
     /// nothing is left to do.
     pub(super) async fn delete_orphans(&self, progress: &mut Progress) -> bool {
-        let _span = self.invocation.span("sweep blobs");
+        let _span = self.invocation.span("delete orphans");
         let cursor = &mut progress.cursor;
         let now = self.invocation.now();
         if cursor.blobs_after.is_none() {
@@ -144,7 +145,7 @@ impl Run<'_> {
                 Ok(false) => {
                     let path = blob.path.clone();
                     self.report()
-                        .say("remove", path.as_str(), "no record names it");
+                        .note_planned("remove", path.as_str(), "no record names it");
                     doomed.push(Doomed {
                         path,
                         bytes: blob.bytes,

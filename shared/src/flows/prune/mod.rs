@@ -10,8 +10,9 @@
 //!    items and aliases that do not match the uploads are repaired (`presences`).
 //! 3. Compare the uploads bucket with the upload items (`uploads`). Keys whose event was lost are
 //!    sent to the uploads queue.
-//! 4. Once a day, list all blobs (`blobs`). A blob is an orphan if it is older than any running
-//!    build and its record does not name it in a strongly consistent read. Orphans are deleted.
+//! 4. Once a day, list all blobs except the bodies of requests, which a rule of the bucket removes
+//!    (`blobs`). A blob is an orphan if it is older than any running build and its record does not
+//!    name it in a strongly consistent read. Orphans are deleted.
 //!
 //! Each of these steps stops well before the function's deadline, and the next run continues where
 //! it stopped. The cursor item records the progress (`progress`). It is written last, so a run that

@@ -48,9 +48,9 @@ impl Run<'_> {
         items: &[(ItemKey, Stored)],
         neighbour: &mut Option<String>,
     ) -> bool {
-        let open = self.open(items, neighbour.as_deref());
-        let unnoted = open.unnoted.values().map(|module| module.presence());
-        let targets = open.aliases.iter();
+        let unresolved = self.unresolved(items, neighbour.as_deref());
+        let unnoted = unresolved.unnoted.values().map(|module| module.presence());
+        let targets = unresolved.aliases.iter();
         let targets = targets.map(|(_, _, alias)| alias.target.presence());
         let keys: Vec<ItemKey> = unnoted.chain(targets).collect();
         let mut of_unnoted = match self.load(&keys, Consistency::Eventual).await {
@@ -61,23 +61,23 @@ impl Run<'_> {
                 Vec::new()
             }
         };
-        let of_targets = of_unnoted.split_off(open.unnoted.len().min(of_unnoted.len()));
+        let of_targets = of_unnoted.split_off(unresolved.unnoted.len().min(of_unnoted.len()));
         let changed = Mutex::default();
-        let unnoted: Vec<_> = open
+        let unnoted: Vec<_> = unresolved
             .unnoted
             .into_values()
             .zip(of_unnoted)
             .filter(|(_, presence)| presence.is_none())
             .map(|(module, _)| self.note_again(module, &changed))
             .collect();
-        let aliases: Vec<_> = open
+        let aliases: Vec<_> = unresolved
             .aliases
             .into_iter()
             .zip(of_targets)
             .filter(|(_, presence)| presence.is_none())
             .map(|((key, stored, alias), _)| self.check_alias(key, stored, alias, &changed))
             .collect();
-        let unfounded = open.unfounded.into_iter();
+        let unfounded = unresolved.unfounded.into_iter();
         let unfounded: Vec<_> = unfounded.map(|module| self.forget(module)).collect();
         let is_all = self.each(unnoted).await & self.each(unfounded).await;
         let is_all = is_all & self.each(aliases).await;
@@ -90,8 +90,12 @@ impl Run<'_> {
     }
 
     /// Returns what the items of a page do not show.
-    fn open<'a>(&self, items: &'a [(ItemKey, Stored)], neighbour: Option<&str>) -> Unresolved<'a> {
-        let mut open = Unresolved::default();
+    fn unresolved<'a>(
+        &self,
+        items: &'a [(ItemKey, Stored)],
+        neighbour: Option<&str>,
+    ) -> Unresolved<'a> {
+        let mut unresolved = Unresolved::default();
         let mut with_files: BTreeSet<&str> = BTreeSet::new();
         for (key, stored) in items {
             let partition = key.partition.as_str();
@@ -100,7 +104,7 @@ impl Run<'_> {
                 _ if neighbour == Some(partition) => {}
                 Item::Dif(dif) if dif.module.source.is_uploads() => {
                     with_files.insert(partition);
-                    open.unnoted.insert(partition, &dif.module);
+                    unresolved.unnoted.insert(partition, &dif.module);
                 }
                 // A file of a newer build.
                 _ if key.sort.starts_with(ItemKey::DIF_PREFIX) => {
@@ -108,18 +112,18 @@ impl Run<'_> {
                 }
                 // The `dif` items of a partition precede its presence.
                 Item::Presence(presence) => {
-                    open.unnoted.remove(partition);
+                    unresolved.unnoted.remove(partition);
                     if !with_files.contains(partition) {
-                        open.unfounded.push(&presence.module);
+                        unresolved.unfounded.push(&presence.module);
                     }
                 }
                 Item::Alias(alias) if self.is_turn_of(key) => {
-                    open.aliases.push((key, stored, alias));
+                    unresolved.aliases.push((key, stored, alias));
                 }
                 _ => {}
             }
         }
-        open
+        unresolved
     }
 
     /// Returns whether an alias is checked in this pass. A dry run checks all.
@@ -160,13 +164,13 @@ impl Run<'_> {
                 // Its files were not read, so they may have sources.
                 has_sources: true,
             };
-            presence::note_file(self.update(), module, filed, KnownItem::Nothing).await?;
+            presence::note_file(self.update(), module, filed, KnownItem::Unread).await?;
             let mut changed = changed.lock().unwrap_or_else(PoisonError::into_inner);
             changed.insert(module.scope.clone());
         }
         let mut report = self.report();
         report.presences_noted += 1;
-        report.say(
+        report.note_planned(
             "add the presence item of",
             told(module),
             "the module has files",
@@ -189,7 +193,7 @@ impl Run<'_> {
         }
         let mut report = self.report();
         report.presences_forgotten += 1;
-        report.say(
+        report.note_planned(
             "remove the presence item of",
             told(module),
             "the module has no files",
@@ -233,7 +237,7 @@ impl Run<'_> {
         let mut report = self.report();
         report.aliases_removed += 1;
         let to = format!("the alias to {}", told(target));
-        report.say("remove", to, "the module has no files");
+        report.note_planned("remove", to, "the module has no files");
         Ok(())
     }
 
@@ -242,7 +246,7 @@ impl Run<'_> {
     pub(super) async fn write_generations(&self, unannounced: &mut BTreeSet<Scope>) {
         for scope in std::mem::take(unannounced) {
             if let Err(error) =
-                presence::note_change(self.update(), &scope, KnownItem::Nothing).await
+                presence::note_change(self.update(), &scope, KnownItem::Unread).await
             {
                 self.fail(&error);
                 unannounced.insert(scope);

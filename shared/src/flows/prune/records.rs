@@ -16,7 +16,7 @@ use crate::cache::{
     Policy, SegmentProgress, Standing, Stored, Tally, Upload, UploadState, apply, entry_bytes,
     standing,
 };
-use crate::domain::Location;
+use crate::domain::{Backoff, Location};
 use crate::flows::Updated;
 use crate::flows::update::apply_traced;
 use crate::ports::{Cursor, Fault, MAX_DELETES, Removed, Segment};
@@ -58,7 +58,7 @@ struct RecordScan<'a> {
 impl Run<'_> {
     /// Continues the scan of the records. Returns whether the pass is complete.
     pub(super) async fn scan_records(&self, progress: &mut Progress) -> bool {
-        let _span = self.invocation.span("sweep records");
+        let _span = self.invocation.span("scan records");
         let cursor = &mut progress.cursor;
         self.report().pass = cursor.pass;
         let scan = RecordScan {
@@ -76,7 +76,7 @@ impl Run<'_> {
             turn: Turn::of(cursor.pass, progress.rollout.as_ref()),
         };
         let of = u32::try_from(cursor.segments.len()).unwrap_or(u32::MAX);
-        let segments = (0..of).map(|index| scan.segment(Segment { index, of }));
+        let segments = (0..of).map(|index| scan.scan_segment(Segment { index, of }));
         self.in_time(join_all(segments)).await;
         let counted = scan
             .counted
@@ -99,7 +99,7 @@ impl Run<'_> {
 
 impl RecordScan<'_> {
     /// Scans a segment, until the time is up or a page cannot be read.
-    async fn segment(&self, segment: Segment) {
+    async fn scan_segment(&self, segment: Segment) {
         let number = segment.index as usize;
         let mut neighbour = None;
         loop {
@@ -120,7 +120,7 @@ impl RecordScan<'_> {
                 }
             };
             self.run.spend(page.read_units);
-            let Some(count) = self.page(&page.items, &mut neighbour).await else {
+            let Some(count) = self.process_page(&page.items, &mut neighbour).await else {
                 return;
             };
             let mut counted = self.counted();
@@ -137,7 +137,7 @@ impl RecordScan<'_> {
     }
 
     /// Processes a page; `None` if the time is up before its end.
-    async fn page(
+    async fn process_page(
         &self,
         items: &[(ItemKey, Stored)],
         neighbour: &mut Option<String>,
@@ -149,7 +149,7 @@ impl RecordScan<'_> {
                 is_whole = false;
                 break;
             }
-            if let Err(error) = self.item(key, stored, &mut count).await {
+            if let Err(error) = self.process_item(key, stored, &mut count).await {
                 self.run.fail(&error);
             }
             // An item adds two blobs, or up to a thousand chunks of a copy.
@@ -170,7 +170,8 @@ impl RecordScan<'_> {
         }
     }
 
-    async fn item(
+    /// Processes an item, whatever it is.
+    async fn process_item(
         &self,
         key: &ItemKey,
         stored: &Stored,
@@ -184,8 +185,8 @@ impl RecordScan<'_> {
             .entry(name(&stored.item))
             .or_default() += 1;
         match &stored.item {
-            Item::Entry(entry) => self.entry(key, stored, entry, count).await,
-            Item::Copy(copy) => self.copy(key, stored, copy, count).await,
+            Item::Entry(entry) => self.process_entry(key, stored, entry, count).await,
+            Item::Copy(copy) => self.retire_or_count_copy(key, stored, copy, count).await,
             item if item.expires_at().is_some_and(|at| at <= now) => {
                 if !self.run.is_dry {
                     let records = &self.run.pruner.records;
@@ -195,10 +196,10 @@ impl RecordScan<'_> {
                 Ok(())
             }
             Item::Upload(upload) => {
-                self.upload(upload, count);
+                self.count_upload(upload, count);
                 Ok(())
             }
-            Item::Objects(chunk) => self.objects(key, stored, chunk).await,
+            Item::Objects(chunk) => self.remove_unnamed_chunk(key, stored, chunk).await,
             Item::Alias(_)
             | Item::Dif(_)
             | Item::Presence(_)
@@ -217,7 +218,8 @@ impl RecordScan<'_> {
         }
     }
 
-    fn upload(&self, upload: &Upload, count: &mut PageCount) {
+    /// Counts an upload, and notes it if its key is to be compared with the bucket in this run.
+    fn count_upload(&self, upload: &Upload, count: &mut PageCount) {
         if upload.state == UploadState::Gone {
             return;
         }
@@ -234,14 +236,18 @@ impl RecordScan<'_> {
         }
     }
 
-    async fn entry(
+    /// Retires an entry, or counts it and removes what it no longer needs.
+    async fn process_entry(
         &self,
         key: &ItemKey,
         stored: &Stored,
         entry: &Entry,
         count: &mut PageCount,
     ) -> Result<(), Fault> {
-        if self.retire(key, stored, entry, &mut count.doomed).await? {
+        if self
+            .retire_if_unused(key, stored, entry, &mut count.doomed)
+            .await?
+        {
             return Ok(());
         }
         let now = self.run.invocation.now();
@@ -272,8 +278,8 @@ impl RecordScan<'_> {
     }
 
     /// Retires an entry that is unused for too long, or that the byte budget evicts. Removes the
-    /// record at the key that was scanned.
-    async fn retire(
+    /// record at the key that was scanned. Returns whether the entry was retired, or would be.
+    async fn retire_if_unused(
         &self,
         key: &ItemKey,
         stored: &Stored,
@@ -282,7 +288,7 @@ impl RecordScan<'_> {
     ) -> Result<bool, Fault> {
         let run = self.run;
         let (now, settings) = (run.invocation.now(), &run.pruner.settings);
-        let by_age = self.would(entry, &Change::Retire, &settings.policy);
+        let by_age = self.would_apply(entry, &Change::Retire, &settings.policy);
         let bytes = entry_bytes(entry);
         let cut = self.cuts().derived;
         let cut_at = cut.and_then(|cut| cut.applies(entry.last_used_at(), bytes));
@@ -295,7 +301,7 @@ impl RecordScan<'_> {
             },
             _ => settings.policy,
         };
-        if !by_age && (cut_at.is_none() || !self.would(entry, &Change::Retire, &policy)) {
+        if !by_age && (cut_at.is_none() || !self.would_apply(entry, &Change::Retire, &policy)) {
             return Ok(false);
         }
         let retired = if run.is_dry {
@@ -305,7 +311,7 @@ impl RecordScan<'_> {
             } else {
                 format!("over the byte budget, unused for {unused} s")
             };
-            run.report().say("retire", told(entry), why);
+            run.report().note_planned("retire", told(entry), why);
             Some(entry.clone())
         } else {
             self.remove_entry(key, stored, &policy).await?
@@ -360,7 +366,7 @@ impl RecordScan<'_> {
 
     /// Retires a copy of a DIF that is unused for too long, or that its byte budget evicts. Counts
     /// any other copy.
-    async fn copy(
+    async fn retire_or_count_copy(
         &self,
         key: &ItemKey,
         stored: &Stored,
@@ -384,7 +390,7 @@ impl RecordScan<'_> {
         };
         let location = &copy.dif.file.location;
         run.report()
-            .say("retire", format!("the copy of {location}"), why);
+            .note_planned("retire", format!("the copy of {location}"), why);
         if !run.is_dry {
             // If a build has used the copy meanwhile, its revision has changed, and it stays.
             let removed = run.pruner.records.remove(key, &stored.revision).await?;
@@ -408,7 +414,7 @@ impl RecordScan<'_> {
 
     /// Removes a chunk of objects that no upload item names, because a builder was killed before it
     /// named or removed the chunk.
-    async fn objects(
+    async fn remove_unnamed_chunk(
         &self,
         key: &ItemKey,
         stored: &Stored,
@@ -435,7 +441,7 @@ impl RecordScan<'_> {
 
     /// Returns whether a change seems to apply. The scanned entry may be a second old, so this is
     /// only a hint: [`apply`] decides for the stored one.
-    fn would(&self, entry: &Entry, change: &Change, policy: &Policy) -> bool {
+    fn would_apply(&self, entry: &Entry, change: &Change, policy: &Policy) -> bool {
         apply(entry, change, self.run.invocation.now(), policy).is_ok()
     }
 
@@ -447,12 +453,12 @@ impl RecordScan<'_> {
         what: &'static str,
     ) -> Result<bool, Fault> {
         let run = self.run;
-        if !self.would(entry, change, &run.pruner.settings.policy) {
+        if !self.would_apply(entry, change, &run.pruner.settings.policy) {
             return Ok(false);
         }
         if run.is_dry {
             run.report()
-                .say(what, told(entry), "it is no longer needed");
+                .note_planned(what, told(entry), "it is no longer needed");
             return Ok(true);
         }
         let updated = run
@@ -474,9 +480,11 @@ impl RecordScan<'_> {
 /// Returns how long an upload may be pending before it is re-queued. The time doubles with each
 /// fruitless attempt, up to a day.
 fn patience_with_pending(patience: Duration, reconciled: u32) -> Duration {
-    patience
-        .saturating_mul(1 << reconciled.min(16))
-        .min(patience.max(MOST_PATIENCE))
+    let backoff = Backoff {
+        first: patience,
+        longest: patience.max(MOST_PATIENCE),
+    };
+    backoff.after(reconciled)
 }
 
 /// Returns the name of an entry for people.

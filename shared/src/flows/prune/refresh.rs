@@ -123,7 +123,7 @@ impl Run<'_> {
                 let to = format!("{kind} of {}", module.id);
                 let mut report = self.report();
                 report.requested += 1;
-                report.say("request a build of", to, "it is outdated, and still used");
+                report.note_planned("request a build of", to, "it is outdated, and still used");
                 continue;
             }
             match self.update().apply(module, kind, &change).await {

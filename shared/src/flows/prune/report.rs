@@ -12,7 +12,7 @@ use crate::flows::rollout::RolloutReport;
 const MOST_ERRORS: usize = 5;
 
 /// The maximum number of planned actions in the report of a dry run; all actions are counted.
-const MOST_SAID: usize = 100;
+const MAX_PLANNED: usize = 100;
 
 /// What a run did, or would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -67,8 +67,8 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutReport>,
     /// The planned actions of a dry run: the first hundred.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub said: Vec<PlannedAction>,
+    #[serde(rename = "said", skip_serializing_if = "Vec::is_empty")]
+    pub planned: Vec<PlannedAction>,
 }
 
 /// An action that a dry run would have taken.
@@ -101,14 +101,14 @@ impl Report {
     }
 
     /// Records a planned action, in a dry run.
-    pub(super) fn say(
+    pub(super) fn note_planned(
         &mut self,
         what: &'static str,
         to: impl Into<String>,
         why: impl Into<String>,
     ) {
-        if self.dry_run && self.said.len() < MOST_SAID {
-            self.said.push(PlannedAction {
+        if self.dry_run && self.planned.len() < MAX_PLANNED {
+            self.planned.push(PlannedAction {
                 what,
                 to: to.into(),
                 why: why.into(),

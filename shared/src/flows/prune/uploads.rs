@@ -209,7 +209,7 @@ impl Run<'_> {
         if self.is_dry {
             let mut report = self.report();
             report.reconciled += 1;
-            report.say("reconcile", location.as_str(), why);
+            report.note_planned("reconcile", location.as_str(), why);
             return true;
         }
         let message = ReconcileMessage::new(location);

@@ -4,7 +4,6 @@ use super::shortened::{count_shortened, shortened};
 use super::{PendingTerms, SymbolicateOutcome};
 use crate::api::crash::CrashFile;
 use crate::api::limits;
-use crate::domain::Scope;
 use crate::flows::Symbolicator;
 use crate::flows::{Error, Invocation};
 use crate::symbolicate::add_unwinding;
@@ -16,7 +15,6 @@ impl Symbolicator {
         &self,
         invocation: &Invocation,
         report: &CrashFile,
-        scope: &Scope,
         terms: PendingTerms<'_>,
     ) -> Result<SymbolicateOutcome, Error> {
         let CrashFile {
@@ -26,7 +24,7 @@ impl Symbolicator {
             renamed,
             stackwalk: _,
         } = report;
-        let mut outcome = self.answer_within(invocation, report, scope, terms).await?;
+        let mut outcome = self.answer_within(invocation, report, terms).await?;
         if let SymbolicateOutcome::Completed(completed, _) = &mut outcome {
             facts.clone().add_to(completed);
             let with_candidates = request.options.dif_candidates;
@@ -46,7 +44,6 @@ impl Symbolicator {
         &self,
         invocation: &Invocation,
         report: &CrashFile,
-        scope: &Scope,
         terms: PendingTerms<'_>,
     ) -> Result<SymbolicateOutcome, Error> {
         let began = invocation.elapsed();
@@ -58,10 +55,10 @@ impl Symbolicator {
         loop {
             let asked = shorter.as_ref().unwrap_or(request);
             let terms = PendingTerms {
-                wait: terms.wait.saturating_sub(invocation.elapsed() - began),
+                call: terms.call.after(invocation.elapsed() - began),
                 ..terms
             };
-            match self.answer(invocation, asked, scope, terms).await {
+            match self.answer(invocation, asked, terms).await {
                 Err(Error::TooLarge { frames, .. }) => {
                     // Those that fit say how many may fit. If not, others have longer names.
                     let most = match shorter {

@@ -29,7 +29,7 @@ use self::rounds::Rounds;
 use super::lookup::{CacheFinder, Lookup, NamedSource};
 use super::{Error, Invocation, Symbolicator};
 use crate::api::symbolicator::{Completed, Request, Sources};
-use crate::domain::{Scope, SourceKey};
+use crate::domain::SourceKey;
 pub use crate::symbolicate::Stats;
 use crate::symbolicate::{
     KnownNames, ModuleOutcome, Plan, Searched, advise, plan, symbolicate_with,
@@ -52,7 +52,6 @@ impl Symbolicator {
         &self,
         invocation: &Invocation,
         request: &Request,
-        scope: &Scope,
         terms: PendingTerms<'_>,
     ) -> Result<SymbolicateOutcome, Error> {
         let plan = plan(request);
@@ -64,17 +63,17 @@ impl Symbolicator {
         } else {
             Arc::default()
         };
-        let wanted = plan.wanted().iter().enumerate();
-        let lookups = wanted.map(|(at, wanted)| {
-            let places = finder.cache_places(&wanted.object_id, scope, &sources, wanted.kind);
+        let scope = terms.call.scope;
+        let lookups = plan.caches_by_id().map(|(planned, cache)| {
+            let places = finder.cache_places(&cache.object_id, scope, &sources, cache.kind);
             let lookup = Lookup {
                 reads_all: request.options.dif_candidates,
                 reads_sources: request.options.apply_source_context,
                 ..Lookup::of(places)
             };
-            ModuleLookup::new(at, wanted.kind, lookup).listing(Arc::clone(&listed))
+            ModuleLookup::new(planned, cache.kind, lookup).listing(Arc::clone(&listed))
         });
-        let mut rounds = Rounds::new(finder, request, &plan, scope, terms);
+        let mut rounds = Rounds::new(finder, request, &plan, terms);
         let Some(lookups) = rounds.resolve(lookups.collect()).await? else {
             return Ok(SymbolicateOutcome::Pending);
         };
@@ -121,8 +120,8 @@ impl Symbolicator {
                 frames: stats.frames.total(),
             });
         }
-        advise(&mut completed, request, plan, &outcomes, |place| {
-            let lookup = lookups.get(place);
+        advise(&mut completed, request, plan, &outcomes, |planned| {
+            let lookup = lookups.get(planned.index());
             lookup.map_or_else(Searched::default, |lookup| lookup.searched(&self.memory))
         });
         Ok((completed, stats))

@@ -3,16 +3,17 @@
 use crate::cache::{Entry, Kind, ModuleKey};
 use crate::domain::{Candidate, Cause, Features, Missing, Quality, SourceKey};
 use crate::flows::lookup::{CachePlace, Chosen, Items, Lookup};
-use crate::flows::memory::Memory;
+use crate::flows::memory::{Memory, SeenGeneration};
 use crate::flows::opening::LoadedCache;
-use crate::symbolicate::{Considered, ModuleOutcome, Searched, SourcesOutcome};
+use crate::symbolicate::{Considered, ModuleOutcome, PlannedId, Searched, SourcesOutcome};
 
 use std::sync::Arc;
 
 /// A cache that the request needs, and the state of its lookup.
 pub(super) struct ModuleLookup {
-    /// The module, as an index in the plan.
-    pub(super) planned: usize,
+    /// The cache in the plan: the one that is looked up, or, if this is the lookup of sources, the
+    /// one with their names.
+    pub(super) planned: PlannedId,
     kind: Kind,
     pub(super) lookup: Lookup,
     /// The path of the source file, if this is the lookup of one.
@@ -36,7 +37,7 @@ pub(super) enum LookupOutcome {
 }
 
 impl ModuleLookup {
-    pub(super) fn new(planned: usize, kind: Kind, lookup: Lookup) -> Self {
+    pub(super) fn new(planned: PlannedId, kind: Kind, lookup: Lookup) -> Self {
         Self {
             planned,
             kind,
@@ -50,7 +51,7 @@ impl ModuleLookup {
     }
 
     /// Returns the lookup of a source file of a module, by the path in its debug information.
-    pub(super) fn of_file(planned: usize, path: Arc<str>, lookup: Lookup) -> Self {
+    pub(super) fn of_file(planned: PlannedId, path: Arc<str>, lookup: Lookup) -> Self {
         Self {
             file: Some(path),
             ..Self::new(planned, Kind::Sources, lookup)
@@ -114,7 +115,7 @@ impl ModuleLookup {
     pub(super) fn sources_outcome(&self) -> SourcesOutcome<'_> {
         let ready = self.chosen().map(|chosen| &chosen.ready);
         SourcesOutcome {
-            place: self.planned,
+            planned: self.planned,
             features: ready.map(|ready| &ready.features),
             lacks: ready.and_then(|ready| ready.lacks.as_deref()),
             candidates: &self.candidates,
@@ -175,7 +176,9 @@ impl ModuleLookup {
                 return source.id().to_owned();
             }
             match memory.last_generation(scope) {
-                Some(None) => format!("the uploads of {scope} (no upload was processed there yet)"),
+                Some(SeenGeneration::NoUploads) => {
+                    format!("the uploads of {scope} (no upload was processed there yet)")
+                }
                 _ => format!("the uploads of {scope}"),
             }
         };

@@ -11,30 +11,25 @@ use crate::api::symbolicator::Request;
 use crate::cache::{
     Awaited, Capabilities, Criteria, Kind, Preference, Queue, Selection, UnreadableBlobs,
 };
-use crate::domain::Scope;
 use crate::flows::Error;
 use crate::flows::build_requests::{BuildToRequest, MAX_BUILD_REQUESTS};
 use crate::flows::lookup::{CacheFinder, Chosen, Items, Lookup};
 use crate::flows::opening::{LoadedCache, Opening, ReadError};
-use crate::flows::requests::{RequestToKeep, is_overdue, overdue};
+use crate::flows::requests::{CallState, RequestToKeep, is_overdue, overdue};
 use crate::flows::waiting::Waiting;
 use crate::ports::{Consistency, Fault};
-use crate::symbolicate::{Plan, ReadCounts};
+use crate::symbolicate::{Plan, PlannedId, ReadCounts};
 
 /// The maximum number of blobs that are read at a time.
-const READS_IN_FLIGHT: usize = 64;
+const BLOB_READS_IN_FLIGHT: usize = 64;
 
 /// How a request waits for builds: first in this invocation, then stored.
 #[derive(Clone, Copy, Debug)]
 pub struct PendingTerms<'a> {
-    /// How long this invocation waits.
-    pub wait: Duration,
-    /// The id that the client receives.
-    pub id: &'a str,
+    /// The state of the call.
+    pub call: CallState<'a>,
     /// What to store; `None` if the request is already stored.
     pub body: Option<RequestToKeep<'a>>,
-    /// How long the request has been pending.
-    pub age: Duration,
 }
 
 /// A request, and its state across the rounds.
@@ -42,8 +37,7 @@ pub(super) struct Rounds<'a> {
     pub(super) finder: CacheFinder<'a>,
     pub(super) request: &'a Request,
     pub(super) plan: &'a Plan,
-    pub(super) scope: &'a Scope,
-    terms: PendingTerms<'a>,
+    pub(super) terms: PendingTerms<'a>,
     /// When the request began to wait, as the elapsed time of the invocation.
     began: Duration,
     pub(super) opening: Opening<'a>,
@@ -54,9 +48,10 @@ pub(super) struct Rounds<'a> {
     unreadable: UnreadableBlobs,
 }
 
-/// What is left to wait for after a round.
+/// What is still awaited after a round, by one lookup or by all of them. Ordered: the greatest of
+/// all lookups decides how the request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Left {
+enum StillAwaited {
     /// Nothing: every lookup has an outcome.
     Nothing,
     /// Only builds that this call may no longer request.
@@ -67,10 +62,18 @@ enum Left {
     Builds,
 }
 
+/// A blob to read.
+struct BlobToRead {
+    /// The index of the lookup that it serves.
+    at: usize,
+    /// The cache in the plan.
+    planned: PlannedId,
+    chosen: Box<Chosen>,
+}
+
 /// The actions that follow from the selections of one round.
 struct Actions {
-    /// The lookups whose blob is to be read.
-    to_read: Vec<(usize, Box<Chosen>)>,
+    to_read: Vec<BlobToRead>,
     /// The builds that this request waits for.
     to_request: Vec<BuildToRequest>,
     /// The builds that serve later requests.
@@ -84,14 +87,12 @@ impl<'a> Rounds<'a> {
         finder: CacheFinder<'a>,
         request: &'a Request,
         plan: &'a Plan,
-        scope: &'a Scope,
         terms: PendingTerms<'a>,
     ) -> Self {
         Self {
             finder,
             request,
             plan,
-            scope,
             terms,
             began: finder.invocation.elapsed(),
             opening: Opening::new(&*finder.service.caches, &finder.service.memory),
@@ -114,23 +115,29 @@ impl<'a> Rounds<'a> {
         mut lookups: Vec<ModuleLookup>,
     ) -> Result<Option<Vec<ModuleLookup>>, Error> {
         let waited = self.finder.invocation.elapsed() - self.began;
-        let left = self.terms.wait.saturating_sub(waited);
+        let CallState {
+            wait_limit: time_left,
+            age,
+            ..
+        } = self.terms.call.after(waited);
         let queued_wait = self.finder.service.settings.queued_wait;
-        let mut waiting = Waiting::new(self.finder.invocation, left, queued_wait, self.terms.age);
+        let mut waiting = Waiting::new(self.finder.invocation, time_left, queued_wait, age);
         loop {
             let (is_last, consistency) = (waiting.is_over(), waiting.consistency());
-            let left = match self.round(&mut lookups, is_last, consistency).await {
-                Err(Error::Store(error)) if waiting.tolerates(&error) => Left::Builds,
-                left => left?,
+            let awaited = match self.round(&mut lookups, is_last, consistency).await {
+                Err(Error::Store(error)) if waiting.tolerates(&error) => StillAwaited::Builds,
+                awaited => awaited?,
             };
-            waiting.note(left == Left::Queued);
-            match left {
-                Left::Nothing => return Ok(Some(lookups)),
+            waiting.note(awaited == StillAwaited::Queued);
+            match awaited {
+                StillAwaited::Nothing => return Ok(Some(lookups)),
                 // A build may have begun by the read that was to be the last.
-                Left::Builds | Left::Queued if !(is_last && waiting.is_over()) => {
+                StillAwaited::Builds | StillAwaited::Queued if !(is_last && waiting.is_over()) => {
                     waiting.pause().await;
                 }
-                Left::Builds | Left::Queued | Left::Unrequested if is_overdue(self.terms.age) => {
+                StillAwaited::Builds | StillAwaited::Queued | StillAwaited::Unrequested
+                    if is_overdue(age) =>
+                {
                     let undecided = lookups.iter_mut();
                     let undecided = undecided.filter(|lookup| lookup.outcome.is_none());
                     for lookup in undecided {
@@ -138,7 +145,7 @@ impl<'a> Rounds<'a> {
                     }
                     return Ok(Some(lookups));
                 }
-                Left::Builds | Left::Queued | Left::Unrequested => {
+                StillAwaited::Builds | StillAwaited::Queued | StillAwaited::Unrequested => {
                     self.keep().await?;
                     return Ok(None);
                 }
@@ -153,7 +160,7 @@ impl<'a> Rounds<'a> {
         lookups: &mut [ModuleLookup],
         is_last: bool,
         consistency: Consistency,
-    ) -> Result<Left, Error> {
+    ) -> Result<StillAwaited, Error> {
         let invocation = self.finder.invocation;
         let (finder, consistency) = self.finder.after_reports(&self.unreadable, consistency);
         let undecided = |lookup: &&mut ModuleLookup| lookup.outcome.is_none();
@@ -174,14 +181,15 @@ impl<'a> Rounds<'a> {
         let to_select: Vec<&Lookup> = undecided.iter().map(|module| &module.lookup).collect();
         let selections = finder.select(&to_select, &items, &criteria).await?;
         drop(span);
-        let (mut actions, mut left) = (Actions::up_to(self.requests_left), Left::Nothing);
+        let mut actions = Actions::up_to(self.requests_left);
+        let mut awaited = StillAwaited::Nothing;
         let undecided = (0..).zip(lookups.iter_mut());
         let undecided = undecided.filter(|(_, lookup)| lookup.outcome.is_none());
         for ((at, lookup), selection) in undecided.zip(selections) {
             lookup.note_candidates(&items);
-            left = left.max(actions.add(at, lookup, &selection, &items));
+            awaited = awaited.max(actions.add(at, lookup, &selection, &items));
         }
-        Ok(left.max(self.perform(actions, lookups).await?))
+        Ok(awaited.max(self.perform(actions, lookups).await?))
     }
 
     /// Requests builds and reads blobs, in parallel. Returns whether to wait for the replacement of
@@ -190,7 +198,7 @@ impl<'a> Rounds<'a> {
         &mut self,
         actions: Actions,
         lookups: &mut [ModuleLookup],
-    ) -> Result<Left, Error> {
+    ) -> Result<StillAwaited, Error> {
         if !actions.to_request.is_empty() {
             self.keep().await?;
         }
@@ -205,17 +213,17 @@ impl<'a> Rounds<'a> {
         to_request.append(&mut for_later);
         let requests = self.finder.request_builds(to_request);
         let (requested, read) = future::join(requests, self.read_blobs(to_read, lookups)).await;
-        self.unreadable.report_again(requested?);
+        self.unreadable.note_reported_again(requested?);
         let unreadable = read?;
-        let left = if unreadable.is_empty() {
-            Left::Nothing
+        let awaited = if unreadable.is_empty() {
+            StillAwaited::Nothing
         } else {
-            Left::Queued
+            StillAwaited::Queued
         };
         for blob in unreadable {
             self.unreadable.add(blob);
         }
-        Ok(left)
+        Ok(awaited)
     }
 
     /// Stores the request, unless it is already stored.
@@ -226,9 +234,8 @@ impl<'a> Rounds<'a> {
                 invocation,
                 ..
             } = self.finder;
-            service
-                .keep_request(invocation, self.terms.id, self.scope, body)
-                .await?;
+            let CallState { id, scope, .. } = self.terms.call;
+            service.keep_request(invocation, id, scope, body).await?;
             self.terms.body = None;
         }
         Ok(())
@@ -238,7 +245,7 @@ impl<'a> Rounds<'a> {
     /// read, after reporting them.
     async fn read_blobs(
         &self,
-        to_read: Vec<(usize, Box<Chosen>)>,
+        to_read: Vec<BlobToRead>,
         lookups: &mut [ModuleLookup],
     ) -> Result<Vec<String>, Error> {
         if to_read.is_empty() {
@@ -246,13 +253,13 @@ impl<'a> Rounds<'a> {
         }
         let _span = self.finder.invocation.span("read blobs");
         let mut reads = stream::iter(to_read)
-            .map(|(at, chosen)| async move {
-                let read = self.open(at, &chosen).await;
-                (at, chosen, read)
+            .map(|blob| async move {
+                let read = self.open(&blob).await;
+                (blob, read)
             })
-            .buffer_unordered(READS_IN_FLIGHT);
+            .buffer_unordered(BLOB_READS_IN_FLIGHT);
         let mut unreadable = Vec::new();
-        while let Some((at, chosen, read)) = reads.next().await {
+        while let Some((BlobToRead { at, chosen, .. }, read)) = reads.next().await {
             match read {
                 Ok(cache) => lookups[at].outcome = Some(LookupOutcome::Cache { cache, chosen }),
                 // It says nothing about the module.
@@ -273,14 +280,14 @@ impl<'a> Rounds<'a> {
         self.finder.report_unreadable(chosen).await
     }
 
-    /// Opens the parts of a cache that the request needs, for the lookup at this index.
-    async fn open(&self, at: usize, chosen: &Chosen) -> Result<LoadedCache, ReadError> {
-        let Chosen { entry, ready, .. } = chosen;
+    /// Opens the parts of a cache that the request needs.
+    async fn open(&self, blob: &BlobToRead) -> Result<LoadedCache, ReadError> {
+        let Chosen { entry, ready, .. } = &*blob.chosen;
         if entry.kind() == Kind::Sources {
             // The lines of several places are read together, in one round of reads.
             return Ok(LoadedCache::Unread);
         }
-        let needed = |arch| self.plan.addresses(self.request, at, arch);
+        let needed = |arch| self.plan.addresses(self.request, blob.planned, arch);
         self.opening.open(entry.kind(), ready, needed).await
     }
 }
@@ -295,15 +302,15 @@ impl Actions {
         }
     }
 
-    /// Adds what follows from the selection for the lookup at this index. Returns what is left to
-    /// wait for.
+    /// Adds what follows from the selection for the lookup at this index. Returns what it still
+    /// awaits.
     fn add(
         &mut self,
         at: usize,
         module: &mut ModuleLookup,
         selection: &Selection<'_>,
         items: &Items,
-    ) -> Left {
+    ) -> StillAwaited {
         let build = |awaited: &Awaited<'_>, queue| BuildToRequest {
             suspect: awaited.suspect.map(str::to_owned),
             ..BuildToRequest::of(&module.lookup.places[awaited.at], items, queue)
@@ -328,21 +335,25 @@ impl Actions {
             self.to_request
                 .extend(requested.iter().map(|place| build(place, Queue::Eager)));
             return if pending.iter().any(|place| place.is_in_progress) {
-                Left::Builds
+                StillAwaited::Builds
             } else if pending.is_empty() && requested.is_empty() {
-                Left::Unrequested
+                StillAwaited::Unrequested
             } else {
-                Left::Queued
+                StillAwaited::Queued
             };
         }
         match selection.best {
             Some(selected) => {
                 let place = &module.lookup.places[selected.at];
                 let chosen = Chosen::new(selected, place, items);
-                self.to_read.push((at, Box::new(chosen)));
+                self.to_read.push(BlobToRead {
+                    at,
+                    planned: module.planned,
+                    chosen: Box::new(chosen),
+                });
             }
             None => module.outcome = Some(LookupOutcome::Missing(selection.missing.clone())),
         }
-        Left::Nothing
+        StillAwaited::Nothing
     }
 }

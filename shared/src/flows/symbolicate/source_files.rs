@@ -16,7 +16,7 @@ use url::Url;
 
 use super::module::ModuleLookup;
 use super::rounds::Rounds;
-use super::source_lines::{FileOfModule, FoundLink, FoundSources};
+use super::source_lines::{FoundLink, FoundSources, PlannedFile, SourceSearch};
 use crate::api::limits;
 use crate::api::symbolicator::Selected;
 use crate::domain::{
@@ -24,10 +24,11 @@ use crate::domain::{
 };
 use crate::flows::Error;
 use crate::flows::lookup::{CachePlace, Lookup, NamedSource};
+use crate::symbolicate::PlannedId;
 
 /// A source file to look up.
 struct FileToSeek {
-    file: FileOfModule,
+    file: PlannedFile,
     /// The servers that may have it.
     servers: Vec<CachePlace>,
     link: Option<LinkToFollow>,
@@ -42,34 +43,33 @@ struct LinkToFollow {
     is_defined: bool,
 }
 
-impl Rounds<'_> {
-    /// Returns the lookups of source files that may be on a server or behind a link. `sources` are
-    /// those of the request, and `names` the lookups of the names.
+impl SourceSearch<'_> {
+    /// Returns the lookups of source files that may be on a server or behind a link.
     pub(super) async fn file_lookups(
         &self,
-        files: Vec<FileOfModule>,
-        (sources, names): (&[NamedSource], &[ModuleLookup]),
+        rounds: &Rounds<'_>,
+        files: Vec<PlannedFile>,
         found: &FoundSources,
     ) -> Result<Vec<ModuleLookup>, Error> {
-        let origins = self.request.scraping.origins();
-        // Filters are compared once for each module, not for each of its files.
-        let mut offering: HashMap<usize, Vec<&NamedSource>> = HashMap::new();
-        let seek = |file: FileOfModule| {
+        let origins = rounds.request.scraping.origins();
+        // Filters are compared once for each cache, not for each of its files.
+        let mut offering: HashMap<PlannedId, Vec<&NamedSource>> = HashMap::new();
+        let seek = |file: PlannedFile| {
             let (planned, path) = &file;
             let link = found.links.get(&file);
-            let wanted = self.plan.wanted().get(*planned);
-            let servers = match wanted.zip(names.get(*planned)) {
-                Some((wanted, names)) if !names.is_of_uploads() => {
-                    let module = &wanted.object_id;
+            let cache = rounds.plan.cache(*planned);
+            let servers = match cache.zip(self.name_lookup(*planned)) {
+                Some((cache, names)) if !names.is_of_uploads() => {
+                    let (finder, module) = (&rounds.finder, &cache.object_id);
                     let offering = offering
                         .entry(*planned)
-                        .or_insert_with(|| self.finder.offering_source_files(module, sources));
+                        .or_insert_with(|| finder.offering_source_files(module, self.sources));
                     let file = (module, path.as_ref());
-                    self.finder.source_file_places(file, self.scope, offering)
+                    finder.source_file_places(file, rounds.terms.call.scope, offering)
                 }
                 _ => Vec::new(),
             };
-            let link = link.and_then(|link| self.link_to_follow(link, &origins));
+            let link = link.and_then(|link| rounds.link_to_follow(link, &origins));
             let to_seek = FileToSeek {
                 file,
                 servers,
@@ -79,7 +79,7 @@ impl Rounds<'_> {
         };
         let files = files.into_iter().filter_map(seek);
         let files: Vec<FileToSeek> = files.take(limits::SOURCE_FILES).collect();
-        let keys = self.keys_of_links(&files).await?;
+        let keys = rounds.keys_of_links(&files).await?;
         let lookups = files.into_iter().zip(keys).map(|(to_seek, key)| {
             let FileToSeek {
                 file: (planned, path),
@@ -88,14 +88,16 @@ impl Rounds<'_> {
             } = to_seek;
             places.extend(link.zip(key).map(|(link, key)| link.place(key)));
             let lookup = Lookup {
-                reads_all: self.request.options.dif_candidates,
+                reads_all: rounds.request.options.dif_candidates,
                 ..Lookup::of(places)
             };
             ModuleLookup::of_file(planned, path, lookup)
         });
         Ok(lookups.collect())
     }
+}
 
+impl Rounds<'_> {
     /// Returns a link with its source; `None` if it may not be followed.
     fn link_to_follow(
         &self,

@@ -29,26 +29,35 @@ use crate::flows::lookup::{CachePlace, Chosen, Lookup, NamedSource};
 use crate::flows::opening::{LoadedCache, ReadError};
 use crate::ports::Fault;
 use crate::symbolicate::{
-    SourcesOutcome, Stats, WantedLine, add_source_context, add_sources, links_of_names,
+    PlannedId, SourcesOutcome, Stats, WantedLine, add_source_context, add_sources, links_of_names,
     wanted_files, wanted_lines,
 };
 
 /// The maximum number of blobs whose lines are read at a time.
-const READS_IN_FLIGHT: usize = 16;
+const LINE_READS_IN_FLIGHT: usize = 16;
 
-/// The lines that are wanted of each module, by its index in the plan. Those of a module are sorted
-/// by path and number.
-type LinesByModule = BTreeMap<usize, Vec<WantedLine>>;
+/// The lines that are wanted of the modules that each cache of the plan serves, sorted by path and
+/// number.
+type LinesByCache = BTreeMap<PlannedId, Vec<WantedLine>>;
 
-/// A source file: its module, as an index in the plan, and its path.
-pub(super) type FileOfModule = (usize, Arc<str>);
+/// A source file of the modules that a cache of the plan serves, by its path.
+pub(super) type PlannedFile = (PlannedId, Arc<str>);
+
+/// A search for the source lines that frames of a response refer to.
+pub(super) struct SourceSearch<'a> {
+    /// The sources of the request.
+    pub(super) sources: &'a [NamedSource],
+    /// The lookups of the names, in the order of the plan.
+    name_lookups: &'a [ModuleLookup],
+    wanted: LinesByCache,
+}
 
 /// What was found so far.
 #[derive(Default)]
 pub(super) struct FoundSources {
     pub(super) lines: HashMap<WantedLine, FoundLines>,
     /// Where debug information says that files are.
-    pub(super) links: HashMap<FileOfModule, FoundLink>,
+    pub(super) links: HashMap<PlannedFile, FoundLink>,
 }
 
 /// A link in debug information.
@@ -66,40 +75,124 @@ struct LinesToRead<'a> {
     lines: Vec<(&'a WantedLine, Arc<str>)>,
 }
 
+impl<'a> SourceSearch<'a> {
+    fn new(
+        sources: &'a [NamedSource],
+        name_lookups: &'a [ModuleLookup],
+        lines: impl IntoIterator<Item = WantedLine>,
+    ) -> Self {
+        let mut wanted = LinesByCache::new();
+        for line in lines {
+            wanted.entry(line.planned).or_default().push(line);
+        }
+        Self {
+            sources,
+            name_lookups,
+            wanted,
+        }
+    }
+
+    /// Returns the lookup of the names that a cache has.
+    pub(super) fn name_lookup(&self, planned: PlannedId) -> Option<&'a ModuleLookup> {
+        self.name_lookups.get(planned.index())
+    }
+
+    /// Returns the lookups of sources: for each cache, one for each place that may have some.
+    async fn lookups(&self, rounds: &Rounds<'_>) -> Result<Vec<ModuleLookup>, Fault> {
+        let mut places: Vec<(PlannedId, CachePlace)> = Vec::new();
+        for planned in self.wanted.keys() {
+            let Some(names) = self.name_lookup(*planned) else {
+                continue;
+            };
+            let is_uploaded = names.is_of_uploads();
+            let may_have_sources = |place: &&CachePlace| {
+                place.is_uploads() || (!is_uploaded && place.may_serve_sources())
+            };
+            let of_module = names.lookup.places.iter().filter(may_have_sources);
+            places.extend(of_module.map(|place| (*planned, place.of_sources())));
+        }
+        let presences = rounds
+            .finder
+            .load_presences(places.iter().map(|(_, place)| place));
+        let presences = presences.await?;
+        let places = places.into_iter();
+        let places = places.filter(|(_, place)| presences.has_files(place));
+        let lookup = |(planned, place): (PlannedId, CachePlace)| {
+            let lookup = Lookup {
+                reads_all: rounds.request.options.dif_candidates,
+                ..Lookup::of(vec![place.without_presence()])
+            };
+            ModuleLookup::new(planned, Kind::Sources, lookup)
+        };
+        Ok(places.map(lookup).collect())
+    }
+
+    /// Returns a candidate for each symbol server of the request that has no sources of a module,
+    /// if the response lists candidates. For modules whose names come of the uploads, servers are
+    /// not searched.
+    fn candidates_without_sources<'l>(
+        &self,
+        rounds: &Rounds<'_>,
+        lookups: impl Iterator<Item = &'l ModuleLookup>,
+    ) -> Vec<(PlannedId, Vec<Candidate>)> {
+        if !rounds.request.options.dif_candidates {
+            return Vec::new();
+        }
+        let searched: HashSet<(PlannedId, &SourceKey)> = lookups
+            .flat_map(|lookup| {
+                let sources = lookup.searched_sources();
+                sources.map(|source| (lookup.planned, source))
+            })
+            .collect();
+        let is_of_uploads = |planned: PlannedId| {
+            let names = self.name_lookup(planned);
+            names.is_some_and(ModuleLookup::is_of_uploads)
+        };
+        let without_sources = |planned: PlannedId| {
+            let servers = self.sources.iter().map(|(source, _)| source);
+            let servers = servers.filter(|source| !source.is_uploads());
+            let without = servers.filter(|source| !searched.contains(&(planned, *source)));
+            (planned, without.map(Candidate::nothing_listed).collect())
+        };
+        let planned = self.wanted.keys().copied();
+        planned
+            .filter(|planned| !is_of_uploads(*planned))
+            .map(without_sources)
+            .collect()
+    }
+}
+
 impl Rounds<'_> {
     /// Adds source lines to the frames of a response, and what is known about the sources to its
-    /// modules. `sources` are those of the request, and `names` the lookups of the names. Returns
-    /// `None` if the request has to wait for builds of sources, and stores it.
+    /// modules. `sources` are those of the request, and `name_lookups` the lookups of the names.
+    /// Returns `None` if the request has to wait for builds of sources, and stores it.
     pub(super) async fn add_source_lines(
         &mut self,
         (mut completed, mut stats): (Completed, Stats),
         sources: &[NamedSource],
-        names: &[ModuleLookup],
+        name_lookups: &[ModuleLookup],
     ) -> Result<Option<(Completed, Stats)>, Error> {
         let plan = self.plan;
-        let mut wanted = LinesByModule::new();
-        for line in wanted_lines(&completed, plan) {
-            wanted.entry(line.place).or_default().push(line);
-        }
-        let lookups = self.lookups(names, &wanted).await?;
+        let search = SourceSearch::new(sources, name_lookups, wanted_lines(&completed, plan));
+        let lookups = search.lookups(self).await?;
         let Some(bundles) = self.resolve(lookups).await? else {
             return Ok(None);
         };
-        let mut found = FoundSources::with_links(links_of_names(&completed, plan), names);
-        self.read_lines(&bundles, &wanted, &mut found).await?;
-        let files = wanted_files(&completed, plan, self.request.options.frame_order);
-        let files = files.into_iter().filter(|file| found.lacks(file, &wanted));
-        let files = self
-            .file_lookups(files.collect(), (sources, names), &found)
+        let mut found = FoundSources::with_links(links_of_names(&completed, plan), &search);
+        self.read_lines(&bundles, &search.wanted, &mut found)
             .await?;
+        let files = wanted_files(&completed, plan, self.request.options.frame_order);
+        let files = files.into_iter();
+        let files = files.filter(|file| found.lacks(file, &search.wanted));
+        let files = search.file_lookups(self, files.collect(), &found).await?;
         let Some(files) = self.resolve(files).await? else {
             return Ok(None);
         };
-        self.read_lines(&files, &wanted, &mut found).await?;
+        self.read_lines(&files, &search.wanted, &mut found).await?;
         let lookups = || bundles.iter().chain(&files);
-        let without = self.candidates_without_sources(sources, names, &wanted, lookups());
+        let without = search.candidates_without_sources(self, lookups());
         let without = without.iter().map(|(planned, candidates)| SourcesOutcome {
-            place: *planned,
+            planned: *planned,
             features: None,
             lacks: None,
             candidates,
@@ -115,81 +208,11 @@ impl Rounds<'_> {
         Ok(Some((completed, stats)))
     }
 
-    /// Returns the lookups of the sources of these modules: one for each place that may have some.
-    async fn lookups(
-        &self,
-        names: &[ModuleLookup],
-        wanted: &LinesByModule,
-    ) -> Result<Vec<ModuleLookup>, Fault> {
-        let mut places: Vec<(usize, CachePlace)> = Vec::new();
-        for planned in wanted.keys() {
-            let Some(module) = names.get(*planned) else {
-                continue;
-            };
-            let is_uploaded = module.is_of_uploads();
-            let of_module =
-                module.lookup.places.iter().filter(|place| {
-                    place.is_uploads() || (!is_uploaded && place.may_serve_sources())
-                });
-            places.extend(of_module.map(|place| (*planned, place.of_sources())));
-        }
-        let presences = self
-            .finder
-            .load_presences(places.iter().map(|(_, place)| place));
-        let presences = presences.await?;
-        let places = places.into_iter();
-        let places = places.filter(|(_, place)| presences.has_files(place));
-        let lookup = |(planned, place): (usize, CachePlace)| {
-            let lookup = Lookup {
-                reads_all: self.request.options.dif_candidates,
-                ..Lookup::of(vec![place.without_presence()])
-            };
-            ModuleLookup::new(planned, Kind::Sources, lookup)
-        };
-        Ok(places.map(lookup).collect())
-    }
-
-    /// Returns a candidate for each symbol server of the request that has no sources of a module,
-    /// if the response lists candidates. For modules whose names come of the uploads, servers are
-    /// not searched.
-    fn candidates_without_sources<'l>(
-        &self,
-        sources: &[NamedSource],
-        names: &[ModuleLookup],
-        wanted: &LinesByModule,
-        lookups: impl Iterator<Item = &'l ModuleLookup>,
-    ) -> Vec<(usize, Vec<Candidate>)> {
-        if !self.request.options.dif_candidates {
-            return Vec::new();
-        }
-        let searched: HashSet<(usize, &SourceKey)> = lookups
-            .flat_map(|lookup| {
-                let sources = lookup.searched_sources();
-                sources.map(|source| (lookup.planned, source))
-            })
-            .collect();
-        let is_of_uploads = |planned: usize| {
-            let module = names.get(planned);
-            module.is_some_and(ModuleLookup::is_of_uploads)
-        };
-        let of_module = |planned: usize| {
-            let servers = sources.iter().map(|(source, _)| source);
-            let servers = servers.filter(|source| !source.is_uploads());
-            let without = servers.filter(|source| !searched.contains(&(planned, *source)));
-            (planned, without.map(Candidate::nothing_listed).collect())
-        };
-        let modules = wanted.keys().copied();
-        modules
-            .filter(|planned| !is_of_uploads(*planned))
-            .map(of_module)
-            .collect()
-    }
-
     /// Reads the lines from the sources that were found.
     async fn read_lines(
         &self,
         sources: &[ModuleLookup],
-        wanted: &LinesByModule,
+        wanted: &LinesByCache,
         found: &mut FoundSources,
     ) -> Result<(), Fault> {
         let reads = sources.iter().filter_map(|source| {
@@ -200,7 +223,7 @@ impl Rounds<'_> {
             })
         });
         let reads: Vec<_> = reads.collect();
-        let mut reads = stream::iter(reads).buffered(READS_IN_FLIGHT);
+        let mut reads = stream::iter(reads).buffered(LINE_READS_IN_FLIGHT);
         while let Some((read, slices)) = reads.next().await {
             match slices {
                 Ok(cache) => found.collect(&cache, &read),
@@ -228,12 +251,12 @@ impl Rounds<'_> {
 impl<'a> LinesToRead<'a> {
     /// Returns the lines to read from a source that was found. A source file that was looked up on
     /// its own has its lines under its location.
-    fn of(source: &'a ModuleLookup, wanted: &'a LinesByModule) -> Option<Self> {
+    fn of(source: &'a ModuleLookup, wanted: &'a LinesByCache) -> Option<Self> {
         let chosen = source.chosen()?;
-        let of_module = wanted.get(&source.planned)?;
+        let of_cache = wanted.get(&source.planned)?;
         let lines = match &source.file {
             None => {
-                let lines = of_module.iter();
+                let lines = of_cache.iter();
                 lines.map(|line| (line, line.path.clone())).collect()
             }
             Some(path) => {
@@ -249,7 +272,7 @@ impl<'a> LinesToRead<'a> {
 }
 
 /// Returns the lines that are wanted of a file.
-fn lines_of_file<'w>(wanted: &'w LinesByModule, planned: usize, path: &str) -> &'w [WantedLine] {
+fn lines_of_file<'w>(wanted: &'w LinesByCache, planned: PlannedId, path: &str) -> &'w [WantedLine] {
     let lines = wanted.get(&planned).map_or(&[][..], Vec::as_slice);
     let start = lines.partition_point(|line| *line.path < *path);
     let lines = &lines[start..];
@@ -258,10 +281,11 @@ fn lines_of_file<'w>(wanted: &'w LinesByModule, planned: usize, path: &str) -> &
 }
 
 impl FoundSources {
-    /// Returns the links that the caches of these names have.
-    fn with_links(links: HashMap<FileOfModule, String>, names: &[ModuleLookup]) -> Self {
-        let link = |(file, link): (FileOfModule, String)| {
-            let entry = names.get(file.0).and_then(ModuleLookup::entry)?;
+    /// Returns the links that the caches of the names have.
+    fn with_links(links: HashMap<PlannedFile, String>, search: &SourceSearch<'_>) -> Self {
+        let link = |(file, link): (PlannedFile, String)| {
+            let names = search.name_lookup(file.0);
+            let entry = names.and_then(ModuleLookup::entry)?;
             let scope = entry.module().scope.clone();
             Some((file, FoundLink { link, scope }))
         };
@@ -273,7 +297,7 @@ impl FoundSources {
 
     /// Returns whether a line of a file is wanted whose text is not known. It visits the lines of
     /// this file only: a request may have as many files as frames.
-    fn lacks(&self, (planned, path): &FileOfModule, wanted: &LinesByModule) -> bool {
+    fn lacks(&self, (planned, path): &PlannedFile, wanted: &LinesByCache) -> bool {
         let is_known = |line: &WantedLine| {
             let found = self.lines.get(line);
             found.is_some_and(|found| !found.lines.is_empty())
@@ -297,7 +321,7 @@ impl FoundSources {
                 known.lines = lines;
             }
             let Some(link) = link else { continue };
-            let file = (line.place, line.path.clone());
+            let file = (line.planned, line.path.clone());
             self.links.entry(file).or_insert_with(|| FoundLink {
                 link: link.clone(),
                 scope: read.chosen.entry.module().scope.clone(),
@@ -310,25 +334,49 @@ impl FoundSources {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::symbolicator::parse_request;
+    use crate::symbolicate::plan;
 
     #[test]
     fn a_file_lacks_lines_until_the_text_of_each_is_known() {
+        let request = parse_request(
+            br#"{
+                "modules": [
+                    {"type": "elf", "image_addr": "0x1000", "code_id": "aa"},
+                    {"type": "elf", "image_addr": "0x2000", "code_id": "bb"}
+                ],
+                "stacktraces": [{"frames": [
+                    {"instruction_addr": "0x1001"}, {"instruction_addr": "0x2001"}
+                ]}]
+            }"#,
+        );
+        let plan = plan(&request.unwrap());
+        let ids: Vec<PlannedId> = plan.caches_by_id().map(|(planned, _)| planned).collect();
+        let [another, planned] = ids[..] else {
+            panic!("two caches: {ids:?}");
+        };
         let line = |path: &str, line| WantedLine {
-            place: 3,
+            planned,
             path: path.into(),
             line,
         };
         let lines = [line("/a", 1), line("/a", 9), line("/a/b", 2), line("/b", 1)];
-        let wanted = LinesByModule::from([(3, lines.to_vec())]);
-        assert_eq!(lines_of_file(&wanted, 3, "/a"), &lines[..2]);
-        assert_eq!(lines_of_file(&wanted, 3, "/a/b"), &lines[2..3]);
-        assert_eq!(lines_of_file(&wanted, 3, "/b"), &lines[3..]);
-        for (module, path) in [(3, ""), (3, "/a/"), (3, "/c"), (2, "/a")] {
-            assert!(lines_of_file(&wanted, module, path).is_empty(), "{path}");
+        let wanted = LinesByCache::from([(planned, lines.to_vec())]);
+        assert_eq!(lines_of_file(&wanted, planned, "/a"), &lines[..2]);
+        assert_eq!(lines_of_file(&wanted, planned, "/a/b"), &lines[2..3]);
+        assert_eq!(lines_of_file(&wanted, planned, "/b"), &lines[3..]);
+        for (cache, path) in [
+            (planned, ""),
+            (planned, "/a/"),
+            (planned, "/c"),
+            (another, "/a"),
+        ] {
+            assert!(lines_of_file(&wanted, cache, path).is_empty(), "{path}");
         }
 
         let mut found = FoundSources::default();
-        let lacks = |found: &FoundSources, path: &str| found.lacks(&(3, path.into()), &wanted);
+        let lacks =
+            |found: &FoundSources, path: &str| found.lacks(&(planned, path.into()), &wanted);
         let text = || FoundLines {
             lines: vec![(1, "int main() {".to_owned())],
             ..FoundLines::default()

@@ -13,7 +13,7 @@ use crate::ports::DifStat;
 /// The items that an event changes, as they were read at the beginning; by default they were not
 /// read.
 #[derive(Default)]
-pub(super) struct Before {
+pub(super) struct LoadedItems {
     pub(super) upload: KnownItem,
     pub(super) generation: KnownItem,
 }
@@ -37,9 +37,9 @@ pub(super) enum Revoked {
 
 /// Returns the item for the beginning of a creation. As long as the former bytes may be served, the
 /// item names them, so that a repeated event withdraws them.
-pub(super) fn announced(upload: &Upload, known: Option<&Upload>, hops: u32) -> Upload {
+pub(super) fn pending_creation(upload: &Upload, known: Option<&Upload>, hops: u32) -> Upload {
     let again = known.filter(|known| known.sequencer == upload.sequencer);
-    let mut announced = Upload {
+    let mut pending = Upload {
         attempts: again.map_or(0, |again| again.attempts).saturating_add(1),
         reconciled: again.map_or(0, |again| again.reconciled),
         ..upload.clone()
@@ -48,18 +48,42 @@ pub(super) fn announced(upload: &Upload, known: Option<&Upload>, hops: u32) -> U
         let is_the_same = named.etag == upload.etag;
         // An upload that a module had no room for is filed again, unless this only continues it.
         let is_filed = is_the_same && again.is_some() && (hops > 0 || named.no_room.is_none());
-        announced.progress = match named.progress {
+        pending.progress = match named.progress {
             UploadProgress::Filed if is_filed => UploadProgress::Filed,
             UploadProgress::Revoked if !is_the_same => UploadProgress::Revoked,
             _ => UploadProgress::Begun,
         };
-        announced.etag.clone_from(&named.etag);
-        announced.objects.clone_from(&named.objects);
-        announced.object_set.clone_from(&named.object_set);
-        announced.no_room.clone_from(&named.no_room);
-        announced.passed_over.clone_from(&named.passed_over);
+        pending.etag.clone_from(&named.etag);
+        pending.objects.clone_from(&named.objects);
+        pending.object_set.clone_from(&named.object_set);
+        pending.no_room.clone_from(&named.no_room);
+        pending.passed_over.clone_from(&named.passed_over);
     }
-    announced
+    pending
+}
+
+/// Returns the item for the beginning of a removal: it names what was filed, so that a repeated
+/// event withdraws it. `nothing` is the item of a key that never had a file.
+pub(super) fn pending_removal(
+    event: &UploadEvent,
+    known: Option<&Upload>,
+    nothing: &Upload,
+) -> Upload {
+    let again = known.filter(|known| known.sequencer == event.sequencer);
+    let known = known.unwrap_or(nothing);
+    Upload {
+        sequencer: event.sequencer.clone(),
+        state: UploadState::Pending,
+        progress: match known.progress {
+            UploadProgress::Revoked => UploadProgress::Revoked,
+            UploadProgress::Begun | UploadProgress::Filed => UploadProgress::Begun,
+        },
+        attempts: 0,
+        reconciled: again.map_or(0, |again| again.reconciled),
+        at: nothing.at,
+        expires_at: None,
+        ..known.clone()
+    }
 }
 
 pub(super) fn ignored(upload: &Upload, reason: String) -> Upload {
@@ -89,8 +113,8 @@ pub(super) fn no_room(without: &[FiledModule], with_room: usize) -> Option<NoRoo
 /// Returns the upload in a known item.
 pub(super) fn upload_in(known: &KnownItem) -> Option<&Upload> {
     match known {
-        KnownItem::Before(Some(stored)) => stored.item.upload(),
-        KnownItem::Before(None) | KnownItem::Nothing => None,
+        KnownItem::Read(Some(stored)) => stored.item.upload(),
+        KnownItem::Read(None) | KnownItem::Unread => None,
     }
 }
 

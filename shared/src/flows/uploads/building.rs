@@ -11,7 +11,7 @@ use super::filing::FiledModule;
 use super::side_by_side::side_by_side;
 use crate::cache::{Entry, Kind, Queue, Token, UploadState};
 use crate::domain::Timestamp;
-use crate::flows::build::{OpenDif, Outcome};
+use crate::flows::build::{OpenDifs, Outcome};
 use crate::flows::derive::SENT_AGAIN;
 use crate::flows::update::KnownItem;
 use crate::flows::{Error, presence, sending};
@@ -36,7 +36,7 @@ impl Arrived<'_> {
     pub(super) async fn build_all(
         &self,
         modules: Vec<ToBuild>,
-        open: &mut Vec<OpenDif>,
+        open_difs: &mut OpenDifs,
     ) -> Result<bool, Error> {
         let UploadChanges {
             builder,
@@ -53,7 +53,7 @@ impl Arrived<'_> {
             }
             let module = &to_build.module;
             match builder
-                .build(invocation, &module.key, &module.kinds, open)
+                .build(invocation, &module.key, &module.kinds, open_difs)
                 .await?
             {
                 Outcome::Settled => {}
@@ -68,8 +68,8 @@ impl Arrived<'_> {
             let builds = side_by_side(some, |to_build| async move {
                 let module = &to_build.module;
                 // There is no file to fetch.
-                let mut open = Vec::new();
-                let build = builder.build(invocation, &module.key, &module.kinds, &mut open);
+                let mut none = OpenDifs::default();
+                let build = builder.build(invocation, &module.key, &module.kinds, &mut none);
                 // An error must not drop the other builds: they would keep their leases.
                 Ok::<_, Error>((to_build, Box::pin(build).await))
             });
@@ -150,7 +150,7 @@ impl Arrived<'_> {
 
     /// Reverts the count of an attempt to read an upload.
     pub(super) async fn revert_attempt(&self) -> Result<(), Fault> {
-        let amended = self.changes.amend(self.key, KnownItem::Nothing, |present| {
+        let amended = self.changes.amend(self.key, KnownItem::Unread, |present| {
             let is_ours =
                 present.sequencer == *self.sequencer && present.state == UploadState::Pending;
             (is_ours && present.attempts > 0).then(|| present.attempts -= 1)

@@ -5,7 +5,9 @@ use std::collections::HashSet;
 use futures::future::{join, try_join};
 
 use super::UploadEvent;
-use super::arrival::{Announced, Before, ToBuild, announced, given_up, ignored, is_same, no_room};
+use super::arrival::{
+    Announced, LoadedItems, ToBuild, given_up, ignored, is_same, no_room, pending_creation,
+};
 use super::changes::{Arrived, UploadChanges};
 use super::filing::{self, FiledModule};
 use super::objects::objects_of;
@@ -14,7 +16,7 @@ use super::room::MAX_DIFS;
 use super::side_by_side::side_by_side;
 use crate::cache::{Dif, Item, ItemKey, Upload, UploadProgress, UploadState, UploadedObject};
 use crate::domain::{DebugId, DifRef, FileType, Location, Missing, Scope};
-use crate::flows::build::OpenDif;
+use crate::flows::build::OpenDifs;
 use crate::flows::error::Error;
 use crate::flows::notes::IGNORED;
 use crate::flows::presence;
@@ -29,13 +31,13 @@ impl UploadChanges<'_> {
         &self,
         event: &UploadEvent,
         hops: u32,
-        before: Before,
+        loaded: LoadedItems,
         stat: Result<DifStat, DifError>,
     ) -> Result<(), Error> {
-        let Before {
+        let LoadedItems {
             upload: known,
             generation,
-        } = before;
+        } = loaded;
         let stat = match stat {
             Ok(stat) => stat,
             // The file was removed. The event of its removal follows, or was already applied.
@@ -54,8 +56,8 @@ impl UploadChanges<'_> {
             self.put_upload(ignored(&upload, reason), known).await?;
             return Ok(());
         };
-        let announced = |known: Option<&Upload>| announced(&upload, known, hops);
-        let Some(announced) = self.announce(event, known, announced).await? else {
+        let pending = |known: Option<&Upload>| pending_creation(&upload, known, hops);
+        let Some(announced) = self.announce(event, known, pending).await? else {
             return Ok(());
         };
         let arrived = Arrived {
@@ -88,16 +90,16 @@ impl Arrived<'_> {
         announced: Announced,
         stat: &DifStat,
     ) -> Result<(), Error> {
-        let before = &announced.upload;
+        let pending = &announced.upload;
         // Whatever the new file contains, the former bytes must no longer be served.
-        let former = if before.names_objects() && before.etag != upload.etag {
-            self.withdraw(before).await?
+        let former = if pending.names_objects() && pending.etag != upload.etag {
+            self.withdraw(pending).await?
         } else {
             Vec::new()
         };
         let changes = self.changes;
         let (attempts, most) = (
-            before.attempts,
+            pending.attempts,
             changes.builder.settings.policy.max_attempts,
         );
         let reading = if attempts > most {
@@ -108,11 +110,11 @@ impl Arrived<'_> {
         match reading {
             Reading::Overtaken => Ok(()),
             // The message is delivered again for another attempt.
-            Reading::Crashed(reason) if attempts < most => Err(Error::Crashed {
+            Reading::Interrupted(reason) if attempts < most => Err(Error::Crashed {
                 what: format!("reading {}", self.key),
                 reason,
             }),
-            Reading::Crashed(reason) => {
+            Reading::Interrupted(reason) => {
                 let reason = given_up(attempts, &reason);
                 self.ignore(&announced, former, upload, reason).await
             }
@@ -130,16 +132,16 @@ impl Arrived<'_> {
         upload: Upload,
         reason: String,
     ) -> Result<(), Error> {
-        let before = &announced.upload;
+        let pending = &announced.upload;
         let invocation = self.changes.invocation;
         invocation.note(|notes| notes.cause = Some(IGNORED));
-        if before.names_objects() {
-            if before.etag == upload.etag {
+        if pending.names_objects() {
+            if pending.etag == upload.etag {
                 // An earlier attempt could read the same bytes. The item will name no objects, so
                 // nothing may stay filed.
-                former = self.withdraw(before).await?;
+                former = self.withdraw(pending).await?;
             }
-            if !self.build_all(former, &mut Vec::new()).await? {
+            if !self.build_all(former, &mut OpenDifs::default()).await? {
                 return Ok(());
             }
             self.note_change().await?;
@@ -154,9 +156,8 @@ impl Arrived<'_> {
         }
         // Nothing would undo what the other delivery files. This one is received again, and finds
         // its result.
-        Err(Error::Crashed {
-            what: format!("reading {}", self.key),
-            reason: "another delivery of its event could read it".to_owned(),
+        Err(Error::Superseded {
+            what: self.key.to_owned(),
         })
     }
 
@@ -171,20 +172,20 @@ impl Arrived<'_> {
         let (changes, dif) = (self.changes, &self.dif);
         let modules = filing::modules(self.scope, &found.objects, &dif.location);
         let keys: HashSet<_> = modules.iter().map(|module| module.key.clone()).collect();
-        let before = &announced.upload;
+        let pending = &announced.upload;
         let mut is_named = false;
-        if before.names_objects() && before.etag == upload.etag {
-            let named = objects_of(&*changes.builder.records, before, usize::MAX).await?;
+        if pending.names_objects() && pending.etag == upload.etag {
+            let named = objects_of(&*changes.builder.records, pending, usize::MAX).await?;
             is_named = named == found.objects;
             // Another build of the code may have read other ids from the same bytes.
             let mut dropped = filing::modules(self.scope, &named, &dif.location);
             dropped.retain(|module| !keys.contains(&module.key));
-            former.extend(changes.revoke_all(&dropped, dif, before).await?);
+            former.extend(changes.revoke_all(&dropped, dif, pending).await?);
         }
         // Build these while the item still names them. Modules that the new file also serves are
         // built from it below.
         former.retain(|former| !keys.contains(&former.module.key));
-        if !self.build_all(former, &mut Vec::new()).await? {
+        if !self.build_all(former, &mut OpenDifs::default()).await? {
             return Ok(());
         }
         upload.passed_over = found.passed_over;
@@ -195,8 +196,8 @@ impl Arrived<'_> {
         };
         match named {
             Some(named) => {
-                let (refused, open) = (found.refused, found.open);
-                Box::pin(self.file_and_build(named, modules, refused, open)).await
+                let (refused, open_difs) = (found.refused, found.open_difs);
+                Box::pin(self.file_and_build(named, modules, refused, open_difs)).await
             }
             None => Ok(()),
         }
@@ -246,7 +247,7 @@ impl Arrived<'_> {
         named: Announced,
         modules: Vec<FiledModule>,
         refused: Option<Missing>,
-        mut open: Vec<OpenDif>,
+        mut open_difs: OpenDifs,
     ) -> Result<(), Error> {
         let Announced { mut upload, stored } = named;
         let generation = self.generation.clone();
@@ -268,7 +269,7 @@ impl Arrived<'_> {
                 try_join(changed, self.note_filed(&upload, stored)).await
             }
         };
-        let built = Box::pin(self.build_all(to_build, &mut open));
+        let built = Box::pin(self.build_all(to_build, &mut open_difs));
         // Await both, because a build that is dropped keeps its leases.
         let (noted, built) = join(noted, built).await;
         let (generation, stored) = noted?;

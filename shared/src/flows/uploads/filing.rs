@@ -62,49 +62,7 @@ pub(super) fn modules(
                 modules.push_mut(FiledModule::of(key, object.file_type))
             }
         };
-        if let Some(program) = &object.needed_by {
-            module.needed_by.push(program.to_string());
-        }
-        for id in &object.needs {
-            if !module.needs.contains(id) {
-                module.needs.push(id.clone());
-            }
-        }
-        module.is_accompanied |= object.is_accompanied;
-        module.hides_names |= object.hides_names;
-        if Rank::of(&object.features, Purpose::Debug) < Rank::of(&module.features, Purpose::Debug) {
-            module.file_type = object.file_type;
-        }
-        module.features.merge(&object.features);
-        if module.fault.is_none() {
-            module.fault.clone_from(&object.fault);
-        }
-        if !module.key.is_of_companions() {
-            let kinds = Kind::derived_from(object.file_type).iter();
-            let has_sources = object.features.has_sources;
-            module
-                .kinds
-                .extend(kinds.filter(|kind| **kind != Kind::Sources || has_sources));
-            let completed = Kind::DERIVED.into_iter();
-            module
-                .kinds
-                .extend(completed.filter(|kind| kind.is_completed_by(object.file_type)));
-        }
-        if object.file_type == FileType::MsSymCache {
-            let name = MsSymCacheName::of(location);
-            module
-                .kinds
-                .extend(name.map(|name| Kind::MsSymCache(name.version.major)));
-        }
-        module.has_pdb |= object.file_type == FileType::Pdb;
-        module.kinds.sort_unstable();
-        module.kinds.dedup();
-        if let (ModuleId::Debug(_), Some(ModuleId::Code(code_id))) =
-            (&object.module, ModuleId::of(None, object.code_id.as_ref()))
-            && !module.code_ids.contains(&code_id)
-        {
-            module.code_ids.push(code_id);
-        }
+        module.add(object, location);
         let last = modules.len() - 1;
         places.entry(&object.module).or_insert(last);
     }
@@ -126,8 +84,57 @@ impl FiledModule {
             hides_names: false,
             needed_by: Vec::new(),
             fault: None,
-            entries: Entries::Unknown,
+            entries: Entries::Unread,
         }
+    }
+
+    /// Adds an object of the file at this location.
+    fn add(&mut self, object: &UploadedObject, location: &Location) {
+        if let Some(program) = &object.needed_by {
+            self.needed_by.push(program.to_string());
+        }
+        for id in &object.needs {
+            if !self.needs.contains(id) {
+                self.needs.push(id.clone());
+            }
+        }
+        self.is_accompanied |= object.is_accompanied;
+        self.hides_names |= object.hides_names;
+        if Rank::of(&object.features, Purpose::Debug) < Rank::of(&self.features, Purpose::Debug) {
+            self.file_type = object.file_type;
+        }
+        self.features.merge(&object.features);
+        if self.fault.is_none() {
+            self.fault.clone_from(&object.fault);
+        }
+        self.has_pdb |= object.file_type == FileType::Pdb;
+        self.add_kinds_of(object, location);
+        if let (ModuleId::Debug(_), Some(ModuleId::Code(code_id))) =
+            (&object.module, ModuleId::of(None, object.code_id.as_ref()))
+            && !self.code_ids.contains(&code_id)
+        {
+            self.code_ids.push(code_id);
+        }
+    }
+
+    /// Adds the kinds that an object yields or completes.
+    fn add_kinds_of(&mut self, object: &UploadedObject, location: &Location) {
+        if !self.key.is_of_companions() {
+            let kinds = Kind::derived_from(object.file_type).iter();
+            let has_sources = object.features.has_sources;
+            self.kinds
+                .extend(kinds.filter(|kind| **kind != Kind::Sources || has_sources));
+            let completed = Kind::DERIVED.into_iter();
+            self.kinds
+                .extend(completed.filter(|kind| kind.is_completed_by(object.file_type)));
+        }
+        if object.file_type == FileType::MsSymCache {
+            let name = MsSymCacheName::of(location);
+            self.kinds
+                .extend(name.map(|name| Kind::MsSymCache(name.version.major)));
+        }
+        self.kinds.sort_unstable();
+        self.kinds.dedup();
     }
 
     /// Returns the id of the auxiliary file, if the file is one.
@@ -199,7 +206,7 @@ impl UploadChanges<'_> {
         let entries = Entries::of(&partition);
         let mut known = |key: &ItemKey| {
             let at = partition.iter().position(|(other, _)| other == key);
-            KnownItem::Before(at.map(|at| partition.swap_remove(at).1))
+            KnownItem::Read(at.map(|at| partition.swap_remove(at).1))
         };
         let (dif, presence) = (module.key.dif(location), module.key.presence());
         let (known_dif, known_presence) = (known(&dif), known(&presence));

@@ -29,7 +29,7 @@ impl UploadChanges<'_> {
         Ok(stored.and_then(|stored| {
             Some(Announced {
                 upload: upload(&stored)?,
-                stored: KnownItem::Before(Some(stored)),
+                stored: KnownItem::Read(Some(stored)),
             })
         }))
     }
@@ -70,7 +70,7 @@ impl UploadChanges<'_> {
         if let Some(superseded) = superseded.filter(|_| written.is_some()) {
             self.remove_objects(&location, &superseded).await?;
         }
-        Ok(written.map(|written| KnownItem::Before(Some(written))))
+        Ok(written.map(|written| KnownItem::Read(Some(written))))
     }
 
     /// Writes the item of an upload that is ignored, as [`UploadChanges::put_upload`] does, unless

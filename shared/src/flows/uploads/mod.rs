@@ -46,7 +46,7 @@ mod side_by_side;
 use futures::future::join;
 pub(super) use objects::objects_of;
 
-use self::arrival::{Before, is_outdated, is_settled, upload_in};
+use self::arrival::{LoadedItems, is_outdated, is_settled, upload_in};
 pub use self::arrival::{UploadChange, UploadEvent};
 use self::changes::UploadChanges;
 use super::build::Builder;
@@ -76,7 +76,7 @@ impl Builder {
             }
         };
         let (loaded, stat) = join(self.records.load(&keys, Consistency::Strong), stat).await;
-        let mut loaded = loaded?.into_iter().map(KnownItem::Before);
+        let mut loaded = loaded?.into_iter().map(KnownItem::Read);
         let upload = loaded.next().expect("one item per key");
         if upload_in(&upload).is_some_and(|known| is_outdated(event, known)) {
             return Ok(());
@@ -88,9 +88,9 @@ impl Builder {
             });
         }
         let generation = loaded.next().unwrap_or_default();
-        let before = Before { upload, generation };
+        let loaded = LoadedItems { upload, generation };
         let changes = self.changes(invocation);
-        changes.apply_event(event, 0, before, stat).await
+        changes.apply_event(event, 0, loaded, stat).await
     }
 
     /// Does what a lost event of a key would have done: compares the upload item with the bucket.
@@ -154,9 +154,9 @@ impl Builder {
         };
         let stat = (change == UploadChange::Created).then_some(stat);
         let changes = self.changes(invocation);
-        let before = Before::default();
+        let unread = LoadedItems::default();
         changes
-            .apply_event(&event, message.hops, before, stat)
+            .apply_event(&event, message.hops, unread, stat)
             .await
     }
 }
@@ -167,12 +167,12 @@ impl UploadChanges<'_> {
         &self,
         event: &UploadEvent,
         hops: u32,
-        before: Before,
+        loaded: LoadedItems,
         stat: Option<Result<DifStat, DifError>>,
     ) -> Result<(), Error> {
         let applied = match stat {
-            Some(stat) => Box::pin(self.created(event, hops, before, stat)).await,
-            None => Box::pin(self.removed(event, hops, before)).await,
+            Some(stat) => Box::pin(self.created(event, hops, loaded, stat)).await,
+            None => Box::pin(self.removed(event, hops, loaded)).await,
         };
         match applied {
             Err(Error::Store(error)) if error.kind() == FaultKind::TooLarge => {

@@ -69,7 +69,7 @@ impl UploadChanges<'_> {
             let item = Item::Objects(chunk.clone());
             async move {
                 // The token is new, so no item exists.
-                let known = KnownItem::Before(None);
+                let known = KnownItem::Read(None);
                 update.write(&key, known, |_| Some(item.clone())).await
             }
         })

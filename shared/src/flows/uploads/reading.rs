@@ -4,9 +4,9 @@ use super::changes::UploadChanges;
 use crate::cache::UploadedObject;
 use crate::domain::{
     Cause, CompanionId, DifRef, Features, FileType, FormatVersion, Inspection, Location, Missing,
-    ModuleId, MsSymCacheName,
+    ModuleId, MsSymCacheName, original_path,
 };
-use crate::flows::build::OpenDif;
+use crate::flows::build::{OpenDif, OpenDifs};
 use crate::flows::{Error, fetch};
 use crate::ports::{DifError, DifStat};
 
@@ -23,8 +23,8 @@ pub(super) enum Reading {
     Found(ReadUpload),
     /// The file serves no module, for this reason.
     Ignored(String),
-    /// The parser was killed, for an unknown reason.
-    Crashed(String),
+    /// The attempt ended without a result: the parser was killed, or the time was up.
+    Interrupted(String),
     /// The file was removed or overwritten; another event follows.
     Overtaken,
 }
@@ -38,7 +38,7 @@ pub(super) struct ReadUpload {
     /// Why nothing can be derived from the file, if that is known.
     pub(super) refused: Option<Missing>,
     /// The open file, if caches can be derived from it.
-    pub(super) open: Vec<OpenDif>,
+    pub(super) open_difs: OpenDifs,
 }
 
 impl UploadChanges<'_> {
@@ -82,13 +82,15 @@ impl UploadChanges<'_> {
             return Ok(Reading::Ignored(reason));
         }
         let passed_over = passed_over(&inspection, without_id);
-        let open = too_large.is_none();
-        let open = open.then(|| OpenDif::alone(dif.clone(), parser, inspection, took));
+        let mut open_difs = OpenDifs::default();
+        if too_large.is_none() {
+            open_difs.add(OpenDif::alone(dif.clone(), parser, inspection, took));
+        }
         Ok(Reading::Found(ReadUpload {
             objects,
             passed_over,
             refused: too_large,
-            open: open.into_iter().collect(),
+            open_difs,
         }))
     }
 
@@ -107,7 +109,7 @@ impl UploadChanges<'_> {
             let seconds = most.as_secs();
             tracing::warn!(%dif.location, attempt, seconds, "reading upload timed out");
             let reason = format!("fetching and reading it took longer than {seconds} s");
-            Ok(Reading::Crashed(reason))
+            Ok(Reading::Interrupted(reason))
         })
     }
 }
@@ -122,7 +124,7 @@ fn unread(error: DifError, too_large: Option<Missing>) -> Result<Reading, Error>
     };
     Ok(match missing.cause {
         Cause::NotFound => Reading::Overtaken,
-        Cause::Crashed => Reading::Crashed(missing.detail),
+        Cause::Crashed => Reading::Interrupted(missing.detail),
         // For example, it is archived. No event follows, so the upload must not stay pending.
         _ => Reading::Ignored(too_large.unwrap_or(missing).detail),
     })
@@ -158,7 +160,7 @@ fn read_name(location: &Location, size: u64) -> Reading {
         objects: vec![object],
         passed_over: Vec::new(),
         refused: None,
-        open: Vec::new(),
+        open_difs: OpenDifs::default(),
     })
 }
 
@@ -217,7 +219,7 @@ fn filed_auxiliary(
 ) -> (Vec<UploadedObject>, Vec<String>) {
     let (mut filed, mut without_id) = (Vec::new(), Vec::new());
     for file in &inspection.auxiliary {
-        let id = match file.id_at(location.as_str()) {
+        let id = match file.id_at(original_path(location)) {
             Ok(id) => id,
             Err(reason) => {
                 without_id.push(reason);

@@ -1,6 +1,8 @@
 //! Applies removals, and withdraws the bytes of files that were removed or overwritten.
 
-use super::arrival::{Announced, Before, Revoked, TOMBSTONE_LIFETIME, ToBuild, is_same};
+use super::arrival::{
+    Announced, LoadedItems, Revoked, TOMBSTONE_LIFETIME, ToBuild, is_same, pending_removal,
+};
 use super::changes::{Arrived, UploadChanges};
 use super::filing::FiledModule;
 use super::objects::objects_of;
@@ -8,6 +10,7 @@ use super::side_by_side::side_by_side;
 use super::{UploadEvent, companions, filing};
 use crate::cache::{Change, Dif, Token, Upload, UploadProgress, UploadState};
 use crate::domain::{DifRef, Scope};
+use crate::flows::build::OpenDifs;
 use crate::flows::error::Error;
 use crate::flows::notes::IGNORED;
 use crate::flows::presence;
@@ -20,12 +23,12 @@ impl UploadChanges<'_> {
         &self,
         event: &UploadEvent,
         hops: u32,
-        before: Before,
+        loaded: LoadedItems,
     ) -> Result<(), Error> {
-        let Before {
+        let LoadedItems {
             upload: known,
             generation,
-        } = before;
+        } = loaded;
         let nothing = Upload::pending(event.key.as_str(), self.invocation.now());
         let tombstone = |known: Option<&Upload>| pending_removal(event, known, &nothing);
         let announced = self.announce(event, known, tombstone).await?;
@@ -50,7 +53,7 @@ impl UploadChanges<'_> {
                 generation,
             };
             let left = arrived.withdraw(&tombstone).await?;
-            if !arrived.build_all(left, &mut Vec::new()).await? {
+            if !arrived.build_all(left, &mut OpenDifs::default()).await? {
                 return Ok(());
             }
             arrived.note_change().await?;
@@ -182,7 +185,7 @@ impl UploadChanges<'_> {
         tracing::error!(key = event.key, reason, "upload rejected");
         self.invocation.note(|notes| notes.cause = Some(IGNORED));
         let now = self.invocation.now();
-        let refused = self.amend(&event.key, KnownItem::Nothing, |present| {
+        let refused = self.amend(&event.key, KnownItem::Unread, |present| {
             let is_ours =
                 present.sequencer == event.sequencer && present.state == UploadState::Pending;
             is_ours.then(|| {
@@ -194,29 +197,9 @@ impl UploadChanges<'_> {
         });
         refused.await?;
         if let Some(scope) = Scope::of_key(&event.key) {
-            presence::note_change(self.update(), &scope, KnownItem::Nothing).await?;
+            presence::note_change(self.update(), &scope, KnownItem::Unread).await?;
         }
         Ok(())
-    }
-}
-
-/// Returns the item for the beginning of a removal: it names what was filed, so that a repeated
-/// event withdraws it. `nothing` is the item of a key that never had a file.
-fn pending_removal(event: &UploadEvent, known: Option<&Upload>, nothing: &Upload) -> Upload {
-    let again = known.filter(|known| known.sequencer == event.sequencer);
-    let known = known.unwrap_or(nothing);
-    Upload {
-        sequencer: event.sequencer.clone(),
-        state: UploadState::Pending,
-        progress: match known.progress {
-            UploadProgress::Revoked => UploadProgress::Revoked,
-            UploadProgress::Begun | UploadProgress::Filed => UploadProgress::Begun,
-        },
-        attempts: 0,
-        reconciled: again.map_or(0, |again| again.reconciled),
-        at: nothing.at,
-        expires_at: None,
-        ..known.clone()
     }
 }
 
@@ -238,7 +221,7 @@ impl Arrived<'_> {
         };
         let revoked = changes.revoke_all(&modules, &dif, named).await?;
         self.note_change().await?;
-        let amended = changes.amend(self.key, KnownItem::Nothing, |present| {
+        let amended = changes.amend(self.key, KnownItem::Unread, |present| {
             is_same(present, named).then(|| present.progress = UploadProgress::Revoked)
         });
         amended.await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use symdepot::flows::Invocation;
 use symdepot::flows::Symbolicator;
-use symdepot::flows::requests::{MAX_PENDING, RequestToKeep};
+use symdepot::flows::requests::{CallState, MAX_PENDING, RequestToKeep};
 use symdepot::flows::symbolicate::{self, SymbolicateOutcome};
 
 use super::{
@@ -423,13 +423,15 @@ async fn symbolicated(
             Ok(_) => return Done::Unknown(asked, kept),
         },
     };
+    let wait_limit = symbolicator.wait_limit(&invocation, Some(asked.wait));
     let kept = symbolicate::PendingTerms {
-        wait: symbolicator.wait(&invocation, Some(asked.wait)),
-        id: &id,
+        call: CallState {
+            age,
+            ..CallState::first(&id, &scope, wait_limit)
+        },
         body: to_keep,
-        age,
     };
-    let answer = symbolicator.answer(&invocation, &request, &scope, kept);
+    let answer = symbolicator.answer(&invocation, &request, kept);
     let answer = Box::pin(answer).await.map_err(|error| error.to_string());
     if matches!(answer, Ok(SymbolicateOutcome::Pending)) {
         asked.kept.get_or_insert(Kept { id, since: now });

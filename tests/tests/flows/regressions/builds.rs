@@ -316,7 +316,7 @@ async fn r10_a_reader_of_the_wrong_bucket_removes_nothing() {
     };
     for _ in 0..3 {
         let (invocation, crash) = (world.invocation(Duration::from_secs(29)), sample_crash());
-        let answer = wrong.answer(&invocation, &crash, &Scope::Global, KEPT);
+        let answer = wrong.answer(&invocation, &crash, KEPT);
         let named = match answer.await.unwrap() {
             SymbolicateOutcome::Pending => 0,
             SymbolicateOutcome::Completed(completed, _) => named(&completed),
@@ -515,7 +515,7 @@ async fn r16_many_readers_of_many_entries_at_once_send_one_message_for_each_entr
         let (world, crash) = (world.clone(), crash.clone());
         readers.spawn(async move {
             let invocation = world.invocation(Duration::from_secs(29));
-            let answer = reader.answer(&invocation, &crash, &Scope::Global, KEPT);
+            let answer = reader.answer(&invocation, &crash, KEPT);
             matches!(Box::pin(answer).await.unwrap(), SymbolicateOutcome::Pending)
         });
     }

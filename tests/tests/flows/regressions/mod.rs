@@ -14,6 +14,7 @@ use symdepot::adapters::faulty::Operation;
 use symdepot::cache::{Change, Converter, Entry, Kind, ModuleKey, Queue, Revision, Stored};
 use symdepot::domain::Scope;
 use symdepot::flows::Update;
+use symdepot::flows::requests::CallState;
 use symdepot::flows::symbolicate::{PendingTerms, SymbolicateOutcome};
 use symdepot::ports::{QueueMessage, RecordStore};
 use symdepot_tests::harness::{World, sample_crash};
@@ -25,10 +26,8 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// A request that does not have to be kept.
 const KEPT: PendingTerms<'_> = PendingTerms {
-    wait: Duration::ZERO,
-    id: "a request",
+    call: CallState::first("a request", &Scope::Global, Duration::ZERO),
     body: None,
-    age: Duration::ZERO,
 };
 
 /// The frames of the sample crash, including inlined calls.

@@ -35,7 +35,7 @@ const FOUND_BY: &[(Mistake, By)] = &[
     (Mistake::LostRacesCountAsDone, Seed(12)),
     (Mistake::BlobsAreNotStored, Seed(1)),
     (Mistake::RevokedStatesStay, Seed(1)),
-    (Mistake::LeasesNeverExpire, Seed(14)),
+    (Mistake::LeasesNeverExpire, Seed(46)),
     (Mistake::LeasesAreNotReturned, Seed(7)),
     (Mistake::RevocationsKeepTheLease, Seed(27)),
     (Mistake::AttemptsAreNotCounted, Seed(34)),

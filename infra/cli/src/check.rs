@@ -17,7 +17,7 @@ use crate::arguments::{CheckArguments, Requirement};
 use crate::error::CliError;
 use crate::inspection::{self, Inspected, advice};
 use crate::visible::visible;
-use crate::{Exit, Output, files, progress, view};
+use crate::{Exit, Output, progress, search, view};
 
 /// The number of ids that are shown of many, such as those of the units of split DWARF.
 const SHOWN_IDS: usize = 3;
@@ -53,7 +53,7 @@ struct Finding {
 }
 
 pub(crate) fn run(arguments: &CheckArguments) -> Result<Output, CliError> {
-    let found = files::search(&arguments.paths)?;
+    let found = search::search(&arguments.paths)?;
     let bar = progress::inspecting(found.files.len());
     let mut checked = Vec::new();
     for path in &found.files {

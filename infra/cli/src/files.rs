@@ -1,47 +1,17 @@
-//! Files on this machine: reading them within a limit, and searching folders for debug files.
+//! Files on this machine: reading them within a limit.
 
-use std::fs::{File, FileType};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 use symbolic::common::ByteView;
-use symdepot::debuginfo::may_be_auxiliary;
 
 use crate::error::CliError;
 use crate::visible::visible;
 
 /// The path of standard input.
 pub(crate) const STANDARD_INPUT: &str = "/dev/stdin";
-
-/// The maximum depth of folders below the one that is searched.
-const DEPTH: usize = 64;
-
-/// The first bytes of the files that may be debug files, or contain some.
-const MAGICS: [&[u8]; 21] = [
-    b"\x7fELF",
-    b"MZ",
-    b"\xfe\xed\xfa\xce",
-    b"\xfe\xed\xfa\xcf",
-    b"\xce\xfa\xed\xfe",
-    b"\xcf\xfa\xed\xfe",
-    b"\xca\xfe\xba\xbe",
-    b"\xca\xfe\xba\xbf",
-    b"\0asm",
-    b"Microsoft C/C++ MSF",
-    b"BSJB",
-    b"MODULE ",
-    b"SYSB",
-    b"PK\x03\x04",
-    b"MSCF",
-    b"\x1f\x8b",
-    b"\x28\xb5\x2f\xfd",
-    // zlib, by the level of compression.
-    b"\x78\x01",
-    b"\x78\x5e",
-    b"\x78\x9c",
-    b"\x78\xda",
-];
 
 /// A file that is open for reading at any place.
 #[derive(Debug)]
@@ -106,47 +76,6 @@ impl Opened {
     }
 }
 
-/// The files below some paths.
-#[derive(Debug, Default)]
-pub(crate) struct Found {
-    /// The files that were named, and those in folders that may be debug files, in their order.
-    /// Files and folders that cannot be read are among them: the attempt to read one gives the
-    /// reason.
-    pub(crate) files: Vec<PathBuf>,
-    /// What else is in folders.
-    pub(crate) others: Vec<Other>,
-}
-
-/// Something in a folder that is no debug file, and why it is passed over.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Other {
-    pub(crate) path: PathBuf,
-    pub(crate) reason: &'static str,
-}
-
-/// Returns the files that paths name, and the debug files in the folders among them. Symbolic links
-/// in folders are not followed, and hidden folders in them are not searched: those are the data of
-/// tools, for example of `serve`. Fails if a path does not exist.
-pub(crate) fn search(paths: &[PathBuf]) -> Result<Found, CliError> {
-    let mut found = Found::default();
-    for path in paths {
-        let failed = |error| CliError::File {
-            path: path.clone(),
-            error,
-        };
-        match std::fs::metadata(path) {
-            Ok(metadata) if metadata.is_dir() => search_folder(path, 0, &mut found),
-            Ok(_) => found.files.push(path.clone()),
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                found.files.push(path.clone());
-            }
-            Err(_) if path == Path::new("-") => found.files.push(STANDARD_INPUT.into()),
-            Err(error) => return Err(failed(error)),
-        }
-    }
-    Ok(found)
-}
-
 /// Fails if one of these paths is a pipe or a device.
 pub(crate) fn refuse_pipes(paths: &[PathBuf]) -> Result<(), CliError> {
     let can_be_read_again = |path: &&PathBuf| {
@@ -179,55 +108,6 @@ pub(crate) fn split_unreadable(files: Vec<PathBuf>) -> (Vec<PathBuf>, usize) {
     (readable, unreadable)
 }
 
-fn search_folder(folder: &Path, depth: usize, found: &mut Found) {
-    let Ok(entries) = entries(folder) else {
-        found.files.push(folder.to_owned());
-        return;
-    };
-    for (path, kind) in entries {
-        let name = path.file_name().unwrap_or_default();
-        let is_hidden = name.as_encoded_bytes().starts_with(b".");
-        let reason = if kind.is_symlink() {
-            "a symbolic link, which is not followed"
-        } else if kind.is_dir() && is_hidden {
-            "a hidden folder, which is searched only if it is named"
-        } else if kind.is_dir() && depth < DEPTH {
-            search_folder(&path, depth + 1, found);
-            continue;
-        } else if kind.is_dir() {
-            "a folder below too many others"
-        } else if kind.is_file() && may_be_debug_file(&path).unwrap_or(true) {
-            found.files.push(path);
-            continue;
-        } else {
-            "it does not begin like a debug file"
-        };
-        found.others.push(Other { path, reason });
-    }
-}
-
-/// Returns what is in a folder, in the order of the names.
-fn entries(folder: &Path) -> io::Result<Vec<(PathBuf, FileType)>> {
-    let entries = std::fs::read_dir(folder)?.map(|entry| {
-        let entry = entry?;
-        Ok((entry.path(), entry.file_type()?))
-    });
-    let mut entries = entries.collect::<io::Result<Vec<_>>>()?;
-    entries.sort_by(|(one, _), (other, _)| one.file_name().cmp(&other.file_name()));
-    Ok(entries)
-}
-
-fn may_be_debug_file(path: &Path) -> io::Result<bool> {
-    let mut head = Vec::new();
-    File::open(path)?.take(32).read_to_end(&mut head)?;
-    // Those of programs for Windows are object files, which have no magic number.
-    let is_split = path
-        .extension()
-        .is_some_and(|ending| ending.eq_ignore_ascii_case("dwo"));
-    let begins_like_one = MAGICS.iter().any(|magic| head.starts_with(magic));
-    Ok(is_split || begins_like_one || may_be_auxiliary(&path.to_string_lossy(), &head))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -244,43 +124,6 @@ mod tests {
             let error = refuse_pipes(&[path]).unwrap_err().to_string();
             assert!(error.contains("write it to a file"), "{error}");
         }
-    }
-
-    #[test]
-    fn a_folder_is_searched_for_debug_files_in_order() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        std::fs::create_dir_all(at("b/c")).unwrap();
-        std::fs::write(at("b/c/lib.so"), b"\x7fELF....").unwrap();
-        std::fs::write(at("b/notes.txt"), b"text").unwrap();
-        std::fs::write(at("b/shop.dwo"), b"\x64\x86\x03\0").unwrap();
-        std::fs::write(at("a.exe"), b"MZ").unwrap();
-        std::fs::write(at("empty"), b"").unwrap();
-        std::fs::create_dir(at(".data")).unwrap();
-        std::fs::write(at(".data/lib.so"), b"\x7fELF....").unwrap();
-        std::os::unix::fs::symlink(folder.path(), at("b/loop")).unwrap();
-        let found = search(&[folder.path().to_owned(), at("empty")]).unwrap();
-        let files = ["a.exe", "b/c/lib.so", "b/shop.dwo", "empty"];
-        assert_eq!(found.files, files.map(at));
-        let others = found.others.iter();
-        let others: Vec<_> = others.map(|it| (it.path.clone(), it.reason)).collect();
-        let passed_over = |name: &str, reason| (at(name), reason);
-        assert_eq!(
-            others,
-            [
-                passed_over(
-                    ".data",
-                    "a hidden folder, which is searched only if it is named"
-                ),
-                passed_over("b/loop", "a symbolic link, which is not followed"),
-                passed_over("b/notes.txt", "it does not begin like a debug file"),
-                passed_over("empty", "it does not begin like a debug file"),
-            ]
-        );
-        let named = search(&[at(".data")]).unwrap();
-        assert_eq!(named.files, [at(".data/lib.so")]);
-        let error = search(&[at("absent")]).unwrap_err();
-        assert!(error.to_string().contains("absent"), "{error}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use symdepot::domain::{CodeId, DebugId, ModuleId};
 
 use crate::arguments::FindArguments;
 use crate::error::CliError;
-use crate::{Exit, Output, files, inspection, progress};
+use crate::{Exit, Output, files, inspection, progress, search};
 
 /// An id that is searched for: with dashes it is a debug id, without it may be either.
 struct Sought {
@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &FindArguments) -> Result<Output, CliError> {
     if paths.is_empty() {
         paths.push(PathBuf::from("."));
     }
-    let found = files::search(&paths)?;
+    let found = search::search(&paths)?;
     let (files, unreadable) = files::split_unreadable(found.files);
     let bar = progress::inspecting(files.len());
     let mut text = Vec::new();

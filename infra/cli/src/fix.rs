@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::error::CliError;
 use crate::settings::Settings;
 use crate::visible::visible;
-use crate::{files, inspection, progress, upload};
+use crate::{files, inspection, progress, search, upload};
 
 /// A module that the service has no file for.
 struct Lacking<'a> {
@@ -72,7 +72,7 @@ fn lacking(completed: &Completed) -> Vec<Lacking<'_>> {
 
 /// Returns the files in a folder that have the id of a module.
 fn search(folder: &Path, lacking: &mut [Lacking<'_>]) -> Result<Vec<PathBuf>, CliError> {
-    let found = files::search(&[folder.to_owned()])?;
+    let found = search::search(&[folder.to_owned()])?;
     let (files, _) = files::split_unreadable(found.files);
     let bar = progress::inspecting(files.len());
     let mut paths = Vec::new();

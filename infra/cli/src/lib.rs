@@ -25,6 +25,7 @@ mod lists;
 mod progress;
 mod redrive;
 mod retry;
+mod search;
 #[cfg(feature = "serve")]
 mod serve;
 mod settings;

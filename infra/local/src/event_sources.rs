@@ -117,7 +117,8 @@ impl QueuePoller {
             match received {
                 Ok((held, messages)) => {
                     let poller = self.clone();
-                    let groups = self.runs.begin(&messages);
+                    let is_limited = !self.has_bucket_events;
+                    let groups = is_limited.then(|| self.runs.begin(&messages));
                     deliveries.spawn(async move {
                         poller.deliver(messages).await;
                         drop((held, groups));

@@ -32,7 +32,7 @@ use crate::clock::{Clock, millis};
 use crate::database::Database;
 use crate::queues::model::check_visibility;
 use crate::queues::moves::{MoveTasks, move_all, remember};
-use crate::queues::turns::{claim, load};
+use crate::queues::turns::{choose, claim, load};
 
 /// All queues of the stack. Clones share the same queues.
 #[derive(Clone, Debug)]
@@ -196,16 +196,20 @@ impl Queues {
         let now = self.clock.now_ms();
         let queue = queue.to_owned();
         // Most calls find no message: a read first keeps them out of the queue of writers.
-        let (name, found) = self
+        let (name, left_out, found) = self
             .database
             .read::<_, QueueError>(move |transaction| {
                 load(transaction, &queue)?;
-                let found = transaction
-                    .prepare_cached(
-                        "SELECT 1 FROM messages WHERE queue = ?1 AND visible_ms <= ?2 LIMIT 1",
-                    )?
-                    .exists(params![queue, now])?;
-                Ok((queue, found))
+                let found = if left_out.is_empty() {
+                    transaction
+                        .prepare_cached(
+                            "SELECT 1 FROM messages WHERE queue = ?1 AND visible_ms <= ?2 LIMIT 1",
+                        )?
+                        .exists(params![queue, now])?
+                } else {
+                    !choose(transaction, &queue, 1, &left_out, now)?.is_empty()
+                };
+                Ok((queue, left_out, found))
             })
             .await?;
         if !found || max == 0 {

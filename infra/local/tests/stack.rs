@@ -223,6 +223,51 @@ async fn a_message_group_has_at_most_half_of_the_runs() {
     running.stop().await;
 }
 
+/// A backlog of events of a bucket must not keep the same group waiting in another queue.
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_for_bucket_events_do_not_count_for_their_group_in_other_queues() {
+    const GRANT: &str = "                Resource: !GetAtt Orders.Arn\n              - Effect";
+    const WIDER: &str = "                Resource: [!GetAtt Orders.Arn, !GetAtt Others.Arn]\n              - Effect";
+    const EVENTS: &str = "        Messages:\n";
+    const MORE_EVENTS: &str = "        OtherMessages:
+          Type: SQS
+          Properties:
+            Queue: !GetAtt Others.Arn
+            BatchSize: 1
+            FunctionResponseTypes: [ReportBatchItemFailures]
+        Messages:
+";
+    const QUEUE: &str = "  Dead:\n";
+    const MORE_QUEUES: &str = "  Others:\n    Type: AWS::SQS::Queue\n  Dead:\n";
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(folder.path());
+    options.event_concurrency = Some(4);
+    let mut template = std::fs::read_to_string(&options.template).unwrap();
+    for (from, to) in [
+        (GRANT, WIDER),
+        (EVENTS, MORE_EVENTS),
+        (QUEUE, MORE_QUEUES),
+        ("BatchSize: 2", "BatchSize: 1"),
+    ] {
+        assert!(template.contains(from), "{from}");
+        template = template.replace(from, to);
+    }
+    std::fs::write(&options.template, template).unwrap();
+    let running = Stack::start(options).await.unwrap();
+    let holder = holder().await;
+    let mut at_work = Vec::new();
+    for queue in ["Orders", "Orders", "Orders", "Others"] {
+        let message = NewMessage {
+            group: Some("one".to_owned()),
+            ..NewMessage::text(format!("hold {}", holder.local_addr().unwrap()))
+        };
+        running.queues().send(queue, message).await.unwrap();
+        at_work.push(holder.accept().await.unwrap());
+    }
+    drop(at_work);
+    running.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_message_keeps_the_visibility_that_its_function_has_set() {
     let folder = tempfile::tempdir().unwrap();

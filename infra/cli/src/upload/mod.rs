@@ -31,12 +31,12 @@ use crate::arguments::UploadArguments;
 use crate::body::Body;
 use crate::client::{Client, Question};
 use crate::error::CliError;
-use crate::files::Other;
 use crate::retry::Patience;
+use crate::search::Other;
 use crate::settings::Settings;
 use crate::store::Sender;
 use crate::visible::visible;
-use crate::{Exit, Output, files, progress, view};
+use crate::{Exit, Output, files, progress, search, view};
 
 /// The number of files that are compressed and asked about together.
 const GROUP: usize = 16;
@@ -87,7 +87,7 @@ pub(crate) async fn run(
     settings: &Settings,
     arguments: &UploadArguments,
 ) -> Result<Output, CliError> {
-    let found = files::search(&arguments.paths)?;
+    let found = search::search(&arguments.paths)?;
     files::refuse_pipes(&found.files)?;
     let (chosen, skipped) = choose_all(&found.files);
     let client = Client::new(settings).await?;
@@ -321,6 +321,9 @@ impl<'a> Uploader<'a> {
                 break;
             }
             if patience.left().is_zero() {
+                if wait.were_missing {
+                    tokio::time::sleep(SEEN_AFTER).await;
+                }
                 return Ok(());
             }
             may_be_unseen = true;
@@ -334,7 +337,7 @@ impl<'a> Uploader<'a> {
             }
         }
         if may_be_unseen && outcomes.iter().any(Outcome::is_used) {
-            tokio::time::sleep(SEEN_AFTER.min(patience.left())).await;
+            tokio::time::sleep(SEEN_AFTER).await;
         }
         Ok(())
     }

@@ -115,9 +115,20 @@ fn other_property_lists_and_json_in_a_folder_are_passed_over() {
     let info = std::fs::read(fixture(info)).unwrap();
     write(folder.path(), "app.dSYM/Contents/Info.plist", &info);
     write(folder.path(), "package.json", b"{}");
+    // Names with an id, as in the folders of build caches.
+    let id = "F9D1D247-0CA9-55DF-AB9D-50D65C32A93D";
+    write(folder.path(), &format!("{id}.plist"), &info);
+    for (name, json) in [
+        (id, "{}"),
+        ("f9d1d2470ca955dfab9d50d65c32a93d", r#"{"a": 1}"#),
+    ] {
+        write(folder.path(), &format!("{name}.json"), json.as_bytes());
+    }
+    // A text that begins like a zlib stream.
+    write(folder.path(), "circle.txt", b"x^2 + y^2 = 1");
     let (code, printed) = would_send(folder.path());
     assert_eq!((code, &printed["files"]), (3, &json!([])), "{printed:#}");
-    assert_eq!(printed["passed_over"], 2, "{printed:#}");
+    assert_eq!(printed["passed_over"], 6, "{printed:#}");
     assert_eq!(printed["skipped"], json!([]), "{printed:#}");
 }
 

@@ -4,7 +4,8 @@
 //! queues share the few runs that one machine affords. An event may wait for a server that does not
 //! respond, so the events of one client must not take them all:
 //!
-//! - A message group has at most half of the runs. Its other messages stay in the queue.
+//! - A message group has at most half of the runs, over all queues without events of a bucket. Its
+//!   other messages stay in the queue.
 //! - A queue with the events of a bucket has a run that no other queue takes, from three runs on.
 //!
 //! A queue with the events of a bucket may use all runs.
@@ -83,8 +84,9 @@ impl SharedRuns {
         full.map(|(group, _)| group.clone()).collect()
     }
 
-    /// Counts a run for the groups of these messages. (Two queues that receive messages of one
-    /// group at the same time may exceed its limit by one run.)
+    /// Counts a run for the groups of these messages, which are of a queue without events of
+    /// buckets. (Two queues that receive messages of one group at the same time may exceed its
+    /// limit by one run.)
     pub(super) fn begin(&self, messages: &[Received]) -> GroupsOfRun {
         let groups = messages.iter().filter_map(|message| message.group.clone());
         let groups: BTreeSet<String> = groups.collect();

@@ -57,6 +57,10 @@ const MIN_LATE_BYTES: u64 = RANGE_BYTES;
 /// there.
 const END_BYTES: u64 = 4 << 20;
 
+/// The most bytes of a web page that a server sends in place of a file. The beginning of a larger
+/// response is not read to see what it is.
+const LARGEST_PAGE: u64 = 1 << 20;
+
 /// Fetches a DIF and starts a parser of it. Of a large ELF file, sections that nothing reads are
 /// left out, and read as zeros; its units arrive while the parser works.
 ///
@@ -311,6 +315,18 @@ async fn receive(
             let size = written;
             return Ok(Some(DifStat { etag, size }));
         }
+    }
+}
+
+/// Fails if a server responded with nothing, or with a web page. What cannot be read yet may be a
+/// file.
+pub(super) async fn check_response(mut found: IncomingDif) -> Result<(), ServerFailure> {
+    if found.size.is_some_and(|size| size > LARGEST_PAGE) {
+        return Ok(());
+    }
+    match found.body.try_next().await {
+        Ok(begin) => check_begin(&begin.unwrap_or_default()),
+        Err(_) => Ok(()),
     }
 }
 

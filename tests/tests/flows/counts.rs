@@ -261,6 +261,32 @@ async fn ten_unknown_modules_of_five_sources_cost_two_reads_before_their_build_r
     assert!(rounds <= 4.0, "{rounds} rounds");
 }
 
+/// Some servers send a page with status 200 for each absent file.
+#[tokio::test(start_paused = true)]
+async fn modules_for_which_a_server_sends_web_pages_cost_no_further_messages() {
+    let modules: Vec<MadeUp> = (1..=10).map(MadeUp).collect();
+    let crash = crash_in(&modules);
+    let messages_in = async |world: &World| {
+        let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
+        assert!(
+            matches!(answer, Ok(SymbolicateOutcome::Pending)),
+            "{answer:?}"
+        );
+        world.settle().await;
+        world.queues.sent().len()
+    };
+    let world = of_these([source("absent")]);
+    let messages = messages_in(&world).await;
+    let locations = world.servers.take_asked();
+    assert!(locations.len() >= modules.len(), "{locations:?}");
+    let of_pages = of_these([source("absent")]);
+    for location in &locations {
+        of_pages.servers.put(location, "<!DOCTYPE html>");
+    }
+    assert_eq!(messages_in(&of_pages).await, messages);
+    assert_eq!(of_pages.servers.take_asked().len(), locations.len());
+}
+
 #[tokio::test(start_paused = true)]
 async fn sixty_modules_of_a_source_of_each_kind_take_24_invocations_and_then_none() {
     let world = of_these(source_of_each_kind());

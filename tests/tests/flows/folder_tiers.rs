@@ -96,11 +96,37 @@ async fn files_are_requested_in_both_arrangements_if_the_index2_fails() {
 
 #[tokio::test]
 async fn an_index2_may_be_empty_or_long() {
-    for content in [Vec::new(), b"x".repeat(1 << 20)] {
-        let server = server(Behavior::file("", &content), TWO_TIERS).await;
+    for (headers, content) in [
+        ("", Vec::new()),
+        ("content-type: text/html\r\n", Vec::new()),
+        ("", b"x".repeat(1 << 20)),
+    ] {
+        let server = server(Behavior::file(headers, &content), TWO_TIERS).await;
         let fetched = fetch(&HttpServers::new(true), &server, "app.pdb").await;
         assert_eq!(fetched.unwrap(), b"file");
         assert_eq!(paths(&server, 0), ["/s/index2.txt", TWO_TIERS]);
+    }
+}
+
+#[tokio::test]
+async fn a_file_is_requested_in_two_tiers_if_one_tier_is_refused_and_the_index2_fails() {
+    for (path, found) in [
+        (TWO_TIERS, Ok(b"file".to_vec())),
+        ("/other", Err(Cause::PermissionDenied)),
+    ] {
+        let behaviors = vec![
+            ("/index2.txt", refusal("500 Internal Server Error")),
+            (ONE_TIER, refusal("403 Forbidden")),
+            (path, Behavior::file("", b"file")),
+        ];
+        let server = HostileServer::start(behaviors).await.unwrap();
+        let fetched = fetch(&HttpServers::new(true), &server, "app.pdb").await;
+        assert_eq!(fetched.map_err(|missing| missing.cause), found);
+        let asked = paths(&server, 0);
+        assert!(
+            asked.ends_with(&[ONE_TIER.to_owned(), TWO_TIERS.to_owned()]),
+            "{asked:?}"
+        );
     }
 }
 

@@ -255,9 +255,16 @@ impl HttpServers {
         }
         let mut found = self.ask(asked, &url).await;
         let is_absent = |refusal: &Refusal| refusal.missing.cause == Cause::NotFound;
-        if folders == Folders::Unknown && found.as_ref().is_err_and(is_absent) {
-            url = symsrv::in_two_tiers(source, &url);
-            found = self.ask(asked, &url).await;
+        // Some servers refuse what is absent.
+        let is_refused = |refusal: &Refusal| refusal.missing.cause == Cause::PermissionDenied;
+        let is_unsure = |refusal: &Refusal| is_absent(refusal) || is_refused(refusal);
+        if folders == Folders::Unknown && found.as_ref().is_err_and(is_unsure) {
+            let deeper = symsrv::in_two_tiers(source, &url);
+            let second = self.ask(asked, &deeper).await;
+            // A refusal in one tier says more than an absence in two.
+            if second.is_ok() || found.as_ref().is_err_and(is_absent) {
+                (url, found) = (deeper, second);
+            }
         }
         let found = found?;
         if !symsrv::is_pointer(location) {

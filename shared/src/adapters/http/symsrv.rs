@@ -19,7 +19,7 @@ use std::time::Duration;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Response, Url};
 use tokio::sync::OnceCell;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::short::first_bytes;
 use crate::domain::{Cause, Formulae, HttpSource, Location, SourceKey, is_web_page, two_tiers};
@@ -35,6 +35,9 @@ pub(super) const MAX_POINTER_BYTES: usize = 16 << 10;
 
 /// The bytes that are read of the file that marks a server with two tiers.
 const MARK_BYTES: usize = 1 << 10;
+
+/// The maximum time for reading them.
+const MARK_TIME: Duration = Duration::from_secs(5);
 
 /// The most sources in the cache.
 const MOST_KNOWN: usize = 256;
@@ -136,13 +139,15 @@ pub(super) fn index2(source: &HttpSource) -> Url {
     below(source, "index2.txt")
 }
 
-/// Returns what a successful response to the request for that file says.
+/// Returns what a successful response to the request for that file says. The file may be empty,
+/// whatever type the server gives it.
 pub(super) async fn folders_of(response: Response) -> Folders {
     let kind = response.headers().get(CONTENT_TYPE);
     let is_html = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/html"));
-    match first_bytes(response, MARK_BYTES).await {
-        Ok(begin) if !is_html && !is_web_page(&begin) => Folders::TwoTiers,
-        Ok(_) | Err(_) => Folders::Unknown,
+    let is_page = |begin: &[u8]| !begin.is_empty() && (is_html || is_web_page(begin));
+    match timeout(MARK_TIME, first_bytes(response, MARK_BYTES)).await {
+        Ok(Ok(begin)) if !is_page(&begin) => Folders::TwoTiers,
+        Ok(Ok(_) | Err(_)) | Err(_) => Folders::Unknown,
     }
 }
 

@@ -89,6 +89,9 @@ impl LineMap {
             let line = error.line();
             format!("JSON that is not a line map: {problem}, at line {line}")
         })?;
+        if reader.map.files.is_empty() && reader.map.debug_id.is_none() {
+            return Err("JSON that is not a line map: it maps no line".to_owned());
+        }
         Ok(reader.map)
     }
 
@@ -336,6 +339,7 @@ mod tests {
             (deep.as_bytes(), "not valid JSON"),
             (b"{\"a\": {\"b\": {\"1\": 2}}", "not valid JSON"),
             (b"{} {}", "not valid JSON"),
+            (b"{}", "it maps no line"),
             (b"{\"\xff\": {}}", "not valid JSON"),
             (b"{\"frames\": [1]}", "it is not an object of C++ files"),
             (b"[1]", "it is not an object of C++ files"),

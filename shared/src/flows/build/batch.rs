@@ -27,7 +27,7 @@ use crate::cache::{
     Sought, Stored, Token,
 };
 use crate::domain::{Cause, HttpSource, Missing, Timestamp};
-use crate::flows::{Error, Invocation, permits};
+use crate::flows::{Error, Invocation, fetch, permits};
 use crate::ports::{Consistency, Fault, FileQuery, QueueMessage, RequestedModule};
 
 /// The maximum number of concurrent calls to the store of records, and of concurrent probes.
@@ -373,8 +373,12 @@ impl Build<'_> {
                 location,
                 checksum: sought.checksum.as_deref(),
             };
-            match servers.get(query).await {
-                Ok(_) => return ServerAnswer::Has,
+            let probed = match servers.get(query).await {
+                Ok(found) => fetch::check_response(found).await,
+                Err(failure) => Err(failure),
+            };
+            match probed {
+                Ok(()) => return ServerAnswer::Has,
                 Err(failure) => {
                     let took = self.invocation.elapsed() - began;
                     search.note(self, location, failure, took);

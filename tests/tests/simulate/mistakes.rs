@@ -31,11 +31,11 @@ use By::{Contested, Deploys, Seed, Unannounced, Weeks};
 
 /// What finds each mistake.
 const FOUND_BY: &[(Mistake, By)] = &[
-    (Mistake::WritesIgnoreRevisions, Seed(3)),
+    (Mistake::WritesIgnoreRevisions, Seed(2)),
     (Mistake::LostRacesCountAsDone, Seed(12)),
     (Mistake::BlobsAreNotStored, Seed(1)),
     (Mistake::RevokedStatesStay, Seed(1)),
-    (Mistake::LeasesNeverExpire, Seed(46)),
+    (Mistake::LeasesNeverExpire, Seed(48)),
     (Mistake::LeasesAreNotReturned, Seed(7)),
     (Mistake::RevocationsKeepTheLease, Seed(27)),
     (Mistake::AttemptsAreNotCounted, Seed(34)),

@@ -152,7 +152,7 @@ pub(crate) async fn walk(
     };
     let (report, stats) = match symbolicator.walk_minidump(invocation, request).await? {
         WalkOutcome::Walked(report, stats) => (*report, stats),
-        WalkOutcome::Pending => return pending(&state),
+        WalkOutcome::Pending => return Ok(pending(&state)),
         WalkOutcome::Failed(message) => return Ok(failed(message)),
     };
     let state = state.after(invocation.elapsed() - began);

@@ -115,9 +115,9 @@ fn elsewhere(url: String, noted: impl IntoResponseParts) -> Response {
 }
 
 /// The response for a request that is not complete.
-pub(crate) fn pending(state: &CallState<'_>) -> Result<Response, Failure> {
-    let id = Uuid::parse_str(state.id).map_err(Failure::internal)?;
-    Ok((Extension(PENDING), Json(api::Response::pending(id))).into_response())
+pub(crate) fn pending(state: &CallState<'_>) -> Response {
+    let response = api::Response::pending(state.id);
+    (Extension(PENDING), Json(response)).into_response()
 }
 
 /// The stack traces to symbolicate.
@@ -129,7 +129,7 @@ pub(crate) enum Crash {
 }
 
 impl Call {
-    /// Returns the state of the first call for a crash. `id` is a UUID.
+    /// Returns the state of the first call for a crash.
     pub(crate) fn first_state<'a>(&self, id: &'a str, query: &'a api::Query) -> CallState<'a> {
         CallState::first(id, &query.scope, self.wait_limit(query))
     }
@@ -149,7 +149,7 @@ impl Call {
     ) -> Result<Response, Failure> {
         match self.answer_of(&state, crash, body).await? {
             Some((answer, stats)) => self.respond(&state, answer, stats).await,
-            None => pending(&state),
+            None => Ok(pending(&state)),
         }
     }
 

@@ -2,16 +2,18 @@
 
 use std::time::{Duration, SystemTime};
 
+use symdepot::domain::Backoff;
 use tokio::time::Instant;
 
 /// The number of attempts of a request.
 const ATTEMPTS: u32 = 5;
 
-/// The pause before the second attempt; it doubles.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-
-/// The longest pause that a service may ask for. If it asks for a longer one, its refusal is final.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// The pauses between attempts. A service may ask for the longest one; if it asks for a longer one,
+/// its refusal is final.
+pub(crate) const PAUSES: Backoff = Backoff {
+    first: Duration::from_millis(500),
+    longest: Duration::from_secs(30),
+};
 
 /// The time limit of a request. The gateway ends requests after 30 seconds.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -90,9 +92,8 @@ fn pause_after(number: u32, trouble: Trouble, left: Duration) -> Option<Duration
         Trouble::Broken | Trouble::Busy(None) => Duration::ZERO,
         Trouble::Busy(Some(pause)) => pause,
     };
-    let doubled = FIRST_PAUSE * 2_u32.pow(number.saturating_sub(1).min(ATTEMPTS));
-    let pause = doubled.max(requested);
-    (number < ATTEMPTS && requested <= LONGEST_PAUSE && pause <= left).then_some(pause)
+    let pause = PAUSES.after(number.saturating_sub(1)).max(requested);
+    (number < ATTEMPTS && requested <= PAUSES.longest && pause <= left).then_some(pause)
 }
 
 /// Reads the header `retry-after`: seconds, or a date.
@@ -135,12 +136,12 @@ mod tests {
             (attempts, (attempts < 3).then_some(Trouble::Broken))
         };
         assert_eq!(Patience::usual().repeat(attempt).await, 3);
-        assert_eq!(began.elapsed(), FIRST_PAUSE * 3);
+        assert_eq!(began.elapsed(), PAUSES.first * 3);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_last_of_five_attempts_is_the_result() {
-        let all = FIRST_PAUSE * (1 + 2 + 4 + 8);
+        let all = PAUSES.first * (1 + 2 + 4 + 8);
         assert_eq!(failing(MINUTE, Trouble::Broken).await, (5, all));
         assert_eq!(failing(MINUTE, Trouble::Busy(None)).await, (5, all));
     }
@@ -152,7 +153,7 @@ mod tests {
             (1, Duration::ZERO)
         );
         let (attempts, took) = failing(2 * SECOND, Trouble::Broken).await;
-        assert_eq!((attempts, took), (3, FIRST_PAUSE * 3));
+        assert_eq!((attempts, took), (3, PAUSES.first * 3));
         assert_eq!(failing(Duration::MAX, Trouble::Broken).await.0, ATTEMPTS);
     }
 

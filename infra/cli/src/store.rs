@@ -19,13 +19,11 @@ use tokio_util::io::ReaderStream;
 
 use crate::client::http_client;
 use crate::error::{CliError, chain};
+use crate::retry::PAUSES;
 
 /// The number of attempts of a request whose connection fails, or that the store refuses for a
 /// moment.
 const ATTEMPTS: u32 = 4;
-
-/// The pause before the second attempt; it doubles.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
 /// The time without progress after which a request has failed.
 const STALLED: Duration = Duration::from_secs(60);
@@ -68,15 +66,13 @@ impl Sender {
             path: piece.path.to_owned(),
             cause,
         };
-        let mut pause = FIRST_PAUSE;
         for attempt in 1.. {
             let (sent, progress) = watch::channel(0);
             match self.attempt(piece, sent, progress.clone(), bar).await {
                 Ok(()) => break,
                 Err(Attempt::Transient(_)) if attempt < ATTEMPTS => {
                     bar.set_position(bar.position().saturating_sub(*progress.borrow()));
-                    tokio::time::sleep(pause).await;
-                    pause *= 2;
+                    tokio::time::sleep(PAUSES.after(attempt - 1)).await;
                 }
                 Err(Attempt::Transient(cause) | Attempt::Refused(cause)) => {
                     return Err(failed(cause));

@@ -29,7 +29,7 @@ use bytes::Bytes;
 use md5::{Digest, Md5};
 use serde::Deserialize;
 use serde_json::{Value, json};
-pub use shared_runs::SharedRuns;
+pub use shared_runs::{QueueRuns, SharedRuns};
 use shared_runs::{TakenRun, permit};
 use time::OffsetDateTime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -85,10 +85,8 @@ pub struct QueuePoller {
     pub function: String,
     /// The event source mapping.
     pub source: QueueSource,
-    /// Whether a bucket sends its events to the queue.
-    pub has_bucket_events: bool,
     /// Limits the simultaneous events of all queues of this function.
-    pub runs: SharedRuns,
+    pub runs: QueueRuns,
     /// Counts the batches that are being delivered.
     pub deliveries: Deliveries,
 }
@@ -117,8 +115,7 @@ impl QueuePoller {
             match received {
                 Ok((held, messages)) => {
                     let poller = self.clone();
-                    let is_limited = !self.has_bucket_events;
-                    let groups = is_limited.then(|| self.runs.begin(&messages));
+                    let groups = self.runs.begin(&messages);
                     deliveries.spawn(async move {
                         poller.deliver(messages).await;
                         drop((held, groups));
@@ -145,13 +142,9 @@ impl QueuePoller {
             let now = self.queues.clock().now_ms();
             match due {
                 Some(due) if due <= now => {
-                    let run = self.runs.take(self.has_bucket_events).await;
+                    let run = self.runs.take().await;
                     let delivery = self.deliveries.begin();
-                    let full = if self.has_bucket_events {
-                        BTreeSet::new()
-                    } else {
-                        self.runs.full_groups()
-                    };
+                    let full = self.runs.full_groups();
                     let messages = self
                         .queues
                         .receive_except(queue, self.source.batch_size, None, full)

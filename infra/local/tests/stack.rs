@@ -32,6 +32,28 @@ fn options(folder: &Path) -> Options {
     Options::new(template, functions, folder.join("data"))
 }
 
+/// Delivers each message in an event of its own.
+const ONE_BY_ONE: (&str, &str) = ("BatchSize: 2", "BatchSize: 1");
+
+/// Replaces texts of the template.
+fn edit_template(options: &Options, edits: &[(&str, &str)]) {
+    let mut template = std::fs::read_to_string(&options.template).unwrap();
+    for (from, to) in edits {
+        assert!(template.contains(from), "{from}");
+        template = template.replace(from, to);
+    }
+    std::fs::write(&options.template, template).unwrap();
+}
+
+/// Sends a message of a group, whose event is held until the holder closes the connection.
+async fn send_hold(running: &Running, queue: &str, group: &str, holder: &TcpListener) {
+    let message = NewMessage {
+        group: Some(group.to_owned()),
+        ..NewMessage::text(format!("hold {}", holder.local_addr().unwrap()))
+    };
+    running.queues().send(queue, message).await.unwrap();
+}
+
 async fn start() -> (Running, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     (Stack::start(options(folder.path())).await.unwrap(), folder)
@@ -149,20 +171,11 @@ async fn no_message_is_received_before_a_process_is_free_for_it() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path());
     options.event_concurrency = Some(2);
-    let template = std::fs::read_to_string(&options.template).unwrap();
-    let one_by_one = template.replace("BatchSize: 2", "BatchSize: 1");
-    std::fs::write(&options.template, one_by_one).unwrap();
+    edit_template(&options, &[ONE_BY_ONE]);
     let running = Stack::start(options).await.unwrap();
     let (backlog, quiet) = (holder().await, holder().await);
-    let send = async |group: &str, holder: &TcpListener| {
-        let message = NewMessage {
-            group: Some(group.to_owned()),
-            ..NewMessage::text(format!("hold {}", holder.local_addr().unwrap()))
-        };
-        running.queues().send("Orders", message).await.unwrap();
-    };
     for _ in 0..5 {
-        send("backlog", &backlog).await;
+        send_hold(&running, "Orders", "backlog", &backlog).await;
     }
     let mut at_work = Vec::new();
     for _ in 0..2 {
@@ -172,7 +185,7 @@ async fn no_message_is_received_before_a_process_is_free_for_it() {
     assert_eq!((counts.in_flight, counts.visible), (2, 3));
 
     // A message that was received too early would be one of the backlog.
-    send("quiet", &quiet).await;
+    send_hold(&running, "Orders", "quiet", &quiet).await;
     drop(at_work.pop());
     tokio::select! {
         next = quiet.accept() => drop(next.unwrap()),
@@ -191,28 +204,17 @@ async fn a_message_group_has_at_most_half_of_the_runs() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path());
     options.event_concurrency = Some(4);
-    let template = std::fs::read_to_string(&options.template).unwrap();
-    assert!(template.contains(OF_BUCKET));
-    let template = template.replace(OF_BUCKET, "");
-    let one_by_one = template.replace("BatchSize: 2", "BatchSize: 1");
-    std::fs::write(&options.template, one_by_one).unwrap();
+    edit_template(&options, &[(OF_BUCKET, ""), ONE_BY_ONE]);
     let running = Stack::start(options).await.unwrap();
     let (slow, quick) = (holder().await, holder().await);
-    let send = async |group: &str, holder: &TcpListener| {
-        let message = NewMessage {
-            group: Some(group.to_owned()),
-            ..NewMessage::text(format!("hold {}", holder.local_addr().unwrap()))
-        };
-        running.queues().send("Orders", message).await.unwrap();
-    };
     for _ in 0..5 {
-        send("slow", &slow).await;
+        send_hold(&running, "Orders", "slow", &slow).await;
     }
     let mut at_work = Vec::new();
     for _ in 0..2 {
         at_work.push(slow.accept().await.unwrap());
     }
-    send("quick", &quick).await;
+    send_hold(&running, "Orders", "quick", &quick).await;
     let quick_run = quick.accept().await.unwrap();
     let counts = running.queues().counts("Orders").await.unwrap();
     assert_eq!((counts.in_flight, counts.visible), (3, 3));
@@ -242,26 +244,18 @@ async fn runs_for_bucket_events_do_not_count_for_their_group_in_other_queues() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path());
     options.event_concurrency = Some(4);
-    let mut template = std::fs::read_to_string(&options.template).unwrap();
-    for (from, to) in [
+    let edits = [
         (GRANT, WIDER),
         (EVENTS, MORE_EVENTS),
         (QUEUE, MORE_QUEUES),
-        ("BatchSize: 2", "BatchSize: 1"),
-    ] {
-        assert!(template.contains(from), "{from}");
-        template = template.replace(from, to);
-    }
-    std::fs::write(&options.template, template).unwrap();
+        ONE_BY_ONE,
+    ];
+    edit_template(&options, &edits);
     let running = Stack::start(options).await.unwrap();
     let holder = holder().await;
     let mut at_work = Vec::new();
     for queue in ["Orders", "Orders", "Orders", "Others"] {
-        let message = NewMessage {
-            group: Some("one".to_owned()),
-            ..NewMessage::text(format!("hold {}", holder.local_addr().unwrap()))
-        };
-        running.queues().send(queue, message).await.unwrap();
+        send_hold(&running, queue, "one", &holder).await;
         at_work.push(holder.accept().await.unwrap());
     }
     drop(at_work);

@@ -403,17 +403,21 @@ async fn a_later_range_that_was_not_requested_fails_with_what_happened() {
     }
 }
 
+/// Returns the part of the file that is asked for, whose connection breaks after this number of
+/// bytes; the whole file if no part is.
+fn part_cut_after(asked: &Asked, cut: Option<u64>) -> Reply {
+    match asked.range.clone() {
+        Some(range) => Reply { cut, ..part(range) },
+        None => whole(""),
+    }
+}
+
 #[tokio::test]
 async fn a_range_whose_connection_breaks_is_continued_where_it_ended() {
-    let origin = Origin::start(|asked, before| match asked.range.clone() {
-        Some(range) if before == 1 || before == 4 => Reply {
-            cut: Some(1 << 20),
-            ..part(range)
-        },
-        Some(range) => part(range),
-        None => whole(""),
-    })
-    .await;
+    let origin = Origin::start(|asked, before| {
+        part_cut_after(asked, (before == 1 || before == 4).then_some(1 << 20))
+    });
+    let origin = origin.await;
     assert_eq!(origin.fetch().await, Ok(SIZE));
     let ranges = origin.ranges();
     let continued: Vec<_> = ranges
@@ -426,15 +430,8 @@ async fn a_range_whose_connection_breaks_is_continued_where_it_ended() {
     }
 
     // A server that always breaks the connection before the first byte of a range.
-    let origin = Origin::start(|asked, before| match asked.range.clone() {
-        Some(range) if before >= 4 => Reply {
-            cut: Some(0),
-            ..part(range)
-        },
-        Some(range) => part(range),
-        None => whole(""),
-    })
-    .await;
+    let origin = Origin::start(|asked, before| part_cut_after(asked, (before >= 4).then_some(0)));
+    let origin = origin.await;
     let missing = origin.fetch().await.unwrap_err().missing;
     assert_eq!(missing.cause, Cause::DownloadFailed);
     assert!(
@@ -446,15 +443,8 @@ async fn a_range_whose_connection_breaks_is_continued_where_it_ended() {
 
 #[tokio::test]
 async fn a_server_that_breaks_the_connection_after_each_byte_is_not_asked_for_every_byte() {
-    let origin = Origin::start(|asked, before| match asked.range.clone() {
-        Some(range) if before >= 4 => Reply {
-            cut: Some(1),
-            ..part(range)
-        },
-        Some(range) => part(range),
-        None => whole(""),
-    })
-    .await;
+    let origin = Origin::start(|asked, before| part_cut_after(asked, (before >= 4).then_some(1)));
+    let origin = origin.await;
     let missing = origin.fetch().await.unwrap_err().missing;
     assert_eq!(missing.cause, Cause::DownloadFailed);
     // Four ranges at a time have three attempts each.
@@ -464,15 +454,12 @@ async fn a_server_that_breaks_the_connection_after_each_byte_is_not_asked_for_ev
 
 #[tokio::test]
 async fn a_server_that_breaks_the_connection_after_each_mebibyte_sends_the_whole_file() {
-    let origin = Origin::start(|asked, before| match asked.range.clone() {
-        Some(range) if before >= 4 && range.end - range.start > 1 << 20 => Reply {
-            cut: Some(1 << 20),
-            ..part(range)
-        },
-        Some(range) => part(range),
-        None => whole(""),
-    })
-    .await;
+    let origin = Origin::start(|asked, before| {
+        let range = asked.range.as_ref();
+        let is_longer = range.is_some_and(|range| range.end - range.start > 1 << 20);
+        part_cut_after(asked, (before >= 4 && is_longer).then_some(1 << 20))
+    });
+    let origin = origin.await;
     assert_eq!(origin.fetch().await, Ok(SIZE));
 }
 

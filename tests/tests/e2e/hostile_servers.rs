@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use symdepot_tests::hostile_server::{Behavior, HostileServer};
 use symdepot_tests::made_up::MadeUp;
-use symdepot_tests::stack::until;
+use symdepot_tests::stack::{Client, until};
 
 use crate::Running;
 
@@ -193,25 +193,33 @@ fn requested(servers: &[HostileServer]) -> usize {
     asked.collect::<BTreeSet<String>>().len()
 }
 
+/// Starts a stack with these sources, whose `derive` has four runs.
+async fn start_with_four_runs(sources: [(&str, &HostileServer); 2]) -> Running {
+    let sources = sources.map(|(id, server)| {
+        json!({"id": id, "type": "http", "url": server.url(), "is_private": true, "filters": {"filetypes": ["breakpad"]}})
+    });
+    let sources = json!(sources);
+    Running::start_with(|options| options.variable("SOURCES", sources).event_concurrency(4)).await
+}
+
+/// Requests eight builds, from these sources in turn.
+async fn request_builds(client: &Client, sources: &[&str]) {
+    for number in 1..=8 {
+        let mut crash = crash_in(&["slow"], sources[number % sources.len()]);
+        crash["modules"][0]["debug_id"] = json!(id(number));
+        let reply = client.symbolicate("timeout=0", &crash).await.unwrap();
+        assert_eq!(reply.body["status"], "pending", "{}", reply.text);
+    }
+}
+
 /// Two servers hold as many builds as they can, three of four runs: without the run that is kept,
 /// the upload would wait for one of them to end.
 #[tokio::test]
 async fn an_upload_is_applied_while_slow_servers_hold_builds() {
     let servers = [slow_server().await, slow_server().await];
-    let sources = json!([
-        {"id": "first", "type": "http", "url": servers[0].url(), "is_private": true, "filters": {"filetypes": ["breakpad"]}},
-        {"id": "second", "type": "http", "url": servers[1].url(), "is_private": true, "filters": {"filetypes": ["breakpad"]}},
-    ]);
-    let running =
-        Running::start_with(|options| options.variable("SOURCES", sources).event_concurrency(4))
-            .await;
+    let running = start_with_four_runs([("first", &servers[0]), ("second", &servers[1])]).await;
     let client = running.client();
-    for number in 0..8 {
-        let mut crash = crash_in(&["slow"], ["first", "second"][number % 2]);
-        crash["modules"][0]["debug_id"] = json!(id(number));
-        let reply = client.symbolicate("timeout=0", &crash).await.unwrap();
-        assert_eq!(reply.body["status"], "pending", "{}", reply.text);
-    }
+    request_builds(client, &["first", "second"]).await;
     until("three builds", PATIENCE, async || {
         (requested(&servers) == 3).then_some(())
     })
@@ -239,20 +247,9 @@ async fn a_slow_server_leaves_runs_to_the_builds_from_another_one() {
     let slow = [slow_server().await];
     let good = Behavior::file("", &file(0, "good"));
     let good = HostileServer::start(vec![("/good/", good)]).await.unwrap();
-    let sources = json!([
-        {"id": "slow", "type": "http", "url": slow[0].url(), "is_private": true, "filters": {"filetypes": ["breakpad"]}},
-        {"id": "good", "type": "http", "url": good.url(), "is_private": true, "filters": {"filetypes": ["breakpad"]}},
-    ]);
-    let running =
-        Running::start_with(|options| options.variable("SOURCES", sources).event_concurrency(4))
-            .await;
+    let running = start_with_four_runs([("slow", &slow[0]), ("good", &good)]).await;
     let client = running.client();
-    for number in 1..=8 {
-        let mut crash = crash_in(&["slow"], "slow");
-        crash["modules"][0]["debug_id"] = json!(id(number));
-        let reply = client.symbolicate("timeout=0", &crash).await.unwrap();
-        assert_eq!(reply.body["status"], "pending", "{}", reply.text);
-    }
+    request_builds(client, &["slow"]).await;
     until("two builds", PATIENCE, async || {
         (requested(&slow) == 2).then_some(())
     })

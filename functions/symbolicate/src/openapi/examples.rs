@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use symdepot::api::symbolicator::{Response, parse_request};
 use symdepot::flows::about::about as service_info;
 use symdepot::flows::rollout::RolloutReport;
-use uuid::Uuid;
 
 fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_default()
@@ -27,7 +26,7 @@ pub(super) fn responses() -> Value {
         },
         "pending": {
             "summary": "The caches of its modules are being built",
-            "value": Response::pending(Uuid::from_u128(0x0b6f_1d3c_6a7e_4c53_9d0e_2f2f_1a1b_1c1d)),
+            "value": Response::pending("0b6f1d3c-6a7e-4c53-9d0e-2f2f1a1b1c1d"),
         },
     })
 }

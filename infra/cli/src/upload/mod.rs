@@ -215,8 +215,9 @@ impl<'a> Uploader<'a> {
         Ok(outcomes.collect())
     }
 
-    /// Sends the files that the service does not have, and waits as it is told. If that fails,
-    /// returns the error with what became of each file before.
+    /// Sends the files that the service does not have. With `wait`, returns when requests use all
+    /// files, or the time is over. On failure, returns the error with what became of each file
+    /// before.
     async fn upload(
         &self,
         chosen: Vec<Chosen>,
@@ -232,7 +233,7 @@ impl<'a> Uploader<'a> {
         Ok((outcomes, failure))
     }
 
-    /// Sends the files that the service wants, and waits for all files as it is told.
+    /// Sends the files that the service wants. With `wait`, waits for all files.
     async fn send_wanted(
         &self,
         outcomes: &mut [Outcome],
@@ -318,13 +319,12 @@ impl<'a> Uploader<'a> {
             let mut pending: Vec<&mut Outcome> =
                 pending.filter(|outcome| outcome.is_pending()).collect();
             if pending.is_empty() {
+                may_be_unseen &= outcomes.iter().any(Outcome::is_used);
                 break;
             }
             if patience.left().is_zero() {
-                if wait.were_missing {
-                    tokio::time::sleep(SEEN_AFTER).await;
-                }
-                return Ok(());
+                may_be_unseen = wait.were_missing;
+                break;
             }
             may_be_unseen = true;
             tokio::time::sleep(PAUSE).await;
@@ -336,7 +336,7 @@ impl<'a> Uploader<'a> {
                 }
             }
         }
-        if may_be_unseen && outcomes.iter().any(Outcome::is_used) {
+        if may_be_unseen {
             tokio::time::sleep(SEEN_AFTER).await;
         }
         Ok(())

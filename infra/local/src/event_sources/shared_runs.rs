@@ -21,6 +21,13 @@ use crate::queues::Received;
 /// message group would have all that the other queues may take.
 const KEEPS_ONE_FROM: usize = 3;
 
+/// The runs of a function that one of its queues may take.
+#[derive(Clone, Debug)]
+pub struct QueueRuns {
+    shared: SharedRuns,
+    has_bucket_events: bool,
+}
+
 /// The runs of a function that its queues share. Clones share the same runs.
 #[derive(Clone, Debug)]
 pub struct SharedRuns {
@@ -62,47 +69,65 @@ impl SharedRuns {
         }
     }
 
-    /// Waits for a run for a queue, with the events of a bucket or without.
-    pub(super) async fn take(&self, has_bucket_events: bool) -> TakenRun {
-        let without_bucket_events = if has_bucket_events {
+    /// Returns those that a queue may take, with the events of a bucket or without.
+    #[must_use]
+    pub fn of_queue(&self, has_bucket_events: bool) -> QueueRuns {
+        QueueRuns {
+            shared: self.clone(),
+            has_bucket_events,
+        }
+    }
+
+    fn groups(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl QueueRuns {
+    /// Waits for a run.
+    pub(super) async fn take(&self) -> TakenRun {
+        let SharedRuns {
+            all,
+            without_bucket_events,
+            ..
+        } = &self.shared;
+        let without_bucket_events = if self.has_bucket_events {
             None
         } else {
-            permit(&self.without_bucket_events).await
+            permit(without_bucket_events).await
         };
         TakenRun {
-            _all: permit(&self.all).await,
+            _all: permit(all).await,
             _without_bucket_events: without_bucket_events,
         }
     }
 
-    /// Returns the groups that have as many runs as a group may have.
+    /// Returns the groups of which the queue may begin no further messages now.
     pub(super) fn full_groups(&self) -> BTreeSet<String> {
-        let groups = self.groups();
-        let full = groups
-            .iter()
-            .filter(|(_, runs)| **runs >= self.most_of_group);
+        if self.has_bucket_events {
+            return BTreeSet::new();
+        }
+        let groups = self.shared.groups();
+        let most = self.shared.most_of_group;
+        let full = groups.iter().filter(|(_, runs)| **runs >= most);
         full.map(|(group, _)| group.clone()).collect()
     }
 
-    /// Counts a run for the groups of these messages, which are of a queue without events of
-    /// buckets. (Two queues that receive messages of one group at the same time may exceed its
-    /// limit by one run.)
+    /// Counts a run for the groups of these messages, unless their queue has the events of a
+    /// bucket. (Two queues that receive messages of one group at the same time may exceed its limit
+    /// by one run.)
     pub(super) fn begin(&self, messages: &[Received]) -> GroupsOfRun {
-        let groups = messages.iter().filter_map(|message| message.group.clone());
-        let groups: BTreeSet<String> = groups.collect();
-        let mut running = self.groups();
+        let limited = messages.iter().filter(|_| !self.has_bucket_events);
+        let groups: BTreeSet<String> = limited.filter_map(|it| it.group.clone()).collect();
+        let mut running = self.shared.groups();
         for group in &groups {
             *running.entry(group.clone()).or_default() += 1;
         }
         drop(running);
         GroupsOfRun {
             groups,
-            running: self.clone(),
+            running: self.shared.clone(),
         }
-    }
-
-    fn groups(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -128,18 +153,19 @@ mod tests {
     use super::*;
 
     /// Returns a run if one is free.
-    async fn free(runs: &SharedRuns, has_bucket_events: bool) -> Option<TakenRun> {
+    async fn free(runs: &QueueRuns) -> Option<TakenRun> {
         tokio::select! {
             biased;
-            run = runs.take(has_bucket_events) => Some(run),
+            run = runs.take() => Some(run),
             () = std::future::ready(()) => None,
         }
     }
 
     /// Takes all runs that are free for queues with the events of a bucket or without.
     async fn take_all(runs: &SharedRuns, has_bucket_events: bool) -> Vec<TakenRun> {
+        let runs = runs.of_queue(has_bucket_events);
         let mut taken = Vec::new();
-        while let Some(run) = free(runs, has_bucket_events).await {
+        while let Some(run) = free(&runs).await {
             taken.push(run);
         }
         taken

@@ -130,8 +130,7 @@ impl Services {
                     functions: functions.clone(),
                     function: function.name.clone(),
                     source: source.clone(),
-                    has_bucket_events: has_bucket_events(source),
-                    runs: runs.clone(),
+                    runs: runs.of_queue(has_bucket_events(source)),
                     deliveries: self.control.deliveries.clone(),
                 };
                 self.tasks.spawn(poller.run(self.shutdown.clone()));

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use super::{CompletedFrame, CompletedModule, Hex};
 
@@ -16,7 +15,7 @@ pub const RETRY_AFTER_SECONDS: u64 = 2;
 /// ```
 /// use symdepot::api::symbolicator::Response;
 ///
-/// let response = Response::pending(uuid::Uuid::from_u128(7));
+/// let response = Response::pending("00000000-0000-0000-0000-000000000007");
 /// assert_eq!(
 ///     serde_json::to_string(&response).unwrap(),
 ///     r#"{"status":"pending","request_id":"00000000-0000-0000-0000-000000000007","retry_after":2}"#,
@@ -34,7 +33,8 @@ pub enum Response {
     /// The request is not complete.
     Pending {
         /// The id by which the client asks for the result.
-        request_id: Uuid,
+        #[cfg_attr(feature = "openapi", schemars(with = "uuid::Uuid"))]
+        request_id: String,
         /// The number of seconds after which to ask.
         retry_after: u64,
     },
@@ -53,9 +53,9 @@ pub enum Response {
 
 impl Response {
     /// Returns the response for a request that is not complete.
-    pub fn pending(request_id: Uuid) -> Self {
+    pub fn pending(request_id: &str) -> Self {
         Response::Pending {
-            request_id,
+            request_id: request_id.to_owned(),
             retry_after: RETRY_AFTER_SECONDS,
         }
     }

@@ -5,6 +5,7 @@ import hmac
 import json
 import os
 import subprocess
+import threading
 import urllib.parse
 
 
@@ -13,15 +14,23 @@ class Failed(Exception):
 
 
 class Credentials:
-    """What requests are signed with. Those of the AWS command line are read when they are needed."""
+    """What requests are signed with, in any thread. Those of the AWS command line are read when they are needed."""
 
     def __init__(self):
         self.values = None
+        self.lock = threading.Lock()
 
     def get(self):
-        if self.values is None:
-            self.values = self.of_environment() or self.of_command_line()
-        return self.values
+        with self.lock:
+            if self.values is None:
+                self.values = self.of_environment() or self.of_command_line()
+            return self.values
+
+    def forget(self, values):
+        """Has these credentials, which have expired, read again, unless another thread has done so."""
+        with self.lock:
+            if self.values is values:
+                self.values = None
 
     @staticmethod
     def of_environment():

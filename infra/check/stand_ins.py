@@ -1,13 +1,20 @@
 #!/usr/bin/env python3
-"""Tests `make deploy` and `make remove` without an account: programs that record their arguments and answer from a list
-stand in for `aws`, `sam` and `rustup`.
+"""Tests `make deploy`, `make remove` and `infra/backup` without an account: programs that record their arguments and
+answer from a list stand in for `aws`, `sam` and `rustup`, and a server that does the same for S3 and DynamoDB.
 
     infra/check/stand_ins.py        also: make check-deploy
 
-Each test runs make in a copy of the Makefile and of infra, and compares the recorded commands, in their order, the exit
-code, and what is printed.
+Each test of a deployment runs make in a copy of the Makefile and of infra, and compares the recorded commands, in their
+order, the exit code, and what is printed. What infra/backup copies between buckets is tested on the local stack
+(tests/tests/e2e/backup.rs); here, what it does after an error.
 """
 
+import argparse
+import contextlib
+import http.server
+import importlib.machinery
+import importlib.util
+import io
 import json
 import os
 import re
@@ -16,7 +23,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
+from unittest import mock
 
 sys.dont_write_bytecode = True
 
@@ -49,6 +58,9 @@ NEW_ACCOUNT = ["^aws lambda get-account-settings", 0, "10\t10\n", ""]
 # `aws configure get region` prints the region of the profile, or ends with 1.
 PROFILE = ["^aws configure get region$", 0, "us-west-2\n", ""]
 NO_PROFILE = ["^aws configure get region$", 1, "", ""]
+# The uploads of a removed stack, whose bucket stays.
+NO_UPLOADS = ["^aws s3api head-bucket", 254, "", "An error occurred (404) when calling the HeadBucket operation: Not Found\n"]
+UPLOADS_STAYED = ["^aws s3api head-bucket", 0, "{}\n", ""]
 TOOLS = [LIMIT, ["^rustup target add", 0, "", ""], ["^sam ", 0, "", ""]]
 
 
@@ -76,6 +88,12 @@ RUNNING = [IDENTITY, UNPROTECTED, parameters(), status("UPDATE_COMPLETE"), MAPPI
 REGION = "eu-central-1"
 ASKS = [f"aws sts get-caller-identity --query Account --output text --region {REGION}",
         f"aws cloudformation describe-stacks --stack-name crashes --region {REGION} --query Stacks[0].StackStatus --output text"]
+BUCKET = re.search(r'^  UploadsBucket:$.*?BucketName: !Sub "(.+?)"', template.TEMPLATE.read_text(), re.DOTALL | re.MULTILINE)[1]
+for part, value in (("StackName", "crashes"), ("AccountId", "111122223333"), ("Region", REGION)):
+    BUCKET = BUCKET.replace(f"${{AWS::{part}}}", value)
+ASKS_UPLOADS = f"aws s3api head-bucket --bucket {BUCKET} --region {REGION}"
+# What is asked before a first deployment.
+ASKS_FIRST = [*ASKS, ASKS_UPLOADS]
 ASKS_PROTECTION = f"aws cloudformation describe-stacks --stack-name crashes --region {REGION} --query Stacks[0].EnableTerminationProtection --output text"
 ASKS_PARAMETERS = (
     f"aws cloudformation describe-stacks --stack-name crashes --region {REGION} --output text "
@@ -134,7 +152,7 @@ def in_region(region, commands):
 # and ends with 2), and what is printed. Among the answers, `without NAME` removes a program, and `NAME=VALUE` sets a
 # variable of the environment.
 TESTS = [
-    ("a first deployment asks who pays and what the account runs at a time, then builds and deploys", "deploy STACK=crashes", [IDENTITY, NO_STACK, *TOOLS], [*ASKS, *DEPLOYS], 0,
+    ("a first deployment asks who pays and what the account runs at a time, then builds and deploys", "deploy STACK=crashes", [IDENTITY, NO_STACK, NO_UPLOADS, *TOOLS], [*ASKS_FIRST, *DEPLOYS], 0,
      "stack crashes, account 111122223333[\\s\\S]*the account runs 1000 functions at a time, 964 of them without a reservation"),
     ("an update does the same, with what the stack has", "deploy STACK=crashes", RUNNING, UPDATES, 0, ""),
     ("each command gets the region", "deploy STACK=crashes REGION=us-west-2", RUNNING, in_region("us-west-2", UPDATES), 0, "account 111122223333, us-west-2"),
@@ -155,7 +173,7 @@ TESTS = [
     ("a limit that is chosen is not asked for", "deploy STACK=crashes PARAMETERS=AccountConcurrency=50", RUNNING, [*ASKS, ASKS_PARAMETERS, *builds("AccountConcurrency=50", ARM)], 0, ""),
     ("a limit that is not known stays as it is", "deploy STACK=crashes", [["^aws lambda", 254, "", "AccessDeniedException\n"], *RUNNING], [*ASKS_ALL, *builds(ARM)], 0,
      "AccessDeniedException[\\s\\S]*AccountConcurrency stays as it is"),
-    ("a reservation that a new account refuses is not built", "deploy STACK=crashes PARAMETERS=Reserve=builds", [IDENTITY, NO_STACK, NEW_ACCOUNT, *TOOLS], [*ASKS, ASKS_LIMIT], 1,
+    ("a reservation that a new account refuses is not built", "deploy STACK=crashes PARAMETERS=Reserve=builds", [IDENTITY, NO_STACK, NO_UPLOADS, NEW_ACCOUNT, *TOOLS], [*ASKS_FIRST, ASKS_LIMIT], 1,
      "runs 10 functions at a time, of which 10 are not reserved. Deploy with Reserve=none"),
     ("a reservation that leaves less than 100 is not built, also if the limit is chosen", "deploy STACK=crashes PARAMETERS='Reserve=builds AccountConcurrency=100'",
      [["^aws lambda", 0, "1000\t135\n", ""], *RUNNING], ASKS_ALL, 1, "runs 1000 functions at a time, of which 135 are not reserved"),
@@ -173,10 +191,28 @@ TESTS = [
     ("a stack that is chosen twice is refused", "deploy STACK=crashes ARGUMENTS='--stack-name=others'", [], [], 2, "chooses --stack-name itself"),
     ("a region that only sam deploy would get is refused", "deploy STACK=crashes ARGUMENTS='--region us-west-2'", [], [], 2, "chooses --region itself"),
     ("parameters that only sam deploy would get are refused", "deploy STACK=crashes ARGUMENTS='--parameter-overrides LogDays=90'", [], [], 2, "chooses --parameter-overrides itself"),
+    ("an account that the checks would not be of is refused", "deploy STACK=crashes ARGUMENTS='--profile prod'", [], [], 2, "set AWS_PROFILE"),
+    ("it is refused in one word, too", "deploy STACK=crashes ARGUMENTS='--tags team=a --profile=prod'", [], [], 2, "set AWS_PROFILE"),
+    ("a bucket of packages beside that of the SAM CLI is refused", "deploy STACK=crashes ARGUMENTS='--s3-bucket mine'", [], [], 2, "leave --s3-bucket out[\\s\\S]*make package"),
+    ("another template than the one that is built is refused", "deploy STACK=crashes ARGUMENTS='--template-file=infra/template.yaml'", [], [], 2, "leave --template-file out"),
+    ("it is refused by its short name, too", "deploy STACK=crashes ARGUMENTS='-t infra/template.yaml'", [], [], 2, "leave -t out"),
+    ("questions of the SAM CLI are refused", "deploy STACK=crashes ARGUMENTS=--guided", [], [], 2, "leave --guided out"),
     ("a build that fails deploys nothing", "deploy STACK=crashes", [["^sam build", 1, "", "no linker\n"], *RUNNING], UPDATES[:6], 1, "no linker"),
     ("a target that cannot be installed builds nothing", "deploy STACK=crashes", [["^rustup", 1, "", "no such target\n"], *RUNNING], UPDATES[:5], 1, "no such target"),
     ("without credentials nothing is built", "deploy STACK=crashes", [["^aws sts", 253, "", "The SSO session has expired\n"]], ASKS[:1], 1, "expired[\\s\\S]*no valid credentials[\\s\\S]*aws sso login"),
     ("a stack whose creation failed has to be removed first", "deploy STACK=crashes", [IDENTITY, status("ROLLBACK_COMPLETE")], ASKS, 1, "make remove STACK=crashes REGION=eu-central-1"),
+    ("a stack whose rollback failed has to be rolled back first", "deploy STACK=crashes", [IDENTITY, status("UPDATE_ROLLBACK_FAILED")], ASKS, 1,
+     "aws cloudformation continue-update-rollback --stack-name crashes --region eu-central-1, then deploy again"),
+    ("a stack whose update failed has to be rolled back first", "deploy STACK=crashes", [IDENTITY, status("UPDATE_FAILED")], ASKS, 1,
+     "aws cloudformation rollback-stack --stack-name crashes --region eu-central-1, then deploy again"),
+    ("without rollback, a stack whose update failed is updated", "deploy STACK=crashes ARGUMENTS=--disable-rollback", [IDENTITY, parameters(), status("UPDATE_FAILED"), *TOOLS],
+     [*ASKS_ALL, *builds(ARM, CONCURRENCY, further="--disable-rollback ")], 0, ""),
+    ("a stack whose first change set failed is created as if there was none", "deploy STACK=crashes", [IDENTITY, status("REVIEW_IN_PROGRESS"), NO_UPLOADS, *TOOLS], [*ASKS_FIRST, *DEPLOYS], 0, ""),
+    ("a name whose uploads stayed is not built", "deploy STACK=crashes", [IDENTITY, NO_STACK, UPLOADS_STAYED], ASKS_FIRST, 1,
+     f"aws s3 sync s3://{BUCKET} s3://…[\\s\\S]*aws s3 rb s3://{BUCKET} --force"),
+    ("a bucket that may not be read does not end the deployment", "deploy STACK=crashes",
+     [IDENTITY, NO_STACK, ["^aws s3api head-bucket", 254, "", "An error occurred (403) when calling the HeadBucket operation: Forbidden\n"], *TOOLS], [*ASKS_FIRST, *DEPLOYS], 0,
+     f"whether the bucket {BUCKET} exists is not known \\(s3:ListBucket\\): .*403"),
     ("a stack that is changing is not changed", "deploy STACK=crashes", [IDENTITY, status("UPDATE_IN_PROGRESS")], ASKS, 1, "wait until"),
     ("an answer of CloudFormation that is not understood ends the deployment", "deploy STACK=crashes", [IDENTITY, ["describe-stacks", 254, "", "AccessDenied: not authorized\n"]], ASKS, 1, "not known: AccessDenied"),
     ("a name that no bucket can have is refused", "deploy STACK=Crashes", [], [], 2, "lower case letters"),
@@ -197,6 +233,8 @@ TESTS = [
     ("a stack whose creation failed is removed with the buckets that it has", "remove STACK=crashes",
      [IDENTITY, UNPROTECTED, status("ROLLBACK_COMPLETE"), NO_MAPPINGS, NO_LOGS, ["describe-stack-resources", 0, "CachesBucket\tcrashes-caches-1\n", ""], *EMPTIES, *TOOLS],
      [*ASKS, *LISTS, *emptying("crashes-caches-1"), DELETES], 0, "emptying crashes-caches-1"),
+    ("a stack whose first change set failed is removed", "remove STACK=crashes", [IDENTITY, UNPROTECTED, status("REVIEW_IN_PROGRESS"), ["describe-stack-resources", 0, "", ""], *TOOLS],
+     [*ASKS, *LISTS, DELETES], 0, ""),
     ("a stack without buckets is removed", "remove STACK=crashes", [IDENTITY, UNPROTECTED, status("ROLLBACK_COMPLETE"), ["describe-stack-resources", 0, "", ""], *TOOLS], [*ASKS, *LISTS, DELETES], 0, ""),
     ("a stack that is protected keeps its caches", "remove STACK=crashes", [["EnableTerminationProtection", 0, "True\n", ""], *RUNNING], [*ASKS, ASKS_PROTECTION], 1,
      "update-termination-protection --no-enable-termination-protection --stack-name crashes --region eu-central-1"),
@@ -253,6 +291,161 @@ def run(arguments, answers):
     return commands, int(failed[1]) if failed else done.returncode, printed
 
 
+def imported_backup():
+    """Returns infra/backup as a module whose requests do not wait before they are repeated."""
+    sys.path.insert(0, str(CHECKOUT / "infra"))
+    loader = importlib.machinery.SourceFileLoader("backup", str(CHECKOUT / "infra/backup"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("backup", loader))
+    loader.exec_module(module)
+    module.PAUSES = tuple(0 for _ in module.PAUSES)
+    return module
+
+
+BACKUP = imported_backup()
+
+
+def error(name):
+    return f"<Error><Code>{name}</Code></Error>"
+
+
+OK, GONE = (200, "found"), (204, "")
+SLOW_DOWN, DENIED, EXPIRED = (503, error("SlowDown")), (403, error("AccessDenied")), (400, error("ExpiredToken"))
+TOO_MANY = (400, '{"__type": "com.amazonaws.dynamodb.v20120810#ThrottlingException"}')
+CONDITION = (400, '{"__type": "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"}')
+# A server that accepts a connection and closes it.
+NO_ANSWER = None
+BEGUN, PART = (200, "<Begun><UploadId>u</UploadId></Begun>"), (200, '<Part><ETag>"e"</ETag></Part>')
+
+
+def reads(services):
+    services.object("GET", "bucket", "key")
+
+
+def queries(services):
+    services.table("Query", {})
+
+
+def copies(services):
+    services.copy("from", "key", 12, "to", "key", part_bytes=12)
+
+
+def copies_parts(services):
+    services.copy("from", "key", 12, "to", "key", part_bytes=6)
+
+
+READ, QUERY, COPY = "GET /bucket/key key-1", "POST / key-1", "PUT /to/key key-1 REPLACE"
+BEGINS, FIRST, SECOND, COMPLETES, ABORTS = (
+    f"{request} key-1"
+    for request in ("POST /to/key?uploads=", "PUT /to/key?partNumber=1&uploadId=u", "PUT /to/key?partNumber=2&uploadId=u", "POST /to/key?uploadId=u", "DELETE /to/key?uploadId=u")
+)
+# What is tested: what is done, the answers, the recorded requests (each with its credentials and what becomes of tags),
+# and the error.
+BACKUP_TESTS = [
+    ("a request that succeeds is sent once", reads, [OK], [READ], ""),
+    ("a request that S3 refuses for now is repeated", reads, [SLOW_DOWN, SLOW_DOWN, OK], [READ] * 3, ""),
+    ("there are three attempts", reads, [(500, error("InternalError"))] * 3, [READ] * 3, "answered with 500: .*InternalError"),
+    ("a request beyond a limit is repeated", reads, [(429, ""), OK], [READ] * 2, ""),
+    ("a request that DynamoDB refuses for now is repeated", queries, [TOO_MANY, (200, "{}")], [QUERY] * 2, ""),
+    ("a connection that ends is opened again", reads, [NO_ANSWER, OK], [READ] * 2, ""),
+    ("a request that is never answered fails", reads, [NO_ANSWER] * 3, [READ] * 3, "^GET /bucket/key: .*closed"),
+    ("a request that is denied is not repeated", reads, [DENIED], [READ], "answered with 403: .*AccessDenied"),
+    ("a write that another one precedes is not repeated", queries, [CONDITION], [QUERY], "ConditionalCheckFailed"),
+    ("credentials that have expired are read again", reads, [EXPIRED, OK], [READ, "GET /bucket/key key-2"], ""),
+    ("they are read again once", reads, [EXPIRED, EXPIRED], [READ, "GET /bucket/key key-2"], "ExpiredToken[\\s\\S]*Log in again"),
+    ("a copy that breaks off after its response began is repeated", copies, [(200, error("InternalError")), OK], [COPY] * 2, ""),
+    ("a copy that always breaks off fails", copies, [(200, error("InternalError"))] * 3, [COPY] * 3, "PUT /to/key failed: .*InternalError"),
+    ("a copy in parts is completed", copies_parts, [BEGUN, PART, PART, OK], [BEGINS, FIRST, SECOND, COMPLETES], ""),
+    ("a copy whose part fails is aborted", copies_parts, [BEGUN, PART, DENIED, GONE], [BEGINS, FIRST, SECOND, ABORTS], "403: .*AccessDenied"),
+    ("a copy that is not completed is aborted", copies_parts, [BEGUN, PART, PART, DENIED, GONE], [BEGINS, FIRST, SECOND, COMPLETES, ABORTS], "AccessDenied"),
+    ("a copy that cannot be aborted fails for its first reason", copies_parts, [BEGUN, (404, error("NoSuchKey")), DENIED], [BEGINS, FIRST, ABORTS], "NoSuchKey"),
+]
+# Uploads and their copies, each as a size, an ETag and a second, and what copies them.
+STATES = [
+    ("a file that is absent", (4, "a", 2), None, {"save", "restore"}),
+    ("a file that has not changed", (4, "a", 2), (4, "a", 1), set()),
+    ("an older file", (4, "a", 2), (4, "b", 1), {"save", "restore"}),
+    ("an older file of another size", (4, "a", 2), (5, "b", 1), {"save", "restore"}),
+    ("another file of the same second", (4, "a", 2), (4, "b", 2), {"save", "restore"}),
+    ("a newer copy with another ETag", (4, "a", 2), (4, "b", 3), set()),
+    ("a newer file of another size", (4, "a", 2), (5, "b", 3), {"save"}),
+]
+
+
+def requested(do, answers):
+    """Does something with infra/backup. Returns the recorded requests, and the error."""
+    answers, recorded = iter(answers), []
+
+    class StandIn(http.server.BaseHTTPRequestHandler):
+        def answer(self):
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            key = re.search("Credential=([^/]+)/", self.headers["authorization"])[1]
+            recorded.append(" ".join(filter(None, [self.command, self.path, key, self.headers.get("x-amz-tagging-directive")])))
+            answer = next(answers, (500, "the test expects no more requests"))
+            if answer is not NO_ANSWER:
+                code, body = answer
+                self.send_response(code)
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+        do_GET = do_PUT = do_POST = do_DELETE = answer
+
+        def log_message(self, *_):
+            pass
+
+    keys = ((f"key-{number}", "secret", None) for number in (1, 2, 3))
+    failed = ""
+    with http.server.HTTPServer(("127.0.0.1", 0), StandIn) as server, mock.patch.dict(os.environ, NO_PROXY="127.0.0.1"), \
+            mock.patch.object(BACKUP.Credentials, "of_environment", lambda _: next(keys)):
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        try:
+            do(BACKUP.Services(argparse.Namespace(region=REGION, backup="to", backup_region=None, s3=address, dynamodb=address)))
+        except BACKUP.Failed as error:
+            failed = str(error)
+        finally:
+            server.shutdown()
+            thread.join()
+    return recorded, failed
+
+
+def copied(command):
+    """Returns what a command copies of STATES."""
+
+    class Buckets:
+        def list(self, bucket, _):
+            uploads, backup = ("there", "here") if command == "save" else ("here", "there")
+            states = {what: there if {"uploads": uploads, "backup": backup}[bucket] == "there" else here for what, there, here, _ in STATES}
+            folder = "uploads/" if bucket == "backup" else ""
+            return {folder + what: (size, etag, f"2026-11-27T00:00:0{second}.000Z") for what, (size, etag, second) in filter(lambda state: state[1], states.items())}
+
+        def copy(self, source, from_key, size, target, to_key, part_bytes):
+            copies.add(to_key.removeprefix("uploads/"))
+
+        def object(self, *_, **__):
+            return b""
+
+        def table(self, *_):
+            return {"Items": []}
+
+    copies = set()
+    arguments = argparse.Namespace(uploads="uploads", backup="backup", table="table", tokens="tokens/1", prefix="", part_bytes=9)
+    with contextlib.redirect_stdout(io.StringIO()):
+        getattr(BACKUP, command)(Buckets(), arguments)
+    return copies
+
+
+def check_backup(checks):
+    for what, do, answers, expected, shown in BACKUP_TESTS:
+        recorded, failed = requested(do, answers)
+        holds = recorded == expected and bool(failed) == bool(shown) and re.search(shown, failed)
+        checks.that("backup", what, holds, "" if holds else f"recorded: {recorded}; failed: {failed}")
+    for command in ("save", "restore"):
+        copies = copied(command)
+        for what, _, _, by in STATES:
+            checks.that("backup", f"{command}: {what} {'is copied' if command in by else 'stays'}", (what in copies) == (command in by))
+
+
 def main():
     checks = template.Checks()
     for what, arguments, answers, expected, code, shown in TESTS:
@@ -261,7 +454,8 @@ def main():
         differing = next((pair for pair in zip([*commands, None], [*expected, None]) if pair[0] != pair[1]), None)
         found = "" if holds else f"exit code {ended}; first difference (found, expected): {differing}; printed: {printed}"
         checks.that(arguments.split()[0], what, holds, found)
-    checks.report("make deploy and make remove")
+    check_backup(checks)
+    checks.report("make deploy, make remove and infra/backup")
     return checks.exit_code()
 
 

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
 use symdepot::adapters::parser::{InProcessDeriver, ParserLimits, ProcessDeriver};
 use symdepot::adapters::scratch::ScratchSpace;
-use symdepot::cache::{BuildNumbers, DeriveJob, Kind};
+use symdepot::cache::{DeriveJob, Kind, ReleaseNumbers};
 use symdepot::domain::Written;
 use symdepot::ports::Deriver;
 use symdepot_tests::bench_real::plain;
@@ -77,7 +77,7 @@ async fn derive(deriver: &dyn Deriver, bytes: &Bytes) -> usize {
     let mut parser = deriver.open(dif, Written::Whole).await.unwrap();
     let mut derived = 0;
     for (index, object) in parser.inspect().await.unwrap().objects.iter().enumerate() {
-        let job = |kind: &Kind| DeriveJob::of(*kind, &object.features, &BuildNumbers::CURRENT);
+        let job = |kind: &Kind| DeriveJob::of(*kind, &object.features, &ReleaseNumbers::CURRENT);
         let jobs: Vec<DeriveJob> = Kind::derived_from(object.file_type)
             .iter()
             .map(job)

@@ -6,18 +6,19 @@ use serde_json::Value;
 use symdepot::flows::spans::SpanContext;
 use symdepot::flows::uploads::{DifStat, ReconcileMessage, Sequencer, UploadChange, UploadEvent};
 use symdepot::ports::QueueMessage;
+use symdepot::ports::ReadMessage;
 use symdepot::runtime::MessageSummary;
 
 /// The content of a message.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Work {
+pub(crate) enum MessageContent {
     /// A file was uploaded or removed.
     Upload(UploadEvent),
     /// The event of a key may have been lost, or its processing is not complete.
     Reconcile(ReconcileMessage),
     /// A build request.
     Build(QueueMessage),
-    /// A message of a newer build, which this one cannot read.
+    /// A message of a newer release, which this one cannot read.
     Newer {
         /// The schema of the message.
         schema: u32,
@@ -26,7 +27,7 @@ pub(crate) enum Work {
     },
 }
 
-impl Work {
+impl MessageContent {
     /// Returns the span that sent the message, if it names one.
     pub(crate) fn sender(&self) -> Option<SpanContext> {
         match self {
@@ -36,7 +37,7 @@ impl Work {
         }
     }
 
-    /// Says in the summary of a message what the work is. The last one counts.
+    /// Says in the summary of a message what it contains. The last content counts.
     pub(crate) fn name_in(&self, summary: &mut MessageSummary) {
         let (work, file) = match self {
             Self::Upload(event) => match event.change {
@@ -104,7 +105,7 @@ struct S3Object {
 
 /// Parses the body of a message. An event without an upload (`s3:TestEvent`, or one of another
 /// service) yields nothing.
-pub(crate) fn read(body: &str) -> Result<Vec<Work>, Unreadable> {
+pub(crate) fn read(body: &str) -> Result<Vec<MessageContent>, Unreadable> {
     let value: Value = serde_json::from_str(body)?;
     if value.get("Records").is_some() {
         let event: S3Event = serde_json::from_value(value)?;
@@ -114,11 +115,12 @@ pub(crate) fn read(body: &str) -> Result<Vec<Work>, Unreadable> {
         return Ok(Vec::new());
     }
     if value.get("reconcile").is_some() {
-        return Ok(vec![Work::Reconcile(serde_json::from_value(value)?)]);
+        let message = serde_json::from_value(value)?;
+        return Ok(vec![MessageContent::Reconcile(message)]);
     }
     Ok(vec![match QueueMessage::read(value)? {
-        Ok(message) => Work::Build(message),
-        Err(needs) => Work::Newer {
+        ReadMessage::Message(message) => MessageContent::Build(message),
+        ReadMessage::Newer(needs) => MessageContent::Newer {
             schema: needs.schema,
             min_converter: needs.min_converter.0,
         },
@@ -126,7 +128,7 @@ pub(crate) fn read(body: &str) -> Result<Vec<Work>, Unreadable> {
 }
 
 /// Parses one record. The version of its format is ignored, because later ones only add fields.
-fn upload(record: S3Record) -> Option<Work> {
+fn upload(record: S3Record) -> Option<MessageContent> {
     let name = &record.event_name;
     let name = name.strip_prefix("s3:").unwrap_or(name);
     let (kind, way) = name.split_once(':').unwrap_or((name, ""));
@@ -140,9 +142,9 @@ fn upload(record: S3Record) -> Option<Work> {
     let key = percent_decode_str(&key).decode_utf8().ok()?.into_owned();
     if change == UploadChange::Removed && way == "Delete" && object.version.is_some() {
         // A version was removed, perhaps an old one: what the bucket has now is not known.
-        return Some(Work::Reconcile(ReconcileMessage::of_key(key)));
+        return Some(MessageContent::Reconcile(ReconcileMessage::of_key(key)));
     }
-    Some(Work::Upload(UploadEvent {
+    Some(MessageContent::Upload(UploadEvent {
         key,
         sequencer: object.sequencer.unwrap_or_default(),
         change,
@@ -174,7 +176,7 @@ mod tests {
     #[test]
     fn a_creation_and_a_removal_are_distinguished() {
         let change = |event| match &read(&sample(event)).unwrap()[..] {
-            [Work::Upload(upload)] => upload.change,
+            [MessageContent::Upload(upload)] => upload.change,
             other => panic!("{other:?}"),
         };
         assert_eq!(
@@ -198,26 +200,26 @@ mod tests {
             read(&body.to_string()).unwrap()
         };
         for name in ["ObjectRemoved:Delete", "s3:LifecycleExpiration:Delete"] {
-            let work = read(name, "1");
-            assert!(matches!(&work[..], [Work::Reconcile(message)]
+            let contents = read(name, "1");
+            assert!(matches!(&contents[..], [MessageContent::Reconcile(message)]
                 if message.reconcile.as_str() == "global/a b"));
         }
         for name in [
             "ObjectRemoved:DeleteMarkerCreated",
             "LifecycleExpiration:DeleteMarkerCreated",
         ] {
-            let work = read(name, "1");
-            assert!(matches!(&work[..], [Work::Upload(upload)]
+            let contents = read(name, "1");
+            assert!(matches!(&contents[..], [MessageContent::Upload(upload)]
                 if upload.change == UploadChange::Removed));
         }
         let created = read("ObjectCreated:Put", "1");
-        assert!(matches!(&created[..], [Work::Upload(_)]));
+        assert!(matches!(&created[..], [MessageContent::Upload(_)]));
     }
 
     #[test]
     fn an_event_names_the_bytes_that_were_written() {
         let body = sample(include_str!("../../../infra/events/upload-created.json"));
-        let Work::Upload(upload) = &read(&body).unwrap()[0] else {
+        let MessageContent::Upload(upload) = &read(&body).unwrap()[0] else {
             panic!()
         };
         assert_eq!(
@@ -233,7 +235,7 @@ mod tests {
     fn a_key_is_decoded_as_form_data() {
         let body = r#"{"Records":[{"eventName":"ObjectCreated:Put",
             "s3":{"object":{"key":"global/a+b%2Bc%C3%A4.debug","sequencer":"00"}}}]}"#;
-        let Work::Upload(upload) = &read(body).unwrap()[0] else {
+        let MessageContent::Upload(upload) = &read(body).unwrap()[0] else {
             panic!()
         };
         assert_eq!(upload.key, "global/a b+cä.debug");
@@ -242,7 +244,10 @@ mod tests {
     #[test]
     fn a_message_of_a_build_queue_is_a_build_request() {
         let body = sample(include_str!("../../../infra/events/queue.json"));
-        assert!(matches!(&read(&body).unwrap()[..], [Work::Build(_)]));
+        assert!(matches!(
+            &read(&body).unwrap()[..],
+            [MessageContent::Build(_)]
+        ));
     }
 
     #[test]
@@ -253,7 +258,7 @@ mod tests {
 
     fn reconciled(body: &str) -> (String, u32) {
         match &read(body).unwrap()[..] {
-            [Work::Reconcile(message)] => (message.reconcile.to_string(), message.hops),
+            [MessageContent::Reconcile(message)] => (message.reconcile.to_string(), message.hops),
             other => panic!("{other:?}"),
         }
     }
@@ -266,7 +271,7 @@ mod tests {
 
     /// L7.
     #[test]
-    fn a_message_of_a_newer_build_is_distinguished_from_a_malformed_one() {
+    fn a_message_of_a_newer_release_is_distinguished_from_a_malformed_one() {
         let sample: Value =
             serde_json::from_str(&sample(include_str!("../../../infra/events/queue.json")))
                 .unwrap();
@@ -282,10 +287,10 @@ mod tests {
             // to wait.
             let readable = json!({"schema": schema, "min_converter": min_converter});
             let read = read_with(readable).unwrap();
-            assert!(matches!(read[..], [Work::Build(_)]), "{read:?}");
+            assert!(matches!(read[..], [MessageContent::Build(_)]), "{read:?}");
             let unreadable =
                 json!({"schema": schema, "min_converter": min_converter, "kinds": of_tomorrow});
-            let expected = Work::Newer {
+            let expected = MessageContent::Newer {
                 schema,
                 min_converter,
             };

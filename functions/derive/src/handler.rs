@@ -6,7 +6,7 @@ use symdepot::flows::retries::Received;
 use symdepot::flows::{Error, Invocation};
 use symdepot::runtime::{self, MessageSummary, Reports};
 
-use crate::events::{self, Unreadable, Work};
+use crate::events::{self, MessageContent, Unreadable};
 
 /// The number of deliveries of a message so far, this one included (SQS API reference,
 /// `ReceiveMessage`).
@@ -21,8 +21,8 @@ enum Failure {
     /// The message cannot be read.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
-    /// Only a newer build can read the message.
-    #[error("the message needs a build with schema {schema} and converter {min_converter}")]
+    /// Only a newer release can read the message.
+    #[error("the message needs a release with schema {schema} and converter {min_converter}")]
     Newer {
         /// The schema of the message.
         schema: u32,
@@ -56,11 +56,14 @@ pub(crate) async fn handle(
             receives: Some(receives(message)),
             ..MessageSummary::default()
         };
-        let work = events::read(message.body.as_deref().unwrap_or_default());
-        let sender = work.as_ref().ok().and_then(|work| work.first()?.sender());
+        let contents = events::read(message.body.as_deref().unwrap_or_default());
+        let sender = contents
+            .as_ref()
+            .ok()
+            .and_then(|contents| contents.first()?.sender());
         traces.begin(&invocation, sender);
-        let served = match work {
-            Ok(work) => serve(builder, &invocation, work, &mut summary).await,
+        let served = match contents {
+            Ok(contents) => serve(builder, &invocation, contents, &mut summary).await,
             Err(error) => Err(error.into()),
         };
         let notes = invocation.take_notes();
@@ -97,16 +100,16 @@ pub(crate) async fn handle(
 async fn serve(
     builder: &Builder,
     invocation: &Invocation,
-    work: Vec<Work>,
+    contents: Vec<MessageContent>,
     summary: &mut MessageSummary,
 ) -> Result<(), Failure> {
-    for work in work {
-        work.name_in(summary);
-        match work {
-            Work::Upload(event) => builder.upload(invocation, &event).await?,
-            Work::Reconcile(message) => builder.reconcile(invocation, &message).await?,
-            Work::Build(message) => Box::pin(builder.serve(invocation, &message)).await?,
-            Work::Newer {
+    for content in contents {
+        content.name_in(summary);
+        match content {
+            MessageContent::Upload(event) => builder.upload(invocation, &event).await?,
+            MessageContent::Reconcile(message) => builder.reconcile(invocation, &message).await?,
+            MessageContent::Build(message) => Box::pin(builder.serve(invocation, &message)).await?,
+            MessageContent::Newer {
                 schema,
                 min_converter,
             } => {

@@ -90,7 +90,7 @@ impl Bench {
         match parser.transcode(0, &transcoding).await {
             Ok(answer) => answer,
             Err(ParseError::Missing(missing)) => panic!("{missing:?}"),
-            Err(ParseError::Store(error)) => panic!("{error}"),
+            Err(ParseError::Fault(error)) => panic!("{error}"),
         }
     }
 

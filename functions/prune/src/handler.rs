@@ -5,9 +5,9 @@ use symdepot::flows::prune::{Pruner, Report};
 use symdepot::flows::{Error, Invocation};
 use symdepot::runtime::{self, Reports, RunSummary};
 
-/// Runs a pass and returns its report. If calls failed, the invocation fails at its end.
+/// Runs the pruner and returns its report. If calls failed, the invocation fails at its end.
 ///
-/// An event with `"dry_run": true` reports what a pass would do, and why.
+/// An event with `"dry_run": true` reports what the run would do, and why.
 pub(crate) async fn handle(
     pruner: &Pruner,
     Reports { metrics, traces }: &Reports,

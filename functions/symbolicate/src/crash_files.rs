@@ -8,15 +8,16 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use symdepot::api::crash::CrashFile;
-use symdepot::api::crash::any::{AnyRequest, CrashKind, StoredFile};
+use bytes::Bytes;
+use symdepot::api::crash::ReadCrash;
+use symdepot::api::crash::any::{AnyRequest, CrashKind, FileReference};
 use symdepot::api::crash::apple::{self, parse_report};
 use symdepot::api::crash::attachment::{AttachmentRequest, StorageUrl};
 use symdepot::api::crash::form::CrashFields;
 use symdepot::api::symbolicator::{self as api, Query};
 use symdepot::domain::Scope;
 use symdepot::flows::attachments::Attachment;
-use symdepot::flows::minidump::{DumpBytes, KeptDump, MinidumpRequest, WalkOutcome};
+use symdepot::flows::minidump::{DumpBytes, MinidumpForm, MinidumpRequest, WalkOutcome};
 use symdepot::flows::parsing::parsed;
 use symdepot::flows::requests::CallState;
 
@@ -35,8 +36,8 @@ pub(crate) async fn apple_crash_report(
     RequestQuery(query): RequestQuery,
     request: Request,
 ) -> Result<Response, Failure> {
-    let CrashForm { file, fields } = CrashForm::read(request, &APPLE_REPORT).await?;
-    answer_apple_report(&call, &query, file, fields).await
+    let form = CrashForm::read(request, &APPLE_REPORT).await?;
+    respond_to_form(&call, &query, CrashKind::AppleReport, form).await
 }
 
 /// Serves `POST /minidump`.
@@ -45,8 +46,8 @@ pub(crate) async fn minidump(
     MinidumpQuery(query): MinidumpQuery,
     request: Request,
 ) -> Result<Response, Failure> {
-    let CrashForm { file, fields } = CrashForm::read(request, &MINIDUMP).await?;
-    answer_minidump(&call, &query, file, fields).await
+    let form = CrashForm::read(request, &MINIDUMP).await?;
+    respond_to_form(&call, &query, CrashKind::Minidump, form).await
 }
 
 /// Serves `POST /symbolicate-any`.
@@ -57,40 +58,42 @@ pub(crate) async fn symbolicate_any(
 ) -> Result<Response, Failure> {
     let body = read_body(body).await?;
     let (kind, file, fields) = AnyRequest::parse(&body)?;
-    let file = SentFile::Stored(file);
-    match kind {
-        CrashKind::Minidump => answer_minidump(&call, &query, file, fields).await,
-        CrashKind::AppleReport if !query.format.is_default() => {
-            let detail = "format=stackwalk is a schema for minidumps";
-            Err(Failure::new(StatusCode::BAD_REQUEST, detail))
-        }
-        CrashKind::AppleReport => answer_apple_report(&call, &query, file, fields).await,
+    if kind == CrashKind::AppleReport && !query.format.is_default() {
+        let detail = "format=stackwalk is a schema for minidumps";
+        return Err(Failure::new(StatusCode::BAD_REQUEST, detail));
     }
+    let file = SentFile::Referenced(file);
+    respond_to_form(&call, &query, kind, CrashForm { file, fields }).await
 }
 
-async fn answer_apple_report(
+/// A crash file to read.
+enum FileToRead<'a> {
+    /// It was sent.
+    Inline(Bytes),
+    /// It is stored elsewhere.
+    Attachment(&'a Attachment<'a>),
+}
+
+/// Returns the response for a crash file, and removes an attachment that the form refers to.
+async fn respond_to_form(
     call: &Call,
     query: &Query,
-    file: SentFile,
-    mut fields: CrashFields,
+    kind: CrashKind,
+    CrashForm { file, mut fields }: CrashForm,
 ) -> Result<Response, Failure> {
     call.symbolicator
         .drop_unusable_headers(&mut fields.scraping);
-    let (file, attachment) = match file {
-        SentFile::Sent(file) => (file, None),
-        SentFile::Stored(stored) => {
-            let attachment = call.attachment(&query.scope, stored)?;
-            let file = attachment.whole("the report", apple::REPORT_BYTES).await?;
-            (file, Some(attachment))
+    let mut attachment = None;
+    let file = match file {
+        SentFile::Inline(bytes) => FileToRead::Inline(bytes),
+        SentFile::Referenced(reference) => {
+            let referenced = call.attachment(&query.scope, reference)?;
+            FileToRead::Attachment(attachment.insert(referenced))
         }
     };
-    let response = match parsed("report", || parse_report(&file)) {
-        Ok(report) => {
-            let id = call.invocation.uuid().to_string();
-            let state = call.first_state(&id, query);
-            Box::pin(call.answer_file(state, report.asked_for(fields))).await?
-        }
-        Err(message) => failed(message),
+    let response = match kind {
+        CrashKind::AppleReport => respond_to_apple_report(call, query, file, fields).await?,
+        CrashKind::Minidump => respond_to_minidump(call, query, file, fields).await?,
     };
     // Whatever the response refers to is stored by now.
     if let Some(attachment) = attachment {
@@ -99,45 +102,56 @@ async fn answer_apple_report(
     Ok(response)
 }
 
-async fn answer_minidump(
+async fn respond_to_apple_report(
     call: &Call,
     query: &Query,
-    file: SentFile,
-    mut fields: CrashFields,
+    file: FileToRead<'_>,
+    fields: CrashFields,
 ) -> Result<Response, Failure> {
-    call.symbolicator
-        .drop_unusable_headers(&mut fields.scraping);
-    fields.format = query.format;
-    let (file, attachment) = match file {
-        SentFile::Sent(file) => (Ok(DumpBytes::from(file)), None),
-        SentFile::Stored(stored) => {
-            let attachment = call.attachment(&query.scope, stored)?;
-            (attachment.minidump(query.format).await?, Some(attachment))
+    let file = match file {
+        FileToRead::Inline(bytes) => bytes,
+        FileToRead::Attachment(attachment) => {
+            attachment.whole("the report", apple::REPORT_BYTES).await?
         }
     };
-    let response = match file {
-        Ok(file) => {
-            if file.starts_with(FORM_BOUNDARY) {
-                let detail = "minidump contains multipart form data";
-                return Err(Failure::new(StatusCode::BAD_REQUEST, detail));
-            }
+    match parsed("report", || parse_report(&file)) {
+        Ok(crash) => {
             let id = call.invocation.uuid().to_string();
             let state = call.first_state(&id, query);
-            Box::pin(walk(call, state, KeptDump { file, fields })).await?
+            Box::pin(call.respond_to_file(state, crash.with_fields(fields))).await
         }
-        Err(message) => failed(message),
-    };
-    if let Some(attachment) = attachment {
-        attachment.remove().await;
+        Err(message) => Ok(failed(message)),
     }
-    Ok(response)
 }
 
-/// Walks the stacks of a minidump, and answers the crash.
+async fn respond_to_minidump(
+    call: &Call,
+    query: &Query,
+    file: FileToRead<'_>,
+    mut fields: CrashFields,
+) -> Result<Response, Failure> {
+    fields.format = query.format;
+    let file = match file {
+        FileToRead::Inline(bytes) => DumpBytes::from(bytes),
+        FileToRead::Attachment(attachment) => match attachment.minidump(query.format).await? {
+            Ok(file) => file,
+            Err(message) => return Ok(failed(message)),
+        },
+    };
+    if file.starts_with(FORM_BOUNDARY) {
+        let detail = "minidump contains multipart form data";
+        return Err(Failure::new(StatusCode::BAD_REQUEST, detail));
+    }
+    let id = call.invocation.uuid().to_string();
+    let state = call.first_state(&id, query);
+    Box::pin(walk(call, state, MinidumpForm { file, fields })).await
+}
+
+/// Walks the stacks of a minidump, and returns the response for the crash.
 pub(crate) async fn walk(
     call: &Call,
     state: CallState<'_>,
-    KeptDump { file, fields }: KeptDump,
+    MinidumpForm { file, fields }: MinidumpForm,
 ) -> Result<Response, Failure> {
     let Call {
         symbolicator,
@@ -150,19 +164,19 @@ pub(crate) async fn walk(
         fields: &fields,
         call: state,
     };
-    let (report, stats) = match symbolicator.walk_minidump(invocation, request).await? {
-        WalkOutcome::Walked(report, stats) => (*report, stats),
+    let (crash, stats) = match symbolicator.walk_minidump(invocation, request).await? {
+        WalkOutcome::Walked(crash, stats) => (*crash, stats),
         WalkOutcome::Pending => return Ok(pending(&state)),
         WalkOutcome::Failed(message) => return Ok(failed(message)),
     };
     let state = state.after(invocation.elapsed() - began);
-    let mut response = call.answer_file(state, report).await?;
+    let mut response = call.respond_to_file(state, crash).await?;
     response.extensions_mut().insert(stats);
     Ok(response)
 }
 
-/// Returns the crash in a stored request.
-pub(crate) fn stored(body: &[u8]) -> Result<CrashFile, Failure> {
+/// Parses the crash in a stored request.
+pub(crate) fn parse_crash(body: &[u8]) -> Result<ReadCrash, Failure> {
     serde_json::from_slice(body).map_err(Failure::internal)
 }
 
@@ -174,8 +188,8 @@ fn failed(message: String) -> Response {
 
 impl Call {
     /// Returns the file that a request refers to.
-    fn attachment(&self, scope: &Scope, file: StoredFile) -> Result<Attachment<'_>, Failure> {
-        let StoredFile {
+    fn attachment(&self, scope: &Scope, file: FileReference) -> Result<Attachment<'_>, Failure> {
+        let FileReference {
             storage_url,
             storage_token,
         } = file;

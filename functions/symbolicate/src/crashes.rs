@@ -10,14 +10,14 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, IntoResponseParts, Response};
 use axum::{Extension, Json};
 use serde_json::value::RawValue;
-use symdepot::api::crash::CrashFile;
+use symdepot::api::crash::ReadCrash;
 use symdepot::api::limits;
 use symdepot::api::symbolicator as api;
-use symdepot::flows::minidump::kept_dump;
+use symdepot::flows::minidump::decode_dump;
 use symdepot::flows::requests::{
-    CallState, FinishedAnswer, FoundRequest, KeptRequest, RequestStage, RequestToKeep,
+    CallState, FinishedAnswer, FoundRequest, RequestStage, RequestToStore, StoredRequest,
 };
-use symdepot::flows::symbolicate::{PendingTerms, Stats, SymbolicateOutcome};
+use symdepot::flows::symbolicate::{Stats, SymbolicateOutcome};
 use uuid::Uuid;
 
 use crate::answer::CrashAnswer;
@@ -44,8 +44,8 @@ pub(crate) async fn symbolicate(
     };
     let id = call.invocation.uuid().to_string();
     let state = call.first_state(&id, &query);
-    let body = Some(RequestToKeep::received(&body));
-    call.answer(state, Crash::Sent(Box::new(request)), body)
+    let state = state.storing(RequestToStore::received(&body));
+    call.respond_to_crash(state, Crash::InRequest(Box::new(request)))
         .await
 }
 
@@ -78,40 +78,41 @@ pub(crate) async fn continue_request(
     if let Some(answer) = call.symbolicator.finished_answer(&found).await? {
         return finished(answer);
     }
-    let KeptRequest {
+    let StoredRequest {
         stage, body, age, ..
     } = call
         .symbolicator
-        .kept_request(&call.invocation, &found)
+        .stored_request(&call.invocation, &found)
         .await?
         .ok_or_else(unknown)?;
     let state = || CallState::continued(&found, age, call.wait_limit(&query));
     let crash = match stage {
-        RequestStage::Symbolicate => Crash::Sent(Box::new(api::parse_request(&body)?)),
-        RequestStage::CrashFile => Crash::Read(Box::new(crash_files::stored(&body)?)),
+        RequestStage::Symbolicate => Crash::InRequest(Box::new(api::parse_request(&body)?)),
+        RequestStage::CrashFile => Crash::FromFile(Box::new(crash_files::parse_crash(&body)?)),
         RequestStage::Minidump => {
-            let dump = kept_dump(&body)?;
+            let dump = decode_dump(&body)?;
             return crash_files::walk(&call, state(), dump).await;
         }
     };
-    call.answer(state(), crash, None).await
+    call.respond_to_crash(state(), crash).await
 }
 
 /// The response with a stored answer.
 fn finished(answer: FinishedAnswer) -> Result<Response, Failure> {
     match answer {
-        FinishedAnswer::Sent(body) => {
+        FinishedAnswer::Body(body) => {
             let body: Box<RawValue> = serde_json::from_slice(&body).map_err(Failure::internal)?;
             let body = Arc::new(JsonBody(body));
             Ok((Extension(COMPLETED), Extension(body)).into_response())
         }
-        FinishedAnswer::At(url) => Ok(elsewhere(url, Extension(COMPLETED))),
+        FinishedAnswer::Url(url) => Ok(redirect(url, Extension(COMPLETED))),
     }
 }
 
 /// The response that refers to an answer that is too large to be sent.
-fn elsewhere(url: String, noted: impl IntoResponseParts) -> Response {
-    (StatusCode::SEE_OTHER, noted, [(header::LOCATION, url)]).into_response()
+fn redirect(url: String, log_extensions: impl IntoResponseParts) -> Response {
+    let location = [(header::LOCATION, url)];
+    (StatusCode::SEE_OTHER, log_extensions, location).into_response()
 }
 
 /// The response for a request that is not complete.
@@ -123,9 +124,9 @@ pub(crate) fn pending(state: &CallState<'_>) -> Response {
 /// The stack traces to symbolicate.
 pub(crate) enum Crash {
     /// Those of a request. They are answered as a whole.
-    Sent(Box<api::Request>),
+    InRequest(Box<api::Request>),
     /// Those that were read from a file.
-    Read(Box<CrashFile>),
+    FromFile(Box<ReadCrash>),
 }
 
 impl Call {
@@ -139,47 +140,43 @@ impl Call {
             .wait_limit(&self.invocation, query.timeout)
     }
 
-    /// Returns the response for a crash. `body` is stored while it is pending; `None` if it is
-    /// stored already.
-    pub(crate) async fn answer(
+    /// Returns the response for a crash.
+    pub(crate) async fn respond_to_crash(
         &self,
         state: CallState<'_>,
         crash: Crash,
-        body: Option<RequestToKeep<'_>>,
     ) -> Result<Response, Failure> {
-        match self.answer_of(&state, crash, body).await? {
-            Some((answer, stats)) => self.respond(&state, answer, stats).await,
+        match self.answer(&state, crash).await? {
+            Some((answer, stats)) => self.send_answer(&state, answer, stats).await,
             None => Ok(pending(&state)),
         }
     }
 
     /// Symbolicates a crash; `None` if it is pending.
-    async fn answer_of(
+    async fn answer(
         &self,
         state: &CallState<'_>,
         crash: Crash,
-        body: Option<RequestToKeep<'_>>,
     ) -> Result<Option<(CrashAnswer, Stats)>, Failure> {
         let (symbolicator, invocation) = (&self.symbolicator, &self.invocation);
-        let terms = PendingTerms { call: *state, body };
-        let (outcome, report) = match crash {
-            Crash::Sent(request) => {
-                let answer = symbolicator.answer(invocation, &request, terms);
+        let (outcome, read) = match crash {
+            Crash::InRequest(request) => {
+                let answer = symbolicator.answer(invocation, &request, *state);
                 (answer.await?, None)
             }
-            Crash::Read(report) => {
-                let answer = symbolicator.answer_crash(invocation, &report, terms);
-                (answer.await?, Some(report))
+            Crash::FromFile(read) => {
+                let answer = symbolicator.answer_crash(invocation, &read, *state);
+                (answer.await?, Some(read))
             }
         };
         let (completed, stats) = match outcome {
             SymbolicateOutcome::Pending => return Ok(None),
             SymbolicateOutcome::Completed(completed, stats) => (*completed, stats),
         };
-        let answer = match report {
-            Some(report) => {
-                let order = report.request.options.frame_order;
-                CrashAnswer::to_file(completed, order, report.stackwalk)
+        let answer = match read {
+            Some(crash) => {
+                let order = crash.request.options.frame_order;
+                CrashAnswer::to_file(completed, order, crash.stackwalk)
             }
             None => CrashAnswer::to_request(completed),
         };
@@ -188,14 +185,14 @@ impl Call {
 
     /// Returns the response with an answer. An answer to a stored request is stored, so that later
     /// calls read it; so is one that is too large to be sent.
-    async fn respond(
+    async fn send_answer(
         &self,
         state: &CallState<'_>,
         answer: CrashAnswer,
         mut stats: Stats,
     ) -> Result<Response, Failure> {
         let body = answer.write(&mut stats)?;
-        let noted = (Extension(COMPLETED), Extension(stats));
+        let log_extensions = (Extension(COMPLETED), Extension(stats));
         let is_sent = body.get().len() <= limits::SENT_ANSWER_BYTES;
         let CallState { id, found, .. } = *state;
         if found.is_some() || !is_sent {
@@ -211,22 +208,23 @@ impl Call {
             }
         }
         if is_sent {
-            return Ok((noted, Extension(Arc::new(JsonBody(body)))).into_response());
+            let body = Extension(Arc::new(JsonBody(body)));
+            return Ok((log_extensions, body).into_response());
         }
         let url = self.symbolicator.answer_url(id).await?;
-        Ok(elsewhere(url, noted))
+        Ok(redirect(url, log_extensions))
     }
 
     /// Returns the response for a crash that was read from a file. It is stored while it is
     /// pending.
-    pub(crate) async fn answer_file(
+    pub(crate) async fn respond_to_file(
         &self,
         state: CallState<'_>,
-        report: CrashFile,
+        crash: ReadCrash,
     ) -> Result<Response, Failure> {
-        let body = serde_json::to_vec(&report).map_err(Failure::internal)?;
-        let body = Some(RequestToKeep::crash_file(&report, &body));
-        let crash = Crash::Read(Box::new(report));
-        self.answer(state, crash, body).await
+        let body = serde_json::to_vec(&crash).map_err(Failure::internal)?;
+        let state = state.storing(RequestToStore::crash_file(&crash, &body));
+        let crash = Crash::FromFile(Box::new(crash));
+        self.respond_to_crash(state, crash).await
     }
 }

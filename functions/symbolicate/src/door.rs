@@ -30,12 +30,13 @@ const CHALLENGE: HeaderValue =
     HeaderValue::from_static("Basic realm=\"symdepot\", charset=\"UTF-8\"");
 
 /// The text of a 401 for a request without a credential.
-const HOW: &str = "a credential is required: an access token as Bearer, as the password of Basic, or in the path (/t/<token>/…); or a request that is signed by a principal of AWS";
+const NO_CREDENTIAL: &str = "a credential is required: an access token as Bearer, as the password of Basic, or in the path (/t/<token>/…); or a request that is signed by a principal of AWS";
 
-/// The texts of a 401 for an access token that is not valid, and for what is none.
-const UNKNOWN: &str =
+/// The texts of a 401 for an access token that is not valid, and for a credential that is not a
+/// token.
+const UNKNOWN_TOKEN: &str =
     "the access token is unknown, expired or revoked: an admin issues another one by POST /tokens";
-const NO_TOKEN: &str = "the credential is no access token: an admin issues one by POST /tokens";
+const NOT_A_TOKEN: &str = "the credential is no access token: an admin issues one by POST /tokens";
 
 /// Finds the caller of a request, and removes from its path what is not part of a protocol.
 ///
@@ -50,18 +51,18 @@ pub(crate) async fn admit(
     let entrance = Entrance::of(request.uri().path());
     let authorization = request.headers().get(header::AUTHORIZATION);
     let authorization = authorization.map(|value| value.to_str().unwrap_or_default());
-    let caller = match (of_the_gateway(request), entrance.credential(authorization)) {
+    let caller = match (gateway_caller(request), entrance.credential(authorization)) {
         (Some(caller), _) => caller,
         (None, Credential::Token(token)) => {
             let granted = symbolicator.token_grants(invocation, &token).await;
             match granted.map_err(|error| Failure::from(error).into_response())? {
                 Some((id, grants)) => Caller::with_token(&id, grants),
-                None => return Err(refused(UNKNOWN)),
+                None => return Err(refused(UNKNOWN_TOKEN)),
             }
         }
-        (None, Credential::Malformed) => return Err(refused(NO_TOKEN)),
+        (None, Credential::Malformed) => return Err(refused(NOT_A_TOKEN)),
         (None, Credential::Absent) if symbolicator.settings.is_open => Caller::anyone(),
-        (None, Credential::Absent) => return Err(refused(HOW)),
+        (None, Credential::Absent) => return Err(refused(NO_CREDENTIAL)),
     };
     let scope = entrance.scope.transpose().map_err(|name| {
         let detail = format!("the path names no valid scope: {name:?}");
@@ -81,7 +82,7 @@ pub(crate) async fn admit(
 }
 
 /// Returns the caller that an authorizer of the gateway has found.
-fn of_the_gateway(request: &lambda_http::Request) -> Option<Caller> {
+fn gateway_caller(request: &lambda_http::Request) -> Option<Caller> {
     let RequestContext::ApiGatewayV2(context) = request.request_context_ref()? else {
         return None;
     };
@@ -114,7 +115,7 @@ pub(crate) async fn check(
     let mut response = match caller.map(|caller| entitled(caller, operation)) {
         Some(Ok(())) => next.run(request).await,
         Some(Err(failure)) => failure.into_response(),
-        None => refused(HOW),
+        None => refused(NO_CREDENTIAL),
     };
     response.extensions_mut().insert(operation);
     response
@@ -127,16 +128,17 @@ pub(crate) async fn check(
 /// The 403 for a caller that has not.
 pub(crate) fn entitled(caller: &Caller, operation: Operation) -> Result<(), Failure> {
     let need = operation.needs();
-    if need == Need::Credential || caller.may(need) {
+    if caller.may(need) {
         caller.named_scope(None)?;
         return Ok(());
     }
     let lacking = match need {
-        Need::AnyOf(rights) if !rights.is_empty() => {
+        Need::Credential => "a credential".to_owned(),
+        Need::AnyOf(rights) => {
             let rights: Vec<&str> = rights.iter().map(|right| right.as_str()).collect();
             format!("the right {}", rights.join(" or "))
         }
-        Need::AnyOf(_) | Need::Credential => "the right admin".to_owned(),
+        Need::Admin => "the right admin".to_owned(),
         Need::AdminEverywhere => "the right admin in every scope".to_owned(),
     };
     Err(Failure::new(

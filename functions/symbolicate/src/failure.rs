@@ -35,6 +35,17 @@ impl Failure {
         self.status
     }
 
+    /// Returns the response to a request for which there was no time left.
+    pub(crate) fn time_is_up() -> Self {
+        Self {
+            error: Some("TimeIsUp"),
+            ..Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the time of the function was up before there was a response; send the request again",
+            )
+        }
+    }
+
     pub(crate) fn internal(error: impl std::error::Error) -> Self {
         Self {
             error: Some("Internal"),

@@ -7,7 +7,7 @@ use axum::extract::multipart::{Field, MultipartError, MultipartRejection};
 use axum::extract::{DefaultBodyLimit, FromRequest, Multipart, Request};
 use axum::http::{HeaderMap, StatusCode, header};
 use bytes::Bytes;
-use symdepot::api::crash::any::StoredFile;
+use symdepot::api::crash::any::FileReference;
 use symdepot::api::crash::apple;
 use symdepot::api::crash::attachment::STORAGE_URL_BYTES;
 use symdepot::api::crash::form::{CrashFields, PART_BYTES, PARTS_BYTES, decompressed};
@@ -52,9 +52,9 @@ pub(crate) struct CrashForm {
 /// A file, as a request has it.
 pub(crate) enum SentFile {
     /// In the request; decompressed.
-    Sent(Bytes),
+    Inline(Bytes),
     /// In another place.
-    Stored(StoredFile),
+    Referenced(FileReference),
 }
 
 impl CrashForm {
@@ -87,8 +87,8 @@ impl CrashForm {
         let is_empty = file.as_ref().is_some_and(Vec::is_empty);
         let file = file.filter(|file| !file.is_empty());
         let file = match (file, url) {
-            (Some(file), None) => SentFile::Sent(file.into()),
-            (None, Some(storage_url)) => SentFile::Stored(StoredFile {
+            (Some(file), None) => SentFile::Inline(file.into()),
+            (None, Some(storage_url)) => SentFile::Referenced(FileReference {
                 storage_url,
                 storage_token: token,
             }),
@@ -235,7 +235,7 @@ pub mod hostile {
         match runtime.block_on(CrashForm::read(request, &part)) {
             Ok(CrashForm { file, fields }) => {
                 assert!(fields.checked().is_ok(), "the parts have no limits");
-                if let SentFile::Sent(file) = file {
+                if let SentFile::Inline(file) = file {
                     assert!((1..=FILE_BYTES).contains(&file.len()), "{}", file.len());
                 }
             }

@@ -4,6 +4,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -20,8 +21,12 @@ use symdepot::runtime::Traces;
 use tower::ServiceExt;
 use tracing::Instrument;
 
-use crate::summary::{self, Received, Sent};
+use crate::failure::Failure;
+use crate::summary::{self, RequestFacts, ResponseFacts};
 use crate::{door, path, routes};
+
+/// The time at the end of an invocation that is left for the response, the log and the trace.
+const RESERVE: Duration = Duration::from_millis(500);
 
 /// The service, with its routes.
 pub(crate) struct Service {
@@ -66,22 +71,26 @@ pub(crate) async fn handle(
     mut request: lambda_http::Request,
 ) -> Result<Reply, Panicked> {
     path::restore(&mut request);
-    let received = Received::of(&request);
+    let received = RequestFacts::of(&request);
     let span = tracing::info_span!("invocation", request_id = invocation.request_id());
     let traceparent = request.headers().get("traceparent");
     traces.begin_request(&invocation, traceparent.and_then(|text| text.to_str().ok()));
     let invocation = Arc::new(invocation);
-    // A panic leaves the state of this instance as a request does that was dropped.
-    let answer = AssertUnwindSafe(service.answer(&invocation, request)).catch_unwind();
-    let answered = answer.instrument(span.clone()).await;
-    let has_panicked = answered.is_err();
-    let internal_error = |_| (None, StatusCode::INTERNAL_SERVER_ERROR.into_response());
-    let (caller, response) = answered.unwrap_or_else(internal_error);
+    let served = service.serve(&invocation, request).instrument(span.clone());
+    let (caller, response, has_panicked) = match served.await {
+        Served::Answered(caller, response) => (Some(caller), response, false),
+        Served::Refused(response) => {
+            // It is not traced.
+            invocation.discard_trace();
+            (None, response, false)
+        }
+        Served::TimeIsUp => (None, Failure::time_is_up().into_response(), false),
+        Served::Panicked => {
+            let response = StatusCode::INTERNAL_SERVER_ERROR.into_response();
+            (None, response, true)
+        }
+    };
     let (reply, sent) = Reply::of(response).await;
-    if caller.is_none() && !has_panicked {
-        // A request that was refused is not traced.
-        invocation.discard_trace();
-    }
     let caller = caller.as_deref().and_then(Caller::name);
     let summary = summary::summary(received, caller, sent, &invocation);
     span.in_scope(|| summary.log());
@@ -94,16 +103,40 @@ pub(crate) async fn handle(
     }
 }
 
+/// What became of a request.
+enum Served {
+    /// Its caller was let in, and this is the response.
+    Answered(Arc<Caller>, Response),
+    /// Its caller was not let in.
+    Refused(Response),
+    /// There was no response in time.
+    TimeIsUp,
+    /// The handler panicked.
+    Panicked,
+}
+
 impl Service {
-    /// Returns the response to a request, and its caller if it was let in.
+    /// Serves a request within the time of the invocation. A store that does not respond costs this
+    /// request: Lambda would stop the instance, and report an error of the function.
+    async fn serve(&self, invocation: &Arc<Invocation>, request: lambda_http::Request) -> Served {
+        let limit = invocation.time_left().saturating_sub(RESERVE);
+        // A panic leaves the state of this instance as a request does that was dropped.
+        let answer = AssertUnwindSafe(self.answer(invocation, request)).catch_unwind();
+        match tokio::time::timeout(limit, answer).await {
+            Ok(Ok(served)) => served,
+            Ok(Err(_)) => Served::Panicked,
+            Err(_) => Served::TimeIsUp,
+        }
+    }
+
     async fn answer(
         &self,
         invocation: &Arc<Invocation>,
         mut request: lambda_http::Request,
-    ) -> (Option<Arc<Caller>>, Response) {
+    ) -> Served {
         let caller = match door::admit(&self.symbolicator, invocation, &mut request).await {
             Ok(caller) => caller,
-            Err(refused) => return (None, refused),
+            Err(refused) => return Served::Refused(refused),
         };
         let mut request = request.map(|body| match body {
             lambda_http::Body::Text(text) => Body::from(text),
@@ -114,7 +147,7 @@ impl Service {
         extensions.insert(Arc::clone(invocation));
         extensions.insert(Arc::clone(&caller));
         match self.router.clone().oneshot(request).await {
-            Ok(response) => (Some(caller), response),
+            Ok(response) => Served::Answered(caller, response),
             Err(never) => match never {},
         }
     }
@@ -146,11 +179,11 @@ impl JsonBody {
 
 impl Reply {
     /// Also returns what the log says of the response.
-    async fn of(response: Response) -> (Self, Sent) {
+    async fn of(response: Response) -> (Self, ResponseFacts) {
         let (mut parts, body) = response.into_parts();
         let mut extensions = std::mem::take(&mut parts.extensions);
         if let Some(json) = extensions.remove::<Arc<JsonBody>>() {
-            let sent = Sent {
+            let sent = ResponseFacts {
                 status: parts.status,
                 bytes: json.text().len(),
                 extensions,
@@ -181,7 +214,7 @@ impl Reply {
         whole.headers = parts.headers;
         whole.is_base64_encoded = body.is_some();
         whole.body = body;
-        let sent = Sent {
+        let sent = ResponseFacts {
             status: parts.status,
             bytes: bytes_sent,
             extensions,

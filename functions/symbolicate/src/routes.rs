@@ -172,7 +172,7 @@ impl Operation {
             // It explains responses as well as uploads.
             Self::Explain => Need::AnyOf(&[Right::Symbolicate, Right::Upload]),
             Self::SymCache | Self::MsSymCache => Need::AnyOf(&[Right::Download]),
-            Self::IssueToken | Self::ListTokens | Self::RevokeToken => Need::AnyOf(&[]),
+            Self::IssueToken | Self::ListTokens | Self::RevokeToken => Need::Admin,
             Self::Rollout => Need::AdminEverywhere,
             Self::About | Self::HealthCheck => Need::Credential,
         }

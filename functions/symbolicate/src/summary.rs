@@ -28,19 +28,19 @@ pub(crate) const PENDING: Outcome = Outcome("pending");
 pub(crate) const FAILED: Outcome = Outcome("failed");
 
 /// What the log says of a request.
-pub(crate) struct Received {
+pub(crate) struct RequestFacts {
     method: String,
     bytes: usize,
 }
 
 /// What the log says of a response.
-pub(crate) struct Sent {
+pub(crate) struct ResponseFacts {
     pub(crate) status: StatusCode,
     pub(crate) bytes: usize,
     pub(crate) extensions: Extensions,
 }
 
-impl Received {
+impl RequestFacts {
     pub(crate) fn of(request: &lambda_http::Request) -> Self {
         Self {
             method: request.method().to_string(),
@@ -51,16 +51,16 @@ impl Received {
 
 /// Returns the line of a request of this caller.
 pub(crate) fn summary(
-    Received {
+    RequestFacts {
         method,
         bytes: request_bytes,
-    }: Received,
+    }: RequestFacts,
     caller: Option<&str>,
-    Sent {
+    ResponseFacts {
         status,
         bytes: response_bytes,
         extensions,
-    }: Sent,
+    }: ResponseFacts,
     invocation: &Invocation,
 ) -> RequestSummary {
     let operation = extensions.get::<Operation>().copied();
@@ -100,7 +100,7 @@ pub(crate) fn summary(
 
 fn add_stats(summary: &mut RequestSummary, stats: &Stats) {
     let (frames, modules, reads) = (stats.frames, stats.modules, stats.reads);
-    summary.memory_hits = Some(reads.remembered);
+    summary.memory_hits = Some(reads.memory_hits);
     summary.blob_reads = Some(reads.reads);
     summary.blob_bytes = Some(reads.bytes);
     summary.stacktraces = Some(stats.stacktraces);

@@ -17,7 +17,7 @@ use crate::arguments::{CheckArguments, Requirement};
 use crate::error::CliError;
 use crate::inspection::{self, Inspected, advice};
 use crate::visible::visible;
-use crate::{Exit, Output, progress, search, view};
+use crate::{Exit, Output, maps, progress, search, view};
 
 /// The number of ids that are shown of many, such as those of the units of split DWARF.
 const SHOWN_IDS: usize = 3;
@@ -180,23 +180,19 @@ fn problems_of(path: &Path, inspection: &Inspection, require: &[Requirement]) ->
 /// symbol maps, by which UUID maps find them.
 fn auxiliary(path: &Path, inspection: &Inspection) -> (Vec<ObjectMeta>, Vec<CompanionId>) {
     let (mut maps, mut symbol_maps) = (Vec::new(), Vec::new());
-    let path = path.to_string_lossy();
-    for file in &inspection.auxiliary {
-        let Ok(id) = file.id_at(&path) else {
-            continue;
-        };
-        if file.file_type == FileType::BcSymbolMap {
-            let id = CompanionId::SymbolMap(id);
+    for map in maps::of_file(path, inspection) {
+        if map.file_type == FileType::BcSymbolMap {
+            let id = CompanionId::SymbolMap(map.id);
             symbol_maps.extend((!inspection.completes.contains(&id)).then_some(id));
             continue;
         }
-        let symbol_map = file.symbol_map.map(CompanionId::SymbolMap);
+        let symbol_map = map.symbol_map.map(CompanionId::SymbolMap);
         let needs = symbol_map.filter(|id| !inspection.completes.contains(id));
         maps.push(ObjectMeta {
             index: inspection.objects.len() + maps.len(),
-            debug_id: Some(id),
+            debug_id: Some(map.id),
             code_id: None,
-            file_type: file.file_type,
+            file_type: map.file_type,
             arch: String::new(),
             features: Features::default(),
             is_accompanied: false,

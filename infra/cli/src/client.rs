@@ -14,7 +14,7 @@ use url::Url;
 use crate::body::Body;
 use crate::credentials::Signer;
 use crate::error::{CliError, chain, root};
-use crate::retry::{Patience, Trouble, retry_after};
+use crate::retry::{RetryReason, WaitLimit, retry_after};
 use crate::settings::{Settings, TOKEN_VARIABLE, Token, shown};
 
 /// Time limit for establishing a connection.
@@ -57,7 +57,7 @@ pub(crate) struct Client {
 /// A request for JSON. It may be sent again: it changes nothing, or the same a second time. The one
 /// exception is a crash file that was stored: the service removes it when it answers.
 #[derive(Debug)]
-pub(crate) struct Question<'a> {
+pub(crate) struct JsonRequest<'a> {
     pub(crate) method: Method,
     pub(crate) path: &'a str,
     pub(crate) query: &'a [(&'a str, &'a str)],
@@ -66,7 +66,7 @@ pub(crate) struct Question<'a> {
 
 /// A response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
     /// The time of the service, from the header `date`.
     pub(crate) date: Option<SystemTime>,
@@ -161,14 +161,14 @@ impl Client {
         path: &str,
         query: &[(&str, &str)],
         body: Vec<u8>,
-    ) -> Result<Answer, CliError> {
+    ) -> Result<HttpResponse, CliError> {
         let url = self.address(path, query);
         self.send_to(method, url, &Body::json(body)).await
     }
 
     /// Posts a body to the root of the host, whatever the path of the address is, and returns the
     /// response, whatever its status is.
-    pub(crate) async fn post_to_root(&self, body: Body) -> Result<Answer, CliError> {
+    pub(crate) async fn post_to_root(&self, body: Body) -> Result<HttpResponse, CliError> {
         let mut url = self.url.clone();
         url.set_path("/");
         self.send_to(Method::POST, url, &body).await
@@ -176,13 +176,18 @@ impl Client {
 
     /// Puts a body to the address itself, and returns the response, whatever its status is.
     #[cfg(feature = "serve")]
-    pub(crate) async fn put(&self, body: Body) -> Result<Answer, CliError> {
+    pub(crate) async fn put(&self, body: Body) -> Result<HttpResponse, CliError> {
         self.send_to(Method::PUT, self.url.clone(), &body).await
     }
 
-    async fn send_to(&self, method: Method, url: Url, body: &Body) -> Result<Answer, CliError> {
+    async fn send_to(
+        &self,
+        method: Method,
+        url: Url,
+        body: &Body,
+    ) -> Result<HttpResponse, CliError> {
         let request = self.request(method, url, body)?;
-        let limit = Patience::usual().request_timeout(body.bytes.len());
+        let limit = WaitLimit::usual().request_timeout(body.bytes.len());
         self.receive(request, limit).await.map(|(answer, _)| answer)
     }
 
@@ -217,7 +222,7 @@ impl Client {
         &self,
         request: RequestBuilder,
         limit: Duration,
-    ) -> Result<(Answer, Option<Duration>), CliError> {
+    ) -> Result<(HttpResponse, Option<Duration>), CliError> {
         let failed = |error: reqwest::Error| {
             // The URL of a stored response is a credential.
             let (url, is_connect) = (self.shown(), error.is_connect());
@@ -267,7 +272,7 @@ impl Client {
             }
             bytes.extend_from_slice(&chunk);
         }
-        let answer = Answer {
+        let answer = HttpResponse {
             status,
             date,
             location,
@@ -284,13 +289,13 @@ impl Client {
         query: &[(&str, &str)],
         body: Vec<u8>,
     ) -> Result<T, CliError> {
-        let question = Question {
+        let request = JsonRequest {
             method,
             path,
             query,
             body: Body::json(body),
         };
-        self.ask(&question, &Patience::usual()).await
+        self.request_json(&request, &WaitLimit::usual()).await
     }
 
     /// Posts a body and returns the JSON of a successful response.
@@ -300,38 +305,38 @@ impl Client {
         query: &[(&str, &str)],
         body: Body,
     ) -> Result<T, CliError> {
-        let question = Question {
+        let request = JsonRequest {
             method: Method::POST,
             path,
             query,
             body,
         };
-        self.ask(&question, &Patience::usual()).await
+        self.request_json(&request, &WaitLimit::usual()).await
     }
 
     /// Sends a request, again if the service is busy or the connection breaks, and returns the JSON
     /// of a successful response. A large response of the service is stored, and read there without
     /// credentials.
-    pub(crate) async fn ask<T: DeserializeOwned>(
+    pub(crate) async fn request_json<T: DeserializeOwned>(
         &self,
-        question: &Question<'_>,
-        patience: &Patience,
+        request: &JsonRequest<'_>,
+        limit: &WaitLimit,
     ) -> Result<T, CliError> {
-        let Question {
+        let JsonRequest {
             method,
             path,
             query,
             body,
-        } = question;
+        } = request;
         let url = self.address(path, query);
         let request = || self.request(method.clone(), url.clone(), body);
-        let mut answer = self.receive_patiently(patience, body, request).await?;
+        let mut answer = self.receive_with_retries(limit, body, request).await?;
         if answer.status == StatusCode::SEE_OTHER
             && let Some(location) = answer.location.take()
         {
-            let (patience, nothing) = (Patience::usual(), Body::json(Vec::new()));
+            let (limit, nothing) = (WaitLimit::usual(), Body::json(Vec::new()));
             let request = || Ok(self.http.get(&location));
-            answer = self.receive_patiently(&patience, &nothing, request).await?;
+            answer = self.receive_with_retries(&limit, &nothing, request).await?;
         }
         if !answer.status.is_success() {
             return Err(self.with_scope_remedy(self.refused(path, &answer)));
@@ -343,38 +348,38 @@ impl Client {
     }
 
     /// Sends a request, again if another attempt may succeed, and returns the last response.
-    async fn receive_patiently(
+    async fn receive_with_retries(
         &self,
-        patience: &Patience,
+        limit: &WaitLimit,
         body: &Body,
         request: impl Fn() -> Result<RequestBuilder, CliError>,
-    ) -> Result<Answer, CliError> {
+    ) -> Result<HttpResponse, CliError> {
         let attempt = async || {
             let received = match request() {
                 Ok(request) => {
-                    let limit = patience.request_timeout(body.bytes.len());
-                    self.receive(request, limit).await
+                    let timeout = limit.request_timeout(body.bytes.len());
+                    self.receive(request, timeout).await
                 }
                 Err(error) => Err(error),
             };
-            let trouble = self.trouble_of(&received);
-            (received, trouble)
+            let reason = self.retry_reason_of(&received);
+            (received, reason)
         };
-        let received = patience.repeat(attempt).await;
+        let received = limit.repeat(attempt).await;
         received.map(|(answer, _)| answer)
     }
 
     /// Returns why an attempt failed, if another one may succeed. A service that has never answered
     /// does not run, or its address is wrong.
-    fn trouble_of(
+    fn retry_reason_of(
         &self,
-        received: &Result<(Answer, Option<Duration>), CliError>,
-    ) -> Option<Trouble> {
+        received: &Result<(HttpResponse, Option<Duration>), CliError>,
+    ) -> Option<RetryReason> {
         match received {
-            Ok((answer, pause)) if is_of_a_moment(answer.status) => Some(Trouble::Busy(*pause)),
-            Err(CliError::Connection { .. }) => Some(Trouble::Broken),
+            Ok((answer, pause)) if is_of_a_moment(answer.status) => Some(RetryReason::Busy(*pause)),
+            Err(CliError::Connection { .. }) => Some(RetryReason::Broken),
             Err(CliError::NoAnswer { .. }) if self.has_answered.load(Ordering::Relaxed) => {
-                Some(Trouble::Broken)
+                Some(RetryReason::Broken)
             }
             _ => None,
         }
@@ -406,7 +411,7 @@ impl Client {
     }
 
     /// Returns the error for a response that is not a success.
-    pub(crate) fn refused(&self, path: &str, answer: &Answer) -> CliError {
+    pub(crate) fn refused(&self, path: &str, answer: &HttpResponse) -> CliError {
         let url = self.shown();
         let body = serde_json::from_slice::<ErrorBody>(&answer.body).ok();
         // A 404 of the service itself lists its routes or says what is missing.

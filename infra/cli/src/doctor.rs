@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use reqwest::{Method, StatusCode};
 use symdepot::api::about::ServiceInfo;
 
-use crate::client::{Answer, Client};
+use crate::client::{Client, HttpResponse};
 use crate::error::CliError;
 use crate::settings::Settings;
 use crate::{Exit, Output};
@@ -72,7 +72,7 @@ fn ended(mut text: String, problem: &str) -> Output {
 }
 
 /// Returns the problem if the clock of this machine differs from that of the service too much.
-fn clock(answer: &Answer, now: SystemTime) -> Option<String> {
+fn clock(answer: &HttpResponse, now: SystemTime) -> Option<String> {
     let date = answer.date?;
     let (difference, word) = match now.duration_since(date) {
         Ok(ahead) => (ahead, "ahead of"),
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn a_wrong_clock_is_named_with_its_difference() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
-        let at = |date: Option<SystemTime>| Answer {
+        let at = |date: Option<SystemTime>| HttpResponse {
             status: StatusCode::OK,
             date,
             location: None,

@@ -6,7 +6,7 @@ use symdepot::domain::{CodeId, DebugId, ModuleId};
 
 use crate::arguments::FindArguments;
 use crate::error::CliError;
-use crate::{Exit, Output, files, inspection, progress, search};
+use crate::{Exit, Output, files, inspection, maps, progress, search};
 
 /// An id that is searched for: with dashes it is a debug id, without it may be either.
 struct Sought {
@@ -40,9 +40,11 @@ pub(crate) fn run(arguments: &FindArguments) -> Result<Output, CliError> {
         let Ok(inspection) = inspection::inspect(path, false).map(|it| it.inspection) else {
             continue;
         };
+        let maps = maps::of_file(path, &inspection);
         let mut is_match = false;
         for id in &mut sought {
-            let has = inspection::has_id(&inspection, id.debug_id, Some(&id.code_id));
+            let has = inspection::has_id(&inspection, id.debug_id, Some(&id.code_id))
+                || maps.iter().any(|map| Some(map.id) == id.debug_id);
             id.is_found |= has;
             is_match |= has;
         }

@@ -22,6 +22,7 @@ mod generate;
 mod given;
 mod inspection;
 mod lists;
+mod maps;
 mod progress;
 mod redrive;
 mod retry;
@@ -141,42 +142,54 @@ fn failed(error: &CliError) -> Exit {
 fn run(arguments: Arguments) -> Result<Output, CliError> {
     let Arguments { service, command } = arguments;
     match command {
-        Command::Check(check) => return check::run(&check),
-        Command::InspectFile(inspect) => return inspection::run(&inspect.file, inspect.derive),
-        Command::Find(find) => return find::run(&find),
         #[cfg(feature = "serve")]
-        Command::Serve(serve) => return serve::run(&serve),
-        Command::Completions { shell } => return Ok(generate::completions(shell)),
-        Command::Man => return generate::man(),
-        _ => {}
+        Command::Serve(command) => serve::run(&command),
+        #[cfg(feature = "serve")]
+        Command::Demo(command) => in_runtime(serve::demo(&command)),
+        Command::Symbolicate(command) => run_with_service(&service, async |settings: &Settings| {
+            symbolicate::run(settings, &command).await
+        }),
+        Command::Upload(command) => run_with_service(&service, async |settings: &Settings| {
+            upload::run(settings, &command).await
+        }),
+        Command::Check(command) => check::run(&command),
+        Command::Find(command) => find::run(&command),
+        Command::Explain(command) => run_with_service(&service, async |settings: &Settings| {
+            explain::run(settings, &command).await
+        }),
+        Command::Rollout(format) => run_with_service(&service, async |settings: &Settings| {
+            lists::rollout(&Client::new(settings).await?, format).await
+        }),
+        Command::Wanted(format) => run_with_service(&service, async |settings: &Settings| {
+            lists::wanted(&Client::new(settings).await?, settings, format).await
+        }),
+        Command::Redrive(command) => {
+            let queue = settings::dead_letters_of_process(&service, command.queue.as_deref())?;
+            in_runtime(redrive::run(queue, &command))
+        }
+        Command::Doctor => run_with_service(&service, async |settings: &Settings| {
+            doctor::run(settings).await
+        }),
+        Command::Completions { shell } => Ok(generate::completions(shell)),
+        Command::Man => generate::man(),
+        Command::InspectFile(command) => inspection::run(&command.file, command.derive),
     }
+}
+
+/// Runs a command that asks a service, with the settings of this process.
+fn run_with_service(
+    service: &ServiceArguments,
+    command: impl AsyncFnOnce(&Settings) -> Result<Output, CliError>,
+) -> Result<Output, CliError> {
+    let settings = Settings::of_process(service)?;
+    in_runtime(command(&settings))
+}
+
+/// Runs a command that sends requests.
+fn in_runtime(command: impl Future<Output = Result<Output, CliError>>) -> Result<Output, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(CliError::Runtime)?;
-    runtime.block_on(ask(&service, command))
-}
-
-/// Runs a command that asks a service.
-async fn ask(service: &ServiceArguments, command: Command) -> Result<Output, CliError> {
-    if let Command::Redrive(command) = &command {
-        let queue = settings::dead_letters_of_process(service, command.queue.as_deref())?;
-        return redrive::run(queue, command).await;
-    }
-    #[cfg(feature = "serve")]
-    if let Command::Demo(command) = &command {
-        return serve::demo(command).await;
-    }
-    let settings = Settings::of_process(service)?;
-    match command {
-        Command::Symbolicate(command) => symbolicate::run(&settings, &command).await,
-        Command::Upload(command) => upload::run(&settings, &command).await,
-        Command::Explain(command) => explain::run(&settings, &command).await,
-        Command::Rollout(format) => lists::rollout(&Client::new(&settings).await?, format).await,
-        Command::Wanted(format) => {
-            lists::wanted(&Client::new(&settings).await?, &settings, format).await
-        }
-        Command::Doctor => doctor::run(&settings).await,
-        _ => Ok(Output::done("")),
-    }
+    runtime.block_on(command)
 }

@@ -30,20 +30,20 @@ const LONGEST_WAIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The time until which requests are sent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct WaitLimit {
     end: Instant,
 }
 
 /// Why an attempt failed that another one may make up for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum RetryReason {
     /// The connection ended before the response did.
     Broken,
     /// The service takes no more requests now. It may say for how long.
     Busy(Option<Duration>),
 }
 
-impl Patience {
+impl WaitLimit {
     /// Begins to wait for this time.
     pub(crate) fn of(wait: Duration) -> Self {
         Self {
@@ -70,12 +70,12 @@ impl Patience {
     /// Makes attempts until one succeeds, fails for good, or is the last one. Returns its result.
     pub(crate) async fn repeat<T>(
         &self,
-        mut attempt: impl AsyncFnMut() -> (T, Option<Trouble>),
+        mut attempt: impl AsyncFnMut() -> (T, Option<RetryReason>),
     ) -> T {
         let mut number = 1;
         loop {
-            let (result, trouble) = attempt().await;
-            let pause = trouble.and_then(|trouble| pause_after(number, trouble, self.left()));
+            let (result, reason) = attempt().await;
+            let pause = reason.and_then(|reason| pause_after(number, reason, self.left()));
             match pause {
                 Some(pause) => tokio::time::sleep(pause).await,
                 None => return result,
@@ -87,10 +87,10 @@ impl Patience {
 
 /// Returns the pause before the next attempt; `None` if there is none. `number` is that of the
 /// attempt that failed, from 1; `left` is the time that the user still waits.
-fn pause_after(number: u32, trouble: Trouble, left: Duration) -> Option<Duration> {
-    let requested = match trouble {
-        Trouble::Broken | Trouble::Busy(None) => Duration::ZERO,
-        Trouble::Busy(Some(pause)) => pause,
+fn pause_after(number: u32, reason: RetryReason, left: Duration) -> Option<Duration> {
+    let requested = match reason {
+        RetryReason::Broken | RetryReason::Busy(None) => Duration::ZERO,
+        RetryReason::Busy(Some(pause)) => pause,
     };
     let pause = PAUSES.after(number.saturating_sub(1)).max(requested);
     (number < ATTEMPTS && requested <= PAUSES.longest && pause <= left).then_some(pause)
@@ -116,14 +116,14 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     /// Makes attempts that all fail so. Returns their number, and the time that they took.
-    async fn failing(wait: Duration, trouble: Trouble) -> (u32, Duration) {
+    async fn failing(wait: Duration, reason: RetryReason) -> (u32, Duration) {
         let began = Instant::now();
         let mut attempts = 0;
         let attempt = async || {
             attempts += 1;
-            ((), Some(trouble))
+            ((), Some(reason))
         };
-        Patience::of(wait).repeat(attempt).await;
+        WaitLimit::of(wait).repeat(attempt).await;
         (attempts, began.elapsed())
     }
 
@@ -133,33 +133,36 @@ mod tests {
         let mut attempts = 0;
         let attempt = async || {
             attempts += 1;
-            (attempts, (attempts < 3).then_some(Trouble::Broken))
+            (attempts, (attempts < 3).then_some(RetryReason::Broken))
         };
-        assert_eq!(Patience::usual().repeat(attempt).await, 3);
+        assert_eq!(WaitLimit::usual().repeat(attempt).await, 3);
         assert_eq!(began.elapsed(), PAUSES.first * 3);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_last_of_five_attempts_is_the_result() {
         let all = PAUSES.first * (1 + 2 + 4 + 8);
-        assert_eq!(failing(MINUTE, Trouble::Broken).await, (5, all));
-        assert_eq!(failing(MINUTE, Trouble::Busy(None)).await, (5, all));
+        assert_eq!(failing(MINUTE, RetryReason::Broken).await, (5, all));
+        assert_eq!(failing(MINUTE, RetryReason::Busy(None)).await, (5, all));
     }
 
     #[tokio::test(start_paused = true)]
     async fn no_pause_is_longer_than_the_user_waits() {
         assert_eq!(
-            failing(Duration::ZERO, Trouble::Broken).await,
+            failing(Duration::ZERO, RetryReason::Broken).await,
             (1, Duration::ZERO)
         );
-        let (attempts, took) = failing(2 * SECOND, Trouble::Broken).await;
+        let (attempts, took) = failing(2 * SECOND, RetryReason::Broken).await;
         assert_eq!((attempts, took), (3, PAUSES.first * 3));
-        assert_eq!(failing(Duration::MAX, Trouble::Broken).await.0, ATTEMPTS);
+        assert_eq!(
+            failing(Duration::MAX, RetryReason::Broken).await.0,
+            ATTEMPTS
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_service_gets_the_pause_that_it_asks_for_up_to_a_limit() {
-        let busy = |seconds| Trouble::Busy(Some(seconds * SECOND));
+        let busy = |seconds| RetryReason::Busy(Some(seconds * SECOND));
         assert_eq!(
             failing(MINUTE, busy(3)).await,
             (5, (3 + 3 + 3 + 4) * SECOND)
@@ -185,10 +188,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_request_may_take_a_little_longer_than_the_user_waits() {
-        let patience = Patience::of(3 * SECOND);
-        assert_eq!(patience.request_timeout(100), 13 * SECOND);
-        assert_eq!(patience.request_timeout(640 * 1024), 23 * SECOND);
-        assert_eq!(patience.request_timeout(usize::MAX), MINUTE);
-        assert_eq!(Patience::usual().request_timeout(0), MINUTE);
+        let limit = WaitLimit::of(3 * SECOND);
+        assert_eq!(limit.request_timeout(100), 13 * SECOND);
+        assert_eq!(limit.request_timeout(640 * 1024), 23 * SECOND);
+        assert_eq!(limit.request_timeout(usize::MAX), MINUTE);
+        assert_eq!(WaitLimit::usual().request_timeout(0), MINUTE);
     }
 }

@@ -8,9 +8,9 @@ use symdepot::api::symbolicator::{Completed, Response};
 use tokio::time::Instant;
 
 use crate::body::Body;
-use crate::client::{Client, Question};
+use crate::client::{Client, JsonRequest};
 use crate::error::CliError;
-use crate::retry::Patience;
+use crate::retry::WaitLimit;
 use crate::settings::Settings;
 
 /// The longest time for which one request waits; the service waits no longer.
@@ -24,7 +24,7 @@ const PACE: Duration = Duration::from_secs(1);
 pub(crate) struct Waiting<'a> {
     client: &'a Client,
     scope: Option<&'a str>,
-    patience: Patience,
+    limit: WaitLimit,
 }
 
 impl<'a> Waiting<'a> {
@@ -32,7 +32,7 @@ impl<'a> Waiting<'a> {
         Self {
             client,
             scope: settings.scope.as_ref().map(|scope| scope.as_str()),
-            patience: Patience::of(wait),
+            limit: WaitLimit::of(wait),
         }
     }
 
@@ -54,13 +54,13 @@ impl<'a> Waiting<'a> {
         let timeout = self.round();
         let mut query = vec![("timeout", timeout.as_str())];
         query.extend(self.scope.map(|scope| ("scope", scope)));
-        let question = Question {
+        let request = JsonRequest {
             method: Method::POST,
             path,
             query: &query,
             body,
         };
-        let mut answer = self.client.ask(&question, &self.patience).await?;
+        let mut answer = self.client.request_json(&request, &self.limit).await?;
         let mut next = Instant::now();
         loop {
             answer = match answer {
@@ -68,7 +68,7 @@ impl<'a> Waiting<'a> {
                     bar.finish_and_clear();
                     return Ok(Some(completed));
                 }
-                Response::Pending { .. } if self.patience.left().is_zero() => {
+                Response::Pending { .. } if self.limit.left().is_zero() => {
                     bar.finish_and_clear();
                     anstream::eprintln!(
                         "the service is still preparing modules: run the same command again, or wait longer with --wait"
@@ -81,13 +81,13 @@ impl<'a> Waiting<'a> {
                     next = Instant::now() + PACE;
                     let path = format!("/requests/{request_id}");
                     let timeout = self.round();
-                    let question = Question {
+                    let request = JsonRequest {
                         method: Method::GET,
                         path: &path,
                         query: &[("timeout", timeout.as_str())],
                         body: Body::json(Vec::new()),
                     };
-                    self.client.ask(&question, &self.patience).await?
+                    self.client.request_json(&request, &self.limit).await?
                 }
                 Response::Failed { message } => return Err(self.failed(message)),
                 Response::Timeout => return Err(self.failed("it took too long".to_owned())),
@@ -100,7 +100,7 @@ impl<'a> Waiting<'a> {
 
     /// Returns the seconds for which the next request waits.
     fn round(&self) -> String {
-        self.patience.left().min(ROUND).as_secs().to_string()
+        self.limit.left().min(ROUND).as_secs().to_string()
     }
 
     fn failed(&self, cause: String) -> CliError {

@@ -20,7 +20,7 @@ use tokio::sync::Mutex;
 /// The file's name in the data folder.
 pub const FILE_NAME: &str = "stack.sqlite3";
 
-/// The schema version that this build writes, stored in SQLite's `user_version`.
+/// The schema version that this release writes, stored in SQLite's `user_version`.
 const SCHEMA_VERSION: i64 = 2;
 
 /// The number of connections for reading. A page is read in microseconds, so more would not help.
@@ -43,7 +43,7 @@ impl Database {
     ///
     /// # Errors
     /// Returns an error if the folder or file cannot be created, read or written, or if a newer
-    /// build wrote it.
+    /// release wrote it.
     pub fn open(folder: &Path) -> Result<Self, DatabaseError> {
         std::fs::create_dir_all(folder).map_err(|source| DatabaseError::Folder {
             path: folder.to_owned(),
@@ -138,9 +138,9 @@ pub enum DatabaseError {
         /// The cause.
         source: rusqlite::Error,
     },
-    /// The file was written by a newer build.
+    /// The file was written by a newer release.
     #[error(
-        "{} has schema version {found}, but this build supports versions up to {known}; build the newer stack again, or choose another folder with --data (make run: DATA=…)",
+        "{} has schema version {found}, but this release supports versions up to {known}; build the newer stack again, or choose another folder with --data (make run: DATA=…)",
         path.display()
     )]
     Newer {
@@ -148,7 +148,7 @@ pub enum DatabaseError {
         path: PathBuf,
         /// The schema version of the file.
         found: i64,
-        /// The newest schema version that this build supports.
+        /// The newest schema version that this release supports.
         known: i64,
     },
     /// A SQLite operation failed.
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_a_newer_build_is_refused_and_unchanged() {
+    fn a_file_of_a_newer_release_is_refused_and_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         drop(Database::open(folder.path()).unwrap());
         let raw = Connection::open(folder.path().join(FILE_NAME)).unwrap();
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_an_older_build_is_migrated_with_its_contents() {
+    fn a_file_of_an_older_release_is_migrated_with_its_contents() {
         let folder = tempfile::tempdir().unwrap();
         let raw = Connection::open(folder.path().join(FILE_NAME)).unwrap();
         raw.execute_batch(SCHEMA).unwrap();

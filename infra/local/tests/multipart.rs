@@ -79,7 +79,6 @@ async fn upload(client: &Client, key: &str, id: &str, number: i32, body: Vec<u8>
     CompletedPart::builder()
         .part_number(number)
         .e_tag(part.e_tag().unwrap())
-        .set_checksum_crc32(part.checksum_crc32().map(str::to_owned))
         .build()
 }
 
@@ -193,6 +192,44 @@ async fn parts_in_any_order_with_any_numbers_are_one_object_with_one_event() {
         .await
         .unwrap();
     assert!(got.body.collect().await.unwrap().to_vec() == whole);
+}
+
+/// The client sends a checksum with each part, and S3 returns it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_checksums_of_parts_are_kept_only_if_the_upload_has_their_algorithm() {
+    let s3 = S3::start().await;
+    let client = s3.client();
+    for algorithm in [None, Some(ChecksumAlgorithm::Crc32)] {
+        let begun = client
+            .create_multipart_upload()
+            .bucket(UPLOADS)
+            .key("a")
+            .set_checksum_algorithm(algorithm.clone())
+            .send()
+            .await
+            .unwrap();
+        let id = begun.upload_id().unwrap();
+        let part = client
+            .upload_part()
+            .bucket(UPLOADS)
+            .key("a")
+            .upload_id(id)
+            .part_number(1)
+            .body(ByteStream::from_static(b"part"))
+            .send()
+            .await
+            .unwrap();
+        let named = CompletedPart::builder()
+            .part_number(1)
+            .e_tag(part.e_tag().unwrap())
+            .checksum_crc32(part.checksum_crc32().unwrap())
+            .build();
+        let completed = complete(&client, "a", id, &[named]).send().await;
+        match algorithm {
+            Some(_) => assert!(completed.is_ok(), "{completed:?}"),
+            None => assert_eq!(completed.unwrap_err().code(), Some("InvalidPart")),
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

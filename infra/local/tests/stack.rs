@@ -925,7 +925,7 @@ async fn each_process_gets_its_share_of_the_machine() {
 async fn stored_data_is_accessible_only_to_its_owner() {
     let folder = tempfile::tempdir().unwrap();
     write_project(folder.path());
-    // Permissions as an earlier build left them.
+    // Permissions as an earlier release left them.
     let data = folder.path().join("data");
     std::fs::create_dir_all(data.join("logs")).unwrap();
     std::fs::write(data.join("logs/probe-function.log"), "").unwrap();

@@ -440,7 +440,7 @@ mod tests {
         let second = space.reserve(40).unwrap();
         assert_eq!(space.budget().used(), 100);
         drop(second);
-        let Err(ParseError::Store(error)) = space.reserve(50) else {
+        let Err(ParseError::Fault(error)) = space.reserve(50) else {
             panic!("the reservation was accepted")
         };
         assert_eq!(error.kind(), FaultKind::Transient);
@@ -533,7 +533,7 @@ mod tests {
     #[test]
     fn a_missing_folder_is_named_in_the_error() {
         let space = ScratchSpace::new("/nowhere/at/all", 10);
-        let Err(ParseError::Store(error)) = space.reserve(1) else {
+        let Err(ParseError::Fault(error)) = space.reserve(1) else {
             panic!("the reservation was accepted")
         };
         assert_eq!(error.kind(), FaultKind::Denied);

@@ -11,10 +11,10 @@ pub use crate::domain::Right;
 use crate::domain::{GrantedScope, Grants, Scope};
 
 /// The claim of a JWT with the scopes, separated by spaces or commas; `*` is every scope.
-pub const SCOPES_CLAIM: &str = "symdepot_scopes";
+const SCOPES_CLAIM: &str = "symdepot_scopes";
 
 /// The claim of a JWT with the rights, separated by spaces or commas.
-pub const RIGHTS_CLAIM: &str = "symdepot_rights";
+const RIGHTS_CLAIM: &str = "symdepot_rights";
 
 /// The key of the gateway's route for all paths that have no route of their own (API Gateway
 /// developer guide, "Create routes for HTTP APIs").
@@ -39,6 +39,8 @@ pub enum Need {
     Credential,
     /// One of these rights, in the scope of the request. An admin has every right.
     AnyOf(&'static [Right]),
+    /// The right of an admin, in the scope of the request.
+    Admin,
     /// The right of an admin in every scope, because the response is about all of them.
     AdminEverywhere,
 }
@@ -145,7 +147,8 @@ impl Caller {
         match need {
             Need::Credential => true,
             Need::AnyOf(rights) => self.grants.have_any(rights),
-            Need::AdminEverywhere => self.grants.are_everywhere() && self.grants.have_any(&[]),
+            Need::Admin => self.grants.have_any(&[Right::Admin]),
+            Need::AdminEverywhere => self.grants.are_everywhere() && self.may(Need::Admin),
         }
     }
 
@@ -297,7 +300,7 @@ mod tests {
         assert!(may(&Caller::anyone()) && may(&principal(Some("ANY /rollout"))));
         for route in [None, Some(DEFAULT_ROUTE)] {
             let principal = principal(route);
-            assert!(!may(&principal) && !principal.may(Need::AnyOf(&[])));
+            assert!(!may(&principal) && !principal.may(Need::Admin));
             for right in [
                 &[Right::Symbolicate][..],
                 &[Right::Upload],

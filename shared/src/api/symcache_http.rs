@@ -18,7 +18,7 @@ use percent_encoding::percent_decode_str;
 use crate::domain::{DebugId, FormatVersion, Scope};
 
 /// The media type of the files.
-pub const MEDIA_TYPE: &str = "application/vnd.ms-symcache";
+const MEDIA_TYPE: &str = "application/vnd.ms-symcache";
 
 /// The header with the version that the client has.
 pub const IF_VERSION_EXCEEDS: &str = "if-version-exceeds";

@@ -11,7 +11,7 @@ use crate::domain::{Right, Timestamp};
 pub const NAME_BYTES: usize = 128;
 
 /// How long a token is valid if the request does not say, in days.
-pub const DEFAULT_DAYS: u32 = 365;
+const DEFAULT_DAYS: u32 = 365;
 
 /// The longest time for which a token is valid, in days.
 pub const MAX_DAYS: u32 = 3650;

@@ -120,7 +120,7 @@ pub enum Change {
     },
     /// Removes an expired lease.
     ClearLease,
-    /// Removes the state that was kept for an older build.
+    /// Removes the state that was kept for an older release.
     DropOlder,
     /// Retires the entry, which has been unused for too long.
     Retire,

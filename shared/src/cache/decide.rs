@@ -1,6 +1,6 @@
 //! The reader's decision about an entry: use it, wait, or request a build.
 
-use super::{BuildNumbers, Entry, Kind, Placeholder, Queue, Ready};
+use super::{Entry, Kind, Placeholder, Queue, Ready, ReleaseNumbers};
 use crate::domain::{Cause, FormatVersion, Timestamp};
 
 /// A reader's decision about an entry. A ready state takes precedence over a placeholder.
@@ -24,11 +24,11 @@ pub enum Decision<'a> {
     Build,
 }
 
-/// What this build of the code can read and derive.
+/// What this release can read and derive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// The numbers of this build.
-    pub numbers: BuildNumbers,
+    /// The numbers of this release.
+    pub numbers: ReleaseNumbers,
     /// The configured size limits of DIFs, in bytes. A `TooLarge` placeholder with another limit is
     /// outdated.
     pub limits: Vec<u64>,
@@ -61,14 +61,14 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Capabilities, now: Timestam
     let Some(entry) = entry else {
         return Decision::Build;
     };
-    // An older build left files to this one.
-    let has_left = entry.leaves_files_to(reader.numbers.converter);
+    // An older release deferred files to this one.
+    let has_deferred = entry.defers_files_to(reader.numbers.converter);
     if let Some(ready) = readable(entry, reader) {
         // After a failed rebuild, do not request another one before the placeholder expires: the
         // source may have removed the DIF for good.
         let placeholder = entry.missing.as_ref();
-        let is_backing_off =
-            !has_left && placeholder.is_some_and(|placeholder| stands(placeholder, reader, now));
+        let is_backing_off = !has_deferred
+            && placeholder.is_some_and(|placeholder| is_valid(placeholder, reader, now));
         return if is_backing_off {
             Decision::Use(ready)
         } else if reader
@@ -77,9 +77,9 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Capabilities, now: Timestam
         {
             Decision::UseOlder(ready)
         } else if is_probe_due(entry, now)
-            || placeholder.is_some_and(|placeholder| may_end_well(placeholder, reader))
-            || is_left_behind(entry, ready)
-            || has_left
+            || placeholder.is_some_and(|placeholder| may_succeed_now(placeholder, reader))
+            || newer_state_used_another_dif(entry, ready)
+            || has_deferred
         {
             Decision::UseAndUpgrade(ready)
         } else {
@@ -89,16 +89,16 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Capabilities, now: Timestam
     if let Some(placeholder) = entry
         .missing
         .as_ref()
-        .filter(|placeholder| !has_left && stands(placeholder, reader, now))
+        .filter(|placeholder| !has_deferred && is_valid(placeholder, reader, now))
     {
         return Decision::Missing(placeholder);
     }
     if let Some(lease) = entry.live_lease(now) {
         return Decision::Wait { until: lease.until };
     }
-    // A newer build has published a version that this build cannot read. During a deployment,
-    // either this build is about to be replaced or the newer one is rolled back. Wait for a short
-    // time, so that the two builds do not rebuild the entry in turn.
+    // A newer release has published a version that this release cannot read. During a deployment,
+    // either this release is about to be replaced or the newer one is rolled back. Wait for a short
+    // time, so that the two releases do not rebuild the entry in turn.
     let is_newer = |ready: &&Ready| ready.version > reader.numbers.version(entry.kind);
     if let Some(newer) = entry.ready.as_ref().filter(is_newer) {
         let until = newer.derived_at.plus(super::Policy::WAIT_BEHIND);
@@ -131,16 +131,16 @@ fn is_probe_due(entry: &Entry, now: Timestamp) -> bool {
 /// Returns whether another attempt may succeed where one failed, although no file changed: the
 /// parser of a better DIF was killed, perhaps because the function was, or a newer converter could
 /// not convert the DIF, for example before a rollback.
-fn may_end_well(placeholder: &Placeholder, reader: &Capabilities) -> bool {
+fn may_succeed_now(placeholder: &Placeholder, reader: &Capabilities) -> bool {
     let cause = placeholder.missing.cause;
     let is_of_newer = placeholder.converter > reader.numbers.converter;
     cause == Cause::Crashed || (is_of_newer && cause.belongs_to_the_converter())
 }
 
-/// Returns whether a newer build has used another DIF since this state was made. Readers of this
-/// build, which cannot read the newer state, would not see that DIF, for example after a rollback.
-/// The state is renewed once: the best DIF of this build may be another one.
-fn is_left_behind(entry: &Entry, ready: &Ready) -> bool {
+/// Returns whether a newer release has used another DIF since this state was made. Readers of this
+/// release, which cannot read the newer state, would not see that DIF, for example after a
+/// rollback. The state is renewed once: the best DIF of this release may be another one.
+fn newer_state_used_another_dif(entry: &Entry, ready: &Ready) -> bool {
     let newest = entry.ready.as_ref();
     newest.is_some_and(|newest| {
         newest.version > ready.version
@@ -149,14 +149,14 @@ fn is_left_behind(entry: &Entry, ready: &Ready) -> bool {
     })
 }
 
-/// Returns the newest state that this build can read.
+/// Returns the newest state that this release can read.
 fn readable<'a>(entry: &'a Entry, reader: &Capabilities) -> Option<&'a Ready> {
     let current = reader.numbers.version(entry.kind);
     entry.states().find(|ready| ready.version <= current)
 }
 
 /// Returns whether a placeholder is still valid for this reader.
-fn stands(placeholder: &Placeholder, reader: &Capabilities, now: Timestamp) -> bool {
+fn is_valid(placeholder: &Placeholder, reader: &Capabilities, now: Timestamp) -> bool {
     let cause = placeholder.missing.cause;
     if cause.belongs_to_the_converter() && placeholder.converter < reader.numbers.converter {
         // A newer converter retries at once; its own placeholder then makes it wait. An older
@@ -185,7 +185,7 @@ mod tests {
 
     fn reader() -> Capabilities {
         Capabilities {
-            numbers: BuildNumbers::CURRENT,
+            numbers: ReleaseNumbers::CURRENT,
             limits: vec![1000],
             transcoded: Vec::new(),
         }
@@ -206,9 +206,9 @@ mod tests {
     }
 
     fn left(entry: &Entry, by: u32) -> Option<Entry> {
-        let left_by = Some(Converter(by));
+        let deferred_by = Some(Converter(by));
         Some(Entry {
-            left_by,
+            deferred_by,
             ..entry.clone()
         })
     }
@@ -315,10 +315,10 @@ mod tests {
                 )),
             ),
             (
-                "ready, files left by an older build",
+                "ready, files left by an older release",
                 left(&ready, mine - 1),
             ),
-            ("ready, files left by this build", left(&ready, mine)),
+            ("ready, files left by this release", left(&ready, mine)),
             ("ready, lower version", Some(behind)),
             ("ready, lower version, not renewed", Some(failed_to_renew)),
             ("ready, higher version", Some(newer)),
@@ -358,7 +358,7 @@ mod tests {
                 Some(failed_by(mine - 1, Cause::NotFound)),
             ),
             (
-                "missing: files left by an older build",
+                "missing: files left by an older release",
                 left(&failed(Cause::NotFound), mine - 1),
             ),
             ("missing: unsupported", Some(failed(Cause::Unsupported))),
@@ -447,7 +447,7 @@ mod tests {
         assert_eq!(decision(2 * DAY), Decision::UseAndUpgrade(ready));
     }
 
-    /// Finding S19 in `docs/protocol.md`: after a rollback, the older build used the lesser file.
+    /// Finding S19 in `docs/protocol.md`: after a rollback, the older release used the lesser file.
     #[test]
     fn a_better_file_that_only_a_newer_converter_could_not_convert_is_tried_after_a_while() {
         let ready = built(current_version(Kind::SymCache), Offer::Symbols, &dif("a"));

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{BuildNumbers, Converter, Kind};
+use super::{Converter, Kind, ReleaseNumbers};
 use crate::domain::{DebugId, Features, FormatVersion, Rank};
 
 /// A cache to derive.
@@ -20,9 +20,9 @@ pub struct DeriveJob {
 }
 
 impl DeriveJob {
-    /// Returns the job to derive a kind from an object with these features, as a build of the code
-    /// with these numbers makes it.
-    pub fn of(kind: Kind, features: &Features, numbers: &BuildNumbers) -> Self {
+    /// Returns the job to derive a kind from an object with these features, as a release with these
+    /// numbers makes it.
+    pub fn of(kind: Kind, features: &Features, numbers: &ReleaseNumbers) -> Self {
         Self {
             kind,
             rank: Rank::of(features, kind.purpose()),

@@ -43,9 +43,9 @@ pub struct Dif {
     /// [`ModuleKey::id`]. Empty for the companion itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub needed_by: Vec<String>,
-    /// Why it cannot be used, if that is known without fetching it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refused: Option<Missing>,
+    /// Why it cannot be used, if it is too large: the limit may be another one later.
+    #[serde(default, rename = "refused", skip_serializing_if = "Option::is_none")]
+    pub over_limit: Option<Missing>,
     /// Why nothing can be derived from the object, according to its inspection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Missing>,
@@ -66,7 +66,7 @@ impl Dif {
             hides_names: false,
             auxiliary_id: None,
             needed_by: Vec::new(),
-            refused: None,
+            over_limit: None,
             fault: None,
         }
     }
@@ -82,7 +82,7 @@ impl Dif {
 
     /// Returns whether it can be used, as far as that is known without fetching it.
     pub fn is_sound(&self) -> bool {
-        self.refused.is_none() && self.fault.is_none()
+        self.over_limit.is_none() && self.fault.is_none()
     }
 
     /// Returns whether companions from other DIFs complete the SymCache that is made from it.

@@ -65,7 +65,7 @@ mod tests {
         BEGIN, Offer, dif, entry, fail, publish, state, take, token,
     };
     use crate::cache::{
-        Applied, BuildNumbers, Capabilities, Change, Decision, Policy, Queue, Refused, apply,
+        Applied, Capabilities, Change, Decision, Policy, Queue, Refused, ReleaseNumbers, apply,
         decide,
     };
     use crate::domain::{Cause, DifRef, Timestamp};
@@ -151,8 +151,8 @@ mod tests {
         until: Option<Timestamp>,
     }
 
-    /// The world around one entry. Builder 0 is an older build of the code that makes version 1;
-    /// the others make version 2.
+    /// The world around one entry. Builder 0 is an older release that makes version 1; the others
+    /// make version 2.
     struct World {
         entry: Entry,
         now: Timestamp,
@@ -455,7 +455,7 @@ mod tests {
             }
             let reader = Capabilities {
                 transcoded: Vec::new(),
-                numbers: BuildNumbers::CURRENT,
+                numbers: ReleaseNumbers::CURRENT,
                 limits: vec![1],
             };
             let mut now = self.now;

@@ -1,12 +1,12 @@
 //! Items: everything that is stored besides blobs.
 //!
-//! Each item carries its schema. A build never trusts, writes or prunes an item of a newer schema:
-//! the item belongs to a newer build that runs at the same time.
+//! Each item carries its schema. A release never trusts, writes or prunes an item of a newer
+//! schema: the item belongs to a newer release that runs at the same time.
 
 use serde::{Deserialize, Serialize};
 
 use super::{
-    DifCopy, Entry, ItemKey, Losses, Manifest, ModuleKey, Revision, SourceHealth, SweepItem,
+    DifCopy, Entry, ItemKey, Losses, ModuleKey, OutdatedList, Revision, SourceHealth, SweepItem,
 };
 use crate::cache::dif::Dif;
 use crate::cache::{
@@ -60,12 +60,13 @@ pub enum Item {
     /// The progress of the pruner.
     Sweep(SweepCursor),
     /// Entries that are outdated, or whose rebuild was requested for that reason.
-    Manifest(Manifest),
+    #[serde(rename = "manifest")]
+    OutdatedList(OutdatedList),
     /// The counts of the last complete pass of the pruner.
     Rollout(Rollout),
     /// An access token that was issued.
     IssuedToken(IssuedToken),
-    /// An item that a newer build wrote, or that this build cannot read for another reason.
+    /// An item that a newer release wrote, or that this release cannot read for another reason.
     #[serde(skip)]
     Newer {
         /// The schema of the item.
@@ -73,8 +74,8 @@ pub enum Item {
     },
 }
 
-/// The newest schema that this build reads and writes. Each item is written with the lowest schema
-/// that can express it: [`Item::schema`].
+/// The newest schema that this release reads and writes. Each item is written with the lowest
+/// schema that can express it: [`Item::schema`].
 ///
 /// History:
 /// - 1: everything else.
@@ -128,8 +129,8 @@ of_item! {
 }
 
 impl Item {
-    /// Returns the schema that the item is written with: the lowest whose builds can read it.
-    /// Builds with a lower schema do not touch the item.
+    /// Returns the schema that the item is written with: the lowest whose releases can read it.
+    /// Releases with a lower schema do not touch the item.
     pub fn schema(&self) -> u32 {
         match self {
             Item::Upload(upload) if have_maps(&upload.objects) => 5,
@@ -141,11 +142,11 @@ impl Item {
             Item::Dif(dif) if !dif.needs.is_empty() || dif.module.is_of_companions() => 3,
             Item::Presence(_) | Item::Generation(_) | Item::Objects(_) | Item::Overflow(_) => 2,
             Item::IssuedToken(_) => 7,
-            // A build that knows one format would answer in that one.
+            // A release that knows one format would answer in that one.
             Item::Request(request) if !request.format.is_default() => 6,
-            // A build that does not know crash files would omit what they say besides.
+            // A release that does not know crash files would omit what they say besides.
             Item::Request(request) if request.stage != RequestStage::Symbolicate => 4,
-            // A build that does not know the chunks would assume that the upload has no objects.
+            // A release that does not know the chunks would assume that the upload has no objects.
             Item::Upload(upload) if upload.object_set.is_some() => 2,
             Item::Newer { schema } => *schema,
             Item::Entry(_)
@@ -159,7 +160,7 @@ impl Item {
             | Item::Health(_)
             | Item::Losses(_)
             | Item::Sweep(_)
-            | Item::Manifest(_)
+            | Item::OutdatedList(_)
             | Item::Rollout(_) => 1,
         }
     }
@@ -200,7 +201,7 @@ impl Item {
             | Item::Copy(_)
             | Item::Losses(_)
             | Item::Sweep(_)
-            | Item::Manifest(_)
+            | Item::OutdatedList(_)
             | Item::Rollout(_)
             | Item::Newer { .. } => None,
         }
@@ -229,7 +230,7 @@ impl Item {
             Item::Sweep(_) => Some(ItemKey::sweep(SweepItem::Cursor)),
             Item::Rollout(_) => Some(ItemKey::sweep(SweepItem::Rollout)),
             Item::IssuedToken(token) => Some(ItemKey::issued_token(&token.id)),
-            Item::Alias(_) | Item::Manifest(_) | Item::Newer { .. } => None,
+            Item::Alias(_) | Item::OutdatedList(_) | Item::Newer { .. } => None,
         }
     }
 }
@@ -260,7 +261,7 @@ mod tests {
     use crate::domain::{CodeId, FileType};
 
     #[test]
-    fn builds_that_do_not_know_companions_do_not_touch_uploads_with_them() {
+    fn releases_that_do_not_know_companions_do_not_touch_uploads_with_them() {
         let object = |module| UploadedObject::filed(module, FileType::ElfDebug);
         let plain = object(ModuleId::Code(CodeId::new("ac456ebc".to_owned())));
         let needing = UploadedObject {
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn uploads_and_objects_of_builds_without_the_newest_fields_are_read() {
+    fn uploads_and_objects_of_releases_without_the_newest_fields_are_read() {
         let object = serde_json::json!({
             "module": {"code": "ac456ebc"}, "code_id": "ac456ebc", "file_type": "elf_code", "arch": "x86_64",
             "features": {"has_debug_info": false, "has_unwind_info": true, "has_symbols": true, "has_sources": false}
@@ -299,7 +300,7 @@ mod tests {
         let read: Upload = serde_json::from_value(upload.clone()).unwrap();
         assert_eq!(read.passed_over, [""; 0]);
         assert_eq!(read.objects[0].fault, None);
-        // Empty fields are omitted, so that those builds can read the items.
+        // Empty fields are omitted, so that those releases can read the items.
         assert_eq!(serde_json::to_value(&read).unwrap(), upload);
     }
 }

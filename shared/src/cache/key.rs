@@ -410,9 +410,9 @@ pub enum SweepItem {
     /// The progress of the pass.
     Cursor,
     /// A numbered item of the list of outdated entries that the current pass has found so far.
-    Gathering(usize),
+    FoundInThisPass(usize),
     /// A numbered item of the list of outdated entries that the last complete pass found.
-    Manifest(usize),
+    FoundInLastPass(usize),
     /// A numbered item of the list of entries whose rebuild this pass has requested.
     Requested(usize),
     /// The counts of the last complete pass.
@@ -424,11 +424,11 @@ impl fmt::Display for SweepItem {
         let (list, number) = match self {
             SweepItem::Cursor => return f.write_str("cursor"),
             SweepItem::Rollout => return f.write_str("rollout"),
-            SweepItem::Gathering(number) => ("gathering", number),
-            SweepItem::Manifest(number) => ("manifest", number),
+            SweepItem::FoundInThisPass(number) => ("gathering", number),
+            SweepItem::FoundInLastPass(number) => ("manifest", number),
             SweepItem::Requested(number) => ("asked", number),
         };
-        // Builds that predate the numbers read and write only the first item.
+        // Releases that predate the numbers read and write only the first item.
         match number {
             0 => f.write_str(list),
             number => write!(f, "{list}#{number:02}"),
@@ -480,10 +480,10 @@ mod tests {
     }
 
     #[test]
-    fn the_first_item_of_a_list_has_the_key_that_older_builds_use() {
+    fn the_first_item_of_a_list_has_the_key_that_older_releases_use() {
         let sort = |item| ItemKey::sweep(item).sort;
-        assert_eq!(sort(SweepItem::Manifest(0)), "manifest");
-        assert_eq!(sort(SweepItem::Manifest(1)), "manifest#01");
+        assert_eq!(sort(SweepItem::FoundInLastPass(0)), "manifest");
+        assert_eq!(sort(SweepItem::FoundInLastPass(1)), "manifest#01");
         assert_eq!(sort(SweepItem::Requested(15)), "asked#15");
     }
 

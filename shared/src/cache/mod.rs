@@ -66,15 +66,16 @@ pub use request::{
 };
 pub use retention::{LEASE_EXTENSION, LEASE_LENGTH, Policy};
 pub use select::{
-    Awaited, Criteria, PlaceRecord, PlaceState, Preference, SelectedState, Selection,
-    UnreadableBlobs, select,
+    BuildState, Criteria, PlaceRecord, PlaceState, PlaceToBuild, Preference, SelectedState,
+    Selection, UnreadableBlobs, select,
 };
 pub use sweep::{
-    Ages, Behind, Drained, Estimate, EvictionCut, KindTally, Manifest, Rollout, SegmentProgress,
-    Standing, SweepCursor, SweepLists, Tally, entry_bytes, standing, wants_refresh,
+    Ages, Drained, Estimate, EvictionCut, KindTally, OutdatedEntry, OutdatedList, Rollout,
+    RolloutState, SegmentProgress, SweepCursor, SweepLists, Tally, entry_bytes, rollout_state,
+    wants_refresh,
 };
 pub use token::{Revision, Token};
 pub use upload::{
     NoRoom, ObjectChunk, ObjectSet, Overflow, Upload, UploadProgress, UploadState, UploadedObject,
 };
-pub use version::{BuildNumbers, Converter, current_version};
+pub use version::{Converter, ReleaseNumbers, current_version};

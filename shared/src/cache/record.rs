@@ -28,8 +28,8 @@ pub struct Entry {
     pub(in crate::cache) dirty: Option<Token>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::cache) considered: Vec<DifRef>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::cache) left_by: Option<Converter>,
+    #[serde(default, rename = "left_by", skip_serializing_if = "Option::is_none")]
+    pub(in crate::cache) deferred_by: Option<Converter>,
     #[serde(default)]
     pub(in crate::cache) attempts: u32,
     #[serde(default)]
@@ -178,7 +178,7 @@ impl Entry {
             build_request: None,
             dirty: None,
             considered: Vec::new(),
-            left_by: None,
+            deferred_by: None,
             attempts: 0,
             releases: 0,
             not_before: None,
@@ -205,7 +205,7 @@ impl Entry {
         self.ready.as_ref()
     }
 
-    /// Returns the ready state of a lower version, which is kept for older builds.
+    /// Returns the ready state of a lower version, which is kept for older releases.
     pub fn older(&self) -> Option<&Ready> {
         self.older.as_ref()
     }
@@ -244,10 +244,10 @@ impl Entry {
 
     /// Returns the pending build request, unless its message is assumed to be lost.
     pub fn live_request(&self, now: Timestamp) -> Option<&BuildRequest> {
-        let stands = |build_request: &&BuildRequest| {
+        let is_live = |build_request: &&BuildRequest| {
             now.since(build_request.at) < Policy::request_lifetime(build_request.queue)
         };
-        self.build_request.as_ref().filter(stands)
+        self.build_request.as_ref().filter(is_live)
     }
 
     /// Returns whether the message of the pending build request is lost, whatever its queue is, and
@@ -257,11 +257,6 @@ impl Entry {
         let build_request = self.build_request.as_ref();
         build_request.is_some_and(|build_request| now.since(build_request.at) >= longest)
             && self.live_lease(now).is_none()
-    }
-
-    /// Returns whether a build is in progress or requested.
-    pub fn has_pending_build(&self, now: Timestamp) -> bool {
-        self.live_lease(now).is_some() || self.live_request(now).is_some()
     }
 
     /// Returns the mark of the last upload or removal that concerns the entry.
@@ -274,10 +269,10 @@ impl Entry {
         &self.considered
     }
 
-    /// Returns whether the last build left DIFs to builds with this converter: a newer build wrote
-    /// their items, or made the ready state, which an older one does not replace.
-    pub fn leaves_files_to(&self, converter: Converter) -> bool {
-        self.left_by.is_some_and(|by| by < converter)
+    /// Returns whether the last build deferred DIFs to releases with this converter: a newer
+    /// release wrote their items, or made the ready state, which an older one does not replace.
+    pub fn defers_files_to(&self, converter: Converter) -> bool {
+        self.deferred_by.is_some_and(|by| by < converter)
     }
 
     /// Returns how many holders took the lease without returning a result.

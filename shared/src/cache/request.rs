@@ -61,10 +61,10 @@ pub struct PendingRequest {
     /// Whether the body is encrypted because it contains credentials.
     #[serde(default, rename = "sealed", skip_serializing_if = "std::ops::Not::not")]
     pub encrypted: bool,
-    /// When the client sent the request; unknown if an earlier build stored it.
+    /// When the client sent the request; unknown if an earlier release stored it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_at: Option<Timestamp>,
-    /// The answer, once a call that continues the request has completed it. Earlier builds ignore
+    /// The answer, once a call that continues the request has completed it. Earlier releases ignore
     /// and may drop it: they answer from the body again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<StoredAnswer>,

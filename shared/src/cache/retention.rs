@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{BuildNumbers, Queue};
+use super::{Queue, ReleaseNumbers};
 use crate::domain::{Backoff, Cause};
 
 /// How long a lease lasts unless it is extended. A holder that crashes delays others by at most
@@ -25,8 +25,8 @@ pub struct Policy {
     /// The number of builds of one entry that may crash before the entry is marked as crashed.
     /// Default: 3.
     pub max_attempts: u32,
-    /// The numbers of the build of the code that applies the rules.
-    pub numbers: BuildNumbers,
+    /// The numbers of the release that applies the rules.
+    pub numbers: ReleaseNumbers,
 }
 
 impl Default for Policy {
@@ -36,7 +36,7 @@ impl Default for Policy {
             retry_misses_after: Duration::from_secs(3600),
             retry_malformed_after: Duration::from_secs(24 * 3600),
             max_attempts: 3,
-            numbers: BuildNumbers::CURRENT,
+            numbers: ReleaseNumbers::CURRENT,
         }
     }
 }
@@ -67,8 +67,8 @@ impl Policy {
         longest: Duration::from_secs(64),
     };
 
-    /// How long a build waits before it requests its own version of an entry that a newer build has
-    /// just published.
+    /// How long a release waits before it requests its own version of an entry that a newer release
+    /// has just published.
     pub const WAIT_BEHIND: Duration = Duration::from_secs(60);
 
     /// Returns how long a failure with this cause is cached before a retry.

@@ -36,18 +36,11 @@ pub enum PlaceRecord<'a> {
     Absent,
     /// The record.
     Entry(&'a Entry),
-    /// A newer build wrote the record, and this build cannot read it.
+    /// A newer release wrote the record, and this release cannot read it.
     Newer,
 }
 
 impl PlaceRecord<'_> {
-    fn is_leased(&self, now: Timestamp) -> bool {
-        match self {
-            Self::Entry(entry) => entry.live_lease(now).is_some(),
-            Self::Unread | Self::Absent | Self::Newer => false,
-        }
-    }
-
     /// Returns whether no build of the entry has ended yet.
     fn is_unsearched(&self) -> bool {
         match self {
@@ -59,7 +52,7 @@ impl PlaceRecord<'_> {
 
     /// Returns the next build of the entry if the last one failed because the source did, so that
     /// it is not known whether the source has the file.
-    fn build_after_failed_search(&self, now: Timestamp) -> Option<PossibleBuild> {
+    fn build_after_failed_search(&self, now: Timestamp) -> Option<BuildState> {
         let Self::Entry(entry) = self else {
             return None;
         };
@@ -68,14 +61,14 @@ impl PlaceRecord<'_> {
             .missing
             .cause
             .is_of_a_moment()
-            .then(|| PossibleBuild::of(entry, now))
+            .then(|| BuildState::of(entry, now))
     }
 }
 
 /// What a reader looks for.
 #[derive(Clone, Copy, Debug)]
 pub struct Criteria<'a> {
-    /// What this build can read and derive.
+    /// What this release can read and derive.
     pub reader: &'a Capabilities,
     /// Which of several states is the best.
     pub preference: Preference,
@@ -132,13 +125,13 @@ pub struct Selection<'a> {
     /// The best state that exists. It should be used now if nothing is awaited.
     pub best: Option<SelectedState<'a>>,
     /// The places to wait for. A build must be requested where none is pending.
-    pub waits_for: Vec<Awaited<'a>>,
+    pub waits_for: Vec<PlaceToBuild<'a>>,
     /// The places that could provide a better state than the best one, if the reader cannot wait
     /// for them. A build must be requested where none is pending, for the readers that follow.
-    pub not_awaited: Vec<Awaited<'a>>,
+    pub for_later_readers: Vec<PlaceToBuild<'a>>,
     /// Places with a usable state that a build would renew or improve, and sources that could not
     /// be searched and precede the best state. No reader waits for them.
-    pub to_improve: Vec<Awaited<'a>>,
+    pub to_improve: Vec<PlaceToBuild<'a>>,
     /// Why there is no state, if there is none and nothing is awaited.
     pub missing: Missing,
     /// When the last of the sources that failed for a moment may be called again.
@@ -160,37 +153,52 @@ pub struct SelectedState<'a> {
 
 /// A place that a build could serve, or serve better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Awaited<'a> {
+pub struct PlaceToBuild<'a> {
     /// The index of the place.
     pub at: usize,
-    /// Whether a build is in progress or requested.
-    pub is_requested: bool,
+    /// Whether the build is requested, or in progress.
+    pub build: BuildState,
     /// The path of the blob to report again, because the next build would not know that it cannot
     /// be read.
     pub suspect: Option<&'a str>,
-    /// Whether a build is in progress.
-    pub is_in_progress: bool,
 }
 
-/// A build that could make a state, or a better one.
+impl PlaceToBuild<'_> {
+    /// Returns whether the build is requested or in progress.
+    pub fn is_requested(&self) -> bool {
+        self.build.is_requested()
+    }
+
+    /// Returns whether the build is in progress.
+    pub fn is_in_progress(&self) -> bool {
+        self.build == BuildState::InProgress
+    }
+}
+
+/// The state of a build that could make a state, or a better one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PossibleBuild {
-    /// It is in progress or requested.
-    Requested,
+pub enum BuildState {
+    /// No build is requested.
     Unrequested,
+    /// It is requested. So is one that would follow a back-off, or the replacement of this release.
+    Queued,
+    /// A builder holds the lease.
+    InProgress,
 }
 
-impl PossibleBuild {
+impl BuildState {
     fn of(entry: &Entry, now: Timestamp) -> Self {
-        if entry.has_pending_build(now) {
-            Self::Requested
+        if entry.live_lease(now).is_some() {
+            Self::InProgress
+        } else if entry.live_request(now).is_some() {
+            Self::Queued
         } else {
             Self::Unrequested
         }
     }
 
     fn is_requested(self) -> bool {
-        self == Self::Requested
+        self != Self::Unrequested
     }
 }
 
@@ -200,13 +208,13 @@ enum Contribution<'a> {
         entry: &'a Entry,
         ready: &'a Ready,
         /// The build that would renew or improve the state, if one would.
-        improvement: Option<PossibleBuild>,
+        improvement: Option<BuildState>,
     },
     /// The reason, and when the source may be called again if it failed for a moment.
     Missing(Missing, Option<Timestamp>),
     /// A build could make a state.
     Buildable {
-        is_requested: bool,
+        build: BuildState,
         /// The blob to report again.
         suspect: Option<&'a str>,
     },
@@ -219,20 +227,14 @@ pub fn select<'a>(places: &[PlaceState<'a>], criteria: &Criteria<'_>) -> Selecti
     let mut selection = Selection {
         best: None,
         waits_for: Vec::new(),
-        not_awaited: Vec::new(),
+        for_later_readers: Vec::new(),
         to_improve: Vec::new(),
         missing: Missing::not_found(),
         retry_at: None,
         is_circuit_open: false,
     };
     for (at, place) in places.iter().enumerate() {
-        let is_in_progress = place.record.is_leased(criteria.now);
-        let awaited = |is_requested| Awaited {
-            at,
-            is_requested,
-            suspect: None,
-            is_in_progress,
-        };
+        let to_build = |build, suspect| PlaceToBuild { at, build, suspect };
         match contribution(place, criteria) {
             Contribution::Usable {
                 entry,
@@ -240,8 +242,8 @@ pub fn select<'a>(places: &[PlaceState<'a>], criteria: &Criteria<'_>) -> Selecti
                 improvement,
             } => {
                 let improvement = improvement.filter(|_| place.circuit.is_none());
-                let improvement = improvement.map(PossibleBuild::is_requested);
-                selection.to_improve.extend(improvement.map(awaited));
+                let to_improve = improvement.map(|build| to_build(build, None));
+                selection.to_improve.extend(to_improve);
                 let selected = SelectedState { at, entry, ready };
                 if selection
                     .best
@@ -254,12 +256,8 @@ pub fn select<'a>(places: &[PlaceState<'a>], criteria: &Criteria<'_>) -> Selecti
                 selection.note_missing(missing);
                 selection.retry_at = selection.retry_at.max(retry_at);
             }
-            Contribution::Buildable {
-                is_requested,
-                suspect,
-            } => {
-                let place = awaited(is_requested);
-                selection.waits_for.push(Awaited { suspect, ..place });
+            Contribution::Buildable { build, suspect } => {
+                selection.waits_for.push(to_build(build, suspect));
             }
             Contribution::Nothing => {}
         }
@@ -289,14 +287,11 @@ impl<'a> Selection<'a> {
         let Some(best) = self.best.filter(is_unbeatable) else {
             return;
         };
-        let failed = |awaited: &Awaited<'a>| {
+        let failed = |awaited: &PlaceToBuild<'a>| {
             let place = &places[awaited.at];
             let is_nearer = awaited.at < best.at && !place.is_uploads && place.circuit.is_none();
             let build = place.record.build_after_failed_search(criteria.now)?;
-            is_nearer.then_some(Awaited {
-                is_requested: build.is_requested(),
-                ..*awaited
-            })
+            is_nearer.then_some(PlaceToBuild { build, ..*awaited })
         };
         self.to_improve
             .extend(self.waits_for.iter().filter_map(failed));
@@ -311,7 +306,7 @@ impl<'a> Selection<'a> {
                 let place = &places[awaited.at];
                 place.circuit.is_none() && criteria.could_beat(best, *awaited, place)
             });
-            self.not_awaited = awaited;
+            self.for_later_readers = awaited;
         }
     }
 
@@ -320,12 +315,12 @@ impl<'a> Selection<'a> {
         if self.is_settled(places, criteria) {
             self.waits_for.clear();
         }
-        let closed = |awaited: &Awaited<'_>| places[awaited.at].circuit.is_none();
+        let closed = |awaited: &PlaceToBuild<'_>| places[awaited.at].circuit.is_none();
         let (waits_for, open) = std::mem::take(&mut self.waits_for)
             .into_iter()
             .partition(closed);
         self.waits_for = waits_for;
-        let open: Vec<Awaited<'a>> = open;
+        let open: Vec<PlaceToBuild<'a>> = open;
         self.is_circuit_open = !open.is_empty();
         for awaited in open {
             if let Some(missing) = places[awaited.at].circuit.clone() {
@@ -338,10 +333,10 @@ impl<'a> Selection<'a> {
         // Making one of Microsoft's SymCaches is expensive: leave the symbol servers out while the
         // uploads may have the file.
         if matches!(criteria.preference, Preference::HighestVersion { .. }) {
-            let is_upload = |awaited: &Awaited<'_>| places[awaited.at].is_uploads;
+            let is_upload = |awaited: &PlaceToBuild<'_>| places[awaited.at].is_uploads;
             if self.waits_for.iter().chain(&self.to_improve).any(is_upload) {
                 self.waits_for
-                    .retain(|awaited| awaited.is_requested || is_upload(awaited));
+                    .retain(|awaited| awaited.is_requested() || is_upload(awaited));
                 self.to_improve.retain(is_upload);
             }
         }
@@ -353,7 +348,7 @@ impl<'a> Selection<'a> {
             return self.waits_for.is_empty();
         };
         let could_beat =
-            |awaited: &Awaited<'_>| criteria.could_beat(best, *awaited, &places[awaited.at]);
+            |awaited: &PlaceToBuild<'_>| criteria.could_beat(best, *awaited, &places[awaited.at]);
         !self.waits_for.iter().any(could_beat)
     }
 }
@@ -385,7 +380,7 @@ fn contribution<'a>(place: &PlaceState<'a>, criteria: &Criteria<'_>) -> Contribu
                 None if criteria.reads(ready) => Contribution::Usable {
                     entry,
                     ready,
-                    improvement: may_improve.then(|| PossibleBuild::of(entry, criteria.now)),
+                    improvement: may_improve.then(|| BuildState::of(entry, criteria.now)),
                 },
                 None => Contribution::Nothing,
             }
@@ -396,13 +391,20 @@ fn contribution<'a>(place: &PlaceState<'a>, criteria: &Criteria<'_>) -> Contribu
             Some(placeholder) => Contribution::Missing(placeholder.missing.clone(), None),
             None => Contribution::Missing(Missing::not_found(), None),
         },
-        (Decision::Wait { .. }, _) => Contribution::Buildable {
-            is_requested: true,
-            suspect: None,
-        },
+        (Decision::Wait { .. }, _) => {
+            let is_leased = |entry: &Entry| entry.live_lease(criteria.now).is_some();
+            Contribution::Buildable {
+                build: if entry.is_some_and(is_leased) {
+                    BuildState::InProgress
+                } else {
+                    BuildState::Queued
+                },
+                suspect: None,
+            }
+        }
         // The build request of another queue may wait for hours there.
         _ if criteria.may_build(place.kind) => Contribution::Buildable {
-            is_requested: false,
+            build: BuildState::Unrequested,
             suspect: None,
         },
         _ => Contribution::Nothing,
@@ -424,18 +426,15 @@ fn instead_of_unreadable<'a>(
     if let Some(failed) = entry.missing().filter(|failed| now < failed.retry_at) {
         return Contribution::Missing(failed.missing.clone(), None);
     }
-    let is_requested = entry.has_pending_build(now);
+    let build = BuildState::of(entry, now);
     let is_suspect = entry.suspect().is_some_and(|suspect| suspect.blob == *blob);
-    if is_requested || is_suspect {
+    if build.is_requested() || is_suspect {
         let suspect = None;
-        return Contribution::Buildable {
-            is_requested,
-            suspect,
-        };
+        return Contribution::Buildable { build, suspect };
     }
     if !is_reported_again {
         Contribution::Buildable {
-            is_requested,
+            build,
             suspect: Some(blob),
         }
     } else {
@@ -453,7 +452,7 @@ fn placeholder_of(placeholder: &Placeholder) -> Contribution<'static> {
     Contribution::Missing(placeholder.missing.clone(), retry_at)
 }
 
-/// Returns the reason for a record that a newer build wrote.
+/// Returns the reason for a record that a newer release wrote.
 fn unreadable_record() -> Missing {
     let detail = "a newer version of symdepot wrote its record, which this version cannot read";
     Missing::new(Cause::DownloadFailed, detail)
@@ -504,7 +503,7 @@ impl Criteria<'_> {
     fn could_beat(
         &self,
         best: SelectedState<'_>,
-        awaited: Awaited<'_>,
+        awaited: PlaceToBuild<'_>,
         place: &PlaceState<'_>,
     ) -> bool {
         let is_nearer = match self.preference {
@@ -512,7 +511,7 @@ impl Criteria<'_> {
                 awaited.at < best.at && (place.is_uploads || place.record.is_unsearched())
             }
             // An uploaded SymCache may have a higher version than a build can make.
-            Preference::HighestVersion { .. } => place.is_uploads && awaited.is_requested,
+            Preference::HighestVersion { .. } => place.is_uploads && awaited.is_requested(),
         };
         is_nearer || !self.is_unbeatable(best.ready)
     }
@@ -527,7 +526,7 @@ mod tests {
         Offer, after, dif, entry, entry_of_a_symbol_server, fail, publish, request_build, state,
         take, then, token,
     };
-    use crate::cache::{BuildNumbers, Change, ModuleKey, Queue, current_version};
+    use crate::cache::{Change, ModuleKey, Queue, ReleaseNumbers, current_version};
     use crate::domain::{ModuleId, Scope};
 
     fn version(text: &str) -> FormatVersion {
@@ -536,7 +535,7 @@ mod tests {
 
     fn reader(transcoded: &[&str]) -> Capabilities {
         Capabilities {
-            numbers: BuildNumbers::CURRENT,
+            numbers: ReleaseNumbers::CURRENT,
             limits: vec![1000],
             transcoded: transcoded.iter().copied().map(version).collect(),
         }
@@ -594,16 +593,16 @@ mod tests {
 
     /// Describes a selection; `names` are those of the places.
     fn described(selection: &Selection<'_>, names: &[&str]) -> String {
-        let list = |places: &[Awaited<'_>], verb: &str, pending: &str| {
+        let list = |places: &[PlaceToBuild<'_>], verb: &str, pending: &str| {
             let mut text = String::new();
             for place in places {
-                let verb = if place.is_requested { pending } else { verb };
+                let verb = if place.is_requested() { pending } else { verb };
                 write!(text, ", {verb} {}", names[place.at]).unwrap();
             }
             text
         };
         let awaited = list(&selection.waits_for, "build", "await");
-        let later = list(&selection.not_awaited, "then build", "building");
+        let later = list(&selection.for_later_readers, "then build", "building");
         let improved = list(&selection.to_improve, "renew", "renewing");
         let decided = match (selection.best, &*selection.waits_for) {
             (Some(best), []) => format!("use {}", names[best.at]),
@@ -630,7 +629,7 @@ mod tests {
             example("malformed", Some(failed(&upload, Cause::Malformed))),
             Example {
                 is_newer: true,
-                ..example("newer build's", None)
+                ..example("newer release", None)
             },
         ];
         let requested = then(&server, &request_build(1, Queue::Eager), 0);

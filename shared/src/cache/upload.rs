@@ -42,8 +42,12 @@ pub struct Upload {
     #[serde(rename = "crashes", default)]
     pub attempts: u32,
     /// The converter that found nothing to file in these bytes. A newer one reads them again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refused_by: Option<Converter>,
+    #[serde(
+        default,
+        rename = "refused_by",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub ignored_by: Option<Converter>,
     /// How often the pruner has re-queued it since its last event without effect. The interval
     /// grows each time.
     #[serde(default)]
@@ -88,7 +92,7 @@ impl Upload {
             no_room: None,
             passed_over: Vec::new(),
             attempts: 0,
-            refused_by: None,
+            ignored_by: None,
             reconciled: 0,
             at,
             expires_at: None,
@@ -107,7 +111,7 @@ impl Upload {
 
     /// Returns whether an older converter found nothing to file in these bytes.
     pub fn is_outdated(&self, converter: Converter) -> bool {
-        self.refused_by.is_some_and(|by| by < converter)
+        self.ignored_by.is_some_and(|by| by < converter)
     }
 
     /// Returns whether all its modules had reached their limit of files.

@@ -20,7 +20,7 @@ use crate::domain::FormatVersion;
 /// For [`Kind::MsSymCache`], whose versions are those of its format ([`FormatVersion::as_u32`]),
 /// returns the highest version that can be read.
 pub const fn current_version(kind: Kind) -> u32 {
-    BuildNumbers::CURRENT.version(kind)
+    ReleaseNumbers::CURRENT.version(kind)
 }
 
 /// The formats inside the blobs, as `symbolic` numbers them. If `symbolic` changes one, this does
@@ -55,24 +55,26 @@ const _: () = assert!(
 /// - 11: one name for all of a function without lines that a linker merged with others; of the
 ///   symbols of a constructor, the first.
 /// - 12: lines of functions that begin within a row of the code before them.
+/// - 13: unwind information beside entries that cannot be read, also of functions of 64-bit Arm
+///   that sign with another key, and of large frames of Mach-O; names of symbols without versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Converter(pub u32);
 
 impl Converter {
-    /// The converter in this build.
-    pub const CURRENT: Self = Self(12);
+    /// The converter in this release.
+    pub const CURRENT: Self = Self(13);
 }
 
-/// The numbers of a build of the code: what it makes, and up to which version it reads.
+/// The numbers of a release: what it makes, and up to which version it reads.
 ///
-/// The flows take them as a value ([`Policy::numbers`]), so that tests can run two builds side by
-/// side, as during a canary and after a rollback. Programs use [`BuildNumbers::CURRENT`].
+/// The flows take them as a value ([`Policy::numbers`]), so that tests can run two releases side by
+/// side, as during a canary and after a rollback. Programs use [`ReleaseNumbers::CURRENT`].
 ///
 /// [`Policy::numbers`]: super::Policy::numbers
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct BuildNumbers {
+pub struct ReleaseNumbers {
     /// The converter.
     pub converter: Converter,
     /// The version of SymCaches.
@@ -85,8 +87,8 @@ pub struct BuildNumbers {
     pub sources: u32,
 }
 
-impl BuildNumbers {
-    /// The numbers of this build.
+impl ReleaseNumbers {
+    /// The numbers of this release.
     pub const CURRENT: Self = Self {
         converter: Converter::CURRENT,
         symcache: 2,
@@ -95,7 +97,7 @@ impl BuildNumbers {
         sources: 1,
     };
 
-    /// Returns the version of a kind's format, as [`current_version`] does for this build.
+    /// Returns the version of a kind's format, as [`current_version`] does for this release.
     pub const fn version(&self, kind: Kind) -> u32 {
         match kind {
             Kind::MsSymCache(major) => FormatVersion {

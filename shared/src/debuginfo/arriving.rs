@@ -66,7 +66,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::cache::{BuildNumbers, DeriveJob, Derived, Kind};
+    use crate::cache::{DeriveJob, Derived, Kind, ReleaseNumbers};
     use crate::debuginfo::tests::{debug_files, fixture, text, zoo};
     use crate::debuginfo::{
         DifBytes, Failure, FileEnds, Layout, RoomLimit, derive, inspect, units_range, unpack,
@@ -117,7 +117,7 @@ mod tests {
         let of_object = |object: usize| {
             [Kind::SymCache, Kind::CfiCache].map(|kind| {
                 let features = &inspection.objects[object].features;
-                let job = DeriveJob::of(kind, features, &BuildNumbers::CURRENT);
+                let job = DeriveJob::of(kind, features, &ReleaseNumbers::CURRENT);
                 derive(layout, bytes, object, job, 2)
             })
         };

@@ -78,7 +78,7 @@ pub enum BlobFault {
     /// Its checksum differs from the record.
     #[error("the checksum of the blob differs from its record")]
     Checksum,
-    /// It does not end in a footer that this build can read.
+    /// It does not end in a footer that this release can read.
     #[error("the blob does not end in a footer of this format: {0}")]
     Footer(&'static str),
     /// Its contents differ from the record.

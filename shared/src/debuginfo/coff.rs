@@ -25,7 +25,7 @@ const BIG_CLASS_ID: [u8; 16] = [
 const SECTION_BYTES: usize = 40;
 
 /// The maximum number of sections that are read. A file with split units has about ten.
-const MOST_SECTIONS: usize = 1 << 16;
+const MAX_SECTIONS: usize = 1 << 16;
 
 /// Returns whether a file begins like an object file of Windows. The format has no magic number
 /// other than its machine. An object file has sections and no optional header, and is not text.
@@ -63,7 +63,7 @@ impl<'d> CoffObject<'d> {
         } else {
             (20, 2, 2, 8, 18)
         };
-        let count = number_at(data, count_at, count_bytes)?.min(MOST_SECTIONS);
+        let count = number_at(data, count_at, count_bytes)?.min(MAX_SECTIONS);
         let headers = data.get(header..)?;
         let end = headers.len().min(count * SECTION_BYTES);
         // The string table is behind the symbol table, whose place and number of symbols are in

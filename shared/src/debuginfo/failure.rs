@@ -53,7 +53,7 @@ pub(super) fn io_error(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
 const NO_UNWINDING: &str = "unwinding is not supported on";
 
 /// The most characters of a line that an error quotes.
-const MOST_QUOTED: usize = 60;
+const MAX_QUOTED: usize = 60;
 
 impl Failure {
     /// Returns the failure to derive unwind information of a machine that is not unwound.
@@ -155,7 +155,7 @@ impl<'e> RecordError<'e> {
             None if record.starts_with("MODULE ") => "line 1, ".to_owned(),
             None => String::new(),
         };
-        let mut quoted: String = record.chars().take(MOST_QUOTED).collect();
+        let mut quoted: String = record.chars().take(MAX_QUOTED).collect();
         if quoted.len() < record.len() {
             quoted.push('…');
         }

@@ -14,7 +14,7 @@ use super::slices::{
     self, CfiRecords, CfiSource, FoundLines, SliceIndex, SourceChunks, source_addresses,
 };
 use super::{DifBytes, Member, MemberPlace, RoomLimit, caught, derive, inspect, unpack};
-use crate::cache::{BuildNumbers, DeriveJob, Kind};
+use crate::cache::{DeriveJob, Kind, ReleaseNumbers};
 use crate::domain::{CompanionId, DebugId, FileType, Written};
 
 /// The maximum number of inlined calls that are followed at an address.
@@ -196,7 +196,7 @@ pub fn dif(bytes: &[u8]) {
     let inspection = inspect(&mut layout, bytes);
     for object in inspection.objects.iter().take(3) {
         for kind in Kind::DERIVED {
-            let job = DeriveJob::of(kind, &object.features, &BuildNumbers::CURRENT);
+            let job = DeriveJob::of(kind, &object.features, &ReleaseNumbers::CURRENT);
             let _ = black_box(derive(&layout, bytes, object.index, job, 1));
         }
     }
@@ -240,7 +240,7 @@ pub fn dwarf(bytes: &[u8]) {
         ];
         assert!(
             ids.iter()
-                .all(|ids| ids.len() <= CompanionId::MOST_UNITS + 1)
+                .all(|ids| ids.len() <= CompanionId::MAX_UNITS + 1)
         );
     }
 }

@@ -10,6 +10,8 @@
 //!   symbols of data in sections of code: GHC writes them for code with data in front of it.
 //! - A stripped ELF file may contain a compressed ELF file with the symbols that were stripped
 //!   ("MiniDebugInfo").
+//! - GNU `ld` adds the version of a symbol to its name, if the source has it (`.symver`):
+//!   `memcpy@@GLIBC_2.14`. It is not part of the name.
 //!
 //! In every format, a symbol ends at the end of its section at the latest. Otherwise a symbol
 //! without a size would extend to the end of memory.
@@ -17,7 +19,7 @@
 //! Sources: the ELF specification (gABI), "Sections" and "Symbol Table"; ELF for the Arm
 //! Architecture (AAELF32), "Symbol Values" and "Mapping symbols"; the MIPS32 architecture, volume
 //! II-B, "ISA Mode"; the PE format specification, "Section Table"; the manual of GDB,
-//! "MiniDebugInfo".
+//! "MiniDebugInfo"; the manual of GNU `ld`, "VERSION Command".
 
 use std::borrow::Cow;
 use std::ffi::CStr;
@@ -42,9 +44,9 @@ use super::descriptors::Descriptors;
 use super::{descriptors, mach_symbols, pe_symbols};
 
 /// The maximum size of an ELF file within an ELF file, in bytes.
-const MOST_WITHIN: u64 = 64 << 20;
+const MAX_WITHIN: u64 = 64 << 20;
 /// The maximum memory of its decoder, in KiB.
-const MOST_OF_DECODER: u32 = 64 << 10;
+const MAX_OF_DECODER: u32 = 64 << 10;
 
 /// Code and symbols of an object.
 #[derive(Debug, Default)]
@@ -355,7 +357,7 @@ impl<'d> SectionHeaders<'d> {
             _ => symbol.st_value,
         };
         Symbol {
-            name: Some(String::from_utf8_lossy(name)),
+            name: Some(String::from_utf8_lossy(without_version(name))),
             // Below the load address, this is out of reach.
             address: address.wrapping_sub(load_address),
             size: symbol.st_size,
@@ -388,9 +390,9 @@ impl SymbolBinding {
 /// Returns the file within a file, or `None` if it cannot be decompressed or is too large.
 fn decompressed(section: &[u8]) -> Option<Vec<u8>> {
     let mut within = Vec::new();
-    let mut reader = XzReader::new_mem_limit(section, false, MOST_OF_DECODER).take(MOST_WITHIN + 1);
+    let mut reader = XzReader::new_mem_limit(section, false, MAX_OF_DECODER).take(MAX_WITHIN + 1);
     reader.read_to_end(&mut within).ok()?;
-    (within.len() as u64 <= MOST_WITHIN).then_some(within)
+    (within.len() as u64 <= MAX_WITHIN).then_some(within)
 }
 
 fn owned<'d>(symbol: Symbol<'_>) -> Symbol<'d> {
@@ -409,6 +411,23 @@ fn is_code(section: &SectionHeader) -> bool {
 /// assemblers and mapping symbols, which mark Thumb, Arm and data, are not.
 fn is_label(name: &[u8]) -> bool {
     !(name.is_empty() || name.starts_with(b"$") || name.starts_with(b".L"))
+}
+
+/// Returns the name of a symbol without its version, which follows `@@`, or `@` if it is not the
+/// default version. Names that MSVC mangled contain both.
+fn without_version(name: &[u8]) -> &[u8] {
+    let is_of_version = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-+".contains(byte);
+    let Some(at) = name.iter().rposition(|byte| *byte == b'@') else {
+        return name;
+    };
+    let (before, version) = (&name[..at], &name[at + 1..]);
+    let before = before.strip_suffix(b"@").unwrap_or(before);
+    let has_version = !version.is_empty() && version.iter().all(is_of_version);
+    if has_version && !before.is_empty() && !name.starts_with(b"?") {
+        before
+    } else {
+        name
+    }
 }
 
 /// Removes the labels that lie in a function.
@@ -434,4 +453,34 @@ fn keep_uncovered(labels: &mut Vec<Symbol<'_>>, functions: &[Symbol<'_>]) {
         let last = after.checked_sub(1).and_then(|last| covered.get(last));
         last.is_none_or(|(_, end)| *end <= label.address)
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_version;
+
+    #[test]
+    fn the_version_of_a_symbol_is_not_part_of_its_name() {
+        let check = |symbol: &str, name: &str| {
+            assert_eq!(without_version(symbol.as_bytes()), name.as_bytes());
+        };
+        check("memcpy@@GLIBC_2.14", "memcpy");
+        check("memcpy@GLIBC_2.2.5", "memcpy");
+        check("_ZN3lib4frobEi@@LIBV_2", "_ZN3lib4frobEi");
+        check("f@@libfoo-1.2.so.3", "f");
+        check("a@b@@V_1", "a@b");
+        for name in [
+            "f",
+            "",
+            "@",
+            "@@V",
+            "f@",
+            "f@@",
+            "f@ V",
+            "f@A#g",
+            "?f@@YAHH@Z",
+        ] {
+            check(name, name);
+        }
+    }
 }

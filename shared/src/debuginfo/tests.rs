@@ -14,7 +14,7 @@ use symbolic::symcache::SymCacheConverter;
 use super::derive::kind::Beside;
 use super::*;
 use crate::cache::{
-    BlobRef, BuildNumbers, Converter, DeriveJob, Derived, Kind, Ready, current_version,
+    BlobRef, Converter, DeriveJob, Derived, Kind, Ready, ReleaseNumbers, current_version,
 };
 use crate::debuginfo::derive::dwarf;
 use crate::domain::{
@@ -96,7 +96,7 @@ impl Opened {
 
     pub(super) fn derive(&self, object: usize, kind: Kind) -> Result<Derived, Failure> {
         let features = &self.inspection.objects[object].features;
-        let job = DeriveJob::of(kind, features, &BuildNumbers::CURRENT);
+        let job = DeriveJob::of(kind, features, &ReleaseNumbers::CURRENT);
         derive(
             &self.layout,
             DifBytes::complete(&self.dif, &self.unpacked),

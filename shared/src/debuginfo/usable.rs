@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::derive;
 use super::failure::Failure;
 use super::layout::{DifBytes, Layout};
-use crate::cache::{BuildNumbers, DeriveJob, Kind};
+use crate::cache::{DeriveJob, Kind, ReleaseNumbers};
 use crate::domain::ObjectMeta;
 
 /// What became of deriving one cache.
@@ -40,7 +40,7 @@ pub fn try_caches(
     // A bundle may lie beside the object.
     let kinds = kinds.chain(has_sources.then_some(Kind::Sources));
     let tried = kinds.map(|kind| {
-        let job = DeriveJob::of(kind, &object.features, &BuildNumbers::CURRENT);
+        let job = DeriveJob::of(kind, &object.features, &ReleaseNumbers::CURRENT);
         let (lacks, unusable) = match derive(layout, bytes, object.index, job, cores) {
             Ok(derived) => (derived.lacks, None),
             Err(Failure::Missing(missing)) => (None, Some(missing.detail)),

@@ -104,12 +104,12 @@ impl AuxiliaryFile {
 /// ELF file are not read as a UUID with an age.
 fn id(text: &str) -> Option<DebugId> {
     const UUID_DIGITS: usize = 32;
-    const MOST_DIGITS: usize = 39;
+    const MAX_DIGITS: usize = 39;
     let digits = text.bytes().filter(|byte| *byte != b'-').count();
     let id: DebugId = match digits {
         UUID_DIGITS => text.parse().ok()?,
-        ..=MOST_DIGITS if text.contains('-') => text.parse().ok()?,
-        ..=MOST_DIGITS => DebugId::from_breakpad(text).ok()?,
+        ..=MAX_DIGITS if text.contains('-') => text.parse().ok()?,
+        ..=MAX_DIGITS => DebugId::from_breakpad(text).ok()?,
         _ => return None,
     };
     (!id.is_nil()).then_some(id)

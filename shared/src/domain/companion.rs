@@ -28,10 +28,10 @@ pub enum CompanionId {
 impl CompanionId {
     /// The maximum number of split units by whose ids a program finds their files one by one. The
     /// record of the program lists all files, and each request reads it.
-    pub const MOST_UNITS: usize = 512;
+    pub const MAX_UNITS: usize = 512;
 
     /// The maximum number of ids by which a package of split units is found.
-    pub const MOST_OF_PACKAGE: usize = 32;
+    pub const MAX_OF_PACKAGE: usize = 32;
 
     /// Returns the id of a unit.
     pub fn unit(id: u64) -> Self {

@@ -20,7 +20,7 @@ use super::server::{Filters, HttpSource, InvalidSource, WithoutEffect};
 use super::source_checks::{base_url, bucket_url, check_headers, check_id, without_query};
 use super::{OriginPattern, SOURCE_LINK_ID};
 
-/// The fields that a definition has, and this version of the code does not know.
+/// The fields that a definition has, and this release does not know.
 type Unknown = BTreeMap<String, IgnoredAny>;
 
 /// The JSON form of a source.

@@ -49,7 +49,7 @@ impl VersionControl {
     }
 }
 
-/// Earlier builds stored the name as the PDB has it.
+/// Earlier releases stored the name as the PDB has it.
 impl<'de> Deserialize<'de> for VersionControl {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;

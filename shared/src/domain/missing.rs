@@ -54,6 +54,14 @@ impl Missing {
         Self { cause, detail }
     }
 
+    /// Adds an explanation to the detail. If both together are too long, the detail before it is
+    /// truncated.
+    pub fn explain(&mut self, explanation: &'static str) {
+        let room = Self::MAX_DETAIL_BYTES - explanation.len();
+        self.detail.truncate(self.detail.floor_char_boundary(room));
+        self.detail.push_str(explanation);
+    }
+
     /// Returns the reason that no source has a DIF.
     pub fn not_found() -> Self {
         Self::new(
@@ -102,6 +110,16 @@ impl Cause {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_explanation_remains_whole_after_a_long_detail() {
+        let mut missing = Missing::malformed("a");
+        missing.explain("; b");
+        assert_eq!(missing.detail, "a; b");
+        let mut missing = Missing::malformed("ä".repeat(512));
+        missing.explain("; b");
+        assert_eq!(missing.detail, format!("{}; b", "ä".repeat(510)));
+    }
 
     #[test]
     fn a_long_detail_is_cut_at_a_character() {

@@ -64,7 +64,8 @@ pub struct Filters {
     /// Only files of these types.
     pub filetypes: Vec<FilteredType>,
     /// Only modules whose code file or debug file has a path that matches one of these: `*` matches
-    /// any text, `?` any character. Case and the kind of slash do not matter.
+    /// any text, `?` any character, `[a-z]` one of these, `[!a-z]` any other one, and `**/` any
+    /// number of folders. Case and the kind of slash do not matter.
     pub path_patterns: PathPatterns,
     /// Only modules with a checksum of their debug file.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -108,7 +109,7 @@ const CONNECTION_HEADERS_BEGIN: [&str; 2] = ["if-", "proxy-"];
 pub enum InvalidSource {
     /// The id is invalid or reserved.
     #[error(
-        "invalid source id {0:?}: use 1 to 256 printable characters; `uploads` and `sourcelink` are reserved"
+        "invalid source id {0:?}: use 1 to 256 bytes without control characters; `uploads` and `sourcelink` are reserved"
     )]
     Id(String),
     /// The URL is invalid.
@@ -257,14 +258,12 @@ impl HttpSource {
             return;
         }
         if accept_invalid_certs {
-            missing.detail.push_str(
+            missing.explain(
                 "; `accept_invalid_certs` has no effect: the certificates of servers are always verified",
             );
         }
         if has_index {
-            missing
-                .detail
-                .push_str("; `has_index` has no effect: all possible locations are requested");
+            missing.explain("; `has_index` has no effect: all possible locations are requested");
         }
     }
 

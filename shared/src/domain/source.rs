@@ -161,7 +161,7 @@ mod tests {
             ("uploads", "uploads", false),
             ("mozilla#bf32e8a180bca4a2", "mozilla", false),
             ("mine##0123456789abcdef", "mine", true),
-            ("of-an-older-build", "of-an-older-build", false),
+            ("of-an-older-release", "of-an-older-release", false),
             ("%2323 100%25 %23##01", "#23 100% #", true),
         ] {
             let key = SourceKey::from(text.to_owned());

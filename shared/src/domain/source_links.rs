@@ -47,7 +47,7 @@ pub struct AllowedLink {
 
 impl SourceLinks {
     /// The maximum number of rules.
-    pub const MAX_RULES: usize = 256;
+    const MAX_RULES: usize = 256;
 
     /// Returns the rules without the credentials in them.
     #[must_use]

@@ -1,9 +1,9 @@
-//! What this build of the service is, for `GET /about`.
+//! What this release of the service is, for `GET /about`.
 
 use crate::api::about::ServiceInfo;
 use crate::cache::Converter;
 
-/// Returns what this build is.
+/// Returns what this release is.
 pub fn about() -> ServiceInfo {
     ServiceInfo::of(Converter::CURRENT.0)
 }

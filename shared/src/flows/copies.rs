@@ -109,12 +109,12 @@ pub(super) async fn keep(update: Update<'_>, dif: &Dif, chunks: StoredChunks) {
     }
 }
 
-/// Reads a copy into new scratch space, and records its use. A copy that cannot be read is removed:
-/// then returns `None`.
+/// Reads a copy into new scratch space, and records its use. A copy that is damaged or incomplete
+/// is removed: then returns `None`.
 ///
 /// # Errors
 ///
-/// [`ParseError`] if the scratch space is not sufficient for the DIF.
+/// [`ParseError`] if the scratch space is not sufficient for the DIF, or a store failed.
 pub(super) async fn read(
     update: Update<'_>,
     caches: &dyn BlobStore,
@@ -122,32 +122,37 @@ pub(super) async fn read(
     copy: &DifCopy,
 ) -> Result<Option<Box<dyn Scratch>>, ParseError> {
     let mut scratch = deriver.reserve(copy.dif.size)?;
-    let is_read = read_into(update, caches, copy, (&mut *scratch, 0)).await;
+    let is_read = read_into(update, caches, copy, (&mut *scratch, 0)).await?;
     Ok(is_read.then_some(scratch))
 }
 
-/// Reads a copy into scratch space from an offset on, and records its use. A copy that cannot be
-/// read is removed: then returns `false`.
+/// Reads a copy into scratch space from an offset on, and records its use. A copy that is damaged
+/// or incomplete is removed: then returns `false`.
+///
+/// A copy that could not be read for another reason stays: its server may no longer have the file.
 pub(super) async fn read_into(
     update: Update<'_>,
     caches: &dyn BlobStore,
     copy: &DifCopy,
     place: (&mut dyn Scratch, u64),
-) -> bool {
+) -> Result<bool, Fault> {
     let location = &copy.dif.file.location;
     if let Err(error) = read_chunks(caches, copy, place).await {
+        if error.kind() != FaultKind::Corrupt {
+            return Err(error);
+        }
         tracing::warn!(%location, %error, "cannot read copy; fetching the file again");
         let is_it =
             |item: &Item| matches!(item, Item::Copy(present) if present.token == copy.token);
         if let Err(error) = update.remove(&copy.key(), is_it).await {
             tracing::warn!(%location, %error, "cannot remove copy");
         }
-        return false;
+        return Ok(false);
     }
     if let Err(error) = note_use(update, copy).await {
         tracing::warn!(%location, %error, "cannot record the use of a copy");
     }
-    true
+    Ok(true)
 }
 
 async fn read_chunks(

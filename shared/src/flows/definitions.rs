@@ -64,7 +64,7 @@ pub enum InvalidSecret {
 
 impl SourceSecret {
     /// The minimum number of characters of a secret.
-    pub const MIN_CHARS: usize = 32;
+    const MIN_CHARS: usize = 32;
 
     /// Parses one secret, or several separated by commas, each with a number and a colon:
     /// `2:…,1:…`. A single secret without a number has the number 0.
@@ -146,7 +146,7 @@ impl SourceSecret {
     /// Decrypts a text that was encrypted for this purpose with one of these secrets; `None` for
     /// any other text.
     pub(super) fn decrypt(&self, purpose: &str, encrypted: &str) -> Option<Vec<u8>> {
-        // Builds that supported only one secret wrote no number.
+        // Releases that supported only one secret wrote no number.
         let (number, encrypted) = encrypted.split_once('.').unwrap_or(("0", encrypted));
         let number: u32 = number.parse().ok()?;
         let mut secrets = std::iter::once(&self.first).chain(&self.others);
@@ -184,7 +184,7 @@ impl fmt::Debug for SourceSecret {
 }
 
 /// Stores a definition for `derive`, unless it is stored and expires late enough.
-pub(super) async fn keep(
+pub(super) async fn store(
     update: Update<'_>,
     secret: &SourceSecret,
     key: &SourceKey,
@@ -201,21 +201,21 @@ pub(super) async fn keep(
         passing_credentials: passing_credentials.clone(),
         expires_at: now.plus(LIFETIME),
     });
-    let is_kept = |present: &Item| is_kept(present, &passing_credentials, now);
-    update.put(&ItemKey::source(key), item, is_kept).await?;
+    let is_stored = |present: &Item| is_stored(present, &passing_credentials, now);
+    update.put(&ItemKey::source(key), item, is_stored).await?;
     Ok(())
 }
 
 /// Returns whether a definition is stored with these passing credentials, and expires late enough:
 /// after any build that a request at `now` could start.
-pub(super) fn is_kept(item: &Item, passing_credentials: &str, now: Timestamp) -> bool {
+pub(super) fn is_stored(item: &Item, passing_credentials: &str, now: Timestamp) -> bool {
     matches!(item, Item::Source(kept) if kept.expires_at > now.plus(RENEWED_BEFORE)
         && kept.passing_credentials == passing_credentials)
 }
 
 /// Returns a stored definition; `None` if there is none, it has expired, or it was encrypted with
 /// another secret.
-pub(super) async fn kept(
+pub(super) async fn load(
     records: &dyn RecordStore,
     invocation: &Invocation,
     secret: &SourceSecret,
@@ -297,7 +297,7 @@ mod tests {
             let bad = format!("0.{}", STANDARD.encode(bad));
             assert_eq!(decrypt(SECRET, "this", &bad), None, "{at}");
         }
-        // As a build without numbers encrypted it.
+        // As a release without numbers encrypted it.
         let before = STANDARD.encode(bytes);
         assert_eq!(decrypt(SECRET, "this", &before).unwrap(), b"open sesame");
         assert_eq!(decrypt(SECRET, "this", ""), None);

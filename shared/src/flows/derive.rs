@@ -10,21 +10,21 @@ use std::time::Duration;
 use super::build::{Builder, Outcome};
 use super::{Error, Invocation, sending};
 use crate::cache::{Queue, Token};
-use crate::domain::{Backoff, Timestamp};
+use crate::domain::Timestamp;
 use crate::ports::{Consistency, Fault, QueueMessage};
 
-/// The delays of a message that is sent again for the first time, the second time, and so on.
-pub(super) const SENT_AGAIN: Backoff = Backoff {
-    first: Duration::from_secs(5),
-    longest: Duration::from_secs(60),
-};
+/// The shortest delay of a message that is sent again. Queues count whole seconds.
+const SHORTEST_DELAY: Duration = Duration::from_secs(1);
+
+/// The longest delay of a message that is sent again, if it is not known when it can be served.
+const LONGEST_DELAY: Duration = Duration::from_secs(60);
 
 /// The longest delay of a message that is due at a known time.
-const MAX_DELAY: Duration = Duration::from_secs(15 * 60);
+const LONGEST_KNOWN_DELAY: Duration = Duration::from_secs(15 * 60);
 
 /// How often a message is sent again, which takes about half an hour in total. The template
 /// disables Lambda's own limit on recursive invocations through a queue, which is 16.
-pub const MAX_HOPS: u32 = 32;
+const MAX_HOPS: u32 = 40;
 
 impl Builder {
     /// Serves a message: builds the requested caches, unless its build requests are no longer
@@ -40,7 +40,7 @@ impl Builder {
     ) -> Result<(), Error> {
         let converter = self.settings.policy.numbers.converter;
         if message.schema > QueueMessage::SCHEMA || message.min_converter > converter {
-            return self.leave_to_newer_build(invocation, message).await;
+            return self.leave_to_newer_release(invocation, message).await;
         }
         if message.further.is_empty() || message.module.source.is_uploads() {
             for message in message.each() {
@@ -76,19 +76,20 @@ impl Builder {
         }
     }
 
-    /// Sends a message again that only a newer build can serve, while its build request is pending.
-    async fn leave_to_newer_build(
+    /// Sends a message again that only a newer release can serve, while its build request is
+    /// pending.
+    async fn leave_to_newer_release(
         &self,
         invocation: &Invocation,
         message: &QueueMessage,
     ) -> Result<(), Error> {
-        let stands = self.are_requests_standing(invocation, message).await?;
+        let is_pending = self.are_requests_pending(invocation, message).await?;
         tracing::debug!(
             module = message.module.id,
-            stands,
-            "message is for a newer build"
+            stands = is_pending,
+            "message is for a newer release"
         );
-        if !stands {
+        if !is_pending {
             return Ok(());
         }
         self.send_again(invocation, message, invocation.now()).await
@@ -96,7 +97,7 @@ impl Builder {
 
     /// Returns whether any build request of a message is in its record; in the eager queue, whether
     /// one is still live.
-    async fn are_requests_standing(
+    async fn are_requests_pending(
         &self,
         invocation: &Invocation,
         message: &QueueMessage,
@@ -111,14 +112,14 @@ impl Builder {
         let now = invocation.now();
         Ok(loaded.iter().flatten().any(|stored| {
             let Some(entry) = stored.item.entry() else {
-                // A newer build wrote the record, too.
+                // A newer release wrote the record, too.
                 return true;
             };
-            let standing = match message.queue {
+            let pending = match message.queue {
                 Queue::Eager => entry.live_request(now),
                 Queue::Uploads | Queue::Refresh => entry.build_request(),
             };
-            standing.is_some_and(|build_request| is_of_message(&build_request.id))
+            pending.is_some_and(|build_request| is_of_message(&build_request.id))
         }))
     }
 
@@ -143,10 +144,7 @@ impl Builder {
         let delay = if due.is_zero() {
             delay
         } else {
-            SENT_AGAIN
-                .first
-                .max(due + Duration::from_secs(1))
-                .min(MAX_DELAY)
+            (due + SHORTEST_DELAY).min(LONGEST_KNOWN_DELAY)
         };
         let again = QueueMessage {
             hops: message.hops + 1,
@@ -157,8 +155,19 @@ impl Builder {
 }
 
 /// Returns the delay of a message after this number of hops; `None` if the limit is reached.
-pub(super) fn delay_of(hops: u32) -> Option<Duration> {
-    (hops < MAX_HOPS).then(|| SENT_AGAIN.after(hops))
+fn delay_of(hops: u32) -> Option<Duration> {
+    (hops < MAX_HOPS).then(|| delay_after(hops))
+}
+
+/// Returns the delay of a message after this number of hops: half of the time that it has waited.
+///
+/// A crash may need more files of a server than builds may call it at a time. Most of these builds
+/// take about a second, and the messages that have to wait for them find that out. Delays that
+/// double would let each of them wait as long as all before it took together.
+pub(super) fn delay_after(hops: u32) -> Duration {
+    let half_of = |waited: Duration| (waited / 2).clamp(SHORTEST_DELAY, LONGEST_DELAY);
+    let waited = (0..hops).fold(Duration::ZERO, |waited, _| waited + half_of(waited));
+    half_of(waited)
 }
 
 #[cfg(test)]
@@ -167,12 +176,13 @@ mod tests {
 
     #[test]
     fn a_message_is_sent_again_ever_later_and_half_an_hour_in_all() {
-        let delays: Vec<u64> = (0..)
-            .map_while(delay_of)
-            .map(|delay| delay.as_secs())
-            .collect();
-        assert_eq!(delays[..6], [5, 10, 20, 40, 60, 60]);
-        let minutes = delays.iter().sum::<u64>() / 60;
-        assert_eq!((delays.len(), minutes), (32, 29));
+        let delays: Vec<Duration> = (0..).map_while(delay_of).collect();
+        let seconds = |delay: &Duration| delay.as_secs_f64();
+        let first: Vec<f64> = delays[..6].iter().map(seconds).collect();
+        assert_eq!(first, [1.0, 1.0, 1.0, 1.5, 2.25, 3.375]);
+        assert!(delays.is_sorted());
+        assert_eq!(delays.last(), Some(&LONGEST_DELAY));
+        let minutes = delays.iter().sum::<Duration>().as_secs() / 60;
+        assert_eq!((delays.len(), minutes), (40, 29));
     }
 }

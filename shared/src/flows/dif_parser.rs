@@ -119,9 +119,9 @@ fn again(error: &DifError) -> DifError {
     match error {
         DifError::Missing(missing) => DifError::Missing(missing.clone()),
         DifError::Changed => DifError::Changed,
-        DifError::Store(fault) => {
+        DifError::Fault(fault) => {
             let context = "reading the rest of a file, which has failed before";
-            DifError::Store(Fault::new(fault.kind(), context))
+            DifError::Fault(Fault::new(fault.kind(), context))
         }
     }
 }

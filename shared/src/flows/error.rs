@@ -29,9 +29,9 @@ pub enum Error {
         /// The frames of the request that have these bytes.
         frames: usize,
     },
-    /// A store failed.
+    /// An operation on a store, a queue or a child process failed.
     #[error(transparent)]
-    Store(#[from] Fault),
+    Fault(#[from] Fault),
     /// The hourly limit of lost blobs is reached: the bucket may be the wrong one.
     #[error(
         "{blob} seems lost, and MAX_LOSSES_PER_HOUR is reached: check whether CACHES_BUCKET is the right bucket"
@@ -57,8 +57,10 @@ pub enum Error {
         /// What the event is about.
         what: String,
     },
-    /// A newer build wrote the item, and only a newer build may change it.
-    #[error("a newer build wrote the item of {what}: this build, which is older, cannot change it")]
+    /// A newer release wrote the item, and only a newer release may change it.
+    #[error(
+        "a newer release wrote the item of {what}: this release, which is older, cannot change it"
+    )]
     Newer {
         /// What the item describes.
         what: String,
@@ -81,7 +83,8 @@ impl Error {
             Error::Invalid { .. } => "Invalid",
             Error::Refused { .. } => "Refused",
             Error::TooLarge { .. } => "TooLarge",
-            Error::Store(_) => "Store",
+            // Alarms and clients know it by this name.
+            Error::Fault(_) => "Store",
             Error::Doubtful { .. } => "Doubtful",
             Error::Crashed { .. } => "Crashed",
             Error::Superseded { .. } => "Superseded",
@@ -98,7 +101,7 @@ impl Error {
             Error::TooLarge { .. } => 413,
             Error::Crashed { .. } | Error::Incomplete { .. } => 500,
             // The request is valid, and may be sent again.
-            Error::Store(_)
+            Error::Fault(_)
             | Error::Doubtful { .. }
             | Error::Superseded { .. }
             | Error::Newer { .. } => 503,

@@ -25,18 +25,17 @@ pub struct Ranked {
 /// then debug information before symbols before nothing. Ties are broken by file type and location,
 /// so that the result does not depend on the order of the events.
 ///
-/// A DIF that was refused under limits that still apply is left out. If no DIF is left, returns the
-/// reason of that refusal.
+/// A DIF over a limit that still applies is left out. If no DIF is left, returns that reason.
 pub fn rank(difs: &[Dif], kind: Kind, reader: &Capabilities) -> Result<Vec<Ranked>, Missing> {
-    let mut refused = None;
+    let mut over_limit = None;
     let mut ranked = Vec::new();
     for dif in difs {
         let Some(version) = dif.version_for(kind, reader) else {
             continue;
         };
-        match &dif.refused {
+        match &dif.over_limit {
             Some(missing) if still_holds(missing, &reader.limits) => {
-                refused = refused.or(Some(missing.clone()));
+                over_limit = over_limit.or(Some(missing.clone()));
             }
             _ => ranked.push(Ranked {
                 dif: dif.clone(),
@@ -46,7 +45,7 @@ pub fn rank(difs: &[Dif], kind: Kind, reader: &Capabilities) -> Result<Vec<Ranke
         }
     }
     if ranked.is_empty() {
-        return Err(refused.unwrap_or_else(|| nothing_serves(difs, kind)));
+        return Err(over_limit.unwrap_or_else(|| nothing_serves(difs, kind)));
     }
     ranked.sort_by_cached_key(|ranked| {
         (
@@ -109,7 +108,7 @@ fn nothing_serves(difs: &[Dif], kind: Kind) -> Missing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::{BuildNumbers, ModuleKey};
+    use crate::cache::{ModuleKey, ReleaseNumbers};
     use crate::domain::{DifRef, Features, FileType, Location, ModuleId, Scope};
 
     fn dif(name: &str, file_type: FileType, offers: &str) -> Dif {
@@ -132,7 +131,7 @@ mod tests {
 
     fn reader(limits: &[u64]) -> Capabilities {
         Capabilities {
-            numbers: BuildNumbers::CURRENT,
+            numbers: ReleaseNumbers::CURRENT,
             limits: limits.to_vec(),
             transcoded: Vec::new(),
         }
@@ -178,21 +177,24 @@ mod tests {
     #[test]
     fn a_file_that_is_too_large_is_skipped_until_the_limit_grows() {
         let too_large = Missing::new(Cause::TooLarge { limit: 100 }, "too large");
-        let refused = Dif {
-            refused: Some(too_large.clone()),
+        let too_large_dif = Dif {
+            over_limit: Some(too_large.clone()),
             ..dif("large", FileType::ElfDebug, "debug")
         };
         let other = dif("small", FileType::ElfCode, "symbols");
-        assert_eq!(ranked(&[refused.clone(), other], Kind::SymCache), ["small"]);
+        assert_eq!(
+            ranked(&[too_large_dif.clone(), other], Kind::SymCache),
+            ["small"]
+        );
         assert_eq!(
             rank(
-                std::slice::from_ref(&refused),
+                std::slice::from_ref(&too_large_dif),
                 Kind::SymCache,
                 &reader(&[100])
             ),
             Err(too_large)
         );
-        let grown = rank(&[refused], Kind::SymCache, &reader(&[200])).unwrap();
+        let grown = rank(&[too_large_dif], Kind::SymCache, &reader(&[200])).unwrap();
         assert_eq!(grown.len(), 1);
     }
 

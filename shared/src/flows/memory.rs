@@ -1,4 +1,4 @@
-//! The cache of a warm instance: items, opened blobs up to a number of bytes, demangled names, and
+//! The memory of a warm instance: items, opened blobs up to a number of bytes, demangled names, and
 //! what access tokens grant.
 //!
 //! An item is valid for a time after it was read. Items about the uploads of a scope stay valid for
@@ -9,7 +9,7 @@
 //!
 //! An item expires as soon as one of two clocks says so (`Moment`).
 //!
-//! An item that this instance changes is removed from the cache at once.
+//! An item that this instance changes is forgotten at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,16 +25,16 @@ use crate::debuginfo::{OpenCache, Slice, SliceIndex};
 use crate::domain::{DebugId, Quality, Scope, Timestamp};
 use crate::symbolicate::NameMemory;
 
-/// The maximum number of cached items; each takes some hundred bytes.
+/// The maximum number of remembered items; each takes some hundred bytes.
 const MAX_ITEMS: usize = 20_000;
 
-/// The maximum number of scopes whose generation is cached.
+/// The maximum number of scopes whose generation is remembered.
 const MAX_SCOPES: usize = 1_000;
 
 /// The maximum number of PDBs for which the requests of Microsoft's clients are remembered.
 const MAX_REQUESTED: usize = 10_000;
 
-/// The maximum size of the cached demangled names, in bytes.
+/// The maximum size of the remembered demangled names, in bytes.
 const MAX_NAME_BYTES: u64 = 10 << 20;
 
 /// How long a ready entry that no upload can improve is valid before the generation of its scope is
@@ -50,12 +50,12 @@ const GENERATION_LIFETIME: Duration = Duration::from_secs(2);
 /// differ by less than this.
 const SETTLED_AFTER: Duration = Duration::from_secs(300);
 
-/// The cache of an instance.
+/// The memory of an instance.
 #[derive(Debug)]
 pub struct Memory {
     items: Cache<ItemKey, Remembered>,
     generations: Cache<Scope, KnownGeneration>,
-    /// The maximum age of a cached item, even if the generation is unchanged.
+    /// The maximum age of a remembered item, even if the generation is unchanged.
     max_age: Duration,
     opened: Cache<BlobRange, Opened, CachedBytes>,
     indexes: Cache<String, SliceIndex, CachedBytes>,
@@ -71,7 +71,7 @@ struct Remembered {
     /// How long it is valid without a check of the generation.
     lifetime: Duration,
     /// The scope and the generation that validate it.
-    vouched_by: Option<(Scope, SeenGeneration)>,
+    validated_by: Option<(Scope, SeenGeneration)>,
 }
 
 #[derive(Clone, Debug)]
@@ -102,11 +102,11 @@ impl SeenGeneration {
 #[derive(Clone, Debug)]
 pub(super) enum ReadBy {
     /// With strong consistency, after this generation of its scope was read.
-    After(Scope, SeenGeneration),
+    AfterGeneration(Scope, SeenGeneration),
     /// With strong consistency, in parallel with this generation of its scope.
-    Beside(Scope, Option<Generation>),
+    WithGeneration(Scope, Option<Generation>),
     /// In another way: no generation validates it.
-    Otherwise,
+    Unvalidated,
 }
 
 /// When and how an item was read.
@@ -123,27 +123,27 @@ impl ReadBy {
         ItemRead { at, by: self }
     }
 
-    fn vouched_by(self, now: Timestamp) -> Option<(Scope, SeenGeneration)> {
+    fn validated_by(self, now: Timestamp) -> Option<(Scope, SeenGeneration)> {
         match self {
-            Self::After(scope, seen) => Some((scope, seen)),
-            Self::Beside(scope, None) => Some((scope, SeenGeneration::NoUploads)),
-            Self::Beside(scope, Some(generation)) => {
+            Self::AfterGeneration(scope, seen) => Some((scope, seen)),
+            Self::WithGeneration(scope, None) => Some((scope, SeenGeneration::NoUploads)),
+            Self::WithGeneration(scope, Some(generation)) => {
                 let is_settled = now.since(generation.began_at) >= SETTLED_AFTER;
                 is_settled.then_some((scope, SeenGeneration::Change(generation.change)))
             }
-            Self::Otherwise => None,
+            Self::Unvalidated => None,
         }
     }
 }
 
-/// The cached state of an item.
+/// What the memory has of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Recalled {
     /// Valid: the item, or `None` if it does not exist.
     Valid(Option<Arc<Stored>>),
     /// Valid if the generation of its scope is unchanged.
     NeedsValidation,
-    /// Not cached, or expired.
+    /// Not remembered, or expired.
     Unknown,
 }
 
@@ -209,8 +209,8 @@ where
 }
 
 impl Memory {
-    /// Returns an empty cache. It keeps up to `max_bytes` of opened blobs, including their indexes,
-    /// and no item is valid for longer than `max_age`.
+    /// Returns an empty memory. It keeps up to `max_bytes` of opened blobs, with their indexes, and
+    /// no item is valid for longer than `max_age`.
     pub fn new(max_bytes: u64, max_age: Duration) -> Self {
         // A slice is useless without its index, so indexes have their own share, from which slices
         // cannot evict them.
@@ -232,12 +232,12 @@ impl Memory {
         &self.tokens
     }
 
-    /// Returns the cached state of an item.
+    /// Returns what the memory has of an item.
     pub(super) fn recall(&self, invocation: &Invocation, key: &ItemKey) -> Recalled {
         self.recall_for(invocation, key, Duration::ZERO)
     }
 
-    /// Returns the cached state of an item, which is valid for `valid_for` or longer.
+    /// Returns what the memory has of an item, which is valid for `valid_for` or longer.
     pub(super) fn recall_for(
         &self,
         invocation: &Invocation,
@@ -251,7 +251,7 @@ impl Memory {
         if age < remembered.lifetime.max(valid_for) {
             return Recalled::Valid(remembered.stored);
         }
-        match &remembered.vouched_by {
+        match &remembered.validated_by {
             Some((scope, seen)) if age < self.max_age => match self.generation(invocation, scope) {
                 Some(current) if current == *seen => Recalled::Valid(remembered.stored),
                 Some(_) => Recalled::Unknown,
@@ -276,13 +276,13 @@ impl Memory {
         self.generations.get(scope).map(|known| known.seen)
     }
 
-    /// Caches the generation of a scope, whose read began at this time.
+    /// Remembers the generation of a scope, whose read began at this time.
     pub(super) fn remember_generation(&self, read: Moment, scope: Scope, seen: SeenGeneration) {
         self.generations
             .insert(scope, KnownGeneration { seen, read });
     }
 
-    /// Caches an item that was read. An entry that is about to change is not cached.
+    /// Remembers an item that was read, but not an entry that is about to change.
     pub(super) fn remember(
         &self,
         invocation: &Invocation,
@@ -297,9 +297,9 @@ impl Memory {
             self.forget(&key);
             return;
         }
-        let vouched_by = read.by.vouched_by(now);
+        let validated_by = read.by.validated_by(now);
         // An entry with a pending build changes without a new generation.
-        let vouched_by = vouched_by.filter(|_| entry.is_none_or(is_idle));
+        let validated_by = validated_by.filter(|_| entry.is_none_or(is_idle));
         let lifetime = match item {
             Some(Item::Entry(entry)) if is_ready_for_long(entry) => {
                 invocation.jittered(READY_LIFETIME)
@@ -314,14 +314,14 @@ impl Memory {
                     placeholder.retry_at.since(now).min(self.max_age)
                 })
             }
-            _ if vouched_by.is_some() => Duration::ZERO,
+            _ if validated_by.is_some() => Duration::ZERO,
             _ => GENERATION_LIFETIME,
         };
         let remembered = Remembered {
             stored,
             read: read.at,
             lifetime,
-            vouched_by,
+            validated_by,
         };
         self.items.insert(key, remembered);
     }
@@ -331,7 +331,7 @@ impl Memory {
         self.items.remove(key);
     }
 
-    /// Returns an opened blob range; calls `open` if it is not cached.
+    /// Returns an opened blob range; calls `open` if it is not remembered.
     ///
     /// Concurrent calls for the same range are single-flight: one opens it, and the others wait.
     pub(super) async fn opened<E>(
@@ -342,7 +342,7 @@ impl Memory {
         self.opened.get_or_insert_async(part, open).await
     }
 
-    /// Returns the index of a blob by its path; calls `open` if it is not cached.
+    /// Returns the index of a blob by its path; calls `open` if it is not remembered.
     pub(super) async fn index<E>(
         &self,
         path: &str,
@@ -365,12 +365,12 @@ impl Memory {
         is_known
     }
 
-    /// Returns the cached demangled names.
+    /// Returns the remembered demangled names.
     pub(super) fn names(&self) -> &NameMemory {
         &self.names
     }
 
-    /// Returns the size of the opened blobs and indexes in the cache, in bytes.
+    /// Returns the size of the opened blobs and indexes, in bytes.
     pub fn bytes(&self) -> u64 {
         self.opened.weight() + self.indexes.weight()
     }

@@ -3,7 +3,7 @@
 //! - *An upload becomes derived caches.* [`uploads`] processes the events of the uploads bucket,
 //!   and [`mod@derive`] the messages of the queues. Both end in [`build`]: take the leases, find
 //!   the DIFs ([`find`]), fetch them ([`fetch`]), derive, publish.
-//! - *A request becomes a response.* [`symbolicate`] answers requests through the instance's cache
+//! - *A request becomes a response.* [`symbolicate`] answers requests through the instance's memory
 //!   ([`memory`]). [`mod@minidump`] walks the stacks of a minidump, which then are a request.
 //!   [`attachments`] are crash files that requests refer to.
 //!   [`requests`] stores a request whose response was `pending`, so that any instance can continue

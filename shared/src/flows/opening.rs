@@ -1,8 +1,8 @@
 //! Reads the parts of blobs that a request needs: a whole blob, or the index of a sliced blob and
 //! the slices that cover the request's addresses.
 //!
-//! An uncached sliced blob costs two sequential round trips: the index, then all slices in
-//! parallel. A small blob costs one.
+//! A sliced blob that the memory does not have costs two sequential round trips: the index, then
+//! all slices in parallel. A small blob costs one.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -36,7 +36,7 @@ const SMALL_BLOB: u64 = 256 << 10;
 
 /// The size of the slices that a request holds whole, in bytes. Beyond it, a request holds only the
 /// parts of slices that its frames need, because thousands of frames may need thousands of slices.
-/// The instance's cache, which has its own limit, keeps the rest.
+/// The instance's memory, which has its own limit, keeps the rest.
 const HELD_BYTES: usize = 16 << 20;
 
 /// A cache that was loaded for lookups.
@@ -56,9 +56,9 @@ pub(super) enum ReadError {
     #[error("the blob does not exist")]
     Gone,
     #[error(transparent)]
-    Fault(#[from] BlobFault),
+    Damaged(#[from] BlobFault),
     #[error(transparent)]
-    Store(#[from] Fault),
+    Fault(#[from] Fault),
 }
 
 /// Opens blobs for one request, and counts the reads.
@@ -66,11 +66,11 @@ pub(super) enum ReadError {
 pub(super) struct Opening<'a> {
     /// The bucket of derived caches.
     caches: &'a dyn BlobStore,
-    /// The cache of this instance.
+    /// The memory of this instance.
     memory: &'a Memory,
     reads: AtomicU64,
     bytes: AtomicU64,
-    remembered: AtomicU64,
+    memory_hits: AtomicU64,
     held: AtomicUsize,
     in_flight: Semaphore,
 }
@@ -82,19 +82,19 @@ impl<'a> Opening<'a> {
             memory,
             reads: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-            remembered: AtomicU64::new(0),
+            memory_hits: AtomicU64::new(0),
             held: AtomicUsize::new(0),
             in_flight: Semaphore::new(ALL_SLICES_IN_FLIGHT),
         }
     }
 
-    /// Returns the number of reads, of bytes read, and of cache hits so far.
+    /// Returns the number of reads, of bytes read, and of hits of the memory so far.
     pub(super) fn counts(&self) -> ReadCounts {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ReadCounts {
             reads: count(&self.reads),
             bytes: count(&self.bytes),
-            remembered: count(&self.remembered),
+            memory_hits: count(&self.memory_hits),
         }
     }
 
@@ -107,8 +107,8 @@ impl<'a> Opening<'a> {
         needed: impl Fn(Arch) -> Vec<u64>,
     ) -> Result<LoadedCache, ReadError> {
         let opened = match ready.blob.index {
-            None => self.whole(kind, ready).await,
-            Some(_) => self.sliced(kind, ready, needed).await,
+            None => self.read_whole(kind, ready).await,
+            Some(_) => self.read_slices(kind, ready, needed).await,
         };
         if opened.is_err() {
             self.memory.forget_index(&ready.blob.path);
@@ -116,7 +116,7 @@ impl<'a> Opening<'a> {
         opened
     }
 
-    async fn whole(&self, kind: Kind, ready: &Ready) -> Result<LoadedCache, ReadError> {
+    async fn read_whole(&self, kind: Kind, ready: &Ready) -> Result<LoadedCache, ReadError> {
         // The stored size is the compressed size. If it exceeds the limit, so does the content.
         if ready.blob.bytes > MAX_WHOLE_BYTES {
             return Err(BlobFault::TooLarge(ready.blob.bytes).into());
@@ -129,13 +129,13 @@ impl<'a> Opening<'a> {
             let blob = self.read(&part.path, None).await?;
             Ok(Opened::Whole(OpenCache::open(kind, ready, blob)?))
         };
-        match self.opened(&part, open).await? {
+        match self.open_once(&part, open).await? {
             Opened::Whole(cache) => Ok(LoadedCache::Whole(cache)),
             Opened::Slice(_) => Err(BlobFault::Mismatch("layout").into()),
         }
     }
 
-    async fn sliced(
+    async fn read_slices(
         &self,
         kind: Kind,
         ready: &Ready,
@@ -164,10 +164,10 @@ impl<'a> Opening<'a> {
                 addresses.entry(number).or_default().push(address);
             }
         }
-        let (index_of, whole) = (&index, whole.get());
+        let (index_ref, whole) = (&index, whole.get());
         let slices = stream::iter(addresses)
             .map(async |(number, addresses)| {
-                let slice = self.slice(path, index_of, number, whole).await?;
+                let slice = self.read_slice(path, index_ref, number, whole).await?;
                 Ok::<_, ReadError>((number, self.held(slice, &addresses)))
             })
             .buffered(SLICES_IN_FLIGHT)
@@ -176,7 +176,7 @@ impl<'a> Opening<'a> {
         Ok(LoadedCache::Sliced(SlicedCache { index, slices }))
     }
 
-    async fn slice(
+    async fn read_slice(
         &self,
         path: &str,
         index: &SliceIndex,
@@ -197,7 +197,7 @@ impl<'a> Opening<'a> {
             };
             Ok(Opened::Slice(index.open_slice(number, &frame)?))
         };
-        match self.opened(&part, open).await? {
+        match self.open_once(&part, open).await? {
             Opened::Slice(slice) => Ok(slice),
             Opened::Whole(_) => Err(BlobFault::Mismatch("layout").into()),
         }
@@ -205,15 +205,15 @@ impl<'a> Opening<'a> {
 
     /// Returns the part of a slice that the request holds.
     fn held(&self, slice: Slice, addresses: &[u64]) -> Slice {
-        if holds(&self.held, slice.memory_bytes()) {
+        if try_hold(&self.held, slice.memory_bytes()) {
             slice
         } else {
             slice.picked(addresses)
         }
     }
 
-    /// Opens a blob range, unless it is cached.
-    async fn opened(
+    /// Opens a blob range, unless the memory has it.
+    async fn open_once(
         &self,
         part: &BlobRange,
         open: impl Future<Output = Result<Opened, ReadError>>,
@@ -224,7 +224,7 @@ impl<'a> Opening<'a> {
             open.await
         };
         let opened = self.memory.opened(part, open).await;
-        self.remembered
+        self.memory_hits
             .fetch_add(u64::from(is_remembered), Ordering::Relaxed);
         opened
     }
@@ -237,9 +237,9 @@ impl<'a> Opening<'a> {
     }
 }
 
-/// Adds bytes to those that a request holds. Returns `false` if there are too many: then they do
-/// not count, so that smaller slices still have room.
-fn holds(held: &AtomicUsize, bytes: usize) -> bool {
+/// Adds bytes to those that a request holds. Returns `false` if there would be too many: then they
+/// are not added, so that smaller slices still have room.
+fn try_hold(held: &AtomicUsize, bytes: usize) -> bool {
     let with = |held: usize| {
         let all = held.checked_add(bytes);
         all.filter(|all| *all <= HELD_BYTES)
@@ -248,7 +248,7 @@ fn holds(held: &AtomicUsize, bytes: usize) -> bool {
         .is_ok()
 }
 
-/// Returns whether a blob that is not cached takes two rounds: its index, then its slices.
+/// Returns whether a blob that is not in the memory takes two rounds: its index, then its slices.
 pub(super) fn takes_two_rounds(ready: &Ready) -> bool {
     ready.blob.index.is_some() && ready.blob.bytes > SMALL_BLOB
 }
@@ -313,9 +313,9 @@ mod tests {
     #[test]
     fn a_slice_that_is_too_large_to_be_held_takes_no_room_from_others() {
         let held = AtomicUsize::new(0);
-        assert!(holds(&held, HELD_BYTES - 2));
-        assert!(!holds(&held, HELD_BYTES) && !holds(&held, usize::MAX));
-        assert!(holds(&held, 2));
-        assert!(!holds(&held, 1));
+        assert!(try_hold(&held, HELD_BYTES - 2));
+        assert!(!try_hold(&held, HELD_BYTES) && !try_hold(&held, usize::MAX));
+        assert!(try_hold(&held, 2));
+        assert!(!try_hold(&held, 1));
     }
 }

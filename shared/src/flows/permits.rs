@@ -21,7 +21,7 @@ struct HeldPermit<'a> {
 
 /// Returns why a source may not be called now; `None` if it may. Builders check this before they
 /// take a lease.
-pub(super) async fn refused(
+pub(super) async fn reason_to_wait(
     records: &dyn RecordStore,
     invocation: &Invocation,
     source: &SourceKey,

@@ -52,7 +52,7 @@ impl Symbolicator {
         object: &ObjectId,
         scope: &Scope,
     ) -> Result<Plain, Error> {
-        let finder = CacheFinder::uncached(self, invocation);
+        let finder = CacheFinder::without_memory(self, invocation);
         let place = |module| CachePlace::of(object, module, Kind::SymCache).without_presence();
         let modules = finder.places(object, scope, &finder.all_sources(), Sought::new);
         let mut lookup = Lookup::of(modules.into_iter().map(place).collect());

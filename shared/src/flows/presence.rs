@@ -142,7 +142,7 @@ pub(super) async fn forget_files(
     }
 }
 
-/// Returns the number of files in a partition, including those of newer builds.
+/// Returns the number of files in a partition, including those of newer releases.
 pub(super) fn files(partition: &[(ItemKey, Stored)]) -> usize {
     partition.iter().filter(|(key, _)| is_file(key)).count()
 }
@@ -157,7 +157,7 @@ fn alias(module: &ModuleKey, code_id: &CodeId) -> ItemKey {
 }
 
 /// Writes an item with a new revision, even if the same item is stored, so that a concurrent
-/// removal based on an earlier read fails. Keeps the stored item if a newer build wrote it, or if
+/// removal based on an earlier read fails. Keeps the stored item if a newer release wrote it, or if
 /// another builder wrote the same item meanwhile.
 async fn renew(
     update: Update<'_>,
@@ -173,7 +173,7 @@ async fn renew(
     Ok(())
 }
 
-/// Returns whether the item with this key is a file of its module, even if only a newer build can
+/// Returns whether the item with this key is a file of its module, even if only a newer release can
 /// read the item.
 pub(super) fn is_file(key: &ItemKey) -> bool {
     key.sort.starts_with(ItemKey::DIF_PREFIX)

@@ -15,7 +15,7 @@ use futures::future::try_join;
 use super::Symbolicator;
 use super::update::KnownItem;
 use super::{Error, Invocation};
-use crate::api::crash::CrashFile;
+use crate::api::crash::ReadCrash;
 use crate::api::limits;
 use crate::api::symbolicator::Scraping;
 pub use crate::cache::RequestStage;
@@ -41,7 +41,7 @@ const RESERVE: Duration = Duration::from_secs(2);
 
 /// A request to store.
 #[derive(Clone, Copy, Debug)]
-pub struct RequestToKeep<'a> {
+pub struct RequestToStore<'a> {
     /// What the body contains.
     pub stage: RequestStage,
     /// The schema of the answer.
@@ -77,6 +77,9 @@ pub struct CallState<'a> {
     pub age: Duration,
     /// The item of the request, if this call continues it.
     pub found: Option<&'a FoundRequest>,
+    /// What to store if the request has to wait; `None` if it is stored already, or if the flow
+    /// encodes it.
+    pub to_store: Option<RequestToStore<'a>>,
 }
 
 impl<'a> CallState<'a> {
@@ -88,6 +91,7 @@ impl<'a> CallState<'a> {
             wait_limit,
             age: Duration::ZERO,
             found: None,
+            to_store: None,
         }
     }
 
@@ -99,6 +103,16 @@ impl<'a> CallState<'a> {
             wait_limit,
             age,
             found: Some(found),
+            to_store: None,
+        }
+    }
+
+    /// Returns the state of a call that stores this if the request has to wait.
+    #[must_use]
+    pub const fn storing(self, request: RequestToStore<'a>) -> Self {
+        Self {
+            to_store: Some(request),
+            ..self
         }
     }
 
@@ -116,14 +130,14 @@ impl<'a> CallState<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FinishedAnswer {
     /// The JSON of the response.
-    Sent(Bytes),
+    Body(Bytes),
     /// It is too large to be sent, and is at this URL.
-    At(String),
+    Url(String),
 }
 
 /// What is stored of a request that is pending.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptRequest {
+pub struct StoredRequest {
     /// The scope of the request.
     pub scope: Scope,
     /// What the body contains.
@@ -146,7 +160,7 @@ pub(super) fn overdue() -> Missing {
     Missing::new(Cause::Timeout, detail)
 }
 
-impl<'a> RequestToKeep<'a> {
+impl<'a> RequestToStore<'a> {
     /// Returns a request as it was received by `/symbolicate`.
     pub fn received(body: &'a [u8]) -> Self {
         Self {
@@ -157,10 +171,10 @@ impl<'a> RequestToKeep<'a> {
     }
 
     /// Returns a crash that was read from a file; `body` is its JSON.
-    pub fn crash_file(report: &CrashFile, body: &'a [u8]) -> Self {
+    pub fn crash_file(crash: &ReadCrash, body: &'a [u8]) -> Self {
         Self {
             stage: RequestStage::CrashFile,
-            format: report.format(),
+            format: crash.format(),
             body,
         }
     }
@@ -188,16 +202,16 @@ impl Symbolicator {
 
     /// Stores a request under the id that its client receives. The body is encrypted if requests
     /// may define sources, because it may contain credentials.
-    pub async fn keep_request(
+    pub async fn store_request(
         &self,
         invocation: &Invocation,
         id: &str,
         scope: &Scope,
-        RequestToKeep {
+        RequestToStore {
             stage,
             format,
             body,
-        }: RequestToKeep<'_>,
+        }: RequestToStore<'_>,
     ) -> Result<(), Error> {
         let secret = self.settings.request_sources.as_ref();
         let encrypted = secret
@@ -267,11 +281,11 @@ impl Symbolicator {
 
     /// Returns what is stored of a pending request; `None` if its blob is gone, or if it cannot be
     /// decrypted.
-    pub async fn kept_request(
+    pub async fn stored_request(
         &self,
         invocation: &Invocation,
         FoundRequest { request, .. }: &FoundRequest,
-    ) -> Result<Option<KeptRequest>, Error> {
+    ) -> Result<Option<StoredRequest>, Error> {
         let text = match &request.body {
             RequestBody::Inline(text) => text.clone().into_bytes(),
             RequestBody::Blob(path) => match self.caches.get(path, None).await? {
@@ -291,7 +305,7 @@ impl Symbolicator {
             Some(at) => invocation.now().since(at),
             None => Duration::ZERO,
         };
-        Ok(body.map(|body| KeptRequest {
+        Ok(body.map(|body| StoredRequest {
             scope: request.scope.clone(),
             stage: request.stage,
             body,
@@ -312,13 +326,13 @@ impl Symbolicator {
         if answer.bytes <= most as u64 {
             match self.caches.get(&answer.path, None).await? {
                 None => return Ok(None),
-                Some(body) if body.len() <= most => return Ok(Some(FinishedAnswer::Sent(body))),
+                Some(body) if body.len() <= most => return Ok(Some(FinishedAnswer::Body(body))),
                 // The answer of another call was stored first.
                 Some(_) => {}
             }
         }
         let url = self.answer_url(&request.id).await?;
-        Ok(Some(FinishedAnswer::At(url)))
+        Ok(Some(FinishedAnswer::Url(url)))
     }
 
     /// Stores the answer to a request under its id. An answer that is already stored stays. Later

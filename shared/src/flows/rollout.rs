@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Symbolicator;
 use super::{Error, Invocation};
 use crate::cache::{
-    BuildNumbers, Converter, Drained, Estimate, ItemKey, Kind, KindTally, Rollout, SweepItem,
+    Converter, Drained, Estimate, ItemKey, Kind, KindTally, ReleaseNumbers, Rollout, SweepItem,
 };
 use crate::domain::Timestamp;
 
@@ -25,7 +25,7 @@ pub struct RolloutReport {
     /// The time since then, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_seconds: Option<u64>,
-    /// The converter of this build.
+    /// The converter of this release.
     pub converter: Converter,
     /// The kinds, by their text.
     pub kinds: BTreeMap<String, KindRollout>,
@@ -49,7 +49,7 @@ pub struct RolloutReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct KindRollout {
-    /// The version of this build.
+    /// The version that this release makes.
     pub version: u32,
     /// The counts.
     #[serde(flatten)]
@@ -58,7 +58,7 @@ pub struct KindRollout {
 
 impl RolloutReport {
     /// Returns the report on the counts of a pass, at `now`.
-    pub fn of(rollout: &Rollout, numbers: &BuildNumbers, now: Timestamp) -> Self {
+    pub fn of(rollout: &Rollout, numbers: &ReleaseNumbers, now: Timestamp) -> Self {
         let tally = &rollout.tally;
         let estimate = if rollout.converter == numbers.converter {
             rollout.drained.estimate(tally.behind(), rollout.at)
@@ -85,13 +85,13 @@ impl RolloutReport {
         }
     }
 
-    /// Returns the report of this build before its first complete pass.
-    pub fn of_this_build() -> Self {
-        Self::none_yet(&BuildNumbers::CURRENT)
+    /// Returns the report of this release before its first complete pass.
+    pub fn of_this_release() -> Self {
+        Self::none_yet(&ReleaseNumbers::CURRENT)
     }
 
     /// Returns the report before any pass is complete.
-    pub fn none_yet(numbers: &BuildNumbers) -> Self {
+    fn none_yet(numbers: &ReleaseNumbers) -> Self {
         Self {
             pass: None,
             at: None,
@@ -111,7 +111,7 @@ impl RolloutReport {
 }
 
 fn kinds(
-    numbers: &BuildNumbers,
+    numbers: &ReleaseNumbers,
     tally: impl Fn(Kind) -> Option<KindTally>,
 ) -> BTreeMap<String, KindRollout> {
     let rollout = |kind| KindRollout {

@@ -1,4 +1,4 @@
-//! The context of the `symbolicate` function: the ports, the instance's cache and the settings.
+//! The context of the `symbolicate` function: the ports, the instance's memory and the settings.
 
 use std::sync::Arc;
 

@@ -55,7 +55,7 @@ impl CfiReader<'_> {
         Self { undecided, ..self }
     }
 
-    /// Returns the number of reads, of bytes read, and of cache hits so far.
+    /// Returns the number of reads, of bytes read, and of hits of the memory so far.
     pub fn counts(&self) -> ReadCounts {
         self.opening.counts()
     }
@@ -84,7 +84,7 @@ impl CfiReader<'_> {
         };
         let blob = &ready.blob.path;
         tracing::warn!(blob, %error, "cannot read a cache to unwind with");
-        if let ReadError::Store(fault) = error {
+        if let ReadError::Fault(fault) = error {
             // Only the first one is kept.
             let _ = self.fault.set(fault);
         }

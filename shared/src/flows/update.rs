@@ -29,8 +29,8 @@ pub struct Update<'a> {
 pub enum Updated {
     /// The effect is stored; this is the entry now.
     Done(Entry),
-    /// The change does not apply to the stored entry; `None` if there is none, or if a newer build
-    /// wrote it.
+    /// The change does not apply to the stored entry; `None` if there is none, or if a newer
+    /// release wrote it.
     Refused(Refused, Option<Entry>),
     /// Another invocation changed the entry meanwhile, and the change is no longer due.
     NotDue,
@@ -51,8 +51,8 @@ pub(super) enum KnownItem {
 }
 
 impl KnownItem {
-    /// Returns whether a newer build wrote the item, so that this build cannot read it.
-    pub(super) fn is_of_newer_build(&self) -> bool {
+    /// Returns whether a newer release wrote the item, so that this release cannot read it.
+    pub(super) fn is_of_newer_release(&self) -> bool {
         match self {
             Self::Unread | Self::Read(None) => false,
             Self::Read(Some(stored)) => matches!(stored.item, Item::Newer { .. }),
@@ -304,7 +304,7 @@ impl Update<'_> {
         Ok(loaded.pop().flatten())
     }
 
-    /// Writes an item that is not an entry, unless a newer build wrote the stored item, or `keep`
+    /// Writes an item that is not an entry, unless a newer release wrote the stored item, or `keep`
     /// returns `true` for the stored item.
     ///
     /// Returns whether the item was written, or was already stored.
@@ -322,7 +322,7 @@ impl Update<'_> {
     }
 
     /// Writes the item that `next` returns for the stored item (`None` if there is none), unless
-    /// `next` returns `None` or a newer build wrote the stored item. Not for entries.
+    /// `next` returns `None` or a newer release wrote the stored item. Not for entries.
     ///
     /// `next` is called again after every lost race, so the written item is always based on the one
     /// that it replaces. Returns whether the item was written, or was already stored.
@@ -391,13 +391,13 @@ impl Update<'_> {
     }
 
     /// Removes an item that is not an entry, if `matches` accepts the stored one. An item of a
-    /// newer build stays.
+    /// newer release stays.
     pub async fn remove(
         &self,
         key: &ItemKey,
         mut matches: impl FnMut(&Item) -> bool,
     ) -> Result<(), Fault> {
-        // A store never removes an item of a newer build, so a retry would never end.
+        // A store never removes an item of a newer release, so a retry would never end.
         let mut may_remove = |item: &Item| !matches!(item, Item::Newer { .. }) && matches(item);
         let mut stored = self.load(key).await?;
         while let Some(current) = stored.take().filter(|current| may_remove(&current.item)) {

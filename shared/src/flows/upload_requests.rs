@@ -17,7 +17,7 @@ use crate::api::uploads::{
 };
 use crate::cache::{Item, ItemKey, Stored, UploadState};
 use crate::domain::{InvalidUploadKey, Location, Scope, upload_key};
-use crate::ports::{Consistency, Fault, UploadPart};
+use crate::ports::{Consistency, Fault, UploadInParts, UploadPart};
 
 /// For how long a signature is valid.
 const SIGNATURE_LIFETIME: Duration = Duration::from_secs(SIGNATURE_SECONDS);
@@ -29,13 +29,24 @@ struct CheckedFile {
     parts: Vec<UploadPart>,
 }
 
+/// What is known about a file of a request.
+enum FileProgress {
+    /// Its state. No parts of it have to be signed.
+    Decided(RequestedFileState),
+    /// It is sent in parts, of which these are not stored.
+    InParts {
+        upload: UploadInParts,
+        lacking: Vec<UploadPart>,
+    },
+}
+
 impl Symbolicator {
     /// Returns the state of each file of a request, and how to send those that the service does not
     /// have.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if a file cannot have a key or its parts are wrong; [`Error::Store`] if a
+    /// [`Error::Invalid`] if a file cannot have a key or its parts are wrong; [`Error::Fault`] if a
     /// store fails.
     pub async fn request_uploads(
         &self,
@@ -56,22 +67,18 @@ impl Symbolicator {
         let files: BTreeMap<Location, CheckedFile> = files.collect();
         let items: Vec<ItemKey> = files.keys().map(ItemKey::upload).collect();
         let items = self.records.load(&items, Consistency::Strong).await?;
-        let mut signatures_left = SIGNED_PARTS;
-        let states = files.into_iter().zip(items).map(|((key, file), item)| {
-            // A client sends large files one after the other.
-            let signatures = signatures_left.min(file.parts.len());
-            signatures_left -= signatures;
-            async move {
-                let state = match state_of(item.as_ref()) {
-                    Some(state) => state,
-                    None => self.how_to_send(&file, signatures).await?,
-                };
-                Ok::<_, Fault>((key, state))
-            }
+        let progress = files.into_iter().zip(items);
+        let progress = progress.map(|((key, file), item)| async move {
+            let progress = match state_of(item.as_ref()) {
+                Some(state) => FileProgress::Decided(state),
+                None => self.progress_of(file).await?,
+            };
+            Ok::<_, Fault>((key, progress))
         });
-        let states: Vec<_> = states.collect();
-        let states = stream::iter(states).buffer_unordered(CALLS_IN_FLIGHT);
-        let states: BTreeMap<Location, RequestedFileState> = states.try_collect().await?;
+        let progress: Vec<_> = progress.collect();
+        let progress = stream::iter(progress).buffer_unordered(CALLS_IN_FLIGHT);
+        let progress: BTreeMap<Location, FileProgress> = progress.try_collect().await?;
+        let states = self.signed(progress).await?;
         let file = |key: Location| {
             let state = states.get(&key)?.clone();
             let key = key.as_str().to_owned();
@@ -82,47 +89,68 @@ impl Symbolicator {
         })
     }
 
-    /// Returns how a client sends a file, and signs at most this many parts of a large one. Joins
-    /// the parts of a large file if all of them are stored.
-    async fn how_to_send(
-        &self,
-        file: &CheckedFile,
-        signatures: usize,
-    ) -> Result<RequestedFileState, Fault> {
+    /// Returns what is known about a file whose event was not received. Joins the parts of a large
+    /// file if all of them are stored.
+    async fn progress_of(&self, file: CheckedFile) -> Result<FileProgress, Fault> {
+        let decided = |state| Ok(FileProgress::Decided(state));
         let CheckedFile { key, size, parts } = file;
-        let Some(size) = *size else {
-            return Ok(RequestedFileState::Absent);
+        let Some(size) = size else {
+            return decided(RequestedFileState::Absent);
         };
         let limit = self.settings.dif_max_bytes;
         if size == 0 || size > limit {
             let reason =
                 format!("it has {size} bytes, and files have 1 to {limit} bytes (DIF_MAX_BYTES)");
-            return Ok(RequestedFileState::Ignored { reason });
+            return decided(RequestedFileState::Ignored { reason });
         }
         if parts.is_empty() {
-            let signed = self.uploads.sign_create(key, size, SIGNATURE_LIFETIME);
-            return Ok(RequestedFileState::Upload(Transfer::Put(signed.await?)));
+            let signed = self.uploads.sign_create(&key, size, SIGNATURE_LIFETIME);
+            return decided(RequestedFileState::Upload(Transfer::Put(signed.await?)));
         }
-        let upload = self.uploads.begin_parts(key).await?;
-        let is_lacking = |part: &&UploadPart| !upload.stored.contains_key(*part);
-        let lacking: Vec<&UploadPart> = parts.iter().filter(is_lacking).collect();
+        let upload = self.uploads.begin_parts(&key).await?;
+        let lacking = parts
+            .iter()
+            .filter(|part| !upload.stored.contains_key(*part));
+        let lacking: Vec<UploadPart> = lacking.cloned().collect();
         if lacking.is_empty() {
-            self.uploads.join_parts(&upload, parts).await?;
+            self.uploads.join_parts(&upload, &parts).await?;
             // Its event is on its way, also if another client was faster.
-            return Ok(RequestedFileState::Pending);
+            return decided(RequestedFileState::Pending);
         }
-        let mut signed = Vec::new();
-        for part in lacking.into_iter().take(signatures) {
-            let put = self.uploads.sign_part(&upload, part, SIGNATURE_LIFETIME);
-            signed.push(PartToSend {
-                number: part.number,
-                put: put.await?,
-            });
+        Ok(FileProgress::InParts { upload, lacking })
+    }
+
+    /// Returns the states of files, and signs the parts that they lack. A response has a limited
+    /// number of signatures. The files get them in the order of their keys, because a client sends
+    /// large files one after the other.
+    async fn signed(
+        &self,
+        files: BTreeMap<Location, FileProgress>,
+    ) -> Result<BTreeMap<Location, RequestedFileState>, Fault> {
+        let mut signatures_left = SIGNED_PARTS;
+        let mut states = BTreeMap::new();
+        for (key, progress) in files {
+            let state = match progress {
+                FileProgress::Decided(state) => state,
+                FileProgress::InParts { upload, lacking } => {
+                    let mut parts = Vec::new();
+                    for part in lacking.iter().take(signatures_left) {
+                        let put = self.uploads.sign_part(&upload, part, SIGNATURE_LIFETIME);
+                        parts.push(PartToSend {
+                            number: part.number,
+                            put: put.await?,
+                        });
+                    }
+                    signatures_left -= parts.len();
+                    RequestedFileState::Upload(Transfer::Parts {
+                        part_bytes: PART_BYTES,
+                        parts,
+                    })
+                }
+            };
+            states.insert(key, state);
         }
-        Ok(RequestedFileState::Upload(Transfer::Parts {
-            part_bytes: PART_BYTES,
-            parts: signed,
-        }))
+        Ok(states)
     }
 }
 
@@ -192,7 +220,7 @@ fn state_of(item: Option<&Stored>) -> Option<RequestedFileState> {
             }),
             UploadState::Gone => None,
         },
-        // A newer build wrote it, so it knows the file.
+        // A newer release wrote it, so it knows the file.
         _ => Some(RequestedFileState::Pending),
     }
 }

@@ -24,13 +24,33 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// After this time the file is probably large, so reads can be rarer.
 const FIRST_SECONDS: Duration = Duration::from_secs(5);
 
+/// How the rounds of a request end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WaitOutcome<T> {
+    /// Nothing is awaited any longer.
+    Complete(T),
+    /// The time is up, and the request is stored.
+    Pending,
+}
+
+/// What follows a round that awaits builds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AfterRound {
+    /// Another round, after a pause.
+    Pause,
+    /// No other round.
+    TimeIsUp,
+}
+
 /// A request that waits for builds.
 pub(super) struct Waiting<'a> {
     invocation: &'a Invocation,
     began: Duration,
     wait: Duration,
     queued_wait: Duration,
-    is_queued: bool,
+    /// Whether all awaited builds are in queues.
+    only_queued: bool,
+    is_last_round: bool,
     pause: Duration,
     has_paused: bool,
 }
@@ -50,7 +70,8 @@ impl<'a> Waiting<'a> {
             began: invocation.elapsed(),
             wait,
             queued_wait: queued_wait.min(wait),
-            is_queued: false,
+            only_queued: false,
+            is_last_round: false,
             pause: FIRST_PAUSE,
             has_paused: false,
         }
@@ -81,13 +102,32 @@ impl<'a> Waiting<'a> {
         self.invocation.elapsed() - self.began
     }
 
+    /// Begins a round. Returns whether it is to be the last one, and the consistency of its reads.
+    pub(super) fn begin_round(&mut self) -> (bool, Consistency) {
+        self.is_last_round = self.is_over();
+        (self.is_last_round, self.consistency())
+    }
+
+    /// Returns what follows the round, which awaits builds. With `only_queued`, all of them are in
+    /// queues.
+    pub(super) fn after_round(&mut self, only_queued: bool) -> AfterRound {
+        self.note(only_queued);
+        // The round that was to be the last one may have found that a build has begun, which
+        // extends the time.
+        if self.is_last_round && self.is_over() {
+            AfterRound::TimeIsUp
+        } else {
+            AfterRound::Pause
+        }
+    }
+
     /// Notes whether none of the awaited builds is in progress: all of them are in queues.
-    pub(super) fn note(&mut self, is_queued: bool) {
-        self.is_queued = is_queued;
+    pub(super) fn note(&mut self, only_queued: bool) {
+        self.only_queued = only_queued;
     }
 
     fn left(&self) -> Duration {
-        let limit = if self.is_queued {
+        let limit = if self.only_queued {
             self.queued_wait
         } else {
             self.wait

@@ -13,8 +13,8 @@ use crate::domain::{Inspection, Missing, Written};
 /// Provides scratch space for DIFs, and parses them.
 #[async_trait]
 pub trait Deriver: Debug + Send + Sync {
-    /// Reserves scratch space for a DIF of `size` bytes; [`ParseError::Missing`] if the budget does
-    /// not allow it.
+    /// Reserves scratch space for a DIF of `size` bytes; [`ParseError::Missing`] if the whole
+    /// budget is smaller, and [`ParseError::Fault`] if other DIFs occupy too much of it.
     fn reserve(&self, size: u64) -> Result<Box<dyn Scratch>, ParseError>;
 
     /// Starts a parser of the DIF in the scratch space. Objects of files that were written together
@@ -80,16 +80,16 @@ pub enum ParseError {
     /// The reason is in the DIF, and may be cached.
     #[error("{}", .0.detail)]
     Missing(Missing),
-    /// An internal error.
+    /// An operation failed, which says nothing about the DIF.
     #[error(transparent)]
-    Store(#[from] Fault),
+    Fault(#[from] Fault),
 }
 
 impl From<ParseError> for DifError {
     fn from(error: ParseError) -> Self {
         match error {
             ParseError::Missing(missing) => Self::Missing(missing),
-            ParseError::Store(error) => Self::Store(error),
+            ParseError::Fault(fault) => Self::Fault(fault),
         }
     }
 }

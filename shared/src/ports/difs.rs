@@ -72,7 +72,7 @@ pub enum DifError {
     /// The location has other bytes than the requested ones.
     #[error("the file changed while it was being read")]
     Changed,
-    /// An internal error.
+    /// An operation failed, which says nothing about the DIF.
     #[error(transparent)]
-    Store(#[from] Fault),
+    Fault(#[from] Fault),
 }

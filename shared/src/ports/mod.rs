@@ -23,7 +23,9 @@ pub use demangler::Demangler;
 pub use deriver::{Deriver, ParseError, Parser, Scratch};
 pub use difs::{DifError, DifListing, DifPage, DifReader, DifStat, ListedDif};
 pub use error::{Fault, FaultKind};
-pub use queues::{Needs, QueueMessage, Queues, Received, ReconcileMessage, RequestedModule};
+pub use queues::{
+    Needs, QueueMessage, Queues, ReadMessage, Received, ReconcileMessage, RequestedModule,
+};
 pub use records::{Consistency, Cursor, Page, RecordStore, Removed, Replaced, Segment};
 pub use roles::{AwsRoles, RoleError};
 pub use secrets::{SecretError, SecretName, SecretService, Secrets};

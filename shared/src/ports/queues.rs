@@ -52,8 +52,8 @@ pub struct ReconcileMessage {
     /// How often the message was sent again.
     #[serde(default)]
     pub hops: u32,
-    /// The span that sent it; `None` without tracing, and in messages of older builds. Older
-    /// builds ignore it.
+    /// The span that sent it; `None` without tracing, and in messages of older releases. Older
+    /// releases ignore it.
     #[serde(
         default,
         deserialize_with = "SpanContext::lenient",
@@ -78,11 +78,11 @@ impl ReconcileMessage {
     }
 }
 
-/// Requests the derived caches of modules. The build of the code that serves it decides which
-/// version to make.
+/// Requests the derived caches of modules. The release that serves it decides which version to
+/// make.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueMessage {
-    /// The schema of this message: the lowest whose builds can process it.
+    /// The schema of this message: the lowest whose releases can process it.
     ///
     /// - 1: one module.
     /// - 2: further modules of the same scope and source.
@@ -106,8 +106,8 @@ pub struct QueueMessage {
     /// Further modules, of the same scope and source.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<RequestedModule>,
-    /// The span that sent it; `None` without tracing, and in messages of older builds. Older
-    /// builds ignore it.
+    /// The span that sent it; `None` without tracing, and in messages of older releases. Older
+    /// releases ignore it.
     #[serde(
         default,
         deserialize_with = "SpanContext::lenient",
@@ -127,9 +127,23 @@ pub struct Needs {
 }
 
 impl Needs {
-    fn exceed_this_build(self) -> bool {
+    fn exceed_this_release(self) -> bool {
         self.schema > QueueMessage::SCHEMA || self.min_converter > Converter::CURRENT
     }
+}
+
+/// A [`QueueMessage`] that was parsed as far as possible.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all messages are of the large variant"
+)]
+pub enum ReadMessage {
+    /// A message. If its requirements exceed those of the code that read it, it is sent again.
+    Message(QueueMessage),
+    /// The requirements of a message that only newer code can parse. Without its content, it cannot
+    /// be sent again, so the function fails it, and SQS delivers it again.
+    Newer(Needs),
 }
 
 /// A module whose derived caches are requested.
@@ -145,7 +159,7 @@ pub struct RequestedModule {
 }
 
 impl QueueMessage {
-    /// The newest schema that this build reads and writes.
+    /// The newest schema that this release reads and writes.
     pub const SCHEMA: u32 = 2;
 
     /// The maximum number of modules in one message: a symbol server is called for all of them with
@@ -185,17 +199,17 @@ impl QueueMessage {
         }
     }
 
-    /// Parses a message. Returns its requirements if this build can neither process nor parse it.
+    /// Parses a message.
     ///
     /// # Errors
     ///
-    /// The JSON is not a message, or one that this build should be able to parse.
-    pub fn read(json: Value) -> Result<Result<Self, Needs>, serde_json::Error> {
+    /// The JSON is not a message, or one that this release should be able to parse.
+    pub fn read(json: Value) -> Result<ReadMessage, serde_json::Error> {
         let needs = Needs::deserialize(&json)?;
         match serde_json::from_value(json) {
-            Ok(message) => Ok(Ok(message)),
-            // It may have a kind, a queue or a form that only a newer build knows.
-            Err(_) if needs.exceed_this_build() => Ok(Err(needs)),
+            Ok(message) => Ok(ReadMessage::Message(message)),
+            // It may have a kind, a queue or a form that only a newer release knows.
+            Err(_) if needs.exceed_this_release() => Ok(ReadMessage::Newer(needs)),
             Err(error) => Err(error),
         }
     }

@@ -46,7 +46,7 @@ pub trait RecordStore: Debug + Send + Sync {
 
 impl dyn RecordStore + '_ {
     /// Loads one item with strong consistency; `None` if it does not exist, or cannot be read by
-    /// this build.
+    /// this release.
     pub async fn one<T: TryFrom<Item>>(&self, key: ItemKey) -> Result<Option<T>, Fault> {
         let loaded = self.load(&[key], Consistency::Strong).await?;
         let stored = loaded.into_iter().next().flatten();

@@ -18,7 +18,7 @@ use super::stored_values::{StoredValue, read_side_by_side};
 use super::trace_settings::{self, TraceSettings, TraceVariables};
 use crate::adapters::aws::AwsEnvironment;
 use crate::adapters::parser::transcoder::Transcoder;
-use crate::cache::{BuildNumbers, Policy};
+use crate::cache::{Policy, ReleaseNumbers};
 use crate::domain::SourceLinks;
 use crate::flows::prune::UNNAMED_MIN_AGE;
 use crate::flows::{Server, Settings, SourceSecret};
@@ -288,7 +288,7 @@ impl Config {
                     retry_malformed_after: env.seconds("RETRY_MALFORMED_AFTER"),
                     max_attempts: u32::try_from(env.number("MAX_ATTEMPTS", AT_LEAST_ONE))
                         .unwrap_or(u32::MAX),
-                    numbers: BuildNumbers::CURRENT,
+                    numbers: ReleaseNumbers::CURRENT,
                 },
                 dif_max_bytes: env.number("DIF_MAX_BYTES", "a number of bytes"),
                 scratch_bytes: env.bytes("SCRATCH_BYTES", || given::scratch_bytes(derive_scratch)),

@@ -213,12 +213,16 @@ mod tests {
     fn every_metric_that_a_line_announces_is_in_it() {
         let metrics = Metrics::of_stack("a-stack");
         let now = Timestamp::from_secs(1_700_000_000);
-        let mut report = RolloutReport::of_this_build();
+        let mut report = RolloutReport::of_this_release();
         report.at = Some(now);
         let kind = report.kinds.get_mut("symcache").unwrap();
         kind.tally.behind = 7;
         kind.tally.failed = [("malformed".to_owned(), 2), ("crashed".to_owned(), 1)].into();
-        assert!(metrics.rollout(&RolloutReport::of_this_build()).is_empty());
+        assert!(
+            metrics
+                .rollout(&RolloutReport::of_this_release())
+                .is_empty()
+        );
         let mut lines = metrics.rollout(&report);
         let [line] = lines.as_slice() else {
             panic!("kinds without entries have lines: {lines:?}");

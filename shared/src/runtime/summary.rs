@@ -116,7 +116,7 @@ summary! {
     /// A message to `derive`.
     MessageSummary = "message processed" {
         /// What the message is: `created` or `removed` (an event of the uploads bucket),
-        /// `reconcile`, `build`, `newer` (only a newer build can read it).
+        /// `reconcile`, `build`, `newer` (only a newer release can read it).
         work: &'static str,
         /// `done`, or `retried` after an error.
         outcome: &'static str,

@@ -1,7 +1,7 @@
 //! Writes advice into the details of modules: what their results lack, and what to do about it. A
 //! detail that already has a reason is unchanged.
 
-use super::{ModuleOutcome, Plan, PlannedId};
+use super::{ModuleOutcome, Plan, PlannedCacheId};
 use crate::api::advice::Advice;
 use crate::api::symbolicator::{AddrMode, Completed, Request};
 use crate::domain::Cause;
@@ -30,7 +30,7 @@ pub fn advise(
     request: &Request,
     plan: &Plan,
     outcomes: &[ModuleOutcome<'_>],
-    searched: impl Fn(PlannedId) -> Searched,
+    searched: impl Fn(PlannedCacheId) -> Searched,
 ) {
     let mut bytes = 0;
     for (index, module) in completed.modules.iter_mut().enumerate() {

@@ -44,7 +44,7 @@ const LONGEST_DEMANGLED: usize = 16 * 1024;
 
 /// The most back references in a name that is not isolated. Each may double the name. Names in a
 /// request with more of them are unchanged.
-const MOST_BACK_REFERENCES: usize = 20;
+const MAX_BACK_REFERENCES: usize = 20;
 
 /// The most text that the back references of a name of Microsoft's that is not isolated may stand
 /// for, as a multiple of the shortest parts.
@@ -52,21 +52,21 @@ const LONGEST_EXPANSION: usize = 64 * 1024;
 
 /// The most back references in a v0 name of Rust that is not isolated. Two of them may double the
 /// steps for the name, which need not print anything.
-const MOST_RUST_REFERENCES: u32 = 12;
+const MAX_RUST_REFERENCES: u32 = 12;
 
 /// The most productions in a C++ name that may be parsed twice, if the name is not read before.
-const MOST_RETRIES: u32 = 6;
+const MAX_RETRIES: u32 = 6;
 
 /// The most productions inside each other that may be parsed twice, in a C++ name that was read.
 const DEEPEST_RETRIES: u32 = 10;
 
 /// The most pack expansions in a C++ name that is not isolated. They print nothing themselves, so
 /// the limit of the printed text does not limit them.
-const MOST_EXPANSIONS: usize = 32;
+const MAX_EXPANSIONS: usize = 32;
 
 /// The work of demangling the names of a request, in bytes of names that are parsed once. That is
 /// about a second, and enough for 100,000 names of 200 bytes.
-const MOST_WORK: usize = 32 << 20;
+const MAX_WORK: usize = 32 << 20;
 
 /// The work for a name of any length, in bytes.
 const LEAST_WORK: usize = 64;
@@ -78,10 +78,10 @@ const USUAL_DEMANGLED: usize = 1024;
 const WORK_PER_BYTE: usize = 4;
 
 /// The steps of reading C++ names in a request. An ordinary name takes a step for two bytes.
-const MOST_STEPS: usize = 16 << 20;
+const MAX_STEPS: usize = 16 << 20;
 
 /// The maximum number of isolated names of a request; further ones are unchanged.
-const MOST_ISOLATED: usize = 2000;
+const MAX_ISOLATED: usize = 2000;
 
 /// The names that are known before a request is symbolicated, and those that it turns out to need.
 #[derive(Debug, Default)]
@@ -105,8 +105,8 @@ struct NameWork {
 impl Default for NameWork {
     fn default() -> Self {
         Self {
-            bytes: MOST_WORK,
-            steps: MOST_STEPS,
+            bytes: MAX_WORK,
+            steps: MAX_STEPS,
         }
     }
 }
@@ -120,7 +120,7 @@ impl NameWork {
     fn demangle(&mut self, symbol: &str, language: Language, doublings: u32) -> Option<Arc<str>> {
         let demangled = demangled(symbol, language);
         let once = symbol.len() + LEAST_WORK;
-        let always = rust_references(symbol).saturating_sub(MOST_RUST_REFERENCES / 2) / 2;
+        let always = rust_references(symbol).saturating_sub(MAX_RUST_REFERENCES / 2) / 2;
         let parsed = match &demangled {
             Some(_) => once << always.min(16),
             None => once << doublings.min(16),
@@ -141,11 +141,11 @@ impl NameWork {
     ///   differs from the reader, the productions inside each other limit it to 2¹⁰ times.
     /// - Any other name, such as one that was cut off, has no limit.
     fn doublings(&mut self, symbol: &str) -> Option<u32> {
-        if symbol.matches("Dp").count() + symbol.matches("sp").count() > MOST_EXPANSIONS {
+        if symbol.matches("Dp").count() + symbol.matches("sp").count() > MAX_EXPANSIONS {
             return None;
         }
         let most = most_retries(symbol);
-        if most <= MOST_RETRIES {
+        if most <= MAX_RETRIES {
             return Some(most);
         }
         retries(symbol, &mut self.steps).filter(|deepest| *deepest <= DEEPEST_RETRIES)
@@ -263,7 +263,7 @@ impl<'m> KnownNames<'m> {
         match self.isolated.entry(name) {
             Entry::Occupied(known) => known.get().clone(),
             Entry::Vacant(unknown) => {
-                if self.wanted.len() < MOST_ISOLATED {
+                if self.wanted.len() < MAX_ISOLATED {
                     self.wanted.push(unknown.key().clone());
                 }
                 unknown.insert(None);
@@ -332,7 +332,7 @@ impl<'a> Names<'a> {
         let ((Some(symbol), None) | (None, Some(symbol))) = (&sent.symbol, &sent.function) else {
             return;
         };
-        if back_references(symbol) > MOST_BACK_REFERENCES {
+        if back_references(symbol) > MAX_BACK_REFERENCES {
             return;
         }
         // The mangled name says more than `lang`, which may be that of the file of the frame.
@@ -421,11 +421,11 @@ fn demangled(symbol: &str, language: Language) -> Option<String> {
 /// symbols that start with `_Z` have other limits: see [`NameWork::doublings`].
 fn needs_isolation(symbol: &str, detected: Language) -> bool {
     let references = back_references(symbol);
-    if detected == Language::Swift || references > MOST_BACK_REFERENCES {
+    if detected == Language::Swift || references > MAX_BACK_REFERENCES {
         return true;
     }
     if is_rust_v0(symbol) {
-        return symbol.len() > LONGEST_NAME || rust_references(symbol) > MOST_RUST_REFERENCES;
+        return symbol.len() > LONGEST_NAME || rust_references(symbol) > MAX_RUST_REFERENCES;
     }
     // Two references to a part double its text.
     let doublings = references / 2;
@@ -1018,7 +1018,7 @@ mod tests {
             format!("?f@@YAXP6AXHH@Z{references}@Z")
         };
         assert_eq!(back_references(&microsoft(3)), 1 + 3 * 3);
-        assert!(back_references(&microsoft(9)) > MOST_BACK_REFERENCES);
+        assert!(back_references(&microsoft(9)) > MAX_BACK_REFERENCES);
         // A substitution may have a repetition count, and several may share their `A`.
         let check = |symbol: &str, want| assert_eq!(back_references(symbol), want, "{symbol}");
         check("$s1a1fyyAD1bVyADySiSiGAEGF", 3);

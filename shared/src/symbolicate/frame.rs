@@ -109,7 +109,7 @@ impl<'a> FrameLookup<'a> {
         let outermost = frames[before..].last();
         outermost
             .and_then(|found| found.frame.function.as_deref())
-            .is_some_and(is_trampoline)
+            .is_some_and(|function| is_trampoline(function, false))
     }
 
     /// Adds a frame that will have this many bytes in the response.
@@ -315,7 +315,7 @@ fn entry_point(location: &SourceLocation<'_, '_>) -> Option<u64> {
 fn begins_trampoline(cache: &SymCaches<'_>, address: u64) -> bool {
     let location = cache.lookup(address).next();
     location.is_some_and(|location| {
-        entry_point(&location) == Some(address) && is_trampoline(location.function().name())
+        entry_point(&location) == Some(address) && is_trampoline(location.function().name(), true)
     })
 }
 

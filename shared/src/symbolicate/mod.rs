@@ -33,7 +33,7 @@ mod unwinding;
 pub use advise::{Searched, advise};
 pub use demangle::{KnownNames, NameMemory};
 pub use outcome::{Considered, LookupCache, ModuleOutcome};
-pub use plan::{Plan, PlannedCache, PlannedId, plan};
+pub use plan::{Plan, PlannedCache, PlannedCacheId, plan};
 pub use source_context::{
     CONTEXT_LINES, SourcesOutcome, WantedLine, add_source_context, add_sources, links_of_names,
     wanted_files, wanted_lines,

@@ -15,7 +15,7 @@ pub struct Plan {
     pub(super) space: AddressSpace,
     caches: Vec<PlannedCache>,
     /// The cache of each module, by the module's index in the request.
-    by_module: Vec<Option<PlannedId>>,
+    by_module: Vec<Option<PlannedCacheId>>,
     /// The frames that lie in a module, by the module's index in the request: indices of the stack
     /// trace and of the frame in it.
     frames: Vec<Vec<(usize, usize)>>,
@@ -26,9 +26,9 @@ pub struct Plan {
 
 /// The id of a cache in its plan. The modules that the cache serves have it in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PlannedId(usize);
+pub struct PlannedCacheId(usize);
 
-impl PlannedId {
+impl PlannedCacheId {
     /// Returns the index of the cache in [`Plan::caches`].
     pub fn index(self) -> usize {
         self.0
@@ -73,7 +73,7 @@ pub fn plan(request: &Request) -> Plan {
 
     let mut caches: Vec<PlannedCache> = Vec::new();
     let mut by_module = vec![None; request.modules.len()];
-    let mut by_object: HashMap<ObjectId, PlannedId> = HashMap::new();
+    let mut by_object: HashMap<ObjectId, PlannedCacheId> = HashMap::new();
     for (index, module) in request
         .modules
         .iter()
@@ -91,7 +91,7 @@ pub fn plan(request: &Request) -> Plan {
                 kind,
                 modules: Vec::new(),
             });
-            PlannedId(caches.len() - 1)
+            PlannedCacheId(caches.len() - 1)
         });
         caches[planned.0].modules.push(index);
         by_module[index] = Some(planned);
@@ -114,19 +114,19 @@ impl Plan {
     }
 
     /// Returns [`Plan::caches`] with their ids.
-    pub fn caches_by_id(&self) -> impl Iterator<Item = (PlannedId, &PlannedCache)> {
+    pub fn caches_with_ids(&self) -> impl Iterator<Item = (PlannedCacheId, &PlannedCache)> {
         let caches = self.caches.iter().enumerate();
-        caches.map(|(index, cache)| (PlannedId(index), cache))
+        caches.map(|(index, cache)| (PlannedCacheId(index), cache))
     }
 
     /// Returns a cache of this plan; `None` if the id is not of this plan.
-    pub fn cache(&self, planned: PlannedId) -> Option<&PlannedCache> {
+    pub fn cache(&self, planned: PlannedCacheId) -> Option<&PlannedCache> {
         self.caches.get(planned.0)
     }
 
     /// Returns the addresses to look up in a cache of the plan that was derived from an object of
     /// this architecture. Only the parts of the cache that cover them are needed.
-    pub fn addresses(&self, request: &Request, planned: PlannedId, arch: Arch) -> Vec<u64> {
+    pub fn addresses(&self, request: &Request, planned: PlannedCacheId, arch: Arch) -> Vec<u64> {
         let modules = self.cache(planned).map(|cache| &*cache.modules);
         let mut addresses = Vec::new();
         for module in modules.unwrap_or_default() {
@@ -149,7 +149,7 @@ impl Plan {
 
     /// Returns the cache for a module, by its index in the request; `None` if no frame lies in the
     /// module.
-    pub(super) fn planned_for(&self, module: usize) -> Option<PlannedId> {
+    pub(super) fn planned_for(&self, module: usize) -> Option<PlannedCacheId> {
         self.by_module.get(module).copied().flatten()
     }
 }
@@ -209,7 +209,7 @@ mod tests {
             ]
         }"#;
         let request = parse_request(request.as_bytes()).unwrap();
-        let addresses = plan(&request).addresses(&request, PlannedId(0), Arch::Amd64);
+        let addresses = plan(&request).addresses(&request, PlannedCacheId(0), Arch::Amd64);
         assert_eq!(addresses, [0x20, 0x3f, 0x40, 0x5f, 0x7f, 0xa0]);
     }
 
@@ -229,7 +229,7 @@ mod tests {
             ]
         }"#;
         let request = parse_request(request.as_bytes()).unwrap();
-        let addresses = plan(&request).addresses(&request, PlannedId(0), Arch::Amd64);
+        let addresses = plan(&request).addresses(&request, PlannedCacheId(0), Arch::Amd64);
         assert_eq!(addresses, [0x1f, 0x20, 0x3f, 0x40, 0x60]);
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::candidates::add_candidate;
 use super::text::escaped_bytes;
-use super::{Plan, PlannedId, Stats};
+use super::{Plan, PlannedCacheId, Stats};
 use crate::api::limits;
 use crate::api::symbolicator::{
     CandidateReport, Completed, CompletedFrame, DownloadStatus, Frame, FrameOrder, FrameStatus,
@@ -34,7 +34,7 @@ const FIELD_BYTES: usize = 60;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WantedLine {
     /// The cache of the module whose source file it is.
-    pub planned: PlannedId,
+    pub planned: PlannedCacheId,
     /// The path of the file.
     pub path: Arc<str>,
     /// The number of the line, from one.
@@ -45,7 +45,7 @@ pub struct WantedLine {
 #[derive(Clone, Copy, Debug)]
 pub struct SourcesOutcome<'a> {
     /// The cache.
-    pub planned: PlannedId,
+    pub planned: PlannedCacheId,
     /// The features of the objects that have sources, if there are any.
     pub features: Option<&'a Features>,
     /// What was left out of the sources. Text for a user.
@@ -87,7 +87,7 @@ pub fn wanted_lines(completed: &Completed, plan: &Plan) -> BTreeSet<WantedLine> 
 pub fn links_of_names(
     completed: &Completed,
     plan: &Plan,
-) -> HashMap<(PlannedId, Arc<str>), String> {
+) -> HashMap<(PlannedCacheId, Arc<str>), String> {
     let frames = completed.stacktraces.iter();
     let frames = frames.flat_map(|stacktrace| &stacktrace.frames);
     let link = |frame: &CompletedFrame| {
@@ -106,8 +106,8 @@ pub fn wanted_files(
     completed: &Completed,
     plan: &Plan,
     order: FrameOrder,
-) -> Vec<(PlannedId, Arc<str>)> {
-    let mut importance: BTreeMap<(PlannedId, Arc<str>), (bool, usize)> = BTreeMap::new();
+) -> Vec<(PlannedCacheId, Arc<str>)> {
+    let mut importance: BTreeMap<(PlannedCacheId, Arc<str>), (bool, usize)> = BTreeMap::new();
     for stacktrace in &completed.stacktraces {
         let is_other = stacktrace.is_requesting != Some(true);
         let count = stacktrace.frames.len();

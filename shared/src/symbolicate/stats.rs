@@ -42,8 +42,8 @@ pub struct ReadCounts {
     pub reads: u64,
     /// Bytes that were read.
     pub bytes: u64,
-    /// Slices and whole caches that were already in memory.
-    pub remembered: u64,
+    /// Slices and whole caches that were already in the memory of the instance.
+    pub memory_hits: u64,
 }
 
 macro_rules! counts {

@@ -283,6 +283,35 @@ fn on_systems_of_apple_the_trampoline_of_a_signal_calls_the_handler() {
 }
 
 #[test]
+fn what_an_injected_function_interrupted_is_at_its_address() {
+    let at = |address: &str| json!({"instruction_addr": address});
+    for name in [
+        "runtime.sigpanic",
+        "runtime.asyncPreempt",
+        "KiUserExceptionDispatch",
+        "KiUserExceptionDispatcher",
+    ] {
+        let symbols = WITH_SIGNAL.replace("__restore_rt", name);
+        let stack = json!(["0x11008", "0x12030", "0x13010", "0x14008"].map(at));
+        let expected = [
+            r#""handler" 3 "0x11008""#,
+            &format!(r#""{name}" 7 "0x1202f""#),
+            r#""interrupted" 12 "0x13010""#,
+            r#""main" 21 "0x14007""#,
+        ];
+        assert_eq!(called(&symbols, stack, "callee_first"), expected);
+        // A return address at its start is behind the function before.
+        let stack = json!(["0x11008", "0x12010", "0x13010"].map(at));
+        let expected = [
+            r#""handler" 3 "0x11008""#,
+            r#""before" 5 "0x1200f""#,
+            r#""interrupted" 11 "0x1300f""#,
+        ];
+        assert_eq!(called(&symbols, stack, "callee_first"), expected);
+    }
+}
+
+#[test]
 fn a_trampoline_without_symbols_is_known_by_the_name_that_was_sent() {
     let top = json!({"instruction_addr": "0x11008"});
     let named = json!({"instruction_addr": "0x99000", "function": "__restore_rt"});

@@ -27,7 +27,7 @@ use std::panic::AssertUnwindSafe;
 
 use futures::FutureExt;
 use minidump::format::ArmRegisterNumbers;
-use minidump::system_info::PointerWidth;
+use minidump::system_info::{Cpu, PointerWidth};
 use minidump::{MinidumpContext, MinidumpModuleList, MinidumpRawContext, Module, UnifiedMemory};
 use minidump_unwind::{CallStack, FrameTrust as WalkedTrust, StackFrame, SystemInfo, walk_stack};
 
@@ -290,6 +290,7 @@ pub fn pointed_at(
 ) -> HashMap<usize, BTreeSet<u64>> {
     let share = MAX_ALL_PREFETCHED / stacks.len().max(1);
     let share = share.clamp(MIN_PREFETCHED, MAX_PREFETCHED);
+    let mask = address_bits(modules, system);
     let numbers = provider::numbers(modules);
     let mut addresses: HashMap<usize, BTreeSet<u64>> = HashMap::new();
     let mut left = MAX_ALL_PREFETCHED;
@@ -301,7 +302,7 @@ pub fn pointed_at(
         let words = words.into_iter().flatten();
         let words = std::iter::once(stack.context.get_instruction_pointer()).chain(words);
         // A return address follows its call, and the call is looked up.
-        let calls = words.filter_map(|word| word.checked_sub(1));
+        let calls = words.filter_map(|word| (word & mask).checked_sub(1));
         let mut added = 0;
         for call in calls {
             if added == share.min(left) {
@@ -318,6 +319,21 @@ pub fn pointed_at(
         left -= added;
     }
     addresses
+}
+
+/// Returns the bits of a word that are those of an address. On 64-bit Arm, the bits above them may
+/// be a signature of the address ("pointer authentication"), which the walker removes, too. It
+/// takes the same bits for those of an address: as many as are needed for the modules, and at least
+/// as many as Apple's systems have.
+fn address_bits(modules: &MinidumpModuleList, system: &SystemInfo) -> u64 {
+    const APPLE: u64 = (1 << 47) - 1;
+    if !matches!(system.cpu, Cpu::Arm64) {
+        return u64::MAX;
+    }
+    let last = modules.by_addr().next_back();
+    let end = last.map_or(0, |last| last.base_address().saturating_add(last.size()));
+    let above = end.max(APPLE).checked_next_power_of_two();
+    above.map_or(u64::MAX, |above| above - 1)
 }
 
 fn count_frames(index: usize, _: &StackFrame) {

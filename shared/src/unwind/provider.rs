@@ -22,7 +22,7 @@ use crate::debuginfo::CfiRecords;
 const MODULES_IN_FLIGHT: usize = 64;
 
 /// The most parameters, in words, that an unknown function may have.
-const MOST_PARAMETERS: u32 = 16;
+const MAX_PARAMETERS: u32 = 16;
 
 /// What functions keep to on Windows: one without unwind information is a leaf. It leaves the stack
 /// as it was when it was entered, and calls no other function.
@@ -351,7 +351,7 @@ impl<'a> StackWalk<'a> {
         module: &(dyn Module + Sync),
         walker: &mut InstructionWalker<'_>,
     ) -> Option<()> {
-        for words in 0..=MOST_PARAMETERS {
+        for words in 0..=MAX_PARAMETERS {
             walker.assumed_parameters = Some(words * 4);
             walker.return_address = None;
             records.file().walk_frame(module, walker)?;

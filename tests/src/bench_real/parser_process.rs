@@ -9,7 +9,7 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use symdepot::adapters::parser::{ParserLimits, ProcessDeriver};
 use symdepot::adapters::scratch::ScratchSpace;
-use symdepot::cache::{BuildNumbers, DeriveJob, Kind};
+use symdepot::cache::{DeriveJob, Kind, ReleaseNumbers};
 use symdepot::domain::{ObjectMeta, Written};
 use symdepot::ports::{Deriver, ParseError};
 use symdepot::runtime::parser;
@@ -94,7 +94,7 @@ pub fn deriver(binaries: &Binaries, path: &Path, size: u64) -> ProcessDeriver {
 
 /// Returns the jobs to derive all caches of an object.
 pub fn jobs_of(object: &ObjectMeta) -> Vec<DeriveJob> {
-    let job = |kind: &Kind| DeriveJob::of(*kind, &object.features, &BuildNumbers::CURRENT);
+    let job = |kind: &Kind| DeriveJob::of(*kind, &object.features, &ReleaseNumbers::CURRENT);
     let kinds = Kind::derived_from(object.file_type).iter();
     kinds.map(job).collect()
 }

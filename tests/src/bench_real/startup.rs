@@ -10,7 +10,7 @@ use super::{BenchError, PATIENCE, say};
 use crate::stack::{Binaries, LocalStack, checkout};
 
 /// The maximum size of a stripped binary.
-const MOST_BYTES: u64 = 15_000_000;
+const MAX_BYTES: u64 = 15_000_000;
 
 /// Starts each function this many times, and measures the size of the binaries for deployment, if
 /// they were built.
@@ -54,7 +54,7 @@ pub async fn measure(
         match deployed(name) {
             Some((path, size)) => {
                 let row = Row::new(format!("{name}: size of {}", path.display()), bytes(size));
-                report.add(group, row.target("≤ 15 MB", size <= MOST_BYTES));
+                report.add(group, row.target("≤ 15 MB", size <= MAX_BYTES));
             }
             None => {
                 let size =

@@ -17,7 +17,7 @@ const WEEKS: u64 = 52;
 const TROUBLES: u64 = 10;
 
 /// The most runs in search of a shorter story.
-const MOST_RUNS: u64 = 5000;
+const MAX_RUNS: u64 = 5000;
 
 /// Simulates a fleet, seed by seed, and prints the story of each seed that fails
 #[derive(Debug, Parser)]
@@ -52,7 +52,7 @@ struct Arguments {
     /// pruners, builders and readers meet at states that are a day old.
     #[arg(long, group = "kind")]
     aged: bool,
-    /// Simulates an hour with each seed instead, in which readers of two builds get other bytes
+    /// Simulates an hour with each seed instead, in which readers of two releases get other bytes
     /// than are stored.
     #[arg(long, group = "kind")]
     doubted: bool,
@@ -199,7 +199,7 @@ fn named(plan: &Plan) -> String {
 
 /// Prints the story of a plan that fails, as short as possible. Returns the plan of the story.
 fn tell(plan: &Plan) -> Plan {
-    let (smallest, story): (Plan, Run) = shrink(plan, MOST_RUNS);
+    let (smallest, story): (Plan, Run) = shrink(plan, MAX_RUNS);
     if let Some(failure) = &story.failure {
         println!("{} breaks: {}", named(plan), failure.property);
         println!("{}\n", failure.detail);

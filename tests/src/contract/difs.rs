@@ -65,7 +65,7 @@ pub async fn a_range_beyond_the_dif_is_a_fault(uploads: &dyn Uploads) {
                 .await
                 .unwrap_err();
             assert!(
-                matches!(&error, DifError::Store(error) if error.kind() == FaultKind::Bug),
+                matches!(&error, DifError::Fault(error) if error.kind() == FaultKind::Bug),
                 "{range:?}: {error:?}"
             );
         }

@@ -453,18 +453,18 @@ pub async fn pages_report_the_consumed_read_units(records: &Records) {
     );
 }
 
-/// An item of a newer build is returned as such, and cannot be written or removed, even at its
+/// An item of a newer release is returned as such, and cannot be written or removed, even at its
 /// revision.
 ///
 /// The caller has put the item under this key and revision, bypassing the port.
-pub async fn items_of_a_newer_build_are_not_changed(
+pub async fn items_of_a_newer_release_are_not_changed(
     records: &Records,
     key: &ItemKey,
     at: &Revision,
 ) {
     let newer = load(records, key)
         .await
-        .expect("the caller has put an item of a newer build");
+        .expect("the caller has put an item of a newer release");
     assert!(
         newer.item == (Item::Newer { schema: SCHEMA + 1 }) && newer.revision == *at,
         "{newer:?}"

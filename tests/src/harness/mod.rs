@@ -23,5 +23,5 @@ pub use fixtures::{
     Fixture, Oracle, OracleFrame, fixture, fixture_text, hostile_files, manifest, oracle,
 };
 pub use linked::{linked_pdb, linked_to, pdb_with_stream};
-pub use requests::{Crash, function_names, in_module, kept_request, of_fixture, sample_crash};
+pub use requests::{Crash, function_names, in_module, of_fixture, sample_crash, stored_request};
 pub use world::{Delivery, World, test_settings};

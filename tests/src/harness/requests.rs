@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use symdepot::api::symbolicator::{AddrMode, Completed, Hex, Request, parse_request};
 use symdepot::flows::Symbolicator;
-use symdepot::flows::requests::KeptRequest;
+use symdepot::flows::requests::StoredRequest;
 use symdepot::flows::{Error, Invocation};
 
 use super::fixtures::{Fixture, fixture_text};
@@ -60,13 +60,13 @@ pub fn of_fixture(fixture: &Fixture, addresses: &[u64]) -> Crash {
 /// # Errors
 ///
 /// A store failed.
-pub async fn kept_request(
+pub async fn stored_request(
     symbolicator: &Symbolicator,
     invocation: &Invocation,
     id: &str,
-) -> Result<Option<KeptRequest>, Error> {
+) -> Result<Option<StoredRequest>, Error> {
     match symbolicator.find_request(invocation, id).await? {
-        Some(found) => symbolicator.kept_request(invocation, &found).await,
+        Some(found) => symbolicator.stored_request(invocation, &found).await,
         None => Ok(None),
     }
 }

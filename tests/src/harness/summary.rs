@@ -22,7 +22,7 @@ pub(super) fn of(world: &World) -> String {
             }
             Item::Dif(dif) => {
                 let refused = dif
-                    .refused
+                    .over_limit
                     .map(|missing| format!(" refused: {}", missing.detail))
                     .unwrap_or_default();
                 let module = &dif.module;
@@ -68,7 +68,7 @@ pub(super) fn of(world: &World) -> String {
                 "wanted {} in {}, asked {}",
                 wanted.pdb, wanted.scope, wanted.asked
             ),
-            Item::Sweep(_) | Item::Manifest(_) | Item::Rollout(_) => {
+            Item::Sweep(_) | Item::OutdatedList(_) | Item::Rollout(_) => {
                 format!("{} of the sweep", key.sort)
             }
             Item::Newer { schema } => format!("newer item of schema {schema} at {}", key.sort),

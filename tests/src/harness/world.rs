@@ -24,7 +24,7 @@ use symdepot::flows::build::Builder;
 use symdepot::flows::memory::Memory;
 use symdepot::flows::prune::{Pruner, Report};
 use symdepot::flows::requests::CallState;
-use symdepot::flows::symbolicate::{PendingTerms, SymbolicateOutcome};
+use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::flows::uploads::{ReconcileMessage, UploadChange, UploadEvent};
 use symdepot::flows::{Error, Invocation, Settings};
 use symdepot::ports::{DifStat, QueueMessage, Received};
@@ -50,7 +50,7 @@ const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(960);
 
 /// The maximum number of messages; a test whose queues deliver more is assumed to be in an endless
 /// loop.
-const MOST_MESSAGES: usize = 200;
+const MAX_MESSAGES: usize = 200;
 
 /// Stores, queues, clock and randomness. Clones share all of them.
 #[derive(Clone)]
@@ -379,7 +379,7 @@ impl World {
 
     /// Delivers all messages of the queues, each at its time, until the queues are empty.
     pub async fn settle(&self) {
-        for _ in 0..MOST_MESSAGES {
+        for _ in 0..MAX_MESSAGES {
             let reconciled = self.queues.drain_reconcile_messages();
             for SentReconcile { message, delay } in &reconciled {
                 self.pass(*delay).await;
@@ -441,11 +441,8 @@ impl World {
         wait: Duration,
     ) -> Result<SymbolicateOutcome, Error> {
         let invocation = self.invocation(SYMBOLICATE_TIME);
-        let kept = PendingTerms {
-            call: CallState::first("a request", scope, wait),
-            body: None,
-        };
-        Box::pin(self.symbolicator.answer(&invocation, request, kept)).await
+        let call = CallState::first("a request", scope, wait);
+        Box::pin(self.symbolicator.answer(&invocation, request, call)).await
     }
 
     /// Answers a request in the global scope while `derive` runs; panics unless it completes.

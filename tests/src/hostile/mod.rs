@@ -19,7 +19,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use symdepot::adapters::parser::{ParserLimits, ProcessDeriver};
 use symdepot::adapters::scratch::ScratchSpace;
-use symdepot::cache::{BuildNumbers, DeriveJob, Kind};
+use symdepot::cache::{DeriveJob, Kind, ReleaseNumbers};
 use symdepot::domain::{Cause, Missing, Written};
 use symdepot::ports::{Deriver, ParseError};
 
@@ -138,7 +138,7 @@ async fn parse(deriver: ProcessDeriver, name: String, bytes: Vec<u8>) -> Parsed 
     let (answers, mut death) = match derived(&deriver, bytes).await {
         Ok(answers) => (answers, None),
         Err(ParseError::Missing(missing)) => (vec![Err(missing)], None),
-        Err(ParseError::Store(error)) => (Vec::new(), Some(error.to_string())),
+        Err(ParseError::Fault(error)) => (Vec::new(), Some(error.to_string())),
     };
     let mut dead = answers.iter().filter_map(|answer| answer.as_ref().err());
     let dead = dead.rfind(|missing| is_death(missing));
@@ -167,7 +167,8 @@ async fn derived(
     let mut answers = Vec::new();
     for object in inspection.objects.iter().take(OBJECTS) {
         let kinds = Kind::derived_from(object.file_type).iter().copied();
-        let jobs = kinds.map(|kind| DeriveJob::of(kind, &object.features, &BuildNumbers::CURRENT));
+        let jobs =
+            kinds.map(|kind| DeriveJob::of(kind, &object.features, &ReleaseNumbers::CURRENT));
         let jobs: Vec<DeriveJob> = jobs.collect();
         let derived = parser.derive(object.index, &jobs).await?;
         answers.extend(derived.into_iter().map(|derived| derived.map(drop)));

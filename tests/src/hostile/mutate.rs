@@ -14,7 +14,7 @@ use zip::write::SimpleFileOptions;
 const LARGEST: u64 = 256 << 10;
 
 /// The maximum number of mutations of a file.
-const MOST_CHANGES: u32 = 8;
+const MAX_CHANGES: u32 = 8;
 
 /// Numbers that tend to break sums, products and sizes.
 const NUMBERS: [u64; 10] = [
@@ -89,7 +89,7 @@ pub fn mutated(originals: &[Original], number: usize, chance: &mut StdRng) -> Or
         Some((inside, container)) if chance.random_bool(0.5) => (inside, Some(container)),
         _ => (bytes.clone(), None),
     };
-    for _ in 0..chance.random_range(1..=MOST_CHANGES) {
+    for _ in 0..chance.random_range(1..=MAX_CHANGES) {
         change(&mut bytes, originals, chance);
     }
     if let Some(container) = container {

@@ -18,7 +18,7 @@ pub(super) struct Busy {
     pub(super) damages_blobs: bool,
     /// The longest time between two things that happen at about the same time.
     pub(super) pause: Duration,
-    /// Whether there are two builds, and files that only one of them can read.
+    /// Whether there are two releases, and files that only one of them can read.
     pub(super) has_deploys: bool,
     /// The number of members of large archives; 0: there are none.
     pub(super) most_members: usize,
@@ -128,7 +128,7 @@ pub(super) fn doubted(
 /// How long a patient client waits.
 const PATIENT: Duration = Duration::from_secs(25);
 
-/// Returns the upload of a file with lines, which all builds can read.
+/// Returns the upload of a file with lines, which all releases can read.
 fn upload(scope: usize, module: usize, serial: usize) -> Action {
     let symbols = Symbols {
         module,

@@ -21,7 +21,7 @@ const REPLACED_AFTER: Duration = Duration::from_secs(58 * 60);
 
 /// The most builds of an entry in a row that end without a change, each within [`CONCURRENT`] after
 /// the last one.
-const MOST_IN_VAIN: u32 = 3;
+const MAX_IN_VAIN: u32 = 3;
 
 /// A build that ended with a ready state.
 #[derive(Clone, Debug)]
@@ -141,7 +141,7 @@ impl Stores {
             repetitions,
         };
         ledger.published.insert(key.clone(), published);
-        // A reader of another build requests a build of its own once.
+        // A reader of another release requests a build of its own once.
         let allowed = u32::from(ledger.has_deployed);
         (repetitions > allowed).then(|| {
             let seconds = last.map_or(0, |last| (now - last.at).as_secs());
@@ -184,7 +184,7 @@ impl Stores {
             seen,
         };
         ledger.in_vain.insert(key.clone(), in_vain);
-        (times > MOST_IN_VAIN).then(|| {
+        (times > MAX_IN_VAIN).then(|| {
             let detail = format!("{times} builds in a row changed nothing");
             ("8: requests do not cause builds in vain", detail)
         })

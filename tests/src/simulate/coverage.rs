@@ -1,5 +1,5 @@
 //! Which changes of entries, refusals, decisions of readers and fates of calls occurred, and in
-//! which mixture of builds.
+//! which mixture of releases.
 //!
 //! The product traces each change that it applies to an entry, and each refusal; the simulation
 //! listens. Decisions of readers are made again from what they have read.
@@ -15,8 +15,8 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use super::builds::Build;
 use super::gate::{Call, Fate};
+use super::releases::Release;
 
 /// The changes of `apply`, each with the ways in which it is refused.
 const CHANGES: [(&str, &[&str]); 17] = [
@@ -58,18 +58,18 @@ const CANNOT: &[(&str, &str)] = &[
          entry, or a removal that revokes the lease",
     ),
     (
-        "refusal: dispute, nothing (one build)",
+        "refusal: dispute, nothing (one release)",
         "it takes two readable states of an entry, whose readers report one after the other, and one \
-         build makes one version of what it reads",
+         release makes one version of what it reads",
     ),
     (
-        "decision: use older (one build)",
-        "what is derived has the version of the only build, and Microsoft's SymCaches are not made \
+        "decision: use older (one release)",
+        "what is derived has the version of the only release, and Microsoft's SymCaches are not made \
          here",
     ),
     (
-        "decision: use older (the older build)",
-        "no build makes a lower version than the older one",
+        "decision: use older (the older release)",
+        "no release makes a lower version than the older one",
     ),
 ];
 
@@ -84,34 +84,34 @@ const FATES: [&str; 7] = [
     "parser killed",
 ];
 
-/// Which builds there are, and which one acts.
+/// Which releases there are, and which one acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Mixture {
     /// There was no deploy yet.
     Alone,
-    /// The older build acts, beside or after the newer one.
+    /// The older release acts, beside or after the newer one.
     Older,
-    /// The newer build acts, beside or after the older one.
+    /// The newer release acts, beside or after the older one.
     Newer,
 }
 
 impl Mixture {
     const ALL: [Self; 3] = [Self::Alone, Self::Older, Self::Newer];
 
-    /// Returns the mixture in which a build acts.
-    pub(super) fn of(has_deployed: bool, build: Build) -> Self {
-        match (has_deployed, build) {
+    /// Returns the mixture in which a release acts.
+    pub(super) fn of(has_deployed: bool, release: Release) -> Self {
+        match (has_deployed, release) {
             (false, _) => Self::Alone,
-            (true, Build::Older) => Self::Older,
-            (true, Build::Newer) => Self::Newer,
+            (true, Release::Older) => Self::Older,
+            (true, Release::Newer) => Self::Newer,
         }
     }
 
     fn text(self) -> &'static str {
         match self {
-            Self::Alone => "one build",
-            Self::Older => "the older build",
-            Self::Newer => "the newer build",
+            Self::Alone => "one release",
+            Self::Older => "the older release",
+            Self::Newer => "the newer release",
         }
     }
 }

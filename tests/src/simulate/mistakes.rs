@@ -92,12 +92,12 @@ mistakes! {
     UnreadableItemsFailReads,
     /// A client that has the newest file never receives "not modified" (P7).
     NotModifiedIsNeverSaid,
-    /// Messages for a newer build outlive their build request (P8, P12).
+    /// Messages for a newer release outlive their build request (P8, P12).
     MessagesOutliveTheirRequests,
-    /// A reader of an older build causes a loop of builds (P9): it does not wait behind a newer
+    /// A reader of an older release causes a loop of builds (P9): it does not wait behind a newer
     /// one, whose builder does not know that.
     OutdatedReadersLoop,
-    /// What a newer build failed to convert is never tried again by an older one (P11).
+    /// What a newer release failed to convert is never tried again by an older one (P11).
     RollbacksDoNotRecover,
     /// Attempts to read an upload are not counted (P14).
     UploadAttemptsAreNotCounted,
@@ -123,9 +123,9 @@ mistakes! {
     ExistingPresencesAreSpared,
     /// The presence is removed together with the retired entry (model of absence).
     PresencesAreRetired,
-    /// An older build does not record that it left files to a newer one (S7, S8).
+    /// An older release does not record that it left files to a newer one (S7, S8).
     LeftFilesAreForgotten,
-    /// An older build reads items of a newer schema as if they were its own.
+    /// An older release reads items of a newer schema as if they were its own.
     NewerItemsAreTrusted,
     /// A file that changed without an event is read again and again (P17).
     ChangedFilesAreReadForever,
@@ -147,7 +147,7 @@ mistakes! {
     SlowServersAreMalformed,
     /// A build does not see one of the files of its module (model of leases).
     FilesAreOverlooked,
-    /// What an older build could not read of an upload is never read by a newer one (S5).
+    /// What an older release could not read of an upload is never read by a newer one (S5).
     RefusalsAreFinal,
     /// The reports of readers get lost, and the builds that they request begin (S12).
     ReportsAreForgotten,

@@ -12,7 +12,6 @@
 //! What must always hold is checked after each write (`checks`) and each response (`truth`).
 
 mod absent;
-mod builds;
 mod busy;
 mod chance;
 mod checks;
@@ -27,6 +26,7 @@ mod mistakes;
 mod plan;
 mod ports;
 mod programs;
+mod releases;
 mod servers;
 mod shrink;
 mod stores;

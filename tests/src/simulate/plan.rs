@@ -9,12 +9,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Moment;
-use super::builds::Difference;
 use super::busy::{self, Busy};
 use super::chance::Chance;
 use super::faults::Rates;
 use super::fleet::Function;
 use super::mistakes::Mistake;
+use super::releases::Difference;
 use super::workload::{self, Action};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -89,7 +89,7 @@ pub struct Plan {
     /// A planted mistake.
     pub mistake: Option<Mistake>,
     pub(super) difference: Difference,
-    /// Whether the newer build runs in the end, if there were deploys.
+    /// Whether the newer release runs in the end, if there were deploys.
     pub(super) ends_newer: bool,
     pub(super) actions: Vec<(Moment, Action)>,
 }
@@ -257,10 +257,10 @@ impl Plan {
         plan
     }
 
-    /// Returns the plan of an hour in which nothing goes wrong, and a newer build is deployed and
+    /// Returns the plan of an hour in which nothing goes wrong, and a newer release is deployed and
     /// rolled back: readers follow builders late, so older readers meet newer builders first, and
     /// then newer readers meet older builders. Caches are removed soon, so that they meet at caches
-    /// that only one of the builds has made.
+    /// that only one of the releases has made.
     pub fn deploys(seed: u64) -> Self {
         let mut plan = Self {
             kind: "--deploys".into(),
@@ -406,9 +406,9 @@ impl Plan {
         plan
     }
 
-    /// Returns the plan of an hour in which a newer build is a canary, and readers of both builds
-    /// get other bytes than are stored: both report the caches that they read, at about the same
-    /// time.
+    /// Returns the plan of an hour in which a newer release is a canary, and readers of both
+    /// releases get other bytes than are stored: both report the caches that they read, at about
+    /// the same time.
     pub fn doubted(seed: u64) -> Self {
         let mut chance = Chance::of(seed, 0);
         let (modules, readers, builders) = (6, 6, 4);
@@ -438,13 +438,13 @@ impl Plan {
             deploy(at, Function::Symbolicate, 1 + chance.index(readers - 1));
             at += HOUR / 30;
         }
-        // Now builders of both builds verify what readers of both report.
+        // Now builders of both releases verify what readers of both report.
         deploy(HOUR / 3, Function::Derive, builders / 2);
         plan.actions.sort_by_key(|(at, _)| *at);
         plan
     }
 
-    /// Returns the plan of an hour in which files come from symbol servers, a newer build is a
+    /// Returns the plan of an hour in which files come from symbol servers, a newer release is a
     /// canary, and instances are often frozen while they search or fetch.
     pub fn served(seed: u64) -> Self {
         let mut plan = Self {

@@ -18,11 +18,11 @@ use symdepot::ports::{
 };
 
 use super::Moment;
-use super::builds::Build;
 use super::describe;
 use super::fleet::Function;
 use super::gate::{Call, Fate, Gate};
 use super::mistakes::Mistake;
+use super::releases::Release;
 use super::stores::{Stores, Writer, ready_now};
 use super::workload::{EARLY_KILLER, KILLER, Readers, memmem};
 
@@ -93,14 +93,14 @@ impl Ports {
         ledger.note(|| format!("{}: {}", self.writer().instance, what()));
     }
 
-    fn build(&self) -> Build {
+    fn release(&self) -> Release {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        writer.build
+        writer.release
     }
 
-    /// Returns an item as this build reads it: without its contents if it has a newer schema.
+    /// Returns an item as this release reads it: without its contents if it has a newer schema.
     fn seen(&self, stored: Stored) -> Stored {
-        self.stores.seen(self.build(), stored)
+        self.stores.seen(self.release(), stored)
     }
 
     fn seen_of_all(&self, loaded: Vec<Option<Stored>>) -> Result<Vec<Option<Stored>>, Fault> {
@@ -223,7 +223,7 @@ impl RecordStore for Ports {
             |age| {
                 let loaded = self.seen_of_all(stores.load(&self.writer(), keys, age))?;
                 if self.writer().function == Function::Symbolicate {
-                    stores.decide(self.build(), keys, &loaded);
+                    stores.decide(self.release(), keys, &loaded);
                 }
                 Ok(loaded)
             },
@@ -507,15 +507,15 @@ impl Deriver for Ports {
         Ok(Box::new(SimulatedParser {
             kills: dif.kills,
             kills_early: dif.kills_early,
-            can_read: dif.readers.include(self.build()),
-            is_known: dif.readers != Readers::Future || self.build() == Build::Newer,
+            can_read: dif.readers.include(self.release()),
+            is_known: dif.readers != Readers::Future || self.release() == Release::Newer,
             inner: self.deriver.open(dif.inner, written).await?,
             ports: self.clone(),
         }))
     }
 }
 
-/// Scratch space that knows whether its file kills parsers, and which builds can read it.
+/// Scratch space that knows whether its file kills parsers, and which releases can read it.
 #[derive(Debug)]
 struct WatchedScratch {
     inner: Box<dyn Scratch>,
@@ -542,9 +542,9 @@ struct SimulatedParser {
     kills: bool,
     /// Whether it is killed even before it knows the objects.
     kills_early: bool,
-    /// Whether the build can convert the file.
+    /// Whether the release can convert the file.
     can_read: bool,
-    /// Whether the build knows what the file is.
+    /// Whether the release knows what the file is.
     is_known: bool,
     inner: Box<dyn Parser>,
     ports: Ports,
@@ -595,7 +595,7 @@ impl Parser for SimulatedParser {
         if !self.can_read {
             let failed = jobs
                 .iter()
-                .map(|_| Err(Missing::malformed("this build cannot read it")));
+                .map(|_| Err(Missing::malformed("this release cannot read it")));
             return Ok(failed.collect());
         }
         self.inner.derive(object, jobs).await

@@ -22,13 +22,13 @@ use symdepot::ports::{
     Removed, Replaced,
 };
 
-use super::builds::Build;
 use super::checks::{InVain, Published};
 use super::coverage::{Coverage, Mixture};
 use super::describe::{self, Labels};
 use super::fleet::Function;
 use super::index::Index;
 use super::mistakes::Mistake;
+use super::releases::Release;
 use super::trace::Trace;
 use super::{Moment, Plan, index, servers, timestamp};
 
@@ -42,8 +42,8 @@ pub(super) struct Writer {
     pub(super) instance: Arc<str>,
     /// The id of its invocation.
     pub(super) invocation: Arc<str>,
-    /// The build of its code.
-    pub(super) build: Build,
+    /// The release that it runs.
+    pub(super) release: Release,
     /// Its function.
     pub(super) function: Function,
     /// Whether it has the symbol server that is configured later.
@@ -178,15 +178,15 @@ pub(super) struct Ledger {
     pub(super) published: BTreeMap<ItemKey, Published>,
     /// The builds of entries that ended without a change.
     pub(super) in_vain: BTreeMap<ItemKey, InVain>,
-    /// The revisions of items that were written with a schema of the newer build.
+    /// The revisions of items that were written with a schema of the newer release.
     newer: HashSet<Revision>,
     past: BTreeMap<ItemKey, VecDeque<(Moment, Option<Stored>)>>,
 }
 
 impl Ledger {
-    /// Returns the mixture of builds in which one acts.
-    pub(super) fn mixture(&self, build: Build) -> Mixture {
-        Mixture::of(self.has_deployed, build)
+    /// Returns the mixture of releases in which one acts.
+    pub(super) fn mixture(&self, release: Release) -> Mixture {
+        Mixture::of(self.has_deployed, release)
     }
 
     /// Adds a line to the trace. The line is made only if lines are kept.
@@ -211,7 +211,7 @@ pub(super) struct Stores {
     pub(super) mistake: Option<Mistake>,
     /// The module that is sought at each location of a symbol server.
     pub(super) locations: BTreeMap<Location, usize>,
-    /// What each build can read and make.
+    /// What each release can read and make.
     capabilities: [Capabilities; 2],
     /// The time without use after which a cache is removed, if no other reason removes it and each
     /// use is recorded.
@@ -232,9 +232,9 @@ impl Stores {
             } else {
                 BTreeMap::new()
             },
-            capabilities: Build::ALL.map(|build| {
+            capabilities: Release::ALL.map(|release| {
                 let mut settings = Settings::default();
-                settings.policy.numbers = build.numbers(plan.difference);
+                settings.policy.numbers = release.numbers(plan.difference);
                 settings.capabilities()
             }),
             kept_for: plan.kept_for(),
@@ -300,9 +300,9 @@ impl Stores {
         }
     }
 
-    /// Returns an item as a build reads it.
-    pub(super) fn seen(&self, build: Build, stored: Stored) -> Stored {
-        if self.is_beyond(build, &stored) {
+    /// Returns an item as a release reads it.
+    pub(super) fn seen(&self, release: Release, stored: Stored) -> Stored {
+        if self.is_beyond(release, &stored) {
             Stored {
                 item: Item::Newer { schema: SCHEMA + 1 },
                 ..stored
@@ -312,26 +312,26 @@ impl Stores {
         }
     }
 
-    /// Returns whether a build may not replace or remove the stored item.
-    fn protects(&self, build: Build, present: Option<&Stored>) -> bool {
-        present.is_some_and(|present| self.is_beyond(build, present))
+    /// Returns whether a release may not replace or remove the stored item.
+    fn protects(&self, release: Release, present: Option<&Stored>) -> bool {
+        present.is_some_and(|present| self.is_beyond(release, present))
     }
 
-    /// Returns whether an item has a newer schema than a build reads.
-    pub(super) fn is_beyond(&self, build: Build, stored: &Stored) -> bool {
+    /// Returns whether an item has a newer schema than a release reads.
+    pub(super) fn is_beyond(&self, release: Release, stored: &Stored) -> bool {
         let is_trusted = self.mistake == Some(Mistake::NewerItemsAreTrusted);
-        !is_trusted && !build.reads(SCHEMA + 1) && self.ledger().newer.contains(&stored.revision)
+        !is_trusted && !release.reads(SCHEMA + 1) && self.ledger().newer.contains(&stored.revision)
     }
 
     /// Counts what a reader decides about the entries that it has read.
-    pub(super) fn decide(&self, build: Build, keys: &[ItemKey], loaded: &[Option<Stored>]) {
-        let reader = &self.capabilities[build as usize];
+    pub(super) fn decide(&self, release: Release, keys: &[ItemKey], loaded: &[Option<Stored>]) {
+        let reader = &self.capabilities[release as usize];
         let mut ledger = self.ledger();
         let now = timestamp(ledger.now);
         let each = keys.iter().zip(loaded);
         for (_, stored) in each.filter(|(key, _)| Kind::from_text(&key.sort).is_some()) {
             let entry = stored.as_ref().and_then(|stored| stored.item.entry());
-            let mixture = ledger.mixture(build);
+            let mixture = ledger.mixture(release);
             ledger.coverage.decision(mixture, entry, reader, now);
         }
     }
@@ -345,7 +345,7 @@ impl Stores {
         next: &Stored,
     ) -> Result<Replaced, Fault> {
         let before = self.records.peek(key);
-        if self.protects(writer.build, before.as_ref()) {
+        if self.protects(writer.release, before.as_ref()) {
             return Ok(Replaced::Lost(before));
         }
         let mut next = next.clone();
@@ -368,7 +368,7 @@ impl Stores {
             self.check_schema(writer, key, before.as_ref());
             let mut ledger = self.ledger();
             ledger.counts.writes += 1;
-            if writer.build.schema(&next.item) > SCHEMA {
+            if writer.release.schema(&next.item) > SCHEMA {
                 ledger.newer.insert(next.revision.clone());
             }
             ledger.changed(key, before.as_ref(), Some(&next));
@@ -415,14 +415,14 @@ impl Stores {
         }
     }
 
-    /// Checks that the item that was replaced or removed just now has no schema that the build does
-    /// not read: it would have dropped what it does not know.
+    /// Checks that the item that was replaced or removed just now has no schema that the release
+    /// does not read: it would have dropped what it does not know.
     fn check_schema(&self, writer: &Writer, key: &ItemKey, before: Option<&Stored>) {
         let mut ledger = self.ledger();
         let is_newer = before.is_some_and(|before| ledger.newer.contains(&before.revision));
-        if is_newer && !writer.build.reads(SCHEMA + 1) {
+        if is_newer && !writer.release.reads(SCHEMA + 1) {
             let (key, by) = (ledger.labels.key(key), &writer.instance);
-            let property = "a build changes no item of a newer schema";
+            let property = "a release changes no item of a newer schema";
             ledger.fail(property, format!("{by} changes {key}"));
         }
     }
@@ -437,7 +437,7 @@ impl Stores {
         let before = self.records.peek(key);
         if let Some(present) = before
             .clone()
-            .filter(|_| self.protects(writer.build, before.as_ref()))
+            .filter(|_| self.protects(writer.release, before.as_ref()))
         {
             return Ok(Removed::Lost(present));
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use symdepot::domain::{Scope, Sequencer};
 
 use super::Moment;
-use super::builds::Build;
+use super::releases::Release;
 use super::servers;
 use super::workload::{File, Offer, Readers, Symbols, module_key};
 
@@ -168,7 +168,7 @@ impl Truth {
         &self,
         scope: &str,
         module: usize,
-        build: Build,
+        release: Release,
         given_up: &BTreeSet<String>,
     ) -> Vec<String> {
         let scope: Scope = scope.parse().unwrap_or_default();
@@ -178,7 +178,7 @@ impl Truth {
         let files = self.files.iter();
         let reads = |file: &File| {
             let mut symbols = file.symbols().iter();
-            symbols.all(|symbols| symbols.readers.include(build))
+            symbols.all(|symbols| symbols.readers.include(release))
         };
         let usable =
             files.filter(|(key, file)| !kills(file) && reads(file) && !given_up.contains(*key));
@@ -242,14 +242,14 @@ impl Truth {
         killed.len()
     }
 
-    /// Returns whether a build can make something of the file of a key.
-    pub(super) fn is_usable(&self, key: &str, build: Build) -> bool {
+    /// Returns whether a release can make something of the file of a key.
+    pub(super) fn is_usable(&self, key: &str, release: Release) -> bool {
         let mut symbols = self.files.get(key).into_iter().flat_map(File::symbols);
-        symbols.all(|symbols| !symbols.kills && symbols.readers.include(build))
+        symbols.all(|symbols| !symbols.kills && symbols.readers.include(release))
     }
 
-    /// Returns whether only one of two builds can make something of the file with a name.
-    pub(super) fn is_of_one_build(&self, name: &str) -> bool {
+    /// Returns whether only one of two releases can make something of the file with a name.
+    pub(super) fn is_of_one_release(&self, name: &str) -> bool {
         Readers::of(name.as_bytes()) != Readers::All
     }
 

@@ -14,9 +14,9 @@ use symdepot::api::symcache_http::SymCacheRequest;
 use symdepot::cache::ModuleKey;
 use symdepot::domain::{DebugId, FormatVersion, ModuleId, ObjectId, Scope};
 
-use super::builds::Build;
 use super::fleet::Function;
 use super::programs;
+use super::releases::Release;
 use crate::harness::archive;
 
 /// The scopes.
@@ -49,7 +49,7 @@ pub(super) struct Symbols {
     pub(super) serial: usize,
     /// Whether deriving a cache kills the parser, each time.
     pub(super) kills: bool,
-    /// Which builds can read it.
+    /// Which releases can read it.
     pub(super) readers: Readers,
 }
 
@@ -59,19 +59,19 @@ pub(super) const KILLER: &str = "_kills";
 /// What the bytes of a file that kills its parser at once contain, besides.
 pub(super) const EARLY_KILLER: &str = "_kills_early";
 
-/// What the bytes and the key of a file contain that the older build does not know.
+/// What the bytes and the key of a file contain that the older release does not know.
 pub(super) const FUTURE: &str = "_future";
 
-/// Which builds can read a file.
+/// Which releases can read a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(super) enum Readers {
     /// Both.
     All,
-    /// The older build fails to convert it.
+    /// The older release fails to convert it.
     Newer,
-    /// The newer build fails to convert it.
+    /// The newer release fails to convert it.
     Older,
-    /// The older build does not know what it is.
+    /// The older release does not know what it is.
     Future,
 }
 
@@ -86,12 +86,12 @@ impl Readers {
         }
     }
 
-    /// Returns whether a build can read the file.
-    pub(super) fn include(self, build: Build) -> bool {
+    /// Returns whether a release can read the file.
+    pub(super) fn include(self, release: Release) -> bool {
         match self {
             Self::All => true,
-            Self::Newer | Self::Future => build == Build::Newer,
-            Self::Older => build == Build::Older,
+            Self::Newer | Self::Future => release == Release::Newer,
+            Self::Older => release == Release::Older,
         }
     }
 
@@ -314,7 +314,7 @@ pub(super) enum Action {
     Prune,
     /// Configures a further symbol server for a function.
     Configure(Function),
-    /// Deploys a function: so many of its instances run the newer build from now on.
+    /// Deploys a function: so many of its instances run the newer release from now on.
     Deploy(Function, usize),
 }
 

@@ -170,7 +170,7 @@ async fn a_nonexistent_bucket_or_table_is_a_fault_and_not_an_absence(aws: Aws) {
         difs.read(&location, "e", 0..1).await.unwrap_err(),
     ] {
         assert!(
-            matches!(&error, DifError::Store(error) if error.kind() == FaultKind::Bug),
+            matches!(&error, DifError::Fault(error) if error.kind() == FaultKind::Bug),
             "{error:?}"
         );
     }
@@ -298,7 +298,7 @@ async fn a_wrong_signature_is_denied_and_does_not_reveal_absence(aws: Aws) {
         difs.read(&location, "e", 0..1).await.unwrap_err(),
     ] {
         assert!(
-            matches!(&error, DifError::Store(error) if error.kind() == FaultKind::Denied),
+            matches!(&error, DifError::Fault(error) if error.kind() == FaultKind::Denied),
             "{error:?}"
         );
     }

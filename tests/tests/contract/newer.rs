@@ -1,10 +1,10 @@
-//! Items of a newer build. The ports cannot write them, so each store inserts one in its own way.
+//! Items of a newer release. The ports cannot write them, so each store inserts one in its own way.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use symdepot::adapters::aws::DynamoRecords;
 use symdepot::adapters::memory::MemoryRecords;
 use symdepot::cache::{ItemKey, Revision, SCHEMA};
-use symdepot_tests::contract::records::{Records, items_of_a_newer_build_are_not_changed};
+use symdepot_tests::contract::records::{Records, items_of_a_newer_release_are_not_changed};
 
 use crate::backends::Aws;
 
@@ -16,10 +16,10 @@ fn key() -> ItemKey {
 }
 
 #[tokio::test]
-async fn in_memory_items_of_a_newer_build_are_preserved() {
+async fn in_memory_items_of_a_newer_release_are_preserved() {
     let records = std::sync::Arc::new(MemoryRecords::new());
     records.put_newer(&key(), Revision::from_random(5));
-    items_of_a_newer_build_are_not_changed(
+    items_of_a_newer_release_are_not_changed(
         &(records as Records),
         &key(),
         &Revision::from_random(5),
@@ -28,12 +28,12 @@ async fn in_memory_items_of_a_newer_build_are_preserved() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_the_local_stack_items_of_a_newer_build_are_preserved() {
+async fn on_the_local_stack_items_of_a_newer_release_are_preserved() {
     check(Aws::on_the_local_stack().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_the_endpoint_items_of_a_newer_build_are_preserved() {
+async fn on_the_endpoint_items_of_a_newer_release_are_preserved() {
     if let Some(aws) = Aws::on_the_endpoint().await {
         check(aws).await;
     }
@@ -54,5 +54,5 @@ async fn check(aws: Aws) {
     put.send().await.unwrap();
     let records: Records =
         std::sync::Arc::new(DynamoRecords::new(aws.clients.dynamodb.clone(), table));
-    items_of_a_newer_build_are_not_changed(&records, &key(), &Revision::from_random(5)).await;
+    items_of_a_newer_release_are_not_changed(&records, &key(), &Revision::from_random(5)).await;
 }

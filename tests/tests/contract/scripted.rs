@@ -91,7 +91,7 @@ async fn difs(script: &Script) -> S3Difs {
 /// Returns the kind of a store's fault; panics if the error says that the DIF is missing.
 fn fault(error: DifError) -> FaultKind {
     match error {
-        DifError::Store(error) => error.kind(),
+        DifError::Fault(error) => error.kind(),
         other => panic!("{other:?}"),
     }
 }
@@ -251,7 +251,7 @@ async fn throttled(answer: String, call: impl AsyncFnOnce(Script) -> Result<(), 
 fn store_error<T>(result: Result<T, DifError>) -> Result<(), Fault> {
     match result {
         Ok(_) => Ok(()),
-        Err(DifError::Store(error)) => Err(error),
+        Err(DifError::Fault(error)) => Err(error),
         Err(other) => panic!("{other:?}"),
     }
 }
@@ -421,7 +421,7 @@ async fn an_archived_dif_is_missing_and_any_other_403_is_a_fault() {
     );
     let denied = read().await;
     assert!(
-        matches!(&denied, DifError::Store(error) if error.kind() == FaultKind::Denied),
+        matches!(&denied, DifError::Fault(error) if error.kind() == FaultKind::Denied),
         "{denied:?}"
     );
     for request in script.asked().await {

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use symdepot::adapters::parser::{ParserLimits, ProcessDeriver};
 use symdepot::adapters::scratch::ScratchSpace;
-use symdepot::cache::{BuildNumbers, DeriveJob, Kind};
+use symdepot::cache::{DeriveJob, Kind, ReleaseNumbers};
 use symdepot::debuginfo::{FileEnds, units_range};
 use symdepot::domain::{Location, Written};
 use symdepot::flows::dif_parser::DifParser;
@@ -133,7 +133,7 @@ fn deriver(folder: &tempfile::TempDir) -> ProcessDeriver {
 
 fn jobs() -> [DeriveJob; 2] {
     [Kind::SymCache, Kind::CfiCache]
-        .map(|kind| DeriveJob::of(kind, &Default::default(), &BuildNumbers::CURRENT))
+        .map(|kind| DeriveJob::of(kind, &Default::default(), &ReleaseNumbers::CURRENT))
 }
 
 #[tokio::test]
@@ -185,8 +185,7 @@ async fn a_large_upload_is_fetched_once_and_answers_as_the_small_one() {
     running.upload("global/large.debug", file.to_vec()).await;
     let (state, upload) = running.state_of("global/large.debug").await;
     assert_eq!(state, "applied", "{upload:#}");
-    let completed = running.client().completed("", &crash::sample()).await;
-    crash::assert_symbolicated(&completed.unwrap());
+    crash::assert_symbolicated(&running.sample_answer().await);
     let stats = running.client().stats().await.unwrap();
     let uploads = running.client().addresses().uploads();
     let fetched = stats.of_bucket(uploads, "GetObject");

@@ -1,5 +1,8 @@
 //! `infra/backup`: the uploads and the tokens of a stack that has lost everything are restored.
 
+use std::time::Duration;
+
+use aws_sdk_s3::primitives::ByteStream;
 use reqwest::Method;
 use serde_json::{Value, json};
 use symdepot_tests::stack::{Client, checkout};
@@ -110,6 +113,17 @@ async fn asked(client: &Client, token: &str) -> (u16, Value) {
     (reply.status, reply.body)
 }
 
+async fn create_backup(client: &Client) {
+    let create = client.s3().create_bucket().bucket(BACKUP);
+    create.send().await.unwrap();
+}
+
+async fn size_of_upload(client: &Client, key: &str) -> Option<i64> {
+    let uploads = client.addresses().uploads();
+    let head = client.s3().head_object().bucket(uploads).key(key);
+    head.send().await.unwrap().content_length()
+}
+
 #[tokio::test]
 async fn uploads_and_tokens_are_restored_after_the_loss_of_everything() {
     if !has_python() {
@@ -121,13 +135,7 @@ async fn uploads_and_tokens_are_restored_after_the_loss_of_everything() {
     let (token, id) = issue(&running, "kept").await;
     let (revoked, id_of_revoked) = issue(&running, "revoked").await;
     revoke(&running, &id_of_revoked).await;
-    client
-        .s3()
-        .create_bucket()
-        .bucket(BACKUP)
-        .send()
-        .await
-        .unwrap();
+    create_backup(client).await;
     // A key that has to be encoded, and a file that is copied in parts.
     let keys = [
         "global/crash.debug",
@@ -161,15 +169,9 @@ async fn uploads_and_tokens_are_restored_after_the_loss_of_everything() {
     );
     // The events of the copies have everything derived again.
     running.idle().await;
-    let sizes = async |key: &str| {
-        let head = client
-            .s3()
-            .head_object()
-            .bucket(client.addresses().uploads());
-        head.key(key).send().await.unwrap().content_length()
-    };
-    assert_eq!(sizes(keys[2]).await, Some(2 * PART_BYTES as i64 + 7));
-    assert_eq!(sizes(keys[1]).await, Some(4));
+    let size_of_large = Some(2 * PART_BYTES as i64 + 7);
+    assert_eq!(size_of_upload(client, keys[2]).await, size_of_large);
+    assert_eq!(size_of_upload(client, keys[1]).await, Some(4));
     client.end_functions().await.unwrap();
     let (status, answer) = asked(client, &token).await;
     assert_eq!(status, 200, "{answer:#}");
@@ -193,4 +195,36 @@ async fn uploads_and_tokens_are_restored_after_the_loss_of_everything() {
         saved.ends_with("uploads: 1 copied, 2 unchanged, 0 failed\n"),
         "{saved}"
     );
+}
+
+#[tokio::test]
+async fn a_restore_replaces_older_uploads_and_keeps_newer_ones() {
+    if !has_python() {
+        println!("skipped: python3 is not installed");
+        return;
+    }
+    let running = Running::start().await;
+    let client = running.client();
+    create_backup(client).await;
+    let (older, newer) = ("acme/older.txt", "acme/newer.txt");
+    for key in [older, newer] {
+        running.upload(key, b"text".to_vec()).await;
+    }
+    let saved = backup(client, "save", &[]).await;
+    let copied = "uploads: 2 copied, 0 unchanged, 0 failed\n";
+    assert!(saved.ends_with(copied), "{saved}");
+    let more_than_a_second = Duration::from_secs(2);
+    client.advance("s3", more_than_a_second).await.unwrap();
+    // One differs in the backup since then, and the other one among the uploads.
+    let put = client.s3().put_object().bucket(BACKUP);
+    let put = put.key(format!("uploads/{older}"));
+    let body = ByteStream::from_static(b"a longer text");
+    put.body(body).send().await.unwrap();
+    running.upload(newer, b"a new text".to_vec()).await;
+
+    let restored = backup(client, "restore", &[]).await;
+    let copied = "uploads: 1 copied, 1 unchanged, 0 failed\n";
+    assert!(restored.ends_with(copied), "{restored}");
+    assert_eq!(size_of_upload(client, older).await, Some(13));
+    assert_eq!(size_of_upload(client, newer).await, Some(10));
 }

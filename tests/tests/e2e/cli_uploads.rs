@@ -130,8 +130,7 @@ async fn a_folder_is_uploaded_once_and_its_crash_has_names() {
     );
     assert_eq!(puts(&running).await, stored);
 
-    let completed = running.client().completed("", &crash::sample()).await;
-    crash::assert_symbolicated(&completed.unwrap());
+    crash::assert_symbolicated(&running.sample_answer().await);
 }
 
 #[tokio::test]

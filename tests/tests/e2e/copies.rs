@@ -10,7 +10,7 @@ async fn a_stored_copy_is_derived_again_when_the_symbol_server_is_gone() {
         Running::start_with(|options| server.sought_by(options).variable("DERIVED_MAX_UNUSED", 0))
             .await;
     let client = running.client();
-    crash::assert_symbolicated(&client.completed("", &crash::sample()).await.unwrap());
+    crash::assert_symbolicated(&running.sample_answer().await);
     running.idle().await;
     drop(server);
 
@@ -22,5 +22,5 @@ async fn a_stored_copy_is_derived_again_when_the_symbol_server_is_gone() {
         "{blobs:?}"
     );
     client.end_functions().await.unwrap();
-    crash::assert_symbolicated(&client.completed("", &crash::sample()).await.unwrap());
+    crash::assert_symbolicated(&running.sample_answer().await);
 }

@@ -30,11 +30,11 @@ async fn a_warm_request_makes_no_call_at_all() {
     running
         .upload("global/crash.debug", bytes_of("elf/crash.debug"))
         .await;
-    crash::assert_symbolicated(&client.completed("", &crash::sample()).await.unwrap());
+    crash::assert_symbolicated(&running.sample_answer().await);
     running.idle().await;
     client.clear_stats().await.unwrap();
     for _ in 0..5 {
-        crash::assert_symbolicated(&client.completed("", &crash::sample()).await.unwrap());
+        crash::assert_symbolicated(&running.sample_answer().await);
         // The next request has the same instance.
         running.idle().await;
     }
@@ -59,7 +59,7 @@ async fn functions_start_again_after_their_processes_have_ended() {
     for _ in 0..3 {
         client.end_functions().await.unwrap();
         client.clear_stats().await.unwrap();
-        crash::assert_symbolicated(&client.completed("", &crash::sample()).await.unwrap());
+        crash::assert_symbolicated(&running.sample_answer().await);
         let stats = client.stats().await.unwrap();
         let symbolicate = stats.function("symbolicate");
         assert_eq!(symbolicate.cold_starts, 1);

@@ -63,7 +63,7 @@ async fn explain_returns_every_record_that_a_request_would_read() {
     let client = running.client();
     // The uploaded program has only symbols; the symbol server has the debug file.
     running.upload("global/crash", bytes_of("elf/crash")).await;
-    crash::assert_symbolicated(&client.completed("", &crash::sample()).await.unwrap());
+    crash::assert_symbolicated(&running.sample_answer().await);
     running.idle().await;
 
     client.clear_stats().await.unwrap();
@@ -156,8 +156,7 @@ async fn explain_without_an_id_says_which_parameters_to_send() {
 async fn explain_reports_the_duration_of_a_download() {
     let server = SymbolServer::start([(DEBUG_FILE, bytes_of("elf/crash.debug"))]).await;
     let running = Running::start_with(|options| server.sought_by(options)).await;
-    let client = running.client();
-    crash::assert_symbolicated(&client.completed("", &crash::sample()).await.unwrap());
+    crash::assert_symbolicated(&running.sample_answer().await);
     running.idle().await;
     let explained = response_to(&running, &explain_sample()).await;
     let records = explained.as_array().unwrap().iter();

@@ -96,7 +96,7 @@ async fn hostile_files_are_rejected_with_a_reason_and_affect_nothing_else() {
     running
         .upload("global/good/crash.debug", bytes_of("elf/crash.debug"))
         .await;
-    crash::assert_symbolicated(&client.completed("", &crash::sample()).await.unwrap());
+    crash::assert_symbolicated(&running.sample_answer().await);
     let stats = client.stats().await.unwrap();
     for function in ["derive", "symbolicate"] {
         assert_eq!(

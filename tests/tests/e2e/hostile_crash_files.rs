@@ -11,7 +11,7 @@ use symdepot_tests::stack::Stats;
 use crate::crash_files::{form, send};
 use crate::{Running, bytes_of};
 
-/// The size limit of the instance's cache, in bytes.
+/// The size limit of the instance's memory, in bytes.
 const CACHE_BYTES: u64 = 16 << 20;
 
 /// The memory that an instance may need in addition to its cache, in bytes.

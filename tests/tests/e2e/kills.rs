@@ -97,13 +97,7 @@ async fn nothing_is_lost_when_the_stack_is_killed_while_it_derives() {
     };
     running.idle().await;
     program.assert_serves(&running).await;
-    crash::assert_symbolicated(
-        &running
-            .client()
-            .completed("", &crash::sample())
-            .await
-            .unwrap(),
-    );
+    crash::assert_symbolicated(&running.sample_answer().await);
     assert_eq!(running.client().stats().await.unwrap().dead_letters(), 0);
 }
 

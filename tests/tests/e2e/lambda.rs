@@ -36,8 +36,7 @@ fn crashes_are_symbolicated_where_the_system_refuses_prctl_and_filters() {
         let running = Running::start().await;
         let dif = bytes_of("elf/crash.debug");
         running.upload("global/crash.debug", dif).await;
-        let answer = running.client().completed("", &crash::sample()).await;
-        crash::assert_symbolicated(&answer.unwrap());
+        crash::assert_symbolicated(&running.sample_answer().await);
         hostile::assert_a_deadly_name_stays_mangled(&running).await;
         assert_sandbox(&running, "limits only: ", false);
         for (name, function) in &running.client().stats().await.unwrap().functions {

@@ -101,6 +101,12 @@ impl Running {
         self.idle().await;
     }
 
+    /// Sends the sample crash. Returns the response, which must be completed.
+    async fn sample_answer(&self) -> serde_json::Value {
+        let crash = crash::sample();
+        self.client().completed("", &crash).await.unwrap()
+    }
+
     /// Stops the stack, and returns the folder of its files.
     async fn stop(self) -> TempDir {
         self.stack.stop().await.unwrap();

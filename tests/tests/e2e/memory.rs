@@ -12,7 +12,7 @@ const FRAMES: u64 = 2000;
 const FUNCTIONS: u64 = 12_000;
 const FUNCTION_BYTES: u64 = 0x40;
 
-/// The size limit of the instance's cache, in bytes.
+/// The size limit of the instance's memory, in bytes.
 const BOUND: u64 = 16 << 20;
 
 /// The memory that an instance may need in addition to its cache, in bytes.

@@ -27,7 +27,7 @@ async fn a_crash_is_symbolicated_while_2000_uploads_of_other_modules_wait() {
         .await;
 
     // The first request completes; it is not pending in between.
-    crash::assert_symbolicated(&client.completed("", &crash::sample()).await.unwrap());
+    crash::assert_symbolicated(&running.sample_answer().await);
     let stats = client.stats().await.unwrap();
     let waiting = stats.queue("UploadsQueue").visible;
     assert!(

@@ -63,7 +63,7 @@ fn map(fields: &[(&str, AttributeValue)]) -> AttributeValue {
     AttributeValue::M(fields.collect())
 }
 
-/// Makes the SymCache one of an older converter, which this build renews.
+/// Makes the SymCache one of an older converter, which this release renews.
 async fn make_older(client: &Client) {
     change(
         client,
@@ -105,7 +105,7 @@ async fn caches_are_renewed_by_requests_when_a_probe_is_due_and_by_the_schedule_
     let probes = map(&[("at", number(0)), ("fruitless", number(0))]);
     change(client, "SET probes = :probes", &[(":probes", probes)]).await;
     client.clear_stats().await.unwrap();
-    crash::assert_symbolicated(&client.completed("", &crash::sample()).await.unwrap());
+    crash::assert_symbolicated(&running.sample_answer().await);
     running.idle().await;
     assert_eq!(stats(client).await.queue("RefreshQueue").sent, 1);
 

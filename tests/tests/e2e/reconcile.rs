@@ -23,7 +23,7 @@ async fn an_upload_whose_event_was_lost_is_applied_after_the_next_prune_run() {
     let client = running.client();
     running.idle().await;
     assert_eq!(client.explain(KEY).await.unwrap().status, 404);
-    let before = client.completed("", &crash::sample()).await.unwrap();
+    let before = running.sample_answer().await;
     crash::assert_nothing_found(&before, "missing");
 
     running.idle().await;
@@ -36,7 +36,7 @@ async fn an_upload_whose_event_was_lost_is_applied_after_the_next_prune_run() {
     let (state, upload) = running.state_of(KEY).await;
     assert_eq!(state, "applied", "{upload:#}");
     client.end_functions().await.unwrap();
-    crash::assert_symbolicated(&client.completed("", &crash::sample()).await.unwrap());
+    crash::assert_symbolicated(&running.sample_answer().await);
 
     let again = client.prune(false).await.unwrap();
     assert_eq!(again["reconciled"], 0, "{again:#}");
@@ -50,14 +50,14 @@ async fn a_removal_whose_event_was_lost_is_applied_after_the_next_prune_run() {
     let client = running.client();
     running.idle().await;
     assert_eq!(running.state_of(KEY).await.0, "applied");
-    crash::assert_symbolicated(&client.completed("", &crash::sample()).await.unwrap());
+    crash::assert_symbolicated(&running.sample_answer().await);
 
     let report = client.prune(false).await.unwrap();
     assert_eq!(report["reconciled"], 1, "{report:#}");
     running.idle().await;
     assert_eq!(running.state_of(KEY).await.0, "gone");
     client.end_functions().await.unwrap();
-    let after = client.completed("", &crash::sample()).await.unwrap();
+    let after = running.sample_answer().await;
     crash::assert_nothing_found(&after, "missing");
 }
 

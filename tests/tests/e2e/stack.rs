@@ -18,13 +18,7 @@ async fn a_second_stack_on_the_same_folder_is_refused() {
     running
         .upload("global/crash.debug", bytes_of("elf/crash.debug"))
         .await;
-    crash::assert_symbolicated(
-        &running
-            .client()
-            .completed("", &crash::sample())
-            .await
-            .unwrap(),
-    );
+    crash::assert_symbolicated(&running.sample_answer().await);
 }
 
 #[tokio::test]
@@ -44,13 +38,7 @@ async fn stored_data_survives_a_restart() {
         stack: LocalStack::start(options).await.unwrap(),
         folder,
     };
-    crash::assert_symbolicated(
-        &running
-            .client()
-            .completed("", &crash::sample())
-            .await
-            .unwrap(),
-    );
+    crash::assert_symbolicated(&running.sample_answer().await);
     let stats = running.client().stats().await.unwrap();
     assert_eq!(stats.function("derive").invocations, 0, "{stats:#?}");
 }
@@ -92,7 +80,7 @@ async fn a_prune_run_reports_what_it_did() {
     assert_eq!(client.blobs().await.unwrap(), []);
     // A request builds a retired entry again.
     client.end_functions().await.unwrap();
-    crash::assert_symbolicated(&client.completed("", &crash::sample()).await.unwrap());
+    crash::assert_symbolicated(&running.sample_answer().await);
 }
 
 #[tokio::test]
@@ -101,13 +89,7 @@ async fn a_stack_that_is_stopped_leaves_no_process_behind() {
     running
         .upload("global/crash.debug", bytes_of("elf/crash.debug"))
         .await;
-    crash::assert_symbolicated(
-        &running
-            .client()
-            .completed("", &crash::sample())
-            .await
-            .unwrap(),
-    );
+    crash::assert_symbolicated(&running.sample_answer().await);
     let processes = running.stack.processes();
     assert!(
         processes

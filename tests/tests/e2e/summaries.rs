@@ -28,7 +28,7 @@ async fn each_invocation_of_each_function_logs_one_line_with_what_it_did() {
     let client = running.client();
     client.clear_stats().await.unwrap();
     for _ in 0..2 {
-        let answer = client.completed("", &crash::sample()).await.unwrap();
+        let answer = running.sample_answer().await;
         crash::assert_symbolicated(&answer);
     }
     let unknown = client.request(Method::GET, "/no/such/route?key=s3cret");

@@ -34,36 +34,19 @@ async fn an_upload_symbolicates_the_next_crash() {
         upload["objects"][0]["code_id"],
         crash::sample_module()["code_id"]
     );
-    crash::assert_symbolicated(
-        &running
-            .client()
-            .completed("", &crash::sample())
-            .await
-            .unwrap(),
-    );
+    crash::assert_symbolicated(&running.sample_answer().await);
 }
 
 #[tokio::test]
 async fn a_crash_before_its_upload_is_symbolicated_after_the_upload() {
     let running = Running::start().await;
-    crash::assert_nothing_found(
-        &running
-            .client()
-            .completed("", &crash::sample())
-            .await
-            .unwrap(),
-        "missing",
-    );
+    crash::assert_nothing_found(&running.sample_answer().await, "missing");
     running
         .upload("global/crash.debug", bytes_of("elf/crash.debug"))
         .await;
     // An instance may cache the negative result for two seconds, and not longer.
     let found = until("the symbolicated crash", PATIENCE, async || {
-        let answer = running
-            .client()
-            .completed("", &crash::sample())
-            .await
-            .unwrap();
+        let answer = running.sample_answer().await;
         (answer["modules"][0]["debug_status"] == "found").then_some(answer)
     });
     crash::assert_symbolicated(&found.await.unwrap());
@@ -114,13 +97,7 @@ async fn a_symsorter_tree_can_be_uploaded_unchanged() {
             .await;
     }
 
-    crash::assert_symbolicated(
-        &running
-            .client()
-            .completed("", &crash::sample())
-            .await
-            .unwrap(),
-    );
+    crash::assert_symbolicated(&running.sample_answer().await);
     let oracle = Oracle::of("expected/elf-crash-arm64.debug.llvm-symbolizer.json");
     let module = crash::module("elf", ARM64_ELF.0, Some(ARM64_ELF.1));
     oracle.assert_agrees(
@@ -189,11 +166,7 @@ async fn a_module_that_is_known_by_its_code_id_alone_is_found() {
 async fn a_better_file_replaces_a_worse_one() {
     let running = Running::start().await;
     running.upload("global/crash", bytes_of("elf/crash")).await;
-    let before = running
-        .client()
-        .completed("", &crash::sample())
-        .await
-        .unwrap();
+    let before = running.sample_answer().await;
     assert!(
         before["stacktraces"][0]["frames"]
             .as_array()
@@ -206,13 +179,7 @@ async fn a_better_file_replaces_a_worse_one() {
         .upload("global/crash.debug", bytes_of("elf/crash.debug"))
         .await;
     running.client().end_functions().await.unwrap();
-    crash::assert_symbolicated(
-        &running
-            .client()
-            .completed("", &crash::sample())
-            .await
-            .unwrap(),
-    );
+    crash::assert_symbolicated(&running.sample_answer().await);
 }
 
 #[tokio::test]
@@ -221,26 +188,13 @@ async fn a_removed_file_is_absent_from_all_responses() {
     running
         .upload("global/crash.debug", bytes_of("elf/crash.debug"))
         .await;
-    crash::assert_symbolicated(
-        &running
-            .client()
-            .completed("", &crash::sample())
-            .await
-            .unwrap(),
-    );
+    crash::assert_symbolicated(&running.sample_answer().await);
     running.client().remove("global/crash.debug").await.unwrap();
     running.idle().await;
     assert_eq!(running.state_of("global/crash.debug").await.0, "gone");
     // A warm instance may use its cache for some seconds; a new one has no cache.
     running.client().end_functions().await.unwrap();
-    crash::assert_nothing_found(
-        &running
-            .client()
-            .completed("", &crash::sample())
-            .await
-            .unwrap(),
-        "missing",
-    );
+    crash::assert_nothing_found(&running.sample_answer().await, "missing");
 }
 
 #[tokio::test]
@@ -254,25 +208,12 @@ async fn when_one_of_two_files_is_removed_the_other_one_is_used() {
         .await;
     for removed in ["global/one/crash.debug", "global/two/crash.debug"] {
         running.client().end_functions().await.unwrap();
-        crash::assert_symbolicated(
-            &running
-                .client()
-                .completed("", &crash::sample())
-                .await
-                .unwrap(),
-        );
+        crash::assert_symbolicated(&running.sample_answer().await);
         running.client().remove(removed).await.unwrap();
         running.idle().await;
     }
     running.client().end_functions().await.unwrap();
-    crash::assert_nothing_found(
-        &running
-            .client()
-            .completed("", &crash::sample())
-            .await
-            .unwrap(),
-        "missing",
-    );
+    crash::assert_nothing_found(&running.sample_answer().await, "missing");
 }
 
 #[tokio::test]
@@ -284,14 +225,7 @@ async fn overwritten_bytes_are_absent_from_all_responses() {
     running
         .upload("global/app.debug", bytes_of("elf/crash-arm64.debug"))
         .await;
-    crash::assert_nothing_found(
-        &running
-            .client()
-            .completed("", &crash::sample())
-            .await
-            .unwrap(),
-        "missing",
-    );
+    crash::assert_nothing_found(&running.sample_answer().await, "missing");
     let oracle = Oracle::of("expected/elf-crash-arm64.debug.llvm-symbolizer.json");
     let module = crash::module("elf", ARM64_ELF.0, Some(ARM64_ELF.1));
     oracle.assert_agrees(

@@ -684,11 +684,11 @@ async fn tenants(has_other: bool) -> (World, String) {
         }
         let body = json!({"stacktraces": [], "modules": []}).to_string();
         let symbolicator = world.symbolicator();
-        let kept = symdepot::flows::requests::RequestToKeep::received(body.as_bytes());
+        let kept = symdepot::flows::requests::RequestToStore::received(body.as_bytes());
         let invocation = world.invocation(Duration::from_secs(29));
         let scope = "other".parse().unwrap();
         symbolicator
-            .keep_request(&invocation, PENDING, &scope, kept)
+            .store_request(&invocation, PENDING, &scope, kept)
             .await
             .unwrap();
         let mine = Sent::new("GET", &format!("/requests/{PENDING}")).with_bearer(&theirs);

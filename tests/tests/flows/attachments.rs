@@ -8,19 +8,21 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use symdepot::adapters::memory::MemoryRemoteFiles;
-use symdepot::api::crash::CrashFile;
+use symdepot::api::crash::ReadCrash;
 use symdepot::api::crash::attachment::{ATTACHMENT_BYTES, StorageUrl};
 use symdepot::api::crash::form::CrashFields;
 use symdepot::api::symbolicator::FrameTrust;
 use symdepot::domain::{ResponseFormat, Scope};
 use symdepot::flows::attachments::AttachmentError;
-use symdepot::flows::minidump::{KeptDump, MinidumpRequest, WalkOutcome, WalkStats, kept_dump};
+use symdepot::flows::minidump::{
+    MinidumpForm, MinidumpRequest, WalkOutcome, WalkStats, decode_dump,
+};
 use symdepot::flows::requests::CallState;
 use symdepot::flows::{Invocation, Symbolicator};
 use symdepot::ports::{RemoteFailure, RemoteFile, RemoteFiles, RemotePart};
 use symdepot::unwind::dump::{DumpBytes, READ_BYTES};
 use symdepot_tests::harness::{
-    MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread, World, fixture, full_dump, kept_request,
+    MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread, World, fixture, full_dump, stored_request,
     travel,
 };
 use tokio::time::Instant;
@@ -85,7 +87,7 @@ async fn walk(world: &World, file: DumpBytes) -> WalkOutcome {
     Box::pin(walked).await.unwrap()
 }
 
-async fn walked(world: &World, file: DumpBytes) -> (CrashFile, WalkStats) {
+async fn walked(world: &World, file: DumpBytes) -> (ReadCrash, WalkStats) {
     match walk(world, file).await {
         WalkOutcome::Walked(report, stats) => (*report, stats),
         other => panic!("{other:?}"),
@@ -169,10 +171,10 @@ async fn what_was_read_of_a_large_minidump_is_stored_and_continued_without_the_f
     world.settle().await;
     let other = world.another_instance();
     let invocation = other.invocation(TIME);
-    let kept = kept_request(other.symbolicator(), &invocation, ID).await;
+    let kept = stored_request(other.symbolicator(), &invocation, ID).await;
     let kept = kept.unwrap().unwrap();
     assert!((kept.body.len() as u64) < MIB, "{}", kept.body.len());
-    let KeptDump { file: again, .. } = kept_dump(&kept.body).unwrap();
+    let MinidumpForm { file: again, .. } = decode_dump(&kept.body).unwrap();
     assert_eq!(again.length(), file.length());
     assert!(again.parts().eq(file.parts()));
     let (report, _) = walked(&other, again).await;

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use symbolicate::testing::{Answer, answer};
+use symdepot::adapters::faulty::{How, Operation};
 use symdepot_tests::harness::{World, fixture_text};
+use tokio::time::Instant;
 
 /// The maximum size of a body, as docs/api.md says.
 const LIMIT: usize = 6 * 1024 * 1024;
@@ -210,4 +212,22 @@ async fn a_response_has_at_most_sixteen_mebibytes_however_short_its_stacks_are()
         assert!(detail.contains("the limit is 16777216"), "{detail}");
         assert!(detail.contains("in several requests"), "{detail}");
     }
+}
+
+/// Lambda would stop the instance after 29 s, and the gateway would answer with its own error.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_does_not_respond_costs_a_request_its_time_and_no_more() {
+    let world = World::new();
+    let crash = fixture_text("crash.json");
+    world.faults.fail_always(Operation::Load, How::Slow);
+    let began = Instant::now();
+    let late = sent(&world, "/symbolicate", "application/json", &crash).await;
+    assert_eq!(late.status, 503);
+    assert_eq!(began.elapsed(), Duration::from_millis(28_500));
+    let body: Value = serde_json::from_slice(&late.body).unwrap();
+    let detail = body["detail"].as_str().unwrap();
+    assert!(detail.contains("send the request again"), "{detail}");
+    world.faults.heal();
+    let again = sent(&world, "/symbolicate", "application/json", &crash).await;
+    assert_eq!(again.status, 200);
 }

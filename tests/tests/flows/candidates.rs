@@ -8,7 +8,7 @@ use symdepot::api::crash::form::CrashFields;
 use symdepot::api::symbolicator::{
     CandidateReport, CompletedModule, Derivation, DownloadStatus, ModuleStatus, Options,
 };
-use symdepot::flows::minidump::{KeptDump, WalkOutcome};
+use symdepot::flows::minidump::{MinidumpForm, WalkOutcome};
 use symdepot_tests::harness::{Crash, World, fixture, in_module};
 
 use crate::minidump::{answered, walk};
@@ -34,7 +34,7 @@ async fn module_of(world: &World, crash: &Crash) -> CompletedModule {
 
 /// Returns the module of elf/crash in the response for its minidump.
 async fn module_of_minidump(world: &World) -> CompletedModule {
-    let dump = KeptDump {
+    let dump = MinidumpForm {
         file: fixture("minidump/crash.dmp").into(),
         fields: CrashFields {
             options: Options {

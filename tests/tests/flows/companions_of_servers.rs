@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use symdepot::api::symbolicator::{DownloadStatus, ModuleStatus};
 use symdepot::cache::{Entry, Kind};
-use symdepot::domain::{Cause, HttpSource, Location, Missing};
+use symdepot::domain::{Cause, HttpSource, Location, Missing, Scope};
+use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::ports::{Concerns, ServerFailure};
 use symdepot_tests::harness::{Crash, World, fixture, function_names, sample_crash};
 
@@ -279,6 +280,37 @@ async fn a_server_that_fails_delays_only_the_companion() {
     assert!(names.len() > 30 && detail.unwrap().contains(SHARED_ID));
     assert_eq!(times(&world.servers.take_asked(), &shared()), 1);
     assert!(entry_of(&world, false).probes().is_some());
+    world.check();
+}
+
+/// It sends 4 KiB in 20 ms, which is fast enough for a server.
+#[tokio::test(start_paused = true)]
+async fn a_companion_that_arrives_slowly_leaves_half_of_the_time_to_its_program() {
+    const FUNCTION_TIME: Duration = Duration::from_secs(60);
+    let world = world_of(DEBUGINFOD);
+    let (program, companions) = SHARED.files();
+    world.servers.put(&program_of(&SHARED), program);
+    let mut endless = companions[0].clone();
+    endless.resize(32 << 20, 0);
+    world.servers.put(&shared(), endless);
+    world
+        .servers
+        .slow_down(&shared(), Duration::from_millis(20));
+    let crash = SHARED.crash();
+    let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
+    assert!(
+        matches!(answer, Ok(SymbolicateOutcome::Pending)),
+        "{answer:?}"
+    );
+    for sent in world.queues.drain() {
+        let served = world.serve_within(&sent.message, FUNCTION_TIME).await;
+        served.unwrap();
+    }
+    let entry = entry_of(&world, false);
+    assert_eq!(made_from(&world, false), [program_of(&SHARED)]);
+    assert!(entry.probes().is_some());
+    let (names, detail) = answered(&world, &crash).await;
+    assert!(names.len() > 30 && detail.unwrap().contains(SHARED_ID));
     world.check();
 }
 

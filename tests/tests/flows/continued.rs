@@ -14,7 +14,7 @@ use symdepot::api::limits::SENT_ANSWER_BYTES;
 use symdepot::cache::{Item, ItemKey, PendingRequest};
 use symdepot::domain::Scope;
 use symdepot::flows::Symbolicator;
-use symdepot::flows::requests::{FinishedAnswer, FoundRequest, RequestStage, RequestToKeep};
+use symdepot::flows::requests::{FinishedAnswer, FoundRequest, RequestStage, RequestToStore};
 use symdepot_tests::harness::{MadeUpDump, MadeUpModule, World, fixture, fixture_text};
 
 use crate::CRASH;
@@ -347,8 +347,8 @@ async fn of_two_calls_that_complete_a_request_the_answer_of_the_first_stays() {
         let world = World::new();
         let (symbolicator, invocation) = (world.symbolicator(), world.invocation(TIME));
         let keep = async || {
-            let body = RequestToKeep::received(b"{}");
-            let kept = symbolicator.keep_request(&invocation, "id", &Scope::Global, body);
+            let body = RequestToStore::received(b"{}");
+            let kept = symbolicator.store_request(&invocation, "id", &Scope::Global, body);
             kept.await.unwrap();
         };
         keep().await;
@@ -362,8 +362,8 @@ async fn of_two_calls_that_complete_a_request_the_answer_of_the_first_stays() {
         let complete = found(&world, "id").await;
         let answered = symbolicator.finished_answer(&complete).await;
         match answered.unwrap().unwrap() {
-            FinishedAnswer::Sent(body) => assert_eq!(body, Bytes::copy_from_slice(first)),
-            FinishedAnswer::At(_) => assert_eq!(first.len(), large.len()),
+            FinishedAnswer::Body(body) => assert_eq!(body, Bytes::copy_from_slice(first)),
+            FinishedAnswer::Url(_) => assert_eq!(first.len(), large.len()),
         }
         // A third call, whose walks are complete and whose names are not, is late.
         keep().await;
@@ -372,10 +372,10 @@ async fn of_two_calls_that_complete_a_request_the_answer_of_the_first_stays() {
 }
 
 /// An answer is no state of its own: the stage and the body stay what they were. So an earlier
-/// build, which ignores the field, answers from the body, and the newer one then does the same if
+/// release, which ignores the field, answers from the body, and the newer one then does the same if
 /// the earlier one has dropped the field.
 #[tokio::test(start_paused = true)]
-async fn an_earlier_build_answers_a_complete_request_from_its_body() {
+async fn an_earlier_release_answers_a_complete_request_from_its_body() {
     let dump = minidump(&fixture("minidump/crash.dmp"));
     let world = cold().await;
     let id = pending(&world, "/minidump", (&dump.0, &dump.1)).await;

@@ -3,8 +3,10 @@
 
 use std::time::Duration;
 
+use symdepot::adapters::faulty::{How, Operation};
 use symdepot::cache::{DifCopy, Item, Kind};
-use symdepot::domain::{HttpSource, Location};
+use symdepot::domain::{Cause, HttpSource, Location, Missing, Scope};
+use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot_tests::harness::{World, fixture, function_names, in_module, sample_crash};
 
 use crate::servers::{DEBUG, PROGRAM, at, entry, is_symbolicated, source, world};
@@ -195,6 +197,76 @@ async fn a_copy_that_cannot_be_read_is_forgotten_and_its_file_is_fetched_again()
                 .all(|(_, _, path)| world.caches.peek(&path).is_some())
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_stays_if_the_store_fails_while_it_is_read() {
+    let world = with_a_copy_alone().await;
+    fall_behind(&world).await;
+    let mut messages = Vec::new();
+    for _ in 0..2 {
+        world.pass(HOUR).await;
+        world.prune().await.unwrap();
+        messages.extend(world.queues.drain());
+    }
+    world.faults.fail_always(Operation::GetBlob, How::Before);
+    let mut failures = 0;
+    for sent in &messages {
+        failures += u32::from(world.serve(&sent.message).await.is_err());
+    }
+    assert!(failures > 0, "{messages:?}");
+    assert_eq!(copies(&world).len(), 1);
+    world.faults.heal();
+    // The queue delivers what failed again.
+    world.pass(HOUR).await;
+    for sent in &messages {
+        world.serve(&sent.message).await.unwrap();
+    }
+    let entry = entry(&world, Kind::SymCache);
+    let converter = entry.ready().unwrap().converter;
+    assert_eq!(converter, symdepot::cache::Converter::CURRENT);
+    assert!(!world.servers.take_asked().contains(&at(DEBUG)));
+    world.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_download_that_leaves_no_time_to_derive_is_a_timeout_and_the_next_build_reads_its_copy() {
+    const FUNCTION_TIME: Duration = Duration::from_secs(22);
+    let world = world();
+    let file = fixture("elf/crash.debug");
+    let chunks = u32::try_from(file.len().div_ceil(4096)).unwrap();
+    world.servers.put(&at(DEBUG), file);
+    world
+        .servers
+        .slow_down(&at(DEBUG), Duration::from_secs(10) / chunks);
+    world.derivations.take(Duration::from_secs(9));
+    let serve_all = async || {
+        let instance = world.another_instance();
+        let answer = instance
+            .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
+            .await;
+        assert!(
+            matches!(answer, Ok(SymbolicateOutcome::Pending)),
+            "{answer:?}"
+        );
+        for sent in world.queues.drain() {
+            let served = world.serve_within(&sent.message, FUNCTION_TIME).await;
+            served.unwrap();
+        }
+    };
+    serve_all().await;
+    let placeholder = entry(&world, Kind::SymCache).missing().cloned().unwrap();
+    let Missing { cause, detail } = placeholder.missing;
+    assert_eq!(cause, Cause::Timeout, "{detail}");
+    assert!(detail.starts_with("fetching it took 1"), "{detail}");
+    assert!(world.servers.take_asked().contains(&at(DEBUG)));
+    world.pass(Duration::from_secs(120)).await;
+    serve_all().await;
+    assert!(!world.servers.take_asked().contains(&at(DEBUG)));
+    assert!(is_symbolicated(
+        &world.another_instance().symbolicate(&sample_crash()).await
+    ));
+    world.check();
 }
 
 #[tokio::test(start_paused = true)]

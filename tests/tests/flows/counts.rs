@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures::future::{join, join_all};
+use futures::stream::{FuturesUnordered, StreamExt};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
@@ -318,4 +319,64 @@ async fn sixty_modules_of_a_source_of_each_kind_take_24_invocations_and_then_non
     assert!(statuses.all(|status| status == ModuleStatus::Missing));
     assert_eq!(world.queues.sent().len(), messages);
     assert_eq!(world.servers.take_asked(), []);
+}
+
+/// Serves the messages of the queues, with at most this many runs at a time, until there is none.
+/// Returns the number of runs.
+async fn serve_all(world: &World, runs_at_a_time: usize) -> u32 {
+    let mut waiting = Vec::new();
+    let mut running = FuturesUnordered::new();
+    let mut runs = 0;
+    loop {
+        let now = Instant::now();
+        let sent = world.queues.drain().into_iter();
+        // SQS counts whole seconds.
+        let due = |delay: Duration| now + Duration::from_secs_f64(delay.as_secs_f64().ceil());
+        waiting.extend(sent.map(|sent| (due(sent.delay), sent.message)));
+        waiting.sort_by_key(|(due, _)| *due);
+        while running.len() < runs_at_a_time && waiting.first().is_some_and(|(due, _)| *due <= now)
+        {
+            let (_, message) = waiting.remove(0);
+            runs += 1;
+            running.push(async move { world.serve(&message).await });
+        }
+        let next = waiting.first().map(|(due, _)| *due);
+        tokio::select! {
+            Some(served) = running.next() => served.unwrap(),
+            () = async { tokio::time::sleep_until(next.unwrap()).await },
+                if next.is_some() && running.len() < runs_at_a_time => {}
+            else => return runs,
+        }
+    }
+}
+
+/// Eight builds may call a server at a time, and the eager queue has twenty runs, as in the
+/// template.
+#[tokio::test(start_paused = true)]
+async fn sixty_files_of_one_server_wait_little_longer_for_permits_than_for_the_server() {
+    const BUILDS_AT_A_TIME: usize = 8;
+    let company = source("company");
+    let world = World::with(|settings| {
+        settings.sources = vec![company.into()];
+        settings.source_max_permits = BUILDS_AT_A_TIME;
+    });
+    let modules: Vec<MadeUp> = (1..=60).map(MadeUp).collect();
+    for module in &modules {
+        let location = module.at("company");
+        world.servers.put(&location, module.file());
+        world.servers.slow_down(&location, Duration::from_secs(1));
+    }
+    let crash = crash_in(&modules);
+    let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
+    assert!(
+        matches!(answer, Ok(SymbolicateOutcome::Pending)),
+        "{answer:?}"
+    );
+    let began = Instant::now();
+    let runs = serve_all(&world, 20).await;
+    let waited = began.elapsed();
+    let answer = world.another_instance().symbolicate(&crash).await;
+    assert_eq!(function_names(&answer).len(), modules.len());
+    assert!(waited < Duration::from_secs(21), "{waited:?}");
+    assert!(runs < 250, "{runs} runs");
 }

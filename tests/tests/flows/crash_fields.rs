@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde_json::json;
 use symbolic::common::DebugId;
-use symdepot::api::crash::CrashFile;
+use symdepot::api::crash::ReadCrash;
 use symdepot::api::crash::apple::parse_report;
 use symdepot::api::crash::form::CrashFields;
 use symdepot::api::symbolicator::{FrameTrust, ModuleStatus, Options};
 use symdepot::domain::Location;
-use symdepot::flows::minidump::{KeptDump, WalkOutcome};
+use symdepot::flows::minidump::{MinidumpForm, WalkOutcome};
 use symdepot_tests::harness::{MadeUpDump, MadeUpModule, World, fixture, sample_crash};
 
 use crate::CRASH;
@@ -38,8 +38,8 @@ fn dump(modules: Vec<MadeUpModule>) -> MadeUpDump {
 }
 
 /// Walks a minidump, and does the builds that it waits for.
-async fn walked(world: &World, dump: &MadeUpDump, fields: CrashFields) -> CrashFile {
-    let dump = KeptDump {
+async fn walked(world: &World, dump: &MadeUpDump, fields: CrashFields) -> ReadCrash {
+    let dump = MinidumpForm {
         file: dump.file().into(),
         fields,
     };
@@ -114,7 +114,7 @@ fn with_source_context(apply_source_context: bool) -> CrashFields {
 }
 
 /// A report of the sample's crash.
-fn apple_report() -> CrashFile {
+fn apple_report() -> ReadCrash {
     let sample = sample_crash();
     let base = sample.modules[0].image_addr.0;
     let frames = sample.stacktraces[0].frames.iter();
@@ -139,7 +139,7 @@ async fn a_minidump_and_a_report_show_source_lines_unless_their_options_forbid_i
     }
     let mut reads = Vec::new();
     for is_applied in [true, false] {
-        let dump = KeptDump {
+        let dump = MinidumpForm {
             file: fixture("minidump/crash.dmp").into(),
             fields: with_source_context(is_applied),
         };
@@ -147,7 +147,7 @@ async fn a_minidump_and_a_report_show_source_lines_unless_their_options_forbid_i
         let WalkOutcome::Walked(dump, _) = outcome else {
             panic!("{outcome:?}");
         };
-        let report = apple_report().asked_for(with_source_context(is_applied));
+        let report = apple_report().with_fields(with_source_context(is_applied));
         for (what, report) in [("minidump", &*dump), ("report", &report)] {
             let before = world.caches.calls().total();
             let completed = answered(&world.another_instance(), report).await;

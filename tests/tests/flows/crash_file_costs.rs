@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use symdepot::api::crash::CrashFile;
+use symdepot::api::crash::ReadCrash;
 use symdepot::api::crash::form::CrashFields;
 use symdepot::api::crash::stackwalk::StackwalkReport;
 use symdepot::api::limits;
@@ -10,8 +10,8 @@ use symdepot::api::symbolicator::Response;
 use symdepot::domain::Scope;
 use symdepot::flows::Error;
 use symdepot::flows::minidump::{MinidumpRequest, WalkOutcome};
-use symdepot::flows::requests::{CallState, RequestToKeep};
-use symdepot::flows::symbolicate::{PendingTerms, SymbolicateOutcome};
+use symdepot::flows::requests::{CallState, RequestToStore};
+use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::unwind::MAX_FRAMES;
 use symdepot_tests::harness::World;
 use symdepot_tests::made_up::{MadeUp, MadeUpCrash};
@@ -32,7 +32,7 @@ const FRAMES: usize = 30;
 const SOME_FUNCTIONS: usize = 6_000;
 const MANY_FUNCTIONS: usize = 40_000;
 
-async fn walk(world: &World, file: &[u8]) -> Option<CrashFile> {
+async fn walk(world: &World, file: &[u8]) -> Option<ReadCrash> {
     let invocation = world.invocation(TIME);
     let request = MinidumpRequest {
         file: file.to_vec().into(),
@@ -51,13 +51,11 @@ async fn walk(world: &World, file: &[u8]) -> Option<CrashFile> {
 async fn answer(world: &World, crash: &MadeUpCrash<'_>) {
     let report = walk(world, &crash.dump()).await.unwrap();
     let body = serde_json::to_vec(&report).unwrap();
-    let kept = PendingTerms {
-        call: CallState::first(ID, &Scope::Global, Duration::ZERO),
-        body: Some(RequestToKeep::crash_file(&report, &body)),
-    };
+    let call = CallState::first(ID, &Scope::Global, Duration::ZERO)
+        .storing(RequestToStore::crash_file(&report, &body));
     let invocation = world.invocation(TIME);
     let symbolicator = world.symbolicator();
-    let answer = symbolicator.answer_crash(&invocation, &report, kept);
+    let answer = symbolicator.answer_crash(&invocation, &report, call);
     let SymbolicateOutcome::Completed(completed, _) = Box::pin(answer).await.unwrap() else {
         panic!("not finished");
     };
@@ -156,14 +154,14 @@ async fn of_twenty_modules_that_are_not_built_each_is_requested_once_when_a_walk
 /// 131,072 frames: as many as a minidump may have, and several times what a response may have.
 #[tokio::test(start_paused = true)]
 async fn a_minidump_of_more_frames_than_a_response_holds_keeps_those_of_the_thread_that_crashed() {
-    const MOST_THREADS: usize = 512;
+    const MAX_THREADS: usize = 512;
     let world = World::new();
     let modules = [MadeUp::new(1, SOME_FUNCTIONS)];
     upload(&world, &modules).await;
     let crash = MadeUpCrash {
         modules: &modules,
         unreached: 0,
-        threads: MOST_THREADS,
+        threads: MAX_THREADS,
         frames: MAX_FRAMES,
     };
     let report = walk(&world, &crash.dump()).await.unwrap();
@@ -173,21 +171,18 @@ async fn a_minidump_of_more_frames_than_a_response_holds_keeps_those_of_the_thre
 
     let invocation = world.invocation(TIME);
     let symbolicator = world.symbolicator();
-    let kept = PendingTerms {
-        call: CallState::first(ID, &Scope::Global, Duration::ZERO),
-        body: None,
-    };
+    let call = CallState::first(ID, &Scope::Global, Duration::ZERO);
     // A client that sends these threads itself can send them in several requests.
-    let whole = symbolicator.answer(&invocation, &report.request, kept);
+    let whole = symbolicator.answer(&invocation, &report.request, call);
     let whole = Box::pin(whole).await;
     assert!(matches!(whole, Err(Error::TooLarge { .. })), "{whole:?}");
 
-    let answer = symbolicator.answer_crash(&invocation, &report, kept);
+    let answer = symbolicator.answer_crash(&invocation, &report, call);
     let SymbolicateOutcome::Completed(completed, stats) = Box::pin(answer).await.unwrap() else {
         panic!("not finished");
     };
-    assert_eq!(stats.shortened, MOST_THREADS - 1);
-    assert_eq!(completed.stacktraces.len(), MOST_THREADS);
+    assert_eq!(stats.shortened, MAX_THREADS - 1);
+    assert_eq!(completed.stacktraces.len(), MAX_THREADS);
     let mut shown = 0;
     for (thread, (found, walked)) in completed
         .stacktraces
@@ -213,17 +208,17 @@ async fn a_minidump_of_more_frames_than_a_response_holds_keeps_those_of_the_thre
     assert!(room.contains(&stats.answer_bytes), "{stats:?}");
 
     // In the schema of `minidump-stackwalk`, there is room for fewer.
-    let report = CrashFile {
+    let report = ReadCrash {
         stackwalk: Some(StackwalkReport::default()),
         ..report
     };
-    let answer = symbolicator.answer_crash(&invocation, &report, kept);
+    let answer = symbolicator.answer_crash(&invocation, &report, call);
     let SymbolicateOutcome::Completed(completed, stats) = Box::pin(answer).await.unwrap() else {
         panic!("not finished");
     };
-    assert_eq!(stats.shortened, MOST_THREADS - 1);
+    assert_eq!(stats.shortened, MAX_THREADS - 1);
     let lengths = completed.stacktraces.iter().map(|one| one.frames.len());
     let shown: usize = lengths.sum();
-    let room = limits::STACKWALK_FRAMES - MOST_THREADS..=limits::STACKWALK_FRAMES;
+    let room = limits::STACKWALK_FRAMES - MAX_THREADS..=limits::STACKWALK_FRAMES;
     assert!(room.contains(&shown), "{shown} frames");
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use symdepot::api::crash::CrashFile;
+use symdepot::api::crash::ReadCrash;
 use symdepot::api::crash::apple::parse_report;
 use symdepot::api::crash::form::CrashFields;
 use symdepot::api::crash::rewrite::{RewriteRule, RewriteRules};
@@ -12,11 +12,11 @@ use symdepot::api::symbolicator::{
 };
 use symdepot::domain::{CodeId, ObjectType, ResponseFormat, Scope};
 use symdepot::flows::minidump::{MinidumpRequest, WalkOutcome};
-use symdepot::flows::requests::{CallState, MAX_PENDING, RequestStage, RequestToKeep};
-use symdepot::flows::symbolicate::{PendingTerms, SymbolicateOutcome};
+use symdepot::flows::requests::{CallState, MAX_PENDING, RequestStage, RequestToStore};
+use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::unwind::MAX_FRAMES;
 use symdepot_tests::harness::{
-    MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread, World, fixture, kept_request,
+    MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread, World, fixture, stored_request,
 };
 
 use crate::CRASH;
@@ -49,22 +49,19 @@ async fn walk(world: &World, file: Vec<u8>, fields: &CrashFields, is_overdue: bo
     Box::pin(walked).await.unwrap()
 }
 
-async fn walked(world: &World, dump: &MadeUpDump, fields: &CrashFields) -> CrashFile {
+async fn walked(world: &World, dump: &MadeUpDump, fields: &CrashFields) -> ReadCrash {
     match walk(world, dump.file(), fields, false).await {
         WalkOutcome::Walked(report, _) => *report,
         other => panic!("{other:?}"),
     }
 }
 
-async fn answer(world: &World, report: &CrashFile, is_overdue: bool) -> SymbolicateOutcome {
+async fn answer(world: &World, report: &ReadCrash, is_overdue: bool) -> SymbolicateOutcome {
     let invocation = world.invocation(TIME);
     let body = serde_json::to_vec(report).unwrap();
-    let kept = PendingTerms {
-        call: call(is_overdue),
-        body: Some(RequestToKeep::crash_file(report, &body)),
-    };
+    let call = call(is_overdue).storing(RequestToStore::crash_file(report, &body));
     let symbolicator = world.symbolicator();
-    let answer = symbolicator.answer_crash(&invocation, report, kept);
+    let answer = symbolicator.answer_crash(&invocation, report, call);
     Box::pin(answer).await.unwrap()
 }
 
@@ -151,7 +148,7 @@ pub(crate) fn by_name() -> World {
 }
 
 /// The locations of the candidates of the first module.
-async fn searched(world: &World, mut report: CrashFile) -> (Vec<String>, Option<String>) {
+async fn searched(world: &World, mut report: ReadCrash) -> (Vec<String>, Option<String>) {
     report.request.options.dif_candidates = true;
     let outcome = answer(world, &report, false).await;
     assert!(
@@ -172,7 +169,7 @@ async fn the_first_module_is_looked_up_under_the_name_that_a_rule_gives_it() {
     let has =
         |locations: &[String], name: &str| locations.iter().any(|location| location.contains(name));
     let world = by_name();
-    let report = CrashFile {
+    let report = ReadCrash {
         request: Request {
             stacktraces: vec![Stacktrace {
                 frames: vec![Frame {
@@ -188,12 +185,12 @@ async fn the_first_module_is_looked_up_under_the_name_that_a_rule_gives_it() {
             }],
             ..Request::default()
         },
-        ..CrashFile::default()
+        ..ReadCrash::default()
     };
     let (plain, shown) = searched(&world, report.clone()).await;
     assert!(has(&plain, "Chat") && !has(&plain, "electron"), "{plain:?}");
     assert_eq!(shown.as_deref(), Some("/opt/Chat"));
-    let report = report.asked_for(fields);
+    let report = report.with_fields(fields);
     let (renamed, shown) = searched(&world, report).await;
     assert!(
         has(&renamed, "electron") && !has(&renamed, "Chat"),
@@ -236,7 +233,7 @@ async fn a_rule_renames_the_first_module_of_minidumps_and_of_reports() {
         "usedImages": [{"base": 4096, "size": 4096, "path": "/opt/app", "uuid": CRASH}],
     });
     let report = parse_report(json.to_string().as_bytes()).unwrap();
-    let report = report.asked_for(fields);
+    let report = report.with_fields(fields);
     let looked_up = report.request.modules[0].debug_file.as_deref();
     assert_eq!(looked_up, Some("electron-app"));
 }
@@ -272,19 +269,19 @@ async fn a_walk_that_is_overdue_is_completed_without_the_builds_that_it_waits_fo
 async fn a_request_is_overdue_after_fifteen_minutes_also_if_it_was_walked_between() {
     let world = World::new();
     let keep = async |stage| {
-        let to_keep = RequestToKeep {
+        let to_store = RequestToStore {
             stage,
             format: ResponseFormat::Symbolicator,
             body: b"{}",
         };
         let invocation = world.invocation(TIME);
         let symbolicator = world.symbolicator();
-        let kept = symbolicator.keep_request(&invocation, ID, &Scope::Global, to_keep);
+        let kept = symbolicator.store_request(&invocation, ID, &Scope::Global, to_store);
         kept.await.unwrap();
     };
     let is_overdue = async || {
         let invocation = world.invocation(TIME);
-        let kept = kept_request(world.symbolicator(), &invocation, ID).await;
+        let kept = stored_request(world.symbolicator(), &invocation, ID).await;
         kept.unwrap().unwrap().age >= MAX_PENDING
     };
     keep(RequestStage::Minidump).await;

@@ -8,12 +8,12 @@ use symdepot::adapters::faulty::{How, Operation};
 use symdepot::api::symbolicator::{SourceRef, Sources};
 use symdepot::cache::{Change, Entry, Kind, Token};
 use symdepot::domain::Scope;
-use symdepot::flows::requests::RequestToKeep;
+use symdepot::flows::requests::RequestToStore;
 use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::flows::uploads::UploadEvent;
 use symdepot::flows::{Error, Update};
 use symdepot::ports::QueueMessage;
-use symdepot_tests::harness::{Crash, World, fixture, function_names, in_module, kept_request};
+use symdepot_tests::harness::{Crash, World, fixture, function_names, in_module, stored_request};
 
 use crate::servers::at;
 use crate::{CHECKSUM, servers};
@@ -83,14 +83,14 @@ async fn keep(world: &World, body: &str) -> Result<(), Error> {
     let invocation = world.invocation(Duration::from_secs(29));
     let symbolicator = world.symbolicator();
     symbolicator
-        .keep_request(
+        .store_request(
             &invocation,
             "id",
             &Scope::Global,
-            RequestToKeep::received(body.as_bytes()),
+            RequestToStore::received(body.as_bytes()),
         )
         .await?;
-    let kept = kept_request(symbolicator, &invocation, "id").await?;
+    let kept = stored_request(symbolicator, &invocation, "id").await?;
     assert!(
         kept.is_some_and(|kept| kept.body == body.as_bytes()),
         "the kept request differs from the one that was sent"
@@ -112,8 +112,9 @@ fn finished(answer: SymbolicateOutcome) -> Result<(), Unfinished> {
     }
 }
 
-/// Runs a step in many worlds; in each of them, another single call fails.
-async fn check<F: Future<Output = (World, Step)>>(prepare: impl Fn() -> F) {
+/// Runs a step in many worlds; in each of them, another single call fails. Returns the summary of
+/// the end state, which is the same in all of them.
+async fn check<F: Future<Output = (World, Step)>>(prepare: impl Fn() -> F) -> String {
     let (world, step) = prepare().await;
     let before = Operation::ALL.map(|operation| world.faults.calls(operation));
     step.run(&world).await.unwrap();
@@ -157,6 +158,17 @@ async fn check<F: Future<Output = (World, Step)>>(prepare: impl Fn() -> F) {
         }
     }
     assert!(broken >= 10, "only {broken} calls");
+    goal
+}
+
+/// Panics unless the end state has all of these texts, and none of the others.
+fn assert_end(end: &str, has: &[&str], has_not: &[&str]) {
+    for text in has {
+        assert!(end.contains(text), "without {text:?}:\n{end}");
+    }
+    for text in has_not {
+        assert!(!end.contains(text), "with {text:?}:\n{end}");
+    }
 }
 
 /// Ignores caches that were built in addition to the requested ones.
@@ -216,12 +228,14 @@ async fn an_upload_of_several_objects_survives_each_fault() {
 
 #[tokio::test(start_paused = true)]
 async fn a_useless_upload_is_ignored_despite_each_fault() {
-    check(async || {
+    let end = check(async || {
         let world = World::new();
         let event = world.put("global/file", fixture("hostile/text.txt"));
         (world, Step::Event(event))
     })
     .await;
+    let nothing = ["symcache", "cficache", "dif "];
+    assert_end(&end, &["upload global/file ignored: "], &nothing);
 }
 
 #[tokio::test(start_paused = true)]
@@ -247,12 +261,14 @@ async fn a_good_file_overwritten_by_a_worse_one_survives_each_fault() {
 
 #[tokio::test(start_paused = true)]
 async fn a_file_overwritten_by_a_useless_one_is_in_no_response() {
-    check(async || {
+    let end = check(async || {
         let world = with_checksum().await;
         let event = world.put("global/file", fixture("hostile/text.txt"));
         (world, Step::Event(event))
     })
     .await;
+    let of_the_first = ["dif global/file", "from global/file", ": ready"];
+    assert_end(&end, &["upload global/file ignored: "], &of_the_first);
 }
 
 #[tokio::test(start_paused = true)]
@@ -278,7 +294,7 @@ async fn a_removal_survives_each_fault() {
 
 #[tokio::test(start_paused = true)]
 async fn a_removal_leaves_another_file_of_the_module_in_use() {
-    check(async || {
+    let end = check(async || {
         let world = World::new();
         world.upload("global/crash-arm64", "elf/crash-arm64").await;
         world
@@ -288,6 +304,12 @@ async fn a_removal_leaves_another_file_of_the_module_in_use() {
         (world, Step::Event(event))
     })
     .await;
+    let of_the_other = ["dif global/crash-arm64 for ", ": ready"];
+    let of_the_removed = [
+        "dif global/crash-arm64.debug",
+        "from global/crash-arm64.debug",
+    ];
+    assert_end(&end, &of_the_other, &of_the_removed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -508,7 +530,7 @@ async fn a_pass_survives_each_fault() {
 }
 
 /// The maximum number of calls of an invocation to a store that does not respond.
-const MOST_CALLS: u64 = 20;
+const MAX_CALLS: u64 = 20;
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_does_not_respond_is_called_a_bounded_number_of_times() {
@@ -518,14 +540,14 @@ async fn a_store_that_does_not_respond_is_called_a_bounded_number_of_times() {
         world.faults.fail_always(operation, How::Throttled);
         let before = world.faults.calls(operation);
         let delivered = world.deliver(&event).await;
-        assert!(matches!(delivered, Err(Error::Store(_))), "{operation:?}");
+        assert!(matches!(delivered, Err(Error::Fault(_))), "{operation:?}");
         let calls = world.faults.calls(operation) - before;
-        assert!((1..=MOST_CALLS).contains(&calls), "{operation:?}: {calls}");
+        assert!((1..=MAX_CALLS).contains(&calls), "{operation:?}: {calls}");
         let _ = world
             .answer(&crash_in_checksum(), &Scope::Global, Duration::ZERO)
             .await;
         let calls = world.faults.calls(operation) - before - calls;
-        assert!(calls <= MOST_CALLS, "{operation:?}: {calls}");
+        assert!(calls <= MAX_CALLS, "{operation:?}: {calls}");
         world.faults.heal();
         world.check();
         for entry in world.entries() {

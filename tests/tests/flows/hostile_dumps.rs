@@ -190,7 +190,7 @@ async fn a_fault_of_a_store_is_an_error_that_the_next_request_does_not_see() {
                 let failed = walked(&instance).await;
                 world.faults.heal();
                 let what = format!("{operation:?} number {nth}: {how:?}");
-                assert!(matches!(failed, Err(Error::Store(_))), "{what}: {failed:?}");
+                assert!(matches!(failed, Err(Error::Fault(_))), "{what}: {failed:?}");
                 assert_eq!(walked(&instance).await.unwrap(), expected, "{what}");
                 assert_eq!(world.queues.sent(), [], "{what}");
                 faults += 1;

@@ -7,7 +7,7 @@ use minidump_unwind::FrameTrust as WalkedTrust;
 use proptest::test_runner::{Config, TestRunner};
 use symbolic::common::DebugId;
 use symdepot::adapters::faulty::{How, Operation};
-use symdepot::api::crash::CrashFile;
+use symdepot::api::crash::ReadCrash;
 use symdepot::api::crash::form::CrashFields;
 use symdepot::api::symbolicator::{
     Completed, FrameOrder, FrameTrust, ModuleStatus, Options, Stacktrace,
@@ -15,14 +15,16 @@ use symdepot::api::symbolicator::{
 use symdepot::cache::Kind;
 use symdepot::domain::{Location, ResponseFormat, Scope};
 use symdepot::flows::Error;
-use symdepot::flows::minidump::{KeptDump, MinidumpRequest, WalkOutcome, WalkStats, kept_dump};
-use symdepot::flows::requests::{CallState, RequestStage, RequestToKeep};
-use symdepot::flows::symbolicate::{PendingTerms, SymbolicateOutcome};
+use symdepot::flows::minidump::{
+    MinidumpForm, MinidumpRequest, WalkOutcome, WalkStats, decode_dump,
+};
+use symdepot::flows::requests::{CallState, RequestStage, RequestToStore};
+use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::unwind::MAX_FRAMES;
 use symdepot::unwind::dump::{STACK_BYTES, THREADS};
 use symdepot_tests::harness::{
     MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread, World, fixture, function_names,
-    kept_request,
+    stored_request,
 };
 
 use crate::unwinding::Dump;
@@ -55,7 +57,7 @@ fn with_candidates() -> CrashFields {
 
 pub(crate) async fn walk(
     world: &World,
-    dump: &KeptDump,
+    dump: &MinidumpForm,
     wait: Duration,
 ) -> Result<WalkOutcome, Error> {
     let invocation = world.invocation(TIME);
@@ -69,8 +71,8 @@ pub(crate) async fn walk(
 }
 
 /// Walks a minidump; panics unless the walks are complete.
-async fn walked(world: &World, file: impl Into<Bytes>) -> (CrashFile, WalkStats) {
-    let dump = KeptDump {
+async fn walked(world: &World, file: impl Into<Bytes>) -> (ReadCrash, WalkStats) {
+    let dump = MinidumpForm {
         file: Into::<Bytes>::into(file).into(),
         fields: with_candidates(),
     };
@@ -80,14 +82,12 @@ async fn walked(world: &World, file: impl Into<Bytes>) -> (CrashFile, WalkStats)
     }
 }
 
-pub(crate) async fn answered(world: &World, report: &CrashFile) -> Completed {
+pub(crate) async fn answered(world: &World, report: &ReadCrash) -> Completed {
     let invocation = world.invocation(TIME);
     let body = serde_json::to_vec(report).unwrap();
-    let kept = PendingTerms {
-        call: CallState::first(ID, &Scope::Global, Duration::from_secs(25)),
-        body: Some(RequestToKeep::crash_file(report, &body)),
-    };
-    let answer = world.symbolicator().answer_crash(&invocation, report, kept);
+    let call = CallState::first(ID, &Scope::Global, Duration::from_secs(25))
+        .storing(RequestToStore::crash_file(report, &body));
+    let answer = world.symbolicator().answer_crash(&invocation, report, call);
     match world.with_derive_at_work(Box::pin(answer)).await.unwrap() {
         SymbolicateOutcome::Completed(completed, _) => *completed,
         SymbolicateOutcome::Pending => panic!("not finished"),
@@ -235,7 +235,7 @@ async fn a_walk_waits_for_builds_and_any_instance_continues_it() {
     world.pass(8 * DAY).await;
     world.prune().await.unwrap();
     let cold = world.another_instance();
-    let dump = KeptDump {
+    let dump = MinidumpForm {
         file: file.clone().into(),
         fields: with_candidates(),
     };
@@ -252,10 +252,10 @@ async fn a_walk_waits_for_builds_and_any_instance_continues_it() {
     world.settle().await;
     let other = world.another_instance();
     let invocation = other.invocation(TIME);
-    let kept = kept_request(other.symbolicator(), &invocation, ID).await;
+    let kept = stored_request(other.symbolicator(), &invocation, ID).await;
     let kept = kept.unwrap().unwrap();
     assert_eq!(kept.stage, RequestStage::Minidump);
-    let dump = kept_dump(&kept.body).unwrap();
+    let dump = decode_dump(&kept.body).unwrap();
     let parts: Vec<_> = dump.file.parts().collect();
     assert_eq!(parts, [(0..file.len(), &*file)]);
     assert_eq!(dump.fields, with_candidates());
@@ -272,7 +272,7 @@ async fn a_walk_that_waits_long_enough_needs_one_call() {
     world.upload("global/crash", "elf/crash").await;
     world.pass(8 * DAY).await;
     world.prune().await.unwrap();
-    let dump = KeptDump {
+    let dump = MinidumpForm {
         file: fixture("minidump/crash.dmp").into(),
         fields: CrashFields::default(),
     };
@@ -289,22 +289,22 @@ async fn a_walked_request_replaces_the_stored_minidump() {
     let body = serde_json::to_vec(&report).unwrap();
     let invocation = world.invocation(TIME);
     let keep = async |stage, body: &[u8]| {
-        let to_keep = RequestToKeep {
+        let to_store = RequestToStore {
             stage,
             format: ResponseFormat::Symbolicator,
             body,
         };
         let symbolicator = world.symbolicator();
-        let kept = symbolicator.keep_request(&invocation, ID, &Scope::Global, to_keep);
+        let kept = symbolicator.store_request(&invocation, ID, &Scope::Global, to_store);
         kept.await.unwrap();
-        kept_request(symbolicator, &invocation, ID).await.unwrap()
+        stored_request(symbolicator, &invocation, ID).await.unwrap()
     };
     let dump = vec![0xff; 100];
     let kept = keep(RequestStage::Minidump, &dump).await.unwrap();
     assert_eq!((kept.stage, kept.body), (RequestStage::Minidump, dump));
     let kept = keep(RequestStage::CrashFile, &body).await.unwrap();
     assert_eq!(kept.stage, RequestStage::CrashFile);
-    let read: CrashFile = serde_json::from_slice(&kept.body).unwrap();
+    let read: ReadCrash = serde_json::from_slice(&kept.body).unwrap();
     assert_eq!(read, report);
 }
 
@@ -317,7 +317,7 @@ async fn frames_are_put_into_the_order_of_the_options() {
     let mut expected = function_names(&answered(&world, &report).await);
     let mut fields = CrashFields::default();
     fields.options.frame_order = FrameOrder::CallerFirst;
-    let dump = KeptDump {
+    let dump = MinidumpForm {
         file: file.into(),
         fields,
     };
@@ -329,7 +329,7 @@ async fn frames_are_put_into_the_order_of_the_options() {
 }
 
 async fn failure(file: impl Into<Bytes>) -> String {
-    let dump = KeptDump {
+    let dump = MinidumpForm {
         file: Into::<Bytes>::into(file).into(),
         fields: CrashFields::default(),
     };
@@ -626,7 +626,7 @@ async fn only_modules_that_a_walk_reaches_are_requested() {
             ..module(&id(number))
         })
         .collect();
-    let dump = KeptDump {
+    let dump = MinidumpForm {
         file: dump.file().into(),
         fields: CrashFields::default(),
     };
@@ -667,7 +667,7 @@ fn no_change_of_a_minidump_makes_the_walk_panic() {
         let until = (at + bytes.len()).min(length);
         file[at..until].copy_from_slice(&bytes[..until - at]);
         file.truncate(end.max(32));
-        let dump = KeptDump {
+        let dump = MinidumpForm {
             file: file.into(),
             fields: CrashFields::default(),
         };
@@ -694,7 +694,7 @@ async fn with_program() -> World {
 
 /// Returns the frames of a minidump with the functions of the program, which were found by its
 /// unwind information.
-fn unwound(report: &CrashFile) -> Vec<(u64, FrameTrust)> {
+fn unwound(report: &ReadCrash) -> Vec<(u64, FrameTrust)> {
     let found = frames(&report.request.stacktraces[0]);
     let by_rules = |(_, trust): &&(u64, FrameTrust)| *trust == FrameTrust::Cfi;
     found.iter().filter(by_rules).copied().collect()
@@ -725,9 +725,9 @@ async fn the_cfi_caches_of_walks_are_used_and_stay() {
 
 /// Walks the stack of the sample while `derive` is at work, with another instance, which has read
 /// nothing yet.
-async fn walked_again(world: &World) -> CrashFile {
+async fn walked_again(world: &World) -> ReadCrash {
     let instance = world.another_instance();
-    let dump = KeptDump {
+    let dump = MinidumpForm {
         file: fixture("minidump/crash.dmp").into(),
         fields: with_candidates(),
     };
@@ -799,9 +799,9 @@ async fn an_overdue_walk_ends_with_the_error_of_the_store() {
     // No build of it begins.
     let world = servers::world();
     let (invocation, fields) = (world.invocation(TIME), with_candidates());
-    let (symbolicator, body) = (world.symbolicator(), RequestToKeep::received(b"{}"));
+    let (symbolicator, body) = (world.symbolicator(), RequestToStore::received(b"{}"));
     symbolicator
-        .keep_request(&invocation, ID, &Scope::Global, body)
+        .store_request(&invocation, ID, &Scope::Global, body)
         .await
         .unwrap();
     let found = symbolicator.find_request(&invocation, ID).await;
@@ -817,7 +817,7 @@ async fn an_overdue_walk_ends_with_the_error_of_the_store() {
     }
     let walked = world.symbolicator().walk_minidump(&invocation, request);
     let error = Box::pin(walked).await.unwrap_err();
-    assert!(matches!(error, Error::Store(_)), "{error:?}");
+    assert!(matches!(error, Error::Fault(_)), "{error:?}");
     assert!(world.now().since(invocation.now()) < Duration::from_secs(5));
     assert!(world.faults.calls(Operation::Load) < first + 30);
 }

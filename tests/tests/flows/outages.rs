@@ -8,7 +8,7 @@ use symdepot::adapters::faulty::{How, Operation};
 use symdepot::api::symbolicator::ModuleStatus;
 use symdepot::domain::Scope;
 use symdepot::flows::Error;
-use symdepot::flows::requests::RequestToKeep;
+use symdepot::flows::requests::RequestToStore;
 use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::flows::uploads::{ReconcileMessage, UploadEvent};
 use symdepot::ports::QueueMessage;
@@ -27,7 +27,7 @@ const CATCHING_UP: Duration = Duration::from_secs(20 * 60);
 
 /// How often a message is received before it becomes a dead letter (`maxReceiveCount` of the
 /// queues).
-const MOST_RECEIVES: u32 = 6;
+const MAX_RECEIVES: u32 = 6;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -141,7 +141,7 @@ impl Queues {
             if let Err(error) = done {
                 one.receives += 1;
                 assert!(
-                    one.receives < MOST_RECEIVES,
+                    one.receives < MAX_RECEIVES,
                     "a dead letter: {one:?}: {error}"
                 );
                 one.due = Instant::now() + world.delay_of_retry(one.receives).await;
@@ -182,11 +182,11 @@ async fn ask(world: &World, module: MadeUp) -> Seen {
     let error = match answer {
         Ok(SymbolicateOutcome::Pending) => {
             let invocation = world.invocation(Duration::from_secs(29));
-            let body = RequestToKeep::received(b"{}");
+            let body = RequestToStore::received(b"{}");
             let id = format!("{:?} {}", Instant::now(), module.debug_id());
             let kept = world
                 .symbolicator()
-                .keep_request(&invocation, &id, &scope, body)
+                .store_request(&invocation, &id, &scope, body)
                 .await;
             match kept {
                 Ok(_) => return Seen::Pending,
@@ -207,7 +207,7 @@ async fn ask(world: &World, module: MadeUp) -> Seen {
         Err(error) => error,
     };
     assert!(
-        matches!(error, Error::Store(_)) && error.status() == 503,
+        matches!(error, Error::Fault(_)) && error.status() == 503,
         "{error}"
     );
     Seen::Unavailable
@@ -309,7 +309,7 @@ async fn after_ten_minutes_without_a_service_everything_catches_up() {
 async fn the_retries_of_a_message_outlast_ten_minutes() {
     let world = World::new();
     let mut total = Duration::ZERO;
-    for receives in 1..MOST_RECEIVES {
+    for receives in 1..MAX_RECEIVES {
         total += world.delay_of_retry(receives).await;
     }
     assert!(total > OUTAGE, "{total:?}");

@@ -425,8 +425,8 @@ async fn a_call_that_hangs_does_not_keep_the_cursor_from_being_written() {
     }
 }
 
-/// A later build may add a schema to the sort keys of entries, so that two builds never write the
-/// same item.
+/// A later release may add a schema to the sort keys of entries, so that two releases never write
+/// the same item.
 #[tokio::test(start_paused = true)]
 async fn an_entry_is_retired_at_the_key_where_it_was_read() {
     let world = World::new();
@@ -491,7 +491,7 @@ async fn a_dead_lease_is_cleared() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn items_of_a_newer_build_and_their_blobs_stay() {
+async fn items_of_a_newer_release_and_their_blobs_stay() {
     let world = World::new();
     world.invocation(Duration::from_secs(1));
     let key = world.module("global", CRASH).entry(Kind::SymCache);

@@ -26,7 +26,7 @@ const FILES: [(&str, u8); 3] = [
 
 /// The maximum number of invocations that are killed in one run. With one more, an entry might be
 /// given up as crashed.
-const MOST_KILLS: u32 = 2;
+const MAX_KILLS: u32 = 2;
 
 /// What happens to an invocation.
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +103,7 @@ impl Run {
             Trouble::Fails(operation, nth, how) => {
                 world.faults.fail(operation, number(operation, nth), how);
             }
-            Trouble::Killed(operation, nth) if self.kills < MOST_KILLS => {
+            Trouble::Killed(operation, nth) if self.kills < MAX_KILLS => {
                 self.kills += 1;
                 let never = || std::future::pending::<()>();
                 world

@@ -6,11 +6,11 @@ use serde_json::json;
 use symdepot::api::symbolicator::{CandidateReport, Completed, Derivation, ModuleStatus, Sources};
 use symdepot::cache::{Entry, Kind, Queue};
 use symdepot::domain::{Location, Scope};
-use symdepot::flows::requests::{CallState, KeptRequest, RequestStage, RequestToKeep};
-use symdepot::flows::symbolicate::{PendingTerms, SymbolicateOutcome};
+use symdepot::flows::requests::{CallState, RequestStage, RequestToStore, StoredRequest};
+use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::flows::{Error, Settings};
 use symdepot_tests::harness::{
-    World, fixture_text, function_names, in_module, kept_request, sample_crash,
+    World, fixture_text, function_names, in_module, sample_crash, stored_request,
 };
 use tokio::task::JoinSet;
 
@@ -170,16 +170,14 @@ async fn a_request_waits_no_longer_than_its_timeout() {
 /// Answers a request that has been pending for this long, and returns how long it waited.
 async fn pending_after(world: &World, id: &str, age: Duration) -> Duration {
     let (began, invocation) = (tokio::time::Instant::now(), world.invocation(HOUR));
-    let kept = PendingTerms {
-        call: CallState {
-            age,
-            ..CallState::first(id, &Scope::Global, Duration::from_secs(25))
-        },
-        body: age.is_zero().then(|| RequestToKeep::received(b"{}")),
+    let call = CallState {
+        to_store: age.is_zero().then(|| RequestToStore::received(b"{}")),
+        age,
+        ..CallState::first(id, &Scope::Global, Duration::from_secs(25))
     };
     let answer = world
         .symbolicator()
-        .answer(&invocation, &sample_crash(), kept)
+        .answer(&invocation, &sample_crash(), call)
         .await;
     assert!(is_pending(&answer.unwrap()));
     began.elapsed()
@@ -455,7 +453,7 @@ async fn a_failed_store_is_not_cached_as_a_failure_of_the_module() {
             assert_eq!(*completed, expected, "after {reads} reads");
             break;
         }
-        assert!(matches!(answer, Err(Error::Store(_))), "{answer:?}");
+        assert!(matches!(answer, Err(Error::Fault(_))), "{answer:?}");
         assert_eq!(world.records.items(), before, "the failure is not cached");
         let again = instance.symbolicate(&sample_crash()).await;
         assert_eq!(again, expected, "read {reads} failed");
@@ -620,8 +618,8 @@ async fn a_use_is_recorded_at_most_hourly() {
     assert!(world.now().since(sym_cache(&world).last_used_at()) < HOUR);
 }
 
-fn received(scope: Scope, body: Vec<u8>) -> KeptRequest {
-    KeptRequest {
+fn received(scope: Scope, body: Vec<u8>) -> StoredRequest {
+    StoredRequest {
         scope,
         stage: RequestStage::Symbolicate,
         body,
@@ -637,13 +635,13 @@ async fn a_request_is_kept_and_continued_by_any_instance_until_it_expires() {
     let invocation = world.invocation(Duration::from_secs(29));
     world
         .symbolicator()
-        .keep_request(&invocation, "1", &acme, RequestToKeep::received(&body))
+        .store_request(&invocation, "1", &acme, RequestToStore::received(&body))
         .await
         .unwrap();
     let kept = async |id: &str| {
         let instance = world.another_instance();
         let invocation = instance.invocation(Duration::from_secs(29));
-        kept_request(instance.symbolicator(), &invocation, id)
+        stored_request(instance.symbolicator(), &invocation, id)
             .await
             .unwrap()
     };
@@ -664,16 +662,16 @@ async fn a_body_that_is_too_large_for_an_item_is_kept_as_a_blob() {
         let body = vec![b' '; length];
         world
             .symbolicator()
-            .keep_request(
+            .store_request(
                 &invocation,
                 id,
                 &Scope::Global,
-                RequestToKeep::received(&body),
+                RequestToStore::received(&body),
             )
             .await
             .unwrap();
         assert_eq!(world.caches.paths(), blobs);
-        let kept = kept_request(world.symbolicator(), &invocation, id)
+        let kept = stored_request(world.symbolicator(), &invocation, id)
             .await
             .unwrap();
         assert_eq!(kept, Some(received(Scope::Global, body)));
@@ -683,7 +681,7 @@ async fn a_body_that_is_too_large_for_an_item_is_kept_as_a_blob() {
     // The blob may be removed before its item.
     world.caches.lose("requests/large");
     assert_eq!(
-        kept_request(world.symbolicator(), &invocation, "large")
+        stored_request(world.symbolicator(), &invocation, "large")
             .await
             .unwrap(),
         None

@@ -6,7 +6,7 @@ use std::time::Duration;
 use symbolic::common::DebugId;
 use symdepot::api::crash::form::CrashFields;
 use symdepot::api::symbolicator::FrameTrust;
-use symdepot::flows::minidump::{KeptDump, WalkOutcome};
+use symdepot::flows::minidump::{MinidumpForm, WalkOutcome};
 use symdepot_tests::harness::{MadeUpDump, MadeUpModule, World};
 
 use crate::minidump::walk;
@@ -51,7 +51,7 @@ async fn is_taken(records: &[&str], word: u64) -> bool {
         world.deliver(&event).await.unwrap();
         world.settle().await;
     }
-    let dump = KeptDump {
+    let dump = MinidumpForm {
         file: dump(word).into(),
         fields: CrashFields::default(),
     };

@@ -6,10 +6,12 @@ use std::time::Duration;
 use symdepot::api::symbolicator::{Completed, ModuleStatus};
 use symdepot::cache::{Entry, Kind};
 use symdepot::domain::{Cause, ConfiguredSource, FileType, HttpSource, Location, Missing, Scope};
-use symdepot::flows::requests::RequestToKeep;
+use symdepot::flows::requests::RequestToStore;
 use symdepot::flows::{Server, Settings, SourceSecret};
 use symdepot::ports::{Concerns, ServerFailure};
-use symdepot_tests::harness::{Crash, World, fixture, function_names, kept_request, sample_crash};
+use symdepot_tests::harness::{
+    Crash, World, fixture, function_names, sample_crash, stored_request,
+};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -584,11 +586,11 @@ async fn credentials_are_stored_encrypted_and_a_pending_request_keeps_them() {
     let invocation = world.invocation(HOUR);
     let requests = world.symbolicator();
     requests
-        .keep_request(
+        .store_request(
             &invocation,
             "7",
             &Scope::Global,
-            RequestToKeep::received(body.as_bytes()),
+            RequestToStore::received(body.as_bytes()),
         )
         .await
         .unwrap();
@@ -596,7 +598,7 @@ async fn credentials_are_stored_encrypted_and_a_pending_request_keeps_them() {
     let names = [r#"Defined { id: "mine""#, r#"Configured { id: "company""#];
     assert!(names.iter().all(|name| stored.contains(name)), "{stored}");
     assert!(!stored.contains("sesame"), "{stored}");
-    let kept = kept_request(requests, &invocation, "7")
+    let kept = stored_request(requests, &invocation, "7")
         .await
         .unwrap()
         .unwrap();
@@ -727,11 +729,11 @@ async fn requests_and_sources_encrypted_with_an_old_secret_are_served_after_a_ro
         Ok(symdepot::flows::symbolicate::SymbolicateOutcome::Pending)
     ));
     let invocation = world.invocation(HOUR);
-    let kept = world.symbolicator().keep_request(
+    let kept = world.symbolicator().store_request(
         &invocation,
         "7",
         &Scope::Global,
-        RequestToKeep::received(body.as_bytes()),
+        RequestToStore::received(body.as_bytes()),
     );
     kept.await.unwrap();
     // A secret without a number has the number 0.
@@ -741,12 +743,12 @@ async fn requests_and_sources_encrypted_with_an_old_secret_are_served_after_a_ro
         !rotated.servers.take_asked().is_empty(),
         "derive decrypted the definition"
     );
-    let request = kept_request(rotated.symbolicator(), &invocation, "7").await;
+    let request = stored_request(rotated.symbolicator(), &invocation, "7").await;
     let request = request.unwrap().unwrap();
     assert_eq!(request.body, body.as_bytes());
     assert!(is_symbolicated(&rotated.symbolicate(&parsed(&body)).await));
     let alone = world.deployed_with(with(format!("1:{new}")));
-    let gone = kept_request(alone.symbolicator(), &invocation, "7").await;
+    let gone = stored_request(alone.symbolicator(), &invocation, "7").await;
     assert_eq!(gone.unwrap(), None);
 }
 

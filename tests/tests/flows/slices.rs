@@ -96,7 +96,7 @@ async fn a_stack_reads_the_index_and_its_slices_and_the_next_one_nothing() {
     let (found, again) = answered(&instance, &crash(&functions)).await;
     assert_eq!(found, names);
     assert_eq!((again.reads.reads, again.reads.bytes), (0, 0));
-    assert_eq!(again.reads.remembered, stats.reads.reads - 1);
+    assert_eq!(again.reads.memory_hits, stats.reads.reads - 1);
     // Further frames of the same module need no index.
     let (found, other) = answered(&instance, &crash(&[functions[0] + 1])).await;
     assert_eq!(
@@ -202,7 +202,7 @@ async fn a_cache_of_the_earlier_version_is_used_at_once_and_refreshed_later() {
     assert_eq!(
         entry.older().unwrap().version,
         1,
-        "for builds that cannot read slices"
+        "for releases that cannot read slices"
     );
     let (found, _) = answered(&world.another_instance(), &sample_crash()).await;
     assert_eq!(found, expected);

@@ -385,6 +385,29 @@ async fn a_damaged_blob_of_a_file_costs_its_lines_and_is_downloaded_again() {
         1
     );
     world.check();
+
+    // If that happens again within an hour, the file is given up for now. It is never parsed.
+    let path_of_file = || {
+        let entries = world.entries().into_iter();
+        let mut ready = entries.filter_map(|entry| entry.ready().cloned());
+        ready.next().unwrap().blob.path
+    };
+    world.caches.overwrite(&path_of_file(), b"damaged".to_vec());
+    world.servers.take_asked();
+    let opened = world.derivations.opened();
+    let instance = world.another_instance();
+    assert_eq!(lines_shown(&instance.symbolicate(&crash).await), 0);
+    world.settle().await;
+    assert_eq!(world.derivations.opened(), opened);
+    assert_eq!(asked_for_sources(&world), []);
+    let given_up = world.entries().into_iter();
+    let mut given_up = given_up.filter_map(|entry| entry.missing().cloned());
+    let is_it = |detail: &str| detail.contains("was already replaced within the last hour");
+    assert!(
+        given_up.any(|placeholder| is_it(&placeholder.missing.detail)),
+        "{}",
+        world.summary()
+    );
 }
 
 #[tokio::test(start_paused = true)]

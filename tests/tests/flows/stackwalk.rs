@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use symdepot::api::crash::form::CrashFields;
 use symdepot::domain::{ResponseFormat, Scope};
 use symdepot::flows::minidump::{MinidumpRequest, WalkOutcome};
-use symdepot::flows::requests::{CallState, RequestToKeep};
-use symdepot::flows::symbolicate::{PendingTerms, SymbolicateOutcome};
+use symdepot::flows::requests::{CallState, RequestToStore};
+use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::unwind::dump::DumpBytes;
 use symdepot_tests::harness::{
     MadeUpDump, MadeUpModule, MadeUpStack, MadeUpThread, World, fixture, fixture_text, full_dump,
@@ -54,15 +54,13 @@ async fn answer(world: &World, file: impl Into<DumpBytes>) -> Value {
     };
     // The report survives being stored.
     let body = serde_json::to_vec(&report).unwrap();
-    let report: symdepot::api::crash::CrashFile = serde_json::from_slice(&body).unwrap();
-    let kept = PendingTerms {
-        call: CallState::first(ID, &Scope::Global, Duration::ZERO),
-        body: Some(RequestToKeep::crash_file(&report, &body)),
-    };
+    let report: symdepot::api::crash::ReadCrash = serde_json::from_slice(&body).unwrap();
+    let call = CallState::first(ID, &Scope::Global, Duration::ZERO)
+        .storing(RequestToStore::crash_file(&report, &body));
     let invocation = world.invocation(TIME);
     let answer = world
         .symbolicator()
-        .answer_crash(&invocation, &report, kept);
+        .answer_crash(&invocation, &report, call);
     match Box::pin(answer).await.unwrap() {
         SymbolicateOutcome::Completed(completed, _) => {
             report.stackwalk.unwrap().completed(&completed)

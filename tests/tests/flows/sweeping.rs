@@ -84,7 +84,10 @@ async fn outdated_entries_are_rebuilt_by_the_refresh_queue() {
     world.pass(HOUR).await;
     let third = world.prune().await.unwrap();
     let rollout = third.rollout.unwrap();
-    assert_eq!((rollout.queue.answered, rollout.queue.standing), (2, 0));
+    assert_eq!(
+        (rollout.queue.answered, rollout.queue.still_pending),
+        (2, 0)
+    );
     assert_eq!(rollout.estimate, Estimate::Complete);
     world.check();
 }
@@ -675,7 +678,7 @@ async fn a_presence_item_of_a_module_without_files_is_removed() {
 async fn only_an_alias_whose_target_has_no_files_is_removed() {
     let world = World::new();
     let (kept, gone) = (module(1), module(2));
-    // As an older build left it: its target has a file, but no presence item.
+    // As an older release left it: its target has a file, but no presence item.
     put_dif(&world, &kept, "global/1/a").await;
     let mut aliases = BTreeMap::new();
     for number in 0..40 {

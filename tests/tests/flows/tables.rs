@@ -11,7 +11,7 @@ use symdepot::cache::{
     Converter, Item, ItemKey, Kind, ModuleKey, Revision, Stored, Token, current_version,
 };
 use symdepot::domain::{ModuleId, Scope};
-use symdepot::flows::requests::RequestToKeep;
+use symdepot::flows::requests::RequestToStore;
 use symdepot::ports::{
     BlobPage, BlobStore, Consistency, Created, Cursor, Fault, FaultKind, NotDeleted, Page,
     RecordStore, Removed, Replaced, Segment,
@@ -24,11 +24,11 @@ pub(crate) async fn keep_requests(world: &World, requests: u32) {
     for id in 0..requests {
         world
             .symbolicator()
-            .keep_request(
+            .store_request(
                 &invocation,
                 &id.to_string(),
                 &Scope::Global,
-                RequestToKeep::received(b"{}"),
+                RequestToStore::received(b"{}"),
             )
             .await
             .unwrap();
@@ -84,7 +84,7 @@ pub(crate) async fn put_entry(
     key
 }
 
-/// Writes the item of an uploaded DIF of a module, as builds before presence items left it.
+/// Writes the item of an uploaded DIF of a module, as releases before presence items left it.
 pub(crate) async fn put_dif(world: &World, module: &ModuleKey, location: &str) {
     let location = symdepot::domain::Location::new(location);
     let features = json!({

@@ -7,8 +7,8 @@ use symdepot::domain::{Sampler, Scope};
 use symdepot::flows::Invocation;
 use symdepot::flows::requests::CallState;
 use symdepot::flows::spans::{AttributeValue, Span, SpanContext, SpanKind, TracedWork};
-use symdepot::flows::symbolicate::{PendingTerms, SymbolicateOutcome};
-use symdepot::ports::{QueueMessage, ReconcileMessage};
+use symdepot::flows::symbolicate::SymbolicateOutcome;
+use symdepot::ports::{QueueMessage, ReadMessage, ReconcileMessage};
 use symdepot_tests::harness::{World, sample_crash};
 
 /// The example of the W3C's document.
@@ -37,17 +37,14 @@ fn named<'a>(spans: &'a [Span], name: &str) -> &'a Span {
 
 /// Requests the names of the sample crash without waiting, in this invocation.
 async fn request(world: &World, invocation: &Invocation) -> QueueMessage {
-    let kept = PendingTerms {
-        call: CallState::first(
-            "0e6a4d6c-1f5c-4f0e-8a54-1d5a4f1f3f4e",
-            &Scope::Global,
-            Duration::ZERO,
-        ),
-        body: None,
-    };
+    let call = CallState::first(
+        "0e6a4d6c-1f5c-4f0e-8a54-1d5a4f1f3f4e",
+        &Scope::Global,
+        Duration::ZERO,
+    );
     let service = world.symbolicator();
     let crash = sample_crash();
-    let answer = service.answer(invocation, &crash, kept);
+    let answer = service.answer(invocation, &crash, call);
     let answer = Box::pin(answer).await.unwrap();
     assert!(matches!(answer, SymbolicateOutcome::Pending));
     world.queues.drain().remove(0).message
@@ -125,7 +122,7 @@ async fn without_tracing_messages_have_no_context() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn messages_of_older_builds_and_with_an_unreadable_context_are_read() {
+async fn messages_of_older_releases_and_with_an_unreadable_context_are_read() {
     let world = world().await;
     let invocation = world.invocation(HALF_A_MINUTE);
     invocation.begin_trace(None, ALL);
@@ -133,7 +130,10 @@ async fn messages_of_older_builds_and_with_an_unreadable_context_are_read() {
     let sent = serde_json::to_value(&message).unwrap();
     let trace = sent["trace"].as_str().unwrap();
     assert_eq!(trace.parse().ok(), message.trace);
-    let read = |json: Value| QueueMessage::read(json).unwrap().unwrap();
+    let read = |json: Value| match QueueMessage::read(json).unwrap() {
+        ReadMessage::Message(message) => message,
+        ReadMessage::Newer(needs) => panic!("{needs:?}"),
+    };
     assert_eq!(read(sent.clone()), message);
     let untraced = QueueMessage {
         trace: None,

@@ -12,7 +12,7 @@ use minidump::{
 use minidump_unwind::SystemInfo;
 use symdepot::api::crash::form::CrashFields;
 use symdepot::cache::Kind;
-use symdepot::flows::minidump::{KeptDump, WalkOutcome};
+use symdepot::flows::minidump::{MinidumpForm, WalkOutcome};
 use symdepot::flows::unwinding::ModuleCaches;
 use symdepot::unwind::{MAX_REGIONS, Stack, StackWalker, WalkEnd, WalkedFrame};
 use symdepot_tests::harness::{
@@ -293,6 +293,46 @@ async fn a_function_that_a_signal_interrupted_is_at_its_instruction() {
     }
 }
 
+/// As `symbolic` writes the record of `_sigtramp` of macOS, which is at 0x4000 here: `rbx` has the
+/// address of a record of the system, which has that of the stored registers. The handler is at
+/// 0x3000, and the function that was interrupted, at 0x5000, pushes one word first.
+const WITH_SIGTRAMP: &str = "\
+STACK CFI INIT 2000 100 .cfa: $rsp 8 + .ra: .undef
+STACK CFI INIT 3000 100 .cfa: $rsp 8 + .ra: .cfa 8 - ^
+STACK CFI INIT 4000 100 $rbx: $rbx 48 + ^ 24 + ^ $rbp: $rbx 48 + ^ 64 + ^ .cfa: $rbx 48 + ^ 72 + ^ .ra: $rbx 48 + ^ 144 + ^
+STACK CFI INIT 5000 100 .cfa: $rsp 8 + .ra: .cfa 8 - ^
+STACK CFI 5001 .cfa: $rsp 16 +
+";
+
+#[tokio::test(start_paused = true)]
+async fn a_function_that_a_signal_interrupted_on_macos_is_at_its_instruction() {
+    // At the first instruction of a function, and behind its push.
+    for (offset, pushed) in [(0, 0), (1, 1)] {
+        let interrupted = BASE + 0x5000 + offset;
+        // The handler returns to `_sigtramp`. The address of the registers is 48 bytes behind that
+        // of the record of the system.
+        let (record, registers) = (TOP + 8, TOP + 64);
+        let stack = TOP + 8 * (28 - pushed);
+        let mut words = [0; 30];
+        words[0] = BASE + 0x4010;
+        words[7] = registers;
+        words[8 + 72 / 8] = stack;
+        words[8 + 144 / 8] = interrupted;
+        words[28] = BASE + 0x2010;
+        let handler = CONTEXT_AMD64 {
+            rip: BASE + 0x3010,
+            rbx: record,
+            ..CONTEXT_AMD64::default()
+        };
+        let (frames, end) = walked(WITH_SIGTRAMP, handler, &words).await;
+        let expected = [BASE + 0x3010, BASE + 0x4010, interrupted, BASE + 0x2010];
+        assert_eq!(addresses(&frames), expected, "{frames:x?}");
+        assert_eq!(frames[2].instruction, interrupted);
+        assert_eq!((frames[2].is_exact, frames[3].is_exact), (true, false));
+        assert_eq!(end, WalkEnd::Complete);
+    }
+}
+
 /// The address of the stack of handlers.
 const OTHER_TOP: u64 = 0x6000_0000_0000;
 
@@ -332,7 +372,7 @@ async fn walked_in_dump(
     } else {
         file
     };
-    let request = KeptDump {
+    let request = MinidumpForm {
         file: file.into(),
         fields: CrashFields::default(),
     };

@@ -23,7 +23,7 @@ use symdepot::debuginfo::{Bounds, CfiRecords};
 use symdepot::flows::unwinding::{CfiReader, ModuleCaches};
 use symdepot::unwind::{
     KnownUnwinding, MAX_FRAMES, MAX_LATER, MAX_PREFETCHED, ModuleCfi, Stack, StackWalker,
-    UnwindInfo, WalkEnd, walk,
+    UnwindInfo, WalkEnd, pointed_at, walk,
 };
 use symdepot_tests::harness::{World, fixture};
 
@@ -420,6 +420,40 @@ impl MadeUpStack {
 fn large_module() -> MinidumpModuleList {
     let size = u32::try_from(FUNCTIONS * FUNCTION_BYTES).unwrap();
     MinidumpModuleList::from_modules(vec![MinidumpModule::new(BASE, size, "large")])
+}
+
+/// Pointer authentication puts a signature above the bits of a return address.
+#[test]
+fn the_modules_of_signed_return_addresses_on_arm_are_prefetched() {
+    const MODULE: u64 = 0xffff_8000_0000;
+    const TOP: u64 = 0xffff_f000_0000;
+    const SIGNATURE: u64 = 0x002b << 48;
+    let module = MinidumpModule::new(MODULE, 0x10000, "made-up");
+    let modules = MinidumpModuleList::from_modules(vec![module]);
+    let words = [SIGNATURE | (MODULE + 0x1011), MODULE + 0x2011, SIGNATURE];
+    let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+    let memory = memory_at(TOP, &bytes);
+    let context = MinidumpContext {
+        raw: MinidumpRawContext::Arm64(CONTEXT_ARM64 {
+            pc: MODULE + 0x3011,
+            sp: TOP,
+            ..CONTEXT_ARM64::default()
+        }),
+        valid: MinidumpContextValidity::All,
+    };
+    let stack = Stack {
+        context: &context,
+        memory: Some(UnifiedMemory::Memory(&memory)),
+    };
+    let found = |cpu| {
+        let system = SystemInfo { cpu, ..system() };
+        let mut found = pointed_at(&[stack], &modules, &system);
+        let of_module = found.remove(&0).unwrap_or_default();
+        of_module.into_iter().collect::<Vec<u64>>()
+    };
+    assert_eq!(found(Cpu::Arm64), [0x1010, 0x2010, 0x3010]);
+    // On other machines, all bits are those of an address.
+    assert_eq!(found(Cpu::X86_64), [0x2010, 0x3010]);
 }
 
 /// Unwind information in which each address is a part of its own, so that each is read for itself.

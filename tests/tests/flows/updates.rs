@@ -171,7 +171,7 @@ async fn a_lost_race_is_repeated_on_what_the_winner_wrote() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_item_of_a_newer_build_is_never_touched() {
+async fn an_item_of_a_newer_release_is_never_touched() {
     let bench = bench();
     let key = bench.module.entry(Kind::SymCache);
     bench
@@ -198,7 +198,7 @@ async fn an_item_of_a_newer_build_is_never_touched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_item_that_a_newer_build_replaces_before_its_removal_stays() {
+async fn an_item_that_a_newer_release_replaces_before_its_removal_stays() {
     let bench = bench();
     let key = ItemKey::request("1");
     let put = bench.update();

@@ -26,6 +26,14 @@ fn file(name: &str, size: u64) -> FileToUpload {
     }
 }
 
+/// Returns a file of this many parts, none of which is stored.
+fn file_of_parts(name: &str, parts: usize) -> FileToUpload {
+    FileToUpload {
+        parts: vec![DIGEST.to_owned(); parts],
+        ..file(name, PART_BYTES * parts as u64)
+    }
+}
+
 /// Returns a large file, and its parts. Each part is full of one byte, but the last, which has
 /// five.
 fn large_file(name: &str, whole_parts: u8) -> (FileToUpload, Vec<Vec<u8>>) {
@@ -149,15 +157,56 @@ async fn a_large_file_is_sent_in_parts_and_continues_where_it_stopped() {
 #[tokio::test(start_paused = true)]
 async fn a_response_signs_the_parts_of_the_first_large_files() {
     let world = World::with(|settings| settings.dif_max_bytes = 1 << 40);
-    let half = SIGNED_PARTS / 2 + 1;
-    let large = |name: &str| FileToUpload {
-        parts: vec![DIGEST.to_owned(); half],
-        ..file(name, PART_BYTES * half as u64)
-    };
+    let large = |name: &str| file_of_parts(name, SIGNED_PARTS / 2 + 1);
     let files = vec![large("a"), large("b"), large("c")];
     let asked = requested(&world, &Scope::Global, files).await.unwrap();
     let signed: Vec<usize> = asked.iter().map(|file| parts(file).len()).collect();
     assert_eq!(signed, [129, 127, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn files_that_need_no_signatures_leave_them_to_the_others() {
+    let limit = PART_BYTES * SIGNED_PARTS as u64;
+    let world = World::with(|settings| settings.dif_max_bytes = limit);
+    let applied = file_of_parts("applied.debug", SIGNED_PARTS);
+    let key = requested_one(&world, applied.clone()).await.key;
+    let event = world.put(&key, fixture("elf/crash.debug"));
+    world.deliver(&event).await.unwrap();
+    let too_large = file_of_parts("b.debug", SIGNED_PARTS + 1);
+    let lacking = file_of_parts("c.debug", SIGNED_PARTS);
+    let files = vec![applied, too_large, lacking];
+    let asked = requested(&world, &Scope::Global, files).await.unwrap();
+    assert_eq!(asked[0].state, RequestedFileState::Applied);
+    assert!(matches!(asked[1].state, RequestedFileState::Ignored { .. }));
+    assert_eq!(parts(&asked[2]).len(), SIGNED_PARTS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn parts_that_are_stored_leave_their_signatures_to_the_next_file() {
+    let world = World::with(|settings| settings.dif_max_bytes = 1 << 40);
+    let (first, mut bodies) = large_file("a.debug", 4);
+    let last = bodies.pop().unwrap();
+    let next = file_of_parts("b.debug", SIGNED_PARTS);
+    let files = vec![first, next];
+    let ask = async || {
+        let files = files.clone();
+        requested(&world, &Scope::Global, files).await.unwrap()
+    };
+    let asked = ask().await;
+    let signed = |asked: &[RequestedFile]| -> Vec<usize> {
+        asked.iter().map(|file| parts(file).len()).collect()
+    };
+    assert_eq!(signed(&asked), [5, SIGNED_PARTS - 5]);
+    let location = Location::new(&*asked[0].key);
+    for (number, body) in (1..).zip(bodies) {
+        world.uploads.put_part(&location, number, body);
+    }
+    assert_eq!(signed(&ask().await), [1, SIGNED_PARTS - 1]);
+    // The question that joins the first file signs all parts of the next one.
+    world.uploads.put_part(&location, 5, last);
+    let joined = ask().await;
+    assert_eq!(joined[0].state, RequestedFileState::Pending);
+    assert_eq!(parts(&joined[1]).len(), SIGNED_PARTS);
 }
 
 #[tokio::test(start_paused = true)]

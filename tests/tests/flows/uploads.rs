@@ -645,10 +645,10 @@ async fn an_event_of_overwritten_bytes_leaves_the_key_to_the_next_event() {
     assert!(entry.ready().is_some());
 }
 
-/// Found by the simulation: the older build completed the message, so after a rollback a file that
-/// was removed stayed in use.
+/// Found by the simulation: the older release completed the message, so after a rollback a file
+/// that was removed stayed in use.
 #[tokio::test(start_paused = true)]
-async fn an_event_of_a_file_that_a_newer_build_filed_is_left_to_a_newer_build() {
+async fn an_event_of_a_file_that_a_newer_release_filed_is_left_to_a_newer_release() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     let key = ItemKey::upload(&Location::new("global/crash.debug"));
@@ -663,9 +663,9 @@ async fn an_event_of_a_file_that_a_newer_build_filed_is_left_to_a_newer_build() 
     );
 }
 
-/// Found by the simulation: what the older build ignored during a canary was never read again.
+/// Found by the simulation: what the older release ignored during a canary was never read again.
 #[tokio::test(start_paused = true)]
-async fn an_upload_that_an_older_build_could_not_read_is_read_again_by_a_newer_one() {
+async fn an_upload_that_an_older_release_could_not_read_is_read_again_by_a_newer_one() {
     let world = World::new();
     let upload = world.upload("global/odd", "manifest.json").await;
     assert!(matches!(upload.state, UploadState::Ignored { .. }));
@@ -676,7 +676,7 @@ async fn an_upload_that_an_older_build_could_not_read_is_read_again_by_a_newer_o
     let world = world.deployed_with(|settings| settings.policy.numbers.converter = newer);
     assert_eq!(world.prune().await.unwrap().reconciled, 1);
     world.settle().await;
-    assert_eq!(world.upload_item("global/odd").refused_by, Some(newer));
+    assert_eq!(world.upload_item("global/odd").ignored_by, Some(newer));
     // Once is enough.
     world.pass(Duration::from_secs(2 * 3600)).await;
     assert_eq!(world.prune().await.unwrap().reconciled, 0);

@@ -37,7 +37,7 @@ use symbolic::symcache::{SymCache, SymCacheConverter};
 use symdepot::api::crash::form::CrashFields;
 use symdepot::api::symbolicator::{FrameTrust, Stacktrace};
 use symdepot::cache::Kind;
-use symdepot::flows::minidump::{KeptDump, WalkOutcome};
+use symdepot::flows::minidump::{MinidumpForm, WalkOutcome};
 use symdepot::flows::unwinding::ModuleCaches;
 use symdepot::unwind::dump::{Dump, DumpBytes, DumpFile};
 use symdepot::unwind::{MAX_FRAMES, walk as walk_one};
@@ -372,7 +372,7 @@ impl Case<'_> {
     async fn compare(&self, compared: &mut Compared) {
         let name = self.name();
         let world = self.world().await;
-        let request = KeptDump {
+        let request = MinidumpForm {
             file: self.dump.bytes.clone().into(),
             fields: CrashFields::default(),
         };

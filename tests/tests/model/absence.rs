@@ -1,12 +1,12 @@
-//! The model of absence: presences, generations, the cache of an instance, and the prune run. An
+//! The model of absence: presences, generations, the memory of an instance, and the prune run. An
 //! instance may conclude that a module has no uploaded file.
 //!
 //! Two keys contain files. Either both are of one module, or the second is of another module of the
 //! same scope. In the second case only the generation that its events write matters. The steps of
 //! an event are those of `flows/uploads` and `flows/presence.rs`. The rules by which an instance
-//! trusts its cache are those of `flows/memory.rs` and `flows/lookup/items.rs`. Each read and each
-//! write of a presence or a generation is a separate step. A change of the entry is one step,
-//! because the model of leases covers the loop of reads and writes behind it. A write whose
+//! trusts its memory are those of `flows/memory.rs` and `flows/lookup/read_through.rs`. Each read
+//! and each write of a presence or a generation is a separate step. A change of the entry is one
+//! step, because the model of leases covers the loop of reads and writes behind it. A write whose
 //! response is lost is a step followed by a crash: the event is delivered again, and every step is
 //! repeated.
 //!
@@ -17,7 +17,7 @@
 
 use stateright::{Model, Property};
 use symdepot::cache::{
-    Applied, BuildNumbers, Capabilities, Change, Decision, Entry, Policy, Queue, Token, apply,
+    Applied, Capabilities, Change, Decision, Entry, Policy, Queue, ReleaseNumbers, Token, apply,
     decide,
 };
 use symdepot::domain::DifRef;
@@ -27,7 +27,7 @@ use super::{Bounds, broken_by, check};
 
 const KEYS: [usize; 2] = [0, 1];
 
-/// The age in seconds from which a generation vouches for items that were read at the same time, as
+/// The age in seconds from which a generation validates items that were read at the same time, as
 /// in `flows/memory.rs`.
 const SETTLED_AFTER: u64 = 300;
 
@@ -147,11 +147,11 @@ enum Sweep {
     Notes(At),
 }
 
-/// An item in the cache of an instance, and the generation that vouches for it.
+/// An item in the memory of an instance, and the generation that validates it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Known<T> {
     value: T,
-    vouched_by: Option<Seen>,
+    validated_by: Option<Seen>,
 }
 
 /// A warm instance.
@@ -198,7 +198,7 @@ enum Conclusion {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Happened {
     wrong_answer: bool,
-    /// A miss was concluded that a generation vouches for.
+    /// A miss was concluded that a generation validates.
     miss: bool,
     /// A cached miss was used because the generation was unchanged.
     miss_over_generation: bool,
@@ -319,7 +319,7 @@ struct Absences {
 fn reader() -> Capabilities {
     Capabilities {
         transcoded: Vec::new(),
-        numbers: BuildNumbers::CURRENT,
+        numbers: ReleaseNumbers::CURRENT,
         limits: Vec::new(),
     }
 }
@@ -584,19 +584,19 @@ impl Absences {
         if !within_moment {
             instance.generation = None;
         }
-        // Items for which no generation vouches are cached for two seconds only. Items for which
-        // another generation vouches are not used.
+        // Items that no generation validates are remembered for two seconds only. Items that
+        // another generation validates are not used.
         let known = instance.generation;
-        let is_believed = |vouched_by: Option<Seen>| match known {
-            Some(seen) => vouched_by == Some(seen),
-            None => vouched_by.is_some(),
+        let is_believed = |validated_by: Option<Seen>| match known {
+            Some(seen) => validated_by == Some(seen),
+            None => validated_by.is_some(),
         };
         instance
             .presence
-            .take_if(|presence| !is_believed(presence.vouched_by));
+            .take_if(|presence| !is_believed(presence.validated_by));
         instance
             .entry
-            .take_if(|entry| !is_believed(entry.vouched_by));
+            .take_if(|entry| !is_believed(entry.validated_by));
         instance.round = Some(Round {
             keys: known.is_none().then_some(state.keys),
             before: known,
@@ -623,7 +623,7 @@ impl Absences {
             return;
         }
         let beside = round.generation.take();
-        let vouched_by = match (round.before, beside) {
+        let validated_by = match (round.before, beside) {
             (Some(seen), _) => Some(seen),
             (None, Some(None)) => Some(None),
             (None, Some(Some(generation))) => {
@@ -634,27 +634,34 @@ impl Absences {
             (None, None) => None,
         };
         if let Some(value) = round.presence {
-            instance.presence = Some(Known { value, vouched_by });
+            instance.presence = Some(Known {
+                value,
+                validated_by,
+            });
         }
         if let Some(value) = &round.entry {
             let is_idle = value.as_ref().is_none_or(is_idle);
             let value = value.clone();
-            let vouched_by = vouched_by.filter(|_| is_idle);
-            instance.entry = Some(Known { value, vouched_by });
+            let validated_by = validated_by.filter(|_| is_idle);
+            instance.entry = Some(Known {
+                value,
+                validated_by,
+            });
         }
         if let Some(generation) = beside {
             let seen = generation.map(|generation| generation.change);
             instance.generation = Some(seen);
             // A cached item is valid if its generation is unchanged; otherwise it is read again
             // after the new generation.
-            let is_over = |vouched_by: Option<Seen>| vouched_by != Some(seen);
+            let is_over = |validated_by: Option<Seen>| validated_by != Some(seen);
             let presence = instance.presence.as_ref();
             let entry = instance.entry.as_ref();
             round.reads = Reads {
                 generation: false,
                 presence: round.presence.is_none()
-                    && presence.is_none_or(|known| is_over(known.vouched_by)),
-                entry: round.entry.is_none() && entry.is_none_or(|known| is_over(known.vouched_by)),
+                    && presence.is_none_or(|known| is_over(known.validated_by)),
+                entry: round.entry.is_none()
+                    && entry.is_none_or(|known| is_over(known.validated_by)),
             };
             round.before = Some(seen);
             round.is_checked = round.presence.is_none() && !round.reads.presence;
@@ -965,14 +972,14 @@ impl Model for Absences {
             Property::always(
                 "b. a cached miss is correct while its generation is unchanged",
                 |model: &Self, state: &State| {
-                    let stands = |vouched_by: Option<Seen>| vouched_by == Some(state.seen());
+                    let stands = |validated_by: Option<Seen>| validated_by == Some(state.seen());
                     let Instance {
                         presence, entry, ..
                     } = &state.instance;
                     let absent = presence.as_ref();
                     let absent =
-                        absent.is_some_and(|known| !known.value && stands(known.vouched_by));
-                    let missing = entry.as_ref().filter(|known| stands(known.vouched_by));
+                        absent.is_some_and(|known| !known.value && stands(known.validated_by));
+                    let missing = entry.as_ref().filter(|known| stands(known.validated_by));
                     let missing = missing.is_some_and(|known| {
                         let entry = known.value.as_ref();
                         conclude(true, entry, state.now) == Conclusion::Misses
@@ -984,7 +991,7 @@ impl Model for Absences {
                 "b. a cached ready state is correct while its generation is unchanged",
                 |_, state: &State| {
                     let known = state.instance.entry.as_ref();
-                    let known = known.filter(|known| known.vouched_by == Some(state.seen()));
+                    let known = known.filter(|known| known.validated_by == Some(state.seen()));
                     let ready = known.and_then(|known| known.value.as_ref()?.ready());
                     !ready.is_some_and(|ready| is_gone(&state.keys, &ready.made_from[0]))
                 },

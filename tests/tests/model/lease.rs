@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use stateright::{Model, Property};
 use symdepot::cache::{
-    BuildNumbers, Capabilities, Change, Converter, Decision, Entry, LEASE_LENGTH, Queue, Ready,
+    Capabilities, Change, Converter, Decision, Entry, LEASE_LENGTH, Queue, Ready, ReleaseNumbers,
     decide, violations,
 };
 use symdepot::domain::{DifRef, Timestamp};
@@ -529,7 +529,7 @@ impl Leases {
 fn wait_ends(stored: Option<&Entry>, mut now: Timestamp) -> bool {
     let reader = Capabilities {
         transcoded: Vec::new(),
-        numbers: BuildNumbers::CURRENT,
+        numbers: ReleaseNumbers::CURRENT,
         limits: Vec::new(),
     };
     for _ in 0..4 {

@@ -8,8 +8,8 @@
 
 use stateright::{Model, Property};
 use symdepot::cache::{
-    Applied, Awaited, BuildNumbers, Capabilities, Change, Criteria, Entry, PlaceRecord, PlaceState,
-    Policy, Preference, Queue, Ready, Seen, UnreadableBlobs, apply, select, violations,
+    Applied, Capabilities, Change, Criteria, Entry, PlaceRecord, PlaceState, PlaceToBuild, Policy,
+    Preference, Queue, Ready, ReleaseNumbers, Seen, UnreadableBlobs, apply, select, violations,
 };
 use symdepot::domain::{Cause, DifRef, Missing, Timestamp};
 
@@ -23,11 +23,11 @@ const LONG: u64 = 3600;
 
 /// The most builds that begin without a limit of time between them: those that are given up, and
 /// one more for each state that a build replaces.
-const MOST_AT_ONCE: u8 = 5;
+const MAX_AT_ONCE: u8 = 5;
 
 /// The builds for which a request that meets a blob that it cannot read is a reason: it reports the
 /// blob at most twice.
-const MOST_OF_A_REQUEST: u8 = 2;
+const MAX_OF_A_REQUEST: u8 = 2;
 
 /// What becomes of the better file when a cache is derived from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -169,7 +169,7 @@ impl State {
         };
         let reader = Capabilities {
             transcoded: Vec::new(),
-            numbers: BuildNumbers::CURRENT,
+            numbers: ReleaseNumbers::CURRENT,
             limits: Vec::new(),
         };
         let stored = self.stored.clone();
@@ -191,8 +191,8 @@ impl State {
             now: self.clock(),
         };
         let selection = select(&[place], &criteria);
-        let unrequested = |places: &[Awaited<'_>]| -> Vec<Option<String>> {
-            let places = places.iter().filter(|place| !place.is_requested);
+        let unrequested = |places: &[PlaceToBuild<'_>]| -> Vec<Option<String>> {
+            let places = places.iter().filter(|place| !place.is_requested());
             places
                 .map(|place| place.suspect.map(str::to_owned))
                 .collect()
@@ -242,7 +242,7 @@ impl State {
     /// Returns the state that this build makes of a file.
     fn made(&self, has_debug_info: bool, from: DifRef) -> Box<Ready> {
         let product = Product {
-            version: BuildNumbers::CURRENT.symcache,
+            version: ReleaseNumbers::CURRENT.symcache,
             has_debug_info,
             ..Product::GOOD
         };
@@ -315,7 +315,7 @@ impl Outcomes {
                 // A ready state that is what would be made stays, unless it is suspect.
                 let entry = state.entry();
                 let is_made = |ready: &&Ready| {
-                    ready.version == BuildNumbers::CURRENT.symcache
+                    ready.version == ReleaseNumbers::CURRENT.symcache
                         && ready.made_from == [better()]
                         && entry.suspect().is_none()
                 };
@@ -351,7 +351,7 @@ impl Model for Outcomes {
     fn init_states(&self) -> Vec<State> {
         let older = |nature| {
             let product = Product {
-                version: BuildNumbers::CURRENT.symcache - 1,
+                version: ReleaseNumbers::CURRENT.symcache - 1,
                 ..Product::GOOD
             };
             let mut state = State {
@@ -438,8 +438,8 @@ impl Model for Outcomes {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always("8. the number of builds is bounded", |_, state: &State| {
-                let more = MOST_OF_A_REQUEST * state.met + state.uploaded;
-                state.begun_in_this_hour <= MOST_AT_ONCE + more
+                let more = MAX_OF_A_REQUEST * state.met + state.uploaded;
+                state.begun_in_this_hour <= MAX_AT_ONCE + more
             }),
             Property::always("3. the stored entry is valid", |_, state: &State| {
                 let stored = state.stored.as_ref();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use stateright::{Model, Property};
 use symdepot::cache::{
-    BuildNumbers, Capabilities, Change, Decision, Entry, Policy, Queue, apply, decide,
+    Capabilities, Change, Decision, Entry, Policy, Queue, ReleaseNumbers, apply, decide,
 };
 
 use super::record::{
@@ -384,7 +384,7 @@ impl Model for Sweeps {
         }
         let reader = Capabilities {
             transcoded: Vec::new(),
-            numbers: BuildNumbers::CURRENT,
+            numbers: ReleaseNumbers::CURRENT,
             limits: Vec::new(),
         };
         let decision = decide(state.stored.as_ref(), &reader, clock(state.now, 0));

@@ -31,7 +31,7 @@ const CONTESTED: [u64; 11] = [1, 2, 3, 4, 5, 6, 9, 40, 1102, 1865, 2038];
 /// The seeds in which instances meet at states that are a day old.
 const AGED: [u64; 9] = [1, 2, 3, 4, 5, 6, 72, 156, 3012];
 
-/// The seeds in which readers of two builds doubt caches.
+/// The seeds in which readers of two releases doubt caches.
 const DOUBTED: [u64; 3] = [4, 5, 7];
 
 /// The seeds in which files come from symbol servers.
@@ -232,7 +232,7 @@ const RARE: &[(&str, &str)] = &[
         "an entry is requested between the read and the write of a pass",
     ),
     (
-        "change: drop older (the older build)",
+        "change: drop older (the older release)",
         "a version of one of Microsoft's SymCaches stays for a day, and a higher one is uploaded",
     ),
     (
@@ -244,7 +244,7 @@ const RARE: &[(&str, &str)] = &[
         "two passes overlap when an older state is a day old",
     ),
     (
-        "change: drop older (the newer build)",
+        "change: drop older (the newer release)",
         "a canary lasts a day",
     ),
 ];

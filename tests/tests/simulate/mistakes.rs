@@ -10,7 +10,7 @@ use super::cores;
 const MOST: u64 = 120;
 
 /// The seeds of weeks and of deploys that are searched for such a mistake.
-const MOST_OTHERS: u64 = 2;
+const MAX_OTHERS: u64 = 2;
 
 /// What finds a mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +116,7 @@ fn planted_mistakes_are_found() {
     let found: Vec<String> = left
         .into_iter()
         .map(|mistake| {
-            let others = (1..=MOST_OTHERS).flat_map(|seed| {
+            let others = (1..=MAX_OTHERS).flat_map(|seed| {
                 let contested = Contested(seed);
                 [Weeks(seed), Deploys(seed), Unannounced(seed), contested]
             });

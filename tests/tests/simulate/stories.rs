@@ -39,5 +39,5 @@ fn a_story_that_is_kept_is_stored_and_listed_once_and_is_the_same_plan() {
 }
 
 stories! {
-    an_older_build_renews_a_state_that_was_left_behind_once,
+    an_older_release_renews_a_state_that_was_left_behind_once,
 }

@@ -5,7 +5,7 @@ use crate::project::{Problems, files, read, root};
 const FOLDER: &str = "tests/fixtures/";
 
 /// The maximum total size of the fixtures.
-const MOST_BYTES: u64 = 3 << 20;
+const MAX_BYTES: u64 = 3 << 20;
 
 /// Sources, tools and oracles, which the README describes as a whole.
 const DESCRIBED_AS_A_WHOLE: [&str; 9] = [
@@ -80,7 +80,7 @@ fn the_total_size_of_fixtures_is_limited() {
         })
         .sum();
     assert!(
-        bytes < MOST_BYTES,
-        "{FOLDER}: {bytes} bytes exceed {MOST_BYTES}: use a smaller program"
+        bytes < MAX_BYTES,
+        "{FOLDER}: {bytes} bytes exceed {MAX_BYTES}: use a smaller program"
     );
 }

@@ -37,6 +37,9 @@ fn each_walk_of_the_tour_enters_few_files_that_exist() {
         "An upload",
         "A build",
         "A run",
+        "A minidump",
+        "`symdepot upload --wait`",
+        "`make run`",
     ];
     assert_eq!(headings, expected);
     for (heading, steps) in walks {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use symdepot::adapters::parser::{ParserLimits, ProcessDeriver};
 use symdepot::adapters::scratch::ScratchSpace;
-use symdepot::cache::{BuildNumbers, DeriveJob, Derived, Kind};
+use symdepot::cache::{DeriveJob, Derived, Kind, ReleaseNumbers};
 use symdepot::debuginfo::checksum;
 use symdepot::domain::{AuxiliaryFile, Cause, DebugId, Inspection, Missing, Written, WrittenFile};
 use symdepot::ports::{Deriver, FaultKind, ParseError, Parser};
@@ -98,7 +98,7 @@ fn fixture(name: &str) -> Vec<u8> {
 }
 
 fn job(kind: Kind) -> DeriveJob {
-    DeriveJob::of(kind, &Default::default(), &BuildNumbers::CURRENT)
+    DeriveJob::of(kind, &Default::default(), &ReleaseNumbers::CURRENT)
 }
 
 fn both() -> [DeriveJob; 2] {
@@ -121,7 +121,7 @@ fn causes(answers: Vec<Result<Derived, Missing>>) -> Vec<Option<(Cause, String)>
 fn missing(error: ParseError) -> Missing {
     match error {
         ParseError::Missing(missing) => missing,
-        ParseError::Store(error) => panic!("{error}: {:?}", std::error::Error::source(&error)),
+        ParseError::Fault(error) => panic!("{error}: {:?}", std::error::Error::source(&error)),
     }
 }
 
@@ -249,7 +249,7 @@ async fn a_lack_of_room_caused_by_others_is_not_cached_as_too_large() {
     let bench = Bench::new(LIMITS, 60_000);
     let mut parser = bench.open(fixture("containers/crash-arm64.debug.gz")).await;
     let other = bench.deriver.reserve(40_000).unwrap();
-    let Err(ParseError::Store(error)) = parser.inspect().await else {
+    let Err(ParseError::Fault(error)) = parser.inspect().await else {
         panic!("there is room")
     };
     assert_eq!(error.kind(), FaultKind::Transient);
@@ -323,7 +323,7 @@ fn where_filters_are_refused_a_parser_opens_nothing_either() {
             let strict = bench();
             let mut parser = strict.open(misbehaving("inspect:nothing")).await;
             match parser.inspect().await.unwrap_err() {
-                ParseError::Store(fault) => assert_eq!(fault.kind(), FaultKind::Bug, "{fault}"),
+                ParseError::Fault(fault) => assert_eq!(fault.kind(), FaultKind::Bug, "{fault}"),
                 ParseError::Missing(missing) => panic!("{}", missing.detail),
             }
             drop(parser);
@@ -418,7 +418,7 @@ async fn a_file_that_kills_the_parser_at_inspection_fails_all_kinds() {
 #[tokio::test]
 async fn an_unexpected_exit_of_the_parser_is_an_internal_fault() {
     let mut parser = bench().open(misbehaving("inspect:exit")).await;
-    let Err(ParseError::Store(error)) = parser.inspect().await else {
+    let Err(ParseError::Fault(error)) = parser.inspect().await else {
         panic!("the fault is attributed to the file")
     };
     assert_eq!(error.kind(), FaultKind::Bug);
@@ -531,7 +531,7 @@ async fn a_missing_parser_program_is_named() {
     let deriver = ProcessDeriver::new("/nowhere/derive", LIMITS, scratch);
     let scratch = deriver.reserve(0).unwrap();
     let mut parser = deriver.open(scratch, Written::Whole).await.unwrap();
-    let Err(ParseError::Store(error)) = parser.inspect().await else {
+    let Err(ParseError::Fault(error)) = parser.inspect().await else {
         panic!()
     };
     assert!(error.to_string().contains("/nowhere/derive"), "{error}");

@@ -67,7 +67,7 @@ pub(super) fn explained() -> Value {
 pub(super) fn rollout() -> Value {
     json!({"none": {
         "summary": "No pass is complete yet",
-        "value": RolloutReport::of_this_build(),
+        "value": RolloutReport::of_this_release(),
     }})
 }
 

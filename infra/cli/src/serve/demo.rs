@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::issue_token;
 use crate::arguments::{DemoArguments, Format};
 use crate::body::Body;
-use crate::client::{Answer, Client};
+use crate::client::{Client, HttpResponse};
 use crate::credentials::Signer;
 use crate::error::{self, CliError};
 use crate::settings::{Settings, Token};
@@ -94,7 +94,7 @@ async fn settings_of(stack: &StackAddresses, how: &str) -> Result<Settings, CliE
 }
 
 /// Returns the error for a response to a credential that does not suffice.
-fn refused(client: &Client, path: &str, answer: &Answer, how: &str) -> CliError {
+fn refused(client: &Client, path: &str, answer: &HttpResponse, how: &str) -> CliError {
     let error = client.refused(path, answer);
     CliError::Serve(format!("{error}\n{how}"))
 }

@@ -3,40 +3,40 @@
 //! Files are inspected as the service does ([`mod@choose`]), compressed ([`pack`]), and sent four
 //! at a time ([`send`]). What is there already is not sent; of a large file that was interrupted,
 //! only the parts that are lacking. With `--wait`, the service is also asked what requests use of
-//! them ([`usage`]).
+//! them ([`usage`]). The [`report`] lists the [`outcome`] for each file.
 
 mod choose;
+mod outcome;
 mod pack;
+mod report;
 mod send;
 mod usage;
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use indicatif::{BinaryBytes, ProgressBar};
+use indicatif::ProgressBar;
 use reqwest::Method;
-use serde_json::{Value, json};
 use symdepot::api::uploads::{
     FILES, FileToUpload, RequestedFile, RequestedFileState, Transfer, UploadsAnswer, UploadsRequest,
 };
 use symdepot::domain::Scope;
 
 use self::choose::{Chosen, choose};
+use self::outcome::{Fate, Outcome, service_state};
 use self::pack::Packed;
+use self::report::Report;
 use self::send::send_all;
-use self::usage::FinalState;
+use self::usage::ServiceState;
 use crate::arguments::UploadArguments;
 use crate::body::Body;
-use crate::client::{Client, Question};
+use crate::client::{Client, JsonRequest};
 use crate::error::CliError;
-use crate::retry::Patience;
-use crate::search::Other;
+use crate::retry::WaitLimit;
 use crate::settings::Settings;
 use crate::store::Sender;
-use crate::visible::visible;
-use crate::{Exit, Output, files, progress, search, view};
+use crate::{Output, files, progress, search};
 
 /// The number of files that are compressed and asked about together.
 const GROUP: usize = 16;
@@ -59,21 +59,12 @@ struct UseWait {
     were_missing: bool,
 }
 
-/// What became of a file.
-struct Outcome {
-    file: Chosen,
-    key: String,
-    fate: Fate,
-}
-
-enum Fate {
-    /// It would be sent.
-    Wanted,
-    /// It would have been sent if the command had not failed before.
-    Unsent,
-    /// It was sent, as so many bytes.
-    Sent(u64, FinalState),
-    There(FinalState),
+/// A file of which the service may want something.
+struct Unfinished<'o> {
+    outcome: &'o mut Outcome,
+    packed: Packed,
+    /// Whether something of it was sent.
+    was_sent: bool,
 }
 
 /// Uploads to one service.
@@ -178,26 +169,25 @@ impl<'a> Uploader<'a> {
     }
 
     /// Asks the service for the states of files, in the order of the request.
-    async fn ask(
+    async fn states(
         &self,
         files: Vec<FileToUpload>,
-        patience: &Patience,
+        limit: &WaitLimit,
     ) -> Result<Vec<RequestedFile>, CliError> {
         let mut answered = Vec::new();
         for batch in files.chunks(FILES) {
-            let request = UploadsRequest {
+            let body = serde_json::to_vec(&UploadsRequest {
                 scope: self.scope.clone(),
                 files: batch.to_vec(),
-            };
-            let body =
-                serde_json::to_vec(&request).map_err(|error| CliError::Usage(error.to_string()))?;
-            let question = Question {
+            });
+            let body = body.map_err(|error| CliError::Usage(error.to_string()))?;
+            let request = JsonRequest {
                 method: Method::POST,
                 path: "/uploads",
                 query: &[],
                 body: Body::json(body),
             };
-            let answer = self.client.ask::<UploadsAnswer>(&question, patience);
+            let answer = self.client.request_json::<UploadsAnswer>(&request, limit);
             answered.extend(answer.await?.files);
         }
         Ok(answered)
@@ -206,10 +196,10 @@ impl<'a> Uploader<'a> {
     /// Returns the state of each file, and sends nothing.
     async fn look_up(&self, chosen: Vec<Chosen>) -> Result<Vec<Outcome>, CliError> {
         let files = chosen.iter().map(Chosen::to_look_up).collect();
-        let answered = self.ask(files, &Patience::usual()).await?;
+        let answered = self.states(files, &WaitLimit::usual()).await?;
         let outcomes = chosen.into_iter().zip(answered).map(|(file, answered)| {
             let RequestedFile { key, state } = answered;
-            let fate = final_state(state).map_or(Fate::Wanted, Fate::There);
+            let fate = service_state(state).map_or(Fate::Wanted, Fate::Present);
             Outcome { file, key, fate }
         });
         Ok(outcomes.collect())
@@ -225,10 +215,17 @@ impl<'a> Uploader<'a> {
     ) -> Result<(Vec<Outcome>, Option<CliError>), CliError> {
         let mut outcomes = self.look_up(chosen).await?;
         let failure = self.send_wanted(&mut outcomes, wait).await.err();
+        let mut unsent = 0;
         for outcome in &mut outcomes {
             if matches!(outcome.fate, Fate::Wanted) {
                 outcome.fate = Fate::Unsent;
+                unsent += 1;
             }
+        }
+        if unsent > 0 && failure.is_none() {
+            anstream::eprintln!(
+                "the service did not say how to send {unsent} of the files: run the same command again"
+            );
         }
         Ok((outcomes, failure))
     }
@@ -254,7 +251,7 @@ impl<'a> Uploader<'a> {
         Ok(())
     }
 
-    /// Compresses and sends some files.
+    /// Compresses and sends some files. A file that could not be sent stays wanted.
     async fn send_group(
         &self,
         group: &mut [&mut Outcome],
@@ -262,56 +259,40 @@ impl<'a> Uploader<'a> {
     ) -> Result<(), CliError> {
         let paths = group.iter().map(|outcome| outcome.file.path.clone());
         let packed = pack::all(paths.collect()).await?;
-        let describe = |packed: &[Packed], group: &[&mut Outcome]| -> Vec<FileToUpload> {
-            let files = group.iter().zip(packed);
-            let files = files.map(|(outcome, packed)| FileToUpload {
-                size: Some(packed.bytes),
-                parts: packed.parts.clone(),
-                ..outcome.file.to_look_up()
-            });
-            files.collect()
-        };
-        let patience = Patience::usual;
-        let mut answered = self.ask(describe(&packed, group), &patience()).await?;
-        let transfers = answered.iter().map(|file| file.state.transfer());
-        let sending = send_all(&self.sender, packed.iter().zip(transfers), bar);
-        let mut was_sent = sending.await?;
-        // The next question may fail.
-        for (at, packed) in packed.iter().enumerate() {
-            if was_sent[at] && packed.parts.is_empty() {
-                group[at].fate = Fate::Sent(packed.bytes, FinalState::Pending);
+        let unfinished = group.iter_mut().zip(packed);
+        let unfinished = unfinished.map(|(outcome, packed)| Unfinished {
+            outcome,
+            packed,
+            was_sent: false,
+        });
+        let mut unfinished: Vec<Unfinished<'_>> = unfinished.collect();
+        // Parts are joined when the service is asked again, which may first want further ones.
+        while !unfinished.is_empty() {
+            let files = unfinished.iter().map(Unfinished::described).collect();
+            let answered = self.states(files, &WaitLimit::usual()).await?;
+            let transfers = unfinished.iter().zip(&answered);
+            let transfers = transfers.map(|(file, answered)| file.transfer(&answered.state));
+            let packed = unfinished.iter().map(|file| &file.packed);
+            let sent = send_all(&self.sender, packed.zip(transfers), bar).await?;
+            let (before, has_sent) = (unfinished.len(), sent.contains(&true));
+            let mut further = Vec::new();
+            for ((mut file, answered), sent) in unfinished.into_iter().zip(answered).zip(sent) {
+                if file.advance(answered.state, sent) {
+                    further.push(file);
+                }
             }
-        }
-        // Parts are joined when the service is asked again, which may first want further ones. A
-        // file whose event has not arrived yet looks like one that was not sent.
-        loop {
-            answered = self.ask(describe(&packed, group), &patience()).await?;
-            let parts = answered.iter().map(|file| {
-                let transfer = file.state.transfer();
-                transfer.filter(|transfer| matches!(transfer, Transfer::Parts { .. }))
-            });
-            let sent = send_all(&self.sender, packed.iter().zip(parts), bar).await?;
-            if !sent.contains(&true) {
+            unfinished = further;
+            // Otherwise, the next answer would be the same.
+            if !has_sent && unfinished.len() == before {
                 break;
             }
-            for (was_sent, sent) in was_sent.iter_mut().zip(sent) {
-                *was_sent |= sent;
-            }
-        }
-        for (at, (packed, file)) in packed.iter().zip(answered).enumerate() {
-            let state = final_state(file.state).unwrap_or(FinalState::Pending);
-            group[at].fate = if was_sent[at] {
-                Fate::Sent(packed.bytes, state)
-            } else {
-                Fate::There(state)
-            };
         }
         Ok(())
     }
 
     /// Waits until requests use the files, or will not, at most for this time.
     async fn wait_for(&self, outcomes: &mut [Outcome], wait: UseWait) -> Result<(), CliError> {
-        let patience = Patience::of(wait.most);
+        let limit = WaitLimit::of(wait.most);
         let mut may_be_unseen = wait.were_missing || outcomes.iter().any(Outcome::was_sent);
         loop {
             self.judge(outcomes).await?;
@@ -322,16 +303,16 @@ impl<'a> Uploader<'a> {
                 may_be_unseen &= outcomes.iter().any(Outcome::is_used);
                 break;
             }
-            if patience.left().is_zero() {
+            if limit.left().is_zero() {
                 may_be_unseen = wait.were_missing;
                 break;
             }
             may_be_unseen = true;
             tokio::time::sleep(PAUSE).await;
             let files = pending.iter().map(|outcome| outcome.file.to_look_up());
-            let answered = self.ask(files.collect(), &patience).await?;
+            let answered = self.states(files.collect(), &limit).await?;
             for (outcome, answered) in pending.iter_mut().zip(answered) {
-                if let Some(state) = final_state(answered.state) {
+                if let Some(state) = service_state(answered.state) {
                     outcome.set_state(state);
                 }
             }
@@ -345,7 +326,7 @@ impl<'a> Uploader<'a> {
     /// Asks what requests use of the files that are applied.
     async fn judge(&self, outcomes: &mut [Outcome]) -> Result<(), CliError> {
         let applied = outcomes.iter_mut();
-        let applied = applied.filter(|outcome| outcome.state() == Some(&FinalState::Applied));
+        let applied = applied.filter(|outcome| outcome.state() == Some(&ServiceState::Applied));
         let applied: Vec<&mut Outcome> = applied.collect();
         let asked = stream::iter(applied).map(|outcome| async move {
             let state = usage::of(self.client, &outcome.key).await?;
@@ -358,209 +339,40 @@ impl<'a> Uploader<'a> {
     }
 }
 
-/// Returns the state of a file that the service has.
-fn final_state(state: RequestedFileState) -> Option<FinalState> {
-    match state {
-        RequestedFileState::Absent | RequestedFileState::Upload(_) => None,
-        RequestedFileState::Pending => Some(FinalState::Pending),
-        RequestedFileState::Applied => Some(FinalState::Applied),
-        RequestedFileState::Ignored { reason } => Some(FinalState::Ignored(reason)),
-    }
-}
-
-impl Outcome {
-    fn state(&self) -> Option<&FinalState> {
-        match &self.fate {
-            Fate::Wanted | Fate::Unsent => None,
-            Fate::Sent(_, state) | Fate::There(state) => Some(state),
+impl Unfinished<'_> {
+    /// Describes the file as it is sent.
+    fn described(&self) -> FileToUpload {
+        FileToUpload {
+            size: Some(self.packed.bytes),
+            parts: self.packed.parts.clone(),
+            ..self.outcome.file.to_look_up()
         }
     }
 
-    fn set_state(&mut self, new: FinalState) {
-        match &mut self.fate {
-            Fate::Wanted | Fate::Unsent => {}
-            Fate::Sent(_, state) | Fate::There(state) => *state = new,
-        }
+    /// Returns what to send of the file. A file that was sent in one request is not sent again: the
+    /// service may not have received its event yet.
+    fn transfer<'s>(&self, state: &'s RequestedFileState) -> Option<&'s Transfer> {
+        state.transfer().filter(|_| !self.outcome.was_sent())
     }
 
-    fn was_sent(&self) -> bool {
-        matches!(self.fate, Fate::Sent(..))
-    }
-
-    fn is_pending(&self) -> bool {
-        self.state() == Some(&FinalState::Pending)
-    }
-
-    /// Returns whether requests use the file, or another upload of the same program.
-    fn is_used(&self) -> bool {
-        matches!(
-            self.state(),
-            Some(FinalState::InUse | FinalState::InPart(_) | FinalState::NotNeeded(_))
-        )
-    }
-
-    /// Returns whether requests do not use all that is in the file, although they should.
-    fn is_incomplete(&self) -> bool {
-        matches!(
-            self.state(),
-            Some(FinalState::InPart(_) | FinalState::Unused(_) | FinalState::Ignored(_))
-        )
-    }
-
-    /// Returns what became of the file, as a line.
-    fn line(&self) -> String {
-        let path = visible(&self.file.path.display().to_string());
-        let mut line = format!("{:10} {path}", self.verb());
-        let whole = BinaryBytes(self.file.bytes);
-        match self.fate {
-            Fate::Wanted | Fate::Unsent => {
-                let _ = write!(line, "  {whole}");
-            }
-            Fate::Sent(bytes, _) => {
-                let _ = write!(line, "  {whole}, sent as {}", BinaryBytes(bytes));
-            }
-            Fate::There(_) => {}
-        }
-        match self.state() {
-            Some(FinalState::Ignored(reason) | FinalState::Unused(reason)) => {
-                let _ = write!(line, ": {}", visible(reason));
-            }
-            Some(FinalState::InPart(reason)) => {
-                let _ = write!(line, "  in use in part: {}", visible(reason));
-            }
-            Some(FinalState::NotNeeded(other)) => {
-                let other = visible(other);
-                let _ = write!(line, "  not needed, {other} of the same program is in use");
-            }
-            Some(FinalState::Pending) => line.push_str("  is being processed"),
-            Some(FinalState::Applied) => line.push_str("  applied"),
-            Some(FinalState::InUse) => line.push_str("  in use"),
-            None => {}
-        }
-        let _ = writeln!(line, "  {}", visible(&self.key));
-        line
-    }
-
-    /// Returns what became of the file, in one word.
-    fn verb(&self) -> &'static str {
-        match (&self.fate, self.state()) {
-            (_, Some(FinalState::Ignored(_))) => "ignored",
-            (_, Some(FinalState::Unused(_))) => "unused",
-            (Fate::Wanted, _) => "would send",
-            (Fate::Unsent, _) => "not sent",
-            (Fate::Sent(..), _) => "sent",
-            (Fate::There(_), _) => "there",
-        }
-    }
-}
-
-/// What an upload did.
-struct Report {
-    outcomes: Vec<Outcome>,
-    /// Files that no request could use, with the reason.
-    skipped: Vec<(PathBuf, String)>,
-    /// What else is in folders.
-    others: Vec<Other>,
-    /// The paths that the command was given. Those of files are listed also if they were skipped.
-    named: Vec<PathBuf>,
-    /// Whether to list each file that was not sent.
-    lists_all: bool,
-}
-
-impl Report {
-    fn exit(&self, waited: bool) -> Exit {
-        if self.outcomes.iter().any(Outcome::is_incomplete)
-            || !self.skipped.is_empty()
-            || self.outcomes.is_empty()
-        {
-            Exit::Incomplete
-        } else if waited && self.outcomes.iter().any(Outcome::is_pending) {
-            Exit::Pending
-        } else {
-            Exit::Done
-        }
-    }
-
-    fn text(&self) -> String {
-        let mut text: String = self.outcomes.iter().map(Outcome::line).collect();
-        let (listed, hidden): (Vec<_>, Vec<_>) = self
-            .skipped
-            .iter()
-            .partition(|(path, _)| self.lists_all || self.named.contains(path));
-        for (path, reason) in listed {
-            let path = visible(&path.display().to_string());
-            let _ = writeln!(text, "{:10} {path}: {}", "skipped", visible(reason));
-        }
-        for Other { path, reason } in self.others.iter().filter(|_| self.lists_all) {
-            let path = visible(&path.display().to_string());
-            let _ = writeln!(text, "{:10} {path}: {reason}", "passed");
-        }
-        text.push_str(&self.summary());
-        if !hidden.is_empty() {
-            text.push_str("--verbose lists the skipped files with the reasons\n");
-        }
-        text
-    }
-
-    /// Returns the numbers of files, as a line.
-    fn summary(&self) -> String {
-        let count = |verb: &str| {
-            let outcomes = self.outcomes.iter();
-            outcomes.filter(|outcome| outcome.verb() == verb).count()
+    /// Records what the service answered, and whether something was sent then. Returns whether to
+    /// ask again.
+    ///
+    /// A file whose parts the service has joined is pending, and is not asked about again: until
+    /// its event arrives, the service would want all of its parts once more.
+    fn advance(&mut self, answered: RequestedFileState, sent: bool) -> bool {
+        let was_complete = self.outcome.was_sent();
+        let is_complete = sent && matches!(answered, RequestedFileState::Upload(Transfer::Put(_)));
+        self.was_sent |= sent;
+        let bytes = self.packed.bytes;
+        let (fate, asks_again) = match service_state(answered) {
+            Some(state) if self.was_sent => (Fate::Sent(bytes, state), false),
+            Some(state) => (Fate::Present(state), false),
+            // The next question may fail.
+            None if is_complete => (Fate::Sent(bytes, ServiceState::Pending), true),
+            None => return !was_complete,
         };
-        let sent = self.outcomes.iter().map(|outcome| match outcome.fate {
-            Fate::Sent(bytes, _) => bytes,
-            Fate::Wanted | Fate::Unsent | Fate::There(_) => 0,
-        });
-        let if_any = |verb: &str| match count(verb) {
-            0 => String::new(),
-            number => format!("{verb} {number}, "),
-        };
-        let wanted = if_any("would send") + &if_any("not sent");
-        let unused = if_any("unused");
-        format!(
-            "{wanted}sent {} ({}), there {}, ignored {}, {unused}skipped {}, {} other files passed over\n",
-            count("sent"),
-            BinaryBytes(sent.sum()),
-            count("there"),
-            count("ignored"),
-            self.skipped.len(),
-            self.others.len()
-        )
-    }
-
-    fn json(&self) -> String {
-        let file = |outcome: &Outcome| -> Value {
-            let (state, reason) = match outcome.state() {
-                None => ("absent", None),
-                Some(FinalState::Pending) => ("pending", None),
-                Some(FinalState::Applied | FinalState::InUse | FinalState::NotNeeded(_)) => {
-                    ("applied", None)
-                }
-                Some(FinalState::InPart(reason)) => ("in_part", Some(reason)),
-                Some(FinalState::Unused(reason)) => ("unused", Some(reason)),
-                Some(FinalState::Ignored(reason)) => ("ignored", Some(reason)),
-            };
-            let sent_bytes = match outcome.fate {
-                Fate::Sent(bytes, _) => Some(bytes),
-                Fate::Wanted | Fate::Unsent | Fate::There(_) => None,
-            };
-            json!({
-                "path": outcome.file.path.to_string_lossy(), "key": outcome.key, "ids": outcome.file.ids,
-                "bytes": outcome.file.bytes, "sent_bytes": sent_bytes, "state": state, "reason": reason,
-            })
-        };
-        // A path may be no text.
-        let skipped = |(path, reason): &(PathBuf, String)| json!({"path": path.to_string_lossy(), "reason": reason});
-        let other = |Other { path, reason }: &Other| json!({"path": path.to_string_lossy(), "reason": reason});
-        let others = self.others.iter().filter(|_| self.lists_all);
-        let others: Vec<Value> = others.map(other).collect();
-        view::json(&json!({
-            "schema": view::SCHEMA,
-            "files": self.outcomes.iter().map(file).collect::<Vec<_>>(),
-            "skipped": self.skipped.iter().map(skipped).collect::<Vec<_>>(),
-            "passed_over": self.others.len(),
-            "others": others,
-        }))
+        self.outcome.fate = fate;
+        asks_again
     }
 }

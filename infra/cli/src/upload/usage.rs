@@ -11,7 +11,7 @@ use crate::error::CliError;
 
 /// What the service says about a file that it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum FinalState {
+pub(super) enum ServiceState {
     Pending,
     /// It is filed under its modules. What requests use of it was not asked.
     Applied,
@@ -23,30 +23,38 @@ pub(super) enum FinalState {
     /// Requests do not use it, for this reason.
     Unused(String),
     Ignored(String),
+    /// It was removed after the service had applied it.
+    Removed,
 }
 
 /// Asks what requests use of the upload with this key. It is pending while its caches are built.
-pub(super) async fn of(client: &Client, key: &str) -> Result<FinalState, CliError> {
+pub(super) async fn of(client: &Client, key: &str) -> Result<ServiceState, CliError> {
     let query = [("key", key)];
     let asked = client.json::<Value>(Method::GET, "/explain", &query, Vec::new());
     match asked.await {
         Ok(upload) => Ok(judge(&upload)),
-        // An older service does not have the route. Or the file was removed since.
-        Err(CliError::Unsupported { .. } | CliError::Status { status: 404, .. }) => {
-            Ok(FinalState::InUse)
-        }
+        // An older service does not have the route.
+        Err(CliError::Unsupported { .. }) => Ok(ServiceState::InUse),
+        // The service had an item of the file when it said that the file is applied.
+        Err(CliError::Status { status: 404, .. }) => Ok(ServiceState::Removed),
         Err(error) => Err(error),
     }
 }
 
 /// Returns what requests use of an explained upload. An older service does not say it, and its
 /// uploads count as used.
-fn judge(upload: &Value) -> FinalState {
+///
+/// Only the objects that have `caches` are judged: the service lists the caches of the first 250
+/// objects of a file, and an object for which no cache is made has none.
+fn judge(upload: &Value) -> ServiceState {
     let objects = list(upload, "objects");
     let caches: Vec<&Value> = objects.clone().flat_map(|it| list(it, "caches")).collect();
     let count = |state: &str| caches.iter().filter(|it| it["state"] == state).count();
+    if upload["state"] == "gone" {
+        return ServiceState::Removed;
+    }
     if upload["state"] == "pending" || count("pending") > 0 {
-        return FinalState::Pending;
+        return ServiceState::Pending;
     }
     let mut reasons = objects.filter_map(|object| {
         let advice = object.get("advice")?;
@@ -57,15 +65,15 @@ fn judge(upload: &Value) -> FinalState {
     if let Some(reason) = reasons.next() {
         let reason = reason.into_iter().flatten().collect::<Vec<_>>().join("; ");
         return match count("used") + count("unbuilt") {
-            0 => FinalState::Unused(reason),
-            _ => FinalState::InPart(reason),
+            0 => ServiceState::Unused(reason),
+            _ => ServiceState::InPart(reason),
         };
     }
     let is_redundant = !caches.is_empty() && count("other_upload") == caches.len();
     let mut others = caches.iter().filter_map(|it| it["made_from"].as_str());
     match others.next().filter(|_| is_redundant) {
-        Some(other) => FinalState::NotNeeded(other.to_owned()),
-        None => FinalState::InUse,
+        Some(other) => ServiceState::NotNeeded(other.to_owned()),
+        None => ServiceState::InUse,
     }
 }
 
@@ -83,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    fn judged(caches: &Value, advice: &Value) -> FinalState {
+    fn judged(caches: &Value, advice: &Value) -> ServiceState {
         let object = json!({"file_type": "elf_code", "caches": caches, "advice": advice});
         judge(&json!({"state": "applied", "objects": [object]}))
     }
@@ -96,43 +104,61 @@ mod tests {
         let advice = |cause: &str| json!({"cause": cause, "detail": "why", "next_step": "what"});
         let reason = "why; what".to_owned();
         for (caches, advice, expected) in [
-            (json!([cache("used")]), &none, FinalState::InUse),
-            (json!([cache("unbuilt")]), &none, FinalState::InUse),
-            (json!([]), &none, FinalState::InUse),
-            (none.clone(), &none, FinalState::InUse),
+            (json!([cache("used")]), &none, ServiceState::InUse),
+            (json!([cache("unbuilt")]), &none, ServiceState::InUse),
+            (json!([]), &none, ServiceState::InUse),
+            (none.clone(), &none, ServiceState::InUse),
             (
                 json!([cache("used"), cache("pending")]),
                 &none,
-                FinalState::Pending,
+                ServiceState::Pending,
             ),
             (
                 json!([cache("used")]),
                 &advice("no_build_id"),
-                FinalState::InUse,
+                ServiceState::InUse,
             ),
             (
                 json!([cache("failed")]),
                 &advice("unusable"),
-                FinalState::Unused(reason.clone()),
+                ServiceState::Unused(reason.clone()),
             ),
             (
                 json!([cache("used"), cache("failed")]),
                 &advice("unusable"),
-                FinalState::InPart(reason.clone()),
+                ServiceState::InPart(reason.clone()),
             ),
             (
                 json!([other]),
                 &advice("shared_id"),
-                FinalState::Unused(reason),
+                ServiceState::Unused(reason),
             ),
             (
                 json!([other]),
                 &none,
-                FinalState::NotNeeded("global/1".to_owned()),
+                ServiceState::NotNeeded("global/1".to_owned()),
             ),
-            (json!([cache("used"), other]), &none, FinalState::InUse),
+            (json!([cache("used"), other]), &none, ServiceState::InUse),
         ] {
             assert_eq!(judged(&caches, advice), expected, "{caches}");
         }
+    }
+
+    #[test]
+    fn the_objects_whose_caches_are_not_listed_are_not_judged() {
+        let other = json!({"kind": "symcache", "state": "other_upload", "made_from": "global/1"});
+        let stripped = json!({"cause": "stripped", "detail": "why", "next_step": "what"});
+        let listed = json!({"file_type": "elf_debug", "caches": [other]});
+        let not_listed = json!({"file_type": "elf_debug", "advice": stripped});
+        let judged = |objects: &[&Value]| judge(&json!({"state": "applied", "objects": objects}));
+        let not_needed = ServiceState::NotNeeded("global/1".to_owned());
+        assert_eq!(judged(&[&listed, &not_listed]), not_needed);
+        assert_eq!(judged(&[&not_listed]), ServiceState::InUse);
+    }
+
+    #[test]
+    fn a_file_that_is_gone_is_not_in_use() {
+        let upload = json!({"key": "global/1", "state": "gone"});
+        assert_eq!(judge(&upload), ServiceState::Removed);
     }
 }

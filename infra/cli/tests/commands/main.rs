@@ -10,6 +10,7 @@ mod checks;
 mod crash_files;
 mod doctor;
 mod folders;
+mod maps;
 mod options;
 mod redrive;
 mod reports;

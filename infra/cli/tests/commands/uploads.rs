@@ -2,7 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::service::{Service, parts, store};
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::service::signing::Counting;
+use crate::service::{Service, parts, present, signing, store};
 use crate::{debug_file_without_id, fixture, run};
 
 #[test]
@@ -20,6 +24,95 @@ fn the_parts_of_a_file_are_sent_until_the_service_wants_no_more() {
     let uploaded = &json["files"][0];
     assert_eq!(uploaded["sent_bytes"], sent.len());
     assert_eq!(uploaded["state"], "pending");
+}
+
+/// Uploads three files to a service that signs so many parts in a response, and checks that it has
+/// all of them.
+fn upload_three_in_parts(signatures: usize, counting: Counting) {
+    let (service, files) = signing::start(signatures, counting);
+    let folder = tempfile::tempdir().unwrap();
+    let names = ["a.debug", "b.debug", "c.debug"];
+    for name in names {
+        std::fs::copy(fixture("elf/crash.debug"), folder.path().join(name)).unwrap();
+    }
+    let path = folder.path().display().to_string();
+    let ended = run(&["upload", &path, "--json", "--url", &service.url()]);
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{}", ended.out);
+    let files = files.lock().unwrap();
+    let sent: Vec<&String> = files.joined.keys().collect();
+    assert_eq!(sent, names);
+    let json: Value = serde_json::from_str(&ended.out).unwrap();
+    let whole = std::fs::read(fixture("elf/crash.debug")).unwrap();
+    let uploaded = json["files"].as_array().unwrap();
+    for (sent, file) in files.joined.values().zip(uploaded) {
+        assert_eq!(zstd::decode_all(&**sent).unwrap(), whole);
+        assert_eq!(file["sent_bytes"], sent.len());
+        assert_eq!(file["state"], "pending");
+    }
+}
+
+#[test]
+fn a_file_is_sent_although_the_files_before_it_used_up_the_signatures() {
+    upload_three_in_parts(4, Counting::All);
+}
+
+#[test]
+fn a_file_that_was_joined_is_not_sent_again_while_its_event_is_on_its_way() {
+    upload_three_in_parts(3, Counting::Lacking);
+}
+
+#[test]
+fn a_file_of_which_the_service_signs_no_part_is_not_sent() {
+    let (service, files) = signing::start(0, Counting::Lacking);
+    let file = fixture("elf/crash.debug");
+    let upload = |arguments: &[&str]| {
+        let url = service.url();
+        let all = [&["upload", &file, "--url", &url][..], arguments].concat();
+        run(&all)
+    };
+    let ended = upload(&[]);
+    assert_eq!(ended.code, 3, "{}", ended.out);
+    assert!(ended.out.starts_with("not sent "), "{}", ended.out);
+    assert!(ended.out.contains("\nnot sent 1, sent 0 (0 B), there 0,"));
+    assert!(ended.err.contains("run the same command again"));
+    let json: Value = serde_json::from_str(&upload(&["--json"]).out).unwrap();
+    let uploaded = &json["files"][0];
+    let states = [&uploaded["state"], &uploaded["sent_bytes"]];
+    assert_eq!(states, [&json!("absent"), &Value::Null]);
+    assert!(files.lock().unwrap().joined.is_empty());
+}
+
+#[test]
+fn an_upload_that_waits_also_waits_for_a_file_that_was_sent_before() {
+    let explained = [present::with_cache("pending"), present::with_cache("used")];
+    let service = present::start(["pending", "pending", "applied"], explained);
+    let file = fixture("elf/crash.debug");
+    let ended = run(&["upload", &file, "--wait", "--url", &service.url()]);
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{}", ended.out);
+    assert!(ended.out.starts_with("there "), "{}", ended.out);
+    assert!(ended.out.contains("  in use  "), "{}", ended.out);
+}
+
+#[test]
+fn a_file_that_was_removed_meanwhile_is_not_in_use() {
+    let unknown = json!({"detail": "no event of this key has arrived"});
+    let gone = json!({"state": "gone"});
+    for explained in [(StatusCode::NOT_FOUND, unknown), (StatusCode::OK, gone)] {
+        let service = present::start(["applied"], [explained]);
+        let file = fixture("elf/crash.debug");
+        let upload = |format: &[&str]| {
+            let url = service.url();
+            let all = [&["upload", &file, "--wait", "--url", &url][..], format].concat();
+            run(&all)
+        };
+        let ended = upload(&[]);
+        assert_eq!((ended.code, ended.err.as_str()), (3, ""), "{}", ended.out);
+        assert!(ended.out.starts_with("removed "), "{}", ended.out);
+        assert!(ended.out.contains("upload it again"), "{}", ended.out);
+        assert!(ended.out.contains("removed 1, "), "{}", ended.out);
+        let json: Value = serde_json::from_str(&upload(&["--json"]).out).unwrap();
+        assert_eq!(json["files"][0]["state"], "removed");
+    }
 }
 
 /// Uploads the debug files of a folder with a file for each end.

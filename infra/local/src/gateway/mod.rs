@@ -55,7 +55,7 @@ use crate::guard::Guard;
 pub const OPERATOR_HEADER: &str = "x-local-operator";
 
 /// The maximum size of a request's body.
-pub const MAX_BODY: usize = 10 * 1024 * 1024;
+const MAX_BODY: usize = 10 * 1024 * 1024;
 
 /// The timeout of a function's response.
 pub const INTEGRATION_TIMEOUT: Duration = Duration::from_secs(30);

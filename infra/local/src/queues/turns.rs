@@ -239,7 +239,7 @@ pub(super) fn read_message(
     struct Attributes {
         values: BTreeMap<String, String>,
         types: BTreeMap<String, String>,
-        /// Earlier builds stored none.
+        /// Earlier releases stored none.
         #[serde(default)]
         trace: Option<String>,
     }

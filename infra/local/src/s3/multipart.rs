@@ -305,7 +305,7 @@ fn join(
     }
     let mut chosen: Vec<&Part> = Vec::with_capacity(named.len());
     for part in named {
-        chosen.push(find_part(part, stored)?);
+        chosen.push(find_part(part, upload.algorithm, stored)?);
     }
     let (last, others) = chosen
         .split_last()
@@ -375,7 +375,14 @@ fn join(
     })
 }
 
-fn find_part<'a>(named: &CompletedPart, stored: &'a [Part]) -> S3Result<&'a Part> {
+/// Returns a part that the request lists. S3 keeps the checksums of parts only if the upload has
+/// their algorithm, and compares what is listed with what it keeps:
+/// other checksums are an `InvalidPart`. Source: <https://github.com/aws/aws-sdk-go-v2/issues/3005>.
+fn find_part<'a>(
+    named: &CompletedPart,
+    of_upload: Option<Algorithm>,
+    stored: &'a [Part],
+) -> S3Result<&'a Part> {
     let invalid = || {
         s3_error!(
             InvalidPart,
@@ -392,9 +399,11 @@ fn find_part<'a>(named: &CompletedPart, stored: &'a [Part]) -> S3Result<&'a Part
         .as_ref()
         .is_some_and(|etag| etag.value() == part.etag);
     let same_checksums = claimed_checksums!(named).all(|(algorithm, claimed)| {
-        part.checksums
-            .get(algorithm)
-            .is_none_or(|computed| computed == *claimed)
+        of_upload == Some(algorithm)
+            && part
+                .checksums
+                .get(algorithm)
+                .is_some_and(|kept| kept == *claimed)
     });
     if same_etag && same_checksums {
         Ok(part)

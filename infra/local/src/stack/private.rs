@@ -1,8 +1,8 @@
 //! The permissions of the data folder: it holds what clients store, so only its owner has access.
 //!
 //! The folder and the stack's own folders in it have mode 0700; files have mode 0600. Wider
-//! permissions that an earlier build left are removed at the start. Files that do not belong to the
-//! stack keep their modes, and so does a data folder in which others can read such files
+//! permissions that an earlier release left are removed at the start. Files that do not belong to
+//! the stack keep their modes, and so does a data folder in which others can read such files
 //! (`DATA=/tmp`).
 
 use std::fs::{self, DirBuilder, Metadata, Permissions};
@@ -109,9 +109,9 @@ mod tests {
         fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     }
 
-    /// Permissions that an earlier build left open are removed (docs/security.md, F13).
+    /// Permissions that an earlier release left open are removed (docs/security.md, F13).
     #[test]
-    fn wide_permissions_of_an_earlier_build_are_removed() {
+    fn wide_permissions_of_an_earlier_release_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
         fs::create_dir_all(data.join("s3/bodies/ab")).unwrap();

@@ -33,6 +33,7 @@ use std::path::Path;
 
 pub use error::TemplateError;
 use fields::Fields;
+use function::DeclaredEvent;
 pub(crate) use function::{DEFAULT_ROUTE, PATHS};
 use intrinsics::{Identities, resolve};
 pub use model::{
@@ -41,28 +42,20 @@ pub use model::{
     queue_arn,
 };
 use node::Node;
-use resources::{Kind, declare, identify, without_effect};
+use resources::{Declared, Kind, declare, identify, without_effect};
 
 use crate::iam::{Policies, Role};
 
-impl Template {
-    /// Reads the template at `path`.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be read, or the error of [`Template::read`]; both name
-    /// the file.
-    pub fn load(path: &Path, deployment: &Deployment<'_>) -> Result<Self, String> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| format!("cannot read the template {}: {error}", path.display()))?;
-        Self::read(&text, deployment).map_err(|error| format!("{}: {error}", path.display()))
-    }
+/// The sections of a template. The properties of its resources are not parsed yet.
+struct Sections {
+    declared: Vec<Declared>,
+    identities: Identities,
+    /// `Globals.Function`.
+    defaults: Option<Node>,
+}
 
-    /// Parses a template.
-    ///
-    /// # Errors
-    /// Returns an error if the text is not YAML, refers to something that does not exist, or uses
-    /// something that the local stack does not support.
-    pub fn read(text: &str, deployment: &Deployment<'_>) -> Result<Self, TemplateError> {
+impl Sections {
+    fn read(text: &str, deployment: &Deployment<'_>) -> Result<Self, TemplateError> {
         let mut root = Fields::of(conditions::decide(Node::read(text)?, deployment)?, "")?;
         root.text("AWSTemplateFormatVersion")?;
         root.text("Description")?;
@@ -93,8 +86,29 @@ impl Template {
         if let Some(outputs) = outputs {
             resolve(&outputs, &identities, "Outputs")?;
         }
+        Ok(Self {
+            declared,
+            identities,
+            defaults,
+        })
+    }
+}
 
-        let mut template = Self {
+/// A template to which its resources are added.
+struct Assembly<'a> {
+    template: Template,
+    identities: &'a Identities,
+    /// `Globals.Function`.
+    defaults: Option<Node>,
+    /// The events of each function, by its index in the template.
+    events: Vec<(usize, Vec<DeclaredEvent>)>,
+    /// The roles, by ARN.
+    roles: BTreeMap<String, Role>,
+}
+
+impl<'a> Assembly<'a> {
+    fn new(identities: &'a Identities, defaults: Option<Node>) -> Self {
+        let template = Template {
             functions: Vec::new(),
             buckets: Vec::new(),
             tables: Vec::new(),
@@ -103,84 +117,121 @@ impl Template {
             schedules: Vec::new(),
             policies: Policies::default(),
         };
-        let mut events = Vec::new();
-        let mut roles = BTreeMap::new();
-        for resource in declared {
-            let place = resource.id.clone();
-            for dependency in &resource.depends_on {
-                // SAM names the alias of a function so.
-                let resource_of_alias = |name: &str| {
-                    let (function, _) = name.rsplit_once("Alias")?;
-                    identities.resources.get(function)
-                };
-                let is_known = identities.resources.contains_key(dependency)
-                    || resource_of_alias(dependency).is_some();
-                if !is_known {
-                    let message =
-                        format!("DependsOn {dependency}: it is not a resource of this template");
-                    return Err(TemplateError::new(resource.line, place, message));
-                }
+        Self {
+            template,
+            identities,
+            defaults,
+            events: Vec::new(),
+            roles: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a resource.
+    fn add(&mut self, resource: Declared) -> Result<(), TemplateError> {
+        self.check_dependencies(&resource)?;
+        let Declared {
+            id,
+            line,
+            kind,
+            properties,
+            ..
+        } = resource;
+        let properties = resolve(&properties, self.identities, &id)?;
+        let template = &mut self.template;
+        match kind {
+            Kind::Bucket => {
+                let bucket = storage::bucket(&id, properties, self.identities)?;
+                template.buckets.push(bucket);
             }
-            let properties = resolve(&resource.properties, &identities, &place)?;
-            match resource.kind {
-                Kind::Bucket => {
-                    template
-                        .buckets
-                        .push(storage::bucket(&place, properties, &identities)?);
-                }
-                Kind::Table => template.tables.push(storage::table(&place, properties)?),
-                Kind::Queue => template.queues.push(storage::queue(&place, properties)?),
-                Kind::Role => {
-                    let role = policies::role(&place, properties)?;
-                    roles.insert(role.arn(), role);
-                }
-                Kind::BucketPolicy => {
-                    let (bucket, policy) = policies::of_bucket(&place, properties)?;
-                    template.policies.resources.insert(bucket, policy);
-                }
-                Kind::QueuePolicy => {
-                    let (queues, policy) = policies::of_queues(&place, properties)?;
-                    let of_each = queues.into_iter().map(|queue| (queue, policy.clone()));
-                    template.policies.resources.extend(of_each);
-                }
-                Kind::WithoutEffect { known } => without_effect(&place, properties, known)?,
-                Kind::HttpApi => function::http_api(&place, properties)?,
-                Kind::Function { binary, shares } => {
-                    let (mut function, its_events) =
-                        function::function(&place, binary, properties, defaults.clone())?;
-                    function.shares = function::machine_shares(&place, shares, &function)?;
-                    if let Some(other) = template
-                        .functions
-                        .iter()
-                        .find(|other| other.name == function.name)
-                    {
-                        let message = format!(
-                            "its binary {} is also the binary of {}",
-                            function.name, other.logical_id
-                        );
-                        return Err(TemplateError::new(resource.line, place, message));
-                    }
-                    let claimed = |share: &&MachineShare| {
-                        let mut others = template.functions.iter();
-                        others.any(|other| {
-                            other
-                                .shares
-                                .iter()
-                                .any(|one| one.variable == share.variable)
-                        })
-                    };
-                    if let Some(share) = function.shares.iter().find(claimed) {
-                        let message =
-                            format!("{} is already a share of another function", share.variable);
-                        return Err(TemplateError::new(resource.line, place, message));
-                    }
-                    events.push((template.functions.len(), its_events));
-                    template.functions.push(function);
-                }
+            Kind::Table => template.tables.push(storage::table(&id, properties)?),
+            Kind::Queue => template.queues.push(storage::queue(&id, properties)?),
+            Kind::Role => {
+                let role = policies::role(&id, properties)?;
+                self.roles.insert(role.arn(), role);
+            }
+            Kind::BucketPolicy => {
+                let (bucket, policy) = policies::of_bucket(&id, properties)?;
+                template.policies.resources.insert(bucket, policy);
+            }
+            Kind::QueuePolicy => {
+                let (queues, policy) = policies::of_queues(&id, properties)?;
+                let of_each = queues.into_iter().map(|queue| (queue, policy.clone()));
+                template.policies.resources.extend(of_each);
+            }
+            Kind::WithoutEffect { known } => without_effect(&id, properties, known)?,
+            Kind::HttpApi => function::http_api(&id, properties)?,
+            Kind::Function { binary, shares } => {
+                let defaults = self.defaults.clone();
+                let (mut function, events) = function::function(&id, binary, properties, defaults)?;
+                function.shares = function::machine_shares(&id, shares, &function)?;
+                self.add_function(function, events)
+                    .map_err(|message| TemplateError::new(line, id, message))?;
             }
         }
-        for (index, its_events) in events {
-            function::wire(&mut template, index, its_events)?;
+        Ok(())
+    }
+
+    /// Checks that the resources in `DependsOn` exist.
+    fn check_dependencies(&self, resource: &Declared) -> Result<(), TemplateError> {
+        let known = &self.identities.resources;
+        for dependency in &resource.depends_on {
+            // SAM names the alias of a function so.
+            let resource_of_alias = |name: &str| {
+                let (function, _) = name.rsplit_once("Alias")?;
+                known.get(function)
+            };
+            let is_known =
+                known.contains_key(dependency) || resource_of_alias(dependency).is_some();
+            if !is_known {
+                let message =
+                    format!("DependsOn {dependency}: it is not a resource of this template");
+                return Err(TemplateError::new(
+                    resource.line,
+                    resource.id.as_str(),
+                    message,
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a function, unless another one has the same binary or a share of the same name.
+    fn add_function(
+        &mut self,
+        function: Function,
+        events: Vec<DeclaredEvent>,
+    ) -> Result<(), String> {
+        let functions = &mut self.template.functions;
+        let mut others = functions.iter();
+        if let Some(other) = others.find(|other| other.name == function.name) {
+            return Err(format!(
+                "its binary {} is also the binary of {}",
+                function.name, other.logical_id
+            ));
+        }
+        let is_claimed = |share: &&MachineShare| {
+            let mut claimed = functions.iter().flat_map(|other| &other.shares);
+            claimed.any(|claimed| claimed.variable == share.variable)
+        };
+        if let Some(share) = function.shares.iter().find(is_claimed) {
+            let variable = &share.variable;
+            return Err(format!("{variable} is already a share of another function"));
+        }
+        self.events.push((functions.len(), events));
+        functions.push(function);
+        Ok(())
+    }
+
+    /// Connects the resources, and gives each function its role.
+    fn finish(self) -> Result<Template, TemplateError> {
+        let Self {
+            mut template,
+            events,
+            roles,
+            ..
+        } = self;
+        for (index, events) in events {
+            function::wire(&mut template, index, events)?;
         }
         template.check_queues()?;
         for function in &template.functions {
@@ -195,6 +246,33 @@ impl Template {
             template.policies.roles.insert(name, role);
         }
         Ok(template)
+    }
+}
+
+impl Template {
+    /// Reads the template at `path`.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read, or the error of [`Template::read`]; both name
+    /// the file.
+    pub fn load(path: &Path, deployment: &Deployment<'_>) -> Result<Self, String> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| format!("cannot read the template {}: {error}", path.display()))?;
+        Self::read(&text, deployment).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// Parses a template.
+    ///
+    /// # Errors
+    /// Returns an error if the text is not YAML, refers to something that does not exist, or uses
+    /// something that the local stack does not support.
+    pub fn read(text: &str, deployment: &Deployment<'_>) -> Result<Self, TemplateError> {
+        let sections = Sections::read(text, deployment)?;
+        let mut assembly = Assembly::new(&sections.identities, sections.defaults);
+        for resource in sections.declared {
+            assembly.add(resource)?;
+        }
+        assembly.finish()
     }
 
     /// Returns the function with this binary or logical id.

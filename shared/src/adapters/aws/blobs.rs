@@ -11,7 +11,8 @@ use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::presigning::PresigningConfig;
 use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{
-    CompletedMultipartUpload, CompletedPart, Delete, EncodingType, ObjectIdentifier,
+    ChecksumAlgorithm, CompletedMultipartUpload, CompletedPart, Delete, EncodingType,
+    ObjectIdentifier,
 };
 use bytes::Bytes;
 use futures::stream::{StreamExt, TryStreamExt};
@@ -38,8 +39,13 @@ const PARTS_IN_PARALLEL: usize = 4;
 /// Attempts before a conflict between conditional writes is returned to the caller.
 const CONFLICT_ATTEMPTS: u32 = 4;
 
-/// S3 responds only after the whole body was sent, and 64 MiB take a while on a slow connection.
-const UPLOAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// S3 responds only after the whole body was sent. This is the timeout for a small body; each
+/// mebibyte adds a second, for slow connections. `symbolicate` writes small blobs, and has less
+/// than half a minute for them: a connection may have died while its sandbox was frozen.
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// S3 responds only after it has joined the parts.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The most keys of one listing (S3 API reference, `ListObjectsV2`, `max-keys`).
 const LIST_MAX_KEYS: i32 = 1000;
@@ -73,7 +79,7 @@ impl S3Blobs {
             .if_none_match("*")
             .body(ByteStream::from(body.clone()))
             .customize()
-            .config_override(patient())
+            .config_override(with_timeout(time_to_send(body.len())))
             .send()
             .await;
         match sent {
@@ -88,6 +94,8 @@ impl S3Blobs {
             .create_multipart_upload()
             .bucket(&self.bucket)
             .key(path)
+            // S3 keeps the checksums of the parts only if the upload has their algorithm.
+            .checksum_algorithm(ChecksumAlgorithm::Crc32)
             .send()
             .await;
         let begun = begun
@@ -136,6 +144,7 @@ impl S3Blobs {
         number: i32,
         part: Bytes,
     ) -> Result<CompletedPart, Fault> {
+        let timeout = time_to_send(part.len());
         let sent = self
             .client
             .upload_part()
@@ -143,9 +152,10 @@ impl S3Blobs {
             .key(path)
             .upload_id(upload)
             .part_number(number)
+            .checksum_algorithm(ChecksumAlgorithm::Crc32)
             .body(ByteStream::from(part))
             .customize()
-            .config_override(patient())
+            .config_override(with_timeout(timeout))
             .send()
             .await;
         let sent = sent.map_err(|error| store_error(self.context("UploadPart", path), &error))?;
@@ -153,7 +163,6 @@ impl S3Blobs {
             .part_number(number)
             .set_e_tag(sent.e_tag)
             .set_checksum_crc32(sent.checksum_crc32)
-            .set_checksum_crc64_nvme(sent.checksum_crc64_nvme)
             .build())
     }
 
@@ -176,7 +185,7 @@ impl S3Blobs {
                     .build(),
             )
             .customize()
-            .config_override(patient())
+            .config_override(with_timeout(JOIN_TIMEOUT))
             .send()
             .await;
         match sent {
@@ -406,17 +415,26 @@ fn decode(key: &str) -> Result<String, Utf8Error> {
         .into_owned())
 }
 
-fn patient() -> aws_sdk_s3::config::Builder {
-    aws_sdk_s3::config::Builder::new().timeout_config(
-        TimeoutConfig::builder()
-            .read_timeout(UPLOAD_TIMEOUT)
-            .build(),
-    )
+/// Returns how long sending a body of this many bytes may take, with the response to it.
+fn time_to_send(bytes: usize) -> Duration {
+    let mebibytes = u64::try_from(bytes >> 20).unwrap_or(u64::MAX);
+    UPLOAD_TIMEOUT.saturating_add(Duration::from_secs(mebibytes))
+}
+
+fn with_timeout(timeout: Duration) -> aws_sdk_s3::config::Builder {
+    let timeout = TimeoutConfig::builder().read_timeout(timeout);
+    aws_sdk_s3::config::Builder::new().timeout_config(timeout.build())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_timeout_of_a_body_grows_with_its_size() {
+        let seconds = [0, 8 << 10, 16 << 20, 64 << 20].map(|bytes| time_to_send(bytes).as_secs());
+        assert_eq!(seconds, [5, 5, 21, 69]);
+    }
 
     #[test]
     fn a_key_is_decoded_as_s3_encodes_it() {

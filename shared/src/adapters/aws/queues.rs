@@ -116,6 +116,7 @@ impl SqsQueues {
 #[async_trait]
 impl Queues for SqsQueues {
     async fn send(&self, messages: &[QueueMessage], delay: Duration) -> Result<(), Fault> {
+        let mut failed = None;
         for queue in [Queue::Eager, Queue::Uploads, Queue::Refresh] {
             let url = match queue {
                 Queue::Eager => &self.urls.eager,
@@ -128,9 +129,11 @@ impl Queues for SqsQueues {
                 MessageBody::new(message, group)
             };
             let bodies: Result<Vec<_>, _> = in_queue.map(body).collect();
-            self.send_bodies(url, bodies?, delay).await?;
+            // The messages of one queue may be accepted although those of another one are not.
+            let sent = self.send_bodies(url, bodies?, delay).await;
+            failed = failed.or(sent.err());
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     async fn reconcile(&self, message: &ReconcileMessage, delay: Duration) -> Result<(), Fault> {

@@ -1,11 +1,11 @@
-//! The format of items in DynamoDB. Every later build must be able to read the items that are
+//! The format of items in DynamoDB. Every later release must be able to read the items that are
 //! stored today.
 //!
 //! | Attribute | Type | Content |
 //! |---|---|---|
 //! | `partition`, `sort` | S | the primary key |
 //! | `revision` | S | what the next write must name |
-//! | `schema` | N | [`SCHEMA`]; an item of a newer build has a larger one and is not parsed |
+//! | `schema` | N | [`SCHEMA`]; an item of a newer release has a larger one and is not parsed |
 //! | `type` | S | the kind of item |
 //! | `expires_at` | N | when DynamoDB may delete the item, in seconds since the epoch; optional |
 //! | all others | | the item's own fields, under their own names |
@@ -35,7 +35,7 @@ pub(super) fn write(key: &ItemKey, stored: &Stored) -> Result<Attributes, Fault>
     let bug = |cause: String| Fault::new(FaultKind::Bug, context("writing", key)).caused_by(cause);
     if let Item::Newer { schema } = stored.item {
         return Err(bug(format!(
-            "the item has schema {schema}, which only a newer build may write"
+            "the item has schema {schema}, which only a newer release may write"
         )));
     }
     let mut attributes: Attributes =
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_of_an_earlier_build_stays_readable() {
+    fn an_entry_of_an_earlier_release_stays_readable() {
         let (key, stored) = read(golden()).unwrap();
         let Item::Entry(entry) = &stored.item else {
             panic!("{stored:?}")
@@ -196,9 +196,9 @@ mod tests {
     }
 
     #[test]
-    fn items_of_earlier_builds_are_written_unchanged() {
+    fn items_of_earlier_releases_are_written_unchanged() {
         let (key, stored) = read(golden()).unwrap();
-        // One text is written in another way: earlier builds stored it as the PDB has it.
+        // One text is written in another way: earlier releases stored it as the PDB has it.
         let golden = include_str!("golden_entry.json").replace("Perforce", "perforce");
         let (written, golden) = (
             AttributeValue::M(write(&key, &stored).unwrap()),
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_with_any_value_of_a_newer_build_is_kept() {
+    fn an_item_with_any_value_of_a_newer_release_is_kept() {
         let places = [
             ("kind", "symcache_of_tomorrow"),
             ("ready.file_type", "elf_of_tomorrow"),

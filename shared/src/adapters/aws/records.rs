@@ -1,6 +1,6 @@
 //! Records in a DynamoDB table. Each write is conditional on the revision that it replaces.
 //!
-//! The condition also compares the schema, so that an item of a newer build is never overwritten,
+//! The condition also compares the schema, so that an item of a newer release is never overwritten,
 //! even by a caller that knows its revision.
 
 use std::collections::{BTreeSet, HashMap};

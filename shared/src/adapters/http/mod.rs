@@ -456,7 +456,7 @@ fn headers(asked: ServerQuery<'_>, is_own: bool) -> HeaderMap {
 /// "Permissions".
 fn with_hint(mut refusal: Refusal) -> Refusal {
     if refusal.missing.cause == Cause::PermissionDenied {
-        refusal.missing.detail.push_str(
+        refusal.missing.explain(
             "; S3 also answers this for a file that does not exist, if the credentials lack `s3:ListBucket`, \
              and for one that a KMS key encrypts, if they lack `kms:Decrypt`",
         );

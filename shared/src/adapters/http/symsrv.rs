@@ -3,8 +3,10 @@
 //!
 //! - A server with an `index2.txt` in its root keeps each folder in a parent folder that is named
 //!   by its first two letters. What that file contains does not matter, unless it is a web page:
-//!   some servers send one in place of each absent file. Then, or if the request for that file
-//!   fails, each file is requested in one tier, and if it is absent there, in two.
+//!   some servers send one in place of each absent file. If that file is absent or refused (404,
+//!   401, 403), the server has one tier. If the request for it fails in another way, if a web page
+//!   comes in its place, or if its beginning does not arrive within 5 s, then for five minutes each
+//!   file is requested in one tier, and if it is absent or refused there, in two.
 //! - `file.ptr` is stored in place of the file. It contains `PATH:` and an address, or `MSG:` and
 //!   the reason why there is no file. An old pointer is the path alone. Only http and https
 //!   addresses can be followed; a path on a private network is reported.
@@ -40,7 +42,7 @@ const MARK_BYTES: usize = 1 << 10;
 const MARK_TIME: Duration = Duration::from_secs(5);
 
 /// The most sources in the cache.
-const MOST_KNOWN: usize = 256;
+const MAX_KNOWN: usize = 256;
 
 /// How a server arranges its folders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +115,7 @@ impl Tiers {
         {
             return known.clone();
         }
-        if all.len() >= MOST_KNOWN && !all.contains_key(key) {
+        if all.len() >= MAX_KNOWN && !all.contains_key(key) {
             let oldest = all.iter().max_by_key(|(_, known)| age(known));
             if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
                 all.remove(&oldest);
@@ -353,12 +355,12 @@ mod tests {
             _ = slow => panic!("the request never completes"),
             answered = quick => assert_eq!(answered, Ok(Folders::TwoTiers)),
         }
-        for number in 0..MOST_KNOWN * 2 {
+        for number in 0..MAX_KNOWN * 2 {
             let key = key(number);
             let answered = tiers.of(&key, async { Ok::<_, ()>(Folders::TwoTiers) });
             assert_eq!(answered.await, Ok(Folders::TwoTiers));
         }
         let known = tiers.known.lock().unwrap().len();
-        assert_eq!(known, MOST_KNOWN);
+        assert_eq!(known, MAX_KNOWN);
     }
 }

@@ -39,7 +39,7 @@ struct RecordState {
 #[derive(Debug)]
 struct Kept {
     stored: Stored,
-    /// The approximate billed size: that of its JSON. Zero for an item of a newer build.
+    /// The approximate billed size: that of its JSON. Zero for an item of a newer release.
     bytes: usize,
 }
 
@@ -49,7 +49,7 @@ impl MemoryRecords {
         Self::default()
     }
 
-    /// Puts an item of a newer build, and replaces an existing one.
+    /// Puts an item of a newer release, and replaces an existing one.
     pub fn put_newer(&self, key: &ItemKey, revision: Revision) {
         let item = Item::Newer { schema: SCHEMA + 1 };
         let stored = Stored { revision, item };
@@ -214,7 +214,7 @@ fn check(key: &ItemKey, item: &Item) -> Result<usize, Fault> {
                 written.0
             ),
         ),
-        // An item of a newer build cannot be serialized.
+        // An item of a newer release cannot be serialized.
         Err(error) => refuse(FaultKind::Bug, error.to_string()),
     }
 }

@@ -117,7 +117,7 @@ mod tests {
     fn missing(signal: i32, last_words: &str) -> Missing {
         match explain(ExitStatus::from_raw(signal), last_words, LIMITS, 500) {
             ParseError::Missing(missing) => missing,
-            ParseError::Store(error) => panic!("{error}"),
+            ParseError::Fault(error) => panic!("{error}"),
         }
     }
 
@@ -164,7 +164,7 @@ mod tests {
             (0, FaultKind::Bug),
         ] {
             let error = explain(ExitStatus::from_raw(status), "", LIMITS, 500);
-            assert!(matches!(error, ParseError::Store(error) if error.kind() == kind));
+            assert!(matches!(error, ParseError::Fault(error) if error.kind() == kind));
         }
     }
 }

@@ -14,7 +14,7 @@ use super::child::{NoAnswer, ParserProcess};
 use super::death::explain;
 use super::late::{ArrivalNotices, LatePart};
 use super::limits::ParserLimits;
-use super::transcoder::Transcoders;
+use super::transcoder::{PdbRange, ToolStarter, Transcoders};
 use super::wire::{ChildLimits, Command, Reply, Start};
 use crate::adapters::scratch::{Reservation, ScratchFile, ScratchSpace};
 use crate::cache::{DeriveJob, Derived, Transcoding};
@@ -217,7 +217,7 @@ impl Parser for ProcessParser {
                 "transcoding object {object}, which the DIF does not have"
             ))
         })?;
-        let (file, bytes) = match part.place {
+        let (file, range) = match part.place {
             MemberPlace::Whole => (self.dif.file(), 0..self.dif.written()),
             MemberPlace::Within { offset, length } => (self.dif.file(), offset..offset + length),
             MemberPlace::Unpacked { offset, length } => (&self.unpacked, offset..offset + length),
@@ -228,9 +228,12 @@ impl Parser for ProcessParser {
             scratch,
             transcoders,
         } = &self.deriver;
-        transcoders
-            .run((executable, *limits), scratch, (file, bytes), transcoding)
-            .await
+        let starter = ToolStarter {
+            executable,
+            limits: *limits,
+        };
+        let pdb = PdbRange { file, range };
+        transcoders.run(starter, scratch, pdb, transcoding).await
     }
 }
 
@@ -328,7 +331,7 @@ impl ProcessParser {
                 Ok((other, _)) => return Err(unexpected(other)),
                 Err(error) => match self.why(error) {
                     ParseError::Missing(missing) => return Ok(Some(missing)),
-                    error @ ParseError::Store(_) => return Err(error),
+                    error @ ParseError::Fault(_) => return Err(error),
                 },
             };
             let slot = batch.get(job).and_then(|job| answers.get_mut(*job));
@@ -354,7 +357,7 @@ impl ProcessParser {
             Ok(()) => Ok(Ok(process)),
             Err(error) => match self.why(error) {
                 ParseError::Missing(missing) => Ok(Err(missing)),
-                error @ ParseError::Store(_) => Err(error),
+                error @ ParseError::Fault(_) => Err(error),
             },
         }
     }

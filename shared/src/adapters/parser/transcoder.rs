@@ -90,6 +90,24 @@ pub struct ToolLimits {
     pub needs_seccomp: bool,
 }
 
+/// What starts a tool.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ToolStarter<'a> {
+    /// This program, which starts the tool under limits.
+    pub(super) executable: &'a Path,
+    /// The limits of a parser. The tool has the same memory limit.
+    pub(super) limits: ParserLimits,
+}
+
+/// A PDB in a DIF.
+#[derive(Clone, Debug)]
+pub(super) struct PdbRange<'a> {
+    /// The file.
+    pub(super) file: &'a File,
+    /// The bytes of the PDB in the file.
+    pub(super) range: Range<u64>,
+}
+
 impl Transcoders {
     /// Returns these tools; `time` limits the run of each tool on one PDB.
     pub fn new(tools: impl Into<Arc<[Transcoder]>>, time: Duration) -> Self {
@@ -99,14 +117,12 @@ impl Transcoders {
         }
     }
 
-    /// Transcodes a byte range of a file.
-    ///
-    /// `executable` is this program, which starts the tool with the memory limit of a parser.
+    /// Transcodes a PDB.
     pub(super) async fn run(
         &self,
-        (executable, limits): (&Path, ParserLimits),
+        starter: ToolStarter<'_>,
         scratch: &ScratchSpace,
-        (dif, part): (&File, Range<u64>),
+        pdb: PdbRange<'_>,
         transcoding: &Transcoding,
     ) -> Result<Result<Bytes, Missing>, ParseError> {
         let version = transcoding.version;
@@ -114,65 +130,24 @@ impl Transcoders {
             let detail = format!("no transcoder of version {version} is configured");
             return Ok(Err(Missing::new(Cause::Unsupported, detail)));
         };
-        let pdb_bytes = part.end - part.start;
-        // A SymCache is much smaller than its PDB; the rest of the quota is for temporary files.
-        let room = pdb_bytes
-            .saturating_mul(2)
-            .clamp(MIN_ROOM_BYTES, MAX_OUTPUT_BYTES);
-        // The PDB is already in scratch space.
-        let (needed, limit) = (pdb_bytes.saturating_mul(2) + room, scratch.budget().bytes());
-        if needed > limit {
-            let detail = format!(
-                "transcoding it needs {needed} bytes of scratch space; the limit is {limit}"
-            );
-            return Ok(Err(Missing::new(Cause::TooLarge { limit }, detail)));
-        }
-        let folder = scratch.folder(pdb_bytes + room)?;
-        let cannot = |error| {
-            let context = format!(
-                "preparing a folder for the transcoder {}",
-                tool.path.display()
-            );
-            Fault::new(FaultKind::Transient, context).caused_by(error)
+        let pdb_bytes = pdb.range.end - pdb.range.start;
+        let room = match room_for_tool(pdb_bytes, scratch) {
+            Ok(room) => room,
+            Err(missing) => return Ok(Err(missing)),
         };
-        let input = folder.create("pdb").map_err(cannot)?;
-        let symbols = folder.create("symbols").map_err(cannot)?;
-        let output = folder.create("symcache").map_err(cannot)?;
-        let pdb = input.join(&transcoding.pdb);
-        let (from, to) = (dif.try_clone().map_err(cannot)?, pdb.clone());
-        // Copying on another thread lets the task that extends leases run meanwhile.
-        let copied = tokio::task::spawn_blocking(move || ScratchFolder::copy(from, part, &to));
-        copied
+        let folder = scratch.folder(pdb_bytes + room)?;
+        let cannot = |error| tool.cannot_run(error);
+        let folder = ToolFolder::prepare(folder, pdb, &transcoding.pdb)
             .await
-            .map_err(io::Error::other)
-            .flatten()
             .map_err(cannot)?;
-
         let limits = ToolLimits {
             file_bytes: room,
-            memory_bytes: limits.memory_bytes,
+            memory_bytes: starter.limits.memory_bytes,
             cpu_seconds: self.time.as_secs().max(1),
-            needs_seccomp: limits.needs_seccomp,
+            needs_seccomp: starter.limits.needs_seccomp,
         };
-        let mut command = std::process::Command::new(executable);
-        command
-            .arg(COMMAND)
-            .arg(serde_json::to_string(&limits).map_err(|error| cannot(error.into()))?)
-            .arg(&tool.path)
-            .arg("-pdb")
-            .arg(&pdb)
-            .env_clear()
-            .env("PATH", PATH)
-            .env("HOME", folder.path())
-            .env("TMPDIR", folder.path())
-            .env("_NT_SYMCACHE_PATH", &output)
-            .env("_NT_SYMBOL_PATH", &symbols)
-            .current_dir(&input)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        let child = tokio::process::Command::from(command)
+        let command = folder.command(starter.executable, tool, &limits);
+        let child = tokio::process::Command::from(command.map_err(cannot)?)
             .kill_on_drop(true)
             .spawn()
             .map_err(cannot)?;
@@ -180,33 +155,107 @@ impl Transcoders {
         let ended = tokio::select! {
             ended = running.end() => ended,
             () = tokio::time::sleep(self.time) => Ended::OutOfTime,
-            written = fills(&folder, pdb_bytes + room) => Ended::OutOfRoom { written },
+            written = fills(&folder.whole, pdb_bytes + room) => Ended::OutOfRoom { written },
         };
         drop(running);
-        let seconds = self.time.as_secs();
-        let problem = match ended {
-            Ended::ByItself { status, .. } if status.success() => {
-                let transcoding = transcoding.clone();
-                // Like the copy: a gibibyte is read, and leases are extended meanwhile.
-                let read = tokio::task::spawn_blocking(move || result(&output, &transcoding));
-                return Ok(read.await.map_err(io::Error::other).map_err(cannot)?);
-            }
-            Ended::ByItself { status, words } => match signal(status) {
-                Some(SIGXFSZ) => format!("wrote a file of more than {room} bytes"),
-                Some(SIGXCPU) => format!("used more than {seconds} s of processor time"),
-                Some(signal) => format!("was killed by signal {signal}{words}"),
-                None => format!(
-                    "exited with code {}{words}",
-                    status.code().unwrap_or_default()
-                ),
-            },
-            Ended::OutOfTime => format!("did not finish within {seconds} s and was killed"),
-            Ended::OutOfRoom { written } => {
-                format!("wrote {written} bytes, more than its quota of {room}, and was killed")
-            }
-            Ended::Unknown(error) => return Err(cannot(error).into()),
-        };
-        Ok(Err(failed(tool, &problem)))
+        let problem = ended.problem(room, self.time.as_secs());
+        if let Some(problem) = problem.map_err(cannot)? {
+            return Ok(Err(failed(tool, &problem)));
+        }
+        let (output, transcoding) = (folder.output.clone(), transcoding.clone());
+        // Like the copy: a gibibyte is read, and leases are extended meanwhile.
+        let read = tokio::task::spawn_blocking(move || result(&output, &transcoding));
+        Ok(read.await.map_err(io::Error::other).map_err(cannot)?)
+    }
+}
+
+impl Transcoder {
+    fn cannot_run(&self, error: io::Error) -> Fault {
+        let context = format!(
+            "preparing a folder for the transcoder {}",
+            self.path.display()
+        );
+        Fault::new(FaultKind::Transient, context).caused_by(error)
+    }
+}
+
+/// Returns how many bytes a tool may write for a PDB of this size, or why the scratch space is too
+/// small for it.
+fn room_for_tool(pdb_bytes: u64, scratch: &ScratchSpace) -> Result<u64, Missing> {
+    // A SymCache is much smaller than its PDB; the rest of the quota is for temporary files.
+    let room = pdb_bytes
+        .saturating_mul(2)
+        .clamp(MIN_ROOM_BYTES, MAX_OUTPUT_BYTES);
+    // The PDB is already in scratch space.
+    let (needed, limit) = (pdb_bytes.saturating_mul(2) + room, scratch.budget().bytes());
+    if needed > limit {
+        let detail =
+            format!("transcoding it needs {needed} bytes of scratch space; the limit is {limit}");
+        return Err(Missing::new(Cause::TooLarge { limit }, detail));
+    }
+    Ok(room)
+}
+
+/// The folder in which a tool runs.
+struct ToolFolder {
+    /// The folder that contains all others.
+    whole: ScratchFolder,
+    /// The folder with the PDB.
+    input: PathBuf,
+    /// The PDB.
+    pdb: PathBuf,
+    /// An empty folder.
+    symbols: PathBuf,
+    /// The folder to write to.
+    output: PathBuf,
+}
+
+impl ToolFolder {
+    /// Creates the folders, and copies the PDB.
+    async fn prepare(whole: ScratchFolder, pdb: PdbRange<'_>, name: &str) -> io::Result<Self> {
+        let input = whole.create("pdb")?;
+        let symbols = whole.create("symbols")?;
+        let output = whole.create("symcache")?;
+        let copy = input.join(name);
+        let (from, range, to) = (pdb.file.try_clone()?, pdb.range, copy.clone());
+        // Copying on another thread lets the task that extends leases run meanwhile.
+        let copied = tokio::task::spawn_blocking(move || ScratchFolder::copy(from, range, &to));
+        copied.await.map_err(io::Error::other).flatten()?;
+        Ok(Self {
+            whole,
+            input,
+            pdb: copy,
+            symbols,
+            output,
+        })
+    }
+
+    /// Returns the command that starts a tool under these limits.
+    fn command(
+        &self,
+        executable: &Path,
+        tool: &Transcoder,
+        limits: &ToolLimits,
+    ) -> io::Result<std::process::Command> {
+        let mut command = std::process::Command::new(executable);
+        command
+            .arg(COMMAND)
+            .arg(serde_json::to_string(limits)?)
+            .arg(&tool.path)
+            .arg("-pdb")
+            .arg(&self.pdb)
+            .env_clear()
+            .env("PATH", PATH)
+            .env("HOME", self.whole.path())
+            .env("TMPDIR", self.whole.path())
+            .env("_NT_SYMCACHE_PATH", &self.output)
+            .env("_NT_SYMBOL_PATH", &self.symbols)
+            .current_dir(&self.input)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        Ok(command)
     }
 }
 
@@ -227,6 +276,29 @@ enum Ended {
     OutOfTime,
     OutOfRoom { written: u64 },
     Unknown(io::Error),
+}
+
+impl Ended {
+    /// Returns what a tool with these quotas did wrong; `None` if it ended successfully.
+    fn problem(self, room: u64, seconds: u64) -> io::Result<Option<String>> {
+        Ok(Some(match self {
+            Self::ByItself { status, .. } if status.success() => return Ok(None),
+            Self::ByItself { status, words } => match signal(status) {
+                Some(SIGXFSZ) => format!("wrote a file of more than {room} bytes"),
+                Some(SIGXCPU) => format!("used more than {seconds} s of processor time"),
+                Some(signal) => format!("was killed by signal {signal}{words}"),
+                None => format!(
+                    "exited with code {}{words}",
+                    status.code().unwrap_or_default()
+                ),
+            },
+            Self::OutOfTime => format!("did not finish within {seconds} s and was killed"),
+            Self::OutOfRoom { written } => {
+                format!("wrote {written} bytes, more than its quota of {room}, and was killed")
+            }
+            Self::Unknown(error) => return Err(error),
+        }))
+    }
 }
 
 /// A running tool. Dropping it kills the tool and all processes that it started.

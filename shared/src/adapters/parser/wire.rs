@@ -2,8 +2,7 @@
 //!
 //! Commands are lines of JSON on standard input. A reply on standard output is the length of a
 //! header (four bytes, little-endian), the header as JSON, and as many bytes of payload as the
-//! header says. Both processes are the same build of the same program, so the protocol has no
-//! version.
+//! header says. Both processes run the same executable, so the protocol has no version.
 
 use std::io::{self, Write};
 use std::ops::Range;

@@ -56,9 +56,9 @@ impl std::fmt::Debug for AnyFile {
     }
 }
 
-/// A file in object storage.
+/// How a request refers to a file in object storage.
 #[derive(Clone)]
-pub struct StoredFile {
+pub struct FileReference {
     /// Its address.
     pub storage_url: String,
     /// The bearer token for its host.
@@ -66,9 +66,9 @@ pub struct StoredFile {
 }
 
 /// Addresses and tokens may be secret.
-impl std::fmt::Debug for StoredFile {
+impl std::fmt::Debug for FileReference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StoredFile").finish_non_exhaustive()
+        f.debug_struct("FileReference").finish_non_exhaustive()
     }
 }
 
@@ -91,7 +91,7 @@ impl AnyRequest {
     ///
     /// [`RequestError::Schema`] if it is not such JSON, and the errors of
     /// [`CrashFields::checked`].
-    pub fn parse(body: &[u8]) -> Result<(CrashKind, StoredFile, CrashFields), RequestError> {
+    pub fn parse(body: &[u8]) -> Result<(CrashKind, FileReference, CrashFields), RequestError> {
         let request: Self = parse_body(body)?;
         let AnyFile {
             kind,
@@ -99,7 +99,7 @@ impl AnyRequest {
             storage_token,
             rewrite_first_module: rules,
         } = request.symbolicate;
-        let file = StoredFile {
+        let file = FileReference {
             storage_url,
             storage_token,
         };

@@ -29,7 +29,7 @@ use crate::domain::ResponseFormat;
 
 /// A crash that was read from a file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct CrashFile {
+pub struct ReadCrash {
     /// What the response repeats.
     #[serde(default)]
     pub facts: CrashFacts,
@@ -63,7 +63,7 @@ pub fn first_module<'a>(modules: impl Iterator<Item = &'a Module>) -> Option<(us
         .min_by_key(|(_, module)| module.image_addr)
 }
 
-impl CrashFile {
+impl ReadCrash {
     /// Returns the schema of the answer.
     pub fn format(&self) -> ResponseFormat {
         match self.stackwalk {
@@ -80,7 +80,7 @@ impl CrashFile {
     /// The frames of a file begin with the callee. They are put into the order of the options. The
     /// schema of `minidump-stackwalk` has one order, and neither source lines nor candidates.
     #[must_use]
-    pub fn asked_for(mut self, fields: CrashFields) -> Self {
+    pub fn with_fields(mut self, fields: CrashFields) -> Self {
         let CrashFields {
             platform,
             sources,

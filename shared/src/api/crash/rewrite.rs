@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use crate::api::symbolicator::{Module, RequestError, objects};
 
 /// The maximum number of rules.
-pub const REWRITE_RULES: usize = 32;
+const REWRITE_RULES: usize = 32;
 
 /// The maximum length of an expression, and of a replacement, in bytes.
-pub const REWRITE_RULE_BYTES: usize = 1024;
+const REWRITE_RULE_BYTES: usize = 1024;
 
 /// The maximum length of a name that is rewritten, and of the result, in bytes.
 const NAME_BYTES: usize = 4 * 1024;

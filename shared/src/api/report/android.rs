@@ -7,6 +7,10 @@
 use super::collector::Collector;
 use super::cursor::{DELETED, LineCursor, TextLine, id_at, lines, numbered};
 use super::model::{Place, ReportFrame, is_file};
+use crate::api::crash::apple::last_parentheses;
+
+/// What precedes the place of a library in an APK, after the path of the APK.
+const OFFSET: &str = " (offset ";
 
 pub(super) fn read(bytes: &[u8], out: &mut Collector) {
     for line in lines(bytes) {
@@ -51,20 +55,14 @@ fn frame<'a>(line: TextLine<'a>, mut cursor: LineCursor<'a>) -> Option<AndroidLi
     let id_start = rest.rfind(" (BuildId: ");
     let id = id_start.and_then(|at| id_at(&rest[at + " (BuildId: ".len()..]));
     let before_id = rest[..id_start.unwrap_or(rest.len())].trim_end();
-    // A library inside an APK is followed by its place in it.
-    let path_end = before_id.find(" (").unwrap_or(before_id.len());
-    let path = &before_id[..path_end];
-    let mut after = path_end;
-    loop {
-        let rest = &before_id[after..];
-        after += if rest.starts_with(DELETED) {
-            DELETED.len()
-        } else if rest.starts_with(" (offset ") {
-            rest.find(')')? + 1
-        } else {
-            break;
-        };
-    }
+    // `ndk-stack` adds the line: `: Routine f at a.c:3`.
+    let before_id = before_id
+        .find("): ")
+        .map_or(before_id, |at| &before_id[..=at]);
+    // From the end: the path may contain parentheses, as may the name of the function.
+    let symbol = last_parentheses(before_id).filter(|at| !is_about_file(&before_id[*at..]));
+    let after = symbol.unwrap_or(before_id.len());
+    let path = without_notes(&before_id[..after]);
     let symbol = before_id[after..].trim_start();
     let inner = symbol.strip_prefix('(').and_then(|it| it.strip_suffix(')'));
     let function = inner.map(|it| it.rsplit_once('+').map_or(it, |(name, _)| name));
@@ -77,6 +75,21 @@ fn frame<'a>(line: TextLine<'a>, mut cursor: LineCursor<'a>) -> Option<AndroidLi
         name,
         id,
     })
+}
+
+/// Returns whether a text in parentheses behind a path says something about the file.
+fn is_about_file(text: &str) -> bool {
+    text == DELETED || text.starts_with(OFFSET)
+}
+
+/// Returns a path without what is said about the file behind it.
+fn without_notes(mut path: &str) -> &str {
+    while let Some(at) = last_parentheses(path)
+        && is_about_file(&path[at..])
+    {
+        path = &path[..at];
+    }
+    path
 }
 
 #[cfg(test)]
@@ -119,5 +132,34 @@ mod tests {
             "{}",
             lacks[0]
         );
+    }
+
+    #[test]
+    fn paths_and_names_may_contain_parentheses() {
+        let report = read(
+            "#00 pc 1000  /data/My App (x86)/lib (1).so (ns::f(int)+12) (BuildId: 19e003debe68a6d9)\n\
+             #01 pc 1001  /data/My App (x86)/lib.so (deleted) (offset 0x1000) ((anonymous namespace)::g(void (*)(int))+4)\n\
+             #02 pc 1002  /data/My App (x86)/lib.so (offset 0x2000)\n\
+             #03 pc 1003  /data/My App (x86)/lib.so\n\
+             #04 pc 1004  /data/My App (x86)/lib.so (start)\n\
+             #05 pc 1005  /data/My App (x86)/lib.so (run+10): Routine run at /src/a.c:3\n",
+        );
+        let frames = report.stacks[0].frames.iter();
+        let found: Vec<_> = frames
+            .map(|it| {
+                let module = report.modules[it.module.unwrap()].name.as_str();
+                (module, it.function.as_deref())
+            })
+            .collect();
+        let library = "/data/My App (x86)/lib.so";
+        let expected = [
+            ("/data/My App (x86)/lib (1).so", Some("ns::f(int)")),
+            (library, Some("(anonymous namespace)::g(void (*)(int))")),
+            (library, None),
+            (library, None),
+            (library, Some("start")),
+            (library, Some("run")),
+        ];
+        assert_eq!(found, expected);
     }
 }

@@ -151,12 +151,12 @@ impl Collector {
         self.stacks.last_mut()?.frames.last_mut()
     }
 
-    /// Returns whether the last frame is the one that a signal handler returns to, so that a signal
-    /// interrupted the next one.
+    /// Returns whether the last frame is the one that a signal handler returns to, or is injected,
+    /// so that the next one was interrupted.
     pub(super) fn is_after_trampoline(&self) -> bool {
         let last = self.stacks.last().and_then(|stack| stack.frames.last());
         let function = last.and_then(|frame| frame.function.as_deref());
-        function.is_some_and(is_trampoline)
+        function.is_some_and(|function| is_trampoline(function, false))
     }
 
     /// Returns whether the current stack trace has no frames yet.
@@ -208,6 +208,26 @@ impl Collector {
         let mut addresses: Vec<u64> = without_module.filter_map(|it| it.address).collect();
         addresses.sort_unstable();
         addresses
+    }
+
+    /// Returns the addresses of frames in modules whose load addresses are not known, each with the
+    /// index of its module.
+    pub(super) fn without_base(&self) -> Vec<(usize, u64)> {
+        let lacks_base = |module: usize| {
+            let module = self.modules.get(module);
+            module.is_some_and(|module| module.base.is_none())
+        };
+        let frames = self.stacks.iter().flat_map(|stack| &stack.frames);
+        let in_modules = frames.filter_map(|frame| Some((frame.module?, frame.address?)));
+        in_modules
+            .filter(|(module, _)| lacks_base(*module))
+            .collect()
+    }
+
+    /// Returns the name of a module.
+    pub(super) fn name(&self, module: usize) -> Option<&str> {
+        let module = self.modules.get(module)?;
+        Some(&module.name)
     }
 
     /// Returns the indexes of the modules by their names, of those with the same name the last one

@@ -125,7 +125,7 @@ impl<'a> LineCursor<'a> {
 pub(super) const DELETED: &str = " (deleted)";
 
 /// The maximum number of `#` in a line that are tried as the beginning of a frame.
-const MOST_TRIES: usize = 8;
+const MAX_TRIES: usize = 8;
 
 /// Returns the number of the frame in a line, `#` and a decimal number, and what follows it, which
 /// `follows` accepts.
@@ -133,7 +133,7 @@ pub(super) fn numbered<'a, T>(
     line: TextLine<'a>,
     follows: impl Fn(LineCursor<'a>) -> Option<T>,
 ) -> Option<(u64, T)> {
-    let tries = line.text.match_indices('#').take(MOST_TRIES);
+    let tries = line.text.match_indices('#').take(MAX_TRIES);
     tries.into_iter().find_map(|(at, _)| {
         let mut cursor = LineCursor {
             line,

@@ -4,7 +4,9 @@
 //!
 //! All addresses are return addresses, also the first one, which is in the function that called
 //! `backtrace`. An offset without a name is relative to the module, from which its load address
-//! follows; an offset after a name is relative to the function.
+//! follows; an offset after a name is relative to the function. A program that is not position
+//! independent has neither: its load address, and that of a library of which all functions are
+//! named, is in the memory map that glibc before 2.26 prints after the backtrace.
 //!
 //! `std::stacktrace` of libstdc++ prints `1# name at file:line [0x…]`, where the address is that of
 //! the call. Such a frame stays as it is, unless the name is absent.
@@ -31,6 +33,7 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
             out.frame(line, frame);
         }
     }
+    maps::read_bases(bytes, out);
     maps::read(bytes, out);
 }
 
@@ -217,6 +220,42 @@ mod tests {
             "a[0] [0x40166d]",
         ] {
             assert!(CrashReport::read(other.as_bytes()).is_err(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_module_begins_where_the_memory_map_has_its_file() {
+        let backtrace = "*** Error in `./app': double free or corruption (fasttop): 0x10 ***\n\
+             ======= Backtrace: =========\n\
+             /usr/lib/libwork.so(work+0x5)[0x7f5b10001005]\n\
+             ./app[0x4005b6]\n\
+             ./app(main+0x20)[0x4005d6]\n\
+             ./tool[0x4005b6]\n";
+        let map = "======= Memory map: ========\n\
+             00400000-00401000 r-xp 00000000 08:01 1234               /home/u/app\n\
+             00600000-00601000 rw-p 00000000 08:01 1234               /home/u/app\n\
+             01c9b000-01cbc000 rw-p 00000000 00:00 0                  [heap]\n\
+             7f5b10000000-7f5b10002000 r-xp 00000000 08:01 77         /usr/lib/libwork.so\n\
+             7f5b10002000-7f5b10003000 rw-p 00001000 08:01 77         /usr/lib/libwork.so\n";
+        let located = |text: &str| {
+            let report = read(text);
+            let [stack] = report.stacks.as_slice() else {
+                panic!("{:?}", report.stacks);
+            };
+            let frames = stack.frames.iter();
+            let found: Vec<_> = frames.map(|frame| report.located(frame)).collect();
+            let bases = report.modules.iter().map(|module| module.base);
+            (found, bases.collect::<Vec<_>>())
+        };
+        let (found, bases) = located(&format!("{backtrace}{map}"));
+        let expected = [Some((0, 0x1005)), Some((1, 0x5b6)), Some((1, 0x5d6)), None];
+        assert_eq!(found, expected);
+        assert_eq!(bases, [Some(0x7f5b_1000_0000), Some(0x40_0000), None]);
+        // Without the map, and with that of another process.
+        let elsewhere = map.replace("0040", "0050").replace("7f5b1", "7f5b2");
+        for text in [backtrace.to_owned(), format!("{backtrace}{elsewhere}")] {
+            let (_, bases) = located(&text);
+            assert_eq!(bases, [None::<u64>; 3], "{text}");
         }
     }
 

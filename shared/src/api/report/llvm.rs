@@ -209,9 +209,11 @@ Stack dump:
         assert_eq!(settled, [false, true, false, false]);
         let bases: Vec<_> = report.modules.iter().map(|it| it.base).collect();
         assert_eq!(bases, [Some(0x55ce_0277_3000), Some(0x7f85_315e_2000)]);
-        let after_trampoline = DUMP.replace(" (/lib/", " __restore_rt (/lib/");
-        let report = read(&after_trampoline);
-        assert_eq!(frames(&report)[3], (0x55ce_0277_421b, false));
+        for name in ["__restore_rt", "runtime.sigpanic"] {
+            let interrupted = DUMP.replace(" (/lib/", &format!(" {name} (/lib/"));
+            let report = read(&interrupted);
+            assert_eq!(frames(&report)[3], (0x55ce_0277_421b, false), "{name}");
+        }
     }
 
     #[test]

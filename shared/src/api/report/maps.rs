@@ -2,6 +2,7 @@
 //! the error log of the JVM, and those of `info proc mappings` of gdb. Each may follow a prefix of
 //! a log.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use super::collector::Collector;
@@ -13,7 +14,7 @@ use super::model::file_name;
 const FILES: usize = 4_096;
 
 /// The maximum number of words in a line that are tried as the beginning of a mapping.
-const MOST_TRIES: usize = 16;
+const MAX_TRIES: usize = 16;
 
 /// A file that is mapped.
 pub(super) struct Mapped<'a> {
@@ -73,6 +74,36 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
     }
 }
 
+/// Sets the load addresses of modules of which frames have an address, but no offset: that of the
+/// file with the same file name in which the address lies.
+pub(super) fn read_bases(bytes: &[u8], out: &mut Collector) {
+    let addresses = out.without_base();
+    if addresses.is_empty() {
+        return;
+    }
+    let mut files: HashMap<&str, Vec<Range<u64>>> = HashMap::new();
+    for file in mapped(bytes) {
+        let of_name = files.entry(file_name(file.path)).or_default();
+        of_name.push(file.range);
+    }
+    for ranges in files.values_mut() {
+        ranges.sort_unstable_by_key(|range| range.start);
+    }
+    for (module, address) in addresses {
+        let ranges = out.name(module).and_then(|name| files.get(file_name(name)));
+        if let Some(base) = ranges.and_then(|ranges| base_of(ranges, address)) {
+            out.begins(module, base);
+        }
+    }
+}
+
+/// Returns the beginning of the range that an address lies in, of ranges in order.
+fn base_of(ranges: &[Range<u64>], address: u64) -> Option<u64> {
+    let after = ranges.partition_point(|range| range.start <= address);
+    let range = ranges.get(after.checked_sub(1)?)?;
+    range.contains(&address).then_some(range.start)
+}
+
 /// Sets the paths and load addresses of the modules that are known by their file names.
 pub(super) fn read_named(bytes: &[u8], out: &mut Collector) {
     let mut modules = out.by_name();
@@ -90,7 +121,7 @@ pub(super) fn read_named(bytes: &[u8], out: &mut Collector) {
 fn mapping_in(line: TextLine<'_>) -> Option<Mapping<'_>> {
     let mut cursor = LineCursor::new(line);
     cursor.spaces();
-    (0..MOST_TRIES).find_map(|_| {
+    (0..MAX_TRIES).find_map(|_| {
         let here = cursor;
         cursor.word();
         cursor.spaces();

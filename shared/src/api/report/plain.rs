@@ -29,13 +29,13 @@ const ESCAPE: u8 = 0x1b;
 const TITLE_BYTES: usize = 4 * 1024;
 
 /// The maximum number of fields of a JSON object that are kept. Journal entries have some dozens.
-const MOST_FIELDS: usize = 1_024;
+const MAX_FIELDS: usize = 1_024;
 
 /// The maximum number of changes in a part of a plain text. A place in the part is searched among
 /// them.
 const PART_CHANGES: usize = 64;
 
-/// The fields of a JSON object: the first [`MOST_FIELDS`] of them.
+/// The fields of a JSON object: the first [`MAX_FIELDS`] of them.
 pub(super) struct JsonFields<'a>(BTreeMap<String, &'a RawValue>);
 
 impl<'a> JsonFields<'a> {
@@ -59,7 +59,7 @@ impl<'de> Deserialize<'de> for JsonFields<'de> {
             fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Self::Value, A::Error> {
                 let mut fields = BTreeMap::new();
                 while let Some((name, value)) = from.next_entry::<String, &'de RawValue>()? {
-                    if fields.len() < MOST_FIELDS || fields.contains_key(&name) {
+                    if fields.len() < MAX_FIELDS || fields.contains_key(&name) {
                         fields.insert(name, value);
                     }
                 }
@@ -605,12 +605,12 @@ mod tests {
 
     #[test]
     fn a_json_object_has_its_first_fields() {
-        let fields: String = (1..2 * MOST_FIELDS)
+        let fields: String = (1..2 * MAX_FIELDS)
             .map(|number| format!("\"{number}\": 1, "))
             .collect();
         let json = format!("{{\"log\": 2, {fields}\"log\": \"last\"}}");
         let fields: JsonFields<'_> = serde_json::from_str(&json).unwrap();
-        assert_eq!(fields.0.len(), MOST_FIELDS);
+        assert_eq!(fields.0.len(), MAX_FIELDS);
         assert_eq!(fields.get("log").map(RawValue::get), Some("\"last\""));
         assert!(fields.get("1").is_some() && fields.get("1024").is_none());
         assert!(serde_json::from_str::<JsonFields<'_>>("[]").is_err());

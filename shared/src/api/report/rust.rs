@@ -14,7 +14,7 @@ use super::model::{Place, ReportFrame};
 const UNKNOWN: &str = "<unknown>";
 
 /// The maximum number of colons in a line that are tried as the one after the number.
-const MOST_TRIES: usize = 8;
+const MAX_TRIES: usize = 8;
 
 pub(super) fn read(bytes: &[u8], out: &mut Collector) {
     let mut is_after_frame = false;
@@ -64,7 +64,7 @@ impl RustLine<'_> {
 
 fn frame(line: TextLine<'_>) -> Option<RustLine<'_>> {
     // A prefix of a log may precede the number.
-    let mut colons = line.text.match_indices(": ").take(MOST_TRIES);
+    let mut colons = line.text.match_indices(": ").take(MAX_TRIES);
     colons.find_map(|(at, _)| {
         let digits = line.text[..at]
             .rsplit(|c: char| !c.is_ascii_digit())

@@ -20,9 +20,12 @@ use crate::domain::ObjectType;
 /// zero. Offsets include it.
 const MACOS_PROGRAM: u64 = 0x1_0000_0000;
 
-/// Where linkers place 64-bit programs and libraries of Windows (MSVC, `/BASE`). Offsets include it
-/// (compiler-rt, `sanitizer_win.cpp`).
-const WINDOWS: [(&str, u64); 2] = [(".exe", 0x1_4000_0000), (".dll", 0x1_8000_0000)];
+/// Where linkers place programs and libraries of Windows, 32-bit ones and 64-bit ones (MSVC,
+/// `/BASE`). Offsets include it (compiler-rt, `sanitizer_win.cpp`, `GetPreferredBase`).
+const WINDOWS: [(&str, u64, u64); 2] = [
+    (".exe", 0x40_0000, 0x1_4000_0000),
+    (".dll", 0x1000_0000, 0x1_8000_0000),
+];
 
 /// What each report contains. Old versions print frames without a name like LLVM.
 const REPORT: &str = "Sanitizer: ";
@@ -88,7 +91,7 @@ fn report_frame(
             let offset = if is_macho {
                 offset.checked_sub(MACOS_PROGRAM).unwrap_or(offset)
             } else {
-                without_base(path, offset)
+                without_base(path, offset, found.address)
             };
             let module = if is_macho {
                 out.module_of_type(path, id, ObjectType::Macho)?
@@ -126,11 +129,16 @@ fn without_architecture(path: &str) -> (&str, bool) {
     (found.unwrap_or(path), found.is_some())
 }
 
-/// Returns an offset in a module of Windows without the address that the module is linked to.
-fn without_base(path: &str, offset: u64) -> u64 {
+/// Returns an offset in a module of Windows without the address that the module is linked to, given
+/// the address in the process. In a 32-bit process, that is below 4 GiB.
+fn without_base(path: &str, offset: u64, address: Option<u64>) -> u64 {
     let path = path.to_ascii_lowercase();
-    let linked_to = WINDOWS.iter().find(|(end, _)| path.ends_with(end));
-    let within = linked_to.and_then(|(_, base)| offset.checked_sub(*base));
+    let is_narrow = address.is_some_and(|address| u32::try_from(address).is_ok());
+    let linked_to = WINDOWS.iter().find(|(end, ..)| path.ends_with(end));
+    let within = linked_to.and_then(|(_, narrow, wide)| {
+        let base = if is_narrow { *narrow } else { *wide };
+        offset.checked_sub(base)
+    });
     within.unwrap_or(offset)
 }
 
@@ -228,6 +236,19 @@ mod tests {
         );
         let offsets: Vec<_> = report.stacks[0].frames.iter().map(|it| it.offset).collect();
         assert_eq!(offsets, [Some(0x1578), Some(0x2345), Some(0x2345)]);
+    }
+
+    #[test]
+    fn so_do_those_of_32_bit_windows() {
+        let report = read(
+            "    #0 0x00f61578  (C:\\app\\App.exe+0x401578)\n    #1 0x00402345  (C:\\app\\fixed.exe+0x402345)\n    #2 0x6f012345  (C:\\app\\lib.dll+0x10002345)\n    #3 0x6f112345  (C:\\app\\other.dll+0x2345)\n",
+        );
+        let offsets: Vec<_> = report.stacks[0].frames.iter().map(|it| it.offset).collect();
+        let expected = [0x1578, 0x2345, 0x2345, 0x2345].map(Some);
+        assert_eq!(offsets, expected);
+        let bases: Vec<_> = report.modules.iter().map(|it| it.base).collect();
+        let expected = [0xf6_0000, 0x40_0000, 0x6f01_0000, 0x6f11_0000].map(Some);
+        assert_eq!(bases, expected);
     }
 
     #[test]

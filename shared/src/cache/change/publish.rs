@@ -73,7 +73,7 @@ impl Transition<'_> {
             .iter()
             .all(|dif| seen.considered.contains(dif));
         if built.version < present.version {
-            // An older build, during a canary or after a rollback. Other older builds read its
+            // An older release, during a canary or after a rollback. Other older releases read its
             // state; it must not replace the newer one.
             next.older = Some(built.clone());
         } else if worse && (built.version == present.version || !better_is_gone) {
@@ -88,9 +88,9 @@ impl Transition<'_> {
 
     /// Updates the fields that every completed build resets, whatever its result.
     fn complete(&mut self, seen: &Seen) {
-        let leaves_files = leaves_files(self.before, seen, self.policy);
+        let defers_files = defers_files(self.before, seen, self.policy);
         let next = &mut self.next;
-        next.left_by = leaves_files.then_some(self.policy.numbers.converter);
+        next.deferred_by = defers_files.then_some(self.policy.numbers.converter);
         next.lease = None;
         next.attempts = 0;
         next.releases = 0;
@@ -147,16 +147,16 @@ fn is_older_work(built: &Ready, present: &Ready) -> bool {
     built.converter < present.converter && built.rank == present.rank
 }
 
-/// Returns whether the build leaves DIFs to newer ones: DIFs that it could not read, or that no
-/// newer build has considered beside the state that a newer build made, or all, because it replaced
-/// a disputed state of a newer build.
-fn leaves_files(before: &Entry, seen: &Seen, policy: &Policy) -> bool {
+/// Returns whether the build defers DIFs to newer releases: DIFs that it could not read, or that no
+/// newer release has considered beside the state that a newer release made, or all, because it
+/// replaced a disputed state of a newer release.
+fn defers_files(before: &Entry, seen: &Seen, policy: &Policy) -> bool {
     let numbers = &policy.numbers;
     let mine = (numbers.version(before.kind), numbers.converter);
     let ready = before.ready.as_ref();
     let is_newer = ready.is_some_and(|ready| (ready.version, ready.converter) > mine);
     let is_new = |dif: &DifRef| !before.considered.contains(dif);
-    let has_new = || before.left_by.is_some() || seen.considered.iter().any(is_new);
+    let has_new = || before.deferred_by.is_some() || seen.considered.iter().any(is_new);
     let is_disputed = || ready.is_some_and(|ready| is_disputed(before, ready));
     seen.has_unread || is_newer && (has_new() || is_disputed())
 }

@@ -343,7 +343,7 @@ fn at_the_same_version_an_equal_or_better_state_replaces_and_a_worse_one_does_no
 }
 
 #[test]
-fn a_higher_version_replaces_the_state_and_keeps_it_for_older_builds() {
+fn a_higher_version_replaces_the_state_and_keeps_it_for_older_releases() {
     let before = built(1, Offer::Debug, &dif("a"));
     let leased = then(&before, &take(2), 10);
     let ready = state(&leased, 2, 2, Offer::Debug, &dif("a"));
@@ -657,7 +657,7 @@ fn abandoned_leases_count_and_after_enough_of_them_the_entry_is_crashed() {
 }
 
 #[test]
-fn an_entry_names_the_build_that_left_files_until_another_build_ends() {
+fn an_entry_names_the_release_that_left_files_until_another_build_ends() {
     let by = Converter::CURRENT;
     let newer = Converter(by.0 + 1);
     let with_unread = |change: Change| match change {
@@ -674,12 +674,12 @@ fn an_entry_names_the_build_that_left_files_until_another_build_ends() {
     let leased = then(&entry(), &take(1), 0);
     let made = state(&leased, 1, 1, Offer::Debug, &dif("a"));
     let partial = then(&leased, &with_unread(publish(1, made, &[dif("a")])), 0);
-    assert!(partial.leaves_files_to(newer) && !partial.leaves_files_to(by));
+    assert!(partial.defers_files_to(newer) && !partial.defers_files_to(by));
 
     let again = then(&partial, &take(2), 0);
-    assert!(again.leaves_files_to(newer));
+    assert!(again.defers_files_to(newer));
     let failed = then(&again, &fail(2, Cause::Malformed, &[dif("a")]), 0);
-    assert!(!failed.leaves_files_to(newer));
+    assert!(!failed.defers_files_to(newer));
 
     // Otherwise readers would request builds of a file that kills its builders without a limit.
     let policy = Policy::default();
@@ -689,11 +689,11 @@ fn an_entry_names_the_build_that_left_files_until_another_build_ends() {
         killed = then(&killed, &take(build), now);
     }
     assert_eq!(killed.missing().unwrap().missing.cause, Cause::Crashed);
-    assert!(!killed.leaves_files_to(newer));
+    assert!(!killed.defers_files_to(newer));
 }
 
 #[test]
-fn a_file_that_an_older_build_cannot_use_beside_a_newer_state_is_left_to_a_newer_build() {
+fn a_file_that_an_older_release_cannot_use_beside_a_newer_state_is_left_to_a_newer_release() {
     let newer = Converter(Converter::CURRENT.0 + 1);
     let version = current_version(Kind::SymCache);
     let files = [dif("a"), dif("b")];
@@ -703,17 +703,17 @@ fn a_file_that_an_older_build_cannot_use_beside_a_newer_state_is_left_to_a_newer
         (ready.version, ready.converter) = (made, newer);
         let leased = then(&with, &take(2), 0);
         let seen_again = then(&leased, &fail(2, Cause::Malformed, &files[..1]), 0);
-        assert!(!seen_again.leaves_files_to(newer));
+        assert!(!seen_again.defers_files_to(newer));
 
         let failed = then(&leased, &fail(2, Cause::Malformed, &files), 0);
-        assert!(failed.leaves_files_to(newer));
+        assert!(failed.defers_files_to(newer));
         let lesser = state(&leased, 2, version, Offer::Symbols, &dif("b"));
         let published = then(&leased, &publish(2, lesser, &files), 0);
-        assert!(published.leaves_files_to(newer));
+        assert!(published.defers_files_to(newer));
         // What it left stays left.
         let again = then(&published, &take(3), 0);
         let failed = then(&again, &fail(3, Cause::Malformed, &files), 0);
-        assert!(failed.leaves_files_to(newer));
+        assert!(failed.defers_files_to(newer));
     }
 }
 
@@ -975,14 +975,14 @@ fn an_older_converter_replaces_a_disputed_state_of_a_newer_one_and_leaves_the_fi
     };
     let kept = build(&taken(&newer));
     assert_eq!(
-        (path(kept.ready()), kept.left_by),
+        (path(kept.ready()), kept.deferred_by),
         (path(newer.ready()), None)
     );
     let suspected = then(&newer, &suspect(&newer, 5), 12);
     let disputed = then(&taken(&suspected), &dispute(2, &newer, 7), 13);
     let replaced = build(&disputed);
     assert_ne!(path(replaced.ready()), path(newer.ready()));
-    assert_eq!(replaced.left_by, Some(Converter::CURRENT));
+    assert_eq!(replaced.deferred_by, Some(Converter::CURRENT));
 
     // Another report does not make the build that is at work forget the dispute.
     let replaced = build(&then(&disputed, &suspect(&newer, 9), 14));
@@ -1057,7 +1057,7 @@ fn giving_up_is_recognized_by_its_effect() {
 
 /// Finding L4 in `docs/protocol.md`.
 #[test]
-fn a_state_that_only_an_older_build_reads_is_in_use() {
+fn a_state_that_only_an_older_release_reads_is_in_use() {
     let ready = built(1, Offer::Debug, &dif("a"));
     let leased = then(&ready, &take(2), 10);
     let newer = state(&leased, 2, 2, Offer::Debug, &dif("b"));

@@ -66,7 +66,7 @@ impl Transition<'_> {
             self.next.lease = None;
             self.next.build_request = None;
             self.next.attempts = 0;
-            self.next.left_by = None;
+            self.next.deferred_by = None;
             return Ok(());
         }
         self.next.attempts += 1;
@@ -265,7 +265,7 @@ impl Transition<'_> {
     /// Removes the state of an older version, if no build needs it.
     pub(super) fn drop_older(&mut self) -> Result<(), Refused> {
         let (next, now) = (&mut self.next, self.now);
-        // After a rollback, the older state is the only one that this build can read.
+        // After a rollback, the older state is the only one that this release can read.
         let version = self.policy.numbers.version(next.kind);
         let is_newer = |ready: &Ready| ready.version > version;
         if next.older.is_some() && next.ready.as_ref().is_some_and(is_newer) {

@@ -38,20 +38,22 @@ pub struct SweepCursor {
     /// How many items each list of entries takes.
     #[serde(default)]
     pub lists: SweepLists,
-    /// Scopes whose [`Presence`](crate::cache::Presence) items were repaired but whose new
+    /// Scopes whose [`Presence`](crate::cache::Presence) items were corrected but whose new
     /// [`Generation`](crate::cache::Generation) could not be written yet.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub unannounced: BTreeSet<Scope>,
 }
 
-/// How many items each of the pruner's lists of entries takes. Builds that predate this field wrote
-/// one item per list.
+/// How many items each of the pruner's lists of entries takes. Releases that predate this field
+/// wrote one item per list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SweepLists {
     /// The list of outdated entries that the current pass has found so far.
-    pub gathering: usize,
+    #[serde(rename = "gathering")]
+    pub found_in_this_pass: usize,
     /// The list of outdated entries that the last complete pass found.
-    pub manifest: usize,
+    #[serde(rename = "manifest")]
+    pub found_in_last_pass: usize,
     /// The list of entries whose rebuild this pass has requested.
     #[serde(rename = "asked")]
     pub requested: usize,

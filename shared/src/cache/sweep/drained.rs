@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::manifest::Manifest;
+use super::outdated::OutdatedList;
 use crate::cache::Entry;
 use crate::domain::Timestamp;
 
@@ -15,7 +15,7 @@ const FIRST_REQUESTS: usize = 500;
 
 /// The largest number of requests of a pass, as a multiple of the completed requests of the
 /// previous pass.
-const MOST_GROWTH: u64 = 16;
+const MAX_GROWTH: u64 = 16;
 
 /// The results of the build requests of the previous pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,7 +24,8 @@ pub struct Drained {
     /// Build requests that are complete.
     pub answered: u64,
     /// Build requests that are still pending.
-    pub standing: u64,
+    #[serde(rename = "standing")]
+    pub still_pending: u64,
     /// The time since they were sent, in seconds.
     pub seconds: u64,
     /// The time from the requests until the last resulting cache was published, in seconds, if
@@ -36,7 +37,7 @@ pub struct Drained {
 impl Drained {
     /// Compares build requests with their entries; `None` is an entry that no longer exists.
     pub fn of<'a>(
-        requested: &Manifest,
+        requested: &OutdatedList,
         entries: impl IntoIterator<Item = Option<&'a Entry>>,
         now: Timestamp,
     ) -> Self {
@@ -59,7 +60,7 @@ impl Drained {
                     let after = published.map(|published| published.since(requested.at).as_secs());
                     drained.busy = drained.busy.max(after);
                 }
-                Some(entry) if entry.live_request(now).is_some() => drained.standing += 1,
+                Some(entry) if entry.live_request(now).is_some() => drained.still_pending += 1,
                 // The message is assumed to be lost.
                 Some(_) => {}
             }
@@ -72,12 +73,12 @@ impl Drained {
     /// rate in the whole time.
     pub fn quota(&self) -> usize {
         let to_count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
-        let (answered, standing) = (to_count(self.answered), to_count(self.standing));
-        if standing > 0 {
-            return answered.saturating_sub(standing);
+        let (answered, still_pending) = (to_count(self.answered), to_count(self.still_pending));
+        if still_pending > 0 {
+            return answered.saturating_sub(still_pending);
         }
         let growth = match self.busy {
-            Some(busy) => (self.seconds / busy.max(1)).clamp(1, MOST_GROWTH),
+            Some(busy) => (self.seconds / busy.max(1)).clamp(1, MAX_GROWTH),
             None => 2,
         };
         answered
@@ -87,19 +88,19 @@ impl Drained {
 
     /// Estimates when this many outdated entries will be rebuilt.
     pub fn estimate(&self, behind: u64, now: Timestamp) -> Estimate {
-        match (behind, self.answered, self.standing) {
+        match (behind, self.answered, self.still_pending) {
             (0, ..) => Estimate::Complete,
             (_, 0, 0) => Estimate::Unknown {
                 reason: "no build was requested yet: the next pass requests some".to_owned(),
             },
-            (_, 0, standing) => Estimate::Unknown {
+            (_, 0, still_pending) => Estimate::Unknown {
                 reason: format!(
-                    "none of {standing} build requests was completed since the last pass"
+                    "none of {still_pending} build requests was completed since the last pass"
                 ),
             },
             (behind, answered, _) => {
                 // If the queue completed all requests early, the next pass requests more.
-                let most = Manifest::MAX_ENTRIES;
+                let most = OutdatedList::MAX_ENTRIES;
                 let next = self.busy.map_or(0, |_| self.quota().min(most));
                 let rate = answered.max(u64::try_from(next).unwrap_or(answered));
                 let seconds = behind.saturating_mul(self.seconds.max(1)) / rate;
@@ -135,7 +136,7 @@ mod tests {
     use super::*;
     use crate::cache::change::examples::{BEGIN, entry};
     use crate::cache::sweep::examples::ready;
-    use crate::cache::{Behind, Token};
+    use crate::cache::{OutdatedEntry, Token};
 
     fn at(seconds: u64) -> Timestamp {
         Timestamp::from_secs(seconds)
@@ -143,10 +144,10 @@ mod tests {
 
     #[test]
     fn as_many_builds_are_requested_as_the_queue_processed() {
-        let quota = |answered, standing, busy| {
+        let quota = |answered, still_pending, busy| {
             let drained = Drained {
                 answered,
-                standing,
+                still_pending,
                 seconds: 3600,
                 busy,
             };
@@ -168,16 +169,16 @@ mod tests {
     /// Finding P22 in `docs/protocol.md`.
     #[test]
     fn the_last_requested_cache_says_how_long_the_queue_was_busy() {
-        let asked = |entry: &Entry| Behind {
+        let asked = |entry: &Entry| OutdatedEntry {
             build_request: Some(Token::from_random(1)),
-            ..Behind::of(entry)
+            ..OutdatedEntry::of(entry)
         };
         let made_after = |seconds: u64| {
             let at = BEGIN.plus(Duration::from_secs(seconds));
             ready(|ready| ready.derived_at = at)
         };
         let entries = [made_after(30), made_after(200), entry()];
-        let requests = Manifest {
+        let requests = OutdatedList {
             at: BEGIN,
             entries: entries.iter().map(asked).collect(),
         };
@@ -190,9 +191,9 @@ mod tests {
 
     #[test]
     fn a_rollout_is_estimated_from_the_last_pass_or_says_why_not() {
-        let drained = |answered, standing| Drained {
+        let drained = |answered, still_pending| Drained {
             answered,
-            standing,
+            still_pending,
             seconds: 3600,
             busy: None,
         };

@@ -1,10 +1,10 @@
 //! Example entries for the tests of sweeps.
 
 use crate::cache::change::examples::{Offer, built, dif, entry, fail, take, then};
-use crate::cache::{BuildNumbers, Converter, Entry, Ready};
+use crate::cache::{Converter, Entry, Ready, ReleaseNumbers};
 use crate::domain::Cause;
 
-pub(super) const NUMBERS: BuildNumbers = BuildNumbers::CURRENT;
+pub(super) const NUMBERS: ReleaseNumbers = ReleaseNumbers::CURRENT;
 
 /// Returns an entry with a current state, which `change` changes.
 pub(super) fn ready(change: impl FnOnce(&mut Ready)) -> Entry {

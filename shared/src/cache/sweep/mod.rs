@@ -17,13 +17,13 @@ mod cursor;
 mod drained;
 #[cfg(test)]
 mod examples;
-mod manifest;
-mod standing;
+mod outdated;
+mod rollout_state;
 mod tally;
 
 pub use budget::{Ages, EvictionCut};
 pub use cursor::{Rollout, SegmentProgress, SweepCursor, SweepLists};
 pub use drained::{Drained, Estimate};
-pub use manifest::{Behind, Manifest};
-pub use standing::{Standing, standing, wants_refresh};
+pub use outdated::{OutdatedEntry, OutdatedList};
+pub use rollout_state::{RolloutState, rollout_state, wants_refresh};
 pub use tally::{KindTally, Tally, entry_bytes};

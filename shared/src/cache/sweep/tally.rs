@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::standing::{Standing, standing};
-use crate::cache::{Ages, BuildNumbers, DifCopy, Entry, Kind, Queue};
+use super::rollout_state::{RolloutState, rollout_state};
+use crate::cache::{Ages, DifCopy, Entry, Kind, Queue, ReleaseNumbers};
 use crate::domain::Timestamp;
 
 /// The counts of a pass.
@@ -52,21 +52,21 @@ pub struct KindTally {
 
 impl Tally {
     /// Counts an entry. Of entries of sources that a request defined, only the bytes count.
-    pub fn count(&mut self, entry: &Entry, numbers: &BuildNumbers, now: Timestamp) {
+    pub fn count(&mut self, entry: &Entry, numbers: &ReleaseNumbers, now: Timestamp) {
         let bytes = entry_bytes(entry);
         self.ages.add(now.since(entry.last_used_at), bytes);
         if entry.module.source.is_defined() {
             return;
         }
         let kind = self.kinds.entry(counted_as(entry.kind)).or_default();
-        match standing(entry, numbers, now) {
-            Standing::Current => kind.current += 1,
-            Standing::Behind => kind.behind += 1,
-            Standing::DifGone => kind.dif_gone += 1,
-            Standing::Failed(cause) => {
+        match rollout_state(entry, numbers, now) {
+            RolloutState::Current => kind.current += 1,
+            RolloutState::Behind => kind.behind += 1,
+            RolloutState::DifGone => kind.dif_gone += 1,
+            RolloutState::Failed(cause) => {
                 *kind.failed.entry(cause.as_str().to_owned()).or_default() += 1;
             }
-            Standing::Unbuilt => kind.unbuilt += 1,
+            RolloutState::Unbuilt => kind.unbuilt += 1,
         }
         kind.older += u64::from(entry.older.is_some());
         let request = entry.live_request(now);

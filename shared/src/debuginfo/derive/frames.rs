@@ -1,6 +1,6 @@
 //! Reads the unwind information of ELF files into lines of Breakpad records, in parallel, and that
 //! of programs for 32-bit Windows that GCC compiled; that of other PE files, in [`pe_frames`]. Of
-//! Mach-O files, it reads what Go compressed.
+//! Mach-O files, it reads what Go compressed, and the sizes of large frames.
 //!
 //! The records are those that `symbolic` writes (`symbolic_cfi`, MIT), which is the oracle: tests
 //! compare all fixtures. `symbolic` copies the row of each instruction, keeps a map for each
@@ -14,7 +14,9 @@
 //! - the stubs of procedure linkage tables, whose frames depend on the address;
 //! - that a register has its own value again, or that its rule cannot be read;
 //! - that the outermost function has no return address;
-//! - the rules before an instruction that cannot be read, and those of the functions behind it.
+//! - the rules before an instruction that cannot be read, and those of the functions behind it;
+//! - the functions that do not refer to an entry that cannot be read, and those that refer to one
+//!   with letters of 64-bit Arm (`entries`).
 //!
 //! Entries of functions that the linker discarded are left out. They begin before the first code.
 //!
@@ -24,35 +26,43 @@
 //! Sources of the format: DWARF 5, section 6.4; Linux Standard Base, "The .eh_frame section"; DWARF
 //! for the Arm 64-bit Architecture, "Call frame instructions".
 
+mod entries;
+mod large_frames;
+
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::ops::Range;
 
 use gimli::{
     BaseAddresses, CfaRule, CommonInformationEntry, DebugFrame, EhFrame, EndianSlice, Error,
-    Format, FrameDescriptionEntry, Reader as _, Register, RegisterRule, RunTimeEndian,
-    UnwindContext, UnwindExpression, UnwindOffset, UnwindSection, UnwindTableRow,
+    FrameDescriptionEntry, Register, RegisterRule, RunTimeEndian, UnwindContext, UnwindExpression,
+    UnwindOffset, UnwindSection, UnwindTableRow,
 };
 use symbolic::debuginfo::Object;
 use symbolic::debuginfo::dwarf::{Dwarf as _, DwarfSection, Endian};
 use symbolic::debuginfo::macho::MachObject;
 use symbolic::debuginfo::pe::PeObject;
 
+pub(in crate::debuginfo) use self::entries::has_functions;
+use self::entries::{entry_at, with_known_letters};
+use self::large_frames::LargeFrames;
 use super::machine::{FrameBytes, Machine, Rules};
 use super::stubs::Stubs;
 use super::{dwarf, pe_frames};
-use crate::debuginfo::slices::{CfiLines, LineCollector};
+use crate::debuginfo::quirks::eh_frame_is_misread;
+use crate::debuginfo::slices::{CfiLines, CfiSource, LineCollector};
 use crate::debuginfo::workers::in_order;
 
 /// The most bytes that a function may have: the walker reads no longer ones. An entry with more is
 /// none of a function, such as those of Free Pascal, whose fields are shifted.
-const MOST_CODE: u64 = u32::MAX as u64;
+const MAX_CODE: u64 = u32::MAX as u64;
 
 /// The number of entries that a worker takes at a time.
 const RUN: usize = 2048;
 
 /// The most lines of stubs in a run: two for each of 65,536 stubs. A malformed entry may say that
 /// it is as large as memory.
-const MOST_STUB_LINES: usize = 1 << 17;
+const MAX_STUB_LINES: usize = 1 << 17;
 
 /// Returns the lines of all records of an object. Returns `None` if `symbolic` has to read them.
 pub(super) fn lines_of(object: &Object<'_>, workers: usize) -> Option<CfiLines> {
@@ -67,7 +77,10 @@ fn read(object: &Object<'_>, run: usize, workers: usize, rules: Rules) -> Option
             Some(found) => return of_pe(pe, &found, run, workers, rules),
             None => return pe_frames::read(pe, run, workers),
         },
-        Object::MachO(mach) => return of_mach(mach, run, workers, rules),
+        Object::MachO(mach) => match compressed_in_mach(mach) {
+            Some(found) => return of_mach(mach, &found, run, workers, rules),
+            None => return with_large_frames(object, mach, rules),
+        },
         _ => return None,
     };
     let (machine, vendor) = Machine::of(elf, rules)?;
@@ -78,7 +91,8 @@ fn read(object: &Object<'_>, run: usize, workers: usize, rules: Rules) -> Option
     };
     let mut all = LineCollector::default();
     if let Some(found) = elf.section("debug_frame") {
-        let bytes = EndianSlice::new(&found.data, endian);
+        let data = readable(&found.data, endian, machine, true);
+        let bytes = EndianSlice::new(&data, endian);
         let mut section = DebugFrame::from(bytes);
         section.set_address_size(address_size);
         section.set_vendor(vendor);
@@ -86,7 +100,8 @@ fn read(object: &Object<'_>, run: usize, workers: usize, rules: Rules) -> Option
         entries.read(run, workers, &mut all)?;
     }
     if let Some(found) = elf.section("eh_frame") {
-        let bytes = EndianSlice::new(&found.data, endian);
+        let data = readable(&found.data, endian, machine, false);
+        let bytes = EndianSlice::new(&data, endian);
         let mut section = EhFrame::from(bytes);
         section.set_address_size(address_size);
         section.set_vendor(vendor);
@@ -94,6 +109,21 @@ fn read(object: &Object<'_>, run: usize, workers: usize, rules: Rules) -> Option
         entries.read(run, workers, &mut all)?;
     }
     Some(all.finish())
+}
+
+/// Returns a section of an ELF file as `gimli` can read it. Only compilers for 64-bit Arm write
+/// letters that it, and `symbolic`, do not know.
+fn readable(
+    section: &[u8],
+    endian: RunTimeEndian,
+    machine: Machine,
+    is_debug_frame: bool,
+) -> Cow<'_, [u8]> {
+    if machine.has_link_register && machine.rules == Rules::All {
+        with_known_letters(section, endian, is_debug_frame)
+    } else {
+        Cow::Borrowed(section)
+    }
 }
 
 /// Reads the lines of a PE file with an `.eh_frame`.
@@ -127,9 +157,27 @@ pub(in crate::debuginfo) fn compressed_in_mach<'d>(
     }
 }
 
+/// Returns the lines that `symbolic` writes for a Mach-O file, with the rules of large frames.
+/// Returns `None` if the file has no large frames, or if `symbolic` cannot read it.
+fn with_large_frames(object: &Object<'_>, mach: &MachObject<'_>, rules: Rules) -> Option<CfiLines> {
+    if rules != Rules::All || eh_frame_is_misread(object) {
+        return None;
+    }
+    let frames = LargeFrames::of(mach)?;
+    match CfiSource::of(|out| frames.write(object, out)).ok()? {
+        CfiSource::Lines(lines) => Some(lines),
+        CfiSource::Parsed(_) => None,
+    }
+}
+
 /// Reads the lines of a Mach-O file whose unwind information is compressed.
-fn of_mach(mach: &MachObject<'_>, run: usize, workers: usize, rules: Rules) -> Option<CfiLines> {
-    let found = compressed_in_mach(mach)?;
+fn of_mach(
+    mach: &MachObject<'_>,
+    found: &DwarfSection<'_>,
+    run: usize,
+    workers: usize,
+    rules: Rules,
+) -> Option<CfiLines> {
     let (machine, vendor) = Machine::of_mach(mach, rules)?;
     let bytes = EndianSlice::new(&found.data, RunTimeEndian::Little);
     let mut section = DebugFrame::from(bytes);
@@ -197,67 +245,6 @@ impl<'i, S: UnwindSection<FrameBytes<'i>>> UnwindEntries<'i, S> {
     }
 }
 
-/// Returns the first entry of a section at or after an offset. Returns `None` at the end of the
-/// section.
-fn entry_at(
-    section: FrameBytes<'_>,
-    is_debug_frame: bool,
-    at: usize,
-) -> Result<Option<FrameEntry>, Error> {
-    let mut rest = section;
-    rest.skip(at)?;
-    loop {
-        if rest.is_empty() {
-            return Ok(None);
-        }
-        let offset = rest.offset_from(section);
-        let (length, format) = rest.read_initial_length()?;
-        match (length, is_debug_frame) {
-            (0, false) => return Ok(None), // the end of the section
-            (0, true) => continue,         // padding
-            _ => {}
-        }
-        let mut body = rest.split(length)?;
-        let is_shared = match (is_debug_frame, format) {
-            (false, _) => body.read_u32()? == 0,
-            (true, Format::Dwarf32) => body.read_u32()? == u32::MAX,
-            (true, Format::Dwarf64) => body.read_u64()? == u64::MAX,
-        };
-        return Ok(Some(FrameEntry {
-            offset,
-            end: rest.offset_from(section),
-            is_shared,
-        }));
-    }
-}
-
-/// Returns whether a section with unwind information has the entry of a function. Linkers write a
-/// section without any, only with its end. One that cannot be read counts as one that has: its
-/// reader says what is wrong.
-pub(in crate::debuginfo) fn has_functions(
-    section: &[u8],
-    endian: RunTimeEndian,
-    is_debug_frame: bool,
-) -> bool {
-    let section = EndianSlice::new(section, endian);
-    let mut at = 0;
-    loop {
-        match entry_at(section, is_debug_frame, at) {
-            Ok(Some(entry)) if entry.is_shared => at = entry.end,
-            Ok(None) => return false,
-            Ok(Some(_)) | Err(_) => return true,
-        }
-    }
-}
-
-/// The place of an entry in its section.
-struct FrameEntry {
-    offset: usize,
-    end: usize,
-    /// Whether it is what the entries of functions have in common, not the entry of a function.
-    is_shared: bool,
-}
-
 type Cie<'i> = CommonInformationEntry<FrameBytes<'i>>;
 
 /// Reads entries. Reuses its buffers from one entry to the next.
@@ -302,13 +289,18 @@ impl<'i> FrameReader<'i> {
         run: Range<usize>,
     ) -> Option<LineCollector> {
         let mut lines = LineCollector::default();
-        self.stub_lines_left = MOST_STUB_LINES;
+        self.stub_lines_left = MAX_STUB_LINES;
         let mut at = run.start;
         while at < run.end {
             let entry = entry_at(frames.bytes, frames.is_debug_frame, at).ok()??;
             at = entry.end;
             if entry.is_shared {
-                self.shared_at(frames, entry.offset).ok()?;
+                // One that cannot be read costs the rules of its functions. With `symbolic`, it
+                // costs all.
+                let shared = self.shared_at(frames, entry.offset);
+                if shared.is_err() && self.machine.rules != Rules::All {
+                    return None;
+                }
             } else {
                 self.function(frames, entry.offset, &mut lines)?;
             }
@@ -359,7 +351,7 @@ impl<'i> FrameReader<'i> {
         self.context = context;
         let length = length?;
         // For the comparison with `symbolic`, it counts.
-        if length > MOST_CODE && self.machine.rules == Rules::All {
+        if length > MAX_CODE && self.machine.rules == Rules::All {
             return Some(());
         }
         for line in self.lines.drain(..) {
@@ -607,7 +599,7 @@ mod tests {
     use crate::debuginfo::derive::cfi::write_records;
     use crate::debuginfo::derive::registers::{AMD64, ARM64};
     use crate::debuginfo::panics::caught;
-    use crate::debuginfo::slices::{self, Bounds, CfiSource};
+    use crate::debuginfo::slices::{self, Bounds};
     use crate::debuginfo::tests::{Opened, debug_files, fixture, text};
 
     /// Small slices, so that the records around each one count.
@@ -654,21 +646,26 @@ mod tests {
         } else {
             (16, DEF_CFA_RSP_8_OFFSET_RIP)
         };
-        let mut bytes = Vec::new();
-        let mut entry = |id: u32, body: &[&[u8]]| {
-            let body = [&id.to_le_bytes()[..], &body.concat()].concat();
-            bytes.extend((body.len() as u32).to_le_bytes());
-            bytes.extend(body);
-        };
         // The version, no augmentation, and the factors 1 and -8.
-        entry(u32::MAX, &[&[1, 0, 1, 0x78, return_address], begin]);
+        let mut bytes = entry(u32::MAX, &[&[1, 0, 1, 0x78, return_address], begin]);
         for (address, size, instructions) in functions {
-            entry(
+            bytes.extend(entry(
                 0,
                 &[&address.to_le_bytes(), &size.to_le_bytes(), instructions],
-            );
+            ));
         }
-        let bytes = EndianSlice::new(&bytes, RunTimeEndian::Little);
+        records_of(machine, &bytes)
+    }
+
+    /// Returns an entry with this id, which is an offset or says that functions share the entry.
+    fn entry(id: u32, body: &[&[u8]]) -> Vec<u8> {
+        let body = [&id.to_le_bytes()[..], &body.concat()].concat();
+        [&(body.len() as u32).to_le_bytes()[..], &body].concat()
+    }
+
+    /// Returns the records of a `.debug_frame` with these bytes.
+    fn records_of(machine: Machine, bytes: &[u8]) -> String {
+        let bytes = EndianSlice::new(bytes, RunTimeEndian::Little);
         let mut section = DebugFrame::from(bytes);
         section.set_address_size(8);
         section.set_vendor(gimli::Vendor::AArch64);
@@ -836,6 +833,144 @@ mod tests {
         assert!(all.contains("STACK CFI INIT 1020 10 "), "{all}");
         assert!(all.contains("STACK CFI 1021 .cfa: $rsp 32 +"), "{all}");
         assert!(all.contains("STACK CFI INIT 1000 "), "{all}");
+    }
+
+    #[test]
+    fn what_functions_have_in_common_and_cannot_be_read_costs_only_their_rules() {
+        let shared = |augmentation: &[u8]| {
+            let rest = [1, 0x78, 16, 0x0c, 7, 8, 0x90, 1];
+            entry(u32::MAX, &[&[1], augmentation, &[0], &rest])
+        };
+        let function = |shared: usize, address: u64| {
+            let size = 16_u64.to_le_bytes();
+            entry(shared as u32, &[&address.to_le_bytes(), &size])
+        };
+        let (known, unknown) = (shared(b""), shared(b"?"));
+        let others = known.len();
+        let bytes = [
+            known,
+            unknown,
+            function(0, 0x1000),
+            function(others, 0x1010),
+            function(0, 0x1020),
+        ];
+        assert_eq!(
+            records_of(HERE, &bytes.concat()),
+            "STACK CFI INIT 1000 10 .cfa: $rsp 8 + .ra: .cfa -8 + ^\n\
+             STACK CFI INIT 1020 10 .cfa: $rsp 8 + .ra: .cfa -8 + ^\n"
+        );
+    }
+
+    /// Functions that sign their return addresses with the key B, or that tag the stack.
+    #[test]
+    fn functions_whose_entries_have_letters_of_64_bit_arm_are_read() {
+        let read = |dif: &[u8]| {
+            let lines = lines_of(&Object::parse(dif).unwrap(), 1).unwrap();
+            CfiSource::Lines(lines).text()
+        };
+        let mut dif = fixture("elf/crash-arm64");
+        let expected = read(&dif);
+        assert!(expected.lines().count() > 5, "{expected}");
+        let start = {
+            let Object::Elf(elf) = Object::parse(&dif).unwrap() else {
+                panic!()
+            };
+            elf.raw_section("eh_frame").unwrap().offset as usize
+        };
+        // The first entry, without its length, its id and its version, begins with `zR`. It ends
+        // with four bytes of padding.
+        let end = start + 24;
+        assert_eq!(dif[start + 9..start + 12], *b"zR\0");
+        assert_eq!(dif[end - 4..end], [0; 4]);
+        for letter in *b"BGS" {
+            dif[start + 11..end].rotate_right(1);
+            dif[start + 11] = letter;
+            assert_eq!(read(&dif), expected);
+        }
+        // An unknown letter costs the rules of all functions that refer to the entry.
+        dif[start + 11] = b'?';
+        assert_eq!(read(&dif), "");
+    }
+
+    /// Returns a program in a Mach-O file for 64-bit x86, with its code at 0x200 and compact unwind
+    /// information behind it.
+    fn compact_mach(code: &[u8], unwind_info: &[u8]) -> Vec<u8> {
+        const START: usize = 0x200;
+        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let longs = |longs: &[u64]| longs.iter().flat_map(|long| long.to_le_bytes()).collect();
+        let (base, behind) = (1_u64 << 32, START + code.len());
+        let end = (behind + unwind_info.len()) as u64;
+        let segment = b"__TEXT\0\0\0\0\0\0\0\0\0\0";
+        let section = |name: &[u8; 16], at: usize, length: usize| -> Vec<u8> {
+            let place: Vec<u8> = longs(&[base + at as u64, length as u64]);
+            let rest: Vec<u8> = words(&[at as u32, 0, 0, 0, 0, 0, 0, 0]);
+            [&name[..], segment, &place, &rest].concat()
+        };
+        // mach-o/loader.h: `mach_header_64`, `segment_command_64` and two `section_64`.
+        let parts: [Vec<u8>; 7] = [
+            words(&[0xfeed_facf, 0x0100_0007, 3, 2, 1, 72 + 160, 0, 0]),
+            words(&[0x19, 72 + 160]),
+            segment.to_vec(),
+            longs(&[base, end, 0, end]),
+            words(&[7, 7, 2, 0]),
+            section(b"__text\0\0\0\0\0\0\0\0\0\0", START, code.len()),
+            section(b"__unwind_info\0\0\0", behind, unwind_info.len()),
+        ];
+        let mut file = parts.concat();
+        file.resize(START, 0);
+        [&file[..], code, unwind_info].concat()
+    }
+
+    #[test]
+    fn a_large_frame_of_a_mach_o_file_is_as_large_as_its_code_says() {
+        // As clang writes them. The first function pushes `rbx`, and the second one all registers
+        // that it preserves. The third one has no frame. The last one calls another function to
+        // reserve the stack.
+        const PUSH_RBX_SUB_RSP: &[u8] = &[0x53, 0x48, 0x81, 0xec, 0x90, 0x13, 0, 0];
+        const PUSH_ALL_SUB_RSP: &[u8] = &[
+            0x55, 0x41, 0x57, 0x41, 0x56, 0x41, 0x55, 0x41, 0x54, 0x53, 0x48, 0x81, 0xec, 0x98,
+            0x13, 0, 0,
+        ];
+        const OTHER: &[u8] = &[0x53, 0xb8, 0x90, 0x13, 0, 0, 0xe8, 0, 0, 0, 0];
+        let functions = [PUSH_RBX_SUB_RSP, PUSH_ALL_SUB_RSP, &[0xc3], OTHER];
+        let code = functions.map(|function| {
+            let mut function = function.to_vec();
+            function.resize(32, 0x90);
+            function
+        });
+        let words: [&[u32]; 6] = [
+            // One common encoding, and two pages in the index.
+            &[1, 28, 1, 32, 0, 32, 2],
+            // The encoding of the first and the last function.
+            &[0x0304_4400],
+            // The second page is the end.
+            &[0x200, 56, 0, 0x280, 0, 0],
+            // A compressed page with four entries and two encodings.
+            &[3, 0x0004_000c, 0x0002_001c],
+            // The offset and the number of the encoding of each function.
+            &[0, 0x0100_0020, 0x0200_0040, 0x0000_0060],
+            // The encodings of the second and the third function.
+            &[0x030d_f800, 0],
+        ];
+        let unwind_info = words.concat().into_iter().flat_map(u32::to_le_bytes);
+        let unwind_info: Vec<u8> = unwind_info.collect();
+        let file = compact_mach(&code.concat(), &unwind_info);
+        let object = Object::parse(&file).unwrap();
+        let of_symbolic = CfiSource::of(|out| write_records(&object, out)).unwrap();
+        let without_frame = |address: u32| {
+            format!("STACK CFI INIT {address:x} 20 .cfa: $rsp 8 + .ra: .cfa -8 + ^\n")
+        };
+        let expected = [0x200, 0x220, 0x240, 0x260].map(without_frame);
+        assert_eq!(of_symbolic.text(), expected.concat());
+        let lines = lines_of(&object, 1).unwrap();
+        assert_eq!(
+            CfiSource::Lines(lines).text(),
+            "STACK CFI INIT 200 20 .cfa: $rsp 5024 + .ra: .cfa -8 + ^ $rbx: .cfa -16 + ^\n\
+             STACK CFI INIT 220 20 .cfa: $rsp 5072 + .ra: .cfa -8 + ^ $rbx: .cfa -56 + ^ \
+             $r12: .cfa -48 + ^ $r13: .cfa -40 + ^ $r14: .cfa -32 + ^ $r15: .cfa -24 + ^ \
+             $rbp: .cfa -16 + ^\n\
+             STACK CFI INIT 240 20 .cfa: $rsp 8 + .ra: .cfa -8 + ^\n"
+        );
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::debuginfo::image;
 pub(super) type FrameBytes<'i> = EndianSlice<'i, RunTimeEndian>;
 
 /// The most operations of an expression that is read.
-const MOST_OPERATIONS: usize = 8;
+const MAX_OPERATIONS: usize = 8;
 
 /// Which rules are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ impl Machine {
         }
         let mut operations = expression.operations(encoding);
         let mut text = String::new();
-        for _ in 0..MOST_OPERATIONS {
+        for _ in 0..MAX_OPERATIONS {
             let Some(operation) = operations.next().ok()? else {
                 return Some(text).filter(|text| !text.is_empty());
             };

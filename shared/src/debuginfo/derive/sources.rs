@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use symbolic::debuginfo::{Object, ObjectDebugSession, ParseObjectOptions};
 
 use super::kind::{Beside, Derive, EncodedCache};
-use crate::cache::{BuildNumbers, Derived, Kind};
+use crate::cache::{Derived, Kind, ReleaseNumbers};
 use crate::debuginfo::blob::Contents;
 use crate::debuginfo::failure::{Failure, chain, malformed, unsupported};
 use crate::debuginfo::limits::MAX_RAW_BYTES;
@@ -100,7 +100,7 @@ fn encode<'d>(
 pub fn encode_source_file(
     path: &str,
     text: &str,
-    numbers: &BuildNumbers,
+    numbers: &ReleaseNumbers,
 ) -> Result<Derived, Failure> {
     let features = Features {
         has_sources: true,

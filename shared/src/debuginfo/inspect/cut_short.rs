@@ -92,7 +92,7 @@ fn pe_end(data: &[u8]) -> Option<u64> {
 }
 
 /// The maximum number of load commands, or of architectures, that are read.
-const MOST_RECORDS: u64 = 10_000;
+const MAX_RECORDS: u64 = 10_000;
 
 /// Returns the end of a Mach-O file according to its segments and its symbol table. Source: Apple,
 /// `mach-o/loader.h`.
@@ -103,7 +103,7 @@ fn mach_end(data: &[u8]) -> Option<u64> {
     let file = MachFile::read(data)?;
     let mut at = if file.is_64 { 32 } else { 28 };
     let mut end = file.word(20)?.saturating_add(at);
-    for _ in 0..file.word(16)?.min(MOST_RECORDS) {
+    for _ in 0..file.word(16)?.min(MAX_RECORDS) {
         let (Some(command), Some(size)) = (file.word(at), file.word(at + 4)) else {
             break;
         };
@@ -136,7 +136,7 @@ fn fat_end(data: &[u8]) -> Option<u64> {
         is_64: false,
         is_big_endian: true,
     };
-    let entries = (0..file.word(4)?.min(MOST_RECORDS)).map(|index| 8 + index * ENTRY_BYTES);
+    let entries = (0..file.word(4)?.min(MAX_RECORDS)).map(|index| 8 + index * ENTRY_BYTES);
     let ends = entries.map_while(|at| file.word(at + 12).map(|_| at));
     ends.filter_map(|at| file.range_end(at + 8, at + 12, 1))
         .max()

@@ -31,7 +31,7 @@ use crate::domain::{
 const EM_LOONGARCH: u16 = 258;
 
 /// The maximum number of ids under which the files of one DIF are listed as companions.
-const MOST_COMPLETED: usize = 512;
+const MAX_COMPLETED: usize = 512;
 
 /// The maximum number of objects in a DIF. An archive has no more files than this, and no fat file
 /// has so many architectures.
@@ -39,7 +39,7 @@ const MAX_OBJECTS: usize = 10_000;
 
 /// The limit of companion ids for all objects of one DIF together. Beyond it, an object keeps only
 /// the ids of its shared file and package, not those of single units.
-const MOST_NEEDED: usize = 2 * CompanionId::MOST_UNITS;
+const MAX_NEEDED: usize = 2 * CompanionId::MAX_UNITS;
 
 /// Lists the objects of a DIF, and completes its layout with them.
 ///
@@ -47,80 +47,110 @@ const MOST_NEEDED: usize = 2 * CompanionId::MOST_UNITS;
 /// read; deriving from it reports the reason. An object without ids is listed, and also noted as
 /// ignored. For a DIF with holes, only ids are reported.
 pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
-    let mut all_completes = Vec::new();
+    let mut completes = Vec::new();
     for (number, member) in layout.members.clone().iter().enumerate() {
-        let data = bytes.member(member.place).unwrap_or_default();
-        let format = Archive::peek(data);
-        // Only the reader of ELF files knows what has not arrived. If the rest does not arrive, the
-        // parent process ignores the result.
-        let bytes = if format == FileFormat::Elf && member.place == MemberPlace::Whole {
-            bytes
-        } else {
-            bytes.wait().unwrap_or(bytes)
-        };
-        if format == FileFormat::Unknown {
-            if let Some(completes) = split_units_of_coff(member, data, layout.partial) {
+        completes.extend(inspect_member(layout, number, member, bytes));
+    }
+    mark_accompanied(layout);
+    Inspection {
+        completes: bring_together(layout, completes),
+        objects: layout
+            .objects
+            .iter()
+            .map(|found| found.meta.clone())
+            .collect(),
+        ignored: layout.ignored.clone(),
+        auxiliary: layout.auxiliary.iter().map(AuxiliaryFile::from).collect(),
+    }
+}
+
+/// Lists the objects of a member. Returns the ids under which programs in other files find it.
+fn inspect_member(
+    layout: &mut Layout,
+    number: usize,
+    member: &Member,
+    bytes: DifBytes<'_>,
+) -> Vec<CompanionId> {
+    let data = bytes.member(member.place).unwrap_or_default();
+    let format = Archive::peek(data);
+    // Only the reader of ELF files knows what has not arrived. If the rest does not arrive, the
+    // parent process ignores the result.
+    let bytes = if format == FileFormat::Elf && member.place == MemberPlace::Whole {
+        bytes
+    } else {
+        bytes.wait().unwrap_or(bytes)
+    };
+    if format == FileFormat::Unknown {
+        if let Some(completes) = split_units_of_coff(member, data, layout.partial) {
+            layout.split.push(number);
+            return completes;
+        }
+        return find_auxiliary(layout, number, data).into_iter().collect();
+    }
+    // Relocatable objects cannot be linked if the DIF has holes.
+    let linked = (!layout.partial)
+        .then(|| panics::caught(|| kernel_module::linked(data)).unwrap_or_else(Err));
+    let linked = match linked.transpose() {
+        Ok(linked) => linked.flatten(),
+        Err(reason) => {
+            layout.ignore(&member.name, &reason);
+            return Vec::new();
+        }
+    };
+    let reader = ObjectReader {
+        member,
+        data: linked.as_deref().unwrap_or(data),
+        partial: layout.partial,
+        arriving: bytes.arriving,
+    };
+    let room = MAX_OBJECTS.saturating_sub(layout.objects.len());
+    let objects = panics::caught(|| reader.objects(room))
+        .unwrap_or_else(|panic| vec![reader.read_headers(0, panic)]);
+    let mut all_completes = Vec::new();
+    for (index, object) in objects.into_iter().enumerate() {
+        match object {
+            Ok(ReadObject {
+                meta,
+                fault,
+                completes,
+            }) => {
+                all_completes.extend(completes);
+                let object = FoundObject {
+                    member: number,
+                    index,
+                    meta,
+                    fault,
+                };
+                list_object(layout, &member.name, object);
+            }
+            Err(Passed::Split(completes)) => {
                 layout.split.push(number);
                 all_completes.extend(completes);
-                continue;
             }
-            let completes = find_auxiliary(layout, number, data);
-            all_completes.extend(completes);
-            continue;
-        }
-        // Relocatable objects cannot be linked if the DIF has holes.
-        let linked = (!layout.partial)
-            .then(|| panics::caught(|| kernel_module::linked(data)).unwrap_or_else(Err));
-        let linked = match linked.transpose() {
-            Ok(linked) => linked.flatten(),
-            Err(reason) => {
-                layout.ignore(&member.name, &reason);
-                continue;
-            }
-        };
-        let reader = ObjectReader {
-            member,
-            data: linked.as_deref().unwrap_or(data),
-            partial: layout.partial,
-            arriving: bytes.arriving,
-        };
-        let room = MAX_OBJECTS.saturating_sub(layout.objects.len());
-        let objects = panics::caught(|| reader.objects(room))
-            .unwrap_or_else(|panic| vec![reader.read_headers(0, panic)]);
-        for (index, object) in objects.into_iter().enumerate() {
-            match object {
-                Ok(ReadObject {
-                    mut meta,
-                    fault,
-                    completes,
-                }) => {
-                    all_completes.extend(completes);
-                    meta.index = layout.objects.len();
-                    meta.fault.clone_from(&fault);
-                    if ModuleId::of(meta.debug_id, meta.code_id.as_ref()).is_none() {
-                        let mut reason = without_ids(meta.file_type);
-                        if let Some(fault) = &fault {
-                            reason = format!("{reason}; {}", fault.detail);
-                        }
-                        layout.ignore(&member.name, &reason);
-                    }
-                    layout.objects.push(FoundObject {
-                        member: number,
-                        index,
-                        meta,
-                        fault,
-                    });
-                }
-                Err(Passed::Split(completes)) => {
-                    layout.split.push(number);
-                    all_completes.extend(completes);
-                }
-                Err(Passed::Over(reason)) => layout.ignore(&member.name, &reason),
-            }
+            Err(Passed::Over(reason)) => layout.ignore(&member.name, &reason),
         }
     }
-    // Split units belong to the programs in the same DIF; the output of `dwz` is an object of its
-    // own.
+    all_completes
+}
+
+/// Lists an object of a member with this name.
+fn list_object(layout: &mut Layout, name: &str, mut object: FoundObject) {
+    let FoundObject { meta, fault, .. } = &mut object;
+    meta.index = layout.objects.len();
+    meta.fault.clone_from(fault);
+    if ModuleId::of(meta.debug_id, meta.code_id.as_ref()).is_none() {
+        let mut reason = without_ids(meta.file_type);
+        if let Some(fault) = fault {
+            reason = format!("{reason}; {}", fault.detail);
+        }
+        layout.ignore(name, &reason);
+    }
+    layout.objects.push(object);
+}
+
+/// Marks the objects that other files of the DIF complete: split units belong to the programs in
+/// the same DIF. The output of `dwz` is an object of its own.
+fn mark_accompanied(layout: &mut Layout) {
     let is_alone = layout.members.len() < 2;
     let is_split = !layout.split.is_empty();
     for FoundObject { meta, .. } in &mut layout.objects {
@@ -129,16 +159,6 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
             file_type => file_type.is_elf(),
         };
         meta.is_accompanied = !is_alone && is_completed;
-    }
-    Inspection {
-        completes: bring_together(layout, all_completes),
-        objects: layout
-            .objects
-            .iter()
-            .map(|found| found.meta.clone())
-            .collect(),
-        ignored: layout.ignored.clone(),
-        auxiliary: layout.auxiliary.iter().map(AuxiliaryFile::from).collect(),
     }
 }
 
@@ -226,7 +246,7 @@ fn bring_together(layout: &mut Layout, mut completes: Vec<CompanionId>) -> Vec<C
         let needs = meta.needs.len();
         meta.needs.retain(|id| !is_here(id));
         has_program |= meta.needs.len() < needs;
-        if needed > MOST_NEEDED {
+        if needed > MAX_NEEDED {
             // The first two ids are those of the shared file and the package.
             meta.needs.truncate(2);
         }
@@ -236,7 +256,7 @@ fn bring_together(layout: &mut Layout, mut completes: Vec<CompanionId>) -> Vec<C
         let is_of_one = |id: &CompanionId| matches!(id, CompanionId::Unit(_));
         completes.retain(|id| !is_of_one(id));
     }
-    completes.truncate(MOST_COMPLETED);
+    completes.truncate(MAX_COMPLETED);
     let is_useless = layout.objects.is_empty() && completes.is_empty();
     if is_useless && !layout.split.is_empty() {
         layout.ignore(

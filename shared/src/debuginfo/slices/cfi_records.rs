@@ -7,6 +7,11 @@ use std::sync::Arc;
 use breakpad_symbols::SymbolFile;
 use breakpad_symbols::fuzzing_private_exports::WinStackThing;
 
+/// What the record of a function contains if a signal or a trap interrupted its caller: rules that
+/// load the stack pointer. The last one is that of `_sigtramp` of macOS, as `symbolic` writes it:
+/// the address of the frame is the stack pointer that the system stored.
+const LOADED: [&str; 3] = ["$rsp: ", "$esp: ", ".cfa: $rbx 48 + ^ 72 + ^"];
+
 /// Unwind information that the stack walker reads. Cheap to clone.
 #[derive(Clone)]
 pub struct CfiRecords {
@@ -64,7 +69,7 @@ impl CfiRecords {
     /// from that of the frame.
     pub fn was_interrupted(&self, address: u64) -> bool {
         let mut rules = self.rules(address);
-        rules.any(|rules| ["$rsp: ", "$esp: "].iter().any(|rule| rules.contains(rule)))
+        rules.any(|rules| LOADED.iter().any(|rule| rules.contains(rule)))
     }
 
     /// Returns the rules that apply at an address, the later ones over the earlier ones.
@@ -118,4 +123,23 @@ fn memory_bytes(file: &SymbolFile) -> usize {
         size_of_val(info) + program
     });
     size_of::<SymbolFile>() + cfi.chain(win).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CfiRecords;
+
+    #[test]
+    fn the_caller_of_a_trampoline_was_interrupted() {
+        // The first record is that of a function whose frame the compiler aligned. The next ones
+        // are those of trampolines: of Linux, and of macOS, as `symbolic` writes it.
+        let records = "\
+            STACK CFI INIT 1000 10 .cfa: $rbp -8 + ^ $rbx: $rbx .ra: .cfa -8 + ^\n\
+            STACK CFI INIT 2000 10 .cfa: $rsp 160 + ^ .ra: $rsp 168 + ^ $rsp: $rsp 160 + ^\n\
+            STACK CFI INIT 3000 10 $rbx: $rbx 48 + ^ 24 + ^ $rbp: $rbx 48 + ^ 64 + ^ \
+            .cfa: $rbx 48 + ^ 72 + ^ .ra: $rbx 48 + ^ 144 + ^\n";
+        let records = CfiRecords::parse(records.as_bytes()).unwrap();
+        let found = [0x1008, 0x2008, 0x3008, 0x4008].map(|at| records.was_interrupted(at));
+        assert_eq!(found, [false, true, true, false]);
+    }
 }

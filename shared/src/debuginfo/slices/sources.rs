@@ -268,10 +268,10 @@ impl SourceChunks {
                 found.link = chunk.link.as_deref().map(str::to_owned);
             }
             let numbered = (chunk.first..=u32::MAX).zip(&chunk.lines);
-            let wanted = numbered.filter(|(number, _)| lines.contains(number));
+            let requested = numbered.filter(|(number, _)| lines.contains(number));
             found
                 .lines
-                .extend(wanted.map(|(number, line)| (number, line.clone().into_owned())));
+                .extend(requested.map(|(number, line)| (number, line.clone().into_owned())));
         }
     }
 

@@ -20,7 +20,7 @@ use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 
 use super::builder::{Build, Builder};
-use super::lease::{Held, Taken};
+use super::lease::{HeldLease, LeaseAttempt};
 use super::search::{Search, likely_first};
 use crate::cache::{
     CallOutcome, Change, Entry, Item, ItemKey, Kind, LEASE_EXTENSION, ModuleKey, NotAdmitted, Seen,
@@ -39,7 +39,7 @@ struct BatchMember {
     sought: Sought,
     /// The entries of the requested kinds, as they were read.
     entries: Vec<(Kind, Option<Stored>)>,
-    held: Vec<Held>,
+    held: Vec<HeldLease>,
 }
 
 /// The server's answer about a module.
@@ -183,12 +183,12 @@ impl Builder {
                     let build = self.build_of(invocation, module);
                     let is_due = |leased: &Entry| leased.build_request().is_some();
                     match build.take_lease_from(*kind, known.take(), is_due).await {
-                        Ok(Taken::Ours(held)) => member.held.push(*held),
-                        Ok(Taken::BackingOff { until }) => {
+                        Ok(LeaseAttempt::Taken(held)) => member.held.push(*held),
+                        Ok(LeaseAttempt::BackingOff { until }) => {
                             backing_off = backing_off.max(Some(until));
                         }
                         // The holder settles the build request.
-                        Ok(Taken::Leased { .. } | Taken::Refused) => {}
+                        Ok(LeaseAttempt::HeldByOther { .. } | LeaseAttempt::NotDue) => {}
                         Err(error) => {
                             tracing::warn!(%kind, module = module.id, %error, "cannot take lease");
                             backing_off = backing_off.max(Some(invocation.now()));
@@ -203,10 +203,12 @@ impl Builder {
         let leased: Vec<(BatchMember, Option<Timestamp>)> = leased.collect().await;
         let (mut ours, mut put_off) = (Vec::new(), Vec::new());
         for (member, backing_off) in leased {
-            match backing_off {
-                _ if !member.held.is_empty() => ours.push(member),
-                Some(until) => put_off.push((member.message, until)),
-                None => {}
+            // Of the kinds in the message, those whose leases are held will be settled by then.
+            if let Some(until) = backing_off {
+                put_off.push((member.message.clone(), until));
+            }
+            if !member.held.is_empty() {
+                ours.push(member);
             }
         }
         (ours, put_off)
@@ -224,7 +226,7 @@ impl Builder {
             .iter()
             .flat_map(|member| {
                 let module = &member.message.module;
-                let lease = |held: &Held| (module.clone(), held.kind, held.token.clone());
+                let lease = |held: &HeldLease| (module.clone(), held.kind, held.token.clone());
                 member.held.iter().map(lease)
             })
             .collect();
@@ -297,7 +299,7 @@ impl Builder {
             ServerAnswer::Nothing(search) => Probe::Settled(search.calls.clone()),
         };
         let mut failed = None;
-        for Held {
+        for HeldLease {
             kind,
             token,
             stored,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cache::{BuildNumbers, ModuleKey};
+use crate::cache::{ModuleKey, ReleaseNumbers};
 use crate::domain::Timestamp;
 use crate::flows::invocation::Invocation;
 use crate::flows::settings::Settings;
@@ -65,8 +65,8 @@ impl<'a> Build<'a> {
         left.saturating_sub(RESERVE_AFTER_CALL)
     }
 
-    /// Returns the numbers of this build of the code.
-    pub(super) fn numbers(&self) -> &'a BuildNumbers {
+    /// Returns the numbers of this release.
+    pub(super) fn numbers(&self) -> &'a ReleaseNumbers {
         &self.builder.settings.policy.numbers
     }
 }

@@ -23,7 +23,7 @@ struct CompanionsOfDif {
     companions: Vec<Companion>,
     /// The ids of companions that it needs and that were not found.
     unmet: Vec<CompanionId>,
-    /// Whether there are uploads with the ids of companions whose items this build cannot read.
+    /// Whether there are uploads with the ids of companions whose items this release cannot read.
     has_unread: bool,
 }
 
@@ -64,7 +64,7 @@ impl FoundCompanions {
         self.0.iter().map(|known| known.unmet.as_slice())
     }
 
-    /// Returns whether there are uploads with the ids of companions whose items this build cannot
+    /// Returns whether there are uploads with the ids of companions whose items this release cannot
     /// read.
     pub(super) fn have_unread(&self) -> bool {
         self.0.iter().any(|known| known.has_unread)
@@ -224,7 +224,7 @@ impl Build<'_> {
             let serves = |file: &Dif| {
                 file.fault.is_none()
                     && file.needed_by.is_empty()
-                    && file.refused.is_none()
+                    && file.over_limit.is_none()
                     && file.file.location != dif.file.location
             };
             let files: Vec<Dif> = files.filter(serves).collect();

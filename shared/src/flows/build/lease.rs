@@ -9,7 +9,7 @@ use crate::flows::update::Updated;
 use crate::ports::Fault;
 
 /// A lease that this build holds.
-pub(super) struct Held {
+pub(super) struct HeldLease {
     pub(super) kind: Kind,
     pub(super) token: Token,
     /// The record with the lease as it was written, so that ending the lease need not read it
@@ -17,26 +17,26 @@ pub(super) struct Held {
     pub(super) stored: Option<Stored>,
 }
 
-/// The result of taking a lease.
-pub(super) enum Taken {
+/// The result of an attempt to take a lease.
+pub(super) enum LeaseAttempt {
     /// This build holds it.
-    Ours(Box<Held>),
+    Taken(Box<HeldLease>),
     /// Another builder holds it, until this time at the latest.
-    Leased { until: Timestamp },
+    HeldByOther { until: Timestamp },
     /// The entry backs off until this time.
     BackingOff { until: Timestamp },
-    /// The entry failed as crashed instead, this build may not change it, or another builder has
-    /// built it since it was read.
-    Refused,
+    /// This build has nothing to do: the entry failed as crashed instead, only a newer release may
+    /// change it, or another builder has built it since it was read.
+    NotDue,
 }
 
-impl Taken {
+impl LeaseAttempt {
     /// Returns when to try again, if at all. By that time, a live holder has settled the build
     /// request.
     pub(super) fn retry_at(&self) -> Option<Timestamp> {
         match self {
-            Self::Leased { until } | Self::BackingOff { until } => Some(*until),
-            Self::Ours(_) | Self::Refused => None,
+            Self::HeldByOther { until } | Self::BackingOff { until } => Some(*until),
+            Self::Taken(_) | Self::NotDue => None,
         }
     }
 }
@@ -49,7 +49,7 @@ impl Build<'_> {
         kind: Kind,
         stored: Option<Stored>,
         is_due: impl Fn(&Entry) -> bool,
-    ) -> Result<Taken, Fault> {
+    ) -> Result<LeaseAttempt, Fault> {
         let token = self.invocation.token();
         let change = Change::TakeLease {
             holder: self.invocation.request_id().to_owned(),
@@ -62,29 +62,31 @@ impl Build<'_> {
             .await?;
         Ok(match updated {
             Updated::Done(entry) if entry.lease().is_some_and(|lease| lease.token == token) => {
-                let held = Held {
+                let held = HeldLease {
                     kind,
                     token,
                     stored,
                 };
                 if is_due(&entry) {
-                    Taken::Ours(Box::new(held))
+                    LeaseAttempt::Taken(Box::new(held))
                 } else {
                     self.release_untried(std::slice::from_ref(&held)).await;
-                    Taken::Refused
+                    LeaseAttempt::NotDue
                 }
             }
             Updated::Refused(Refused::Leased, Some(entry)) => match entry.lease() {
-                Some(lease) => Taken::Leased { until: lease.until },
-                None => Taken::Refused,
+                Some(lease) => LeaseAttempt::HeldByOther { until: lease.until },
+                None => LeaseAttempt::NotDue,
             },
-            Updated::Refused(Refused::BackingOff { until }, _) => Taken::BackingOff { until },
-            Updated::Done(_) | Updated::Refused(..) | Updated::NotDue => Taken::Refused,
+            Updated::Refused(Refused::BackingOff { until }, _) => {
+                LeaseAttempt::BackingOff { until }
+            }
+            Updated::Done(_) | Updated::Refused(..) | Updated::NotDue => LeaseAttempt::NotDue,
         })
     }
 
-    pub(super) async fn extend(&self, held: &[Held]) {
-        for Held { kind, token, .. } in held {
+    pub(super) async fn extend(&self, held: &[HeldLease]) {
+        for HeldLease { kind, token, .. } in held {
             self.extend_one(*kind, token).await;
         }
     }
@@ -105,11 +107,11 @@ impl Build<'_> {
     /// pending.
     pub(super) async fn finish(
         &self,
-        Held {
+        HeldLease {
             kind,
             token,
             stored,
-        }: &Held,
+        }: &HeldLease,
         Made { outcome, seen }: Made,
     ) -> Result<Option<Timestamp>, Fault> {
         let _span = self.invocation.span("publish");
@@ -149,8 +151,8 @@ impl Build<'_> {
     }
 
     /// Releases leases under which nothing was tried.
-    pub(super) async fn release_untried(&self, held: &[Held]) {
-        for Held { kind, token, .. } in held {
+    pub(super) async fn release_untried(&self, held: &[HeldLease]) {
+        for HeldLease { kind, token, .. } in held {
             let token = token.clone();
             let change = Change::HandOver { token };
             // A lease that cannot be released now will expire.
@@ -159,7 +161,7 @@ impl Build<'_> {
     }
 
     /// Releases the leases after an error, which is the one to report.
-    pub(super) async fn release_after_error(&self, held: &[Held]) {
+    pub(super) async fn release_after_error(&self, held: &[HeldLease]) {
         if let Err(error) = self.release_after_work(held).await {
             tracing::warn!(%error, "cannot release a lease; it will expire");
         }
@@ -172,10 +174,10 @@ impl Build<'_> {
     /// The first error of the store, after the other leases are released.
     pub(super) async fn release_after_work(
         &self,
-        held: &[Held],
+        held: &[HeldLease],
     ) -> Result<Option<Timestamp>, Error> {
         let (mut later, mut failed) = (None, None);
-        for Held { kind, token, .. } in held {
+        for HeldLease { kind, token, .. } in held {
             let change = Change::Release {
                 token: token.clone(),
             };

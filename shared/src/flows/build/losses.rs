@@ -1,7 +1,7 @@
 //! Verifies blobs that readers could not read, and removes the items of DIFs that no longer exist.
 
 use super::builder::Build;
-use super::lease::Held;
+use super::lease::HeldLease;
 use super::made::NotMade;
 use super::partition::Partition;
 use crate::cache::{Change, Dif, Entry, Item, ItemKey, Kind, Losses, Ready, Refused, UploadState};
@@ -24,7 +24,7 @@ impl Build<'_> {
     /// Returns the kinds that are not to be built, with the reasons.
     pub(super) async fn judge_suspects(
         &self,
-        held: &[Held],
+        held: &[HeldLease],
         partition: &mut Partition,
     ) -> Result<Vec<(Kind, Missing)>, NotMade> {
         let mut given_up = Vec::new();
@@ -46,7 +46,7 @@ impl Build<'_> {
     ///
     /// If too many blobs seem lost at a time, returns [`NotMade::Doubtful`] and changes nothing:
     /// new blobs would go to the wrong bucket, too.
-    async fn judge_suspect(&self, entry: &Entry, lease: &Held) -> Result<Judged, NotMade> {
+    async fn judge_suspect(&self, entry: &Entry, lease: &HeldLease) -> Result<Judged, NotMade> {
         let Some(suspect) = entry.suspect() else {
             return Ok(Judged::Build(None));
         };
@@ -121,7 +121,7 @@ impl Build<'_> {
                 UploadState::Gone => false,
                 UploadState::Applied | UploadState::Ignored { .. } => upload.etag == dif.file.etag,
             },
-            // A newer build wrote it.
+            // A newer release wrote it.
             Some(_) => true,
             None => false,
         };

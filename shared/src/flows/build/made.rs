@@ -6,8 +6,8 @@ use crate::ports::{DifError, Fault};
 
 /// Why nothing was made and the leases are released.
 pub(super) enum NotMade {
-    /// A store failed.
-    Store(Fault),
+    /// An operation on a store, a source or a child process failed.
+    Fault(Fault),
     /// A blob seems lost, but the hourly limit of losses is reached.
     Doubtful {
         /// The blob.
@@ -18,15 +18,15 @@ pub(super) enum NotMade {
 }
 
 impl From<Fault> for NotMade {
-    fn from(error: Fault) -> Self {
-        Self::Store(error)
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
     }
 }
 
 impl From<DifError> for NotMade {
     fn from(error: DifError) -> Self {
         match error {
-            DifError::Store(error) => Self::Store(error),
+            DifError::Fault(fault) => Self::Fault(fault),
             // For uploads, the event of the new bytes has yet to be processed.
             DifError::Changed | DifError::Missing(_) => Self::Later,
         }

@@ -1,19 +1,19 @@
 //! Makes the caches of a module: opens the DIFs, derives from them, and stores the blobs.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::try_join_all;
 
 use super::builder::Build;
 use super::companions::{Companion, FoundCompanions};
-use super::lease::Held;
+use super::deriving_time::DerivingTime;
+use super::kind_build::{FoundFiles, KindBuild, Target};
+use super::lease::HeldLease;
 use super::made::{Made, MadeOutcome, NotMade, Origin};
 use super::opaque::{opaque, transcoding};
 use super::open_difs::{OpenDif, OpenDifs};
 use super::partition::{Partition, failed_here};
 use super::search::{Search, is_sought};
-use super::work::{FoundFiles, Target, Work};
 use crate::cache::{BlobRef, DeriveJob, Derived, Dif, Kind, ModuleKey, Ready, Seen};
 use crate::debuginfo;
 use crate::domain::{Cause, DebugId, FileType, Inspection, Missing, ModuleId, ObjectMeta, Rank};
@@ -55,52 +55,56 @@ pub(super) struct Making<'a> {
     pub(super) build: Build<'a>,
     /// The fetched DIFs.
     pub(super) open_difs: &'a mut OpenDifs,
-    /// Whether it waits for a file rather than for a parser.
-    pub(super) is_fetching: &'a AtomicBool,
+    /// The time that it spends deriving, rather than waiting for files.
+    pub(super) deriving: &'a DerivingTime,
 }
 
 impl Making<'_> {
     /// Makes the kinds whose leases are held. Returns one result per lease, in order.
-    pub(super) async fn make(mut self, held: &[Held]) -> Result<Vec<Made>, NotMade> {
+    pub(super) async fn make(mut self, held: &[HeldLease]) -> Result<Vec<Made>, NotMade> {
         let mut partition = self.build.read_partition().await?;
         let given_up = self.build.judge_suspects(held, &mut partition).await?;
         let file = self.build.module.sought();
-        if let Some(file) = file.filter(|sought| sought.is_source_file && given_up.is_empty()) {
-            self.is_fetching.store(true, Ordering::Relaxed);
+        if let Some(file) = file.filter(|sought| sought.is_source_file) {
+            if let Some((_, missing)) = given_up.first() {
+                return Ok(all_missing(held, missing));
+            }
             return self.build.make_source_file(&file, held).await;
         }
-        let mut search = self.search(held, &mut partition).await?;
-        let companions = self.companions(held, &partition.difs, &mut search).await?;
+        let mut search = self.find_difs(held, &mut partition).await?;
+        let companions = self
+            .find_companions(held, &partition.difs, &mut search)
+            .await?;
         let files = FoundFiles {
             difs: &partition.difs,
             companions: &companions,
         };
         let settings = &self.build.builder.settings;
-        let work = held.iter().map(|lease| {
+        let kind_builds = held.iter().map(|lease| {
             let kind = lease.kind;
-            let mut work = Work::begin(lease, partition.entry(kind), files, settings);
+            let mut kind_build = KindBuild::begin(lease, partition.entry(kind), files, settings);
             if let Some((_, missing)) = given_up.iter().find(|(of, _)| *of == kind) {
-                work.give_up(missing.clone(), partition.entry(kind), &companions);
+                kind_build.give_up(missing.clone(), partition.entry(kind), &companions);
             }
-            work
+            kind_build
         });
-        let mut work: Vec<Work> = work.collect();
+        let mut kind_builds: Vec<KindBuild> = kind_builds.collect();
         // Each iteration opens one DIF, and derives all kinds for which it is the best untried one.
-        while let Some(dif) = work.iter().find_map(Work::next_dif).cloned() {
-            self.try_dif(&dif, &companions, &mut work).await?;
+        while let Some(dif) = kind_builds.iter().find_map(KindBuild::next_dif).cloned() {
+            self.try_dif(&dif, &companions, &mut kind_builds).await?;
         }
         let has_unread = partition.has_unread || companions.have_unread();
-        Ok(work
+        Ok(kind_builds
             .into_iter()
-            .map(|work| work.end(files, &search, has_unread))
+            .map(|kind_build| kind_build.end(files, &search, has_unread))
             .collect())
     }
 
     /// Searches the symbol server for files, and adds them to the partition. Modules of uploads are
     /// not searched.
-    async fn search(
+    async fn find_difs(
         &mut self,
-        held: &[Held],
+        held: &[HeldLease],
         partition: &mut Partition,
     ) -> Result<Search, NotMade> {
         let Some(sought) = self.build.module.sought() else {
@@ -113,7 +117,6 @@ impl Making<'_> {
             // The file may have been replaced on the server since, so do not use its copy.
             partition.copies.clear();
         }
-        self.is_fetching.store(true, Ordering::Relaxed);
         let copies = &partition.copies;
         let searching = self.build.search(&sought, &kinds, copies, self.open_difs);
         let mut search = Box::pin(searching).await?;
@@ -122,14 +125,13 @@ impl Making<'_> {
     }
 
     /// Finds the companions of the DIFs: in the uploads, then on symbol servers.
-    async fn companions(
+    async fn find_companions(
         &mut self,
-        held: &[Held],
+        held: &[HeldLease],
         difs: &[Dif],
         search: &mut Search,
     ) -> Result<FoundCompanions, NotMade> {
         let mut companions = self.build.companions(difs).await?;
-        self.is_fetching.store(true, Ordering::Relaxed);
         let kinds: Vec<Kind> = held.iter().map(|lease| lease.kind).collect();
         let searching = self
             .build
@@ -144,38 +146,41 @@ impl Making<'_> {
         &mut self,
         dif: &Dif,
         companions: &FoundCompanions,
-        work: &mut [Work<'_>],
+        kind_builds: &mut [KindBuild<'_>],
     ) -> Result<(), NotMade> {
-        self.is_fetching.store(true, Ordering::Relaxed);
         let is_upload = self.build.module.source.is_uploads();
-        let answers = match self.derive_from(dif, companions, work).await {
-            Ok(answers) => answers,
+        let derived = self.derive_from(dif, companions, kind_builds).await;
+        self.deriving.end(self.build.invocation.elapsed());
+        let results = match derived {
+            Ok(results) => results,
             Err(DifError::Missing(missing)) => {
                 if missing.cause == Cause::NotFound && is_upload {
                     self.build.forget_if_stale(dif).await?;
                 }
-                vec![Err(missing); work.len()]
+                vec![Err(missing); kind_builds.len()]
             }
             Err(DifError::Changed) if is_upload => {
                 if !self.build.forget_if_stale(dif).await? {
-                    work.iter_mut()
-                        .for_each(|work| work.note_awaited_event(dif));
+                    kind_builds
+                        .iter_mut()
+                        .for_each(|kind_build| kind_build.note_awaited_event(dif));
                 }
                 let detail =
                     "the file was overwritten; the event of the new version starts another build";
-                vec![Err(Missing::new(Cause::NotFound, detail)); work.len()]
+                vec![Err(Missing::new(Cause::NotFound, detail)); kind_builds.len()]
             }
             Err(other) => return Err(other.into()),
         };
         let opened = self.open_difs.find(&dif.file);
         let took = opened.map(|open| open.took);
         let left_out = opened.and_then(|open| open.left_out.clone());
-        let wanting = work
+        let is_next = |next: &Dif| next.file == dif.file;
+        let tried = kind_builds
             .iter_mut()
-            .filter(|work| work.next_dif().is_some_and(|next| next.file == dif.file));
-        for (work, answer) in wanting.zip(answers) {
-            work.settle(dif, answer, took);
-            work.leave_out(left_out.as_ref());
+            .filter(|kind_build| kind_build.next_dif().is_some_and(is_next));
+        for (kind_build, result) in tried.zip(results) {
+            kind_build.settle(dif, result, took);
+            kind_build.leave_out(left_out.as_ref());
         }
         Ok(())
     }
@@ -186,9 +191,11 @@ impl Making<'_> {
         &mut self,
         dif: &Dif,
         companions: &FoundCompanions,
-        work: &[Work<'_>],
+        kind_builds: &[KindBuild<'_>],
     ) -> Result<Vec<Result<Ready, Missing>>, DifError> {
-        let targets: Vec<Target> = work.iter().filter_map(|work| work.target(dif)).collect();
+        let targets = kind_builds.iter();
+        let targets = targets.filter_map(|kind_build| kind_build.target(dif));
+        let targets: Vec<Target> = targets.collect();
         if dif.file_type == FileType::MsSymCache {
             return self.build.take_over(dif, &targets).await;
         }
@@ -203,9 +210,9 @@ impl Making<'_> {
             &[]
         };
         let opened = self.build.opened(dif, companions, self.open_difs).await?;
-        self.is_fetching.store(false, Ordering::Relaxed);
+        self.deriving.begin(self.build.invocation.elapsed());
         let objects = objects_of(&opened.inspection, self.build.module);
-        let mut answers: Vec<Option<Result<Ready, Missing>>> = vec![None; targets.len()];
+        let mut results: Vec<Option<Result<Ready, Missing>>> = vec![None; targets.len()];
         // All kinds of one object are derived in one call. The best object may differ between
         // kinds.
         for object in &objects {
@@ -216,8 +223,8 @@ impl Making<'_> {
             let targets = targets.iter().copied().enumerate().filter(is_best);
             let targets: Vec<(usize, Target)> = targets.collect();
             let derived = self.build.derive_object(opened, dif, object, &targets);
-            for (at, answer) in derived.await? {
-                answers[at] = Some(answer);
+            for (at, result) in derived.await? {
+                results[at] = Some(result);
             }
         }
         let none = || {
@@ -226,9 +233,9 @@ impl Making<'_> {
                 dif.file.location
             )))
         };
-        Ok(answers
+        Ok(results
             .into_iter()
-            .map(|answer| answer.unwrap_or_else(none))
+            .map(|result| result.unwrap_or_else(none))
             .collect())
     }
 }
@@ -346,31 +353,38 @@ impl Build<'_> {
 /// elapsed time, another invocation would not finish it either: it fails. Otherwise the leases are
 /// released.
 ///
-/// A slow download says nothing about the file, so it fails as a timeout rather than as malformed.
+/// A slow download says nothing about the file. Unless most of the time went into deriving, the
+/// build fails as a timeout rather than as malformed: the next one finds the copies of what was
+/// downloaded.
 pub(super) fn out_of_time(
     invocation: &Invocation,
-    held: &[Held],
+    held: &[HeldLease],
     began: Duration,
-    is_fetching: bool,
+    derived: Duration,
 ) -> Result<Vec<Made>, NotMade> {
     let worked = invocation.elapsed() - began;
     if worked < began {
         return Err(NotMade::Later);
     }
-    let seconds = worked.as_secs();
-    let missing = if is_fetching {
-        let detail = format!("fetching it took longer than {seconds} s");
+    let fetched = worked.saturating_sub(derived);
+    let missing = if derived < fetched {
+        let (fetched, worked) = (fetched.as_secs(), worked.as_secs());
+        let detail = format!("fetching it took {fetched} s of the {worked} s of a function");
         Missing::new(Cause::Timeout, detail)
     } else {
         Missing::malformed(format!(
-            "deriving it took longer than {seconds} s, the time that a function has"
+            "deriving it took longer than {} s, the time that a function has",
+            derived.as_secs()
         ))
     };
-    Ok(held
-        .iter()
-        .map(|_| Made {
-            outcome: MadeOutcome::Missing(missing.clone()),
-            seen: Seen::default(),
-        })
-        .collect())
+    Ok(all_missing(held, &missing))
+}
+
+/// Returns the same reason for all kinds, of which nothing was made. No file was evaluated.
+fn all_missing(held: &[HeldLease], missing: &Missing) -> Vec<Made> {
+    let made = held.iter().map(|_| Made {
+        outcome: MadeOutcome::Missing(missing.clone()),
+        seen: Seen::default(),
+    });
+    made.collect()
 }

@@ -21,6 +21,8 @@
 mod batch;
 mod builder;
 mod companions;
+mod deriving_time;
+mod kind_build;
 mod lease;
 mod losses;
 mod made;
@@ -33,15 +35,15 @@ mod search;
 mod search_companions;
 mod search_maps;
 mod source_file;
-mod work;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use futures::future::join_all;
 
 use self::builder::{Build, RESERVE};
 pub use self::builder::{Builder, Outcome};
-use self::lease::{Held, Taken};
+use self::deriving_time::DerivingTime;
+use self::lease::{HeldLease, LeaseAttempt};
 use self::made::{Made, NotMade};
 use self::make::{Making, out_of_time};
 pub use self::open_difs::{OpenDif, OpenDifs};
@@ -64,7 +66,7 @@ struct Demand<'a> {
     kinds: &'a [Kind],
     /// The build request of the message; `None` if an event requests the build.
     build_request: Option<&'a Token>,
-    /// Whether the requester has an older converter, and so may be unable to read what this build
+    /// Whether the requester has an older converter, and so may be unable to read what this release
     /// makes.
     requester_is_behind: bool,
 }
@@ -88,7 +90,7 @@ impl<'a> Demand<'a> {
         })
     }
 
-    /// Returns whether an entry has what this build makes, and the requester cannot read it. The
+    /// Returns whether an entry has what this release makes, and the requester cannot read it. The
     /// build request stays pending, so that the requester does not repeat it at short intervals.
     fn requester_cannot_read(&self, entry: &Entry, reader: &Capabilities) -> bool {
         let made = reader.made_version(entry.kind());
@@ -109,7 +111,7 @@ impl Builder {
     /// the same DIFs and are due.
     ///
     /// DIFs that arrive meanwhile are built at once, a limited number of times. `open_difs` are
-    /// those that the caller has fetched. After [`Error::Store`], the build requests stay pending.
+    /// those that the caller has fetched. After [`Error::Fault`], the build requests stay pending.
     pub async fn build(
         &self,
         invocation: &Invocation,
@@ -123,7 +125,7 @@ impl Builder {
             requester_is_behind: false,
         };
         self.build_of(invocation, module)
-            .meet(demand, open_difs)
+            .build_until_settled(demand, open_difs)
             .await
     }
 
@@ -139,13 +141,27 @@ impl Builder {
             requester_is_behind: message.min_converter < self.settings.policy.numbers.converter,
         };
         let build = self.build_of(invocation, &message.module);
-        build.meet(demand, &mut OpenDifs::default()).await
+        build
+            .build_until_settled(demand, &mut OpenDifs::default())
+            .await
     }
+}
+
+/// The result of building once.
+enum BuildRound {
+    /// Nothing is left to do now.
+    Done(Outcome),
+    /// What arrived meanwhile can be built at once.
+    Again,
 }
 
 impl Build<'_> {
     /// Builds until nothing new arrives, a limited number of times.
-    async fn meet(&self, demand: Demand<'_>, open_difs: &mut OpenDifs) -> Result<Outcome, Error> {
+    async fn build_until_settled(
+        &self,
+        demand: Demand<'_>,
+        open_difs: &mut OpenDifs,
+    ) -> Result<Outcome, Error> {
         for round in 0..MAX_ROUNDS {
             // What arrived since then has its own build request, and is built in the next round.
             let build_request = demand.build_request.filter(|_| round == 0);
@@ -153,39 +169,40 @@ impl Build<'_> {
                 build_request,
                 ..demand
             };
-            if let Some(outcome) = self.build_once(demand, open_difs).await? {
-                return Ok(outcome);
+            match self.build_once(demand, open_difs).await? {
+                BuildRound::Done(outcome) => return Ok(outcome),
+                BuildRound::Again => {}
             }
         }
         Ok(Outcome::Later(self.invocation.now()))
     }
 
-    /// Builds once. Returns `None` if what arrived meanwhile can be built at once.
+    /// Builds what is due now.
     async fn build_once(
         &self,
         demand: Demand<'_>,
         open_difs: &mut OpenDifs,
-    ) -> Result<Option<Outcome>, Error> {
+    ) -> Result<BuildRound, Error> {
         let partition = self.read_partition().await?;
         if demand.is_settled(&partition.entries) {
-            return Ok(Some(Outcome::Settled));
+            return Ok(BuildRound::Done(Outcome::Settled));
         }
         let calls_server = self.module.sought().is_some() && partition.copies.is_empty();
         if calls_server && let Some(outcome) = self.put_off(demand, &partition).await? {
-            return Ok(Some(outcome));
+            return Ok(BuildRound::Done(outcome));
         }
         let (held, mut later) = match self.take_leases(demand, &partition).await? {
             Leases::Ours { held, later } => (held, later),
-            Leases::OtherBuilder(outcome) => return Ok(Some(outcome)),
+            Leases::OtherBuilder(outcome) => return Ok(BuildRound::Done(outcome)),
         };
         if !held.is_empty() {
-            later = later.max(self.work(&held, open_difs).await?);
+            later = later.max(self.build_under_leases(&held, open_difs).await?);
         }
         let now = self.invocation.now();
         Ok(match later {
-            None => Some(Outcome::Settled),
-            Some(at) if at <= now => None,
-            Some(at) => Some(Outcome::Later(at)),
+            None => BuildRound::Done(Outcome::Settled),
+            Some(at) if at <= now => BuildRound::Again,
+            Some(at) => BuildRound::Done(Outcome::Later(at)),
         })
     }
 
@@ -203,9 +220,9 @@ impl Build<'_> {
             self.builder.settings.source_max_permits,
         );
         let (records, source) = (&*self.builder.records, &self.module.source);
-        let refused = permits::refused(records, self.invocation, source, most).await?;
+        let reason = permits::reason_to_wait(records, self.invocation, source, most).await?;
         let mut requested = demand.requested(&partition.entries);
-        Ok(refused.map(|refused| match refused {
+        Ok(reason.map(|reason| match reason {
             NotAdmitted::CircuitOpen { until }
                 if requested.any(|entry| entry.live_request(now).is_some()) =>
             {
@@ -234,7 +251,7 @@ impl Build<'_> {
             }
             let is_requested = demand.kinds.contains(&kind);
             let taken = match entry.and_then(|entry| entry.live_lease(now)) {
-                Some(lease) => Ok(Taken::Leased { until: lease.until }),
+                Some(lease) => Ok(LeaseAttempt::HeldByOther { until: lease.until }),
                 None if is_due(entry, is_requested, &reader, now) => {
                     let stored = partition.stored(kind).cloned();
                     let is_due = |leased: &Entry| is_still_due(leased, is_requested, &reader, now);
@@ -243,10 +260,10 @@ impl Build<'_> {
                 None => continue,
             };
             match taken {
-                Ok(Taken::Ours(lease)) => held.push(*lease),
+                Ok(LeaseAttempt::Taken(lease)) => held.push(*lease),
                 // The holder of the first lease is about to take the others. If two builders shared
                 // them, both would fetch the DIF.
-                Ok(Taken::Leased { until }) if held.is_empty() => {
+                Ok(LeaseAttempt::HeldByOther { until }) if held.is_empty() => {
                     let mut requested = demand.requested(&partition.entries);
                     let is_pending = requested.any(|entry| entry.build_request().is_some());
                     return Ok(Leases::OtherBuilder(if is_pending {
@@ -293,9 +310,9 @@ impl Build<'_> {
     }
 
     /// Makes the kinds under their leases, and ends the leases: publishes, fails or releases them.
-    async fn work(
+    async fn build_under_leases(
         &self,
-        held: &[Held],
+        held: &[HeldLease],
         open_difs: &mut OpenDifs,
     ) -> Result<Option<Timestamp>, Error> {
         match self.make_in_time(held, open_difs).await {
@@ -317,7 +334,7 @@ impl Build<'_> {
                 }
                 failed.map_or(Ok(later), |error| Err(error.into()))
             }
-            Err(NotMade::Store(error)) => {
+            Err(NotMade::Fault(error)) => {
                 self.release_after_error(held).await;
                 Err(error.into())
             }
@@ -333,15 +350,15 @@ impl Build<'_> {
     /// does.
     async fn make_in_time(
         &self,
-        held: &[Held],
+        held: &[HeldLease],
         open_difs: &mut OpenDifs,
     ) -> Result<Vec<Made>, NotMade> {
         let began = self.invocation.elapsed();
-        let is_fetching = AtomicBool::new(false);
+        let deriving = DerivingTime::default();
         let making = Making {
             build: *self,
             open_difs,
-            is_fetching: &is_fetching,
+            deriving: &deriving,
         };
         let mut made = Box::pin(making.make(held));
         let left = self.invocation.time_left().saturating_sub(RESERVE);
@@ -352,9 +369,13 @@ impl Build<'_> {
                 made = &mut made => return made,
                 () = &mut time_up => {
                     drop(made);
-                    let is_fetching =
-                        open_difs.are_arriving() || is_fetching.load(Ordering::Relaxed);
-                    return out_of_time(self.invocation, held, began, is_fetching);
+                    // While the units of a file arrive, its parser waits for them.
+                    let derived = if open_difs.are_arriving() {
+                        Duration::ZERO
+                    } else {
+                        deriving.spent(self.invocation.elapsed())
+                    };
+                    return out_of_time(self.invocation, held, began, derived);
                 }
                 () = tokio::time::sleep(LEASE_EXTENSION) => self.extend(held).await,
             }
@@ -366,7 +387,7 @@ impl Build<'_> {
 enum Leases {
     /// This build holds these; it may be worth building again at `later`.
     Ours {
-        held: Vec<Held>,
+        held: Vec<HeldLease>,
         later: Option<Timestamp>,
     },
     /// Another builder builds the module; this is the outcome here.

@@ -4,8 +4,8 @@
 use bytes::Bytes;
 
 use super::builder::Build;
+use super::kind_build::Target;
 use super::made::Origin;
-use super::work::Target;
 use crate::cache::{Derived, Dif, Kind, ModuleKey, Ready, Transcoding};
 use crate::debuginfo;
 use crate::domain::{DifRef, FormatVersion, Missing, ObjectMeta, Rank, original_name};
@@ -31,7 +31,7 @@ impl Build<'_> {
             return Err(DifError::Missing(Missing::malformed(detail)));
         }
         let DifRef { location, etag } = &dif.file;
-        let mut answers = Vec::with_capacity(targets.len());
+        let mut results = Vec::with_capacity(targets.len());
         for target in targets {
             let bytes = self
                 .builder
@@ -47,9 +47,9 @@ impl Build<'_> {
             };
             let derived = opaque(target.lease.kind, bytes);
             let stored = self.store(*target, about, derived);
-            answers.push(Ok(stored.await?));
+            results.push(Ok(stored.await?));
         }
-        Ok(answers)
+        Ok(results)
     }
 }
 

@@ -70,6 +70,7 @@ impl Build<'_> {
             module: self.module,
             source: &source,
             checksum: self.module.sought().and_then(|sought| sought.checksum),
+            time: self.time_for_call(),
             open_difs: &mut OpenDifs::default(),
         };
         match downloads.fetch_and_open(&dif.file.location).await {
@@ -131,7 +132,7 @@ impl Build<'_> {
             let copy = self.copy_of(dif).await?;
             if let Some(copy) = copy {
                 let place = (&mut *scratch, place.offset);
-                if copies::read_into(self.update(), &*builder.caches, &copy, place).await {
+                if copies::read_into(self.update(), &*builder.caches, &copy, place).await? {
                     continue;
                 }
             }

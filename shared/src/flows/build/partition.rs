@@ -13,7 +13,7 @@ pub(super) struct Partition {
     pub(super) stored: Vec<(Kind, Stored)>,
     pub(super) difs: Vec<Dif>,
     pub(super) copies: Vec<DifCopy>,
-    /// Whether a newer build filed DIFs whose items this build cannot read.
+    /// Whether a newer release filed DIFs whose items this release cannot read.
     pub(super) has_unread: bool,
 }
 
@@ -70,7 +70,7 @@ impl Build<'_> {
                 | Item::Health(_)
                 | Item::Losses(_)
                 | Item::Sweep(_)
-                | Item::Manifest(_)
+                | Item::OutdatedList(_)
                 | Item::Rollout(_) => {}
             }
         }

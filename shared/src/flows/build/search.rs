@@ -35,7 +35,7 @@ const WAITING_BUFFERS: usize = 4;
 
 /// The number of locations with a timeout after which a search ends. Each takes ten to thirty
 /// seconds, and the permit to call the server is held meanwhile.
-const MAX_TIMEOUTS: usize = 4;
+pub(super) const MAX_TIMEOUTS: usize = 4;
 
 /// A file that was downloaded from a server.
 pub(super) struct Fetched {
@@ -73,7 +73,7 @@ pub(super) struct Search {
     /// Why nothing was found, if the reason is more specific than "not found".
     pub(super) failure: Option<Missing>,
     /// The number of locations with a timeout.
-    timeouts: usize,
+    pub(super) timeouts: usize,
     /// Whether the search ends: the server as a whole failed, or too little time is left for
     /// another failure.
     pub(super) is_over: bool,
@@ -121,6 +121,7 @@ impl Build<'_> {
             module: self.module,
             source: &source,
             checksum: sought.checksum.clone(),
+            time: self.time_for_call(),
             open_difs,
         };
         let searching = async {
@@ -138,12 +139,13 @@ impl Build<'_> {
         Ok(search)
     }
 
-    /// Downloads a file. The chunks of a copy are written at the same time.
+    /// Downloads a file within a time. The chunks of a copy are written at the same time.
     async fn download(
         &self,
         server: SymbolServer<'_>,
         module: &ModuleKey,
         location: &Location,
+        time: Duration,
     ) -> (
         Result<(DifStat, Box<dyn Parser>), FetchError>,
         Option<StoredChunks>,
@@ -158,7 +160,7 @@ impl Build<'_> {
         let limits = fetch::Limits {
             max_bytes: settings.dif_max_bytes,
             scratch_bytes: settings.scratch_bytes,
-            time: self.time_for_call(),
+            time,
         };
         let fetch = server.fetch(&*builder.deriver, location, limits, buffers);
         let copy = async {
@@ -225,7 +227,13 @@ impl Build<'_> {
     /// Returns whether more than half of the time of the invocation is over. The rest is for what
     /// was found.
     fn is_late(&self) -> bool {
-        self.invocation.time_left() < self.invocation.elapsed()
+        self.time_before_late().is_zero()
+    }
+
+    /// Returns the time until half of that of the invocation is over.
+    pub(super) fn time_before_late(&self) -> Duration {
+        let (left, elapsed) = (self.invocation.time_left(), self.invocation.elapsed());
+        left.saturating_sub(elapsed) / 2
     }
 }
 
@@ -242,7 +250,7 @@ impl Builder {
         Ok(match (&settings.request_sources, link) {
             (_, Some(None)) => None,
             (Some(secret), _) if key.is_defined() => {
-                definitions::kept(&*self.records, invocation, secret, key).await?
+                definitions::load(&*self.records, invocation, secret, key).await?
             }
             (_, Some(link)) => link.filter(|source| source.configured_key() == *key),
             (_, None) => settings.source(key).cloned(),
@@ -266,6 +274,8 @@ pub(super) struct Downloads<'a> {
     pub(super) source: &'a HttpSource,
     /// The checksum of the file, as the crash names it.
     pub(super) checksum: Option<String>,
+    /// How long a download may take.
+    pub(super) time: Duration,
     /// The downloaded files stay open here.
     pub(super) open_difs: &'a mut OpenDifs,
 }
@@ -355,8 +365,8 @@ impl Downloads<'_> {
         }
     }
 
-    /// Fetches a file, and opens it. If the open files leave too little scratch space, closes them
-    /// and fetches again.
+    /// Fetches a file, and opens it. If that fails while other files are open, closes them and
+    /// fetches again: they occupy scratch space, and their parsers memory.
     pub(super) async fn fetch_and_open(
         &mut self,
         location: &Location,
@@ -364,10 +374,11 @@ impl Downloads<'_> {
         let began = self.build.invocation.elapsed();
         let _span = self.build.invocation.span("fetch");
         loop {
-            let downloaded = self.build.download(self.server(), self.module, location);
+            let (build, server) = (self.build, self.server());
+            let downloaded = build.download(server, self.module, location, self.time);
             let (fetched, chunks) = downloaded.await;
             let (stat, mut parser) = match fetched {
-                Err(FetchError::Parse(ParseError::Store(_))) if !self.open_difs.is_empty() => {
+                Err(FetchError::Parse(ParseError::Fault(_))) if !self.open_difs.is_empty() => {
                     self.open_difs.close_all();
                     continue;
                 }

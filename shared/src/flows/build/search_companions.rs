@@ -5,6 +5,9 @@
 //! source of the module is searched first, then the configured sources. So a program that was
 //! uploaded finds the shared file on a symbol server, and most modules need no call.
 //!
+//! The search takes at most half of the time of the invocation. The rest is for the module, which
+//! is built without the companions that were not found by then.
+//!
 //! A companion has a copy under a key of its own, so that programs that share a file fetch it once.
 //! A companion that no source has is recorded as a candidate. The module is built without it, and
 //! the sources are probed for it again at growing intervals.
@@ -12,10 +15,10 @@
 use super::builder::Build;
 use super::companions::{CompanionOfServer, FoundCompanions};
 use super::open_difs::OpenDifs;
-use super::search::{Downloads, Fetched, Search};
+use super::search::{Downloads, Fetched, MAX_TIMEOUTS, Search};
 use crate::cache::{CallOutcome, Dif, DifCopy, Kind, ModuleKey, ModuleRef, Sought};
 use crate::domain::{
-    CompanionId, FileType, HttpSource, Location, Missing, ModuleId, ObjectId, SourceKey,
+    Cause, CompanionId, FileType, HttpSource, Location, Missing, ModuleId, ObjectId, SourceKey,
 };
 use crate::flows::copies;
 use crate::flows::fetch::of_the_file;
@@ -90,6 +93,12 @@ impl Build<'_> {
         };
         for (key, source) in self.servers_of_companions().await? {
             if left.is_empty() {
+                break;
+            }
+            if search.ends_for_companions(self) {
+                // The next probe asks the other servers.
+                let ids = left.iter().map(|wanted| &wanted.id);
+                ids.for_each(|id| search.note_missing_companion(id));
                 break;
             }
             let server = CompanionServer {
@@ -225,8 +234,8 @@ impl CompanionServer<'_> {
         Ok(None)
     }
 
-    /// Calls the server for companions. Returns those that it does not have. A failure of the
-    /// server ends the search.
+    /// Calls the server for companions. Returns those that it does not have. The search ends if the
+    /// server fails, and when its time is over.
     async fn call(
         &self,
         companions: &[SoughtCompanion],
@@ -238,7 +247,8 @@ impl CompanionServer<'_> {
         for sought in companions {
             let mut found = None;
             for location in &sought.locations {
-                if matches!(outcome, CallOutcome::Failed { .. }) {
+                let has_failed = matches!(outcome, CallOutcome::Failed { .. });
+                if has_failed || search.ends_for_companions(&self.build) {
                     break;
                 }
                 match self.fetch(sought, location, open_difs).await? {
@@ -250,7 +260,7 @@ impl CompanionServer<'_> {
                     Err(mut failure) => {
                         self.source.explain_settings(&mut failure.missing);
                         permits::note_failure(outcome, &failure);
-                        search.note_tried(self.key, location.clone(), &failure.missing);
+                        search.note_companion_tried(self.key, location.clone(), &failure.missing);
                     }
                 }
             }
@@ -278,6 +288,7 @@ impl CompanionServer<'_> {
             module: &sought.module,
             source: self.source,
             checksum: None,
+            time: self.build.time_before_late(),
             open_difs,
         };
         let (fetched, inspection) = match downloads.fetch_and_close(location).await? {
@@ -299,6 +310,17 @@ impl CompanionServer<'_> {
 }
 
 impl Search {
+    /// Returns whether the search for companions ends, because little time is left or was lost.
+    fn ends_for_companions(&self, build: &Build<'_>) -> bool {
+        build.time_before_late().is_zero() || self.timeouts >= MAX_TIMEOUTS
+    }
+
+    /// Records that a companion was not found at a location of any source.
+    fn note_companion_tried(&mut self, key: &SourceKey, location: Location, missing: &Missing) {
+        self.timeouts += usize::from(missing.cause == Cause::Timeout);
+        self.note_tried(key, location, missing);
+    }
+
     fn note_found_companion(&mut self, id: CompanionId, dif: Dif) {
         self.missing_companions.retain(|missing| *missing != id);
         self.found_companions.push(CompanionOfServer { id, dif });

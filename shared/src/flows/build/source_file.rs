@@ -8,11 +8,11 @@
 use std::time::Duration;
 
 use super::builder::Build;
-use super::lease::Held;
+use super::kind_build::Target;
+use super::lease::HeldLease;
 use super::made::{Made, MadeOutcome, NotMade, Origin};
 use super::search::{Search, unknown_source};
-use super::work::Target;
-use crate::cache::{BuildNumbers, CallOutcome, Derived, Kind, Seen, Sought};
+use crate::cache::{CallOutcome, Derived, Kind, ReleaseNumbers, Seen, Sought};
 use crate::debuginfo::{Failure, encode_source_file};
 use crate::domain::{
     Candidate, Cause, DifRef, Download, Features, FileType, HttpSource, Location, Missing, Purpose,
@@ -41,7 +41,7 @@ impl Build<'_> {
     pub(super) async fn make_source_file(
         &self,
         sought: &Sought,
-        held: &[Held],
+        held: &[HeldLease],
     ) -> Result<Vec<Made>, NotMade> {
         let key = &self.module.source;
         let Some(source) = self.builder.source_of(self.invocation, self.module).await? else {
@@ -67,7 +67,7 @@ impl Build<'_> {
         &self,
         source: &HttpSource,
         sought: &Sought,
-        held: &[Held],
+        held: &[HeldLease],
     ) -> Result<CallOutcome, Fault> {
         let mut outcome = CallOutcome::default();
         let making = self.download_source_file(source, sought, held, &mut outcome);
@@ -94,7 +94,7 @@ impl Build<'_> {
         &self,
         source: &HttpSource,
         sought: &Sought,
-        held: &[Held],
+        held: &[HeldLease],
         outcome: &mut CallOutcome,
     ) -> Result<Vec<Made>, Fault> {
         let mut search = Search::default();
@@ -148,7 +148,11 @@ impl Build<'_> {
     }
 
     /// Stores the lines of a file, and returns the entry's state.
-    async fn store_source_file(&self, lease: &Held, encoded: &EncodedFile) -> Result<Made, Fault> {
+    async fn store_source_file(
+        &self,
+        lease: &HeldLease,
+        encoded: &EncodedFile,
+    ) -> Result<Made, Fault> {
         let features = Features {
             has_sources: true,
             ..Features::default()
@@ -208,7 +212,7 @@ impl DownloadedText {
     fn encoded(
         self,
         location: &Location,
-        numbers: &BuildNumbers,
+        numbers: &ReleaseNumbers,
         took: Duration,
     ) -> Result<EncodedFile, ServerFailure> {
         let Self { etag, bytes } = self;

@@ -92,7 +92,7 @@ pub struct ExplainedRecord {
     /// The newest state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<ExplainedState>,
-    /// The state of a lower version, kept for an older build.
+    /// The state of a lower version, kept for an older release.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub older: Option<ExplainedState>,
     /// Why there is no state or no newer one, and when to retry.
@@ -192,11 +192,14 @@ impl Symbolicator {
         source: Option<&str>,
         scope: &Scope,
     ) -> Result<Vec<Explained>, Error> {
-        let finder = CacheFinder::uncached(self, invocation);
+        let finder = CacheFinder::without_memory(self, invocation);
         let mut sources = finder.all_sources();
         if let Some(id) = source {
-            let known: Vec<String> = sources.iter().map(|(key, _)| key.id().to_owned()).collect();
-            sources.retain(|(key, _)| key.id() == id);
+            let known: Vec<String> = sources
+                .iter()
+                .map(|source| source.key.id().to_owned())
+                .collect();
+            sources.retain(|source| source.key.id() == id);
             if sources.is_empty() {
                 let detail =
                     format!("no source {id:?} is configured; the configured ones are {known:?}");
@@ -306,7 +309,7 @@ impl Explained {
                 }
             }
             Decision::Missing(_) => EntryUse::Missing,
-            Decision::Wait { .. } | Decision::Build if !items.has_files(place) => {
+            Decision::Wait { .. } | Decision::Build if !items.may_have_files(place) => {
                 if kind == Kind::SymCache {
                     let searched = vec![shown(&module.scope, &module.source)];
                     // A request that omits `sources` reads the uploads, too.

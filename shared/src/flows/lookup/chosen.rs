@@ -2,16 +2,15 @@
 //! cannot be read.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
 
 use super::{CacheFinder, CachePlace, Items};
 use crate::cache::{Change, Entry, Policy, Queue, Ready, SelectedState, Stored};
 use crate::domain::{Location, SourceKey};
+use crate::flows::build_requests::BuildToRequest;
 use crate::flows::symbolicator::CALLS_IN_FLIGHT;
-use crate::flows::{Updated, sending};
-use crate::ports::{Fault, QueueMessage};
+use crate::ports::Fault;
 
 /// A state to use, and the entry that it belongs to.
 pub(in crate::flows) struct Chosen {
@@ -71,30 +70,14 @@ impl CacheFinder<'_> {
 
     /// Reports a blob that cannot be read, and requests a rebuild.
     pub(in crate::flows) async fn report_unreadable(&self, chosen: &Chosen) -> Result<(), Fault> {
-        let Chosen {
-            entry,
-            ready,
-            stored,
-        } = chosen;
-        let (module, kind) = (entry.module(), entry.kind());
-        let id = self.invocation.token();
-        let change = Change::Suspect {
-            blob: ready.blob.path.clone(),
-            id: id.clone(),
+        let replacement = BuildToRequest {
+            module: chosen.entry.module().clone(),
+            kind: chosen.entry.kind(),
+            queue: Queue::Eager,
+            known: chosen.stored.clone(),
+            suspect: Some(chosen.ready.blob.path.clone()),
         };
-        let known = stored.as_deref().cloned();
-        let update = self.service.update(self.invocation);
-        let updated = update.apply_from(module, kind, &change, known).await;
-        self.service.memory.forget(&module.entry(kind));
-        match updated?.0 {
-            Updated::Done(changed) if changed.is_requested_by(&id) => {
-                let converter = self.service.settings.policy.numbers.converter;
-                let message =
-                    QueueMessage::new(Queue::Eager, module.clone(), vec![kind], id, converter);
-                let queues = &*self.service.queues;
-                sending::send(queues, self.invocation, vec![message], Duration::ZERO).await
-            }
-            Updated::Done(_) | Updated::Refused(..) | Updated::NotDue => Ok(()),
-        }
+        self.request_builds(vec![replacement]).await?;
+        Ok(())
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::finder::CacheFinder;
-use super::items::ItemQuery;
+use super::read_through::ItemQuery;
 use crate::cache::{ItemKey, Stored};
 use crate::domain::{Missing, SourceKey, Timestamp};
 use crate::flows::permits;

@@ -5,19 +5,83 @@ use std::sync::Arc;
 
 use super::finder::CacheFinder;
 use super::health::Health;
-use super::items::ItemQuery;
-use super::place::{CachePlace, Items, LoadedItem, Lookup};
-use crate::cache::{Criteria, Decision, ItemKey, Preference, Selection, decide, select};
+use super::loaded::{Items, LoadedItem};
+use super::lookups::Lookup;
+use super::places::CachePlace;
+use super::read_through::ItemQuery;
+use crate::cache::{
+    Capabilities, Criteria, Decision, ItemKey, Preference, Selection, UnreadableBlobs, decide,
+    select,
+};
 use crate::domain::SourceKey;
 use crate::flows::memory::Recalled;
 use crate::ports::{Consistency, Fault};
 
-/// How well a cached entry serves a lookup.
+/// How well a remembered entry serves a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CachedState {
+enum RememberedState {
     Usable,
     /// No other place can have a better one.
     Unbeatable,
+}
+
+/// A round of lookups of a request: how it loads, and how it selects.
+pub(in crate::flows) struct LookupRound<'a> {
+    finder: CacheFinder<'a>,
+    consistency: Consistency,
+    criteria: Criteria<'a>,
+}
+
+impl<'a> CacheFinder<'a> {
+    /// Begins a round of a request that has reported these blobs as unreadable. If there are any,
+    /// an entry from the instance's memory, or an outdated one, may be from before the report.
+    pub(in crate::flows) fn round(
+        self,
+        reader: &'a Capabilities,
+        unreadable: &'a UnreadableBlobs,
+        may_wait: bool,
+        consistency: Consistency,
+    ) -> LookupRound<'a> {
+        let (finder, consistency) = if unreadable.is_empty() {
+            (self, consistency)
+        } else {
+            let finder = Self::without_memory(self.service, self.invocation);
+            (finder, Consistency::Strong)
+        };
+        let criteria = Criteria {
+            reader,
+            preference: Preference::BestDif,
+            unreadable,
+            may_wait,
+            now: self.invocation.now(),
+        };
+        LookupRound {
+            finder,
+            consistency,
+            criteria,
+        }
+    }
+}
+
+impl LookupRound<'_> {
+    /// Loads the items of lookups, like [`CacheFinder::load`].
+    pub(in crate::flows) async fn load(&self, lookups: &mut [&mut Lookup]) -> Result<Items, Fault> {
+        let Self {
+            finder,
+            consistency,
+            criteria,
+        } = self;
+        finder.load(lookups, criteria, *consistency).await
+    }
+
+    /// Selects among the loaded entries of each lookup.
+    pub(in crate::flows) async fn select<'i>(
+        &self,
+        lookups: &[&Lookup],
+        items: &'i Items,
+    ) -> Result<Vec<Selection<'i>>, Fault> {
+        self.finder.select(lookups, items, &self.criteria).await
+    }
 }
 
 impl CacheFinder<'_> {
@@ -77,7 +141,7 @@ impl CacheFinder<'_> {
     ) -> Result<(), Fault> {
         queries.sort_by(|a, b| a.key.cmp(&b.key));
         queries.dedup_by(|a, b| a.key == b.key);
-        let loaded = if self.may_use_cache {
+        let loaded = if self.may_use_memory {
             self.load_items(&queries, consistency).await?
         } else {
             let keys: Vec<ItemKey> = queries.iter().map(|query| query.key.clone()).collect();
@@ -97,15 +161,15 @@ impl CacheFinder<'_> {
 
     /// Returns the items to load for a lookup.
     ///
-    /// The items of a place whose cached entry is ready are limited to that entry. If no build can
-    /// beat a cached entry, only places that take precedence over it are searched besides.
+    /// The items of a place whose remembered entry is ready are limited to that entry. If no build
+    /// can beat a remembered entry, only places that take precedence over it are searched besides.
     fn queries(&self, lookup: &Lookup, criteria: &Criteria<'_>) -> Vec<ItemQuery> {
         let states = lookup.places.iter();
-        let states: Vec<Option<CachedState>> = states
-            .map(|place| self.cached_state(place, criteria))
+        let states: Vec<Option<RememberedState>> = states
+            .map(|place| self.remembered_state(place, criteria))
             .collect();
         let mut each = states.iter();
-        let unbeatable = each.position(|state| *state == Some(CachedState::Unbeatable));
+        let unbeatable = each.position(|state| *state == Some(RememberedState::Unbeatable));
         let unbeatable = unbeatable.filter(|_| !lookup.reads_all);
         let further = lookup.further.iter().cloned().map(ItemQuery::alone);
         let mut queries: Vec<ItemQuery> = further.collect();
@@ -126,12 +190,16 @@ impl CacheFinder<'_> {
         queries
     }
 
-    /// Returns how well a cached entry serves as it is; `None` if it does not.
-    fn cached_state(&self, place: &CachePlace, criteria: &Criteria<'_>) -> Option<CachedState> {
+    /// Returns how well a remembered entry serves as it is; `None` if it does not.
+    fn remembered_state(
+        &self,
+        place: &CachePlace,
+        criteria: &Criteria<'_>,
+    ) -> Option<RememberedState> {
         let Self {
             service,
             invocation,
-            may_use_cache: true,
+            may_use_memory: true,
         } = self
         else {
             return None;
@@ -141,8 +209,10 @@ impl CacheFinder<'_> {
         };
         let entry = stored.item.entry()?;
         match decide(Some(entry), criteria.reader, criteria.now) {
-            Decision::Use(ready) if criteria.is_unbeatable(ready) => Some(CachedState::Unbeatable),
-            Decision::Use(_) => Some(CachedState::Usable),
+            Decision::Use(ready) if criteria.is_unbeatable(ready) => {
+                Some(RememberedState::Unbeatable)
+            }
+            Decision::Use(_) => Some(RememberedState::Usable),
             _ => None,
         }
     }
@@ -162,8 +232,11 @@ impl CacheFinder<'_> {
         let selections = select_all(&Health::default());
         let mut servers: BTreeSet<&SourceKey> = BTreeSet::new();
         for (lookup, selection) in lookups.iter().zip(&selections) {
-            let unrequested = selection.not_awaited.iter().chain(&selection.to_improve);
-            let unrequested = unrequested.filter(|place| !place.is_requested);
+            let unrequested = selection
+                .for_later_readers
+                .iter()
+                .chain(&selection.to_improve);
+            let unrequested = unrequested.filter(|place| !place.is_requested());
             let places = selection.waits_for.iter().chain(unrequested);
             let sources = places.map(|place| &lookup.places[place.at].module.source);
             servers.extend(sources.filter(|source| !source.is_uploads()));

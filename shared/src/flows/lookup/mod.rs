@@ -12,12 +12,16 @@
 mod chosen;
 mod finder;
 mod health;
-mod items;
 mod load;
-mod place;
+mod loaded;
+mod lookups;
 mod places;
+mod read_through;
+mod sources;
 
 pub(super) use chosen::Chosen;
 pub(super) use finder::CacheFinder;
-pub(super) use place::{CachePlace, Items, Lookup};
-pub(super) use places::NamedSource;
+pub(super) use loaded::Items;
+pub(super) use lookups::Lookup;
+pub(super) use places::CachePlace;
+pub(super) use sources::SelectedSource;

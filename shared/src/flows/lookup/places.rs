@@ -1,104 +1,137 @@
-//! The places where a module may be found, in the order of precedence.
+//! The places where a cache of a module may be, in the order of precedence.
 //!
 //! A symbol server is one place. The uploads are one place per scope that the request may read.
 
 use std::borrow::Cow;
-
-use futures::stream::{self, StreamExt, TryStreamExt};
+use std::time::Duration;
 
 use super::finder::CacheFinder;
-use super::items::ItemQuery;
-use super::place::CachePlace;
-use crate::api::symbolicator::Selected;
-use crate::cache::{ItemKey, Kind, ModuleKey, Sought, Stored};
+use super::read_through::ItemQuery;
+use super::sources::SelectedSource;
+use crate::cache::{ItemKey, Kind, ModuleKey, Sought};
 use crate::domain::{FileType, HttpSource, Location, ModuleId, ObjectId, Scope, SourceKey};
-use crate::flows::definitions;
-use crate::flows::symbolicator::CALLS_IN_FLIGHT;
-use crate::ports::{Consistency, Fault};
 
-/// A source that a request may use, with its definition if the request defines it.
-pub(in crate::flows) type NamedSource = (SourceKey, Option<HttpSource>);
+/// For how long an instance may answer without the sources of a new upload. A warm request whose
+/// modules are ready makes no call within this time.
+const SOURCES_LIFETIME: Duration = Duration::from_secs(20);
+
+/// A place where a cache may be found, and the keys of the items to load for it.
+#[derive(Clone, Debug)]
+pub(in crate::flows) struct CachePlace {
+    pub(in crate::flows) module: ModuleKey,
+    pub(in crate::flows) kind: Kind,
+    pub(in crate::flows) entry: ItemKey,
+    /// For uploads: the item that exists if the module has files.
+    pub(super) presence: Option<ItemKey>,
+    /// For uploads: the item that refers from the module's code id to the debug id under which its
+    /// files are.
+    pub(super) alias: Option<ItemKey>,
+}
+
+impl CachePlace {
+    /// Returns the place of an entry. Nothing refers from it to another place.
+    pub(in crate::flows) fn new(module: ModuleKey, kind: Kind) -> Self {
+        let is_upload = module.source.is_uploads();
+        Self {
+            entry: module.entry(kind),
+            presence: is_upload.then(|| module.presence()),
+            alias: None,
+            module,
+            kind,
+        }
+    }
+
+    /// Returns the place of an entry of a module that a request identifies by these ids.
+    ///
+    /// The uploads may refer from the code id to the debug id of the files: to that of the module
+    /// if the request has none, or to another one, because some clients compute debug ids
+    /// differently.
+    pub(in crate::flows) fn of(object: &ObjectId, module: ModuleKey, kind: Kind) -> Self {
+        let by_code = ModuleId::of(None, object.code_id.as_ref());
+        let by_code = by_code.filter(|_| module.source.is_uploads());
+        let alias = by_code.map(|id| ModuleKey::uploads(module.scope.clone(), &id).alias());
+        Self {
+            alias,
+            ..Self::new(module, kind)
+        }
+    }
+
+    /// Returns the place of the sources of the same module.
+    pub(in crate::flows) fn of_sources(&self) -> Self {
+        Self {
+            entry: ItemKey {
+                sort: Kind::Sources.to_string(),
+                ..self.entry.clone()
+            },
+            kind: Kind::Sources,
+            alias: None,
+            ..self.clone()
+        }
+    }
+
+    /// Returns the place of one source file, at its location in a source.
+    pub(in crate::flows) fn of_source_file(
+        scope: Scope,
+        source: SourceKey,
+        location: Location,
+    ) -> Self {
+        let sought = Sought::source_file(location);
+        Self::new(ModuleKey::server(scope, source, &sought), Kind::Sources)
+    }
+
+    /// Returns whether this is a symbol server that may have sources of the module.
+    pub(in crate::flows) fn may_serve_sources(&self) -> bool {
+        let sought = self.module.sought();
+        sought.is_some_and(|sought| sought.may_yield(Kind::Sources))
+    }
+
+    /// Leaves the presence out. Without it, the place looks as if it had files.
+    pub(in crate::flows) fn without_presence(self) -> Self {
+        Self {
+            presence: None,
+            ..self
+        }
+    }
+
+    pub(in crate::flows) fn is_uploads(&self) -> bool {
+        self.module.source.is_uploads()
+    }
+
+    /// Returns the query for the presence; `None` for a symbol server.
+    pub(super) fn presence_query(&self) -> Option<ItemQuery> {
+        self.presence.as_ref().map(|key| self.query(key))
+    }
+
+    pub(super) fn query(&self, key: &ItemKey) -> ItemQuery {
+        let query = ItemQuery::of(&self.module, key.clone());
+        match self.kind {
+            Kind::Sources => ItemQuery {
+                valid_for: SOURCES_LIFETIME,
+                ..query
+            },
+            _ => query,
+        }
+    }
+
+    /// Returns all items of the place.
+    pub(super) fn queries(&self) -> impl Iterator<Item = ItemQuery> {
+        let keys = [
+            Some(&self.entry),
+            self.presence.as_ref(),
+            self.alias.as_ref(),
+        ];
+        keys.into_iter().flatten().map(|key| self.query(key))
+    }
+}
 
 impl CacheFinder<'_> {
-    /// Returns the keys of all configured sources, in the order in which they are searched.
-    pub(in crate::flows) fn sources(&self) -> Vec<SourceKey> {
-        let servers = self.service.settings.sources.iter();
-        std::iter::once(SourceKey::Uploads)
-            .chain(servers.map(|server| server.key().clone()))
-            .collect()
-    }
-
-    /// Returns all configured sources, as places are searched in.
-    pub(in crate::flows) fn all_sources(&self) -> Vec<NamedSource> {
-        let keys = self.sources().into_iter();
-        keys.map(|key| (key, None)).collect()
-    }
-
-    /// Returns the keys of the selected sources, with the definitions of those that the request
-    /// defines. Stores these definitions, so that `derive` can call the sources.
-    pub(in crate::flows) async fn keep_named(
-        &self,
-        selected: Vec<Selected>,
-    ) -> Result<Vec<NamedSource>, Fault> {
-        let named = self.keys_of(selected);
-        let defined = named.iter();
-        let defined = defined.filter_map(|(key, source)| Some((key, source.as_ref()?)));
-        self.keep_definitions(defined.collect()).await?;
-        Ok(named)
-    }
-
-    fn keys_of(&self, selected: Vec<Selected>) -> Vec<NamedSource> {
-        let settings = &self.service.settings;
-        let secret = settings.request_sources.as_ref();
-        let keys = selected
-            .into_iter()
-            .filter_map(|source| match (source, secret) {
-                (Selected::Configured(key), _) => Some((key, None)),
-                (Selected::Defined(source), Some(secret)) => {
-                    let source = source.without_parameters(&settings.source_event_parameters);
-                    match settings.configured_as(&source) {
-                        Some(key) => Some((key.clone(), None)),
-                        None => Some((secret.key_of(&source), Some(source))),
-                    }
-                }
-                (Selected::Defined(_), None) => None,
-            });
-        keys.collect()
-    }
-
-    /// Stores the definitions of sources, unless they are stored already.
-    async fn keep_definitions(&self, defined: Vec<(&SourceKey, &HttpSource)>) -> Result<(), Fault> {
-        let Some(secret) = &self.service.settings.request_sources else {
-            return Ok(());
-        };
-        let items = defined.iter().map(|(key, _)| ItemKey::source(key));
-        let wanted: Vec<ItemQuery> = items.map(ItemQuery::alone).collect();
-        let loaded = self.load_items(&wanted, Consistency::Strong).await?;
-        let now = self.invocation.now();
-        let is_kept = |source: &HttpSource, item: Option<&Stored>| {
-            let passing = secret.passing_credentials(source);
-            item.is_some_and(|stored| definitions::is_kept(&stored.item, &passing, now))
-        };
-        let unkept = defined.into_iter().zip(&loaded);
-        let unkept = unkept
-            .filter(|((_, source), item)| !is_kept(source, item.as_deref()))
-            .map(|(source, _)| source);
-        let keeps = unkept.map(|(key, source)| async move {
-            definitions::keep(self.service.update(self.invocation), secret, key, source).await?;
-            self.service.memory.forget(&ItemKey::source(key));
-            Ok::<(), Fault>(())
-        });
-        let keeps = stream::iter(keeps.collect::<Vec<_>>());
-        keeps.buffer_unordered(CALLS_IN_FLIGHT).try_collect().await
-    }
-
     /// Returns the places of the entries of a kind that may serve a module, in the order of
     /// precedence.
     pub(in crate::flows) fn cache_places(
         &self,
         object: &ObjectId,
         scope: &Scope,
-        sources: &[NamedSource],
+        sources: &[SelectedSource],
         kind: Kind,
     ) -> Vec<CachePlace> {
         let modules = self.places(object, scope, sources, Sought::new).into_iter();
@@ -107,22 +140,15 @@ impl CacheFinder<'_> {
             .collect()
     }
 
-    /// Returns the definition of a source; `None` for the uploads, and for a source that is no
-    /// longer configured.
-    fn definition<'s>(&'s self, (key, defined): &'s NamedSource) -> Option<&'s HttpSource> {
-        let settings = &self.service.settings;
-        defined.as_ref().or_else(|| settings.source(key))
-    }
-
     /// Returns the servers among these sources that may have source files of a module.
     pub(in crate::flows) fn offering_source_files<'s>(
         &self,
-        module: &ObjectId,
-        sources: &'s [NamedSource],
-    ) -> Vec<&'s NamedSource> {
-        let offers = |source: &&NamedSource| {
+        object: &ObjectId,
+        sources: &'s [SelectedSource],
+    ) -> Vec<&'s SelectedSource> {
+        let offers = |source: &&SelectedSource| {
             let definition = self.definition(source);
-            definition.is_some_and(|source| source.offers_source_files(module))
+            definition.is_some_and(|source| source.offers_source_files(object))
         };
         sources.iter().filter(offers).collect()
     }
@@ -130,16 +156,16 @@ impl CacheFinder<'_> {
     /// Returns the places of a source file of a module on these servers.
     pub(in crate::flows) fn source_file_places(
         &self,
-        (module, path): (&ObjectId, &str),
+        (object, path): (&ObjectId, &str),
         scope: &Scope,
-        servers: &[&NamedSource],
+        servers: &[&SelectedSource],
     ) -> Vec<CachePlace> {
-        let place = |server: &&NamedSource| {
+        let place = |server: &&SelectedSource| {
             let source = self.definition(server)?;
-            let location = source.source_file(module, path)?;
-            let (key, defined) = server;
-            let scope = scope_of_entries(source, defined.is_some(), scope);
-            Some(CachePlace::of_source_file(scope, key.clone(), location))
+            let location = source.source_file(object, path)?;
+            let scope = scope_of_entries(source, server.is_defined(), scope);
+            let key = server.key.clone();
+            Some(CachePlace::of_source_file(scope, key, location))
         };
         servers.iter().filter_map(place).collect()
     }
@@ -148,31 +174,30 @@ impl CacheFinder<'_> {
     /// what is sought on a symbol server, given the module and its locations there.
     pub(in crate::flows) fn places(
         &self,
-        module: &ObjectId,
+        object: &ObjectId,
         scope: &Scope,
-        sources: &[NamedSource],
+        sources: &[SelectedSource],
         seek: impl Fn(&ObjectId, Vec<(FileType, Location)>) -> Sought,
     ) -> Vec<ModuleKey> {
-        let id = ModuleId::of(module.debug_id, module.code_id.as_ref());
+        let id = ModuleId::of(object.debug_id, object.code_id.as_ref());
         let mut places = Vec::new();
-        for named in sources {
-            let (key, defined) = named;
-            match self.definition(named) {
+        for selected in sources {
+            match self.definition(selected) {
                 Some(source) => {
-                    let (module, locations) = located(source, module);
+                    let (object, locations) = located(source, object);
                     let sought = Sought {
                         is_listed: source.lists_files(),
-                        may_have_line_map: source.may_have_line_map(&module),
-                        ..seek(&module, locations)
+                        may_have_line_map: source.may_have_line_map(&object),
+                        ..seek(&object, locations)
                     };
-                    let scope = scope_of_entries(source, defined.is_some(), scope);
+                    let scope = scope_of_entries(source, selected.is_defined(), scope);
+                    let key = selected.key.clone();
                     let is_sought = if sought.is_listed {
                         id.is_some()
                     } else {
                         !sought.locations.is_empty()
                     };
-                    places
-                        .extend(is_sought.then(|| ModuleKey::server(scope, key.clone(), &sought)));
+                    places.extend(is_sought.then(|| ModuleKey::server(scope, key, &sought)));
                 }
                 None => {
                     let readable = scope.readable().into_iter().zip(std::iter::repeat(&id));
@@ -197,24 +222,24 @@ fn scope_of_entries(source: &HttpSource, is_defined: bool, scope: &Scope) -> Sco
     }
 }
 
-/// Returns the locations of a module on a server, and the ids of the module that determine them.
+/// Returns the locations of a module on a server, and the ids of the module that determine these.
 /// Requests that differ only in other ids share their entries.
 fn located<'a>(
     source: &HttpSource,
-    module: &'a ObjectId,
+    object: &'a ObjectId,
 ) -> (Cow<'a, ObjectId>, Vec<(FileType, Location)>) {
-    let locations = source.locations(module);
+    let locations = source.locations(object);
     if source.lists_files() {
-        return (Cow::Borrowed(module), locations);
+        return (Cow::Borrowed(object), locations);
     }
-    if module.debug_id.is_some() && module.code_id.is_some() {
+    if object.debug_id.is_some() && object.code_id.is_some() {
         let without_code_id = ObjectId {
             code_id: None,
-            ..module.clone()
+            ..object.clone()
         };
         if source.locations(&without_code_id) == locations {
             return (Cow::Owned(without_code_id), locations);
         }
     }
-    (Cow::Borrowed(module), locations)
+    (Cow::Borrowed(object), locations)
 }

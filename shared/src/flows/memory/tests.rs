@@ -80,11 +80,11 @@ fn generation(seconds: u64) -> Generation {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_miss_for_which_no_generation_vouches_is_believed_for_two_seconds() {
+async fn a_miss_that_no_generation_validates_is_believed_for_two_seconds() {
     for (key, item) in [failed(), (ItemKey::request("1"), None)] {
         let memory = memory();
         let invocation = invocation(0);
-        let read = just_read(&invocation, ReadBy::Otherwise);
+        let read = just_read(&invocation, ReadBy::Unvalidated);
         memory.remember(&invocation, key.clone(), item.clone(), read);
         assert_eq!(memory.recall(&invocation, &key), Recalled::Valid(item));
         tokio::time::advance(GENERATION_LIFETIME).await;
@@ -93,12 +93,15 @@ async fn a_miss_for_which_no_generation_vouches_is_believed_for_two_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_miss_is_believed_as_long_as_the_generation_before_it_stands_and_for_an_hour_at_most() {
+async fn a_miss_is_believed_while_the_generation_before_it_is_unchanged_and_for_an_hour_at_most() {
     let (memory, invocation) = (memory(), invocation(0));
     let (key, item) = failed();
     let seen = SeenGeneration::Change(Token::from_random(7));
     memory.remember_generation(Moment::now(&invocation), Scope::Global, seen.clone());
-    let read = just_read(&invocation, ReadBy::After(Scope::Global, seen.clone()));
+    let read = just_read(
+        &invocation,
+        ReadBy::AfterGeneration(Scope::Global, seen.clone()),
+    );
     memory.remember(&invocation, key.clone(), item.clone(), read);
     let valid = Recalled::Valid(item);
     assert_eq!(memory.recall(&invocation, &key), valid);
@@ -119,9 +122,9 @@ async fn a_miss_is_believed_as_long_as_the_generation_before_it_stands_and_for_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_generation_that_was_read_at_the_same_time_vouches_only_if_it_is_old() {
+async fn a_generation_that_was_read_at_the_same_time_validates_only_if_it_is_old() {
     let settled = SETTLED_AFTER.as_secs();
-    for (generation, vouches) in [
+    for (generation, validates) in [
         (None, true),
         (Some(generation(settled)), true),
         (Some(generation(settled - 1)), false),
@@ -130,12 +133,12 @@ async fn a_generation_that_was_read_at_the_same_time_vouches_only_if_it_is_old()
         let (key, item) = failed();
         let seen = SeenGeneration::of(generation.as_ref());
         memory.remember_generation(Moment::now(&invocation), Scope::Global, seen);
-        let read_by = ReadBy::Beside(Scope::Global, generation.clone());
+        let read_by = ReadBy::WithGeneration(Scope::Global, generation.clone());
         let read = just_read(&invocation, read_by);
         memory.remember(&invocation, key.clone(), item, read);
         tokio::time::advance(GENERATION_LIFETIME).await;
         let recalled = memory.recall(&invocation, &key);
-        let expected = if vouches {
+        let expected = if validates {
             Recalled::NeedsValidation
         } else {
             Recalled::Unknown
@@ -148,7 +151,7 @@ async fn a_generation_that_was_read_at_the_same_time_vouches_only_if_it_is_old()
 async fn what_was_read_is_as_old_as_the_call_that_read_it() {
     let (memory, invocation) = (memory(), invocation(0));
     let (key, item) = failed();
-    let read = just_read(&invocation, ReadBy::Otherwise);
+    let read = just_read(&invocation, ReadBy::Unvalidated);
     // The call to the store is slow, or the sandbox is frozen meanwhile.
     tokio::time::advance(GENERATION_LIFETIME).await;
     memory.remember_generation(read.at, Scope::Global, SeenGeneration::NoUploads);
@@ -159,24 +162,24 @@ async fn what_was_read_is_as_old_as_the_call_that_read_it() {
 
 /// P1.
 #[tokio::test(start_paused = true)]
-async fn cached_values_expire_by_either_clock() {
+async fn remembered_values_expire_by_either_clock() {
     let (key, item) = failed();
     // The sandbox was frozen for ten minutes, and its monotonic clock with it.
     let memory = memory();
     let first = invocation(0);
-    let read = just_read(&first, ReadBy::Otherwise);
+    let read = just_read(&first, ReadBy::Unvalidated);
     memory.remember(&first, key.clone(), item.clone(), read);
     assert_eq!(memory.recall(&invocation(600), &key), Recalled::Unknown);
     // The wall clock moves back an hour. It alone does not extend the validity of an item.
     let ahead = invocation(3600);
-    let read = just_read(&ahead, ReadBy::Otherwise);
+    let read = just_read(&ahead, ReadBy::Unvalidated);
     memory.remember(&ahead, key.clone(), item, read);
     tokio::time::advance(GENERATION_LIFETIME).await;
     assert_eq!(memory.recall(&invocation(0), &key), Recalled::Unknown);
 }
 
 #[tokio::test(start_paused = true)]
-async fn states_that_are_about_to_change_are_not_cached() {
+async fn states_that_are_about_to_change_are_not_remembered() {
     let asked = entry(|invocation| {
         vec![Change::RequestBuild {
             id: invocation.token(),
@@ -186,7 +189,7 @@ async fn states_that_are_about_to_change_are_not_cached() {
     let leased = entry(|invocation| vec![take(invocation, &invocation.token())]);
     for (key, item) in [asked, leased] {
         let (memory, invocation) = (memory(), invocation(0));
-        let read = just_read(&invocation, ReadBy::Otherwise);
+        let read = just_read(&invocation, ReadBy::Unvalidated);
         memory.remember(&invocation, key.clone(), item, read);
         assert_eq!(memory.recall(&invocation, &key), Recalled::Unknown);
     }
@@ -196,7 +199,7 @@ async fn states_that_are_about_to_change_are_not_cached() {
 async fn evicted_values_are_read_again() {
     let (memory, invocation) = (memory(), invocation(0));
     let key = ItemKey::request("1");
-    let read = just_read(&invocation, ReadBy::Otherwise);
+    let read = just_read(&invocation, ReadBy::Unvalidated);
     memory.remember(&invocation, key.clone(), None, read);
     memory.forget(&key);
     assert_eq!(memory.recall(&invocation, &key), Recalled::Unknown);

@@ -15,26 +15,26 @@
 //!
 //! The result is a request like any other one, and is answered and stored like one.
 
-mod kept;
 mod large;
 mod modules;
+mod stored;
 mod walks;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use self::kept::{KeptDump, kept_dump};
 use self::modules::WalkModules;
+pub use self::stored::{MinidumpForm, decode_dump};
 pub use self::walks::WalkStats;
 use self::walks::Walks;
 use super::Symbolicator;
 use super::lookup::CacheFinder;
 use super::parsing::parsed;
-use super::requests::{CallState, RequestStage, RequestToKeep, is_overdue};
-use super::waiting::Waiting;
+use super::requests::{CallState, RequestStage, RequestToStore, is_overdue};
+use super::waiting::{AfterRound, WaitOutcome, Waiting};
 use super::{Error, Invocation};
 use crate::api::crash::form::CrashFields;
 use crate::api::crash::rewrite::RewriteRules;
-use crate::api::crash::{CrashFile, first_module};
+use crate::api::crash::{ReadCrash, first_module};
 use crate::api::symbolicator::{Module, Request};
 use crate::domain::ResponseFormat;
 pub use crate::unwind::dump::{DUMP_BYTES, DumpBytes};
@@ -56,7 +56,7 @@ pub struct MinidumpRequest<'a> {
 #[derive(Debug)]
 pub enum WalkOutcome {
     /// All walks are complete.
-    Walked(Box<CrashFile>, WalkStats),
+    Walked(Box<ReadCrash>, WalkStats),
     /// The walks wait for builds, and the minidump is stored under its id.
     Pending,
     /// The minidump cannot be read; the message says why.
@@ -64,7 +64,7 @@ pub enum WalkOutcome {
 }
 
 impl Symbolicator {
-    /// Walks the stacks of a minidump, or keeps it if builds take longer than it may wait here.
+    /// Walks the stacks of a minidump, or stores it if builds take longer than it may wait here.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl Symbolicator {
             }
         };
         let finder = CacheFinder::new(self, invocation);
-        let sources = finder.keep_sources_of(&request.fields.sources).await?;
+        let sources = finder.select_sources(&request.fields.sources).await?;
         let reads_all = request.fields.options.dif_candidates;
         let listed = renamed(dump.request_modules(), &request.fields.rewrite_first_module);
         let mut rounds = WalkRounds {
@@ -100,14 +100,15 @@ impl Symbolicator {
             modules: WalkModules::new(finder, sources, request.call.scope, listed, reads_all),
             walks: Walks::new(&dump, request.file.stacks_unread),
             known: KnownUnwinding::default(),
-            is_kept: request.call.found.is_some(),
+            is_stored: request.call.found.is_some(),
             request,
         };
-        Ok(if rounds.run().await? {
-            let (report, stats) = rounds.report(head);
-            WalkOutcome::Walked(Box::new(report), stats)
-        } else {
-            WalkOutcome::Pending
+        Ok(match rounds.run().await? {
+            WaitOutcome::Complete(()) => {
+                let (crash, stats) = rounds.into_crash(head);
+                WalkOutcome::Walked(Box::new(crash), stats)
+            }
+            WaitOutcome::Pending => WalkOutcome::Pending,
         })
     }
 }
@@ -131,7 +132,7 @@ fn renamed(mut modules: Vec<(usize, Module)>, rules: &RewriteRules) -> BTreeMap<
 struct WalkRounds<'a> {
     request: MinidumpRequest<'a>,
     /// Whether the minidump is stored under the id of the request.
-    is_kept: bool,
+    is_stored: bool,
     dump: &'a Dump<'a>,
     modules: WalkModules<'a>,
     walks: Walks<'a>,
@@ -139,50 +140,54 @@ struct WalkRounds<'a> {
 }
 
 impl WalkRounds<'_> {
-    /// Repeats rounds until all walks are complete, or the time is up. Returns whether they are
-    /// complete; otherwise, the minidump is stored.
-    async fn run(&mut self) -> Result<bool, Error> {
+    /// Repeats rounds until all walks are complete, or the time is up. Then, stores the minidump.
+    async fn run(&mut self) -> Result<WaitOutcome<()>, Error> {
         let CallState {
             wait_limit, age, ..
         } = self.request.call;
         let finder = self.modules.finder;
         let queued_wait = finder.service.settings.queued_wait;
         let mut waiting = Waiting::new(finder.invocation, wait_limit, queued_wait, age);
-        let mut wanted: BTreeSet<usize> = self.walks.pointed_at().keys().copied().collect();
-        let mut must_walk = true;
+        let mut to_look_up: BTreeSet<usize> = self.walks.pointed_at().keys().copied().collect();
+        // Before the first walk, all modules are new.
+        let mut reached_new_module = true;
         loop {
-            let (is_last, consistency) = (waiting.is_over(), waiting.consistency());
-            self.modules.add(&wanted);
-            let looked_up = self.modules.look_up(&wanted, !is_last, consistency).await;
-            let is_news = match looked_up {
+            let (is_last, consistency) = waiting.begin_round();
+            self.modules.add(&to_look_up);
+            let looked_up = self
+                .modules
+                .look_up(&to_look_up, !is_last, consistency)
+                .await;
+            let any_decided = match looked_up {
                 // Nothing is awaited any longer.
                 Err(error) if !self.modules.has_given_up() && waiting.tolerates(&error) => false,
                 looked_up => looked_up?,
             };
-            if is_news || must_walk {
-                wanted = self.walk().await?;
-                if wanted.is_empty() {
-                    self.modules.touch(self.walks.asked_for()).await;
+            if any_decided || reached_new_module {
+                to_look_up = self.walk().await?;
+                if to_look_up.is_empty() {
+                    self.modules.touch(self.walks.needed_modules()).await;
                     self.request_better().await?;
-                    return Ok(true);
+                    return Ok(WaitOutcome::Complete(()));
                 }
                 // A walk may reach a module that no word of a stack points into.
-                must_walk = !wanted.iter().all(|module| self.modules.is_known(*module));
-                if must_walk {
+                reached_new_module = to_look_up
+                    .iter()
+                    .any(|module| !self.modules.is_known(*module));
+                if reached_new_module {
                     continue;
                 }
             }
-            self.request_builds(&wanted).await?;
-            waiting.note(!self.modules.is_in_progress(&wanted));
-            if !(is_last && waiting.is_over()) {
-                waiting.pause().await;
-                continue;
+            self.request_builds(&to_look_up).await?;
+            let only_queued = !self.modules.is_in_progress(&to_look_up);
+            match waiting.after_round(only_queued) {
+                AfterRound::Pause => waiting.pause().await,
+                AfterRound::TimeIsUp if is_overdue(age) => self.modules.give_up(),
+                AfterRound::TimeIsUp => {
+                    self.store_dump().await?;
+                    return Ok(WaitOutcome::Pending);
+                }
             }
-            if !is_overdue(age) {
-                self.keep().await?;
-                return Ok(false);
-            }
-            self.modules.give_up();
         }
     }
 
@@ -215,24 +220,24 @@ impl WalkRounds<'_> {
         if to_request.is_empty() {
             return Ok(());
         }
-        self.keep().await?;
+        self.store_dump().await?;
         Ok(self.modules.request(to_request).await?)
     }
 
     /// Requests the builds that could make better caches than those that the complete walks used.
     async fn request_better(&mut self) -> Result<(), Error> {
-        let to_request = self.modules.builds_of(self.walks.asked_for());
+        let to_request = self.modules.builds_of(self.walks.needed_modules());
         Ok(self.modules.request(to_request).await?)
     }
 
     /// Stores the minidump, unless it is already stored.
-    async fn keep(&mut self) -> Result<(), Error> {
-        if self.is_kept {
+    async fn store_dump(&mut self) -> Result<(), Error> {
+        if self.is_stored {
             return Ok(());
         }
         let MinidumpRequest { file, fields, call } = &self.request;
-        let body = kept::encode(file, fields)?;
-        let to_keep = RequestToKeep {
+        let body = stored::encode(file, fields)?;
+        let to_store = RequestToStore {
             stage: RequestStage::Minidump,
             format: fields.format,
             body: &body,
@@ -243,17 +248,17 @@ impl WalkRounds<'_> {
             ..
         } = self.modules.finder;
         service
-            .keep_request(invocation, call.id, call.scope, to_keep)
+            .store_request(invocation, call.id, call.scope, to_store)
             .await?;
-        self.is_kept = true;
+        self.is_stored = true;
         Ok(())
     }
 
     /// Returns the crash with the stack traces that were walked.
-    fn report(self, head: Option<ReportHead>) -> (CrashFile, WalkStats) {
+    fn into_crash(self, head: Option<ReportHead>) -> (ReadCrash, WalkStats) {
         let Self {
             request,
-            is_kept: _,
+            is_stored: _,
             dump,
             mut modules,
             walks,
@@ -273,7 +278,7 @@ impl WalkRounds<'_> {
         });
         let (indices, listed): (Vec<usize>, Vec<Module>) = listed.unzip();
         let unwinding = indices.iter().map(|index| {
-            let is_used = walks.asked_for().contains(index);
+            let is_used = walks.needed_modules().contains(index);
             is_used.then(|| modules.take_unwinding(*index)).flatten()
         });
         let unwinding = unwinding.collect();
@@ -283,7 +288,7 @@ impl WalkRounds<'_> {
             reads_cut: known.reads_refused(),
             ..stats
         };
-        let report = CrashFile {
+        let crash = ReadCrash {
             facts: dump.facts.clone(),
             request: Request {
                 stacktraces,
@@ -294,6 +299,6 @@ impl WalkRounds<'_> {
             renamed: None,
             stackwalk,
         };
-        (report.asked_for(request.fields.clone()), stats)
+        (crash.with_fields(request.fields.clone()), stats)
     }
 }

@@ -5,12 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::api::crash::ModuleUnwinding;
 use crate::api::symbolicator::Module;
 use crate::cache::{
-    Awaited, Capabilities, Criteria, Entry, Kind, Preference, Queue, Ready, Selection,
-    UnreadableBlobs,
+    Capabilities, Entry, Kind, PlaceToBuild, Queue, Ready, Selection, UnreadableBlobs,
 };
 use crate::domain::{Candidate, DebugId, Features, Missing, ModuleId, Scope};
 use crate::flows::build_requests::{BuildToRequest, MAX_BUILD_REQUESTS};
-use crate::flows::lookup::{CacheFinder, CachePlace, Chosen, Items, Lookup, NamedSource};
+use crate::flows::lookup::{CacheFinder, CachePlace, Chosen, Items, Lookup, SelectedSource};
 use crate::flows::requests::overdue;
 use crate::flows::unwinding::ModuleCaches;
 use crate::ports::{Consistency, Fault};
@@ -22,7 +21,7 @@ const KINDS: [Kind; 2] = [Kind::CfiCache, Kind::SymCache];
 /// The modules that walks may reach.
 pub(super) struct WalkModules<'a> {
     pub(super) finder: CacheFinder<'a>,
-    sources: Vec<NamedSource>,
+    sources: Vec<SelectedSource>,
     scope: &'a Scope,
     /// All modules of the minidump, by their index in it.
     listed: BTreeMap<usize, Module>,
@@ -59,7 +58,7 @@ enum WalkCacheState {
 impl<'a> WalkModules<'a> {
     pub(super) fn new(
         finder: CacheFinder<'a>,
-        sources: Vec<NamedSource>,
+        sources: Vec<SelectedSource>,
         scope: &'a Scope,
         listed: BTreeMap<usize, Module>,
         reads_all: bool,
@@ -132,28 +131,21 @@ impl<'a> WalkModules<'a> {
         let undecided = undecided.flat_map(|(_, caches)| caches);
         let mut undecided: Vec<&mut WalkCache> =
             undecided.filter(|cache| !cache.is_decided()).collect();
-        let invocation = self.finder.invocation;
-        let (finder, consistency) = self.finder.after_reports(&self.unreadable, consistency);
-        let criteria = Criteria {
-            reader: &self.reader,
-            preference: Preference::BestDif,
-            unreadable: &self.unreadable,
-            may_wait,
-            now: invocation.now(),
-        };
+        let finder = self.finder;
+        let round = finder.round(&self.reader, &self.unreadable, may_wait, consistency);
         let mut to_load: Vec<&mut Lookup> = undecided
             .iter_mut()
             .map(|cache| &mut cache.lookup)
             .collect();
-        let _span = invocation.span("look up");
-        let items = finder.load(&mut to_load, &criteria, consistency).await?;
+        let _span = finder.invocation.span("look up");
+        let items = round.load(&mut to_load).await?;
         let to_select: Vec<&Lookup> = undecided.iter().map(|cache| &cache.lookup).collect();
-        let selections = finder.select(&to_select, &items, &criteria).await?;
-        let mut is_news = false;
+        let selections = round.select(&to_select, &items).await?;
+        let mut any_decided = false;
         for (cache, selection) in undecided.into_iter().zip(selections) {
-            is_news |= cache.decide(&selection, &items, self.has_given_up);
+            any_decided |= cache.decide(&selection, &items, self.has_given_up);
         }
-        Ok(is_news)
+        Ok(any_decided)
     }
 
     /// Returns whether both caches of a module are decided.
@@ -311,14 +303,20 @@ impl WalkCache {
         if self.lookup.reads_all {
             self.candidates = self.lookup.candidates(items);
         }
-        let wanted = selection.waits_for.iter().chain(&selection.not_awaited);
-        let unrequested = wanted.filter(|place| !place.is_requested);
-        let build = |awaited: &Awaited<'_>| BuildToRequest {
-            suspect: awaited.suspect.map(str::to_owned),
-            ..BuildToRequest::of(&self.lookup.places[awaited.at], items, Queue::Eager)
+        let to_build = selection
+            .waits_for
+            .iter()
+            .chain(&selection.for_later_readers);
+        let unrequested = to_build.filter(|place| !place.is_requested());
+        let build = |place: &PlaceToBuild<'_>| BuildToRequest {
+            suspect: place.suspect.map(str::to_owned),
+            ..BuildToRequest::of(&self.lookup.places[place.at], items, Queue::Eager)
         };
         self.builds = unrequested.map(build).collect();
-        self.is_in_progress = selection.waits_for.iter().any(|place| place.is_in_progress);
+        self.is_in_progress = selection
+            .waits_for
+            .iter()
+            .any(|place| place.is_in_progress());
         let must_wait = !selection.waits_for.is_empty();
         if must_wait && !has_given_up {
             self.state = WalkCacheState::Undecided;

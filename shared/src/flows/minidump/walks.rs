@@ -19,7 +19,7 @@ pub(super) struct Walks<'a> {
     /// The addresses in modules that the words of the stacks may be, by module.
     pointed_at: HashMap<usize, BTreeSet<u64>>,
     /// The modules whose unwind information was needed.
-    asked_for: BTreeSet<usize>,
+    needed_modules: BTreeSet<usize>,
     stats: WalkStats,
 }
 
@@ -107,7 +107,7 @@ impl<'a> Walks<'a> {
             pointed_at: pointed_at(&stacks, &dump.modules, &dump.system),
             dump,
             walks,
-            asked_for: BTreeSet::new(),
+            needed_modules: BTreeSet::new(),
             stats,
         }
     }
@@ -150,13 +150,13 @@ impl<'a> Walks<'a> {
             self.stats.frames += frames.len();
             walk.frames = ThreadFrames::Walked(frames);
         }
-        self.asked_for.extend(walker.asked_for());
+        self.needed_modules.extend(walker.asked_for());
         reached
     }
 
     /// Returns the modules whose unwind information was needed.
-    pub(super) fn asked_for(&self) -> &BTreeSet<usize> {
-        &self.asked_for
+    pub(super) fn needed_modules(&self) -> &BTreeSet<usize> {
+        &self.needed_modules
     }
 
     /// Returns the start addresses of the modules that frames lie in.

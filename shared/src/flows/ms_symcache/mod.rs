@@ -202,7 +202,7 @@ impl Symbolicator {
         };
         let update = self.update(invocation);
         if let Some(noted) = update.write(&key, KnownItem::Unread, note).await? {
-            let (noted, read) = (Some(Arc::new(noted)), ReadBy::Otherwise.at(read_at));
+            let (noted, read) = (Some(Arc::new(noted)), ReadBy::Unvalidated.at(read_at));
             self.memory.remember(invocation, key, noted, read);
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::api::symcache_http::SymCacheRequest;
 use crate::cache::{
-    Awaited, Capabilities, Criteria, Entry, Item, Kind, ModuleKey, Preference, Queue, Ready,
+    Capabilities, Criteria, Entry, Item, Kind, ModuleKey, PlaceToBuild, Preference, Queue, Ready,
     Selection, Sought, UnreadableBlobs,
 };
 use crate::domain::{FormatVersion, ObjectId, ObjectType};
@@ -58,8 +58,8 @@ pub(super) enum Look {
 
 impl Look {
     /// Returns how these builds are waited for; `None` if there are none.
-    fn for_any_of<'a>(awaited: impl Iterator<Item = &'a Awaited<'a>>) -> Option<Self> {
-        let in_progress = awaited.map(|place| place.is_in_progress);
+    fn for_any_of<'a>(awaited: impl Iterator<Item = &'a PlaceToBuild<'a>>) -> Option<Self> {
+        let in_progress = awaited.map(|place| place.is_in_progress());
         in_progress
             .reduce(|any, in_progress| any || in_progress)
             .map(|any| if any { Self::Building } else { Self::Queued })
@@ -161,7 +161,7 @@ impl SymCacheSearch<'_> {
     fn may_request(&self, selection: &Selection<'_>) -> bool {
         let needs_none = selection.best.is_none() && self.client.has_the_newest();
         let mut places = selection.waits_for.iter().chain(&selection.to_improve);
-        !needs_none && places.any(|place| !place.is_requested)
+        !needs_none && places.any(|place| !place.is_requested())
     }
 
     async fn act(&self, selection: &Selection<'_>, items: &Items) -> Result<Look, Fault> {
@@ -205,12 +205,12 @@ impl SymCacheSearch<'_> {
     /// Requests the builds of these places that are not requested yet.
     async fn request<'p>(
         &self,
-        places: impl Iterator<Item = &'p Awaited<'p>>,
+        places: impl Iterator<Item = &'p PlaceToBuild<'p>>,
         queue: Queue,
         items: &Items,
     ) -> Result<(), Fault> {
-        let unrequested = places.filter(|place| !place.is_requested);
-        let build = |awaited: &Awaited<'_>| {
+        let unrequested = places.filter(|place| !place.is_requested());
+        let build = |awaited: &PlaceToBuild<'_>| {
             BuildToRequest::of(&self.lookup.places[awaited.at], items, queue)
         };
         let to_request = unrequested.map(build).collect();
@@ -232,12 +232,12 @@ impl SymCacheSearch<'_> {
         };
         let unread = self.lookup.places.iter();
         let unread = unread.filter(|place| {
-            // An item of a newer build is waited for only if there is nothing else.
+            // An item of a newer release is waited for only if there is nothing else.
             let is_retired = match best {
                 Some(_) => items.lacks(place),
                 None => items.entry(place).is_none(),
             };
-            place.is_uploads() && items.has_files(place) && is_retired
+            place.is_uploads() && items.may_have_files(place) && is_retired
         });
         let mut unread: Vec<&CachePlace> = unread.collect();
         unread.sort_by(|a, b| (&a.module, a.kind).cmp(&(&b.module, b.kind)));

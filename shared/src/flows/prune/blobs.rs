@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use super::progress::Progress;
-use super::run::{Doomed, Run, RunStep};
+use super::run::{BlobToDelete, Run, RunStep};
 use crate::cache::{Change, Entry, Item, ItemKey};
 use crate::domain::Timestamp;
 use crate::flows::Updated;
@@ -132,7 +132,7 @@ impl Run<'_> {
         let (suspects, keys): (Vec<&BlobSummary>, Vec<ItemKey>) =
             suspects.map(|(suspect, _)| suspect).unzip();
         let stored = self.load(&keys, Consistency::Strong).await?;
-        let (mut doomed, mut is_all) = (Vec::new(), true);
+        let (mut to_delete, mut is_all) = (Vec::new(), true);
         for ((blob, key), stored) in suspects.into_iter().zip(&keys).zip(stored) {
             // An expired lease takes additional calls.
             is_all = !self.is_time_up(RunStep::Blobs);
@@ -146,7 +146,7 @@ impl Run<'_> {
                     let path = blob.path.clone();
                     self.report()
                         .note_planned("remove", path.as_str(), "no record names it");
-                    doomed.push(Doomed {
+                    to_delete.push(BlobToDelete {
                         path,
                         bytes: blob.bytes,
                     });
@@ -154,7 +154,7 @@ impl Run<'_> {
                 Err(error) => self.fail(&error),
             }
         }
-        let deleted = self.delete(doomed).await;
+        let deleted = self.delete(to_delete).await;
         let mut report = self.report();
         report.orphans += deleted.len() as u64;
         report.bytes_freed += deleted.iter().map(|blob| blob.bytes).sum::<u64>();
@@ -178,8 +178,8 @@ impl Run<'_> {
             Item::Entry(entry) if is_leased(entry, path) => entry,
             _ => return Ok(false),
         };
-        // The lease is expired. An entry under the key of another schema is left to the builds that
-        // use this schema.
+        // The lease is expired. An entry under the key of another schema is left to the releases
+        // that use this schema.
         if *key != entry.module().entry(entry.kind()) {
             return Ok(true);
         }
@@ -193,7 +193,7 @@ impl Run<'_> {
         Ok(match cleared {
             Updated::Done(entry) => is_ready(&entry, path) || is_leased(&entry, path),
             Updated::Refused(_, Some(entry)) => is_ready(&entry, path) || is_leased(&entry, path),
-            // The record was removed meanwhile, or a newer build wrote it: leave it to the next
+            // The record was removed meanwhile, or a newer release wrote it: leave it to the next
             // pass.
             Updated::Refused(_, None) | Updated::NotDue => true,
         })
@@ -201,7 +201,7 @@ impl Run<'_> {
 }
 
 /// Returns whether an item names a blob: as a state of an entry, by a live lease, as a chunk of a
-/// copy, or possibly in a way that only a newer build can read.
+/// copy, or possibly in a way that only a newer release can read.
 fn names(item: &Item, path: &str, now: Timestamp) -> bool {
     match item {
         Item::Entry(entry) => {

@@ -7,7 +7,7 @@
 //!    that the byte budget evicts, is retired: first its record is removed, if no other function
 //!    has changed it meanwhile (the commit point), then its blobs are deleted. A crash in between
 //!    leaves orphans, never a record without its blob. The other entries are counted. Presence
-//!    items and aliases that do not match the uploads are repaired (`presences`).
+//!    items and aliases that do not match the uploads are corrected (`presences`).
 //! 3. Compare the uploads bucket with the upload items (`uploads`). Keys whose event was lost are
 //!    sent to the uploads queue.
 //! 4. Once a day, list all blobs except the bodies of requests, which a rule of the bucket removes
@@ -58,7 +58,7 @@ impl Pruner {
             is_dry: dry_run,
             time: invocation.time_left(),
             pace: Pace::new(self.settings.sweep_read_units),
-            changed: Mutex::default(),
+            corrected: Mutex::default(),
             report: Mutex::new(Report {
                 dry_run,
                 ..Report::default()

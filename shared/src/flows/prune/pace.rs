@@ -64,7 +64,7 @@ impl Pace {
 pub(super) fn units_of(stored: Option<&Stored>) -> u64 {
     let bytes = stored.map_or(0, |stored| {
         let mut bytes = Bytes(0);
-        // The item of a newer build cannot be serialized, and counts as a small one.
+        // The item of a newer release cannot be serialized, and counts as a small one.
         let _ = serde_json::to_writer(&mut bytes, &stored.item);
         bytes.0
     });

@@ -1,8 +1,8 @@
-//! Repairs the items from which readers conclude that no upload serves a module.
+//! Corrects the items from which readers conclude that no upload serves a module.
 //!
-//! - A module with a `dif` item and without a presence gets one. Tables from builds before
-//!   presences existed have none. After the repairs of a page, each scope that they concern gets a
-//!   new generation.
+//! - A module with a `dif` item and without a presence gets one. Tables from releases before
+//!   presences existed have none. After the corrections of a page, each scope that they concern
+//!   gets a new generation.
 //! - The presence of a module without a `dif` item is removed.
 //! - An alias whose target has no file is removed.
 //!
@@ -39,11 +39,11 @@ struct Unresolved<'a> {
 }
 
 impl Run<'_> {
-    /// Repairs what the items of a page show to be wrong. Returns `false` if the time is up before
-    /// all repairs are made.
+    /// Corrects what the items of a page show to be wrong. Returns `false` if the time is up before
+    /// all corrections are made.
     ///
     /// `neighbour` is the partition that the previous page ended with, if it has a `dif` item.
-    pub(super) async fn repair_presences(
+    pub(super) async fn correct_presences(
         &self,
         items: &[(ItemKey, Stored)],
         neighbour: &mut Option<String>,
@@ -62,20 +62,20 @@ impl Run<'_> {
             }
         };
         let of_targets = of_unnoted.split_off(unresolved.unnoted.len().min(of_unnoted.len()));
-        let changed = Mutex::default();
+        let corrected = Mutex::default();
         let unnoted: Vec<_> = unresolved
             .unnoted
             .into_values()
             .zip(of_unnoted)
             .filter(|(_, presence)| presence.is_none())
-            .map(|(module, _)| self.note_again(module, &changed))
+            .map(|(module, _)| self.note_again(module, &corrected))
             .collect();
         let aliases: Vec<_> = unresolved
             .aliases
             .into_iter()
             .zip(of_targets)
             .filter(|(_, presence)| presence.is_none())
-            .map(|((key, stored, alias), _)| self.check_alias(key, stored, alias, &changed))
+            .map(|((key, stored, alias), _)| self.check_alias(key, stored, alias, &corrected))
             .collect();
         let unfounded = unresolved.unfounded.into_iter();
         let unfounded: Vec<_> = unfounded.map(|module| self.forget(module)).collect();
@@ -83,9 +83,11 @@ impl Run<'_> {
         let is_all = is_all & self.each(aliases).await;
         *neighbour = with_files_at_the_end(items, neighbour.take());
         // After each page, and again at the end: after a run that was killed, the next run finds
-        // nothing left to repair, and would write no generation.
-        let mut changed = changed.into_inner().unwrap_or_else(PoisonError::into_inner);
-        self.write_generations(&mut changed).await;
+        // nothing left to correct, and would write no generation.
+        let mut corrected = corrected
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        self.write_generations(&mut corrected).await;
         is_all
     }
 
@@ -106,7 +108,7 @@ impl Run<'_> {
                     with_files.insert(partition);
                     unresolved.unnoted.insert(partition, &dif.module);
                 }
-                // A file of a newer build.
+                // A file of a newer release.
                 _ if key.sort.starts_with(ItemKey::DIF_PREFIX) => {
                     with_files.insert(partition);
                 }
@@ -133,19 +135,19 @@ impl Run<'_> {
         self.is_dry || turn == pass % ALIAS_ROUNDS
     }
 
-    /// Makes repairs concurrently. Returns `false` if the time is up before all are made.
-    async fn each(&self, repairs: Vec<impl Future<Output = Result<(), Fault>>>) -> bool {
-        let repairs = repairs.into_iter().map(|repair| async {
+    /// Makes corrections concurrently. Returns `false` if the time is up before all are made.
+    async fn each(&self, corrections: Vec<impl Future<Output = Result<(), Fault>>>) -> bool {
+        let corrections = corrections.into_iter().map(|correction| async {
             if self.is_time_up(RunStep::Records) {
                 return false;
             }
-            if let Err(error) = repair.await {
+            if let Err(error) = correction.await {
                 self.fail(&error);
             }
             true
         });
-        let repairs: Vec<_> = repairs.collect();
-        stream::iter(repairs)
+        let corrections: Vec<_> = corrections.collect();
+        stream::iter(corrections)
             .buffer_unordered(CALLS_IN_PARALLEL)
             .fold(true, |all, this| std::future::ready(all && this))
             .await
@@ -154,25 +156,25 @@ impl Run<'_> {
     async fn note_again(
         &self,
         module: &ModuleKey,
-        changed: &Mutex<BTreeSet<Scope>>,
+        corrected: &Mutex<BTreeSet<Scope>>,
     ) -> Result<(), Fault> {
         if !self.is_dry {
             // Record the scope first, because the step may be abandoned at any call.
-            self.changed_scopes().insert(module.scope.clone());
+            self.corrected_scopes().insert(module.scope.clone());
             let filed = FiledAs {
                 code_ids: &[],
                 // Its files were not read, so they may have sources.
                 has_sources: true,
             };
             presence::note_file(self.update(), module, filed, KnownItem::Unread).await?;
-            let mut changed = changed.lock().unwrap_or_else(PoisonError::into_inner);
-            changed.insert(module.scope.clone());
+            let mut corrected = corrected.lock().unwrap_or_else(PoisonError::into_inner);
+            corrected.insert(module.scope.clone());
         }
         let mut report = self.report();
         report.presences_noted += 1;
         report.note_planned(
             "add the presence item of",
-            told(module),
+            described(module),
             "the module has files",
         );
         Ok(())
@@ -195,7 +197,7 @@ impl Run<'_> {
         report.presences_forgotten += 1;
         report.note_planned(
             "remove the presence item of",
-            told(module),
+            described(module),
             "the module has no files",
         );
         Ok(())
@@ -207,14 +209,14 @@ impl Run<'_> {
         key: &ItemKey,
         stored: &Stored,
         alias: &Alias,
-        changed: &Mutex<BTreeSet<Scope>>,
+        corrected: &Mutex<BTreeSet<Scope>>,
     ) -> Result<(), Fault> {
         let target = &alias.target;
         let partition = self.pruner.records.query(&target.partition()).await?;
         if partition.iter().any(|(key, _)| presence::is_file(key)) {
-            // The target is from an older build, without a presence, and this scan has not reached
-            // it yet.
-            return self.note_again(target, changed).await;
+            // The target is from an older release, without a presence, and this scan has not
+            // reached it yet.
+            return self.note_again(target, corrected).await;
         }
         let presence = target.presence();
         if partition.iter().any(|(key, _)| *key == presence) {
@@ -236,13 +238,13 @@ impl Run<'_> {
         }
         let mut report = self.report();
         report.aliases_removed += 1;
-        let to = format!("the alias to {}", told(target));
+        let to = format!("the alias to {}", described(target));
         report.note_planned("remove", to, "the module has no files");
         Ok(())
     }
 
-    /// Writes a new generation for each of these scopes, in which presences were repaired. Scopes
-    /// whose generation could not be written remain in the set.
+    /// Writes a new generation for each of these scopes, in which presences were corrected.
+    /// Scopes whose generation could not be written remain in the set.
     pub(super) async fn write_generations(&self, unannounced: &mut BTreeSet<Scope>) {
         for scope in std::mem::take(unannounced) {
             if let Err(error) =
@@ -268,6 +270,6 @@ fn with_files_at_the_end(items: &[(ItemKey, Stored)], before: Option<String>) ->
 }
 
 /// Returns the name of a module for people.
-fn told(module: &ModuleKey) -> String {
+fn described(module: &ModuleKey) -> String {
     format!("{} in {}", module.id, module.scope)
 }

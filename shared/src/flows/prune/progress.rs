@@ -5,8 +5,8 @@ use futures::stream::{self, StreamExt};
 
 use super::run::{CALLS_IN_PARALLEL, Run};
 use crate::cache::{
-    Item, ItemKey, Manifest, Revision, Rollout, SegmentProgress, Stored, SweepCursor, SweepItem,
-    SweepLists,
+    Item, ItemKey, OutdatedList, Revision, Rollout, SegmentProgress, Stored, SweepCursor,
+    SweepItem, SweepLists,
 };
 use crate::flows::Error;
 use crate::flows::rollout::RolloutReport;
@@ -23,13 +23,13 @@ pub(super) struct Progress {
     /// The position.
     pub(super) cursor: SweepCursor,
     /// The outdated entries that this pass has found so far.
-    pub(super) gathering: Manifest,
+    pub(super) found_in_this_pass: OutdatedList,
     /// The outdated entries that the last complete pass found. Loaded only if a pass begins or ends
     /// in this run.
-    pub(super) manifest: Option<Manifest>,
+    pub(super) found_in_last_pass: Option<OutdatedList>,
     /// The builds that were requested at the beginning of this pass; before that, those of the
     /// previous pass. If no pass begins in this run, the stored list stays unchanged.
-    pub(super) requested: Option<Manifest>,
+    pub(super) requested: Option<OutdatedList>,
     /// The counts of the last complete pass.
     pub(super) rollout: Option<Rollout>,
 }
@@ -66,8 +66,8 @@ impl Run<'_> {
         let mut progress = Progress {
             revision,
             cursor,
-            gathering: Manifest::default(),
-            manifest: None,
+            found_in_this_pass: OutdatedList::default(),
+            found_in_last_pass: None,
             requested: None,
             rollout,
         };
@@ -78,10 +78,15 @@ impl Run<'_> {
             };
         }
         if progress.begins_pass() {
-            progress.manifest = Some(self.list(SweepItem::Manifest, lists.manifest).await?);
+            progress.found_in_last_pass = Some(
+                self.list(SweepItem::FoundInLastPass, lists.found_in_last_pass)
+                    .await?,
+            );
             progress.requested = Some(self.list(SweepItem::Requested, lists.requested).await?);
         } else {
-            progress.gathering = self.list(SweepItem::Gathering, lists.gathering).await?;
+            progress.found_in_this_pass = self
+                .list(SweepItem::FoundInThisPass, lists.found_in_this_pass)
+                .await?;
         }
         Ok(progress)
     }
@@ -91,16 +96,16 @@ impl Run<'_> {
         &self,
         item: impl Fn(usize) -> SweepItem,
         items: usize,
-    ) -> Result<Manifest, Fault> {
+    ) -> Result<OutdatedList, Fault> {
         let keys: Vec<ItemKey> = (0..items.max(1))
             .map(|number| ItemKey::sweep(item(number)))
             .collect();
         let loaded = self.load(&keys, Consistency::Strong).await?;
         let items = loaded.into_iter().filter_map(|stored| match stored?.item {
-            Item::Manifest(manifest) => Some(manifest),
+            Item::OutdatedList(list) => Some(list),
             _ => None,
         });
-        Ok(Manifest::from_items(items))
+        Ok(OutdatedList::from_items(items))
     }
 
     /// Begins a pass: requests rebuilds of outdated entries, and determines what the byte budgets
@@ -114,7 +119,7 @@ impl Run<'_> {
         let cut = last.and_then(|last| last.tally.ages.cut(settings.derived_budget_bytes, last.at));
         let copies_cut =
             last.and_then(|last| last.tally.copy_ages.cut(settings.dif_budget_bytes, last.at));
-        progress.gathering = Manifest::default();
+        progress.found_in_this_pass = OutdatedList::default();
         progress.cursor = SweepCursor {
             pass: progress.cursor.pass + 1,
             began_at: self.invocation.now(),
@@ -148,9 +153,9 @@ impl Run<'_> {
         cursor.segments.clear();
         self.report().rollout = Some(RolloutReport::of(&rollout, &numbers, now));
         progress.rollout = Some(rollout);
-        progress.manifest = Some(Manifest {
+        progress.found_in_last_pass = Some(OutdatedList {
             at: now,
-            ..std::mem::take(&mut progress.gathering)
+            ..std::mem::take(&mut progress.found_in_this_pass)
         });
         true
     }
@@ -162,17 +167,21 @@ impl Run<'_> {
     /// lists: then some outdated entries are found in the next pass only.
     pub(super) async fn keep(&self, mut progress: Progress) {
         let SweepLists {
-            gathering,
-            manifest,
+            found_in_this_pass,
+            found_in_last_pass,
             requested,
         } = &mut progress.cursor.lists;
         let lists = [
             (
-                SweepItem::Gathering as fn(_) -> _,
-                gathering,
-                Some(progress.gathering),
+                SweepItem::FoundInThisPass as fn(_) -> _,
+                found_in_this_pass,
+                Some(progress.found_in_this_pass),
             ),
-            (SweepItem::Manifest, manifest, progress.manifest),
+            (
+                SweepItem::FoundInLastPass,
+                found_in_last_pass,
+                progress.found_in_last_pass,
+            ),
             (SweepItem::Requested, requested, progress.requested),
         ];
         for (item, items, list) in lists {
@@ -205,15 +214,15 @@ impl Run<'_> {
     }
 
     /// Writes a list, which took `before` items until now. Returns the number of items that it
-    /// takes now. At least one item is written, because builds that know only one item must not use
-    /// its old content.
+    /// takes now. At least one item is written, because releases that know only one item must not
+    /// use its old content.
     async fn keep_list(
         &self,
         item: impl Fn(usize) -> SweepItem,
-        list: Manifest,
+        list: OutdatedList,
         before: usize,
     ) -> usize {
-        let empty = Manifest {
+        let empty = OutdatedList {
             at: list.at,
             entries: Vec::new(),
         };
@@ -226,17 +235,17 @@ impl Run<'_> {
             // Remove the surplus items of a longer list.
             (now..before).map(|_| None),
         );
-        let writes = writes.enumerate().map(|(number, manifest)| {
+        let writes = writes.enumerate().map(|(number, list)| {
             let key = ItemKey::sweep(item(number));
             async move {
                 let update = self.update();
-                let written = match manifest {
-                    Some(manifest) => {
-                        let put = update.put(&key, Item::Manifest(manifest), |_| false);
+                let written = match list {
+                    Some(list) => {
+                        let put = update.put(&key, Item::OutdatedList(list), |_| false);
                         put.await.map(drop)
                     }
                     None => {
-                        let is_it = |item: &Item| matches!(item, Item::Manifest(_));
+                        let is_it = |item: &Item| matches!(item, Item::OutdatedList(_));
                         update.remove(&key, is_it).await
                     }
                 };

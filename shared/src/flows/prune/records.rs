@@ -9,12 +9,12 @@ use std::time::Duration;
 use futures::future::join_all;
 
 use super::progress::Progress;
-use super::run::{Doomed, Run, RunStep};
+use super::run::{BlobToDelete, Run, RunStep};
 use super::uploads::{ToCheck, Turn};
 use crate::cache::{
-    Applied, Behind, Change, DifCopy, Entry, EvictionCut, Item, ItemKey, Manifest, ObjectChunk,
-    Policy, SegmentProgress, Standing, Stored, Tally, Upload, UploadState, apply, entry_bytes,
-    standing,
+    Applied, Change, DifCopy, Entry, EvictionCut, Item, ItemKey, ObjectChunk, OutdatedEntry,
+    OutdatedList, Policy, RolloutState, SegmentProgress, Stored, Tally, Upload, UploadState, apply,
+    entry_bytes, rollout_state,
 };
 use crate::domain::{Backoff, Location};
 use crate::flows::Updated;
@@ -22,13 +22,13 @@ use crate::flows::update::apply_traced;
 use crate::ports::{Cursor, Fault, MAX_DELETES, Removed, Segment};
 
 /// The maximum time before a pending upload is re-queued, unless `RECONCILE_AFTER` is longer.
-const MOST_PATIENCE: Duration = Duration::from_secs(24 * 3600);
+const LONGEST_RECONCILE_DELAY: Duration = Duration::from_secs(24 * 3600);
 
 /// The combined counts of all segments.
 struct Counted {
     segments: Vec<SegmentProgress>,
     tally: Tally,
-    behind: Manifest,
+    outdated: OutdatedList,
     to_check: ToCheck,
 }
 
@@ -36,9 +36,16 @@ struct Counted {
 #[derive(Default)]
 struct PageCount {
     tally: Tally,
-    behind: Vec<Behind>,
+    outdated: Vec<OutdatedEntry>,
     to_check: ToCheck,
-    doomed: Vec<Doomed>,
+    to_delete: Vec<BlobToDelete>,
+}
+
+/// Whether an entry or a copy was retired, or would be in a dry run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Retirement {
+    Retired,
+    Kept,
 }
 
 /// What the byte budgets evict in this pass.
@@ -66,7 +73,7 @@ impl Run<'_> {
             counted: Mutex::new(Counted {
                 segments: cursor.segments.clone(),
                 tally: std::mem::take(&mut cursor.tally),
-                behind: std::mem::take(&mut progress.gathering),
+                outdated: std::mem::take(&mut progress.found_in_this_pass),
                 to_check: ToCheck::default(),
             }),
             cuts: Mutex::new(Cuts {
@@ -88,9 +95,9 @@ impl Run<'_> {
         cursor.tally = counted.tally;
         cursor.cut = cuts.derived;
         cursor.copies_cut = cuts.copies;
-        progress.gathering = counted.behind;
+        progress.found_in_this_pass = counted.outdated;
         // Again, for pages that were abandoned. What cannot be written is left to the next run.
-        cursor.unannounced.append(&mut self.changed_scopes());
+        cursor.unannounced.append(&mut self.corrected_scopes());
         self.write_generations(&mut cursor.unannounced).await;
         self.in_time(self.check(counted.to_check)).await;
         self.end_pass(progress)
@@ -125,8 +132,8 @@ impl RecordScan<'_> {
             };
             let mut counted = self.counted();
             counted.tally.merge(&count.tally);
-            for behind in count.behind {
-                counted.behind.add(behind);
+            for entry in count.outdated {
+                counted.outdated.add(entry);
             }
             counted.to_check.extend(count.to_check);
             counted.segments[number] = match page.next {
@@ -153,18 +160,18 @@ impl RecordScan<'_> {
                 self.run.fail(&error);
             }
             // An item adds two blobs, or up to a thousand chunks of a copy.
-            if count.doomed.len() >= MAX_DELETES {
-                self.remove_blobs(&mut count.doomed).await;
+            if count.to_delete.len() >= MAX_DELETES {
+                self.remove_blobs(&mut count.to_delete).await;
             }
         }
-        self.remove_blobs(&mut count.doomed).await;
-        let is_healed = is_whole && self.run.repair_presences(items, neighbour).await;
-        is_healed.then_some(count)
+        self.remove_blobs(&mut count.to_delete).await;
+        let is_complete = is_whole && self.run.correct_presences(items, neighbour).await;
+        is_complete.then_some(count)
     }
 
-    async fn remove_blobs(&self, doomed: &mut Vec<Doomed>) {
-        if !doomed.is_empty() {
-            let deleted = self.run.delete(std::mem::take(doomed)).await;
+    async fn remove_blobs(&self, to_delete: &mut Vec<BlobToDelete>) {
+        if !to_delete.is_empty() {
+            let deleted = self.run.delete(std::mem::take(to_delete)).await;
             let bytes: u64 = deleted.iter().map(|blob| blob.bytes).sum();
             self.run.report().bytes_freed += bytes;
         }
@@ -186,7 +193,7 @@ impl RecordScan<'_> {
             .or_default() += 1;
         match &stored.item {
             Item::Entry(entry) => self.process_entry(key, stored, entry, count).await,
-            Item::Copy(copy) => self.retire_or_count_copy(key, stored, copy, count).await,
+            Item::Copy(copy) => self.process_copy(key, stored, copy, count).await,
             item if item.expires_at().is_some_and(|at| at <= now) => {
                 if !self.run.is_dry {
                     let records = &self.run.pruner.records;
@@ -212,7 +219,7 @@ impl RecordScan<'_> {
             | Item::IssuedToken(_)
             | Item::Wanted(_)
             | Item::Sweep(_)
-            | Item::Manifest(_)
+            | Item::OutdatedList(_)
             | Item::Rollout(_)
             | Item::Newer { .. } => Ok(()),
         }
@@ -224,14 +231,14 @@ impl RecordScan<'_> {
             return;
         }
         let age = self.run.invocation.now().since(upload.at);
-        let patience = self.run.pruner.settings.reconcile_after;
+        let reconcile_after = self.run.pruner.settings.reconcile_after;
         count.tally.uploads += 1;
         let location = Location::new(upload.key.as_str());
         if upload.state == UploadState::Pending {
-            if age >= patience_with_pending(patience, upload.reconciled) {
+            if age >= reconcile_delay(reconcile_after, upload.reconciled) {
                 count.to_check.pending.push(location);
             }
-        } else if age >= patience && self.turn.is_due(&location) {
+        } else if age >= reconcile_after && self.turn.is_due(&location) {
             count.to_check.settled.push(location);
         }
     }
@@ -244,23 +251,21 @@ impl RecordScan<'_> {
         entry: &Entry,
         count: &mut PageCount,
     ) -> Result<(), Fault> {
-        if self
-            .retire_if_unused(key, stored, entry, &mut count.doomed)
-            .await?
-        {
+        let retirement = self.retire_if_unused(key, stored, entry, &mut count.to_delete);
+        if retirement.await? == Retirement::Retired {
             return Ok(());
         }
         let now = self.run.invocation.now();
         let numbers = &self.run.pruner.settings.policy.numbers;
         count.tally.count(entry, numbers, now);
         if *key != entry.module().entry(entry.kind()) {
-            // The entry is stored under the key of another schema. Builds that use this schema
+            // The entry is stored under the key of another schema. Releases that use this schema
             // maintain it.
             return Ok(());
         }
-        let is_behind = standing(entry, numbers, now) == Standing::Behind;
+        let is_behind = rollout_state(entry, numbers, now) == RolloutState::Behind;
         if is_behind && !entry.module().source.is_defined() {
-            count.behind.push(Behind::of(entry));
+            count.outdated.push(OutdatedEntry::of(entry));
         }
         if self
             .change(entry, &Change::ClearLease, "clear the expired lease of")
@@ -278,14 +283,14 @@ impl RecordScan<'_> {
     }
 
     /// Retires an entry that is unused for too long, or that the byte budget evicts. Removes the
-    /// record at the key that was scanned. Returns whether the entry was retired, or would be.
+    /// record at the key that was scanned.
     async fn retire_if_unused(
         &self,
         key: &ItemKey,
         stored: &Stored,
         entry: &Entry,
-        doomed: &mut Vec<Doomed>,
-    ) -> Result<bool, Fault> {
+        to_delete: &mut Vec<BlobToDelete>,
+    ) -> Result<Retirement, Fault> {
         let run = self.run;
         let (now, settings) = (run.invocation.now(), &run.pruner.settings);
         let by_age = self.would_apply(entry, &Change::Retire, &settings.policy);
@@ -302,36 +307,36 @@ impl RecordScan<'_> {
             _ => settings.policy,
         };
         if !by_age && (cut_at.is_none() || !self.would_apply(entry, &Change::Retire, &policy)) {
-            return Ok(false);
+            return Ok(Retirement::Kept);
         }
         let retired = if run.is_dry {
+            Some(entry.clone())
+        } else {
+            self.remove_entry(key, stored, &policy).await?
+        };
+        let Some(retired) = retired else {
+            return Ok(Retirement::Kept);
+        };
+        if let Some(cut) = &mut self.cuts().derived {
+            cut.freed(entry.last_used_at(), bytes);
+        }
+        {
             let unused = now.since(entry.last_used_at()).as_secs();
             let why = if by_age {
                 format!("unused for {unused} s")
             } else {
                 format!("over the byte budget, unused for {unused} s")
             };
-            run.report().note_planned("retire", told(entry), why);
-            Some(entry.clone())
-        } else {
-            self.remove_entry(key, stored, &policy).await?
-        };
-        let Some(retired) = retired else {
-            return Ok(false);
-        };
-        if let Some(cut) = &mut self.cuts().derived {
-            cut.freed(entry.last_used_at(), bytes);
-        }
-        {
             let mut report = run.report();
             report.retired += 1;
             report.over_budget += u64::from(!by_age);
+            report.note_planned("retire", described(entry), why);
         }
-        doomed.extend(retired.states().map(|ready| Doomed {
+        to_delete.extend(retired.states().map(|ready| BlobToDelete {
             path: ready.blob.path.clone(),
             bytes: ready.blob.bytes,
         }));
-        Ok(true)
+        Ok(Retirement::Retired)
     }
 
     /// Removes the record of an entry if it may still be retired. Returns the entry as it was then.
@@ -364,23 +369,52 @@ impl RecordScan<'_> {
         }
     }
 
-    /// Retires a copy of a DIF that is unused for too long, or that its byte budget evicts. Counts
-    /// any other copy.
-    async fn retire_or_count_copy(
+    /// Retires a copy of a DIF, or counts it.
+    async fn process_copy(
         &self,
         key: &ItemKey,
         stored: &Stored,
         copy: &DifCopy,
         count: &mut PageCount,
     ) -> Result<(), Fault> {
+        let retirement = self.retire_copy_if_unused(key, stored, copy, &mut count.to_delete);
+        if retirement.await? == Retirement::Kept {
+            count.tally.count_copy(copy, self.run.invocation.now());
+        }
+        Ok(())
+    }
+
+    /// Retires a copy of a DIF that is unused for too long, or that its byte budget evicts.
+    async fn retire_copy_if_unused(
+        &self,
+        key: &ItemKey,
+        stored: &Stored,
+        copy: &DifCopy,
+        to_delete: &mut Vec<BlobToDelete>,
+    ) -> Result<Retirement, Fault> {
         let run = self.run;
         let (now, settings) = (run.invocation.now(), &run.pruner.settings);
         let by_age = copy.is_unused(now, settings.dif_max_unused);
         let cut = self.cuts().copies;
         let is_cut = cut.is_some_and(|cut| cut.applies(copy.last_used_at, copy.bytes).is_some());
         if !by_age && !is_cut {
-            count.tally.count_copy(copy, now);
-            return Ok(());
+            return Ok(Retirement::Kept);
+        }
+        if !run.is_dry {
+            // If a build has used the copy meanwhile, its revision has changed, and it stays.
+            let removed = run.pruner.records.remove(key, &stored.revision).await?;
+            if removed != Removed::Done {
+                return Ok(Retirement::Kept);
+            }
+        }
+        // The item only has the total size of all chunks: attribute it to the first one.
+        let parts = copy.chunks().enumerate();
+        to_delete.extend(parts.map(|(number, (_, _, path))| {
+            let bytes = if number == 0 { copy.bytes } else { 0 };
+            BlobToDelete { path, bytes }
+        }));
+        if let Some(cut) = &mut self.cuts().copies {
+            cut.freed(copy.last_used_at, copy.bytes);
         }
         let unused = now.since(copy.last_used_at).as_secs();
         let why = if by_age {
@@ -389,27 +423,10 @@ impl RecordScan<'_> {
             format!("over the byte budget of copies, unused for {unused} s")
         };
         let location = &copy.dif.file.location;
-        run.report()
-            .note_planned("retire", format!("the copy of {location}"), why);
-        if !run.is_dry {
-            // If a build has used the copy meanwhile, its revision has changed, and it stays.
-            let removed = run.pruner.records.remove(key, &stored.revision).await?;
-            if removed != Removed::Done {
-                count.tally.count_copy(copy, now);
-                return Ok(());
-            }
-        }
-        // The item only has the total size of all chunks: attribute it to the first one.
-        let parts = copy.chunks().enumerate();
-        count.doomed.extend(parts.map(|(number, (_, _, path))| {
-            let bytes = if number == 0 { copy.bytes } else { 0 };
-            Doomed { path, bytes }
-        }));
-        if let Some(cut) = &mut self.cuts().copies {
-            cut.freed(copy.last_used_at, copy.bytes);
-        }
-        run.report().copies_retired += 1;
-        Ok(())
+        let mut report = run.report();
+        report.copies_retired += 1;
+        report.note_planned("retire", format!("the copy of {location}"), why);
+        Ok(Retirement::Retired)
     }
 
     /// Removes a chunk of objects that no upload item names, because a builder was killed before it
@@ -456,16 +473,16 @@ impl RecordScan<'_> {
         if !self.would_apply(entry, change, &run.pruner.settings.policy) {
             return Ok(false);
         }
-        if run.is_dry {
-            run.report()
-                .note_planned(what, told(entry), "it is no longer needed");
-            return Ok(true);
+        if !run.is_dry {
+            let update = run.update();
+            let updated = update.apply(entry.module(), entry.kind(), change).await?;
+            if !matches!(updated, Updated::Done(_)) {
+                return Ok(false);
+            }
         }
-        let updated = run
-            .update()
-            .apply(entry.module(), entry.kind(), change)
-            .await?;
-        Ok(matches!(updated, Updated::Done(_)))
+        run.report()
+            .note_planned(what, described(entry), "it is no longer needed");
+        Ok(true)
     }
 
     fn counted(&self) -> MutexGuard<'_, Counted> {
@@ -479,16 +496,16 @@ impl RecordScan<'_> {
 
 /// Returns how long an upload may be pending before it is re-queued. The time doubles with each
 /// fruitless attempt, up to a day.
-fn patience_with_pending(patience: Duration, reconciled: u32) -> Duration {
+fn reconcile_delay(reconcile_after: Duration, reconciled: u32) -> Duration {
     let backoff = Backoff {
-        first: patience,
-        longest: patience.max(MOST_PATIENCE),
+        first: reconcile_after,
+        longest: reconcile_after.max(LONGEST_RECONCILE_DELAY),
     };
     backoff.after(reconciled)
 }
 
 /// Returns the name of an entry for people.
-fn told(entry: &Entry) -> String {
+fn described(entry: &Entry) -> String {
     let module = entry.module();
     format!("{} of {} in {}", entry.kind(), module.id, module.scope)
 }
@@ -510,7 +527,7 @@ fn name(item: &Item) -> &'static str {
         Item::Wanted(_) => "wanted",
         Item::Request(_) => "request",
         Item::Source(_) => "source",
-        Item::Sweep(_) | Item::Manifest(_) | Item::Rollout(_) => "sweep",
+        Item::Sweep(_) | Item::OutdatedList(_) | Item::Rollout(_) => "sweep",
         Item::Newer { .. } => "newer",
     }
 }
@@ -523,13 +540,13 @@ mod tests {
     #[test]
     fn a_pending_upload_is_checked_again_after_an_hour_doubling_up_to_a_day() {
         let hours = |reconciled| {
-            let patience = patience_with_pending(Duration::from_secs(3600), reconciled);
-            patience.as_secs() / 3600
+            let delay = reconcile_delay(Duration::from_secs(3600), reconciled);
+            delay.as_secs() / 3600
         };
-        let patience: Vec<u64> = (0..7).map(hours).collect();
-        assert_eq!(patience, [1, 2, 4, 8, 16, 24, 24]);
+        let delays: Vec<u64> = (0..7).map(hours).collect();
+        assert_eq!(delays, [1, 2, 4, 8, 16, 24, 24]);
         assert_eq!(hours(u32::MAX), 24);
         let days = Duration::from_secs(2 * 24 * 3600);
-        assert_eq!(patience_with_pending(days, 3), days);
+        assert_eq!(reconcile_delay(days, 3), days);
     }
 }

@@ -9,7 +9,8 @@ use futures::stream::{self, StreamExt};
 use super::progress::Progress;
 use super::run::{CALLS_IN_PARALLEL, Run, RunStep};
 use crate::cache::{
-    Behind, Change, Drained, Entry, Item, Kind, Manifest, ModuleKey, Queue, wants_refresh,
+    Change, Drained, Entry, Item, Kind, ModuleKey, OutdatedEntry, OutdatedList, Queue,
+    wants_refresh,
 };
 use crate::flows::{Updated, sending};
 use crate::ports::{Consistency, Fault, QueueMessage};
@@ -24,7 +25,7 @@ const MODULES_AT_ONCE: usize = 100;
 /// The entries of one module that were requested, and their message.
 struct Requested {
     message: QueueMessage,
-    entries: Vec<Behind>,
+    entries: Vec<OutdatedEntry>,
 }
 
 impl Run<'_> {
@@ -32,7 +33,7 @@ impl Run<'_> {
     pub(super) async fn refresh(&self, progress: &mut Progress) -> Drained {
         let now = self.invocation.now();
         let requested = progress.requested.take().unwrap_or_default();
-        let manifest = progress.manifest.take().unwrap_or_default();
+        let outdated = progress.found_in_last_pass.take().unwrap_or_default();
         let entries = match self.entries(&requested.entries).await {
             Ok(entries) => entries,
             Err(error) => {
@@ -43,45 +44,47 @@ impl Run<'_> {
             }
         };
         let drained = Drained::of(&requested, entries.iter().map(Option::as_ref), now);
-        let mut standing = Manifest {
+        let mut still_pending = OutdatedList {
             at: now,
-            entries: still_requested(&requested, &entries),
+            entries: still_pending_of(&requested, &entries),
         };
-        let wanted = self.wanted(&manifest, drained.quota()).await;
-        for modules in by_module(wanted).chunks(MODULES_AT_ONCE) {
+        let due = self.due_entries(&outdated, drained.quota()).await;
+        for modules in by_module(due).chunks(MODULES_AT_ONCE) {
             if self.is_time_up(RunStep::Refresh) {
                 break;
             }
-            standing.entries.extend(self.request_builds(modules).await);
+            still_pending
+                .entries
+                .extend(self.request_builds(modules).await);
         }
-        standing.trim();
-        progress.requested = Some(standing);
+        still_pending.trim();
+        progress.requested = Some(still_pending);
         drained
     }
 
     /// Returns the entries of a list to request, the most recently used first, and at most `quota`.
-    async fn wanted(&self, manifest: &Manifest, quota: usize) -> Vec<Entry> {
+    async fn due_entries(&self, outdated: &OutdatedList, quota: usize) -> Vec<Entry> {
         let policy = &self.pruner.settings.policy;
-        let mut wanted = Vec::new();
-        for some in manifest.entries.chunks(ENTRIES_AT_ONCE) {
-            if wanted.len() >= quota || self.is_time_up(RunStep::Refresh) {
+        let mut due = Vec::new();
+        for some in outdated.entries.chunks(ENTRIES_AT_ONCE) {
+            if due.len() >= quota || self.is_time_up(RunStep::Refresh) {
                 break;
             }
             match self.entries(some).await {
                 Ok(present) => {
                     let now = self.invocation.now();
                     let present = present.into_iter().flatten();
-                    wanted.extend(present.filter(|entry| wants_refresh(entry, now, policy)));
+                    due.extend(present.filter(|entry| wants_refresh(entry, now, policy)));
                 }
                 Err(error) => self.fail(&error),
             }
         }
-        wanted.truncate(quota);
-        wanted
+        due.truncate(quota);
+        due
     }
 
     /// Requests the entries of some modules. Returns those whose build request was stored.
-    async fn request_builds(&self, modules: &[Vec<Entry>]) -> Vec<Behind> {
+    async fn request_builds(&self, modules: &[Vec<Entry>]) -> Vec<OutdatedEntry> {
         let requests: Vec<_> = modules
             .iter()
             .map(|entries| self.request_build(entries))
@@ -104,7 +107,7 @@ impl Run<'_> {
             // A build request without a message expires.
             self.fail(&error);
         }
-        let requested: Vec<Behind> = requested.into_iter().flatten().collect();
+        let requested: Vec<OutdatedEntry> = requested.into_iter().flatten().collect();
         self.report().requested += requested.len() as u64;
         requested
     }
@@ -128,9 +131,9 @@ impl Run<'_> {
             }
             match self.update().apply(module, kind, &change).await {
                 Ok(Updated::Done(entry)) if entry.is_requested_by(&id) => {
-                    requested.push(Behind {
+                    requested.push(OutdatedEntry {
                         build_request: Some(id.clone()),
-                        ..Behind::of(&entry)
+                        ..OutdatedEntry::of(&entry)
                     });
                 }
                 Ok(Updated::Done(_) | Updated::Refused(..) | Updated::NotDue) => {}
@@ -139,7 +142,7 @@ impl Run<'_> {
         }
         let module = requested.first()?.module.clone();
         let converter = self.pruner.settings.policy.numbers.converter;
-        let mut kinds: Vec<Kind> = requested.iter().map(|behind| behind.kind).collect();
+        let mut kinds: Vec<Kind> = requested.iter().map(|entry| entry.kind).collect();
         kinds.sort_unstable();
         Some(Requested {
             message: QueueMessage::new(Queue::Refresh, module, kinds, id, converter),
@@ -149,8 +152,8 @@ impl Run<'_> {
 
     /// Returns the stored entries. Eventual consistency suffices, because changing an entry reads
     /// it again.
-    async fn entries(&self, list: &[Behind]) -> Result<Vec<Option<Entry>>, Fault> {
-        let keys: Vec<_> = list.iter().map(Behind::key).collect();
+    async fn entries(&self, list: &[OutdatedEntry]) -> Result<Vec<Option<Entry>>, Fault> {
+        let keys: Vec<_> = list.iter().map(OutdatedEntry::key).collect();
         let loaded = self.load(&keys, Consistency::Eventual).await?;
         let entry = |item| match item {
             Item::Entry(entry) => Some(entry),
@@ -180,12 +183,11 @@ fn by_module(entries: Vec<Entry>) -> Vec<Vec<Entry>> {
 }
 
 /// Returns the build requests that are still pending.
-fn still_requested(requested: &Manifest, entries: &[Option<Entry>]) -> Vec<Behind> {
-    let stands = |(behind, entry): &(&Behind, &Option<Entry>)| {
-        let build_request = entry.as_ref().and_then(Entry::build_request);
-        build_request
-            .is_some_and(|build_request| Some(&build_request.id) == behind.build_request.as_ref())
+fn still_pending_of(requested: &OutdatedList, entries: &[Option<Entry>]) -> Vec<OutdatedEntry> {
+    let is_pending = |(listed, entry): &(&OutdatedEntry, &Option<Entry>)| {
+        let pending = entry.as_ref().and_then(Entry::build_request);
+        pending.is_some_and(|pending| Some(&pending.id) == listed.build_request.as_ref())
     };
-    let pairs = requested.entries.iter().zip(entries).filter(stands);
-    pairs.map(|(behind, _)| behind.clone()).collect()
+    let pairs = requested.entries.iter().zip(entries).filter(is_pending);
+    pairs.map(|(listed, _)| listed.clone()).collect()
 }

@@ -9,7 +9,7 @@ use crate::flows::Error;
 use crate::flows::rollout::RolloutReport;
 
 /// The maximum number of error texts in a report; all errors are counted.
-const MOST_ERRORS: usize = 5;
+const MAX_ERRORS: usize = 5;
 
 /// The maximum number of planned actions in the report of a dry run; all actions are counted.
 const MAX_PLANNED: usize = 100;
@@ -95,12 +95,12 @@ impl Report {
     /// Records a failed call, with all causes of its error.
     pub(super) fn fail(&mut self, error: &(dyn std::error::Error + 'static)) {
         self.failed += 1;
-        if self.errors.len() < MOST_ERRORS {
+        if self.errors.len() < MAX_ERRORS {
             self.errors.push(chain(error));
         }
     }
 
-    /// Records a planned action, in a dry run.
+    /// Records a planned action if this is a dry run, and nothing otherwise.
     pub(super) fn note_planned(
         &mut self,
         what: &'static str,

@@ -56,14 +56,14 @@ pub(super) struct Run<'a> {
     /// The time that the run had at its beginning.
     pub(super) time: Duration,
     pub(super) pace: Pace,
-    /// The scopes in which presence items were repaired.
-    pub(super) changed: Mutex<BTreeSet<Scope>>,
+    /// The scopes in which presence items were corrected.
+    pub(super) corrected: Mutex<BTreeSet<Scope>>,
     pub(super) report: Mutex<Report>,
 }
 
 /// A blob to delete.
 #[derive(Clone, Debug)]
-pub(super) struct Doomed {
+pub(super) struct BlobToDelete {
     pub(super) path: String,
     pub(super) bytes: u64,
 }
@@ -91,9 +91,11 @@ impl Run<'_> {
         self.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the scopes with repairs. The guard must not be held across an `await`.
-    pub(super) fn changed_scopes(&self) -> MutexGuard<'_, BTreeSet<Scope>> {
-        self.changed.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the scopes with corrections. The guard must not be held across an `await`.
+    pub(super) fn corrected_scopes(&self) -> MutexGuard<'_, BTreeSet<Scope>> {
+        self.corrected
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records a failed call. A later run repeats its work.
@@ -128,7 +130,7 @@ impl Run<'_> {
     }
 
     /// Deletes blobs that no record names any more. Returns those that were deleted, or would be.
-    pub(super) async fn delete(&self, blobs: Vec<Doomed>) -> Vec<Doomed> {
+    pub(super) async fn delete(&self, blobs: Vec<BlobToDelete>) -> Vec<BlobToDelete> {
         if self.is_dry {
             return blobs;
         }
@@ -140,7 +142,7 @@ impl Run<'_> {
                     for not_deleted in &not_deleted {
                         self.fail(&not_deleted.error);
                     }
-                    let is_gone = |blob: &&Doomed| {
+                    let is_gone = |blob: &&BlobToDelete| {
                         let mut left = not_deleted.iter();
                         !left.any(|not_deleted| not_deleted.path == blob.path)
                     };

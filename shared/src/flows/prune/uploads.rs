@@ -114,7 +114,7 @@ impl Run<'_> {
         match self.pruner.uploads.stat(&location).await {
             Err(DifError::Missing(missing)) => Some((location, missing.cause == Cause::NotFound)),
             Ok(_) | Err(DifError::Changed) => Some((location, false)),
-            Err(DifError::Store(error)) => {
+            Err(DifError::Fault(error)) => {
                 self.fail(&error);
                 None
             }
@@ -165,11 +165,11 @@ impl Run<'_> {
     /// of them.
     async fn compare(&self, difs: &[ListedDif]) -> Result<bool, Fault> {
         let now = self.invocation.now();
-        let patience = self.pruner.settings.reconcile_after;
+        let reconcile_after = self.pruner.settings.reconcile_after;
         let converter = self.pruner.settings.policy.numbers.converter;
         let old: Vec<&ListedDif> = difs
             .iter()
-            .filter(|dif| now.since(dif.modified_at) >= patience)
+            .filter(|dif| now.since(dif.modified_at) >= reconcile_after)
             .collect();
         let keys: Vec<ItemKey> = old
             .iter()
@@ -206,19 +206,19 @@ impl Run<'_> {
         if self.is_time_up(RunStep::Uploads) {
             return false;
         }
-        if self.is_dry {
-            let mut report = self.report();
-            report.reconciled += 1;
-            report.note_planned("reconcile", location.as_str(), why);
-            return true;
+        if !self.is_dry {
+            let message = ReconcileMessage::new(location.clone());
+            let queues = &*self.pruner.queues;
+            let sent = sending::reconcile(queues, self.invocation, message, Duration::ZERO).await;
+            if let Err(error) = sent {
+                // The next pass or listing finds the key again.
+                self.fail(&error);
+                return true;
+            }
         }
-        let message = ReconcileMessage::new(location);
-        let queues = &*self.pruner.queues;
-        match sending::reconcile(queues, self.invocation, message, Duration::ZERO).await {
-            Ok(()) => self.report().reconciled += 1,
-            // The next pass or listing finds the key again.
-            Err(error) => self.fail(&error),
-        }
+        let mut report = self.report();
+        report.reconciled += 1;
+        report.note_planned("reconcile", location.as_str(), why);
         true
     }
 }
@@ -228,7 +228,7 @@ fn differs(dif: &ListedDif, known: Option<&Stored>, converter: Converter) -> Opt
     match known.map(|stored| &stored.item) {
         None => Some("no event was received for it"),
         Some(Item::Upload(upload)) if upload.is_outdated(converter) => {
-            Some("an older build found nothing to file in it")
+            Some("an older release found nothing to file in it")
         }
         Some(Item::Upload(Upload { state, etag, .. })) => match state {
             // The scan of the records handles pending uploads.
@@ -239,7 +239,7 @@ fn differs(dif: &ListedDif, known: Option<&Stored>, converter: Converter) -> Opt
             }
             UploadState::Applied | UploadState::Ignored { .. } => None,
         },
-        // Newer builds handle their own items.
+        // Newer releases handle their own items.
         Some(_) => None,
     }
 }

@@ -1,10 +1,11 @@
 //! Answers crashes that were read from files.
 
+use super::SymbolicateOutcome;
 use super::shortened::{count_shortened, shortened};
-use super::{PendingTerms, SymbolicateOutcome};
-use crate::api::crash::CrashFile;
+use crate::api::crash::ReadCrash;
 use crate::api::limits;
 use crate::flows::Symbolicator;
+use crate::flows::requests::CallState;
 use crate::flows::{Error, Invocation};
 use crate::symbolicate::add_unwinding;
 
@@ -14,17 +15,17 @@ impl Symbolicator {
     pub async fn answer_crash(
         &self,
         invocation: &Invocation,
-        report: &CrashFile,
-        terms: PendingTerms<'_>,
+        crash: &ReadCrash,
+        call: CallState<'_>,
     ) -> Result<SymbolicateOutcome, Error> {
-        let CrashFile {
+        let ReadCrash {
             facts,
             request,
             unwinding,
             renamed,
             stackwalk: _,
-        } = report;
-        let mut outcome = self.answer_within(invocation, report, terms).await?;
+        } = crash;
+        let mut outcome = self.answer_within(invocation, crash, call).await?;
         if let SymbolicateOutcome::Completed(completed, _) = &mut outcome {
             facts.clone().add_to(completed);
             let with_candidates = request.options.dif_candidates;
@@ -43,22 +44,19 @@ impl Symbolicator {
     async fn answer_within(
         &self,
         invocation: &Invocation,
-        report: &CrashFile,
-        terms: PendingTerms<'_>,
+        crash: &ReadCrash,
+        call: CallState<'_>,
     ) -> Result<SymbolicateOutcome, Error> {
         let began = invocation.elapsed();
-        let request = &report.request;
+        let request = &crash.request;
         let lengths = request.stacktraces.iter();
         let frames: usize = lengths.map(|stacktrace| stacktrace.frames.len()).sum();
-        let is_cut = report.stackwalk.is_some() && frames > limits::STACKWALK_FRAMES;
+        let is_cut = crash.stackwalk.is_some() && frames > limits::STACKWALK_FRAMES;
         let mut shorter = is_cut.then(|| shortened(request, limits::STACKWALK_FRAMES));
         loop {
             let asked = shorter.as_ref().unwrap_or(request);
-            let terms = PendingTerms {
-                call: terms.call.after(invocation.elapsed() - began),
-                ..terms
-            };
-            match self.answer(invocation, asked, terms).await {
+            let call = call.after(invocation.elapsed() - began);
+            match self.answer(invocation, asked, call).await {
                 Err(Error::TooLarge { frames, .. }) => {
                     // Those that fit say how many may fit. If not, others have longer names.
                     let most = match shorter {

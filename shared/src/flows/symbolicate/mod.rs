@@ -14,8 +14,8 @@
 //! 8. *Add source lines* to the frames that have a path and a line (`source_lines.rs`,
 //!    `source_files.rs`).
 
+mod cache_lookup;
 mod crash;
-mod module;
 mod rounds;
 mod shortened;
 mod source_files;
@@ -23,12 +23,13 @@ mod source_lines;
 
 use std::sync::Arc;
 
-use self::module::ModuleLookup;
-pub use self::rounds::PendingTerms;
+use self::cache_lookup::CacheLookup;
 use self::rounds::Rounds;
-use super::lookup::{CacheFinder, Lookup, NamedSource};
+use super::lookup::{CacheFinder, Lookup};
+use super::requests::CallState;
+use super::waiting::WaitOutcome;
 use super::{Error, Invocation, Symbolicator};
-use crate::api::symbolicator::{Completed, Request, Sources};
+use crate::api::symbolicator::{Completed, Request};
 use crate::domain::SourceKey;
 pub use crate::symbolicate::Stats;
 use crate::symbolicate::{
@@ -45,49 +46,49 @@ pub enum SymbolicateOutcome {
 }
 
 impl Symbolicator {
-    /// Answers a request, or keeps it if builds take longer than it may wait here. Stores the
+    /// Answers a request, or stores it if builds take longer than it may wait here. Stores the
     /// request before it requests any build that it waits for, except for the replacements of blobs
     /// that cannot be read.
     pub async fn answer(
         &self,
         invocation: &Invocation,
         request: &Request,
-        terms: PendingTerms<'_>,
+        call: CallState<'_>,
     ) -> Result<SymbolicateOutcome, Error> {
         let plan = plan(request);
         let finder = CacheFinder::new(self, invocation);
-        let sources = finder.keep_sources_of(&request.sources).await?;
-        let listed = sources.iter().map(|(source, _)| source.clone());
+        let sources = finder.select_sources(&request.sources).await?;
+        let listed = sources.iter().map(|source| source.key.clone());
         let listed: Arc<[SourceKey]> = if request.options.dif_candidates {
             listed.collect()
         } else {
             Arc::default()
         };
-        let scope = terms.call.scope;
-        let lookups = plan.caches_by_id().map(|(planned, cache)| {
-            let places = finder.cache_places(&cache.object_id, scope, &sources, cache.kind);
+        let lookups = plan.caches_with_ids().map(|(planned, cache)| {
+            let object = &cache.object_id;
+            let places = finder.cache_places(object, call.scope, &sources, cache.kind);
             let lookup = Lookup {
                 reads_all: request.options.dif_candidates,
                 reads_sources: request.options.apply_source_context,
                 ..Lookup::of(places)
             };
-            ModuleLookup::new(planned, cache.kind, lookup).listing(Arc::clone(&listed))
+            CacheLookup::new(planned, cache.kind, lookup).listing(Arc::clone(&listed))
         });
-        let mut rounds = Rounds::new(finder, request, &plan, terms);
-        let Some(lookups) = rounds.resolve(lookups.collect()).await? else {
+        let mut rounds = Rounds::new(finder, request, &plan, call);
+        let WaitOutcome::Complete(lookups) = rounds.resolve(lookups.collect()).await? else {
             return Ok(SymbolicateOutcome::Pending);
         };
         let span = invocation.span("symbolicate");
         let named = self.symbolicate(request, &plan, &lookups).await?;
         drop(span);
-        let used = lookups.iter().filter_map(ModuleLookup::entry);
+        let used = lookups.iter().filter_map(CacheLookup::entry);
         finder.touch_all(used.collect()).await;
         let completed = if request.options.apply_source_context {
             rounds.add_source_lines(named, &sources, &lookups).await?
         } else {
-            Some(named)
+            WaitOutcome::Complete(named)
         };
-        let Some((completed, mut stats)) = completed else {
+        let WaitOutcome::Complete((completed, mut stats)) = completed else {
             return Ok(SymbolicateOutcome::Pending);
         };
         stats.reads = rounds.reads();
@@ -100,9 +101,9 @@ impl Symbolicator {
         &self,
         request: &Request,
         plan: &Plan,
-        lookups: &[ModuleLookup],
+        lookups: &[CacheLookup],
     ) -> Result<(Completed, Stats), Error> {
-        let outcomes: Vec<ModuleOutcome<'_>> = lookups.iter().map(ModuleLookup::outcome).collect();
+        let outcomes: Vec<ModuleOutcome<'_>> = lookups.iter().map(CacheLookup::outcome).collect();
         let names = KnownNames::remembered(self.memory.names());
         let (mut completed, mut stats, mut names) =
             symbolicate_with(request, plan, &outcomes, names);
@@ -125,22 +126,5 @@ impl Symbolicator {
             lookup.map_or_else(Searched::default, |lookup| lookup.searched(&self.memory))
         });
         Ok((completed, stats))
-    }
-}
-
-impl CacheFinder<'_> {
-    /// Returns the sources that a request selects, in the order in which they are searched. Stores
-    /// the definitions of those that the request defines.
-    pub(super) async fn keep_sources_of(
-        &self,
-        sources: &Sources,
-    ) -> Result<Vec<NamedSource>, Error> {
-        let may_define = self.service.settings.request_sources.is_some();
-        let configured: Vec<SourceKey> = self.sources();
-        let selected = sources.select(&configured, may_define);
-        let selected = selected.map_err(|error| Error::Invalid {
-            detail: error.body().causes.join("; "),
-        })?;
-        Ok(self.keep_named(selected).await?)
     }
 }

@@ -6,38 +6,27 @@ use std::time::Duration;
 use futures::future;
 use futures::stream::{self, StreamExt};
 
-use super::module::{LookupOutcome, ModuleLookup};
+use super::cache_lookup::{CacheLookup, LookupOutcome};
 use crate::api::symbolicator::Request;
-use crate::cache::{
-    Awaited, Capabilities, Criteria, Kind, Preference, Queue, Selection, UnreadableBlobs,
-};
+use crate::cache::{Capabilities, Kind, PlaceToBuild, Queue, Selection, UnreadableBlobs};
 use crate::flows::Error;
 use crate::flows::build_requests::{BuildToRequest, MAX_BUILD_REQUESTS};
 use crate::flows::lookup::{CacheFinder, Chosen, Items, Lookup};
 use crate::flows::opening::{LoadedCache, Opening, ReadError};
-use crate::flows::requests::{CallState, RequestToKeep, is_overdue, overdue};
-use crate::flows::waiting::Waiting;
+use crate::flows::requests::{CallState, is_overdue, overdue};
+use crate::flows::waiting::{AfterRound, WaitOutcome, Waiting};
 use crate::ports::{Consistency, Fault};
-use crate::symbolicate::{Plan, PlannedId, ReadCounts};
+use crate::symbolicate::{Plan, PlannedCacheId, ReadCounts};
 
 /// The maximum number of blobs that are read at a time.
 const BLOB_READS_IN_FLIGHT: usize = 64;
-
-/// How a request waits for builds: first in this invocation, then stored.
-#[derive(Clone, Copy, Debug)]
-pub struct PendingTerms<'a> {
-    /// The state of the call.
-    pub call: CallState<'a>,
-    /// What to store; `None` if the request is already stored.
-    pub body: Option<RequestToKeep<'a>>,
-}
 
 /// A request, and its state across the rounds.
 pub(super) struct Rounds<'a> {
     pub(super) finder: CacheFinder<'a>,
     pub(super) request: &'a Request,
     pub(super) plan: &'a Plan,
-    pub(super) terms: PendingTerms<'a>,
+    pub(super) call: CallState<'a>,
     /// When the request began to wait, as the elapsed time of the invocation.
     began: Duration,
     pub(super) opening: Opening<'a>,
@@ -67,7 +56,7 @@ struct BlobToRead {
     /// The index of the lookup that it serves.
     at: usize,
     /// The cache in the plan.
-    planned: PlannedId,
+    planned: PlannedCacheId,
     chosen: Box<Chosen>,
 }
 
@@ -87,13 +76,13 @@ impl<'a> Rounds<'a> {
         finder: CacheFinder<'a>,
         request: &'a Request,
         plan: &'a Plan,
-        terms: PendingTerms<'a>,
+        call: CallState<'a>,
     ) -> Self {
         Self {
             finder,
             request,
             plan,
-            terms,
+            call,
             began: finder.invocation.elapsed(),
             opening: Opening::new(&*finder.service.caches, &finder.service.memory),
             reader: finder.service.settings.capabilities(),
@@ -102,52 +91,48 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// Returns the number of reads, of bytes read, and of cache hits so far.
+    /// Returns the number of reads, of bytes read, and of hits of the memory so far.
     pub(super) fn reads(&self) -> ReadCounts {
         self.opening.counts()
     }
 
     /// Repeats rounds until every lookup has an outcome, and returns the lookups. If the time is up
-    /// first, or only builds are left that this call may not request, stores the request and
-    /// returns `None`. If the request is overdue, these lookups have a timeout as their outcome.
+    /// first, or only builds are left that this call may not request, stores the request. If the
+    /// request is overdue, these lookups have a timeout as their outcome.
     pub(super) async fn resolve(
         &mut self,
-        mut lookups: Vec<ModuleLookup>,
-    ) -> Result<Option<Vec<ModuleLookup>>, Error> {
+        mut lookups: Vec<CacheLookup>,
+    ) -> Result<WaitOutcome<Vec<CacheLookup>>, Error> {
         let waited = self.finder.invocation.elapsed() - self.began;
         let CallState {
             wait_limit: time_left,
             age,
             ..
-        } = self.terms.call.after(waited);
+        } = self.call.after(waited);
         let queued_wait = self.finder.service.settings.queued_wait;
         let mut waiting = Waiting::new(self.finder.invocation, time_left, queued_wait, age);
         loop {
-            let (is_last, consistency) = (waiting.is_over(), waiting.consistency());
+            let (is_last, consistency) = waiting.begin_round();
             let awaited = match self.round(&mut lookups, is_last, consistency).await {
-                Err(Error::Store(error)) if waiting.tolerates(&error) => StillAwaited::Builds,
+                Err(Error::Fault(error)) if waiting.tolerates(&error) => StillAwaited::Builds,
                 awaited => awaited?,
             };
-            waiting.note(awaited == StillAwaited::Queued);
-            match awaited {
-                StillAwaited::Nothing => return Ok(Some(lookups)),
-                // A build may have begun by the read that was to be the last.
-                StillAwaited::Builds | StillAwaited::Queued if !(is_last && waiting.is_over()) => {
+            let next = waiting.after_round(awaited == StillAwaited::Queued);
+            match (awaited, next) {
+                (StillAwaited::Nothing, _) => return Ok(WaitOutcome::Complete(lookups)),
+                (StillAwaited::Builds | StillAwaited::Queued, AfterRound::Pause) => {
                     waiting.pause().await;
                 }
-                StillAwaited::Builds | StillAwaited::Queued | StillAwaited::Unrequested
-                    if is_overdue(age) =>
-                {
-                    let undecided = lookups.iter_mut();
-                    let undecided = undecided.filter(|lookup| lookup.outcome.is_none());
-                    for lookup in undecided {
+                _ if is_overdue(age) => {
+                    for lookup in lookups.iter_mut().filter(|lookup| lookup.is_undecided()) {
                         lookup.outcome = Some(LookupOutcome::Missing(overdue()));
                     }
-                    return Ok(Some(lookups));
+                    return Ok(WaitOutcome::Complete(lookups));
                 }
-                StillAwaited::Builds | StillAwaited::Queued | StillAwaited::Unrequested => {
-                    self.keep().await?;
-                    return Ok(None);
+                (StillAwaited::Builds | StillAwaited::Queued, AfterRound::TimeIsUp)
+                | (StillAwaited::Unrequested, _) => {
+                    self.store_request().await?;
+                    return Ok(WaitOutcome::Pending);
                 }
             }
         }
@@ -157,34 +142,23 @@ impl<'a> Rounds<'a> {
     /// reads the blobs of the caches to use.
     async fn round(
         &mut self,
-        lookups: &mut [ModuleLookup],
+        lookups: &mut [CacheLookup],
         is_last: bool,
         consistency: Consistency,
     ) -> Result<StillAwaited, Error> {
-        let invocation = self.finder.invocation;
-        let (finder, consistency) = self.finder.after_reports(&self.unreadable, consistency);
-        let undecided = |lookup: &&mut ModuleLookup| lookup.outcome.is_none();
-        let mut undecided: Vec<&mut ModuleLookup> = lookups.iter_mut().filter(undecided).collect();
-        let mut to_load: Vec<&mut Lookup> = undecided
-            .iter_mut()
-            .map(|module| &mut module.lookup)
-            .collect();
-        let criteria = Criteria {
-            reader: &self.reader,
-            preference: Preference::BestDif,
-            unreadable: &self.unreadable,
-            may_wait: !is_last,
-            now: invocation.now(),
-        };
-        let span = invocation.span("look up");
-        let items = finder.load(&mut to_load, &criteria, consistency).await?;
-        let to_select: Vec<&Lookup> = undecided.iter().map(|module| &module.lookup).collect();
-        let selections = finder.select(&to_select, &items, &criteria).await?;
+        let finder = self.finder;
+        let round = finder.round(&self.reader, &self.unreadable, !is_last, consistency);
+        let undecided = lookups.iter_mut().filter(|lookup| lookup.is_undecided());
+        let mut undecided: Vec<&mut Lookup> = undecided.map(|lookup| &mut lookup.lookup).collect();
+        let span = finder.invocation.span("look up");
+        let items = round.load(&mut undecided).await?;
+        let undecided: Vec<&Lookup> = undecided.into_iter().map(|lookup| &*lookup).collect();
+        let selections = round.select(&undecided, &items).await?;
         drop(span);
         let mut actions = Actions::up_to(self.requests_left);
         let mut awaited = StillAwaited::Nothing;
         let undecided = (0..).zip(lookups.iter_mut());
-        let undecided = undecided.filter(|(_, lookup)| lookup.outcome.is_none());
+        let undecided = undecided.filter(|(_, lookup)| lookup.is_undecided());
         for ((at, lookup), selection) in undecided.zip(selections) {
             lookup.note_candidates(&items);
             awaited = awaited.max(actions.add(at, lookup, &selection, &items));
@@ -197,10 +171,10 @@ impl<'a> Rounds<'a> {
     async fn perform(
         &mut self,
         actions: Actions,
-        lookups: &mut [ModuleLookup],
+        lookups: &mut [CacheLookup],
     ) -> Result<StillAwaited, Error> {
         if !actions.to_request.is_empty() {
-            self.keep().await?;
+            self.store_request().await?;
         }
         let Actions {
             to_read,
@@ -227,16 +201,18 @@ impl<'a> Rounds<'a> {
     }
 
     /// Stores the request, unless it is already stored.
-    async fn keep(&mut self) -> Result<(), Error> {
-        if let Some(body) = self.terms.body {
+    async fn store_request(&mut self) -> Result<(), Error> {
+        if let Some(request) = self.call.to_store {
             let CacheFinder {
                 service,
                 invocation,
                 ..
             } = self.finder;
-            let CallState { id, scope, .. } = self.terms.call;
-            service.keep_request(invocation, id, scope, body).await?;
-            self.terms.body = None;
+            let CallState { id, scope, .. } = self.call;
+            service
+                .store_request(invocation, id, scope, request)
+                .await?;
+            self.call.to_store = None;
         }
         Ok(())
     }
@@ -246,7 +222,7 @@ impl<'a> Rounds<'a> {
     async fn read_blobs(
         &self,
         to_read: Vec<BlobToRead>,
-        lookups: &mut [ModuleLookup],
+        lookups: &mut [CacheLookup],
     ) -> Result<Vec<String>, Error> {
         if to_read.is_empty() {
             return Ok(Vec::new());
@@ -263,9 +239,9 @@ impl<'a> Rounds<'a> {
             match read {
                 Ok(cache) => lookups[at].outcome = Some(LookupOutcome::Cache { cache, chosen }),
                 // It says nothing about the module.
-                Err(ReadError::Store(fault)) => return Err(fault.into()),
-                Err(fault) => {
-                    self.report(&chosen, &fault).await?;
+                Err(ReadError::Fault(fault)) => return Err(fault.into()),
+                Err(error) => {
+                    self.report_unreadable(&chosen, &error).await?;
                     unreadable.push(chosen.ready.blob.path.clone());
                 }
             }
@@ -274,7 +250,11 @@ impl<'a> Rounds<'a> {
     }
 
     /// Reports a blob that does not match its record.
-    pub(super) async fn report(&self, chosen: &Chosen, fault: &ReadError) -> Result<(), Fault> {
+    pub(super) async fn report_unreadable(
+        &self,
+        chosen: &Chosen,
+        fault: &ReadError,
+    ) -> Result<(), Fault> {
         let blob = &chosen.ready.blob.path;
         tracing::warn!(blob, %fault, "blob does not match its record; a rebuild is requested");
         self.finder.report_unreadable(chosen).await
@@ -307,20 +287,20 @@ impl Actions {
     fn add(
         &mut self,
         at: usize,
-        module: &mut ModuleLookup,
+        lookup: &mut CacheLookup,
         selection: &Selection<'_>,
         items: &Items,
     ) -> StillAwaited {
-        let build = |awaited: &Awaited<'_>, queue| BuildToRequest {
-            suspect: awaited.suspect.map(str::to_owned),
-            ..BuildToRequest::of(&module.lookup.places[awaited.at], items, queue)
+        let build = |to_build: &PlaceToBuild<'_>, queue| BuildToRequest {
+            suspect: to_build.suspect.map(str::to_owned),
+            ..BuildToRequest::of(&lookup.places()[to_build.at], items, queue)
         };
         let without_waiting = [
-            (&selection.not_awaited, Queue::Eager),
+            (&selection.for_later_readers, Queue::Eager),
             (&selection.to_improve, Queue::Refresh),
         ];
         for (places, queue) in without_waiting {
-            let unrequested = places.iter().filter(|place| !place.is_requested);
+            let unrequested = places.iter().filter(|place| !place.is_requested());
             self.for_later
                 .extend(unrequested.map(|place| build(place, queue)));
         }
@@ -328,13 +308,13 @@ impl Actions {
             let (pending, unrequested): (Vec<_>, Vec<_>) = selection
                 .waits_for
                 .iter()
-                .partition(|place| place.is_requested);
+                .partition(|place| place.is_requested());
             let requested = unrequested.len().min(self.requests_left);
             self.requests_left -= requested;
             let requested = &unrequested[..requested];
             self.to_request
                 .extend(requested.iter().map(|place| build(place, Queue::Eager)));
-            return if pending.iter().any(|place| place.is_in_progress) {
+            return if pending.iter().any(|place| place.is_in_progress()) {
                 StillAwaited::Builds
             } else if pending.is_empty() && requested.is_empty() {
                 StillAwaited::Unrequested
@@ -344,15 +324,15 @@ impl Actions {
         }
         match selection.best {
             Some(selected) => {
-                let place = &module.lookup.places[selected.at];
+                let place = &lookup.places()[selected.at];
                 let chosen = Chosen::new(selected, place, items);
                 self.to_read.push(BlobToRead {
                     at,
-                    planned: module.planned,
+                    planned: lookup.planned,
                     chosen: Box::new(chosen),
                 });
             }
-            None => module.outcome = Some(LookupOutcome::Missing(selection.missing.clone())),
+            None => lookup.outcome = Some(LookupOutcome::Missing(selection.missing.clone())),
         }
         StillAwaited::Nothing
     }

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 use url::Url;
 
-use super::module::ModuleLookup;
+use super::cache_lookup::CacheLookup;
 use super::rounds::Rounds;
 use super::source_lines::{FoundLink, FoundSources, PlannedFile, SourceSearch};
 use crate::api::limits;
@@ -23,8 +23,8 @@ use crate::domain::{
     AllowedLink, HttpSource, Location, OriginPattern, Scope, SourceKey, link_target,
 };
 use crate::flows::Error;
-use crate::flows::lookup::{CachePlace, Lookup, NamedSource};
-use crate::symbolicate::PlannedId;
+use crate::flows::lookup::{CachePlace, Lookup, SelectedSource};
+use crate::symbolicate::PlannedCacheId;
 
 /// A source file to look up.
 struct FileToSeek {
@@ -50,22 +50,22 @@ impl SourceSearch<'_> {
         rounds: &Rounds<'_>,
         files: Vec<PlannedFile>,
         found: &FoundSources,
-    ) -> Result<Vec<ModuleLookup>, Error> {
+    ) -> Result<Vec<CacheLookup>, Error> {
         let origins = rounds.request.scraping.origins();
         // Filters are compared once for each cache, not for each of its files.
-        let mut offering: HashMap<PlannedId, Vec<&NamedSource>> = HashMap::new();
+        let mut offering: HashMap<PlannedCacheId, Vec<&SelectedSource>> = HashMap::new();
         let seek = |file: PlannedFile| {
             let (planned, path) = &file;
             let link = found.links.get(&file);
             let cache = rounds.plan.cache(*planned);
             let servers = match cache.zip(self.name_lookup(*planned)) {
                 Some((cache, names)) if !names.is_of_uploads() => {
-                    let (finder, module) = (&rounds.finder, &cache.object_id);
+                    let (finder, object) = (&rounds.finder, &cache.object_id);
                     let offering = offering
                         .entry(*planned)
-                        .or_insert_with(|| finder.offering_source_files(module, self.sources));
-                    let file = (module, path.as_ref());
-                    finder.source_file_places(file, rounds.terms.call.scope, offering)
+                        .or_insert_with(|| finder.offering_source_files(object, self.sources));
+                    let file = (object, path.as_ref());
+                    finder.source_file_places(file, rounds.call.scope, offering)
                 }
                 _ => Vec::new(),
             };
@@ -91,7 +91,7 @@ impl SourceSearch<'_> {
                 reads_all: rounds.request.options.dif_candidates,
                 ..Lookup::of(places)
             };
-            ModuleLookup::of_file(planned, path, lookup)
+            CacheLookup::of_file(planned, path, lookup)
         });
         Ok(lookups.collect())
     }
@@ -141,13 +141,13 @@ impl Rounds<'_> {
         }
         let selected = defined.iter();
         let selected = selected.map(|source| Selected::Defined(Box::new((*source).clone())));
-        let named = self.finder.keep_named(selected.collect()).await?;
+        let sources = self.finder.store_selected(selected.collect()).await?;
         let key = |link: &LinkToFollow| {
             if !link.is_defined {
                 Some(link.source.configured_key())
             } else {
                 let at = defined.iter().position(|source| **source == link.source)?;
-                named.get(at).map(|(key, _)| key.clone())
+                sources.get(at).map(|source| source.key.clone())
             }
         };
         Ok(files

@@ -18,19 +18,20 @@ use std::sync::Arc;
 
 use futures::stream::{self, StreamExt};
 
-use super::module::ModuleLookup;
+use super::cache_lookup::CacheLookup;
 use super::rounds::Rounds;
 use crate::api::symbolicator::Completed;
 use crate::cache::Kind;
 use crate::debuginfo::{FoundLines, source_addresses};
 use crate::domain::{Candidate, Scope, SourceKey};
 use crate::flows::Error;
-use crate::flows::lookup::{CachePlace, Chosen, Lookup, NamedSource};
+use crate::flows::lookup::{CachePlace, Chosen, Lookup, SelectedSource};
 use crate::flows::opening::{LoadedCache, ReadError};
+use crate::flows::waiting::WaitOutcome;
 use crate::ports::Fault;
 use crate::symbolicate::{
-    PlannedId, SourcesOutcome, Stats, WantedLine, add_source_context, add_sources, links_of_names,
-    wanted_files, wanted_lines,
+    PlannedCacheId, SourcesOutcome, Stats, WantedLine, add_source_context, add_sources,
+    links_of_names, wanted_files, wanted_lines,
 };
 
 /// The maximum number of blobs whose lines are read at a time.
@@ -38,17 +39,17 @@ const LINE_READS_IN_FLIGHT: usize = 16;
 
 /// The lines that are wanted of the modules that each cache of the plan serves, sorted by path and
 /// number.
-type LinesByCache = BTreeMap<PlannedId, Vec<WantedLine>>;
+type LinesByCache = BTreeMap<PlannedCacheId, Vec<WantedLine>>;
 
 /// A source file of the modules that a cache of the plan serves, by its path.
-pub(super) type PlannedFile = (PlannedId, Arc<str>);
+pub(super) type PlannedFile = (PlannedCacheId, Arc<str>);
 
 /// A search for the source lines that frames of a response refer to.
 pub(super) struct SourceSearch<'a> {
     /// The sources of the request.
-    pub(super) sources: &'a [NamedSource],
+    pub(super) sources: &'a [SelectedSource],
     /// The lookups of the names, in the order of the plan.
-    name_lookups: &'a [ModuleLookup],
+    name_lookups: &'a [CacheLookup],
     wanted: LinesByCache,
 }
 
@@ -77,8 +78,8 @@ struct LinesToRead<'a> {
 
 impl<'a> SourceSearch<'a> {
     fn new(
-        sources: &'a [NamedSource],
-        name_lookups: &'a [ModuleLookup],
+        sources: &'a [SelectedSource],
+        name_lookups: &'a [CacheLookup],
         lines: impl IntoIterator<Item = WantedLine>,
     ) -> Self {
         let mut wanted = LinesByCache::new();
@@ -93,13 +94,13 @@ impl<'a> SourceSearch<'a> {
     }
 
     /// Returns the lookup of the names that a cache has.
-    pub(super) fn name_lookup(&self, planned: PlannedId) -> Option<&'a ModuleLookup> {
+    pub(super) fn name_lookup(&self, planned: PlannedCacheId) -> Option<&'a CacheLookup> {
         self.name_lookups.get(planned.index())
     }
 
     /// Returns the lookups of sources: for each cache, one for each place that may have some.
-    async fn lookups(&self, rounds: &Rounds<'_>) -> Result<Vec<ModuleLookup>, Fault> {
-        let mut places: Vec<(PlannedId, CachePlace)> = Vec::new();
+    async fn lookups(&self, rounds: &Rounds<'_>) -> Result<Vec<CacheLookup>, Fault> {
+        let mut places: Vec<(PlannedCacheId, CachePlace)> = Vec::new();
         for planned in self.wanted.keys() {
             let Some(names) = self.name_lookup(*planned) else {
                 continue;
@@ -108,7 +109,7 @@ impl<'a> SourceSearch<'a> {
             let may_have_sources = |place: &&CachePlace| {
                 place.is_uploads() || (!is_uploaded && place.may_serve_sources())
             };
-            let of_module = names.lookup.places.iter().filter(may_have_sources);
+            let of_module = names.places().iter().filter(may_have_sources);
             places.extend(of_module.map(|place| (*planned, place.of_sources())));
         }
         let presences = rounds
@@ -116,13 +117,13 @@ impl<'a> SourceSearch<'a> {
             .load_presences(places.iter().map(|(_, place)| place));
         let presences = presences.await?;
         let places = places.into_iter();
-        let places = places.filter(|(_, place)| presences.has_files(place));
-        let lookup = |(planned, place): (PlannedId, CachePlace)| {
+        let places = places.filter(|(_, place)| presences.may_have_files(place));
+        let lookup = |(planned, place): (PlannedCacheId, CachePlace)| {
             let lookup = Lookup {
                 reads_all: rounds.request.options.dif_candidates,
                 ..Lookup::of(vec![place.without_presence()])
             };
-            ModuleLookup::new(planned, Kind::Sources, lookup)
+            CacheLookup::new(planned, Kind::Sources, lookup)
         };
         Ok(places.map(lookup).collect())
     }
@@ -133,23 +134,23 @@ impl<'a> SourceSearch<'a> {
     fn candidates_without_sources<'l>(
         &self,
         rounds: &Rounds<'_>,
-        lookups: impl Iterator<Item = &'l ModuleLookup>,
-    ) -> Vec<(PlannedId, Vec<Candidate>)> {
+        lookups: impl Iterator<Item = &'l CacheLookup>,
+    ) -> Vec<(PlannedCacheId, Vec<Candidate>)> {
         if !rounds.request.options.dif_candidates {
             return Vec::new();
         }
-        let searched: HashSet<(PlannedId, &SourceKey)> = lookups
+        let searched: HashSet<(PlannedCacheId, &SourceKey)> = lookups
             .flat_map(|lookup| {
                 let sources = lookup.searched_sources();
                 sources.map(|source| (lookup.planned, source))
             })
             .collect();
-        let is_of_uploads = |planned: PlannedId| {
+        let is_of_uploads = |planned: PlannedCacheId| {
             let names = self.name_lookup(planned);
-            names.is_some_and(ModuleLookup::is_of_uploads)
+            names.is_some_and(CacheLookup::is_of_uploads)
         };
-        let without_sources = |planned: PlannedId| {
-            let servers = self.sources.iter().map(|(source, _)| source);
+        let without_sources = |planned: PlannedCacheId| {
+            let servers = self.sources.iter().map(|source| &source.key);
             let servers = servers.filter(|source| !source.is_uploads());
             let without = servers.filter(|source| !searched.contains(&(planned, *source)));
             (planned, without.map(Candidate::nothing_listed).collect())
@@ -165,18 +166,17 @@ impl<'a> SourceSearch<'a> {
 impl Rounds<'_> {
     /// Adds source lines to the frames of a response, and what is known about the sources to its
     /// modules. `sources` are those of the request, and `name_lookups` the lookups of the names.
-    /// Returns `None` if the request has to wait for builds of sources, and stores it.
     pub(super) async fn add_source_lines(
         &mut self,
         (mut completed, mut stats): (Completed, Stats),
-        sources: &[NamedSource],
-        name_lookups: &[ModuleLookup],
-    ) -> Result<Option<(Completed, Stats)>, Error> {
+        sources: &[SelectedSource],
+        name_lookups: &[CacheLookup],
+    ) -> Result<WaitOutcome<(Completed, Stats)>, Error> {
         let plan = self.plan;
         let search = SourceSearch::new(sources, name_lookups, wanted_lines(&completed, plan));
         let lookups = search.lookups(self).await?;
-        let Some(bundles) = self.resolve(lookups).await? else {
-            return Ok(None);
+        let WaitOutcome::Complete(bundles) = self.resolve(lookups).await? else {
+            return Ok(WaitOutcome::Pending);
         };
         let mut found = FoundSources::with_links(links_of_names(&completed, plan), &search);
         self.read_lines(&bundles, &search.wanted, &mut found)
@@ -185,8 +185,8 @@ impl Rounds<'_> {
         let files = files.into_iter();
         let files = files.filter(|file| found.lacks(file, &search.wanted));
         let files = search.file_lookups(self, files.collect(), &found).await?;
-        let Some(files) = self.resolve(files).await? else {
-            return Ok(None);
+        let WaitOutcome::Complete(files) = self.resolve(files).await? else {
+            return Ok(WaitOutcome::Pending);
         };
         self.read_lines(&files, &search.wanted, &mut found).await?;
         let lookups = || bundles.iter().chain(&files);
@@ -198,20 +198,20 @@ impl Rounds<'_> {
             candidates,
         });
         let outcomes: Vec<SourcesOutcome<'_>> = lookups()
-            .map(ModuleLookup::sources_outcome)
+            .map(CacheLookup::sources_outcome)
             .chain(without)
             .collect();
         add_sources(&mut completed, plan, &outcomes);
         add_source_context(&mut completed, plan, &found.lines, &mut stats);
-        let used = lookups().filter_map(ModuleLookup::entry);
+        let used = lookups().filter_map(CacheLookup::entry);
         self.finder.touch_all(used.collect()).await;
-        Ok(Some((completed, stats)))
+        Ok(WaitOutcome::Complete((completed, stats)))
     }
 
     /// Reads the lines from the sources that were found.
     async fn read_lines(
         &self,
-        sources: &[ModuleLookup],
+        sources: &[CacheLookup],
         wanted: &LinesByCache,
         found: &mut FoundSources,
     ) -> Result<(), Fault> {
@@ -227,8 +227,8 @@ impl Rounds<'_> {
         while let Some((read, slices)) = reads.next().await {
             match slices {
                 Ok(cache) => found.collect(&cache, &read),
-                Err(ReadError::Store(fault)) => return Err(fault),
-                Err(fault) => self.report(read.chosen, &fault).await?,
+                Err(ReadError::Fault(fault)) => return Err(fault),
+                Err(error) => self.report_unreadable(read.chosen, &error).await?,
             }
         }
         Ok(())
@@ -251,7 +251,7 @@ impl Rounds<'_> {
 impl<'a> LinesToRead<'a> {
     /// Returns the lines to read from a source that was found. A source file that was looked up on
     /// its own has its lines under its location.
-    fn of(source: &'a ModuleLookup, wanted: &'a LinesByCache) -> Option<Self> {
+    fn of(source: &'a CacheLookup, wanted: &'a LinesByCache) -> Option<Self> {
         let chosen = source.chosen()?;
         let of_cache = wanted.get(&source.planned)?;
         let lines = match &source.file {
@@ -272,7 +272,11 @@ impl<'a> LinesToRead<'a> {
 }
 
 /// Returns the lines that are wanted of a file.
-fn lines_of_file<'w>(wanted: &'w LinesByCache, planned: PlannedId, path: &str) -> &'w [WantedLine] {
+fn lines_of_file<'w>(
+    wanted: &'w LinesByCache,
+    planned: PlannedCacheId,
+    path: &str,
+) -> &'w [WantedLine] {
     let lines = wanted.get(&planned).map_or(&[][..], Vec::as_slice);
     let start = lines.partition_point(|line| *line.path < *path);
     let lines = &lines[start..];
@@ -285,7 +289,7 @@ impl FoundSources {
     fn with_links(links: HashMap<PlannedFile, String>, search: &SourceSearch<'_>) -> Self {
         let link = |(file, link): (PlannedFile, String)| {
             let names = search.name_lookup(file.0);
-            let entry = names.and_then(ModuleLookup::entry)?;
+            let entry = names.and_then(CacheLookup::entry)?;
             let scope = entry.module().scope.clone();
             Some((file, FoundLink { link, scope }))
         };
@@ -351,7 +355,7 @@ mod tests {
             }"#,
         );
         let plan = plan(&request.unwrap());
-        let ids: Vec<PlannedId> = plan.caches_by_id().map(|(planned, _)| planned).collect();
+        let ids: Vec<PlannedCacheId> = plan.caches_with_ids().map(|(planned, _)| planned).collect();
         let [another, planned] = ids[..] else {
             panic!("two caches: {ids:?}");
         };

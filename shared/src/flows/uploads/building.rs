@@ -5,14 +5,14 @@
 //! rest ([`ReconcileMessage`]). Its receiver finds the upload pending, and no build requests in the
 //! entries that are already built.
 
-use super::arrival::ToBuild;
-use super::changes::{Arrived, UploadChanges};
+use super::changes::{EventContext, UploadChanges};
+use super::event::ToBuild;
 use super::filing::FiledModule;
 use super::side_by_side::side_by_side;
 use crate::cache::{Entry, Kind, Queue, Token, UploadState};
 use crate::domain::Timestamp;
 use crate::flows::build::{OpenDifs, Outcome};
-use crate::flows::derive::SENT_AGAIN;
+use crate::flows::derive::delay_after;
 use crate::flows::update::KnownItem;
 use crate::flows::{Error, presence, sending};
 use crate::ports::{Consistency, Fault, QueueMessage, ReconcileMessage};
@@ -28,16 +28,22 @@ const MAX_MESSAGES: usize = 10;
 /// The number of modules without files that are built between two checks of the time.
 const MODULES_AT_ONCE: usize = 256;
 
-impl Arrived<'_> {
-    /// Builds modules. Returns `false` if the time was not sufficient, and a message was sent to
-    /// continue.
-    ///
-    /// Each invocation builds at least one module.
+/// How far the modules of an event are built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BuildProgress {
+    /// All are built, or messages of their own build them later.
+    Complete,
+    /// The time was not sufficient: a message continues the event.
+    Continued,
+}
+
+impl EventContext<'_> {
+    /// Builds modules: at least one in each invocation.
     pub(super) async fn build_all(
         &self,
         modules: Vec<ToBuild>,
         open_difs: &mut OpenDifs,
-    ) -> Result<bool, Error> {
+    ) -> Result<BuildProgress, Error> {
         let UploadChanges {
             builder,
             invocation,
@@ -48,8 +54,8 @@ impl Arrived<'_> {
         let mut later: Vec<(&ToBuild, Timestamp)> = Vec::new();
         for (built, to_build) in with_files.iter().enumerate() {
             if built > 0 && is_half_over() {
-                self.go_on().await?;
-                return Ok(false);
+                self.send_continuation().await?;
+                return Ok(BuildProgress::Continued);
             }
             let module = &to_build.module;
             match builder
@@ -62,8 +68,8 @@ impl Arrived<'_> {
         }
         for (chunk, some) in without.chunks(MODULES_AT_ONCE).enumerate() {
             if chunk > 0 && is_half_over() {
-                self.go_on().await?;
-                return Ok(false);
+                self.send_continuation().await?;
+                return Ok(BuildProgress::Continued);
             }
             let builds = side_by_side(some, |to_build| async move {
                 let module = &to_build.module;
@@ -80,13 +86,13 @@ impl Arrived<'_> {
             }
         }
         if later.len() > MAX_MESSAGES {
-            self.go_on().await?;
-            return Ok(false);
+            self.send_continuation().await?;
+            return Ok(BuildProgress::Continued);
         }
         for (to_build, at) in later {
             self.build_later(&to_build.module, at).await?;
         }
-        Ok(true)
+        Ok(BuildProgress::Complete)
     }
 
     /// Sends messages for the pending build requests of a module, visible at `at`.
@@ -124,8 +130,8 @@ impl Arrived<'_> {
 
     /// Sends the message that continues an upload. Reading it did not fail, so the attempt is not
     /// counted.
-    async fn go_on(&self) -> Result<(), Error> {
-        let Arrived { key, hops, .. } = *self;
+    async fn send_continuation(&self) -> Result<(), Error> {
+        let EventContext { key, hops, .. } = *self;
         self.revert_attempt().await?;
         if hops >= MAX_CONTINUATIONS {
             tracing::error!(
@@ -143,7 +149,7 @@ impl Arrived<'_> {
             builder,
             invocation,
         } = self.changes;
-        let delay = SENT_AGAIN.after(hops);
+        let delay = delay_after(hops);
         sending::reconcile(&*builder.queues, invocation, message, delay).await?;
         Ok(())
     }

@@ -37,8 +37,8 @@ impl Builder {
     }
 }
 
-/// A file whose event is being applied.
-pub(super) struct Arrived<'a> {
+/// An event that is being applied, and the file that it is about.
+pub(super) struct EventContext<'a> {
     pub(super) changes: UploadChanges<'a>,
     pub(super) key: &'a str,
     pub(super) sequencer: &'a Sequencer,
@@ -51,7 +51,7 @@ pub(super) struct Arrived<'a> {
     pub(super) generation: KnownItem,
 }
 
-impl Arrived<'_> {
+impl EventContext<'_> {
     /// Gives the scope of the file a new generation.
     pub(super) async fn note_change(&self) -> Result<(), Fault> {
         let known = self.generation.clone();

@@ -4,11 +4,12 @@ use std::collections::HashSet;
 
 use futures::future::{join, try_join};
 
-use super::UploadEvent;
-use super::arrival::{
-    Announced, LoadedItems, ToBuild, given_up, ignored, is_same, no_room, pending_creation,
+use super::building::BuildProgress;
+use super::changes::{EventContext, UploadChanges};
+use super::event::{
+    LoadedItems, ToBuild, UploadEvent, WrittenUpload, given_up, ignored, is_same, no_room,
+    pending_creation,
 };
-use super::changes::{Arrived, UploadChanges};
 use super::filing::{self, FiledModule};
 use super::objects::objects_of;
 use super::reading::{ReadUpload, Reading};
@@ -27,7 +28,7 @@ const NO_SCOPE: &str = "its key has no scope: copy it to global/… (or to <tena
 
 impl UploadChanges<'_> {
     /// Applies the creation of a file; `stat` describes the bytes at its key.
-    pub(super) async fn created(
+    pub(super) async fn apply_creation(
         &self,
         event: &UploadEvent,
         hops: u32,
@@ -42,7 +43,7 @@ impl UploadChanges<'_> {
             Ok(stat) => stat,
             // The file was removed. The event of its removal follows, or was already applied.
             Err(DifError::Missing(_) | DifError::Changed) => return Ok(()),
-            Err(DifError::Store(error)) => return Err(error.into()),
+            Err(DifError::Fault(error)) => return Err(error.into()),
         };
         let upload = Upload {
             etag: stat.etag.clone(),
@@ -57,10 +58,10 @@ impl UploadChanges<'_> {
             return Ok(());
         };
         let pending = |known: Option<&Upload>| pending_creation(&upload, known, hops);
-        let Some(announced) = self.announce(event, known, pending).await? else {
+        let Some(written) = self.write_pending(event, known, pending).await? else {
             return Ok(());
         };
-        let arrived = Arrived {
+        let context = EventContext {
             changes: *self,
             key: &event.key,
             sequencer: &event.sequencer,
@@ -72,9 +73,9 @@ impl UploadChanges<'_> {
             hops,
             generation,
         };
-        let processed = Box::pin(arrived.process(upload, announced, &stat)).await;
-        if let Err(Error::Store(_)) = &processed
-            && let Err(error) = arrived.revert_attempt().await
+        let processed = Box::pin(context.process(upload, written, &stat)).await;
+        if let Err(Error::Fault(_)) = &processed
+            && let Err(error) = context.revert_attempt().await
         {
             tracing::warn!(key = event.key, %error, "cannot revert the count of a failed attempt");
         }
@@ -82,15 +83,15 @@ impl UploadChanges<'_> {
     }
 }
 
-impl Arrived<'_> {
+impl EventContext<'_> {
     /// Reads a file whose item is pending, and applies it.
     async fn process(
         &self,
         upload: Upload,
-        announced: Announced,
+        written: WrittenUpload,
         stat: &DifStat,
     ) -> Result<(), Error> {
-        let pending = &announced.upload;
+        let pending = &written.upload;
         // Whatever the new file contains, the former bytes must no longer be served.
         let former = if pending.names_objects() && pending.etag != upload.etag {
             self.withdraw(pending).await?
@@ -116,10 +117,10 @@ impl Arrived<'_> {
             }),
             Reading::Interrupted(reason) => {
                 let reason = given_up(attempts, &reason);
-                self.ignore(&announced, former, upload, reason).await
+                self.ignore(&written, former, upload, reason).await
             }
-            Reading::Ignored(reason) => self.ignore(&announced, former, upload, reason).await,
-            Reading::Found(found) => Box::pin(self.apply(announced, former, upload, found)).await,
+            Reading::Ignored(reason) => self.ignore(&written, former, upload, reason).await,
+            Reading::Found(found) => Box::pin(self.apply(written, former, upload, found)).await,
         }
     }
 
@@ -127,12 +128,12 @@ impl Arrived<'_> {
     /// bytes.
     async fn ignore(
         &self,
-        announced: &Announced,
+        written: &WrittenUpload,
         mut former: Vec<ToBuild>,
         upload: Upload,
         reason: String,
     ) -> Result<(), Error> {
-        let pending = &announced.upload;
+        let pending = &written.upload;
         let invocation = self.changes.invocation;
         invocation.note(|notes| notes.cause = Some(IGNORED));
         if pending.names_objects() {
@@ -141,17 +142,18 @@ impl Arrived<'_> {
                 // nothing may stay filed.
                 former = self.withdraw(pending).await?;
             }
-            if !self.build_all(former, &mut OpenDifs::default()).await? {
+            let built = self.build_all(former, &mut OpenDifs::default()).await?;
+            if built == BuildProgress::Continued {
                 return Ok(());
             }
             self.note_change().await?;
         }
         let converter = self.changes.builder.settings.policy.numbers.converter;
         let ignored = Upload {
-            refused_by: Some(converter),
+            ignored_by: Some(converter),
             ..ignored(&upload, reason)
         };
-        if self.changes.put_ignored(ignored, announced).await? {
+        if self.changes.put_ignored(ignored, written).await? {
             return Ok(());
         }
         // Nothing would undo what the other delivery files. This one is received again, and finds
@@ -164,7 +166,7 @@ impl Arrived<'_> {
     /// Files an upload under its modules, and builds what it serves.
     async fn apply(
         &self,
-        announced: Announced,
+        written: WrittenUpload,
         mut former: Vec<ToBuild>,
         mut upload: Upload,
         found: ReadUpload,
@@ -172,12 +174,12 @@ impl Arrived<'_> {
         let (changes, dif) = (self.changes, &self.dif);
         let modules = filing::modules(self.scope, &found.objects, &dif.location);
         let keys: HashSet<_> = modules.iter().map(|module| module.key.clone()).collect();
-        let pending = &announced.upload;
+        let pending = &written.upload;
         let mut is_named = false;
         if pending.names_objects() && pending.etag == upload.etag {
             let named = objects_of(&*changes.builder.records, pending, usize::MAX).await?;
             is_named = named == found.objects;
-            // Another build of the code may have read other ids from the same bytes.
+            // Another release may have read other ids from the same bytes.
             let mut dropped = filing::modules(self.scope, &named, &dif.location);
             dropped.retain(|module| !keys.contains(&module.key));
             former.extend(changes.revoke_all(&dropped, dif, pending).await?);
@@ -185,19 +187,20 @@ impl Arrived<'_> {
         // Build these while the item still names them. Modules that the new file also serves are
         // built from it below.
         former.retain(|former| !keys.contains(&former.module.key));
-        if !self.build_all(former, &mut OpenDifs::default()).await? {
+        let built = self.build_all(former, &mut OpenDifs::default()).await?;
+        if built == BuildProgress::Continued {
             return Ok(());
         }
         upload.passed_over = found.passed_over;
         let named = if is_named {
-            self.keep_names(announced, upload).await?
+            self.write_same_objects(written, upload).await?
         } else {
-            self.name(announced, upload, found.objects).await?
+            self.write_objects(written, upload, found.objects).await?
         };
         match named {
             Some(named) => {
-                let (refused, open_difs) = (found.refused, found.open_difs);
-                Box::pin(self.file_and_build(named, modules, refused, open_difs)).await
+                let (too_large, open_difs) = (found.too_large, found.open_difs);
+                Box::pin(self.file_and_build(named, modules, too_large, open_difs)).await
             }
             None => Ok(()),
         }
@@ -205,34 +208,34 @@ impl Arrived<'_> {
 
     /// Writes the upload item, which already names the objects in the file. Returns it; `None` if
     /// a later event of its key was received.
-    async fn keep_names(
+    async fn write_same_objects(
         &self,
-        announced: Announced,
+        written: WrittenUpload,
         upload: Upload,
-    ) -> Result<Option<Announced>, Fault> {
+    ) -> Result<Option<WrittenUpload>, Fault> {
         let upload = Upload {
             attempts: 0,
             passed_over: upload.passed_over,
-            ..announced.upload
+            ..written.upload
         };
-        let put = self.changes.put_upload(upload.clone(), announced.stored);
-        Ok(put.await?.map(|stored| Announced { upload, stored }))
+        let put = self.changes.put_upload(upload.clone(), written.stored);
+        Ok(put.await?.map(|stored| WrittenUpload { upload, stored }))
     }
 
     /// Names the objects in the file in its upload item, before anything is filed, so that a
     /// removal finds everything to undo. Returns the item; `None` if a later event of its key was
     /// received.
-    async fn name(
+    async fn write_objects(
         &self,
-        announced: Announced,
+        written: WrittenUpload,
         upload: Upload,
         objects: Vec<UploadedObject>,
-    ) -> Result<Option<Announced>, Fault> {
+    ) -> Result<Option<WrittenUpload>, Fault> {
         let changes = self.changes;
         let upload = changes.with_objects(upload, objects).await?;
-        let put = changes.put_upload(upload.clone(), announced.stored);
+        let put = changes.put_upload(upload.clone(), written.stored);
         if let Some(stored) = put.await? {
-            return Ok(Some(Announced { upload, stored }));
+            return Ok(Some(WrittenUpload { upload, stored }));
         }
         if let Some(set) = upload.object_set {
             changes.remove_objects(&self.dif.location, &set).await?;
@@ -244,18 +247,18 @@ impl Arrived<'_> {
     /// event.
     async fn file_and_build(
         &self,
-        named: Announced,
+        named: WrittenUpload,
         modules: Vec<FiledModule>,
-        refused: Option<Missing>,
+        over_limit: Option<Missing>,
         mut open_difs: OpenDifs,
     ) -> Result<(), Error> {
-        let Announced { mut upload, stored } = named;
+        let WrittenUpload { mut upload, stored } = named;
         let generation = self.generation.clone();
         let is_filed = upload.progress == UploadProgress::Filed;
         let to_build = if is_filed {
             self.changes.left_to_build(modules).await?
         } else {
-            match self.file(&mut upload, modules, refused).await? {
+            match self.file(&mut upload, modules, over_limit).await? {
                 Some(marked) => marked,
                 None => return Ok(()),
             }
@@ -273,7 +276,7 @@ impl Arrived<'_> {
         // Await both, because a build that is dropped keeps its leases.
         let (noted, built) = join(noted, built).await;
         let (generation, stored) = noted?;
-        if !built? {
+        if built? == BuildProgress::Continued {
             return Ok(());
         }
         presence::note_change(update, self.scope, generation).await?;
@@ -299,14 +302,14 @@ impl Arrived<'_> {
         &self,
         upload: &mut Upload,
         modules: Vec<FiledModule>,
-        refused: Option<Missing>,
+        over_limit: Option<Missing>,
     ) -> Result<Option<Vec<ToBuild>>, Error> {
         let (changes, dif) = (self.changes, &self.dif);
         let filed = {
             let upload = &*upload;
-            let refused = &refused;
+            let over_limit = &over_limit;
             side_by_side(&modules, |module| {
-                changes.add_dif(module, upload, dif, refused.clone())
+                changes.add_dif(module, upload, dif, over_limit.clone())
             })
             .await?
         };

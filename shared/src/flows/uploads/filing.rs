@@ -175,7 +175,7 @@ impl UploadChanges<'_> {
         module: &FiledModule,
         upload: &Upload,
         dif: &DifRef,
-        refused: Option<Missing>,
+        over_limit: Option<Missing>,
     ) -> Result<Option<Entries>, Fault> {
         let location = &dif.location;
         let Some(mut partition) = self.find_room(module, location).await? else {
@@ -193,7 +193,7 @@ impl UploadChanges<'_> {
             hides_names: module.hides_names,
             auxiliary_id: module.auxiliary_id(),
             needed_by: module.needed_by.clone(),
-            refused,
+            over_limit,
             fault: module.fault.clone(),
         });
         let is_later = |present: &Item| matches!(present, Item::Dif(present) if upload.sequencer < present.sequencer);

@@ -1,23 +1,22 @@
 //! Reads and writes upload items.
 
-use super::UploadEvent;
-use super::arrival::{Announced, is_outdated, is_same};
 use super::changes::UploadChanges;
+use super::event::{UploadEvent, WrittenUpload, is_outdated, is_same};
 use crate::cache::{Item, ItemKey, Stored, Upload, UploadProgress, UploadState};
 use crate::domain::Location;
 use crate::flows::update::{KnownItem, Present};
 use crate::ports::Fault;
 
 impl UploadChanges<'_> {
-    /// Writes the upload item at the beginning of an event, based on the item that it replaces, so
-    /// that the effects of a concurrent earlier event are seen and undone. Returns the written
-    /// item; `None` if nothing is left to do for the event.
-    pub(super) async fn announce(
+    /// Writes the pending upload item at the beginning of an event, based on the item that it
+    /// replaces, so that the effects of a concurrent earlier event are seen and undone. Returns the
+    /// written item; `None` if nothing is left to do for the event.
+    pub(super) async fn write_pending(
         &self,
         event: &UploadEvent,
         known: KnownItem,
         mut item: impl FnMut(Option<&Upload>) -> Upload,
-    ) -> Result<Option<Announced>, Fault> {
+    ) -> Result<Option<WrittenUpload>, Fault> {
         let key = ItemKey::upload(&Location::new(event.key.as_str()));
         let next = |present: Present<'_>| {
             let known = present.item.and_then(Item::upload);
@@ -27,7 +26,7 @@ impl UploadChanges<'_> {
         let stored = self.update().write(&key, known, next).await?;
         let upload = |stored: &Stored| stored.item.upload().cloned();
         Ok(stored.and_then(|stored| {
-            Some(Announced {
+            Some(WrittenUpload {
                 upload: upload(&stored)?,
                 stored: KnownItem::Read(Some(stored)),
             })
@@ -79,17 +78,17 @@ impl UploadChanges<'_> {
     pub(super) async fn put_ignored(
         &self,
         ignored: Upload,
-        announced: &Announced,
+        written: &WrittenUpload,
     ) -> Result<bool, Fault> {
         let mut is_read = false;
         let read_by_another = |stored: &Upload| {
             is_read = stored.names_objects()
                 && stored.progress != UploadProgress::Revoked
                 && is_same(stored, &ignored)
-                && *stored != announced.upload;
+                && *stored != written.upload;
             is_read
         };
-        let known = announced.stored.clone();
+        let known = written.stored.clone();
         self.put_unless(ignored.clone(), known, read_by_another)
             .await?;
         Ok(!is_read)

@@ -30,13 +30,14 @@
 //!
 //! If an event is lost, the pruner sends a message to *reconcile* the key.
 
-mod arrival;
 mod building;
 mod changes;
 mod companions;
 mod creation;
+mod event;
 mod filing;
 mod item;
+mod marks;
 mod objects;
 mod reading;
 mod removal;
@@ -46,16 +47,17 @@ mod side_by_side;
 use futures::future::join;
 pub(super) use objects::objects_of;
 
-use self::arrival::{LoadedItems, is_outdated, is_settled, upload_in};
-pub use self::arrival::{UploadChange, UploadEvent};
 use self::changes::UploadChanges;
+use self::event::{LoadedItems, is_outdated, is_settled, upload_in};
+pub use self::event::{UploadChange, UploadEvent};
 use super::build::Builder;
+use super::notes::IGNORED;
 use super::update::KnownItem;
-use super::{Error, Invocation};
-use crate::cache::{Item, ItemKey, Upload, UploadState};
+use super::{Error, Invocation, presence};
+use crate::cache::{Item, ItemKey, Upload, UploadProgress, UploadState};
 pub use crate::domain::Sequencer;
 use crate::domain::{Cause, Location, Scope};
-use crate::ports::{Consistency, DifError, FaultKind};
+use crate::ports::{Consistency, DifError, Fault, FaultKind};
 pub use crate::ports::{DifStat, ReconcileMessage};
 
 impl Builder {
@@ -81,8 +83,8 @@ impl Builder {
         if upload_in(&upload).is_some_and(|known| is_outdated(event, known)) {
             return Ok(());
         }
-        if upload.is_of_newer_build() {
-            // The event is delivered again, to a newer build if there is one by then.
+        if upload.is_of_newer_release() {
+            // The event is delivered again, to a newer release if there is one by then.
             return Err(Error::Newer {
                 what: event.key.clone(),
             });
@@ -97,7 +99,7 @@ impl Builder {
     /// Also continues a pending upload.
     ///
     /// It counts as a repetition of the last event of the key, so an event that is processed at the
-    /// same time wins. What a newer build has filed is left to newer builds.
+    /// same time wins. What a newer release has filed is left to newer releases.
     pub async fn reconcile(
         &self,
         invocation: &Invocation,
@@ -107,7 +109,7 @@ impl Builder {
         let upload = ItemKey::upload(&message.reconcile);
         let known: Option<Upload> = self.records.one(upload.clone()).await?;
         let stat = match self.uploads.stat(&message.reconcile).await {
-            Err(DifError::Store(error)) => return Err(error.into()),
+            Err(DifError::Fault(error)) => return Err(error.into()),
             stat => stat,
         };
         let converter = self.settings.policy.numbers.converter;
@@ -171,14 +173,42 @@ impl UploadChanges<'_> {
         stat: Option<Result<DifStat, DifError>>,
     ) -> Result<(), Error> {
         let applied = match stat {
-            Some(stat) => Box::pin(self.created(event, hops, loaded, stat)).await,
-            None => Box::pin(self.removed(event, hops, loaded)).await,
+            Some(stat) => Box::pin(self.apply_creation(event, hops, loaded, stat)).await,
+            None => Box::pin(self.apply_removal(event, hops, loaded)).await,
         };
         match applied {
-            Err(Error::Store(error)) if error.kind() == FaultKind::TooLarge => {
-                self.refuse(event, &error).await
+            Err(Error::Fault(error)) if error.kind() == FaultKind::TooLarge => {
+                self.ignore_too_large(event, &error).await
             }
             applied => applied,
         }
+    }
+
+    /// Ends an event that needs an item larger than the store accepts: a retry would fail, too.
+    /// What is filed so far stays filed. The upload item names it, so that a removal finds it.
+    async fn ignore_too_large(&self, event: &UploadEvent, error: &Fault) -> Result<(), Error> {
+        let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
+        let reason = format!(
+            "{error}{}; split it into several files",
+            cause.unwrap_or_default()
+        );
+        tracing::error!(key = event.key, reason, "upload rejected");
+        self.invocation.note(|notes| notes.cause = Some(IGNORED));
+        let now = self.invocation.now();
+        let ignored = self.amend(&event.key, KnownItem::Unread, |present| {
+            let is_ours =
+                present.sequencer == event.sequencer && present.state == UploadState::Pending;
+            is_ours.then(|| {
+                let reason = reason.clone();
+                present.state = UploadState::Ignored { reason };
+                present.progress = UploadProgress::Begun;
+                present.at = now;
+            })
+        });
+        ignored.await?;
+        if let Some(scope) = Scope::of_key(&event.key) {
+            presence::note_change(self.update(), &scope, KnownItem::Unread).await?;
+        }
+        Ok(())
     }
 }

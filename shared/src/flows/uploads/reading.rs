@@ -35,8 +35,8 @@ pub(super) struct ReadUpload {
     pub(super) objects: Vec<UploadedObject>,
     /// What was skipped, see [`passed_over`].
     pub(super) passed_over: Vec<String>,
-    /// Why nothing can be derived from the file, if that is known.
-    pub(super) refused: Option<Missing>,
+    /// Which limit the file exceeds, if it does: then nothing can be derived from it.
+    pub(super) too_large: Option<Missing>,
     /// The open file, if caches can be derived from it.
     pub(super) open_difs: OpenDifs,
 }
@@ -56,7 +56,7 @@ impl UploadChanges<'_> {
             Err(DifError::Missing(missing)) if matches!(missing.cause, Cause::TooLarge { .. }) => {
                 match fetch::fetch_ends(&**reader, deriver, &dif.location, stat).await {
                     Ok(parser) => (parser, Some(missing)),
-                    Err(DifError::Store(error)) => return Err(error.into()),
+                    Err(DifError::Fault(error)) => return Err(error.into()),
                     Err(DifError::Missing(_) | DifError::Changed) => {
                         return Ok(Reading::Ignored(missing.detail));
                     }
@@ -89,7 +89,7 @@ impl UploadChanges<'_> {
         Ok(Reading::Found(ReadUpload {
             objects,
             passed_over,
-            refused: too_large,
+            too_large,
             open_difs,
         }))
     }
@@ -118,7 +118,7 @@ impl UploadChanges<'_> {
 /// read, and why.
 fn unread(error: DifError, too_large: Option<Missing>) -> Result<Reading, Error> {
     let missing = match error {
-        DifError::Store(error) => return Err(error.into()),
+        DifError::Fault(error) => return Err(error.into()),
         DifError::Changed => return Ok(Reading::Overtaken),
         DifError::Missing(missing) => missing,
     };
@@ -159,7 +159,7 @@ fn read_name(location: &Location, size: u64) -> Reading {
     Reading::Found(ReadUpload {
         objects: vec![object],
         passed_over: Vec::new(),
-        refused: None,
+        too_large: None,
         open_difs: OpenDifs::default(),
     })
 }

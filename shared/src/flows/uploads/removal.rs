@@ -1,25 +1,26 @@
 //! Applies removals, and withdraws the bytes of files that were removed or overwritten.
 
-use super::arrival::{
-    Announced, LoadedItems, Revoked, TOMBSTONE_LIFETIME, ToBuild, is_same, pending_removal,
+use super::building::BuildProgress;
+use super::changes::{EventContext, UploadChanges};
+use super::event::{
+    LoadedItems, Revoked, TOMBSTONE_LIFETIME, ToBuild, UploadEvent, WrittenUpload, is_same,
+    pending_removal,
 };
-use super::changes::{Arrived, UploadChanges};
 use super::filing::FiledModule;
 use super::objects::objects_of;
 use super::side_by_side::side_by_side;
-use super::{UploadEvent, companions, filing};
-use crate::cache::{Change, Dif, Token, Upload, UploadProgress, UploadState};
+use super::{companions, filing};
+use crate::cache::{Dif, Upload, UploadProgress, UploadState};
 use crate::domain::{DifRef, Scope};
 use crate::flows::build::OpenDifs;
 use crate::flows::error::Error;
-use crate::flows::notes::IGNORED;
 use crate::flows::presence;
 use crate::flows::update::{Entries, KnownItem};
 use crate::ports::Fault;
 
 impl UploadChanges<'_> {
     /// Applies the removal of a file.
-    pub(super) async fn removed(
+    pub(super) async fn apply_removal(
         &self,
         event: &UploadEvent,
         hops: u32,
@@ -31,16 +32,16 @@ impl UploadChanges<'_> {
         } = loaded;
         let nothing = Upload::pending(event.key.as_str(), self.invocation.now());
         let tombstone = |known: Option<&Upload>| pending_removal(event, known, &nothing);
-        let announced = self.announce(event, known, tombstone).await?;
-        let Some(Announced {
+        let written = self.write_pending(event, known, tombstone).await?;
+        let Some(WrittenUpload {
             upload: tombstone,
             stored,
-        }) = announced
+        }) = written
         else {
             return Ok(());
         };
         if let Some(scope) = Scope::of_key(&event.key).filter(|_| tombstone.names_objects()) {
-            let arrived = Arrived {
+            let context = EventContext {
                 changes: *self,
                 key: &event.key,
                 sequencer: &event.sequencer,
@@ -52,11 +53,12 @@ impl UploadChanges<'_> {
                 hops,
                 generation,
             };
-            let left = arrived.withdraw(&tombstone).await?;
-            if !arrived.build_all(left, &mut OpenDifs::default()).await? {
+            let left = context.withdraw(&tombstone).await?;
+            let built = context.build_all(left, &mut OpenDifs::default()).await?;
+            if built == BuildProgress::Continued {
                 return Ok(());
             }
-            arrived.note_change().await?;
+            context.note_change().await?;
         }
         let gone = Upload {
             etag: tombstone.etag,
@@ -99,30 +101,6 @@ impl UploadChanges<'_> {
         Ok(to_build)
     }
 
-    /// Revokes a DIF in the entries of a module.
-    pub(super) async fn revoke_made(
-        &self,
-        module: &FiledModule,
-        dif: &DifRef,
-    ) -> Result<(), Fault> {
-        let dif = dif.clone();
-        let revoke = |mark| Change::Revoke { dif, mark };
-        self.mark(module, revoke).await
-    }
-
-    /// Changes the entries of a module with a new dirty mark. Entries without a pending build
-    /// request get one whose id is the mark.
-    pub(super) async fn mark(
-        &self,
-        module: &FiledModule,
-        change: impl FnOnce(Token) -> Change,
-    ) -> Result<(), Fault> {
-        let change = change(self.token());
-        self.update()
-            .apply_all(&module.key, &module.kinds, &change, &module.entries)
-            .await
-    }
-
     /// Removes a DIF and everything made from it from a module.
     pub(super) async fn revoke(
         &self,
@@ -158,52 +136,9 @@ impl UploadChanges<'_> {
             has_files: presence::files(&partition) > 0,
         })))
     }
-
-    /// Invalidates the entries that this DIF may serve.
-    pub(super) async fn invalidate(
-        &self,
-        module: &FiledModule,
-        dif: &DifRef,
-    ) -> Result<ToBuild, Fault> {
-        let dif = dif.clone();
-        let invalidate = |mark| Change::Invalidate { dif, mark };
-        self.mark(module, invalidate).await?;
-        Ok(ToBuild {
-            module: module.clone(),
-            has_files: true,
-        })
-    }
-
-    /// Ends an event that needs an item larger than the store accepts: a retry would fail, too.
-    /// What is filed so far stays filed. The upload item names it, so that a removal finds it.
-    pub(super) async fn refuse(&self, event: &UploadEvent, error: &Fault) -> Result<(), Error> {
-        let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
-        let reason = format!(
-            "{error}{}; split it into several files",
-            cause.unwrap_or_default()
-        );
-        tracing::error!(key = event.key, reason, "upload rejected");
-        self.invocation.note(|notes| notes.cause = Some(IGNORED));
-        let now = self.invocation.now();
-        let refused = self.amend(&event.key, KnownItem::Unread, |present| {
-            let is_ours =
-                present.sequencer == event.sequencer && present.state == UploadState::Pending;
-            is_ours.then(|| {
-                let reason = reason.clone();
-                present.state = UploadState::Ignored { reason };
-                present.progress = UploadProgress::Begun;
-                present.at = now;
-            })
-        });
-        refused.await?;
-        if let Some(scope) = Scope::of_key(&event.key) {
-            presence::note_change(self.update(), &scope, KnownItem::Unread).await?;
-        }
-        Ok(())
-    }
 }
 
-impl Arrived<'_> {
+impl EventContext<'_> {
     /// Withdraws the bytes that an upload item names from all responses. Returns the builds that
     /// replace them.
     ///

@@ -6,7 +6,7 @@ const DEEPEST: u32 = 192;
 
 /// The most steps per byte of a name. Few names need more than three; ambiguous parts could double
 /// the steps at each level of nesting.
-const MOST_STEPS_PER_BYTE: usize = 32;
+const MAX_STEPS_PER_BYTE: usize = 32;
 
 /// A name cannot be read: it is malformed, nested too deeply, or uses an unknown production.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ impl<'a> NameReader<'a> {
             keep,
             at,
             depth: 0,
-            steps_left: (symbol.len() * MOST_STEPS_PER_BYTE).min(most_steps),
+            steps_left: (symbol.len() * MAX_STEPS_PER_BYTE).min(most_steps),
             nodes: Vec::new(),
             candidates: Vec::new(),
             parts: Vec::new(),

@@ -54,7 +54,7 @@ impl Fleet {
                 let mut made = stores::states(&entry);
                 let is_considered = entry.considered().contains(&file)
                     || made.any(|ready| ready.made_from.contains(&file));
-                let is_usable = self.truth.is_usable(key, self.last_build());
+                let is_usable = self.truth.is_usable(key, self.last_release());
                 let is_given_up = given_up.contains(key);
                 if !is_considered && is_usable && !is_given_up {
                     let text = describe::entry(&entry);
@@ -70,7 +70,7 @@ impl Fleet {
     /// considered and could use: no later build would consider that one again. A placeholder says
     /// why a better file is not used.
     pub(super) fn check_best_considered(&self) {
-        let (given_up, last) = (self.given_up(), self.last_build());
+        let (given_up, last) = (self.given_up(), self.last_release());
         let converter = last.numbers(self.plan.difference).converter;
         for entry in self.stores.entries() {
             let (Kind::SymCache, Some(ready), None) =
@@ -106,9 +106,9 @@ impl Fleet {
         }
     }
 
-    /// Returns whether the build that runs in the end cannot read an item.
+    /// Returns whether the release that runs in the end cannot read an item.
     fn is_beyond(&self, stored: &Stored) -> bool {
-        self.stores.is_beyond(self.last_build(), stored)
+        self.stores.is_beyond(self.last_release(), stored)
     }
 
     /// Checks that each module with files has a presence, if no builder is at work and none was
@@ -144,7 +144,7 @@ impl Fleet {
                 Item::Alias(alias) if !modules.contains(&*alias.target.partition()) => {
                     self.fail("an alias ends with the last file of its module", label);
                 }
-                // A removal that only a newer build can apply waits for one.
+                // A removal that only a newer release can apply waits for one.
                 Item::Dif(dif)
                     if is_exact
                         && !self.truth.has(dif.file.location.as_str())
@@ -152,7 +152,7 @@ impl Fleet {
                 {
                     self.fail("a removed file is not filed", label);
                 }
-                // What a newer build has begun, only a newer build can end.
+                // What a newer release has begun, only a newer release can end.
                 Item::Upload(upload)
                     if upload.state == UploadState::Pending && !self.is_beyond(stored) =>
                 {

@@ -10,17 +10,17 @@ use symdepot::flows::prune::Pruner;
 
 use super::{Fleet, Flows, Function, Member};
 use crate::simulate::absent::Absent;
-use crate::simulate::builds::Build;
 use crate::simulate::instance::Instance;
 use crate::simulate::ports::Ports;
+use crate::simulate::releases::Release;
 use crate::simulate::servers;
 use crate::simulate::stores::Writer;
 
 impl Fleet {
     /// Starts an instance.
-    pub(super) fn launch(&mut self, function: Function, build: Build) -> Member {
+    pub(super) fn launch(&mut self, function: Function, release: Release) -> Member {
         self.drawn += 1;
-        let mark = if build == Build::Newer { "+" } else { "" };
+        let mark = if release == Release::Newer { "+" } else { "" };
         let name = format!("{function:?}{mark}-{}", self.drawn).to_lowercase();
         let clock_error = if self.plan.clocks_differ {
             60 - i64::try_from(self.schedule.below(121)).unwrap_or(0)
@@ -32,13 +32,13 @@ impl Fleet {
         let writer = Writer {
             instance: name.into(),
             invocation: "".into(),
-            build,
+            release,
             function,
             is_configured,
         };
         let ports = Ports::new(self.stores.clone(), instance.gate.clone(), writer);
         let mut settings = self.settings.clone();
-        settings.policy.numbers = build.numbers(self.plan.difference);
+        settings.policy.numbers = release.numbers(self.plan.difference);
         if is_configured {
             settings.sources = servers::sources(true);
         }
@@ -82,7 +82,7 @@ impl Fleet {
             ports,
             flows,
             function,
-            build,
+            release,
             is_configured,
             began_calmly: false,
         }
@@ -111,8 +111,8 @@ impl Fleet {
     pub(super) fn kill(&mut self, at: usize, how: &str) {
         let function = self.members[at].function;
         self.members[at].instance.kill();
-        let build = self.build_of(at);
-        let successor = self.launch(function, build);
+        let release = self.release_of(at);
+        let successor = self.launch(function, release);
         let (name, other) = (&self.members[at].instance.name, &successor.instance.name);
         self.note(|| format!("{name} {how}, {other} is started"));
         self.members[at] = successor;

@@ -27,7 +27,6 @@ use symdepot::ports::QueueMessage;
 
 use self::deploys::Deployed;
 use self::downloads::IssuedUrl;
-use super::builds::Build;
 use super::chance::Chance;
 use super::coverage::Listener;
 use super::faults::Faults;
@@ -35,6 +34,7 @@ use super::gate::Fate;
 use super::instance::{Instance, Polled};
 use super::mistakes::Mistake;
 use super::ports::Ports;
+use super::releases::Release;
 use super::stores::{Counts, Stores};
 use super::truth::Truth;
 use super::workload::{self, Action};
@@ -89,7 +89,7 @@ struct Member {
     ports: Ports,
     flows: Flows,
     function: Function,
-    build: Build,
+    release: Release,
     /// Whether it has the further symbol server.
     is_configured: bool,
     /// Whether its invocation began when nothing was disturbed any more.
@@ -190,7 +190,7 @@ enum Appointment {
     Deliver(u64),
     Ask(Asked),
     Prune,
-    /// From now on nothing is disturbed, and one build runs.
+    /// From now on nothing is disturbed, and one release runs.
     CalmDown,
     /// Every module is requested. Whether the responses are compared with the reference.
     AskForAll(bool),
@@ -220,7 +220,7 @@ pub(super) struct Fleet {
     is_calm: bool,
     /// When nothing new began any more.
     ended_at: Option<Moment>,
-    /// When a build was last deployed.
+    /// When a release was last deployed.
     deployed_at: Moment,
     /// The counts and the number of entries before the last requests, and when that was.
     before_last: Option<(Moment, Counts, usize)>,
@@ -269,7 +269,7 @@ impl Fleet {
             (Function::Prune, fleet.plan.prunes),
         ] {
             for _ in 0..count {
-                let member = fleet.launch(function, Build::Older);
+                let member = fleet.launch(function, Release::Older);
                 fleet.members.push(member);
             }
         }
@@ -450,7 +450,7 @@ impl Fleet {
             return;
         }
         let mut ledger = self.stores.ledger();
-        let mixture = ledger.mixture(self.members[at].build);
+        let mixture = ledger.mixture(self.members[at].release);
         for traced in heard {
             ledger.coverage.traced(mixture, traced);
         }

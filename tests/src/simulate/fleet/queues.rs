@@ -14,11 +14,11 @@ use crate::simulate::mistakes::Mistake;
 use crate::simulate::workload::FUTURE;
 
 /// The hops after which the platform stops a message, unless its queue is exempt.
-const MOST_HOPS: u32 = 16;
+const MAX_HOPS: u32 = 16;
 
 /// Messages that were sent on this often come once. Otherwise, if a third of all messages come
 /// twice, a message that is sent on for half an hour, 32 times, becomes thousands.
-const MOST_DOUBLED_HOPS: u32 = 8;
+const MAX_DOUBLED_HOPS: u32 = 8;
 
 impl Fleet {
     pub(super) fn send_event(&mut self, event: UploadEvent) {
@@ -50,10 +50,10 @@ impl Fleet {
         } else {
             self.faults.delivery()
         };
-        let is_loop = self.plan.stops_loops && body.hops() >= MOST_HOPS;
+        let is_loop = self.plan.stops_loops && body.hops() >= MAX_HOPS;
         let copies = match body.hops() {
             _ if is_loop => 0,
-            MOST_DOUBLED_HOPS.. => copies.min(1),
+            MAX_DOUBLED_HOPS.. => copies.min(1),
             _ => copies,
         };
         if copies == 0 {
@@ -83,10 +83,10 @@ impl Fleet {
         }
     }
 
-    /// Returns whether a message for a newer build is only sent again, if that is the planted
+    /// Returns whether a message for a newer release is only sent again, if that is the planted
     /// mistake.
     fn is_sent_again(&self, at: usize, id: u64) -> bool {
-        let numbers = self.members[at].build.numbers(self.plan.difference);
+        let numbers = self.members[at].release.numbers(self.plan.difference);
         let is_beyond = |message: &Message| match &message.body {
             Body::Build(build) => build.min_converter > numbers.converter,
             Body::Event(_) | Body::Reconcile(_) => false,
@@ -120,7 +120,7 @@ impl Fleet {
             self.messages.remove(&id);
             self.stores.ledger().counts.dead_letters += 1;
             self.note(|| format!("dead letter: {}", body.text()));
-            // An older build leaves the events of what a newer one has filed to a newer one.
+            // An older release leaves the events of what a newer one has filed to a newer one.
             let is_of_future = body.text().contains(FUTURE);
             let is_undisturbed = is_calm || self.settled_within().is_some();
             if is_undisturbed && !is_of_future {
@@ -138,7 +138,7 @@ impl Fleet {
             (self.stores.mistake, &mut body)
         {
             // The builder does not know that the requester cannot read what it makes.
-            let numbers = self.members[at].build.numbers(self.plan.difference);
+            let numbers = self.members[at].release.numbers(self.plan.difference);
             message.min_converter = message.min_converter.max(numbers.converter);
         }
         let name = self.members[at].instance.name.clone();

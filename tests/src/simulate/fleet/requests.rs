@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use symdepot::flows::Invocation;
 use symdepot::flows::Symbolicator;
-use symdepot::flows::requests::{CallState, MAX_PENDING, RequestToKeep};
-use symdepot::flows::symbolicate::{self, SymbolicateOutcome};
+use symdepot::flows::requests::{CallState, MAX_PENDING, RequestToStore};
+use symdepot::flows::symbolicate::SymbolicateOutcome;
 
 use super::{
     Appointment, Asked, Body, DERIVE_TIME, Done, Fleet, Flows, Function, GATEWAY_WAITS, Kept,
     LONGEST_RETRY, Message, NO_INSTANCE, SYMBOLICATE_TIME, Wants,
 };
-use crate::harness::kept_request;
-use crate::simulate::builds::Build;
+use crate::harness::stored_request;
+use crate::simulate::releases::Release;
 use crate::simulate::{Moment, programs, workload};
 
 /// The clocks of two instances differ by less than this.
@@ -281,7 +281,7 @@ impl Fleet {
             let settled_within = self.settled_within().filter(|_| waits);
             let changed_at = self.truth.changed_at(*module);
             let changed_at = changed_at.max(self.deployed_at);
-            // During a deploy, readers may keep what their build can read.
+            // During a deploy, readers may keep what their release can read.
             let is_settled =
                 !self.is_mixed() && settled_within.is_some_and(|time| changed_at + time < began);
             if asked.is_final || (is_settled && !self.is_build_delayed(*module)) {
@@ -350,8 +350,8 @@ impl Fleet {
 
     fn is_best(&self, best: &[String], function: Option<&str>) -> bool {
         match function {
-            // A state that only the other build can make may have stayed.
-            Some(function) if self.truth.is_of_one_build(function) => true,
+            // A state that only the other release can make may have stayed.
+            Some(function) if self.truth.is_of_one_release(function) => true,
             Some(function) => best.iter().any(|name| name == function),
             None => best.is_empty(),
         }
@@ -360,16 +360,16 @@ impl Fleet {
     /// Returns the names that the reference allows; none if there must be no name.
     fn best(&self, scope: &str, module: usize) -> Vec<String> {
         let given_up = self.given_up();
-        let best_of = |build| self.truth.best(scope, module, build, &given_up);
-        let best = best_of(self.last_build());
+        let best_of = |release| self.truth.best(scope, module, release, &given_up);
+        let best = best_of(self.last_release());
         if self.plan.rates.parsers > 0 {
             // If the parser of one file was killed, another one that is as good may have been used.
             return best;
         }
-        // After a rollback, the older build does not replace a state of the same rank that the
-        // newer one made. Of equally good files, that is the first that the newer build can read.
+        // After a rollback, the older release does not replace a state of the same rank that the
+        // newer one made. Of equally good files, that is the first that the newer release can read.
         let mut allowed: Vec<String> = best.first().cloned().into_iter().collect();
-        let of_newer = best_of(Build::Newer).into_iter().next();
+        let of_newer = best_of(Release::Newer).into_iter().next();
         let kept = of_newer.filter(|name| self.is_mixed() && best.contains(name));
         allowed.extend(kept.filter(|name| !allowed.contains(name)));
         allowed
@@ -407,10 +407,10 @@ async fn symbolicated(
         }
     };
     let scope = workload::scope(asked.scope);
-    let new = RequestToKeep::received(body.as_bytes());
-    let (id, age, to_keep) = match asked.kept.take() {
+    let new = RequestToStore::received(body.as_bytes());
+    let (id, age, to_store) = match asked.kept.take() {
         None => (invocation.uuid().to_string(), Duration::ZERO, Some(new)),
-        Some(kept) => match kept_request(&symbolicator, &invocation, &kept.id).await {
+        Some(kept) => match stored_request(&symbolicator, &invocation, &kept.id).await {
             Err(error) => {
                 asked.kept = Some(kept);
                 return Done::Answer(asked, now, Box::new(Err(error.to_string())));
@@ -424,14 +424,12 @@ async fn symbolicated(
         },
     };
     let wait_limit = symbolicator.wait_limit(&invocation, Some(asked.wait));
-    let kept = symbolicate::PendingTerms {
-        call: CallState {
-            age,
-            ..CallState::first(&id, &scope, wait_limit)
-        },
-        body: to_keep,
+    let call = CallState {
+        to_store,
+        age,
+        ..CallState::first(&id, &scope, wait_limit)
     };
-    let answer = symbolicator.answer(&invocation, &request, kept);
+    let answer = symbolicator.answer(&invocation, &request, call);
     let answer = Box::pin(answer).await.map_err(|error| error.to_string());
     if matches!(answer, Ok(SymbolicateOutcome::Pending)) {
         asked.kept.get_or_insert(Kept { id, since: now });

@@ -18,7 +18,8 @@ use symdepot_tests::harness::{Crash, World, fixture, function_names, in_module, 
 use tokio::task::JoinSet;
 
 use super::{
-    FRAMES, HOUR, KEPT, before_next, entry, made_from, request_build_of, requested_build, rewrite,
+    FIRST_CALL, FRAMES, HOUR, before_next, entry, made_from, request_build_of, requested_build,
+    rewrite,
 };
 use crate::requests::cold;
 use crate::{CHECKSUM, CRASH, CRASH_ARM64};
@@ -316,7 +317,7 @@ async fn r10_a_reader_of_the_wrong_bucket_removes_nothing() {
     };
     for _ in 0..3 {
         let (invocation, crash) = (world.invocation(Duration::from_secs(29)), sample_crash());
-        let answer = wrong.answer(&invocation, &crash, KEPT);
+        let answer = wrong.answer(&invocation, &crash, FIRST_CALL);
         let named = match answer.await.unwrap() {
             SymbolicateOutcome::Pending => 0,
             SymbolicateOutcome::Completed(completed, _) => named(&completed),
@@ -515,7 +516,7 @@ async fn r16_many_readers_of_many_entries_at_once_send_one_message_for_each_entr
         let (world, crash) = (world.clone(), crash.clone());
         readers.spawn(async move {
             let invocation = world.invocation(Duration::from_secs(29));
-            let answer = reader.answer(&invocation, &crash, KEPT);
+            let answer = reader.answer(&invocation, &crash, FIRST_CALL);
             matches!(Box::pin(answer).await.unwrap(), SymbolicateOutcome::Pending)
         });
     }

@@ -38,7 +38,7 @@ async fn with_a_malformed_file() -> (World, Crash) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r14_in_a_canary_the_older_build_replaces_no_cache_of_the_newer_one() {
+async fn r14_in_a_canary_the_older_release_replaces_no_cache_of_the_newer_one() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     rewrite(&world, CRASH, ready_by(NEWER)).await;
@@ -55,7 +55,7 @@ async fn r14_in_a_canary_the_older_build_replaces_no_cache_of_the_newer_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r14_the_older_build_retries_a_failed_conversion_of_the_newer_one_after_a_while() {
+async fn r14_the_older_release_retries_a_failed_conversion_of_the_newer_one_after_a_while() {
     let (world, crash) = with_a_malformed_file().await;
     rewrite(&world, CRASH_ARM64, missing_by(NEWER)).await;
     let derived = world.derivations.derived();
@@ -65,12 +65,12 @@ async fn r14_the_older_build_retries_a_failed_conversion_of_the_newer_one_after_
         assert!(function_names(&answer).iter().all(|name| name == "?"));
         assert_eq!(world.queues.calls().of("send"), tries, "{passed:?}");
     }
-    // P11. After a rollback, the older build does not have to wait for a release.
+    // P11. After a rollback, the older release does not have to wait for the next one.
     assert_eq!(world.derivations.derived(), derived + 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn r14_the_newer_build_retries_a_failed_conversion_of_the_older_one_once() {
+async fn r14_the_newer_release_retries_a_failed_conversion_of_the_older_one_once() {
     let (world, crash) = with_a_malformed_file().await;
     rewrite(&world, CRASH_ARM64, missing_by(OLDER)).await;
     let derived = world.derivations.derived();
@@ -82,7 +82,7 @@ async fn r14_the_newer_build_retries_a_failed_conversion_of_the_older_one_once()
 }
 
 #[tokio::test(start_paused = true)]
-async fn r14_a_message_for_a_newer_build_waits_for_one() {
+async fn r14_a_message_for_a_newer_release_waits_for_one() {
     let world = cold().await;
     let message = QueueMessage {
         min_converter: Converter(NEWER),
@@ -141,7 +141,7 @@ async fn r24_a_rolled_back_build_makes_its_own_version_once_and_keeps_the_newer_
     })
     .await;
     let derived = world.derivations.derived();
-    // P9. The newer build has just published, so this one waits: they must not rebuild in turn.
+    // P9. The newer release has just published, so this one waits: they must not rebuild in turn.
     let pending = world
         .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
         .await;
@@ -160,16 +160,16 @@ async fn r24_a_rolled_back_build_makes_its_own_version_once_and_keeps_the_newer_
             (newer, newer - 1)
         );
         world.check();
-        // However long the rollback lasts, `prune` keeps what only the older build can read.
+        // However long the rollback lasts, `prune` keeps what only the older release can read.
         world.pass(2 * DAY).await;
         world.prune().await.unwrap();
     }
     assert_eq!(world.derivations.derived(), derived + 1);
 }
 
-/// Found by the simulation: the older build kept what it had made of the former file.
+/// Found by the simulation: the older release kept what it had made of the former file.
 #[tokio::test(start_paused = true)]
-async fn after_a_rollback_the_older_build_uses_what_was_uploaded_during_the_canary() {
+async fn after_a_rollback_the_older_release_uses_what_was_uploaded_during_the_canary() {
     let world = World::new();
     world.upload("global/crash", "elf/crash").await;
     let before = function_names(&world.symbolicate(&sample_crash()).await);
@@ -192,10 +192,10 @@ async fn after_a_rollback_the_older_build_uses_what_was_uploaded_during_the_cana
     assert_eq!(function_names(&after), expected);
 }
 
-/// Found by the simulation: the older build kept the state of the newer one, and completed the
+/// Found by the simulation: the older release kept the state of the newer one, and completed the
 /// build request, without regard to a file that it cannot read.
 #[tokio::test(start_paused = true)]
-async fn a_file_that_an_older_build_could_not_read_is_considered_by_a_newer_one() {
+async fn a_file_that_an_older_release_could_not_read_is_considered_by_a_newer_one() {
     let world = World::new();
     world.upload("global/crash", "elf/crash").await;
     rewrite(&world, CRASH, ready_by(NEWER)).await;
@@ -205,9 +205,9 @@ async fn a_file_that_an_older_build_could_not_read_is_considered_by_a_newer_one(
     world.upload("global/z-crash", "elf/crash").await;
     let kept = entry(&world, Kind::SymCache);
     assert_eq!(kept.ready().unwrap().converter, Converter(NEWER));
-    assert!(kept.leaves_files_to(Converter(NEWER)));
+    assert!(kept.defers_files_to(Converter(NEWER)));
 
-    // The older build would not read it another time.
+    // The older release would not read it another time.
     let names = function_names(&world.another_instance().symbolicate(&sample_crash()).await);
     assert!(world.queues.drain().is_empty());
 
@@ -220,16 +220,16 @@ async fn a_file_that_an_older_build_could_not_read_is_considered_by_a_newer_one(
     let requested: Vec<Queue> = messages.iter().map(|sent| sent.message.queue).collect();
     assert_eq!(requested, [Queue::Refresh]);
     newer.serve(&messages[0].message).await.unwrap();
-    assert!(!entry(&newer, Kind::SymCache).leaves_files_to(Converter(NEWER)));
+    assert!(!entry(&newer, Kind::SymCache).defers_files_to(Converter(NEWER)));
     // Once is enough.
     newer.another_instance().symbolicate(&sample_crash()).await;
     assert!(newer.queues.drain().is_empty());
     newer.check();
 }
 
-/// Found by the simulation: the newer build kept what it had made of the former file.
+/// Found by the simulation: the newer release kept what it had made of the former file.
 #[tokio::test(start_paused = true)]
-async fn a_better_file_that_an_older_build_received_is_used_by_the_newer_one() {
+async fn a_better_file_that_an_older_release_received_is_used_by_the_newer_one() {
     let world = World::new();
     let newer = world.deployed_with(|settings| {
         let numbers = &mut settings.policy.numbers;
@@ -251,7 +251,7 @@ async fn a_better_file_that_an_older_build_received_is_used_by_the_newer_one() {
     }
     let after = newer.another_instance().symbolicate(&sample_crash()).await;
     assert_eq!(function_names(&after), expected);
-    // Neither build causes work for the other from then on.
+    // Neither release causes work for the other from then on.
     for _ in 0..3 {
         newer.another_instance().symbolicate(&sample_crash()).await;
         world.another_instance().symbolicate(&sample_crash()).await;
@@ -260,7 +260,7 @@ async fn a_better_file_that_an_older_build_received_is_used_by_the_newer_one() {
     }
 }
 
-/// While a newer build serves the messages, the older readers' requests stay pending.
+/// While a newer release serves the messages, the older readers' requests stay pending.
 #[tokio::test(start_paused = true)]
 async fn during_a_canary_older_readers_request_an_upload_of_theirs_once() {
     let world = World::new();

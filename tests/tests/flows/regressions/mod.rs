@@ -15,7 +15,7 @@ use symdepot::cache::{Change, Converter, Entry, Kind, ModuleKey, Queue, Revision
 use symdepot::domain::Scope;
 use symdepot::flows::Update;
 use symdepot::flows::requests::CallState;
-use symdepot::flows::symbolicate::{PendingTerms, SymbolicateOutcome};
+use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::ports::{QueueMessage, RecordStore};
 use symdepot_tests::harness::{World, sample_crash};
 
@@ -24,11 +24,8 @@ use crate::CRASH;
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// A request that does not have to be kept.
-const KEPT: PendingTerms<'_> = PendingTerms {
-    call: CallState::first("a request", &Scope::Global, Duration::ZERO),
-    body: None,
-};
+/// The first call for a request, which does not wait and is not stored.
+const FIRST_CALL: CallState<'_> = CallState::first("a request", &Scope::Global, Duration::ZERO);
 
 /// The frames of the sample crash, including inlined calls.
 const FRAMES: usize = 13;
@@ -88,7 +85,7 @@ fn before_next<F>(
     world.faults.interrupt(operation, nth, move || work(inner));
 }
 
-/// Replaces the SymCache entry with one that a build of another version would have written.
+/// Replaces the SymCache entry with one that a release of another version would have written.
 async fn rewrite(world: &World, debug_id: &str, change: impl FnOnce(&mut Value)) {
     let key = world.module("global", debug_id).entry(Kind::SymCache);
     let stored = world.records.peek(&key).unwrap();

@@ -115,12 +115,12 @@ async fn r05_a_blob_published_after_the_pass_listed_it_is_no_orphan() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r06_a_pass_of_an_older_build_keeps_what_a_newer_build_writes_meanwhile() {
+async fn r06_a_pass_of_an_older_release_keeps_what_a_newer_release_writes_meanwhile() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     world.pass(8 * DAY).await;
     let blobs = world.caches.paths();
-    // Between the read of the page and the removal, a newer build takes over the entries.
+    // Between the read of the page and the removal, a newer release takes over the entries.
     before_next(&world, Operation::Remove, 0, |world| async move {
         for kind in [Kind::CfiCache, Kind::SymCache] {
             let key = world.module("global", CRASH).entry(kind);

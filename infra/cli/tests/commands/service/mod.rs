@@ -2,6 +2,8 @@
 
 pub(crate) mod failing;
 pub(crate) mod parts;
+pub(crate) mod present;
+pub(crate) mod signing;
 pub(crate) mod store;
 
 use std::net::SocketAddr;

@@ -4,7 +4,7 @@
 /// The text of a frame after its address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::api) struct FrameText<'a> {
-    /// The function; `None` for an address.
+    /// The function; `None` for an address, and for `???`.
     pub(in crate::api) function: Option<&'a str>,
     /// Where it is in the source.
     pub(in crate::api) place: Option<ReportedPlace<'a>>,
@@ -14,6 +14,9 @@ pub(in crate::api) struct FrameText<'a> {
 
 /// The end of the text of a frame whose function is inlined.
 const INLINED: &str = "[inlined]";
+
+/// What stands for a function, or a module, that is not known.
+const UNKNOWN: &str = "???";
 
 /// A place in the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +37,7 @@ impl<'a> FrameText<'a> {
             place = place.or(found);
         }
         Self {
-            function: Some(function).filter(|name| !name.is_empty() && !is_address(name)),
+            function: Some(function).filter(|name| is_name(name)),
             place,
             is_inlined: called.is_some(),
         }
@@ -72,7 +75,7 @@ fn source_place(text: &str) -> Option<ReportedPlace<'_>> {
 
 /// Returns where the parentheses begin with which a text ends, with the space before them. They may
 /// contain others.
-pub(super) fn last_parentheses(text: &str) -> Option<usize> {
+pub(in crate::api) fn last_parentheses(text: &str) -> Option<usize> {
     let mut depth = 0;
     for (at, character) in text.char_indices().rev() {
         depth += match character {
@@ -91,10 +94,15 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Returns whether a text is the address of a module, to which an offset was added.
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text != UNKNOWN && !is_address(text)
+}
+
+/// Returns whether a text is the address of a module, to which an offset was added. That of an
+/// address in no module is the decimal number zero: `0 + 3501`.
 fn is_address(text: &str) -> bool {
     let digits = text.strip_prefix("0x");
-    digits.is_some_and(|digits| u64::from_str_radix(digits, 16).is_ok())
+    digits.is_some_and(|digits| u64::from_str_radix(digits, 16).is_ok()) || is_number(text)
 }
 
 #[cfg(test)]
@@ -140,7 +148,7 @@ mod tests {
         assert_eq!(parsed.function, Some("f + 1 + g"));
         let place = parsed.place.map(|place| (place.file, place.line));
         assert_eq!(place, Some(("b.c", 4)));
-        for text in ["f +", "f + ", "f + 1a", "f+ 1", "+ 1", "7"] {
+        for text in ["f +", "f + ", "f + 1a", "f+ 1", "+ 1", "7a"] {
             assert_eq!(FrameText::parse(text).function, Some(text.trim()), "{text}");
         }
     }
@@ -151,5 +159,15 @@ mod tests {
             assert_eq!(FrameText::parse(text).function, None, "{text}");
         }
         assert_eq!(FrameText::parse("0xyz + 1").function, Some("0xyz"));
+    }
+
+    #[test]
+    fn what_stands_for_an_address_in_no_module_is_not_a_function() {
+        for text in ["???", "??? + 0", "??? (in ???)", "0 + 3501", "0"] {
+            assert_eq!(FrameText::parse(text).function, None, "{text}");
+        }
+        for text in ["????", "f???", "0a"] {
+            assert_eq!(FrameText::parse(text).function, Some(text), "{text}");
+        }
     }
 }

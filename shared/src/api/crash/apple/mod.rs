@@ -8,7 +8,7 @@
 //!
 //! Reports that were copied may be in UTF-16, or quoted (`decoded`).
 //!
-//! Both become the same [`CrashFile`]. Its threads have the numbers that the report shows. The
+//! Both become the same [`ReadCrash`]. Its threads have the numbers that the report shows. The
 //! backtraces of exceptions are further stack traces without an id: that of the last exception, and
 //! those that an application or a library noted for the report. Their addresses are return
 //! addresses, including the first.
@@ -31,11 +31,11 @@ mod text;
 use serde::de::IgnoredAny;
 
 pub(in crate::api) use self::decoded::decoded;
-pub(in crate::api) use self::frame_text::FrameText;
+pub(in crate::api) use self::frame_text::{FrameText, last_parentheses};
 pub(in crate::api) use self::parsed::backtrace_name;
 pub use self::parsed::{AppleReportError, REPORT_BYTES};
 use self::parsed::{ParsedReport, ReportCounts};
-use super::CrashFile;
+use super::ReadCrash;
 use crate::api::symbolicator::Request;
 
 /// Reads a report in either format.
@@ -43,7 +43,7 @@ use crate::api::symbolicator::Request;
 /// # Errors
 ///
 /// [`AppleReportError`] if the file is not a crash report, or exceeds a limit.
-pub fn parse_report(file: &[u8]) -> Result<CrashFile, AppleReportError> {
+pub fn parse_report(file: &[u8]) -> Result<ReadCrash, AppleReportError> {
     if file.len() > REPORT_BYTES {
         return Err(AppleReportError::TooLong(file.len()));
     }
@@ -61,14 +61,14 @@ pub fn parse_report(file: &[u8]) -> Result<CrashFile, AppleReportError> {
     if stacktraces.is_empty() {
         return Err(AppleReportError::NoThreads);
     }
-    Ok(CrashFile {
+    Ok(ReadCrash {
         facts: facts.shortened(),
         request: Request {
             stacktraces,
             modules,
             ..Request::default()
         },
-        ..CrashFile::default()
+        ..ReadCrash::default()
     })
 }
 

@@ -133,8 +133,9 @@ pub(super) fn of_thread(mut frames: Vec<Frame>) -> Vec<Frame> {
 /// called the handler.
 fn interrupted(frames: &[Frame]) -> Vec<usize> {
     let callees = (1..frames.len()).zip(frames);
+    let interrupts = |function: &str| is_trampoline(function, false);
     let after_trampoline = callees
-        .filter(|(_, callee)| callee.function.as_deref().is_some_and(is_trampoline))
+        .filter(|(_, callee)| callee.function.as_deref().is_some_and(interrupts))
         .map(|(at, _)| at);
     after_trampoline.collect()
 }

@@ -119,7 +119,7 @@ fn ips(body: &Value) -> String {
     format!("{header}\n{body:#}")
 }
 
-fn parsed(report: &str) -> CrashFile {
+fn parsed(report: &str) -> ReadCrash {
     parse_report(report.as_bytes()).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -135,7 +135,7 @@ fn names(stacktrace: &Stacktrace) -> Vec<&str> {
         .collect()
 }
 
-fn system(report: &CrashFile) -> [&str; 5] {
+fn system(report: &ReadCrash) -> [&str; 5] {
     let system = report.facts.system_info.as_ref().unwrap();
     [
         &system.os_name,
@@ -223,6 +223,33 @@ fn a_frame_in_text_has_its_function_without_offset_module_and_column() {
     assert_eq!(said, expected);
 }
 
+/// A jump to null, as macOS 12 and later convert a report in JSON to text. The last line is one of
+/// macOS 11.
+#[test]
+fn an_address_outside_of_all_modules_of_a_text_report_is_in_none() {
+    let report = parsed(
+        "Thread 0 Crashed:: Dispatch queue: com.apple.main-thread\n\
+         0   ???                           \t               0x0 ???\n\
+         1   app                           \t       0x100003f94 main + 20\n\
+         2   dyld                          \t       0x18b4a10e0 start + 2360\n\
+         3   ???                           \t0x0000000000000dad 0 + 3501\n\
+         \n\
+         Binary Images:\n\
+         0x100000000 -        0x100003fff app (*) <8a1f4e8c-52f0-3d0b-9c6a-0b4e29d1c1aa> /Users/USER/app\n\
+         0x18b49b000 -        0x18b52f4cf dyld (*) <1b2c3d4e-0000-3111-8222-333344445555> /usr/lib/dyld\n\
+         0x0 - 0xffffffffffffffff ??? (*) <00000000-0000-0000-0000-000000000000> ???\n",
+    );
+    let crashed = &report.request.stacktraces[0];
+    assert_eq!(addresses(crashed), [0, 0x1_0000_3f94, 0x1_8b4a_10e0, 0xdad]);
+    assert_eq!(names(crashed), ["-", "main", "start", "-"]);
+    let packages = crashed.frames.iter().map(|frame| frame.package.as_deref());
+    let expected = [None, Some("app"), Some("dyld"), None];
+    assert_eq!(packages.collect::<Vec<_>>(), expected);
+    let modules = report.request.modules.iter();
+    let modules: Vec<_> = modules.filter_map(|it| it.code_file.as_deref()).collect();
+    assert_eq!(modules, ["/Users/USER/app", "/usr/lib/dyld"]);
+}
+
 #[test]
 fn an_inlined_line_of_a_text_report_is_not_a_frame_of_its_own() {
     let report = parsed(
@@ -277,6 +304,14 @@ fn a_frame_that_a_signal_interrupted_is_not_at_a_return_address() {
     let report = with("/threads/1/frames", frames.clone()).request;
     let crashed = [EXACT, None, EXACT, None];
     assert_eq!(marks(&report.stacktraces[1]), crashed);
+    // The runtime of Go injects a function.
+    let frames_of_go = json!([
+        named("runtime.gopanic"),
+        named("runtime.sigpanic"),
+        named("main.run")
+    ]);
+    let report = with("/threads/1/frames", frames_of_go).request;
+    assert_eq!(marks(&report.stacktraces[1]), [EXACT, None, EXACT]);
     // The outermost frame interrupted nothing that the report has.
     let report = with(
         "/threads/1/frames",
@@ -360,7 +395,7 @@ fn the_backtraces_that_an_application_noted_are_stack_traces() {
     let header = "Last Exception Backtrace:";
     let sections = format!("Application Specific Signatures:\nwithdraw\n\n{name}:\n{NOTED}\n");
     let text = TEXT.replace(header, &format!("{sections}{header}"));
-    let CrashFile { request, facts, .. } = parsed(&text);
+    let ReadCrash { request, facts, .. } = parsed(&text);
     let [_, crashed, noted, last] = &*request.stacktraces else {
         panic!("{:#?}", request.stacktraces);
     };
@@ -575,7 +610,7 @@ fn frames_are_put_into_the_order_of_the_options() {
     let before = parsed(&ips(&body()));
     let mut reversed = addresses(&before.request.stacktraces[0]);
     reversed.reverse();
-    let after = before.asked_for(CrashFields {
+    let after = before.with_fields(CrashFields {
         options,
         ..CrashFields::default()
     });
@@ -752,7 +787,7 @@ fn a_report_may_be_in_utf_16_quoted_or_with_the_line_ends_of_old_macs() {
 }
 
 /// Sets a value in a report in JSON, and returns what is read.
-fn with(place: &str, value: Value) -> CrashFile {
+fn with(place: &str, value: Value) -> ReadCrash {
     let mut report = body();
     let (object, name) = place.rsplit_once('/').unwrap();
     match report.pointer_mut(object).unwrap() {
@@ -810,7 +845,7 @@ fn facts_of_a_report_in_json_may_be_single_texts() {
 #[test]
 fn a_module_that_cannot_be_read_leaves_the_indexes_of_others() {
     let read = |place: &str, value: Value| {
-        let CrashFile { request, .. } = with(place, value);
+        let ReadCrash { request, .. } = with(place, value);
         let last = request.stacktraces[0].frames.last().unwrap();
         let package = last.package.as_deref().map(str::to_owned);
         let at = (addresses(&request.stacktraces[0]), package);

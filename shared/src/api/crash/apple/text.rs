@@ -65,8 +65,12 @@ pub(super) fn parse(
         }
     }
     stacktraces.append(&mut backtraces);
+    // A module at zero stands for all addresses outside of the others: `0x0 - 0xffffffffffffffff
+    // ??? (*)`, as macOS converts a report in JSON to text.
     let modules = report.binary_images.into_iter();
-    let modules = modules.map(|image| module(image.uuid, &image.path, image.addr.0, image.size));
+    let modules = modules
+        .filter(|image| image.addr.0 != 0)
+        .map(|image| module(image.uuid, &image.path, image.addr.0, image.size));
     Ok(ParsedReport {
         facts,
         stacktraces,

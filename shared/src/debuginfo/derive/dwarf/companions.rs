@@ -53,7 +53,7 @@ pub(super) const SKELETONS: &str = "debug_addr";
 const RUN_BYTES: usize = 1 << 20;
 
 /// The number of ids of skeletons that are kept while units are read.
-const MOST_IDS: usize = 1 << 16;
+const MAX_IDS: usize = 1 << 16;
 
 /// Returns whether a file only completes programs: it contains split units, or it is a shared file
 /// without a build id.
@@ -82,7 +82,7 @@ pub(in crate::debuginfo) fn is_supplementary(file: &[u8], id: &str) -> bool {
 /// Returns the ids of the debug information that a file provides to programs: its split units, or
 /// itself if it is a shared file of `dwz`.
 ///
-/// At most [`CompanionId::MOST_OF_PACKAGE`] units are returned, lowest ids first. A program with
+/// At most [`CompanionId::MAX_OF_PACKAGE`] units are returned, lowest ids first. A program with
 /// too many split units searches for its lowest id only (see [`needs()`]). It can therefore find
 /// its package, but not all of its single `.dwo` files.
 pub(in crate::debuginfo) fn completes(elf: &ElfObject<'_>) -> Vec<CompanionId> {
@@ -109,7 +109,7 @@ pub(in crate::debuginfo) fn split_units<'d>(
     } else {
         units_of(&file.split_dwarf(endian))
     };
-    keep_lowest(&mut ids, CompanionId::MOST_OF_PACKAGE);
+    keep_lowest(&mut ids, CompanionId::MAX_OF_PACKAGE);
     ids.into_iter().map(CompanionId::unit).collect()
 }
 
@@ -151,15 +151,15 @@ pub(in crate::debuginfo) fn needed_units<'d>(
     arriving: Option<&'d dyn Arriving>,
 ) -> Vec<CompanionId> {
     let mut units = skeletons(object, RUN_BYTES, arriving);
-    keep_lowest(&mut units, CompanionId::MOST_UNITS + 1);
-    if units.len() > CompanionId::MOST_UNITS {
+    keep_lowest(&mut units, CompanionId::MAX_UNITS + 1);
+    if units.len() > CompanionId::MAX_UNITS {
         units.truncate(1);
     }
     units.into_iter().map(CompanionId::unit).collect()
 }
 
 /// Returns the ids of the skeletons in a program, whose units are read in runs of this size. Of
-/// more than [`CompanionId::MOST_UNITS`], some may be left out, but not the lowest.
+/// more than [`CompanionId::MAX_UNITS`], some may be left out, but not the lowest.
 fn skeletons<'d>(
     object: &(dyn ObjectDwarf<'d> + Sync),
     run_bytes: usize,
@@ -185,8 +185,8 @@ fn skeletons<'d>(
     let mut ids = Vec::new();
     while let Some(Ok(run)) = runs.next_run(Vec::new()) {
         ids.extend(units_of(&sections.dwarf(&run, endian)));
-        if ids.len() > MOST_IDS {
-            keep_lowest(&mut ids, CompanionId::MOST_UNITS + 1);
+        if ids.len() > MAX_IDS {
+            keep_lowest(&mut ids, CompanionId::MAX_UNITS + 1);
         }
     }
     ids

@@ -440,7 +440,7 @@ impl<'o> EntryReader<'o> {
         let open = self.open.get_mut(inside.function)?;
         for range @ (begin, end) in &self.ranges {
             // GCC writes ranges of a function that overlap: each is answered with its own calls.
-            for number in open.starts.holding(*begin).take(MOST_OVERLAPPING) {
+            for number in open.starts.holding(*begin).take(MAX_OVERLAPPING) {
                 let Some(inlined) = open.inlined.get_mut(number) else {
                     continue;
                 };
@@ -455,7 +455,7 @@ impl<'o> EntryReader<'o> {
                     });
                 };
                 add(call, inside.inline_depth);
-                let around = self.open_calls.iter().rev().take(MOST_ELSEWHERE);
+                let around = self.open_calls.iter().rev().take(MAX_ELSEWHERE);
                 for (outer, depth) in around.zip((0..inside.inline_depth).rev()) {
                     if covers(&self.open_call_ranges[outer.ranges.clone()], range) {
                         break;
@@ -591,8 +591,8 @@ impl<'o> EntryReader<'o> {
 
 /// The maximum number of outer calls that are added with an inlined call because they do not cover
 /// its addresses.
-const MOST_ELSEWHERE: usize = 16;
+const MAX_ELSEWHERE: usize = 16;
 
 /// The maximum number of ranges of a function to which one inlined call is added because they
 /// overlap.
-const MOST_OVERLAPPING: usize = 4;
+const MAX_OVERLAPPING: usize = 4;

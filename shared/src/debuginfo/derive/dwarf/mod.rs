@@ -358,7 +358,7 @@ fn lacks(
     }
     if absent > 0 {
         let file = all.absent_file.unwrap_or_default();
-        let what = if units > CompanionId::MOST_UNITS {
+        let what = if units > CompanionId::MAX_UNITS {
             "the program's package, which `llvm-dwp -e PROGRAM -o PROGRAM.dwp` makes (or dwp of \
              binutils), or one zip archive with all its .dwo files"
         } else {

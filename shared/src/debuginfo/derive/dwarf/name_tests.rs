@@ -65,7 +65,9 @@ fn of_several_symbols_the_one_that_the_entry_names_is_used() {
         ),
         // A specialised copy: its entry has the name of the original.
         (Some("g"), &[("gg", LOCAL), ("g.constprop.0", LOCAL)]),
+        // Symbols with versions: the entry has the name in the source.
         (Some("v"), &[("other", GLOBAL), ("v@@V_1", GLOBAL)]),
+        (Some("w_1"), &[("w@V_1", GLOBAL), ("w_1", LOCAL)]),
     ]);
     let expected = [
         "real",
@@ -76,7 +78,8 @@ fn of_several_symbols_the_one_that_the_entry_names_is_used() {
         "_ZN1AC1Ev",
         "_ZN1AD1Ev",
         "g.constprop.0",
-        "v@@V_1",
+        "v",
+        "w_1",
     ];
     assert_eq!(found, expected);
 }
@@ -97,8 +100,20 @@ fn symbols_that_an_entry_does_not_name_count_by_their_binding() {
         (None, &[("local.main.run", LOCAL), ("main.run", GLOBAL)]),
         // The function that chooses an implementation has a name of its own.
         (None, &[("memcpy", GLOBAL_RESOLVER), ("choose", LOCAL)]),
+        // Versions that GNU `ld` adds.
+        (None, &[("cfn@LIBV_1", GLOBAL), ("cfn_v1", LOCAL)]),
+        (Some("lib::frob"), &[("_ZN3lib4frobEi@@LIBV_2", GLOBAL)]),
     ]);
-    let expected = ["global", "global", "global", "weak", "main.run", "choose"];
+    let expected = [
+        "global",
+        "global",
+        "global",
+        "weak",
+        "main.run",
+        "choose",
+        "cfn",
+        "_ZN3lib4frobEi",
+    ];
     assert_eq!(found, expected);
 }
 

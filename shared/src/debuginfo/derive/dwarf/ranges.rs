@@ -2,12 +2,12 @@
 
 /// The maximum number of ranges that are compared with one range or address. Those of a function
 /// hardly overlap, so that the nearest decides; a hostile file may have a million that do.
-const MOST_COMPARED: usize = 256;
+const MAX_COMPARED: usize = 256;
 
 /// Returns whether one of some sorted ranges covers another range.
 pub(super) fn covers(sorted: &[(u64, u64)], (begin, end): &(u64, u64)) -> bool {
     let before = sorted.partition_point(|(from, _)| from <= begin);
-    let mut nearest = sorted[..before].iter().rev().take(MOST_COMPARED);
+    let mut nearest = sorted[..before].iter().rev().take(MAX_COMPARED);
     nearest.any(|(_, to)| end <= to)
 }
 
@@ -32,7 +32,7 @@ impl Starts {
     /// first.
     pub(super) fn holding(&self, address: u64) -> impl Iterator<Item = usize> {
         let before = self.sorted.partition_point(|(begin, ..)| *begin <= address);
-        let nearest = self.sorted[..before].iter().rev().take(MOST_COMPARED);
+        let nearest = self.sorted[..before].iter().rev().take(MAX_COMPARED);
         let holding = nearest.filter(move |(_, end, _)| address < *end);
         holding.map(|(.., number)| *number)
     }
@@ -83,6 +83,6 @@ mod tests {
         assert!(holding(&starts, 100).is_empty());
         let many: Vec<(u64, u64)> = (0..100_000).map(|start| (start, 1 << 40)).collect();
         starts.set(&many);
-        assert_eq!(holding(&starts, 1 << 39).len(), MOST_COMPARED);
+        assert_eq!(holding(&starts, 1 << 39).len(), MAX_COMPARED);
     }
 }

@@ -84,7 +84,7 @@ pub(super) const THREADS: usize = 2;
 
 /// The largest factor by which zlib compresses (zlib's `zlib_tech.html`, "Maximum Compression
 /// Factor"), rounded up.
-const MOST_ZLIB_SAVES: u64 = 1040;
+const MAX_ZLIB_SAVES: u64 = 1040;
 
 /// The number of bytes that are inflated at a time. Their checksum is computed while they are in
 /// the processor's cache.
@@ -111,7 +111,7 @@ fn inflated(raw: &[u8], little_endian: bool) -> Option<Vec<u8>> {
     let Compressed::Zlib { data, length } = Compressed::of(raw, little_endian) else {
         return None;
     };
-    if length > MOST_ZLIB_SAVES * data.len() as u64 {
+    if length > MAX_ZLIB_SAVES * data.len() as u64 {
         return None;
     }
     let mut out = vec![0; usize::try_from(length).ok()?];

@@ -4,7 +4,7 @@ use symbolic::debuginfo::Symbol;
 
 /// The maximum number of symbols at one address among which an entry may name one. Linkers that
 /// merge functions with the same code may put thousands of symbols at one address.
-const MOST_AT_ONE_ADDRESS: usize = 256;
+const MAX_AT_ONE_ADDRESS: usize = 256;
 
 /// The maximum size of a name in an entry that is compared with those of several symbols, in bytes.
 /// Thousands of functions at one address could otherwise have names of megabytes each.
@@ -85,13 +85,13 @@ impl<'d> Symbols<'d> {
         let of_functions = numbers.iter().zip(addresses).take_while(|(number, other)| {
             **other == address && self.has_name(**number) && !self.is_label(**number)
         });
-        let count = of_functions.take(MOST_AT_ONE_ADDRESS).count();
+        let count = of_functions.take(MAX_AT_ONE_ADDRESS).count();
         numbers.get(..count).unwrap_or_default()
     }
 
     /// Returns which of some symbols has a name, or that of the same constructor. If none has,
-    /// returns the first that has a suffix behind it, as in `name.constprop.0` and `name@@VERSION`,
-    /// or else the first. For a very long name, returns the first.
+    /// returns the first that has a suffix behind it, as in `name.constprop.0` and `name@8`, or
+    /// else the first. For a very long name, returns the first.
     pub(super) fn named(&self, numbers: &[u32], name: &[u8]) -> Option<u32> {
         if name.is_empty() || name.len() > LONGEST_COMPARED {
             return numbers.first().copied();

@@ -324,8 +324,8 @@ impl<T: Copy + Eq + std::hash::Hash> Numbers<T> {
     /// Like [`Self::clear`], for a map that rarely has many values: clearing takes time for each
     /// place in it.
     pub(in crate::debuginfo::derive) fn clear_often(&mut self) {
-        const MOST_KEPT: usize = 1 << 10;
-        if self.0.capacity() > MOST_KEPT {
+        const MAX_KEPT: usize = 1 << 10;
+        if self.0.capacity() > MAX_KEPT {
             self.0 = HashMap::new();
         } else {
             self.0.clear();

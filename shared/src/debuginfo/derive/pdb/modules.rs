@@ -28,7 +28,7 @@ pub(super) const RUN_BYTES: u64 = 4 << 20;
 
 /// The maximum number of runs, not counting the remainder. The types are searched from the first on
 /// in each run, which takes as long as a few percent of reading it.
-const MOST_RUNS: u64 = 64;
+const MAX_RUNS: u64 = 64;
 
 /// Returns the number of bytes of the symbols and lines of each module, up to the first one that
 /// cannot be read.
@@ -60,7 +60,7 @@ pub(super) fn sizes(stream: &[u8]) -> Vec<u64> {
 /// Divides modules into runs of at least this many bytes. The division depends on the file alone.
 pub(super) fn runs(sizes: &[u64], run_bytes: u64) -> Vec<Range<usize>> {
     let all: u64 = sizes.iter().sum();
-    let run_bytes = run_bytes.max(all / MOST_RUNS);
+    let run_bytes = run_bytes.max(all / MAX_RUNS);
     let (mut runs, mut first, mut bytes) = (Vec::new(), 0, 0);
     for (module, size) in sizes.iter().enumerate() {
         bytes += size;

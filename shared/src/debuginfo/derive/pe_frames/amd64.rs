@@ -36,7 +36,7 @@ const MACHINE_FRAME: i32 = 40;
 
 /// The most lines of a function. Behind that many, the rules of the rest of its prologue are one
 /// line. Compilers need one for each of eight registers, saved once, and two for the stack.
-const MOST_LINES: usize = 24;
+const MAX_LINES: usize = 24;
 
 /// Reads functions. Reuses its buffers from one function to the next.
 pub(super) struct Amd64Reader<'p> {
@@ -183,7 +183,7 @@ impl Amd64Frame {
             if u32::from(step.done_at) >= function.end - function.start {
                 break;
             }
-            if step.done_at > at && lines + 1 < MOST_LINES {
+            if step.done_at > at && lines + 1 < MAX_LINES {
                 lines += usize::from(self.add_line(&function, at, all)?);
                 at = step.done_at;
             }
@@ -532,7 +532,7 @@ mod tests {
         let mut lines = LineCollector::default();
         frame.add_lines(&steps(&pushes), 0x1000..0x1080, &mut lines);
         let text = CfiSource::Lines(lines.finish()).text();
-        assert_eq!(text.lines().count(), MOST_LINES);
+        assert_eq!(text.lines().count(), MAX_LINES);
         let last = text.lines().last().unwrap();
         assert!(
             last.starts_with("STACK CFI 1017 .cfa: $rsp 808 + "),

@@ -21,10 +21,10 @@ use symbolic::debuginfo::pe::PeObject;
 use crate::debuginfo::slices::LineCollector;
 
 /// The most instructions of a prologue or an epilogue. Compilers write fewer than thirty.
-const MOST_STEPS: usize = 128;
+const MAX_STEPS: usize = 128;
 
 /// The most states of a function. Epilogues beyond are unwound as if they were its body.
-const MOST_STATES: usize = 256;
+const MAX_STATES: usize = 256;
 
 /// The size of an instruction, in bytes.
 const INSTRUCTION: u32 = 4;
@@ -136,7 +136,7 @@ impl UnwoundFunction {
         for scope in info.epilog_scopes().into_iter().flatten() {
             let scope = scope.ok()?;
             let states = function.epilogues.iter().map(|epilogue| epilogue.own);
-            if states.sum::<usize>() > MOST_STATES {
+            if states.sum::<usize>() > MAX_STATES {
                 break;
             }
             let (steps, own) = steps(info, scope.start_index())?;
@@ -270,7 +270,7 @@ impl UnwoundFunction {
         let mut frames = Vec::new();
         let mut add = |offset: u32, steps: &[UndoStep]| {
             let follows = frames.last().is_none_or(|(last, _)| *last < offset);
-            if follows && offset < self.size && frames.len() < MOST_STATES {
+            if follows && offset < self.size && frames.len() < MAX_STATES {
                 frames.push((offset, Arm64Frame::undoing(steps)));
             }
         };
@@ -309,7 +309,7 @@ fn steps(info: &Arm64UnwindInfo<'_>, index: u32) -> Option<(Vec<UndoStep>, usize
     let mut next_pairs = 0;
     for code in info.unwind_codes(u16::try_from(index).ok()?).ok()? {
         let code = code.ok()?.code;
-        if steps.len() >= MOST_STEPS {
+        if steps.len() >= MAX_STEPS {
             return None;
         }
         let step = match code {

@@ -15,9 +15,9 @@ use crate::unwind::dump::{DUMP_BYTES, DumpBytes};
 /// The level of the compression. The file is read once, if at all.
 const ZSTD_LEVEL: i32 = 1;
 
-/// A stored minidump.
+/// A minidump, with the other parts of its form.
 #[derive(Debug)]
-pub struct KeptDump {
+pub struct MinidumpForm {
     /// The file.
     pub file: DumpBytes,
     /// How it is symbolicated.
@@ -26,16 +26,16 @@ pub struct KeptDump {
 
 /// The first line.
 #[derive(Serialize, Deserialize)]
-struct KeptHead {
+struct StoredHead {
     #[serde(flatten)]
     fields: CrashFields,
     /// What was read of a larger file; the whole file if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    parts: Option<KeptParts>,
+    parts: Option<StoredParts>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct KeptParts {
+struct StoredParts {
     /// The length of the file.
     length: u64,
     /// The places of the parts in it.
@@ -52,9 +52,9 @@ pub(super) fn encode(file: &DumpBytes, fields: &CrashFields) -> Result<Vec<u8>, 
         .collect();
     let length = file.length() as u64;
     let is_whole = matches!(&*places, [place] if *place == (0..length));
-    let head = KeptHead {
+    let head = StoredHead {
         fields: fields.clone(),
-        parts: (!is_whole).then_some(KeptParts {
+        parts: (!is_whole).then_some(StoredParts {
             length,
             places,
             stacks_unread: file.stacks_unread,
@@ -77,13 +77,13 @@ pub(super) fn encode(file: &DumpBytes, fields: &CrashFields) -> Result<Vec<u8>, 
 ///
 /// # Errors
 ///
-/// [`Error::Store`] if it is damaged.
-pub fn kept_dump(body: &[u8]) -> Result<KeptDump, Error> {
+/// [`Error::Fault`] if it is damaged.
+pub fn decode_dump(body: &[u8]) -> Result<MinidumpForm, Error> {
     let damaged = || Fault::new(FaultKind::Corrupt, "a stored minidump is damaged");
     let mut parts = body.splitn(2, |byte| *byte == b'\n');
     let (head, file) = (parts.next().unwrap_or_default(), parts.next());
     let head = serde_json::from_slice(head).map_err(|error| damaged().caused_by(error))?;
-    let KeptHead { fields, parts } = head;
+    let StoredHead { fields, parts } = head;
     let file = decompressed("the file", file.ok_or_else(damaged)?, DUMP_BYTES);
     let file = Bytes::from(
         file.map_err(|error| damaged().caused_by(error))?
@@ -95,11 +95,11 @@ pub fn kept_dump(body: &[u8]) -> Result<KeptDump, Error> {
             .ok_or_else(damaged)?
             .map_err(|error| damaged().caused_by(error))?,
     };
-    Ok(KeptDump { file, fields })
+    Ok(MinidumpForm { file, fields })
 }
 
 /// Returns a file of which parts are stored, one after the other; `None` if they are not these.
-fn in_parts(mut stored: Bytes, parts: &KeptParts) -> Option<std::io::Result<DumpBytes>> {
+fn in_parts(mut stored: Bytes, parts: &StoredParts) -> Option<std::io::Result<DumpBytes>> {
     let mut read = BTreeMap::new();
     for place in &parts.places {
         let length = usize::try_from(place.end.checked_sub(place.start)?).ok()?;

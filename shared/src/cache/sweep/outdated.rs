@@ -5,21 +5,21 @@ use serde::{Deserialize, Serialize};
 use crate::cache::{Entry, ItemKey, Kind, ModuleKey, Token};
 use crate::domain::Timestamp;
 
-/// The maximum number of items of a manifest.
-const MANIFEST_ITEMS: usize = 16;
+/// The maximum number of items of a list.
+const MAX_ITEMS: usize = 16;
 
-/// The maximum number of entries in one item of a manifest.
-const MANIFEST_ENTRIES: usize = 1500;
+/// The maximum number of entries in one item of a list.
+const MAX_ITEM_ENTRIES: usize = 1500;
 
-/// The maximum bytes of the entries in one item of a manifest; DynamoDB allows 400 KB per item.
-const MANIFEST_BYTES: usize = 300 * 1024;
+/// The maximum bytes of the entries in one item of a list; DynamoDB allows 400 KB per item.
+const MAX_ITEM_BYTES: usize = 300 * 1024;
 
-/// The bytes of an entry of a manifest besides its texts, rounded up.
-const BEHIND_BYTES: usize = 120;
+/// The bytes of an entry of a list besides its texts, rounded up.
+const ENTRY_BYTES: usize = 120;
 
 /// An entry that is outdated, or whose rebuild was requested for that reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Behind {
+pub struct OutdatedEntry {
     /// The module.
     #[serde(flatten)]
     pub module: ModuleKey,
@@ -32,8 +32,8 @@ pub struct Behind {
     pub build_request: Option<Token>,
 }
 
-impl Behind {
-    /// Returns an entry's line in a manifest.
+impl OutdatedEntry {
+    /// Returns an entry's line in a list.
     pub fn of(entry: &Entry) -> Self {
         Self {
             module: entry.module.clone(),
@@ -54,27 +54,27 @@ impl Behind {
             source,
             id: module,
         } = &self.module;
-        BEHIND_BYTES + scope.as_str().len() + source.to_string().len() + module.len()
+        ENTRY_BYTES + scope.as_str().len() + source.to_string().len() + module.len()
     }
 }
 
-/// Entries in the order of their last use, most recent first. A stored manifest is spread over
-/// several items, each of which is a manifest of its own.
+/// Entries in the order of their last use, most recent first. A stored list is spread over
+/// several items, each of which is a list of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Manifest {
+pub struct OutdatedList {
     /// When it was written.
     pub at: Timestamp,
     /// The entries.
-    pub entries: Vec<Behind>,
+    pub entries: Vec<OutdatedEntry>,
 }
 
-impl Manifest {
+impl OutdatedList {
     /// The maximum number of entries of all items together.
-    pub(super) const MAX_ENTRIES: usize = MANIFEST_ITEMS * MANIFEST_ENTRIES;
+    pub(super) const MAX_ENTRIES: usize = MAX_ITEMS * MAX_ITEM_ENTRIES;
 
     /// Adds an entry. Drops the least recently used ones if the list has grown too long.
-    pub fn add(&mut self, behind: Behind) {
-        self.entries.push(behind);
+    pub fn add(&mut self, outdated: OutdatedEntry) {
+        self.entries.push(outdated);
         if self.entries.len() >= 2 * Self::MAX_ENTRIES {
             self.trim();
         }
@@ -83,14 +83,14 @@ impl Manifest {
     /// Sorts the entries, and drops those that do not fit into the items.
     pub fn trim(&mut self) {
         self.entries
-            .retain(|behind| behind.bytes() <= MANIFEST_BYTES);
+            .retain(|outdated| outdated.bytes() <= MAX_ITEM_BYTES);
         self.entries
-            .sort_by_key(|behind| std::cmp::Reverse(behind.last_used_at));
+            .sort_by_key(|outdated| std::cmp::Reverse(outdated.last_used_at));
         let room = self.lengths().into_iter().sum();
         self.entries.truncate(room);
     }
 
-    /// Splits the manifest into the items that store it.
+    /// Splits the list into the items that store it.
     pub fn into_items(mut self) -> Vec<Self> {
         self.trim();
         let (at, lengths) = (self.at, self.lengths());
@@ -102,7 +102,7 @@ impl Manifest {
         lengths.into_iter().map(&mut item).collect()
     }
 
-    /// Joins the items of a stored manifest.
+    /// Joins the items of a stored list.
     pub fn from_items(items: impl IntoIterator<Item = Self>) -> Self {
         let mut items = items.into_iter();
         let mut whole = items.next().unwrap_or_default();
@@ -114,17 +114,17 @@ impl Manifest {
     fn lengths(&self) -> Vec<usize> {
         let mut lengths = Vec::new();
         let mut bytes = 0;
-        for behind in &self.entries {
-            bytes += behind.bytes();
+        for outdated in &self.entries {
+            bytes += outdated.bytes();
             let items = lengths.len();
             match lengths.last_mut() {
-                Some(length) if *length < MANIFEST_ENTRIES && bytes <= MANIFEST_BYTES => {
+                Some(length) if *length < MAX_ITEM_ENTRIES && bytes <= MAX_ITEM_BYTES => {
                     *length += 1;
                 }
-                _ if items == MANIFEST_ITEMS => break,
+                _ if items == MAX_ITEMS => break,
                 _ => {
                     lengths.push(1);
-                    bytes = behind.bytes();
+                    bytes = outdated.bytes();
                 }
             }
         }
@@ -142,37 +142,37 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_keeps_the_most_recently_used_that_fit() {
-        let behind = |number: u64, module: String| {
-            let mut line = Behind::of(&entry());
+    fn a_list_keeps_the_most_recently_used_that_fit() {
+        let outdated = |number: u64, module: String| {
+            let mut line = OutdatedEntry::of(&entry());
             line.last_used_at = at(number);
             line.module.id = module;
             line
         };
-        let mut manifest = Manifest {
+        let mut list = OutdatedList {
             at: at(7),
             entries: Vec::new(),
         };
         for number in 0..60_000 {
-            manifest.add(behind(number, "debug_id".to_owned()));
+            list.add(outdated(number, "debug_id".to_owned()));
         }
-        manifest.trim();
-        assert_eq!(manifest.entries.len(), Manifest::MAX_ENTRIES);
-        assert_eq!(manifest.entries[0].last_used_at, at(59_999));
+        list.trim();
+        assert_eq!(list.entries.len(), OutdatedList::MAX_ENTRIES);
+        assert_eq!(list.entries[0].last_used_at, at(59_999));
         for number in 60_000..60_100 {
-            manifest.add(behind(number, "x".repeat(10_000)));
+            list.add(outdated(number, "x".repeat(10_000)));
         }
-        manifest.add(behind(99_999, "x".repeat(MANIFEST_BYTES)));
-        manifest.trim();
-        assert_eq!(manifest.entries[0].last_used_at, at(60_099));
-        let items = manifest.clone().into_items();
-        assert_eq!(items.len(), MANIFEST_ITEMS);
+        list.add(outdated(99_999, "x".repeat(MAX_ITEM_BYTES)));
+        list.trim();
+        assert_eq!(list.entries[0].last_used_at, at(60_099));
+        let items = list.clone().into_items();
+        assert_eq!(items.len(), MAX_ITEMS);
         for item in &items {
             let json = serde_json::to_vec(item).unwrap();
             assert!(json.len() < 400 << 10, "{}", json.len());
-            assert!(item.entries.len() <= MANIFEST_ENTRIES && item.at == at(7));
+            assert!(item.entries.len() <= MAX_ITEM_ENTRIES && item.at == at(7));
         }
-        assert_eq!(Manifest::from_items(items), manifest);
-        assert_eq!(Manifest::default().into_items(), []);
+        assert_eq!(OutdatedList::from_items(items), list);
+        assert_eq!(OutdatedList::default().into_items(), []);
     }
 }

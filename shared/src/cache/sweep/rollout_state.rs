@@ -1,15 +1,15 @@
 //! Which entries are outdated, and which of these are rebuilt.
 
 use crate::cache::change::retires_at;
-use crate::cache::{BuildNumbers, Entry, Kind, Policy, Ready};
+use crate::cache::{Entry, Kind, Policy, Ready, ReleaseNumbers};
 use crate::domain::{Cause, Timestamp};
 
 /// An entry's state in the rollout of the current converter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum RolloutState {
     /// It was made by this version and converter, or newer ones.
     Current,
-    /// It is outdated: this build would make a newer one.
+    /// It is outdated: this release would make a newer one.
     Behind,
     /// It is outdated, but the DIF that it was made from no longer exists.
     DifGone,
@@ -19,35 +19,35 @@ pub enum Standing {
     Unbuilt,
 }
 
-/// Returns an entry's state in the rollout of a build of the code.
-pub fn standing(entry: &Entry, numbers: &BuildNumbers, now: Timestamp) -> Standing {
+/// Returns an entry's state in the rollout of a release.
+pub fn rollout_state(entry: &Entry, numbers: &ReleaseNumbers, now: Timestamp) -> RolloutState {
     match (&entry.ready, &entry.missing) {
-        // An older build left files to this one.
-        (Some(_), _) if entry.leaves_files_to(numbers.converter) => Standing::Behind,
+        // An older release deferred files to this one.
+        (Some(_), _) if entry.defers_files_to(numbers.converter) => RolloutState::Behind,
         // Readers use the state that is ready, so no reader would request the build again.
-        (Some(_), _) if entry.has_lost_request(now) => Standing::Behind,
-        (Some(ready), _) if is_current(ready, entry.kind, numbers) => Standing::Current,
+        (Some(_), _) if entry.has_lost_request(now) => RolloutState::Behind,
+        (Some(ready), _) if is_current(ready, entry.kind, numbers) => RolloutState::Current,
         (Some(_), Some(failed)) if failed.converter >= numbers.converter => {
             let cause = failed.missing.cause;
             let is_gone = cause == Cause::NotFound;
             // For uploads, `retry_at` does not matter: a new upload removes the placeholder.
             if is_gone && entry.module.source.is_uploads() {
-                Standing::DifGone
+                RolloutState::DifGone
             } else if failed.retry_at <= now {
-                Standing::Behind
+                RolloutState::Behind
             } else if is_gone {
-                Standing::DifGone
+                RolloutState::DifGone
             } else {
-                Standing::Failed(cause)
+                RolloutState::Failed(cause)
             }
         }
-        (Some(_), _) => Standing::Behind,
-        (None, Some(failed)) => Standing::Failed(failed.missing.cause),
-        (None, None) => Standing::Unbuilt,
+        (Some(_), _) => RolloutState::Behind,
+        (None, Some(failed)) => RolloutState::Failed(failed.missing.cause),
+        (None, None) => RolloutState::Unbuilt,
     }
 }
 
-fn is_current(ready: &Ready, kind: Kind, numbers: &BuildNumbers) -> bool {
+fn is_current(ready: &Ready, kind: Kind, numbers: &ReleaseNumbers) -> bool {
     if kind.is_opaque() {
         // No converter made it. A newer transcoder is used only when a client requests the cache.
         return true;
@@ -64,7 +64,7 @@ fn is_current(ready: &Ready, kind: Kind, numbers: &BuildNumbers) -> bool {
 ///
 /// Entries of sources that a request defined are not rebuilt.
 pub fn wants_refresh(entry: &Entry, now: Timestamp, policy: &Policy) -> bool {
-    standing(entry, &policy.numbers, now) == Standing::Behind
+    rollout_state(entry, &policy.numbers, now) == RolloutState::Behind
         && !entry.module.source.is_defined()
         && retires_at(entry, policy) > now
         && entry.live_lease(now).is_none()
@@ -83,88 +83,91 @@ mod tests {
     use crate::cache::{Change, Converter};
 
     fn left(entry: Entry, by: Converter) -> Entry {
-        let left_by = Some(by);
-        Entry { left_by, ..entry }
+        let deferred_by = Some(by);
+        Entry {
+            deferred_by,
+            ..entry
+        }
     }
 
     #[test]
-    fn an_entry_is_outdated_if_this_build_would_make_it_differently() {
+    fn an_entry_is_outdated_if_this_release_would_make_it_differently() {
         let (older, newer) = (Converter(0), Converter(Converter::CURRENT.0 + 1));
         let behind = || ready(|ready| ready.converter = older);
         let current = Converter::CURRENT;
         let now = BEGIN;
         let table = [
-            ("current", ready(|_| {}), Standing::Current),
+            ("current", ready(|_| {}), RolloutState::Current),
             (
                 "of a newer converter",
                 ready(|ready| ready.converter = newer),
-                Standing::Current,
+                RolloutState::Current,
             ),
             (
                 "of a newer version",
                 ready(|ready| ready.version += 1),
-                Standing::Current,
+                RolloutState::Current,
             ),
-            ("of an older converter", behind(), Standing::Behind),
+            ("of an older converter", behind(), RolloutState::Behind),
             (
                 "of a lower version",
                 ready(|ready| ready.version -= 1),
-                Standing::Behind,
+                RolloutState::Behind,
             ),
             (
                 "behind, failed before",
                 failed(behind(), Cause::Malformed, older),
-                Standing::Behind,
+                RolloutState::Behind,
             ),
             (
                 "behind, failed now",
                 failed(behind(), Cause::Malformed, current),
-                Standing::Failed(Cause::Malformed),
+                RolloutState::Failed(Cause::Malformed),
             ),
             (
                 "behind, its DIF gone",
                 failed(behind(), Cause::NotFound, current),
-                Standing::DifGone,
+                RolloutState::DifGone,
             ),
             (
                 "nothing, failed",
                 failed(entry(), Cause::Crashed, current),
-                Standing::Failed(Cause::Crashed),
+                RolloutState::Failed(Cause::Crashed),
             ),
             (
                 "current, failed before",
                 failed(ready(|_| {}), Cause::Timeout, older),
-                Standing::Current,
+                RolloutState::Current,
             ),
             (
-                "current, files left by an older build",
+                "current, files left by an older release",
                 left(ready(|_| {}), older),
-                Standing::Behind,
+                RolloutState::Behind,
             ),
             (
-                "current, files left by this build",
+                "current, files left by this release",
                 left(ready(|_| {}), current),
-                Standing::Current,
+                RolloutState::Current,
             ),
-            ("new", entry(), Standing::Unbuilt),
+            ("new", entry(), RolloutState::Unbuilt),
             (
                 "new, of a silent source",
                 entry_of_a_symbol_server(),
-                Standing::Unbuilt,
+                RolloutState::Unbuilt,
             ),
         ];
         for (what, entry, expected) in table {
-            assert_eq!(standing(&entry, &NUMBERS, now), expected, "{what}");
+            assert_eq!(rollout_state(&entry, &NUMBERS, now), expected, "{what}");
         }
         // A failed build is retried after its retry time.
         let later = now.plus(Duration::from_secs(48 * 3600));
         assert_eq!(
-            standing(
+            rollout_state(
                 &failed(behind(), Cause::Malformed, current),
                 &NUMBERS,
                 later
             ),
-            Standing::Behind
+            RolloutState::Behind
         );
     }
 
@@ -178,15 +181,22 @@ mod tests {
         };
         let requested = then(&ready(|_| {}), &invalidate, 10);
         let lost = 10 + 6 * 3600;
-        for (seconds, expected) in [(lost - 1, Standing::Current), (lost, Standing::Behind)] {
+        for (seconds, expected) in [
+            (lost - 1, RolloutState::Current),
+            (lost, RolloutState::Behind),
+        ] {
             let now = after(seconds);
-            assert_eq!(standing(&requested, &NUMBERS, now), expected, "{seconds}");
-            let is_behind = expected == Standing::Behind;
+            assert_eq!(
+                rollout_state(&requested, &NUMBERS, now),
+                expected,
+                "{seconds}"
+            );
+            let is_behind = expected == RolloutState::Behind;
             assert_eq!(wants_refresh(&requested, now, &policy), is_behind);
         }
         let leased = then(&requested, &take(2), lost);
-        let held = standing(&leased, &NUMBERS, after(lost));
-        assert_eq!(held, Standing::Current);
+        let held = rollout_state(&leased, &NUMBERS, after(lost));
+        assert_eq!(held, RolloutState::Current);
     }
 
     #[test]

@@ -1,20 +1,21 @@
 //! The lookup of one cache that a request needs, and its outcome.
 
+use std::sync::Arc;
+
 use crate::cache::{Entry, Kind, ModuleKey};
 use crate::domain::{Candidate, Cause, Features, Missing, Quality, SourceKey};
 use crate::flows::lookup::{CachePlace, Chosen, Items, Lookup};
 use crate::flows::memory::{Memory, SeenGeneration};
 use crate::flows::opening::LoadedCache;
-use crate::symbolicate::{Considered, ModuleOutcome, PlannedId, Searched, SourcesOutcome};
-
-use std::sync::Arc;
+use crate::symbolicate::{Considered, ModuleOutcome, PlannedCacheId, Searched, SourcesOutcome};
 
 /// A cache that the request needs, and the state of its lookup.
-pub(super) struct ModuleLookup {
+pub(super) struct CacheLookup {
     /// The cache in the plan: the one that is looked up, or, if this is the lookup of sources, the
     /// one with their names.
-    pub(super) planned: PlannedId,
+    pub(super) planned: PlannedCacheId,
     kind: Kind,
+    /// Where the cache may be.
     pub(super) lookup: Lookup,
     /// The path of the source file, if this is the lookup of one.
     pub(super) file: Option<Arc<str>>,
@@ -36,8 +37,8 @@ pub(super) enum LookupOutcome {
     Missing(Missing),
 }
 
-impl ModuleLookup {
-    pub(super) fn new(planned: PlannedId, kind: Kind, lookup: Lookup) -> Self {
+impl CacheLookup {
+    pub(super) fn new(planned: PlannedCacheId, kind: Kind, lookup: Lookup) -> Self {
         Self {
             planned,
             kind,
@@ -51,7 +52,7 @@ impl ModuleLookup {
     }
 
     /// Returns the lookup of a source file of a module, by the path in its debug information.
-    pub(super) fn of_file(planned: PlannedId, path: Arc<str>, lookup: Lookup) -> Self {
+    pub(super) fn of_file(planned: PlannedCacheId, path: Arc<str>, lookup: Lookup) -> Self {
         Self {
             file: Some(path),
             ..Self::new(planned, Kind::Sources, lookup)
@@ -76,7 +77,7 @@ impl ModuleLookup {
             let mut places = self.lookup.places.iter();
             let may_have = |place: &CachePlace| match place.module.sought() {
                 Some(sought) => sought.may_yield(self.kind),
-                None => items.has_files(place),
+                None => items.may_have_files(place),
             };
             !places.any(|place| place.module.source == **source && may_have(place))
         });
@@ -85,9 +86,19 @@ impl ModuleLookup {
             .extend(without.map(Candidate::nothing_listed));
     }
 
+    /// Returns the places that may have the cache, in the order of precedence.
+    pub(super) fn places(&self) -> &[CachePlace] {
+        &self.lookup.places
+    }
+
+    /// Returns whether the lookup has no outcome yet.
+    pub(super) fn is_undecided(&self) -> bool {
+        self.outcome.is_none()
+    }
+
     /// Returns the sources in which it searches.
     pub(super) fn searched_sources(&self) -> impl Iterator<Item = &SourceKey> {
-        self.lookup.places.iter().map(|place| &place.module.source)
+        self.places().iter().map(|place| &place.module.source)
     }
 
     /// Returns the state that is used, with its entry.
@@ -189,12 +200,12 @@ impl ModuleLookup {
                 Some((candidate.location.to_string(), fault))
             })
         };
-        let mut places: Vec<String> = self.lookup.places.iter().map(place).collect();
+        let mut places: Vec<String> = self.places().iter().map(place).collect();
         // A module that is found by several ids has one place per id.
         places.dedup();
         Searched {
             places,
-            has_uploads: self.lookup.places.iter().any(CachePlace::is_uploads),
+            has_uploads: self.places().iter().any(CachePlace::is_uploads),
             damaged: self.entry().and_then(damaged),
         }
     }

@@ -1,9 +1,9 @@
-//! The state of one kind during a build: the DIFs to try, and the results of those that were tried.
+//! The build of one kind: the DIFs to try, and the results of those that were tried.
 
 use std::time::Duration;
 
 use super::companions::FoundCompanions;
-use super::lease::Held;
+use super::lease::HeldLease;
 use super::made::{Made, MadeOutcome};
 use super::search::Search;
 use crate::cache::{Capabilities, Dif, Entry, Kind, Ready, Seen};
@@ -11,10 +11,10 @@ use crate::domain::{Candidate, Cause, DifRef, Missing, Rank};
 use crate::flows::Settings;
 use crate::flows::find::{self, Ranked};
 
-/// The state of one kind during a build.
-pub(super) struct Work<'a> {
+/// The build of one kind: what is left to try, and the result so far.
+pub(super) struct KindBuild<'a> {
     /// The lease of the kind.
-    pub(super) lease: &'a Held,
+    pub(super) lease: &'a HeldLease,
     left: std::vec::IntoIter<Ranked>,
     outcome: Option<Ready>,
     failure: Option<Missing>,
@@ -33,7 +33,7 @@ pub(super) struct Work<'a> {
     /// Whether the event of a replaced DIF has yet to be processed. Without an outcome, the kind is
     /// then built later.
     awaits_event: bool,
-    /// The version that this build makes.
+    /// The version that this release makes.
     made_version: Option<u32>,
 }
 
@@ -48,16 +48,16 @@ pub(super) struct FoundFiles<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
     /// The lease of the kind.
-    pub(super) lease: &'a Held,
+    pub(super) lease: &'a HeldLease,
     /// The version to make.
     pub(super) version: u32,
 }
 
-impl<'a> Work<'a> {
+impl<'a> KindBuild<'a> {
     /// Ranks the DIFs for a kind. If the ready state was made from the best one, nothing is left to
     /// do.
     pub(super) fn begin(
-        lease: &'a Held,
+        lease: &'a HeldLease,
         entry: Option<&Entry>,
         files: FoundFiles<'_>,
         settings: &Settings,
@@ -78,7 +78,7 @@ impl<'a> Work<'a> {
                 })
             })
             .cloned();
-        let mut work = Self {
+        let mut kind_build = Self {
             lease,
             left: left.into_iter(),
             outcome: None,
@@ -92,10 +92,10 @@ impl<'a> Work<'a> {
             awaits_event: false,
             made_version: reader.made_version(lease.kind),
         };
-        if let (Some(made), Some(dif)) = (made, work.next_dif().cloned()) {
-            work.settle(&dif, Ok(made), None);
+        if let (Some(made), Some(dif)) = (made, kind_build.next_dif().cloned()) {
+            kind_build.settle(&dif, Ok(made), None);
         }
-        work
+        kind_build
     }
 
     /// Gives up the state that readers cannot read, for this reason: nothing is derived again from
@@ -157,17 +157,17 @@ impl<'a> Work<'a> {
     pub(super) fn settle(
         &mut self,
         dif: &Dif,
-        answer: Result<Ready, Missing>,
+        result: Result<Ready, Missing>,
         took: Option<Duration>,
     ) {
         let tried = self.left.next();
         self.tried.push(dif.file.clone());
         self.candidates
-            .push(find::candidate(dif, answer.as_ref().err(), took));
-        if matches!(&answer, Err(missing) if missing.cause == Cause::NotFound) {
+            .push(find::candidate(dif, result.as_ref().err(), took));
+        if matches!(&result, Err(missing) if missing.cause == Cause::NotFound) {
             self.absent.push(dif.file.clone());
         }
-        match answer {
+        match result {
             Ok(ready) => self.outcome = Some(ready),
             // The failure of the best DIF matters more than that of a lesser one.
             Err(missing) => {
@@ -185,7 +185,7 @@ impl<'a> Work<'a> {
     }
 
     /// Returns the result of the kind. `has_unread` says whether there are DIFs whose items this
-    /// build cannot read.
+    /// release cannot read.
     pub(super) fn end(mut self, files: FoundFiles<'_>, search: &Search, has_unread: bool) -> Made {
         let kind = self.lease.kind;
         let considered = self.considered(files);
@@ -196,7 +196,7 @@ impl<'a> Work<'a> {
         let better_failed = self.better_failed(failure.as_ref());
         let untried = self.left.map(|ranked| ranked.dif);
         let unused = untried.chain(find::unsupported(files.difs, kind).cloned());
-        let unused = unused.map(|dif| find::candidate(&dif, dif.refused.as_ref(), None));
+        let unused = unused.map(|dif| find::candidate(&dif, dif.over_limit.as_ref(), None));
         self.candidates.extend(unused);
         self.candidates.extend(search.tried.iter().cloned());
         Made {
@@ -253,8 +253,8 @@ impl<'a> Work<'a> {
     }
 }
 
-/// Returns whether a ready state is what this build would make from the best DIF, byte for byte, or
-/// what a newer build made from it.
+/// Returns whether a ready state is what this release would make from the best DIF, byte for byte,
+/// or what a newer release made from it.
 fn is_what_would_be_made(
     ready: &Ready,
     reader: &Capabilities,

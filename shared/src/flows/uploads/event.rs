@@ -18,8 +18,8 @@ pub(super) struct LoadedItems {
     pub(super) generation: KnownItem,
 }
 
-/// The upload item as the event wrote it at the beginning.
-pub(super) struct Announced {
+/// The upload item as the event wrote it last.
+pub(super) struct WrittenUpload {
     pub(super) upload: Upload,
     /// The stored form of this item.
     pub(super) stored: KnownItem,

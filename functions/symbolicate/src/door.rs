@@ -22,6 +22,7 @@ use symdepot::api::entrance::{Credential, Entrance};
 use symdepot::flows::Invocation;
 use symdepot::flows::Symbolicator;
 
+use crate::deadline::in_time;
 use crate::failure::Failure;
 use crate::routes::Operation;
 
@@ -105,17 +106,23 @@ fn refused(why: &str) -> Response {
     ([(header::WWW_AUTHENTICATE, CHALLENGE)], failure).into_response()
 }
 
-/// Serves a request to a route if its caller has the right. The response says which route it was.
+/// Serves a request to a route in time, if its caller has the right. The response says which route
+/// it was.
 pub(crate) async fn check(
     State(operation): State<Operation>,
     request: Request,
     next: Next,
 ) -> Response {
-    let caller = request.extensions().get::<Arc<Caller>>();
-    let mut response = match caller.map(|caller| entitled(caller, operation)) {
-        Some(Ok(())) => next.run(request).await,
-        Some(Err(failure)) => failure.into_response(),
-        None => refused(NO_CREDENTIAL),
+    let extensions = request.extensions();
+    let caller = extensions.get::<Arc<Caller>>();
+    let invocation = extensions.get::<Arc<Invocation>>().cloned();
+    let entitled = caller.map(|caller| entitled(caller, operation));
+    let mut response = match (entitled, invocation) {
+        (Some(Ok(())), Some(invocation)) => in_time(&invocation, next.run(request))
+            .await
+            .unwrap_or_else(Failure::into_response),
+        (Some(Err(failure)), _) => failure.into_response(),
+        (None, _) | (_, None) => refused(NO_CREDENTIAL),
     };
     response.extensions_mut().insert(operation);
     response

@@ -4,7 +4,6 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -21,12 +20,8 @@ use symdepot::runtime::Traces;
 use tower::ServiceExt;
 use tracing::Instrument;
 
-use crate::failure::Failure;
 use crate::summary::{self, RequestFacts, ResponseFacts};
 use crate::{door, path, routes};
-
-/// The time at the end of an invocation that is left for the response, the log and the trace.
-const RESERVE: Duration = Duration::from_millis(500);
 
 /// The service, with its routes.
 pub(crate) struct Service {
@@ -76,16 +71,17 @@ pub(crate) async fn handle(
     let traceparent = request.headers().get("traceparent");
     traces.begin_request(&invocation, traceparent.and_then(|text| text.to_str().ok()));
     let invocation = Arc::new(invocation);
-    let served = service.serve(&invocation, request).instrument(span.clone());
-    let (caller, response, has_panicked) = match served.await {
-        Served::Answered(caller, response) => (Some(caller), response, false),
-        Served::Refused(response) => {
+    // A panic leaves the state of this instance as a request does that was dropped.
+    let served = AssertUnwindSafe(service.serve(&invocation, request)).catch_unwind();
+    let served = served.instrument(span.clone()).await;
+    let (caller, response, has_panicked) = match served {
+        Ok(Served::Answered(caller, response)) => (Some(caller), response, false),
+        Ok(Served::Refused(response)) => {
             // It is not traced.
             invocation.discard_trace();
             (None, response, false)
         }
-        Served::TimeIsUp => (None, Failure::time_is_up().into_response(), false),
-        Served::Panicked => {
+        Err(_) => {
             let response = StatusCode::INTERNAL_SERVER_ERROR.into_response();
             (None, response, true)
         }
@@ -109,27 +105,10 @@ enum Served {
     Answered(Arc<Caller>, Response),
     /// Its caller was not let in.
     Refused(Response),
-    /// There was no response in time.
-    TimeIsUp,
-    /// The handler panicked.
-    Panicked,
 }
 
 impl Service {
-    /// Serves a request within the time of the invocation. A store that does not respond costs this
-    /// request: Lambda would stop the instance, and report an error of the function.
-    async fn serve(&self, invocation: &Arc<Invocation>, request: lambda_http::Request) -> Served {
-        let limit = invocation.time_left().saturating_sub(RESERVE);
-        // A panic leaves the state of this instance as a request does that was dropped.
-        let answer = AssertUnwindSafe(self.answer(invocation, request)).catch_unwind();
-        match tokio::time::timeout(limit, answer).await {
-            Ok(Ok(served)) => served,
-            Ok(Err(_)) => Served::Panicked,
-            Err(_) => Served::TimeIsUp,
-        }
-    }
-
-    async fn answer(
+    async fn serve(
         &self,
         invocation: &Arc<Invocation>,
         mut request: lambda_http::Request,

@@ -6,6 +6,7 @@
 mod answer;
 mod crash_files;
 mod crashes;
+mod deadline;
 mod door;
 mod extract;
 mod failure;

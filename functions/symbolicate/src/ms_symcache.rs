@@ -1,5 +1,6 @@
 //! Microsoft's SymCache protocol over HTTP: headers in, redirects and statuses out.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
@@ -8,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use symdepot::api::symcache_http::{self, Route, SymCacheRequest};
 use symdepot::flows::ms_symcache::SymCacheResponse;
 
+use crate::deadline::in_time;
 use crate::door;
 use crate::extract::Call;
 use crate::failure::Failure;
@@ -32,7 +34,10 @@ pub(crate) async fn serve(
             Ok(routes::no_such_method_of(Verb::Get, method, uri).await)
         }
         None => Ok(StatusCode::NOT_FOUND.into_response()),
-        Some(asked) => serve_file(call, &method, &headers, asked).await,
+        Some(asked) => {
+            let invocation = Arc::clone(&call.invocation);
+            in_time(&invocation, serve_file(call, &method, &headers, asked)).await?
+        }
     };
     Ok((Extension(Operation::MsSymCache), response).into_response())
 }

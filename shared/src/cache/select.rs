@@ -180,7 +180,8 @@ impl PlaceToBuild<'_> {
 pub enum BuildState {
     /// No build is requested.
     Unrequested,
-    /// It is requested. So is one that would follow a back-off, or the replacement of this release.
+    /// No reader needs to request it: its message is in a queue, or the entry backs off, or a newer
+    /// release has just published.
     Queued,
     /// A builder holds the lease.
     InProgress,

@@ -414,7 +414,10 @@ fn is_label(name: &[u8]) -> bool {
 }
 
 /// Returns the name of a symbol without its version, which follows `@@`, or `@` if it is not the
-/// default version. Names that MSVC mangled contain both.
+/// default version.
+///
+/// These remain: names that MSVC or Borland mangled, which contain both, the number of bytes of
+/// parameters (`f@8`), and the stubs of procedure linkage tables (`f@plt`).
 fn without_version(name: &[u8]) -> &[u8] {
     let is_of_version = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-+".contains(byte);
     let Some(at) = name.iter().rposition(|byte| *byte == b'@') else {
@@ -422,8 +425,11 @@ fn without_version(name: &[u8]) -> &[u8] {
     };
     let (before, version) = (&name[..at], &name[at + 1..]);
     let before = before.strip_suffix(b"@").unwrap_or(before);
-    let has_version = !version.is_empty() && version.iter().all(is_of_version);
-    if has_version && !before.is_empty() && !name.starts_with(b"?") {
+    let is_number = version.iter().all(u8::is_ascii_digit);
+    let is_stub = version.eq_ignore_ascii_case(b"plt");
+    let has_version = !is_number && !is_stub && version.iter().all(is_of_version);
+    let is_mangled = name.starts_with(b"?") || name.starts_with(b"@");
+    if has_version && !before.is_empty() && !is_mangled {
         before
     } else {
         name
@@ -479,6 +485,9 @@ mod tests {
             "f@ V",
             "f@A#g",
             "?f@@YAHH@Z",
+            "@System@@Halt",
+            "f@8",
+            "puts@plt",
         ] {
             check(name, name);
         }

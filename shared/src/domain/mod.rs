@@ -69,6 +69,6 @@ pub use source_links::{AllowedLink, SourceLinks, link_target};
 pub use symbolic::common::{Arch, CodeId, DebugId, Language};
 pub use time::Timestamp;
 pub use trace::{InvalidSpanContext, Sampler, SamplerError, SpanContext, SpanId, TraceId};
-pub(crate) use trampoline::is_trampoline;
+pub(crate) use trampoline::{interrupts_its_caller, is_trampoline};
 pub use upload_key::{InvalidUploadKey, original_name, original_path, upload_key};
 pub(crate) use web_page::is_web_page;

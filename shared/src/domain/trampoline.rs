@@ -35,49 +35,73 @@ const TRAMPOLINES: [&str; 14] = [
     "runtime.sigreturn__sigaction",
 ];
 
-/// The functions that are injected.
-const INJECTED: [&str; 5] = [
-    "KiUserExceptionDispatch",
-    "KiUserExceptionDispatcher",
+/// The functions that the runtime of Go injects.
+const INJECTED_BY_GO: [&str; 3] = [
     "runtime.asyncPreempt",
     "runtime.debugCallV2",
     "runtime.sigpanic",
 ];
 
+/// The functions that Windows injects on 64-bit processors. On 32-bit x86, what is behind the frame
+/// of the dispatcher depends on how the stack was walked: it has no return address.
+const INJECTED_BY_WINDOWS: [&str; 2] = ["KiUserExceptionDispatch", "KiUserExceptionDispatcher"];
+
+/// The libraries of the system are at higher addresses in a 64-bit process.
+const LAST_OF_32_BITS: u64 = u32::MAX as u64;
+
 /// What the linker of Go adds to the name of a function in assembly that has a variant for Go.
 const OF_ASSEMBLY: &str = ".abi0";
 
-/// Returns whether a function is a trampoline or injected, so that what is towards the caller was
-/// interrupted. A return address at its first instruction (`is_first`) is in a trampoline only: it
-/// is not in an injected function, but behind the function before.
-pub(crate) fn is_trampoline(function: &str, is_first: bool) -> bool {
-    let function = function.strip_suffix(OF_ASSEMBLY).unwrap_or(function);
-    TRAMPOLINES.contains(&function) || !is_first && INJECTED.contains(&function)
+/// Returns whether handlers return to the first instruction of a function.
+pub(crate) fn is_trampoline(function: &str) -> bool {
+    TRAMPOLINES.contains(&without_variant(function))
+}
+
+/// Returns whether what is behind a function, towards the caller, was interrupted: the function is
+/// a trampoline, or injected. `address` is one in it.
+pub(crate) fn interrupts_its_caller(function: &str, address: u64) -> bool {
+    is_trampoline(function)
+        || INJECTED_BY_GO.contains(&without_variant(function))
+        || address > LAST_OF_32_BITS && INJECTED_BY_WINDOWS.contains(&function)
+}
+
+fn without_variant(function: &str) -> &str {
+    function.strip_suffix(OF_ASSEMBLY).unwrap_or(function)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::is_trampoline;
+    use super::{interrupts_its_caller, is_trampoline};
 
     #[test]
     fn nothing_returns_to_the_first_instruction_of_an_injected_function() {
-        let check = |function: &str, expected: [bool; 2]| {
-            let found = [true, false].map(|is_first| is_trampoline(function, is_first));
-            assert_eq!(found, expected, "{function}");
+        let check = |function: &str, address: u64, expected: [bool; 2]| {
+            let interrupts = interrupts_its_caller(function, address);
+            assert_eq!(
+                [is_trampoline(function), interrupts],
+                expected,
+                "{function}"
+            );
         };
         for trampoline in ["__restore_rt", "runtime.sigreturn.abi0", "_sigtramp"] {
-            check(trampoline, [true, true]);
+            check(trampoline, 0x1000, [true, true]);
         }
-        for injected in [
-            "runtime.sigpanic",
-            "runtime.asyncPreempt.abi0",
-            "KiUserExceptionDispatch",
-            "KiUserExceptionDispatcher",
-        ] {
-            check(injected, [false, true]);
+        for injected in ["runtime.sigpanic", "runtime.asyncPreempt.abi0"] {
+            check(injected, 0x1000, [false, true]);
         }
         for other in ["main", "runtime.sigpanic0", ".abi0", ""] {
-            check(other, [false, false]);
+            check(other, 0x7ff8_0000_1000, [false, false]);
+        }
+    }
+
+    #[test]
+    fn on_32_bit_windows_what_is_behind_the_dispatcher_is_a_return_address() {
+        for function in ["KiUserExceptionDispatch", "KiUserExceptionDispatcher"] {
+            assert!(
+                interrupts_its_caller(function, 0x7ff8_0000_1000),
+                "{function}"
+            );
+            assert!(!interrupts_its_caller(function, 0x77f0_1000), "{function}");
         }
     }
 }

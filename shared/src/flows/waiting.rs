@@ -29,7 +29,7 @@ const FIRST_SECONDS: Duration = Duration::from_secs(5);
 pub(super) enum WaitOutcome<T> {
     /// Nothing is awaited any longer.
     Complete(T),
-    /// The time is up, and the request is stored.
+    /// The request is stored, and another call continues it.
     Pending,
 }
 
@@ -38,7 +38,7 @@ pub(super) enum WaitOutcome<T> {
 pub(super) enum AfterRound {
     /// Another round, after a pause.
     Pause,
-    /// No other round.
+    /// The time for waiting is up.
     TimeIsUp,
 }
 

@@ -15,7 +15,7 @@ use super::demangle::{KnownNames, Names};
 use super::{LookupCache, ModuleOutcome, Plan, Stats, outcome};
 use crate::api::symbolicator::{CompletedFrame, Frame, FrameStatus, Module, Request};
 use crate::debuginfo::SymCaches;
-use crate::domain::{Language, is_trampoline, link_target};
+use crate::domain::{Language, interrupts_its_caller, is_trampoline, link_target};
 use crate::symbolicate::address::{Address, Position, exact, situation};
 use crate::symbolicate::text::{escaped_bytes, shown};
 
@@ -109,7 +109,7 @@ impl<'a> FrameLookup<'a> {
         let outermost = frames[before..].last();
         outermost
             .and_then(|found| found.frame.function.as_deref())
-            .is_some_and(|function| is_trampoline(function, false))
+            .is_some_and(|function| interrupts_its_caller(function, frame.instruction_addr.0))
     }
 
     /// Adds a frame that will have this many bytes in the response.
@@ -315,7 +315,7 @@ fn entry_point(location: &SourceLocation<'_, '_>) -> Option<u64> {
 fn begins_trampoline(cache: &SymCaches<'_>, address: u64) -> bool {
     let location = cache.lookup(address).next();
     location.is_some_and(|location| {
-        entry_point(&location) == Some(address) && is_trampoline(location.function().name(), true)
+        entry_point(&location) == Some(address) && is_trampoline(location.function().name())
     })
 }
 

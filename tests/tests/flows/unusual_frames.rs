@@ -399,7 +399,7 @@ async fn a_walk_continues_on_the_stack_that_a_handler_with_its_own_interrupted()
             (handler, Some(false)),
             (trampoline, Some(false)),
             (interrupted, Some(false)),
-            (BASE + 0x2010, Some(true)),
+            (BASE + 0x2010, None),
         ];
         assert_eq!(walked_in_dump(&threads, all_memory).await, expected);
         // Without the other stack.

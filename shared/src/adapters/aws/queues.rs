@@ -130,7 +130,10 @@ impl Queues for SqsQueues {
             };
             let bodies: Result<Vec<_>, _> = in_queue.map(body).collect();
             // The messages of one queue may be accepted although those of another one are not.
-            let sent = self.send_bodies(url, bodies?, delay).await;
+            let sent = match bodies {
+                Ok(bodies) => self.send_bodies(url, bodies, delay).await,
+                Err(error) => Err(error),
+            };
             failed = failed.or(sent.err());
         }
         failed.map_or(Ok(()), Err)

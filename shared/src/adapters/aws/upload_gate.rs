@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
 use aws_sdk_s3::error::ProvideErrorMetadata;
 use aws_sdk_s3::operation::list_parts::ListPartsOutput;
@@ -89,13 +88,13 @@ fn number(part: &UploadPart) -> i32 {
     i32::try_from(part.number).unwrap_or(i32::MAX)
 }
 
-/// Returns the settings of a call that joins parts: its time is almost that of the function, which
-/// a second attempt would exceed.
+/// Returns the settings of a call that joins parts. All attempts share the time, which is almost
+/// that of the function.
 fn patient() -> aws_sdk_s3::config::Builder {
-    let timeout = TimeoutConfig::builder().read_timeout(JOIN_TIMEOUT);
-    aws_sdk_s3::config::Builder::new()
-        .timeout_config(timeout.build())
-        .retry_config(RetryConfig::disabled())
+    let timeout = TimeoutConfig::builder()
+        .read_timeout(JOIN_TIMEOUT)
+        .operation_timeout(JOIN_TIMEOUT);
+    aws_sdk_s3::config::Builder::new().timeout_config(timeout.build())
 }
 
 fn next_page(page: &ListPartsOutput) -> Option<String> {

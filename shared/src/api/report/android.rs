@@ -59,12 +59,17 @@ fn frame<'a>(line: TextLine<'a>, mut cursor: LineCursor<'a>) -> Option<AndroidLi
     let before_id = before_id
         .find("): ")
         .map_or(before_id, |at| &before_id[..=at]);
+    let before_id = without_end(before_id);
     // From the end: the path may contain parentheses, as may the name of the function.
-    let symbol = last_parentheses(before_id).filter(|at| !is_about_file(&before_id[*at..]));
+    let symbol = match last_parentheses(before_id) {
+        Some(at) => (!is_about_file(&before_id[at..])).then_some(at),
+        None => begin_of_rest(before_id),
+    };
     let after = symbol.unwrap_or(before_id.len());
     let path = without_notes(&before_id[..after]);
     let symbol = before_id[after..].trim_start();
-    let inner = symbol.strip_prefix('(').and_then(|it| it.strip_suffix(')'));
+    let inner = symbol.strip_prefix('(');
+    let inner = inner.map(|it| it.strip_suffix(')').unwrap_or(it));
     let function = inner.map(|it| it.rsplit_once('+').map_or(it, |(name, _)| name));
     let name = start + after..start + before_id.len();
     debug_assert!(name.end <= line.range().end);
@@ -75,6 +80,20 @@ fn frame<'a>(line: TextLine<'a>, mut cursor: LineCursor<'a>) -> Option<AndroidLi
         name,
         id,
     })
+}
+
+/// Returns a line without what is behind its last parenthesis: it may be part of JSON, or quoted.
+fn without_end(text: &str) -> &str {
+    match text.rfind(')') {
+        Some(end) if !text[end..].contains('/') => &text[..=end],
+        _ => text,
+    }
+}
+
+/// Returns where a function begins whose name was cut, so that its parentheses do not match.
+fn begin_of_rest(text: &str) -> Option<usize> {
+    let begin = text.find(" (")?;
+    (!text[begin..].contains('/')).then_some(begin)
 }
 
 /// Returns whether a text in parentheses behind a path says something about the file.
@@ -161,5 +180,25 @@ mod tests {
             (library, Some("run")),
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_line_that_is_quoted_or_cut_has_its_module() {
+        let report = read(
+            " \"#00 pc 1000  /data/app/lib.so (work+12)\",\n\
+             #01 pc 1001  /data/app/lib.so (work+12) extra\n\
+             #02 pc 1002  /data/app/lib.so (work(int+12)\n\
+             #03 pc 1003  /data/app/lib.so (work(in\n",
+        );
+        let frames = report.stacks[0].frames.iter();
+        let found: Vec<_> = frames
+            .map(|it| {
+                let module = report.modules[it.module.unwrap()].name.as_str();
+                (module, it.function.as_deref())
+            })
+            .collect();
+        let library = "/data/app/lib.so";
+        let functions = ["work", "work", "work(int", "work(in"];
+        assert_eq!(found, functions.map(|function| (library, Some(function))));
     }
 }

@@ -9,7 +9,7 @@ use super::model::{
 };
 use super::plain::PlainText;
 use crate::api::limits;
-use crate::domain::{CodeId, ObjectType, is_trampoline};
+use crate::domain::{CodeId, ObjectType, interrupts_its_caller};
 
 /// The number of digits of the id of a Mach-O file.
 const UUID_DIGITS: usize = 32;
@@ -155,8 +155,11 @@ impl Collector {
     /// so that the next one was interrupted.
     pub(super) fn is_after_trampoline(&self) -> bool {
         let last = self.stacks.last().and_then(|stack| stack.frames.last());
-        let function = last.and_then(|frame| frame.function.as_deref());
-        function.is_some_and(|function| is_trampoline(function, false))
+        last.is_some_and(|frame| {
+            let address = frame.address.unwrap_or_default();
+            let function = frame.function.as_deref();
+            function.is_some_and(|function| interrupts_its_caller(function, address))
+        })
     }
 
     /// Returns whether the current stack trace has no frames yet.

@@ -168,7 +168,7 @@ impl Builder {
     }
 
     /// Takes the leases of all modules in parallel. Leaves out modules whose leases another builder
-    /// holds. Also returns the messages of modules that back off, each with the end of the
+    /// holds. Also returns messages with the kinds that back off, each with the end of the
     /// back-off.
     async fn lease_batch(
         &self,
@@ -177,7 +177,7 @@ impl Builder {
     ) -> (Vec<BatchMember>, Vec<(QueueMessage, Timestamp)>) {
         let leased = batch.into_iter().map(|mut member| {
             async move {
-                let mut backing_off = None;
+                let (mut backing_off, mut kinds_later) = (None, Vec::new());
                 for (kind, known) in &mut member.entries {
                     let module = &member.message.module;
                     let build = self.build_of(invocation, module);
@@ -186,27 +186,38 @@ impl Builder {
                         Ok(LeaseAttempt::Taken(held)) => member.held.push(*held),
                         Ok(LeaseAttempt::BackingOff { until }) => {
                             backing_off = backing_off.max(Some(until));
+                            kinds_later.push(*kind);
                         }
                         // The holder settles the build request.
                         Ok(LeaseAttempt::HeldByOther { .. } | LeaseAttempt::NotDue) => {}
                         Err(error) => {
                             tracing::warn!(%kind, module = module.id, %error, "cannot take lease");
                             backing_off = backing_off.max(Some(invocation.now()));
+                            kinds_later.push(*kind);
                         }
                     }
                 }
-                (member, backing_off)
+                member
+                    .message
+                    .kinds
+                    .retain(|kind| !kinds_later.contains(kind));
+                let put_off = backing_off.map(|until| {
+                    let kinds = kinds_later;
+                    let message = QueueMessage {
+                        kinds,
+                        ..member.message.clone()
+                    };
+                    (message, until)
+                });
+                (member, put_off)
             }
             .boxed()
         });
         let leased = stream::iter(leased.collect::<Vec<_>>()).buffered(IN_FLIGHT);
-        let leased: Vec<(BatchMember, Option<Timestamp>)> = leased.collect().await;
+        let leased: Vec<(BatchMember, Option<(QueueMessage, Timestamp)>)> = leased.collect().await;
         let (mut ours, mut put_off) = (Vec::new(), Vec::new());
-        for (member, backing_off) in leased {
-            // Of the kinds in the message, those whose leases are held will be settled by then.
-            if let Some(until) = backing_off {
-                put_off.push((member.message.clone(), until));
-            }
+        for (member, later) in leased {
+            put_off.extend(later);
             if !member.held.is_empty() {
                 ours.push(member);
             }

@@ -37,6 +37,11 @@ impl DerivingTime {
         self.change(|state| state.at(now))
     }
 
+    /// Returns whether it derives now.
+    pub(super) fn is_running(&self) -> bool {
+        self.change(|state| state.began.is_some())
+    }
+
     fn change<T>(&self, change: impl FnOnce(&mut SpentTime) -> T) -> T {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

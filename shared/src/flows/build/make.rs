@@ -210,6 +210,7 @@ impl Making<'_> {
             &[]
         };
         let opened = self.build.opened(dif, companions, self.open_difs).await?;
+        // Until `try_dif` has the results.
         self.deriving.begin(self.build.invocation.elapsed());
         let objects = objects_of(&opened.inspection, self.build.module);
         let mut results: Vec<Option<Result<Ready, Missing>>> = vec![None; targets.len()];
@@ -349,32 +350,43 @@ impl Build<'_> {
     }
 }
 
+/// What a build was doing that ran out of time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unfinished {
+    /// How long it has derived.
+    pub(super) derived: Duration,
+    /// Whether it waited for a file when the time was up.
+    pub(super) is_fetching: bool,
+    /// Whether copies are made of what it downloads, so that the next build finds them.
+    pub(super) has_copies: bool,
+}
+
 /// Returns the results of a build that ran out of time. If the build had at least half of the
 /// elapsed time, another invocation would not finish it either: it fails. Otherwise the leases are
 /// released.
 ///
-/// A slow download says nothing about the file. Unless most of the time went into deriving, the
-/// build fails as a timeout rather than as malformed: the next one finds the copies of what was
-/// downloaded.
+/// A slow download says nothing about the file, so it fails as a timeout rather than as malformed.
+/// So does a build that had little time left after it: the next one begins with the copies.
 pub(super) fn out_of_time(
     invocation: &Invocation,
     held: &[HeldLease],
     began: Duration,
-    derived: Duration,
+    unfinished: Unfinished,
 ) -> Result<Vec<Made>, NotMade> {
     let worked = invocation.elapsed() - began;
     if worked < began {
         return Err(NotMade::Later);
     }
+    let derived = unfinished.derived;
     let fetched = worked.saturating_sub(derived);
-    let missing = if derived < fetched {
-        let (fetched, worked) = (fetched.as_secs(), worked.as_secs());
-        let detail = format!("fetching it took {fetched} s of the {worked} s of a function");
+    let [in_all, fetching, deriving] = [worked, fetched, derived].map(|time| time.as_secs());
+    let had_little_time = unfinished.has_copies && derived < fetched;
+    let missing = if unfinished.is_fetching || had_little_time {
+        let detail = format!("fetching it took {fetching} s of the {in_all} s of a function");
         Missing::new(Cause::Timeout, detail)
     } else {
         Missing::malformed(format!(
-            "deriving it took longer than {} s, the time that a function has",
-            derived.as_secs()
+            "deriving it took {deriving} s of the {in_all} s of a function, and was not complete"
         ))
     };
     Ok(all_missing(held, &missing))

@@ -36,8 +36,6 @@ mod search_companions;
 mod search_maps;
 mod source_file;
 
-use std::time::Duration;
-
 use futures::future::join_all;
 
 use self::builder::{Build, RESERVE};
@@ -45,7 +43,7 @@ pub use self::builder::{Builder, Outcome};
 use self::deriving_time::DerivingTime;
 use self::lease::{HeldLease, LeaseAttempt};
 use self::made::{Made, NotMade};
-use self::make::{Making, out_of_time};
+use self::make::{Making, Unfinished, out_of_time};
 pub use self::open_difs::{OpenDif, OpenDifs};
 use self::partition::{Partition, comes_of};
 use super::{Error, Invocation, permits};
@@ -369,13 +367,15 @@ impl Build<'_> {
                 made = &mut made => return made,
                 () = &mut time_up => {
                     drop(made);
-                    // While the units of a file arrive, its parser waits for them.
-                    let derived = if open_difs.are_arriving() {
-                        Duration::ZERO
-                    } else {
-                        deriving.spent(self.invocation.elapsed())
+                    let has_copies = self.module.sought().is_some()
+                        && !self.builder.settings.dif_max_unused.is_zero();
+                    let unfinished = Unfinished {
+                        derived: deriving.spent(self.invocation.elapsed()),
+                        // While the units of a file arrive, its parser waits for them.
+                        is_fetching: open_difs.are_arriving() || !deriving.is_running(),
+                        has_copies,
                     };
-                    return out_of_time(self.invocation, held, began, derived);
+                    return out_of_time(self.invocation, held, began, unfinished);
                 }
                 () = tokio::time::sleep(LEASE_EXTENSION) => self.extend(held).await,
             }

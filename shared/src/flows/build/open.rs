@@ -70,7 +70,7 @@ impl Build<'_> {
             module: self.module,
             source: &source,
             checksum: self.module.sought().and_then(|sought| sought.checksum),
-            time: self.time_for_call(),
+            time: Build::time_for_call,
             open_difs: &mut OpenDifs::default(),
         };
         match downloads.fetch_and_open(&dif.file.location).await {

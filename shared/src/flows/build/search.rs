@@ -121,7 +121,7 @@ impl Build<'_> {
             module: self.module,
             source: &source,
             checksum: sought.checksum.clone(),
-            time: self.time_for_call(),
+            time: Build::time_for_call,
             open_difs,
         };
         let searching = async {
@@ -274,8 +274,8 @@ pub(super) struct Downloads<'a> {
     pub(super) source: &'a HttpSource,
     /// The checksum of the file, as the crash names it.
     pub(super) checksum: Option<String>,
-    /// How long a download may take.
-    pub(super) time: Duration,
+    /// How long a download may take that begins now.
+    pub(super) time: fn(&Build<'a>) -> Duration,
     /// The downloaded files stay open here.
     pub(super) open_difs: &'a mut OpenDifs,
 }
@@ -375,7 +375,8 @@ impl Downloads<'_> {
         let _span = self.build.invocation.span("fetch");
         loop {
             let (build, server) = (self.build, self.server());
-            let downloaded = build.download(server, self.module, location, self.time);
+            let time = (self.time)(&build);
+            let downloaded = build.download(server, self.module, location, time);
             let (fetched, chunks) = downloaded.await;
             let (stat, mut parser) = match fetched {
                 Err(FetchError::Parse(ParseError::Fault(_))) if !self.open_difs.is_empty() => {

@@ -95,12 +95,6 @@ impl Build<'_> {
             if left.is_empty() {
                 break;
             }
-            if search.ends_for_companions(self) {
-                // The next probe asks the other servers.
-                let ids = left.iter().map(|wanted| &wanted.id);
-                ids.for_each(|id| search.note_missing_companion(id));
-                break;
-            }
             let server = CompanionServer {
                 build: *self,
                 key: &key,
@@ -186,6 +180,10 @@ impl CompanionServer<'_> {
         if to_call.is_empty() {
             return Ok(left);
         }
+        if search.ends_for_companions(&self.build) {
+            search.leave_to_next_probe(to_call, &mut left);
+            return Ok(left);
+        }
         let calling = async {
             let mut outcome = CallOutcome::default();
             let called = self.call(&to_call, open_difs, search, &mut outcome).await;
@@ -198,11 +196,8 @@ impl CompanionServer<'_> {
             left.extend(called?);
             return Ok(left);
         }
-        // The source may not be called now: the next probe asks it.
-        for sought in to_call {
-            search.note_missing_companion(&sought.wanted.id);
-            left.push(sought.wanted);
-        }
+        // The source may not be called now.
+        search.leave_to_next_probe(to_call, &mut left);
         Ok(left)
     }
 
@@ -288,7 +283,7 @@ impl CompanionServer<'_> {
             module: &sought.module,
             source: self.source,
             checksum: None,
-            time: self.build.time_before_late(),
+            time: Build::time_before_late,
             open_difs,
         };
         let (fetched, inspection) = match downloads.fetch_and_close(location).await? {
@@ -319,6 +314,19 @@ impl Search {
     fn note_companion_tried(&mut self, key: &SourceKey, location: Location, missing: &Missing) {
         self.timeouts += usize::from(missing.cause == Cause::Timeout);
         self.note_tried(key, location, missing);
+    }
+
+    /// Records companions that a server was not asked for, among those that are `left`. The next
+    /// probe asks it.
+    fn leave_to_next_probe(
+        &mut self,
+        sought: Vec<SoughtCompanion>,
+        left: &mut Vec<WantedCompanion>,
+    ) {
+        for sought in sought {
+            self.note_missing_companion(&sought.wanted.id);
+            left.push(sought.wanted);
+        }
     }
 
     fn note_found_companion(&mut self, id: CompanionId, dif: Dif) {

@@ -271,8 +271,9 @@ fn of_walk(frames: Vec<WalkedFrame>, names: &HashMap<u64, Arc<str>>) -> Vec<Fram
         instruction_addr: Hex(frame.address),
         package: frame.module.and_then(|module| names.get(&module).cloned()),
         trust: frame.trust,
-        // Otherwise, the topmost frame is the only exact one, as is assumed.
-        adjust_instruction_addr: has_exact_callers.then_some(!frame.is_exact),
+        // Otherwise, the topmost frame is the only exact one, as is assumed. Those without a value
+        // are return addresses, unless their callee is known to interrupt its caller.
+        adjust_instruction_addr: (has_exact_callers && frame.is_exact).then_some(false),
         ..Frame::default()
     };
     frames.into_iter().map(frame).collect()

@@ -5,7 +5,7 @@ use uuid::Uuid;
 use crate::api::crash::CrashFacts;
 use crate::api::limits;
 use crate::api::symbolicator::{Frame, Hex, Module, Stacktrace};
-use crate::domain::{CodeId, DebugId, ObjectType, is_trampoline};
+use crate::domain::{CodeId, DebugId, ObjectType, interrupts_its_caller};
 
 /// The maximum size of a report, in bytes after decompression. Reports of processes with a thousand
 /// threads have about 4 MB.
@@ -133,9 +133,12 @@ pub(super) fn of_thread(mut frames: Vec<Frame>) -> Vec<Frame> {
 /// called the handler.
 fn interrupted(frames: &[Frame]) -> Vec<usize> {
     let callees = (1..frames.len()).zip(frames);
-    let interrupts = |function: &str| is_trampoline(function, false);
     let after_trampoline = callees
-        .filter(|(_, callee)| callee.function.as_deref().is_some_and(interrupts))
+        .filter(|(_, callee)| {
+            let function = callee.function.as_deref();
+            let address = callee.instruction_addr.0;
+            function.is_some_and(|function| interrupts_its_caller(function, address))
+        })
         .map(|(at, _)| at);
     after_trampoline.collect()
 }

@@ -1,5 +1,5 @@
 //! The rules of functions of Mach-O files whose frames are too large for the compact form of unwind
-//! information, which only x86-64 has.
+//! information, which of the machines that are read here only x86-64 has.
 //!
 //! A frame of more than two thousand bytes does not fit into the encoding of a function without a
 //! frame pointer. The encoding then says where in the function the instruction is that reserves the

@@ -36,7 +36,8 @@ pub(crate) async fn serve(
         None => Ok(StatusCode::NOT_FOUND.into_response()),
         Some(asked) => {
             let invocation = Arc::clone(&call.invocation);
-            in_time(&invocation, serve_file(call, &method, &headers, asked)).await?
+            let served = Box::pin(serve_file(call, &method, &headers, asked));
+            in_time(&invocation, served).await?
         }
     };
     Ok((Extension(Operation::MsSymCache), response).into_response())

@@ -1,5 +1,6 @@
 //! Searches folders for the files that the service can use.
 
+use std::collections::HashSet;
 use std::fs::{File, FileType};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -68,7 +69,8 @@ pub(crate) struct Other {
 
 /// Returns the files that paths name, and the debug files in the folders among them. Symbolic links
 /// in folders are not followed, and hidden folders in them are not searched: those are the data of
-/// tools, for example of `serve`. Fails if a path does not exist.
+/// tools, for example of `serve`. A file that several paths lead to is found once. Fails if a path
+/// does not exist.
 pub(crate) fn search(paths: &[PathBuf]) -> Result<Found, CliError> {
     let mut found = Found::default();
     for path in paths {
@@ -86,6 +88,11 @@ pub(crate) fn search(paths: &[PathBuf]) -> Result<Found, CliError> {
             Err(error) => return Err(failed(error)),
         }
     }
+    let mut known = HashSet::new();
+    found.files.retain(|path| {
+        let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+        known.insert(real)
+    });
     Ok(found)
 }
 
@@ -167,6 +174,22 @@ fn is_useless(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_several_paths_lead_to_is_found_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir(at("b")).unwrap();
+        std::fs::write(at("b/lib.so"), b"\x7fELF....").unwrap();
+        std::os::unix::fs::symlink(at("b/lib.so"), at("link")).unwrap();
+        let paths = [
+            at("b/lib.so"),
+            folder.path().to_owned(),
+            at("b"),
+            at("link"),
+        ];
+        assert_eq!(search(&paths).unwrap().files, [at("b/lib.so")]);
+    }
 
     #[test]
     fn a_folder_is_searched_for_debug_files_in_order() {

@@ -64,6 +64,16 @@ pub enum NotAdmitted {
     Busy,
 }
 
+impl NotAdmitted {
+    /// Returns when to ask again: now, at growing intervals, if only permits are lacking.
+    pub fn retry_at(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::CircuitOpen { until } => until,
+            Self::Busy => now,
+        }
+    }
+}
+
 /// The outcome of the calls that a permit was used for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum CallOutcome {

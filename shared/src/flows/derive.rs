@@ -70,9 +70,10 @@ impl Builder {
         invocation: &Invocation,
         message: &QueueMessage,
     ) -> Result<(), Error> {
-        match self.build_requested(invocation, message).await? {
-            Outcome::Settled => Ok(()),
-            Outcome::Later(at) => self.send_again(invocation, message, at).await,
+        let outcome = self.build_requested(invocation, message).await?;
+        match retry_of(outcome, message.hops, invocation.now()) {
+            None => Ok(()),
+            Some(at) => self.send_again(invocation, message, at).await,
         }
     }
 
@@ -124,7 +125,7 @@ impl Builder {
     }
 
     /// Sends a message again, visible at `at`, give or take a second. If that time has passed, the
-    /// delay grows with each hop.
+    /// delay grows with each hop, give or take half of it.
     pub(super) async fn send_again(
         &self,
         invocation: &Invocation,
@@ -142,7 +143,9 @@ impl Builder {
         let due = at.since(invocation.now());
         // If it is known when the message can be served, use that time instead of the back-off.
         let delay = if due.is_zero() {
-            delay
+            // Messages that wait for the same server would return together, and take its permits in
+            // turns with long pauses.
+            invocation.jittered(delay * 2) - delay / 2
         } else {
             (due + SHORTEST_DELAY).min(LONGEST_KNOWN_DELAY)
         };
@@ -168,6 +171,20 @@ pub(super) fn delay_after(hops: u32) -> Duration {
     let half_of = |waited: Duration| (waited / 2).clamp(SHORTEST_DELAY, LONGEST_DELAY);
     let waited = (0..hops).fold(Duration::ZERO, |waited, _| waited + half_of(waited));
     half_of(waited)
+}
+
+/// Returns when to build again after an outcome, if at all. The message of the build has had this
+/// number of hops.
+pub(super) fn retry_of(outcome: Outcome, hops: u32, now: Timestamp) -> Option<Timestamp> {
+    match outcome {
+        Outcome::Settled => None,
+        Outcome::Later(at) => Some(at),
+        Outcome::Held { until } => {
+            // A message that is due at a known time arrives a second later.
+            let delay = delay_after(hops).saturating_sub(SHORTEST_DELAY);
+            Some(until.min(now.plus(delay)))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -23,8 +23,8 @@ use super::builder::{Build, Builder};
 use super::lease::{HeldLease, LeaseAttempt};
 use super::search::{Search, likely_first};
 use crate::cache::{
-    CallOutcome, Change, Entry, Item, ItemKey, Kind, LEASE_EXTENSION, ModuleKey, NotAdmitted, Seen,
-    Sought, Stored, Token,
+    CallOutcome, Change, Entry, Item, ItemKey, Kind, LEASE_EXTENSION, ModuleKey, Seen, Sought,
+    Stored, Token,
 };
 use crate::domain::{Cause, HttpSource, Missing, Timestamp};
 use crate::flows::{Error, Invocation, fetch, permits};
@@ -79,10 +79,7 @@ impl Builder {
         let (probed, backing_off) = match probed {
             Ok(probed) => probed,
             Err(refused) => {
-                let at = match refused {
-                    NotAdmitted::CircuitOpen { until } => until,
-                    NotAdmitted::Busy => invocation.now(),
-                };
+                let at = refused.retry_at(invocation.now());
                 let left = batch.iter().map(|member| &member.message);
                 self.delay_batch(invocation, left, at).await?;
                 return Ok(found);

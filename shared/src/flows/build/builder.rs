@@ -40,9 +40,14 @@ pub struct Builder {
 pub enum Outcome {
     /// Nothing: no build request is pending that this build could have settled.
     Settled,
-    /// Another builder is at work, the entry backs off, or the source may not be called: build
-    /// again at this time.
+    /// The entry backs off, or the source may not be called: build again at this time. If that is
+    /// now, at growing intervals.
     Later(Timestamp),
+    /// Another builder is at work: build again at growing intervals, and when its lease expires.
+    Held {
+        /// When the lease expires. Most builds end long before.
+        until: Timestamp,
+    },
 }
 
 /// The build of one module, in one invocation.

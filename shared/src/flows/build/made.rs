@@ -1,6 +1,6 @@
 //! The results of a build.
 
-use crate::cache::{Ready, Seen};
+use crate::cache::{NotAdmitted, Ready, Seen};
 use crate::domain::{DifRef, Features, FileType, Missing, Rank};
 use crate::ports::{DifError, Fault};
 
@@ -13,8 +13,10 @@ pub(super) enum NotMade {
         /// The blob.
         blob: String,
     },
-    /// The file has changed since it was found, or its source may not be called now.
+    /// The file has changed since it was found, or the time was up too soon.
     Later,
+    /// The source may not be called now. Nothing was tried.
+    NotAdmitted(NotAdmitted),
 }
 
 impl From<Fault> for NotMade {

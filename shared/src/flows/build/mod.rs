@@ -193,10 +193,17 @@ impl Build<'_> {
             Leases::Ours { held, later } => (held, later),
             Leases::OtherBuilder(outcome) => return Ok(BuildRound::Done(outcome)),
         };
+        let now = || self.invocation.now();
         if !held.is_empty() {
-            later = later.max(self.build_under_leases(&held, open_difs).await?);
+            match self.build_under_leases(&held, open_difs).await? {
+                LeasesEnd::Ended { later: at } => later = later.max(at),
+                LeasesEnd::NotAdmitted(refused) => {
+                    let at = refused.retry_at(now());
+                    return Ok(BuildRound::Done(Outcome::Later(at)));
+                }
+            }
         }
-        let now = self.invocation.now();
+        let now = now();
         Ok(match later {
             None => BuildRound::Done(Outcome::Settled),
             Some(at) if at <= now => BuildRound::Again,
@@ -265,7 +272,7 @@ impl Build<'_> {
                     let mut requested = demand.requested(&partition.entries);
                     let is_pending = requested.any(|entry| entry.build_request().is_some());
                     return Ok(Leases::OtherBuilder(if is_pending {
-                        Outcome::Later(until)
+                        Outcome::Held { until }
                     } else {
                         Outcome::Settled
                     }));
@@ -312,7 +319,7 @@ impl Build<'_> {
         &self,
         held: &[HeldLease],
         open_difs: &mut OpenDifs,
-    ) -> Result<Option<Timestamp>, Error> {
+    ) -> Result<LeasesEnd, Error> {
         match self.make_in_time(held, open_difs).await {
             Ok(made) => {
                 let ended = held
@@ -330,7 +337,7 @@ impl Build<'_> {
                         }
                     }
                 }
-                failed.map_or(Ok(later), |error| Err(error.into()))
+                failed.map_or(Ok(LeasesEnd::Ended { later }), |error| Err(error.into()))
             }
             Err(NotMade::Fault(error)) => {
                 self.release_after_error(held).await;
@@ -340,7 +347,16 @@ impl Build<'_> {
                 self.release_after_error(held).await;
                 Err(Error::Doubtful { blob })
             }
-            Err(NotMade::Later) => self.release_after_work(held).await,
+            Err(NotMade::Later) => {
+                let later = self.release_after_work(held).await?;
+                Ok(LeasesEnd::Ended { later })
+            }
+            Err(NotMade::NotAdmitted(refused)) => {
+                // Several builds saw the same permit. The entry does not back off: the message
+                // returns at growing intervals.
+                self.release_untried(held).await;
+                Ok(LeasesEnd::NotAdmitted(refused))
+            }
         }
     }
 
@@ -381,6 +397,14 @@ impl Build<'_> {
             }
         }
     }
+}
+
+/// How a build under leases ended.
+enum LeasesEnd {
+    /// It may be worth building again at `later`.
+    Ended { later: Option<Timestamp> },
+    /// The source may not be called now.
+    NotAdmitted(NotAdmitted),
 }
 
 /// The leases of one build.

@@ -132,7 +132,7 @@ impl Build<'_> {
         let searched = permits::with(self.update(), key, most, Box::pin(searching)).await?;
         match searched {
             Ok(searched) => searched?,
-            Err(_) if search.difs.is_empty() => return Err(NotMade::Later),
+            Err(refused) if search.difs.is_empty() => return Err(NotMade::NotAdmitted(refused)),
             Err(_) => return Ok(search),
         }
         search.retry_after = search.retry_after(&source, kinds, &self.builder.settings);

@@ -57,7 +57,7 @@ impl Build<'_> {
         let most = self.builder.settings.source_max_permits;
         match permits::with(self.update(), key, most, Box::pin(making)).await? {
             Ok(made) => made.map_err(NotMade::from),
-            Err(_) => Err(NotMade::Later),
+            Err(refused) => Err(NotMade::NotAdmitted(refused)),
         }
     }
 

@@ -11,8 +11,8 @@ use super::filing::FiledModule;
 use super::side_by_side::side_by_side;
 use crate::cache::{Entry, Kind, Queue, Token, UploadState};
 use crate::domain::Timestamp;
-use crate::flows::build::{OpenDifs, Outcome};
-use crate::flows::derive::delay_after;
+use crate::flows::build::OpenDifs;
+use crate::flows::derive::{delay_after, retry_of};
 use crate::flows::update::KnownItem;
 use crate::flows::{Error, presence, sending};
 use crate::ports::{Consistency, Fault, QueueMessage, ReconcileMessage};
@@ -58,13 +58,11 @@ impl EventContext<'_> {
                 return Ok(BuildProgress::Continued);
             }
             let module = &to_build.module;
-            match builder
+            let built = builder
                 .build(invocation, &module.key, &module.kinds, open_difs)
-                .await?
-            {
-                Outcome::Settled => {}
-                Outcome::Later(at) => later.push((to_build, at)),
-            }
+                .await?;
+            let at = retry_of(built, 0, invocation.now());
+            later.extend(at.map(|at| (to_build, at)));
         }
         for (chunk, some) in without.chunks(MODULES_AT_ONCE).enumerate() {
             if chunk > 0 && is_half_over() {
@@ -80,9 +78,8 @@ impl EventContext<'_> {
                 Ok::<_, Error>((to_build, Box::pin(build).await))
             });
             for (to_build, built) in builds.await? {
-                if let Outcome::Later(at) = built? {
-                    later.push((to_build, at));
-                }
+                let at = retry_of(built?, 0, invocation.now());
+                later.extend(at.map(|at| (to_build, at)));
             }
         }
         if later.len() > MAX_MESSAGES {

@@ -96,9 +96,11 @@ async fn a_message_that_cannot_be_served_is_resent_with_growing_delays_and_a_lim
         delays.push(sent.delay.as_secs());
         message = sent.message;
     }
-    assert_eq!(delays[..8], [1, 1, 1, 1, 2, 3, 5, 7]);
-    assert!(delays.is_sorted());
-    assert_eq!((delays.len(), delays.last()), (40, Some(&60)));
+    assert!(delays[..3].iter().all(|delay| *delay <= 1), "{delays:?}");
+    assert!((30..=90).contains(delays.last().unwrap()), "{delays:?}");
+    let minutes = delays.iter().sum::<u64>() / 60;
+    assert!((20..=40).contains(&minutes), "{minutes} minutes");
+    assert_eq!(delays.len(), 40);
 }
 
 /// P9. The request of an older reader does not make a newer builder repeat a finished build.

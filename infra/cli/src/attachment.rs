@@ -36,6 +36,7 @@ pub(crate) async fn store(
         start: 0,
         bytes: *bytes,
         put: &put,
+        is_part: false,
     };
     let bar = ProgressBar::new(*bytes).with_style(bytes_style());
     let stored = Sender::new()?.send(&whole, &bar).await;

@@ -28,6 +28,10 @@ const ATTEMPTS: u32 = 4;
 /// The time without progress after which a request has failed.
 const STALLED: Duration = Duration::from_secs(60);
 
+/// The code of S3's error for a part of an upload that was completed or aborted (S3 API reference,
+/// `UploadPart`).
+const NO_SUCH_UPLOAD: &str = "<Code>NoSuchUpload</Code>";
+
 /// The bytes of a read from a file.
 const READ_BYTES: usize = 256 * 1024;
 
@@ -44,6 +48,8 @@ pub(crate) struct Piece<'a> {
     pub(crate) start: u64,
     pub(crate) bytes: u64,
     pub(crate) put: &'a SignedPut,
+    /// Whether it is a part of an upload that another client may complete.
+    pub(crate) is_part: bool,
 }
 
 /// How an attempt failed.
@@ -112,6 +118,10 @@ impl Sender {
         }
         let text = timeout(STALLED, response.text()).await;
         let text = text.ok().and_then(Result::ok).unwrap_or_default();
+        // Another client with the same file was faster. The service says what became of it.
+        if piece.is_part && status == StatusCode::NOT_FOUND && text.contains(NO_SUCH_UPLOAD) {
+            return Ok(());
+        }
         let cause = format!("the store answered {status}: {}", message_of(&text));
         let is_of_a_moment = status.is_server_error()
             || matches!(status, StatusCode::CONFLICT | StatusCode::TOO_MANY_REQUESTS);

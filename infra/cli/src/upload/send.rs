@@ -19,6 +19,7 @@ fn pieces<'a>(packed: &'a Packed, transfer: &'a Transfer) -> Vec<Piece<'a>> {
         start,
         bytes,
         put,
+        is_part: matches!(transfer, Transfer::Parts { .. }),
     };
     match transfer {
         Transfer::Put(put) => vec![piece(0, packed.bytes, put)],

@@ -83,6 +83,17 @@ fn a_file_of_which_the_service_signs_no_part_is_not_sent() {
 }
 
 #[test]
+fn a_file_that_another_client_completes_meanwhile_stops_no_other_file() {
+    let (service, files) = signing::start(4, Counting::Lacking);
+    files.lock().unwrap().is_raced = true;
+    let (first, second) = (fixture("elf/crash.debug"), fixture("elf/crash-arm64.debug"));
+    let ended = run(&["upload", &first, &second, "--url", &service.url()]);
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{}", ended.out);
+    assert!(ended.out.contains("sent 2 "), "{}", ended.out);
+    assert_eq!(files.lock().unwrap().joined.len(), 2);
+}
+
+#[test]
 fn an_upload_that_waits_also_waits_for_a_file_that_was_sent_before() {
     let explained = [present::with_cache("pending"), present::with_cache("used")];
     let service = present::start(["pending", "pending", "applied"], explained);

@@ -32,6 +32,8 @@ pub(crate) struct Files {
     parts: BTreeMap<String, BTreeMap<usize, Vec<u8>>>,
     signatures: usize,
     counting: Counting,
+    /// Whether another client completes an upload when its first part arrives here.
+    pub(crate) is_raced: bool,
 }
 
 type Shared = Arc<Mutex<Files>>;
@@ -43,6 +45,7 @@ pub(crate) fn start(signatures: usize, counting: Counting) -> (Service, Shared) 
         parts: BTreeMap::new(),
         signatures,
         counting,
+        is_raced: false,
     };
     let files = Arc::new(Mutex::new(files));
     let router = Router::new()
@@ -74,6 +77,9 @@ impl Files {
         let Some(size) = file["size"].as_u64() else {
             return json!({"key": key, "state": "absent"});
         };
+        if self.is_raced && self.joined.contains_key(name) {
+            return json!({"key": key, "state": "pending"});
+        }
         let stored = self.parts.entry(name.to_owned()).or_default();
         let lacking = (1..=PARTS).filter(|number| !stored.contains_key(number));
         let lacking: Vec<usize> = lacking.collect();
@@ -106,6 +112,11 @@ async fn receive(
     body: Bytes,
 ) -> (StatusCode, &'static str) {
     let mut files = files.lock().unwrap();
+    if files.is_raced {
+        files.joined.insert(name, Vec::new());
+        let error = "<Error><Code>NoSuchUpload</Code><Message>no such upload</Message></Error>";
+        return (StatusCode::NOT_FOUND, error);
+    }
     if files.joined.contains_key(&name) {
         return (StatusCode::BAD_REQUEST, "the file was sent already");
     }

@@ -88,11 +88,14 @@ pub(crate) fn search(paths: &[PathBuf]) -> Result<Found, CliError> {
             Err(error) => return Err(failed(error)),
         }
     }
-    let mut known = HashSet::new();
-    found.files.retain(|path| {
-        let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
-        known.insert(real)
-    });
+    // In one folder, nothing leads to the same file twice.
+    if paths.len() > 1 {
+        let mut known = HashSet::new();
+        found.files.retain(|path| {
+            let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+            known.insert(real)
+        });
+    }
     Ok(found)
 }
 

@@ -282,6 +282,19 @@ fn on_systems_of_apple_the_trampoline_of_a_signal_calls_the_handler() {
     assert_eq!(called(&symbols, stack, "callee_first"), expected);
 }
 
+/// Checks that all frames but the topmost one are return addresses, although one is the first
+/// instruction of a function.
+fn assert_return_addresses(symbols: &str) {
+    let at = |address: &str| json!({"instruction_addr": address});
+    let stack = json!(["0x11008", "0x12010", "0x13010"].map(at));
+    let expected = [
+        r#""handler" 3 "0x11008""#,
+        r#""before" 5 "0x1200f""#,
+        r#""interrupted" 11 "0x1300f""#,
+    ];
+    assert_eq!(called(symbols, stack, "callee_first"), expected);
+}
+
 #[test]
 fn what_an_injected_function_interrupted_is_at_its_address() {
     let at = |address: &str| json!({"instruction_addr": address});
@@ -296,13 +309,7 @@ fn what_an_injected_function_interrupted_is_at_its_address() {
         ];
         assert_eq!(called(&symbols, stack, "callee_first"), expected);
         // A return address at its start is behind the function before.
-        let stack = json!(["0x11008", "0x12010", "0x13010"].map(at));
-        let expected = [
-            r#""handler" 3 "0x11008""#,
-            r#""before" 5 "0x1200f""#,
-            r#""interrupted" 11 "0x1300f""#,
-        ];
-        assert_eq!(called(&symbols, stack, "callee_first"), expected);
+        assert_return_addresses(&symbols);
     }
 }
 
@@ -335,14 +342,7 @@ fn a_frame_is_a_return_address_if_the_client_says_so_even_after_a_signal() {
 #[test]
 fn a_return_address_at_the_start_of_another_function_is_one() {
     let symbols = WITH_SIGNAL.replace("__restore_rt", "behind");
-    let at = |address: &str| json!({"instruction_addr": address});
-    let stack = json!(["0x11008", "0x12010", "0x13010"].map(at));
-    let expected = [
-        r#""handler" 3 "0x11008""#,
-        r#""before" 5 "0x1200f""#,
-        r#""interrupted" 11 "0x1300f""#,
-    ];
-    assert_eq!(called(&symbols, stack, "callee_first"), expected);
+    assert_return_addresses(&symbols);
 }
 
 #[test]

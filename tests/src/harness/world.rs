@@ -356,6 +356,14 @@ impl World {
         self.serve_in(&self.invocation(time), message).await
     }
 
+    /// Delivers each message of the queues once, to functions with this time limit.
+    pub async fn serve_queued_within(&self, time: Duration) {
+        for sent in self.queues.drain() {
+            let served = self.serve_within(&sent.message, time).await;
+            served.unwrap_or_else(|error| panic!("{:?}: {error}", sent.message));
+        }
+    }
+
     /// Delivers a message of a queue once, to this invocation.
     pub async fn serve_in(&self, invocation: &Invocation, message: &QueueMessage) -> Delivery {
         Box::pin(self.builder.serve(invocation, message)).await
@@ -443,6 +451,15 @@ impl World {
         let invocation = self.invocation(SYMBOLICATE_TIME);
         let call = CallState::first("a request", scope, wait);
         Box::pin(self.symbolicator.answer(&invocation, request, call)).await
+    }
+
+    /// Sends a request that does not wait. It has to be pending.
+    pub async fn leave_pending(&self, request: &Crash) {
+        let answer = self.answer(request, &Scope::Global, Duration::ZERO).await;
+        assert!(
+            matches!(answer, Ok(SymbolicateOutcome::Pending)),
+            "{answer:?}"
+        );
     }
 
     /// Answers a request in the global scope while `derive` runs; panics unless it completes.

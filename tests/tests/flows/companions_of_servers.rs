@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use symdepot::api::symbolicator::{DownloadStatus, ModuleStatus};
 use symdepot::cache::{Entry, Kind};
-use symdepot::domain::{Cause, HttpSource, Location, Missing, Scope};
-use symdepot::flows::symbolicate::SymbolicateOutcome;
+use symdepot::domain::{Cause, HttpSource, Location, Missing};
 use symdepot::ports::{Concerns, ServerFailure};
 use symdepot_tests::harness::{Crash, World, fixture, function_names, sample_crash};
 
@@ -297,15 +296,8 @@ async fn a_companion_that_arrives_slowly_leaves_half_of_the_time_to_its_program(
         .servers
         .slow_down(&shared(), Duration::from_millis(20));
     let crash = SHARED.crash();
-    let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
-    assert!(
-        matches!(answer, Ok(SymbolicateOutcome::Pending)),
-        "{answer:?}"
-    );
-    for sent in world.queues.drain() {
-        let served = world.serve_within(&sent.message, FUNCTION_TIME).await;
-        served.unwrap();
-    }
+    world.leave_pending(&crash).await;
+    world.serve_queued_within(FUNCTION_TIME).await;
     let entry = entry_of(&world, false);
     assert_eq!(made_from(&world, false), [program_of(&SHARED)]);
     assert!(entry.probes().is_some());

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use symdepot::adapters::faulty::{How, Operation};
 use symdepot::cache::{DifCopy, Item, Kind};
-use symdepot::domain::{Cause, HttpSource, Location, Missing, Scope};
-use symdepot::flows::symbolicate::SymbolicateOutcome;
+use symdepot::domain::{Cause, HttpSource, Location, Missing};
 use symdepot_tests::harness::{World, fixture, function_names, in_module, sample_crash};
 
 use crate::servers::{DEBUG, PROGRAM, at, entry, is_symbolicated, source, world};
@@ -242,17 +241,8 @@ async fn a_download_that_leaves_no_time_to_derive_is_a_timeout_and_the_next_buil
     world.derivations.take(Duration::from_secs(9));
     let serve_all = async || {
         let instance = world.another_instance();
-        let answer = instance
-            .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
-            .await;
-        assert!(
-            matches!(answer, Ok(SymbolicateOutcome::Pending)),
-            "{answer:?}"
-        );
-        for sent in world.queues.drain() {
-            let served = world.serve_within(&sent.message, FUNCTION_TIME).await;
-            served.unwrap();
-        }
+        instance.leave_pending(&sample_crash()).await;
+        world.serve_queued_within(FUNCTION_TIME).await;
     };
     serve_all().await;
     let placeholder = entry(&world, Kind::SymCache).missing().cloned().unwrap();

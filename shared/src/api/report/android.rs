@@ -113,6 +113,7 @@ fn without_notes(mut path: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use crate::api::report::CrashReport;
     use crate::api::report::tests::read;
 
     #[test]
@@ -153,6 +154,16 @@ mod tests {
         );
     }
 
+    /// Returns the module and the function of each frame.
+    fn modules_and_functions(report: &CrashReport) -> Vec<(&str, Option<&str>)> {
+        let frames = report.stacks[0].frames.iter();
+        let found = frames.map(|it| {
+            let module = report.modules[it.module.unwrap()].name.as_str();
+            (module, it.function.as_deref())
+        });
+        found.collect()
+    }
+
     #[test]
     fn paths_and_names_may_contain_parentheses() {
         let report = read(
@@ -163,13 +174,6 @@ mod tests {
              #04 pc 1004  /data/My App (x86)/lib.so (start)\n\
              #05 pc 1005  /data/My App (x86)/lib.so (run+10): Routine run at /src/a.c:3\n",
         );
-        let frames = report.stacks[0].frames.iter();
-        let found: Vec<_> = frames
-            .map(|it| {
-                let module = report.modules[it.module.unwrap()].name.as_str();
-                (module, it.function.as_deref())
-            })
-            .collect();
         let library = "/data/My App (x86)/lib.so";
         let expected = [
             ("/data/My App (x86)/lib (1).so", Some("ns::f(int)")),
@@ -179,7 +183,7 @@ mod tests {
             (library, Some("start")),
             (library, Some("run")),
         ];
-        assert_eq!(found, expected);
+        assert_eq!(modules_and_functions(&report), expected);
     }
 
     #[test]
@@ -190,15 +194,9 @@ mod tests {
              #02 pc 1002  /data/app/lib.so (work(int+12)\n\
              #03 pc 1003  /data/app/lib.so (work(in\n",
         );
-        let frames = report.stacks[0].frames.iter();
-        let found: Vec<_> = frames
-            .map(|it| {
-                let module = report.modules[it.module.unwrap()].name.as_str();
-                (module, it.function.as_deref())
-            })
-            .collect();
         let library = "/data/app/lib.so";
         let functions = ["work", "work", "work(int", "work(in"];
-        assert_eq!(found, functions.map(|function| (library, Some(function))));
+        let expected = functions.map(|function| (library, Some(function)));
+        assert_eq!(modules_and_functions(&report), expected);
     }
 }

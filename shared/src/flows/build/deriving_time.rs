@@ -1,7 +1,6 @@
 //! The time that a build spends deriving. What is left of its time went into waiting for files.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// The time that a build spends deriving.

@@ -198,11 +198,7 @@ async fn many_modules_of_a_server_cost_few_messages_and_few_writes() {
 async fn a_request_with_thousands_of_unknown_modules_requests_256_builds_at_a_time() {
     let world = World::with(|settings| settings.sources = vec![source("company").into()]);
     let crash = crash_in(3000);
-    let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
-    assert!(
-        matches!(answer, Ok(SymbolicateOutcome::Pending)),
-        "{answer:?}"
-    );
+    world.leave_pending(&crash).await;
     assert_eq!(world.entries().len(), 256);
     assert_eq!(world.queues.sent().len(), 26);
     // A client that polls requests the next ones.
@@ -254,8 +250,7 @@ async fn a_permit_without_a_call_leaves_the_circuit_half_open() {
     let put = world.records.replace(&key, None, &stored).await;
     assert_eq!(put.unwrap(), Replaced::Done);
     let crash = crash_in(2);
-    let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
-    assert!(matches!(answer, Ok(SymbolicateOutcome::Pending)));
+    world.leave_pending(&crash).await;
     let message = world.queues.drain().remove(0).message;
     // The first write of the builder takes the permit.
     before_next(&world, Operation::Replace, 0, |world| async move {
@@ -309,8 +304,7 @@ async fn a_server_that_is_too_slow_is_a_timeout_and_retried_soon() {
         world.servers.put(&at, file);
         world.servers.slow_down(&at, pause);
         let crash = sample_crash();
-        let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
-        assert!(matches!(answer, Ok(SymbolicateOutcome::Pending)));
+        world.leave_pending(&crash).await;
         let began = world.now();
         world.settle().await;
         // 30 seconds a round: one for names, and one if unwind information is requested, too.
@@ -498,11 +492,7 @@ async fn a_request_with_32_sources_requests_256_builds_at_a_time() {
         settings.sources = ids.collect();
     });
     let crash = crash_in(20);
-    let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
-    assert!(
-        matches!(answer, Ok(SymbolicateOutcome::Pending)),
-        "{answer:?}"
-    );
+    world.leave_pending(&crash).await;
     assert_eq!(world.entries().len(), 256);
     let messages = world.queues.sent().len();
     assert!(messages <= 2 * SOURCES, "{messages} messages");
@@ -529,11 +519,7 @@ async fn sixty_modules_of_four_servers_take_24_messages() {
             .collect();
     });
     let crash = crash_in(60);
-    let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
-    assert!(
-        matches!(answer, Ok(SymbolicateOutcome::Pending)),
-        "{answer:?}"
-    );
+    world.leave_pending(&crash).await;
     assert_eq!(world.queues.sent().len(), 24);
     world.settle().await;
     let asked = world.servers.take_asked();

@@ -24,7 +24,7 @@ use quick_cache::{Equivalent, Weighter};
 use symbolic::common::{Name, NameMangling};
 use symbolic::demangle::Demangle;
 
-use super::cpp_constraints::{Keep, most_retries, retries, without_constraints};
+use super::cpp_constraints::{Keep, may_be_misprinted, most_retries, retries, without_constraints};
 use super::text::shown;
 use crate::api::symbolicator::Frame;
 use crate::domain::{IsolatedName, Language, READABLE};
@@ -63,6 +63,14 @@ const DEEPEST_RETRIES: u32 = 10;
 /// The most pack expansions in a C++ name that is not isolated. They print nothing themselves, so
 /// the limit of the printed text does not limit them.
 const MAX_EXPANSIONS: usize = 32;
+
+/// What the demangler misreads in names by GCC instead of rejecting it: a name in a template of
+/// `std`. It takes the template for the whole name, and counts other candidates for substitutions.
+const MISREAD: [&str; 2] = ["srSt", "srNSt"];
+
+/// What the linker of Go adds to the names of functions that also have a variant for the other
+/// calling convention. Neither the tools of Go nor its debug information have it.
+const VARIANTS_OF_GO: [&str; 2] = [".abi0", ".abiinternal"];
 
 /// The work of demangling the names of a request, in bytes of names that are parsed once. That is
 /// about a second, and enough for 100,000 names of 200 bytes.
@@ -203,6 +211,9 @@ impl<'m> KnownNames<'m> {
         if symbol.len() > longest(language) {
             return Some(None);
         }
+        if let Some(function) = without_variant(symbol, language) {
+            return Some(Some(function.into()));
+        }
         if self.work.is_used() {
             return None;
         }
@@ -217,11 +228,20 @@ impl<'m> KnownNames<'m> {
     }
 
     /// Returns the readable form of a C++ name like [`Self::readable`]: as it is, or without the
-    /// parts that the demangler does not know.
+    /// parts that the demangler does not know, and with those that it misprints rewritten.
     fn of_cpp(&mut self, symbol: &str, language: Language) -> Option<Option<Arc<str>>> {
+        let may_be_misread = MISREAD.iter().any(|part| symbol.contains(*part));
+        let is_misread = may_be_misread
+            && without_constraints(symbol, Keep::Known, &mut self.work.steps).is_some();
         let mut unlimited: Option<(Cow<'_, str>, Language)> = None;
-        for keep in [None, Some(Keep::Known), Some(Keep::Names)] {
+        let forms = if may_be_misprinted(symbol) {
+            [Some(Keep::Known), None, Some(Keep::Names)]
+        } else {
+            [None, Some(Keep::Known), Some(Keep::Names)]
+        };
+        for keep in forms {
             let (form, language) = match keep {
+                None if is_misread => continue,
                 None => (Cow::Borrowed(symbol), language),
                 Some(keep) => match without_constraints(symbol, keep, &mut self.work.steps) {
                     Some(form) => (Cow::Owned(form), Language::Cpp),
@@ -432,6 +452,15 @@ fn needs_isolation(symbol: &str, detected: Language) -> bool {
     doublings > 0 && symbol.len() << doublings > LONGEST_EXPANSION
 }
 
+/// Returns the name of a function in Go without what the linker added to it.
+fn without_variant(symbol: &str, language: Language) -> Option<&str> {
+    // A symbol without debug information has no language.
+    matches!(language, Language::Go | Language::Unknown).then_some(())?;
+    let mut variants = VARIANTS_OF_GO.iter();
+    let name = variants.find_map(|variant| symbol.strip_suffix(*variant))?;
+    (!name.is_empty()).then_some(name)
+}
+
 fn is_rust_v0(symbol: &str) -> bool {
     symbol.trim_start_matches('_').starts_with('R')
 }
@@ -578,6 +607,57 @@ mod tests {
         check(Language::C, "main", "main");
     }
 
+    #[test]
+    fn a_function_of_go_is_named_without_its_variant() {
+        let mut names = Names::new(KnownNames::default());
+        for language in [Language::Go, Language::Unknown] {
+            let found = names.of("runtime.memmove.abi0", language);
+            assert_eq!(&*found.function, "runtime.memmove");
+            assert_eq!(&*found.symbol, "runtime.memmove.abi0");
+        }
+        for (symbol, language, expected) in [
+            ("main.(*T).f.abiinternal", Language::Go, "main.(*T).f"),
+            ("main.f.abi0", Language::C, "main.f.abi0"),
+            (".abi0", Language::Go, ".abi0"),
+            ("main.abi0x", Language::Go, "main.abi0x"),
+        ] {
+            assert_eq!(name(symbol, language), expected);
+        }
+    }
+
+    /// The demangler takes `std::is_same<S0, int>::value` for two expressions,
+    /// `std::is_same<S0, int>` and `value`, where a list has room for both, and a later
+    /// substitution for another candidate.
+    #[test]
+    fn what_the_demangler_misreads_in_names_by_gcc_is_left_out() {
+        for (symbol, misread, expected) in [
+            (
+                "_Z1fI2S0EvPDTclsrT_4callaasrSt7is_sameIS1_iE5valueLb1EEEPS1_",
+                "f<S0>(decltype ((S0::call)((std::is_same<S0, int>)&&(value), true))*, S0*)",
+                "f<S0>(decltype ((S0::call)((...)&&(true)))*, S0*)",
+            ),
+            (
+                "_Z1fI2S0EvPDTclsrSt3mytIT_E4callLi1EEEPS2_",
+                "f<S0>(decltype ((std::myt<S0>)(call, 1))*, decltype ((std::myt<S0>)(call, 1))*)",
+                "f<S0>(decltype ((...)(1))*, S0*)",
+            ),
+            (
+                "_Z1fI2S0EvPDtsrNSt3mytIT_E4typeE5valueEPS2_",
+                "f<S0>(decltype (std::myt<S0>::type::value)*, decltype (std::myt<S0>::type::value)*)",
+                "f<S0>(decltype (...)*, S0*)",
+            ),
+        ] {
+            assert_eq!(demangled(symbol, Language::Cpp).as_deref(), Some(misread));
+            for language in [Language::Cpp, Language::Unknown] {
+                assert_eq!(name(symbol, language), expected);
+            }
+        }
+        // An identifier may contain the same letters.
+        assert_eq!(name("_Z8usrStatsv", Language::Cpp), "usrStats()");
+        let in_list = "_Z8usrStatsIiEDTcl1gfp_EET_";
+        assert_eq!(name(in_list, Language::Cpp), "usrStats<int>(int)");
+    }
+
     /// Returns the path of the function in a readable name, without return type, parameters,
     /// arguments and constraints, which compilers and demanglers format differently.
     fn path(readable: &str) -> String {
@@ -674,6 +754,130 @@ mod tests {
         ] {
             assert_eq!(name(symbol, Language::Cpp), readable);
         }
+    }
+
+    /// As `llvm-cxxfilt-19` prints them, without return types and modules.
+    #[test]
+    fn templates_of_constructors_packs_and_modules_agree_with_another_demangler() {
+        for (symbol, oracle) in [
+            (
+                "_ZN1AC1IdEEPKcT_i",
+                "A::A<double>(char const*, double, int)",
+            ),
+            (
+                "_ZN1AC4IdEEPKcT_i",
+                "A::A<double>(char const*, double, int)",
+            ),
+            (
+                "_ZNSt8optionalIiEC4IRiLb1EEEOT_",
+                "std::optional<int>::optional<int&, true>(int&)",
+            ),
+            ("_ZN1AC3IiEET_", "A::A<int>(int)"),
+            ("_ZN1AC1IiEEv", "A::A<int>()"),
+            ("_ZN1AC1B5cxx11IiEET_", "A::A[abi:cxx11]<int>(int)"),
+            ("_ZNK1FcvPT_IiEEv", "F::operator int*<int>() const"),
+            (
+                "_ZN1CIiEC2IPKcEEiT_",
+                "C<int>::C<char const*>(int, char const*)",
+            ),
+            ("_ZN1AC2IJEEEiDpOT_", "A::A<>(int)"),
+            (
+                "_ZN1AC2IJRA2_KciEEEiDpOT_",
+                "A::A<char const (&) [2], int>(int, char const (&) [2], int&&)",
+            ),
+            (
+                "_ZN1AC2IdJicEEET_lDpPT0_",
+                "A::A<double, int, char>(double, long, int*, char*)",
+            ),
+            (
+                "_ZSt11make_uniqueI7DerivedJEENSt8__detail9_MakeUniqIT_E15__single_objectEDpOT0_",
+                "std::__detail::_MakeUniq<Derived>::__single_object std::make_unique<Derived>()",
+            ),
+            (
+                "_ZSt11make_uniqueI7DerivedJiiEENSt8__detail9_MakeUniqIT_E15__single_objectEDpOT0_",
+                "std::__detail::_MakeUniq<Derived>::__single_object std::make_unique<Derived, int, int>(int&&, int&&)",
+            ),
+            ("_Z4noopIJEEvDpOT_", "void noop<>()"),
+            (
+                "_Z4noopIJiR1PPKcEEvDpOT_",
+                "void noop<int, P&, char const*>(int&&, P&, char const*&&)",
+            ),
+            (
+                "_Z4noopIJ1P1QEEvDpOT_DpPS3_",
+                "void noop<P, Q>(P&&, Q&&, P&&*, Q&&*)",
+            ),
+            (
+                "_ZNSt6threadC1IRFvvEJEvEEOT_DpOT0_",
+                "std::thread::thread<void (&)(), void>(void (&)())",
+            ),
+            (
+                "_ZSt8__invokeIPFvvEJEENSt15__invoke_resultIT_JDpT0_EE4typeEOS3_DpOS4_",
+                "std::__invoke_result<void (*)()>::type std::__invoke<void (*)()>(void (*&&)())",
+            ),
+            ("_ZN1f1gE1AIiJEES0_IJEJEE", "f::g(A<int>, A<>)"),
+            (
+                "_Z2fpIJivEEvDpPFT_iE",
+                "void fp<int, void>(int (*)(int), void (*)(int))",
+            ),
+            (
+                "_Z3zipIJicEJlsEEvDpSt4pairIT_T0_E",
+                "void zip<int, char, long, short>(std::pair<int, long>, std::pair<char, short>)",
+            ),
+            ("_Z5firstIiJEET_S0_DpRKT0_", "int first<int>(int)"),
+            (
+                "_ZNSt5tupleIJicEEC2IJicELb1EEEDpOT_",
+                "std::tuple<int, char>::tuple<int, char, true>(int&&, char&&)",
+            ),
+            (
+                "_Z4intsIJLb1ELb0EEEvSt16integer_sequenceIbJXspT_EEE",
+                "void ints<true, false>(std::integer_sequence<bool, true, false>)",
+            ),
+            (
+                "_Z1fIJPFvvEM1AiEEvDpRT_",
+                "void f<void (*)(), int A::*>(void (*&)(), int A::*&)",
+            ),
+            (
+                "_Z1fIJ1A1BEEvPFvDpRKT_E",
+                "void f<A, B>(void (*)(A const&, B const&))",
+            ),
+            (
+                "_Z1fIJicEdEvDp1AIT_T0_E",
+                "void f<int, char, double>(A<int, double>, A<char, double>)",
+            ),
+            ("_ZW3geo6hiddenPi", "hidden@geo(int*)"),
+            ("_ZN3geoW3geo5probeEPi", "geo::probe@geo(int*)"),
+            ("_ZW3fooW3bar1fPS_1AS1_", "f@foo.bar(A@foo*, A@foo)"),
+            (
+                "_ZN3geoW3geo1PIiE4len2ERKNS_S0_1QE",
+                "geo::P@geo<int>::len2(geo::Q@geo const&)",
+            ),
+            ("_ZW3fooWP4part1fNS_1BE", "f@foo:part(B@foo)"),
+        ] {
+            let ours = name(symbol, Language::Cpp).replace("> >", ">>");
+            let modules = ["@geo", "@foo.bar", "@foo:part", "@foo"];
+            let theirs = modules
+                .iter()
+                .fold(oracle.to_owned(), |name, module| name.replace(module, ""));
+            assert!(
+                theirs
+                    .strip_suffix(&*ours)
+                    .is_some_and(|before| before.is_empty() || before.ends_with(' ')),
+                "{symbol}: {ours}, not {theirs}"
+            );
+        }
+        // It does not read this one.
+        assert_eq!(
+            name("_ZZW3geo5entryPiENK3$_0clIS0_EEDaT_", Language::Cpp),
+            "entry(int*)::$_0::operator()<int*>(int*) const"
+        );
+        // It prints all parameters of the closure as `auto`, and the other one has none.
+        assert_eq!(
+            name(
+                "_ZZN1AC1IdEEPKcT_iENKUlDpOT_E_clIJicEEEDaS6_",
+                Language::Cpp
+            ),
+            "A::A<double>(char const*, double, int)::{lambda(auto:1&&...)#1}::operator()<int, char>(int&&, char&&) const"
+        );
     }
 
     #[test]

@@ -56,7 +56,7 @@ impl NameReader<'_> {
     fn expression_of_any_kind(&mut self) -> NameResult<bool> {
         match self.peek() {
             Some(b'L') => return self.literal().map(|()| true),
-            Some(b'T') => return self.template_parameter().map(|()| true),
+            Some(b'T') => return self.parameter_in_expression().map(|()| true),
             Some(b'0'..=b'9') => return self.base_unresolved_name().map(|()| true),
             Some(b'u') => {
                 self.take(1)?;
@@ -94,12 +94,17 @@ impl NameReader<'_> {
             "sZ" => {
                 self.take(2)?;
                 match self.peek() {
-                    Some(b'T') => self.template_parameter()?,
+                    Some(b'T') => self.parameter_in_expression()?,
                     _ => self.function_parameter()?,
                 }
             }
             "so" => self.subobject()?,
-            "sr" | "on" | "dn" => self.unresolved_name()?,
+            "sr" | "on" | "dn" => {
+                // A substitution may stand for such a type, which was removed.
+                let refers = self.is_next("srS") || self.is_next("srNS");
+                let is_known = !(self.is_type_of_gcc_next() || self.has_changed && refers);
+                return self.unresolved_name().map(|()| is_known);
+            }
             "rq" | "rQ" => return self.requirements().map(|()| false),
             "pp" | "mm" => {
                 self.take(2)?;
@@ -222,8 +227,23 @@ impl NameReader<'_> {
         Ok(())
     }
 
+    /// Returns whether an unresolved name is next in which GCC writes a type where the grammar has
+    /// an unresolved type: `srSt3fooIT_E3bar`, `srN3foo3barE3baz`. The demangler misreads the first
+    /// one.
+    fn is_type_of_gcc_next(&self) -> bool {
+        let rest = self.rest();
+        let of_namespace = rest.strip_prefix(b"srN").and_then(|rest| rest.first());
+        let is_named = of_namespace.is_some_and(u8::is_ascii_digit);
+        is_named || self.is_next("srSt") || self.is_next("srNSt")
+    }
+
     /// `<unresolved-name>`
     fn unresolved_name(&mut self) -> NameResult<()> {
+        if self.is_type_of_gcc_next() {
+            self.take(2)?;
+            self.ty()?;
+            return self.base_unresolved_name();
+        }
         if self.take_if("srN")? {
             self.ty()?;
             while !self.take_if("E")? {

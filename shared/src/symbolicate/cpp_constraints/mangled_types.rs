@@ -47,8 +47,7 @@ impl NameReader<'_> {
                 self.name_part(false)?;
             }
             b'T' => {
-                self.template_parameter()?;
-                let node = self.node(start, NodeKind::Root);
+                let node = self.template_parameter()?;
                 self.add_candidate(node);
                 if self.takes_arguments && self.peek() == Some(b'I') {
                     let name = self.arguments_of(start, Some(node))?;
@@ -111,6 +110,8 @@ impl NameReader<'_> {
             "Dp" => {
                 self.take(2)?;
                 self.ty()?;
+                self.candidate_type(start, NodeKind::Expansion);
+                return Ok(());
             }
             "Do" | "DO" | "Dw" | "Dx" => self.function_type()?,
             builtin if is_one_of("Dd De Df Dh Di Ds Du Da Dc Dn", builtin) => return self.take(2),
@@ -165,13 +166,20 @@ impl NameReader<'_> {
     /// `<type>` that starts with a substitution.
     fn substituted_type(&mut self, start: usize) -> NameResult<()> {
         let prefix = self.substitution()?;
+        if self.is_module(prefix) {
+            self.parts.truncate(start);
+            let name = self.unscoped_name(false)?;
+            self.add_candidate(name);
+            self.parts.push(NamePart::Node(name, NamePlace::Type));
+            return Ok(());
+        }
         // After `operator`, only a template can have arguments of its own.
         let takes_arguments = self.takes_arguments
             || prefix.is_none_or(|prefix| {
                 matches!(
                     self.nodes[prefix].kind,
                     NodeKind::Name {
-                        has_arguments: false,
+                        arguments: None,
                         ..
                     }
                 )
@@ -219,8 +227,13 @@ impl NameReader<'_> {
         self.take_if("Dx")?;
         self.expect("F")?;
         self.take_if("Y")?;
+        self.ty()?;
+        let start = self.parts.len();
         while !matches!(self.rest(), [b'E', ..] | [b'R' | b'O', b'E', ..]) {
-            self.ty()?;
+            self.listed_type()?;
+        }
+        if self.parts.len() == start {
+            self.parts.push(NamePart::Instead("v"));
         }
         if self.peek() != Some(b'E') {
             self.take(1)?;

@@ -1,10 +1,9 @@
 //! Names and templates in mangled names, by the productions of the grammar.
 
-use super::reader::{NamePart, NamePlace, NameReader, NameResult, NodeKind, Unreadable};
-
-/// The replacement of a template parameter object, which the demangler does not support: a template
-/// of this name, with the object as its argument.
-const OBJECT: &str = "25template_parameter_object";
+use super::reader::{
+    ArgumentList, ArgumentPack, NamePart, NamePlace, NameReader, NameResult, NodeKind,
+    ParameterScope, ParameterSet, Unreadable,
+};
 
 /// The replacement of the operator `co_await`, which the demangler does not support: a function of
 /// this name.
@@ -15,112 +14,6 @@ pub(super) const OPERATORS: &str = "nw na dl da ps ng ad de co pl mi ml dv rm an
                          le ge ss nt aa oo pp mm cm pm pt cl ix qu ds";
 
 impl NameReader<'_> {
-    /// Reads the whole name, including suffixes of a compiler or a linker.
-    pub(super) fn whole(&mut self) -> NameResult<Vec<NamePart>> {
-        self.unconstrained_encoding()?;
-        let mark = self.mark();
-        if self.constraint().is_err() {
-            // Nothing refers to the last part, so it can be removed even if it cannot be read.
-            self.back_to(&mark);
-            self.at = self.bytes.len();
-            self.has_changed = true;
-        }
-        match self.peek() {
-            None => {}
-            Some(b'.' | b'_' | b'@') => self.take(self.bytes.len() - self.at)?,
-            Some(_) => return Err(Unreadable),
-        }
-        Ok(std::mem::take(&mut self.parts))
-    }
-
-    /// `<encoding>`
-    pub(super) fn encoding(&mut self) -> NameResult<()> {
-        self.unconstrained_encoding()?;
-        self.constraint()
-    }
-
-    /// `<encoding>` up to the constraint of the function.
-    fn unconstrained_encoding(&mut self) -> NameResult<()> {
-        self.nested(|it| {
-            if matches!(it.peek(), Some(b'T' | b'G')) {
-                return it.special_name();
-            }
-            it.name_part(false)?;
-            while !matches!(it.peek(), None | Some(b'E' | b'.' | b'_' | b'@' | b'Q')) {
-                it.ty()?;
-            }
-            Ok(())
-        })
-    }
-
-    /// `[Q <constraint-expression>]`
-    fn constraint(&mut self) -> NameResult<()> {
-        match self.peek() {
-            Some(b'Q') => self.skip(|it| {
-                it.expect("Q")?;
-                it.expression()
-            }),
-            _ => Ok(()),
-        }
-    }
-
-    /// `<special-name>`
-    fn special_name(&mut self) -> NameResult<()> {
-        let start = self.parts.len();
-        if self.take_if("TA")? {
-            // The demangler does not support it: it is written as a name with a template argument.
-            self.replace(start, OBJECT);
-            self.parts.push(NamePart::Instead("I"));
-            self.template_argument()?;
-            self.parts.push(NamePart::Instead("E"));
-            return Ok(());
-        }
-        for prefix in ["TV", "TT", "TI", "TS", "TF"] {
-            if self.take_if(prefix)? {
-                return self.ty();
-            }
-        }
-        if self.take_if("TC")? {
-            self.ty()?;
-            self.number()?;
-            self.expect("_")?;
-            return self.ty();
-        }
-        if self.take_if("GR")? {
-            self.name_part(false)?;
-            self.take_while(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase())?;
-            return self.expect("_");
-        }
-        for prefix in ["TH", "TW", "GV"] {
-            if self.take_if(prefix)? {
-                return self.name_part(false);
-            }
-        }
-        if self.take_if("GTt")? || self.take_if("GTn")? {
-            return self.encoding();
-        }
-        if self.take_if("Tc")? {
-            self.call_offset()?;
-        } else {
-            self.expect("T")?;
-        }
-        self.call_offset()?;
-        self.encoding()
-    }
-
-    /// `<call-offset>`
-    fn call_offset(&mut self) -> NameResult<()> {
-        if self.take_if("h")? {
-            self.number()?;
-        } else {
-            self.expect("v")?;
-            self.number()?;
-            self.expect("_")?;
-            self.number()?;
-        }
-        self.expect("_")
-    }
-
     /// `<name>`, at its definition.
     pub(super) fn name_part(&mut self, is_local: bool) -> NameResult<()> {
         let name = self.name(is_local)?;
@@ -136,22 +29,29 @@ impl NameReader<'_> {
             Some(b'S') if !it.is_next("St") => {
                 let start = it.parts.len();
                 let prefix = it.substitution()?;
+                if it.is_module(prefix) {
+                    it.parts.truncate(start);
+                    return it.unscoped_name(is_local);
+                }
                 it.arguments_of(start, prefix)
             }
-            _ => {
-                let start = it.parts.len();
-                it.take_if("St")?;
-                it.unqualified_name()?;
-                let name = it.name_node(start, None, false, false);
-                it.nodes[name].is_local = is_local;
-                if it.peek() != Some(b'I') {
-                    return Ok(name);
-                }
-                it.add_candidate(name);
-                it.parts.push(NamePart::Node(name, NamePlace::Prefix));
-                it.arguments_of(start, Some(name))
-            }
+            _ => it.unscoped_name(is_local),
         })
+    }
+
+    /// `<unscoped-name>`, `<unscoped-template-name> <template-args>`
+    pub(super) fn unscoped_name(&mut self, is_local: bool) -> NameResult<usize> {
+        let start = self.parts.len();
+        self.take_if("St")?;
+        self.unqualified_name()?;
+        let name = self.name_node(start, None, false, false);
+        self.nodes[name].is_local = is_local;
+        if self.peek() != Some(b'I') {
+            return Ok(name);
+        }
+        self.add_candidate(name);
+        self.parts.push(NamePart::Node(name, NamePlace::Prefix));
+        self.arguments_of(start, Some(name))
     }
 
     /// `<template-args>` after a prefix, which is in the parts from `since` on, and is a node if it
@@ -200,6 +100,10 @@ impl NameReader<'_> {
             _ => number.checked_add(1).ok_or(Unreadable)?,
         };
         let candidate = *self.candidates.get(number).ok_or(Unreadable)?;
+        if number >= self.first_uncertain {
+            return Err(Unreadable);
+        }
+        self.mention(self.nodes[candidate].parameters.all());
         self.at += length + 2;
         self.parts
             .push(NamePart::Reference(candidate, NamePlace::Prefix));
@@ -242,16 +146,19 @@ impl NameReader<'_> {
                     is_numbered = true;
                     match self.substitution()? {
                         None => continue,
+                        module if self.is_module(module) => {
+                            self.parts.truncate(start);
+                            is_numbered = false;
+                            self.unqualified_name()?;
+                            self.name_node(start, None, false, false)
+                        }
                         Some(node) => {
                             self.parts.truncate(start);
                             node
                         }
                     }
                 }
-                [b'T', ..] if last.is_none() && !has_text => {
-                    self.template_parameter()?;
-                    self.node(start, NodeKind::Root)
-                }
+                [b'T', ..] if last.is_none() && !has_text => self.template_parameter()?,
                 [b'D', b't' | b'T', ..] if last.is_none() && !has_text => {
                     self.decltype()?;
                     self.node(start, NodeKind::Root)
@@ -292,7 +199,7 @@ impl NameReader<'_> {
         self.parts.truncate(start);
         self.parts.push(NamePart::Node(last, NamePlace::Prefix));
         self.parts.push(NamePart::Instead("E"));
-        Ok(self.node(outside, NodeKind::Type))
+        Ok(self.node(outside, NodeKind::Around(last)))
     }
 
     /// `<local-name>`
@@ -309,9 +216,10 @@ impl NameReader<'_> {
             self.number()?;
             self.expect("_")?;
         }
-        self.name_part(true)?;
+        let name = self.name(true)?;
+        self.parts.push(NamePart::Node(name, NamePlace::Type));
         self.discriminator()?;
-        Ok(self.node(start, NodeKind::Type))
+        Ok(self.node(start, NodeKind::Around(name)))
     }
 
     /// `[<discriminator>]`
@@ -329,6 +237,7 @@ impl NameReader<'_> {
 
     /// `<unqualified-name>`
     fn unqualified_name(&mut self) -> NameResult<()> {
+        self.module()?;
         if self.is_next("F") {
             // A friend with constraints that depend on the template parameters of the class.
             self.skip(|it| it.expect("F"))?;
@@ -343,10 +252,11 @@ impl NameReader<'_> {
             }
             "Ul" => {
                 self.take(2)?;
+                let start = self.parts.len();
                 self.retried(Self::closure)?;
+                self.enclose(start);
             }
-            // An inherited constructor: clang and GCC disagree on whether its class is a candidate.
-            "CI" => return Err(Unreadable),
+            "CI" => self.inherited_constructor()?,
             "DC" => {
                 self.take(2)?;
                 while !self.take_if("E")? {
@@ -358,6 +268,18 @@ impl NameReader<'_> {
         }
         while self.take_if("B")? {
             self.source_name()?;
+        }
+        Ok(())
+    }
+
+    /// `CI <digit> <type>`, a constructor that a class inherits from another one.
+    fn inherited_constructor(&mut self) -> NameResult<()> {
+        self.take(3)?;
+        let known = self.candidates.len();
+        self.retried(Self::ty)?;
+        // For the demangler and GCC, the other class is a candidate, for clang it is none.
+        if self.candidates.len() > known {
+            self.first_uncertain = self.first_uncertain.min(self.candidates.len() - 1);
         }
         Ok(())
     }
@@ -381,12 +303,14 @@ impl NameReader<'_> {
     /// `<closure-type-name>` after `Ul`.
     fn closure(&mut self) -> NameResult<()> {
         self.nested(|it| {
+            let scope = std::mem::replace(&mut it.scope, ParameterScope::Closure);
             it.template_parameter_declarations()?;
             it.constraint()?;
             while !matches!(it.peek(), Some(b'E' | b'Q')) {
                 it.ty()?;
             }
             it.constraint()?;
+            it.scope = scope;
             it.expect("E")?;
             it.number()?;
             it.expect("_")
@@ -419,31 +343,83 @@ impl NameReader<'_> {
     fn template_arguments_once(&mut self) -> NameResult<()> {
         self.expect("I")?;
         let takes_arguments = std::mem::replace(&mut self.takes_arguments, true);
+        let (mut list, at) = (ArgumentList::default(), self.at);
         while !matches!(self.peek(), Some(b'E' | b'Q')) {
-            self.template_argument()?;
+            let start = self.parts.len();
+            let pack = self.template_argument()?;
+            list.packs.extend(pack.map(|pack| ArgumentPack {
+                index: list.count,
+                ..pack
+            }));
+            // A pack expansion may have no elements.
+            list.count += usize::from(self.parts.len() > start);
+        }
+        if list.count == 0 && self.at > at {
+            self.parts.push(NamePart::Instead("JE"));
         }
         self.takes_arguments = takes_arguments;
         self.constraint()?;
-        self.expect("E")
+        self.expect("E")?;
+        self.lists.push(list);
+        Ok(())
     }
 
-    /// `<template-arg>`, with the declaration of its parameter.
-    fn template_argument(&mut self) -> NameResult<()> {
+    /// `<template-arg>`, with the declaration of its parameter. Returns a pack.
+    pub(super) fn template_argument(&mut self) -> NameResult<Option<ArgumentPack>> {
         self.nested(|it| {
             it.template_parameter_declarations()?;
             match it.peek() {
                 Some(b'X') => {
-                    it.take(1)?;
-                    it.expression()?;
-                    it.expect("E")
+                    if !it.expanded_arguments()? {
+                        it.take(1)?;
+                        it.expression()?;
+                        it.expect("E")?;
+                    }
                 }
-                Some(b'L') => it.literal(),
-                Some(b'J') => {
-                    it.take(1)?;
-                    it.template_arguments_to_end()
-                }
-                _ => it.ty(),
+                Some(b'L') => it.literal()?,
+                Some(b'J') => return it.argument_pack().map(Some),
+                _ => it.listed_type()?,
             }
+            Ok(None)
+        })
+    }
+
+    /// `J <template-arg>* E`
+    fn argument_pack(&mut self) -> NameResult<ArgumentPack> {
+        let start = self.parts.len();
+        self.expect("J")?;
+        let first = self.parts.len();
+        let (mut elements, mut are_types) = (Some(Vec::new()), true);
+        while self.peek() != Some(b'E') {
+            let element = self.parts.len();
+            // A pack expansion may be several elements.
+            let is_one = !matches!(self.rest(), [b'X' | b'J', ..] | [b'D', b'p', ..]);
+            let is_literal = self.peek() == Some(b'L');
+            self.template_argument()?;
+            if is_literal {
+                are_types = false;
+                let node = self.node(element, NodeKind::Type);
+                self.parts.push(NamePart::Node(node, NamePlace::Type));
+            }
+            match (&mut elements, &self.parts[element..]) {
+                (Some(elements), [part]) if is_one && !self.is_expansion(*part) => {
+                    elements.push(*part);
+                }
+                _ => elements = None,
+            }
+        }
+        let is_empty = self.parts.len() == first;
+        self.expect("E")?;
+        let empty = is_empty.then(|| {
+            let node = self.node(start, NodeKind::Type);
+            self.parts.push(NamePart::Node(node, NamePlace::Type));
+            node
+        });
+        Ok(ArgumentPack {
+            index: 0,
+            empty,
+            elements,
+            are_types,
         })
     }
 
@@ -490,7 +466,8 @@ impl NameReader<'_> {
 
     /// `<template-param>`. One of an outer template, with a level, is supported only in a removed
     /// part.
-    pub(super) fn template_parameter(&mut self) -> NameResult<()> {
+    pub(super) fn template_parameter(&mut self) -> NameResult<usize> {
+        let start = self.parts.len();
         self.expect("T")?;
         if self.take_if("L")? {
             if !self.is_skipping {
@@ -499,12 +476,30 @@ impl NameReader<'_> {
             self.number()?;
             self.expect("_")?;
         }
+        let digits = self.at;
         self.number()?;
+        let index = match &self.symbol[digits..self.at] {
+            "" => 0,
+            number => number
+                .parse()
+                .map_or(usize::MAX, |number: usize| number.saturating_add(1)),
+        };
         self.expect("_")?;
         // Inside of a conversion operator, the demangler looks ahead at the arguments.
         if self.conversions > 0 && self.takes_arguments && self.peek() == Some(b'I') {
             self.is_ambiguous = true;
         }
+        let node = self.node(start, NodeKind::Parameter(index));
+        self.nodes[node].parameters.types = ParameterSet::bit(index);
+        self.mention(ParameterSet::bit(index));
+        Ok(node)
+    }
+
+    /// `<template-param>` as an expression, which is not a candidate.
+    pub(super) fn parameter_in_expression(&mut self) -> NameResult<()> {
+        let node = self.template_parameter()?;
+        self.nodes[node].parameters = self.nodes[node].parameters.fixed();
+        self.parts.push(NamePart::Node(node, NamePlace::Type));
         Ok(())
     }
 }

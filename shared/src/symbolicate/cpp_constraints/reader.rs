@@ -1,6 +1,8 @@
 //! A reader of mangled names: its position, the parts that it has read, and the substitution
 //! candidates among them.
 
+use std::collections::HashMap;
+
 /// The deepest nesting of a name that is read, which is about the limit of the demangler.
 const DEEPEST: u32 = 192;
 
@@ -45,23 +47,108 @@ pub(super) struct Node {
     /// Whether its meaning depends on the function that it is local to. It then cannot be written
     /// elsewhere.
     pub(super) is_local: bool,
+    /// The template parameters that it mentions.
+    pub(super) parameters: ParameterSet,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum NodeKind {
-    /// A type that is not a name.
+    /// A type that is not a name, or another part.
     Type,
-    /// A template parameter or `decltype`: a type that a nested name may start with.
+    /// The type `decltype`, which a nested name may start with.
     Root,
+    /// A template parameter, by its index.
+    Parameter(usize),
+    /// A pack expansion: `Dp` and its pattern.
+    Expansion,
+    /// A name with qualifiers, or that of a local entity: the name within it.
+    Around(usize),
+    /// The name of a module, which is not written.
+    Module,
     /// A name. Its parts are the last component.
     Name {
         /// The components before the last one.
         prefix: Option<usize>,
         /// Whether it has more than one component, and so needs `N` and `E`.
         is_nested: bool,
-        /// Whether the last component is template arguments.
-        has_arguments: bool,
+        /// The list of template arguments that is the last component.
+        arguments: Option<usize>,
     },
+}
+
+/// Template parameters, as a bit each. The last bit stands for all further ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct ParameterSet {
+    /// Those that are types of their own, which another type can replace.
+    pub(super) types: u64,
+    /// Those that are at other places, such as in expressions.
+    pub(super) others: u64,
+}
+
+impl ParameterSet {
+    /// The bit of all further ones.
+    pub(super) const FURTHER: u64 = 1 << 63;
+
+    /// Returns the bit of a parameter.
+    pub(super) fn bit(index: usize) -> u64 {
+        1 << index.min(63)
+    }
+
+    pub(super) fn all(self) -> u64 {
+        self.types | self.others
+    }
+
+    /// Returns them as those of a part in which none can be replaced.
+    pub(super) fn fixed(self) -> Self {
+        Self {
+            types: 0,
+            others: self.all(),
+        }
+    }
+}
+
+/// What is known about a list of template arguments.
+#[derive(Debug, Default)]
+pub(super) struct ArgumentList {
+    /// The number of arguments.
+    pub(super) count: usize,
+    /// The packs among them.
+    pub(super) packs: Vec<ArgumentPack>,
+    /// Whether they are those of a function, whose type refers to them.
+    pub(super) is_of_function: bool,
+    /// The parameters that the type of the function mentions, as bits.
+    pub(super) mentioned: u64,
+}
+
+/// An argument that is a pack (`J…E`).
+#[derive(Debug)]
+pub(super) struct ArgumentPack {
+    /// Its place in the list of arguments.
+    pub(super) index: usize,
+    /// The node that it is written as, if it is empty.
+    pub(super) empty: Option<usize>,
+    /// Its elements; `None` if their number is not known.
+    pub(super) elements: Option<Vec<NamePart>>,
+    /// Whether they are types.
+    pub(super) are_types: bool,
+}
+
+impl ArgumentPack {
+    /// Returns whether it, or a later argument, is that of one of these template parameters.
+    pub(super) fn is_before(&self, parameters: u64) -> bool {
+        parameters >> self.index.min(63) != 0
+    }
+}
+
+/// What template parameters refer to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum ParameterScope {
+    /// Arguments that are not known.
+    Unknown,
+    /// The arguments of a call of a closure, which are not in the name.
+    Closure,
+    /// A list of arguments.
+    Arguments(usize),
 }
 
 /// Reads a name by recursive descent.
@@ -79,6 +166,18 @@ pub(super) struct NameReader<'a> {
     pub(super) parts: Vec<NamePart>,
     /// Whether anything was removed.
     pub(super) has_changed: bool,
+    /// Whether anything was changed that the demangler can read, but prints differently.
+    pub(super) is_clearer: bool,
+    /// The lists of template arguments that are read.
+    pub(super) lists: Vec<ArgumentList>,
+    pub(super) scope: ParameterScope,
+    /// Whether a template parameter is mentioned whose argument is not known.
+    pub(super) mentions_unknown: bool,
+    /// The nodes that were copied for an element of a pack, with the list of the pack, and the
+    /// copies.
+    pub(super) copies: HashMap<(usize, usize, usize), usize>,
+    /// The number of the first candidate about which compilers disagree.
+    pub(super) first_uncertain: usize,
     /// Whether arguments after a template parameter belong to it. After `operator`, they belong to
     /// the operator.
     pub(super) takes_arguments: bool,
@@ -100,6 +199,8 @@ pub(super) struct Mark {
     pub(super) nodes: usize,
     pub(super) candidates: usize,
     pub(super) parts: usize,
+    pub(super) lists: usize,
+    pub(super) scope: ParameterScope,
     pub(super) has_changed: bool,
     pub(super) takes_arguments: bool,
     pub(super) is_skipping: bool,
@@ -119,6 +220,12 @@ impl<'a> NameReader<'a> {
             candidates: Vec::new(),
             parts: Vec::new(),
             has_changed: false,
+            is_clearer: false,
+            lists: Vec::new(),
+            scope: ParameterScope::Unknown,
+            mentions_unknown: false,
+            copies: HashMap::new(),
+            first_uncertain: usize::MAX,
             takes_arguments: true,
             is_skipping: false,
             retried: 0,
@@ -201,6 +308,8 @@ impl<'a> NameReader<'a> {
             nodes: self.nodes.len(),
             candidates: self.candidates.len(),
             parts: self.parts.len(),
+            lists: self.lists.len(),
+            scope: self.scope,
             has_changed: self.has_changed,
             takes_arguments: self.takes_arguments,
             is_skipping: self.is_skipping,
@@ -212,6 +321,9 @@ impl<'a> NameReader<'a> {
         self.nodes.truncate(mark.nodes);
         self.candidates.truncate(mark.candidates);
         self.parts.truncate(mark.parts);
+        self.lists.truncate(mark.lists);
+        self.scope = mark.scope;
+        self.copies.clear();
         self.has_changed = mark.has_changed;
         self.takes_arguments = mark.takes_arguments;
         self.is_skipping = mark.is_skipping;
@@ -268,13 +380,52 @@ impl<'a> NameReader<'a> {
     /// Makes a node of the parts from `since` on.
     pub(super) fn node(&mut self, since: usize, kind: NodeKind) -> usize {
         let parts = self.parts.split_off(since);
+        self.node_of(parts, kind)
+    }
+
+    /// Makes a node of these parts.
+    pub(super) fn node_of(&mut self, parts: Vec<NamePart>, kind: NodeKind) -> usize {
+        let prefix = match kind {
+            NodeKind::Name { prefix, .. } => prefix,
+            _ => None,
+        };
+        let prefix = prefix.map(|prefix| NamePart::Reference(prefix, NamePlace::Prefix));
+        let mut parameters = ParameterSet::default();
+        for part in parts.iter().copied().chain(prefix) {
+            let mentioned = self.parameters_of(part);
+            parameters.types |= mentioned.types;
+            parameters.others |= mentioned.others;
+        }
         self.nodes.push(Node {
             parts,
             kind,
             is_candidate: false,
             is_local: false,
+            parameters,
         });
         self.nodes.len() - 1
+    }
+
+    /// Returns the template parameters that a part mentions.
+    pub(super) fn parameters_of(&self, part: NamePart) -> ParameterSet {
+        let (NamePart::Node(index, place) | NamePart::Reference(index, place)) = part else {
+            return ParameterSet::default();
+        };
+        let node = &self.nodes[index];
+        match (place, node.kind) {
+            (NamePlace::Prefix, NodeKind::Parameter(_)) | (_, NodeKind::Expansion) => {
+                node.parameters.fixed()
+            }
+            _ => node.parameters,
+        }
+    }
+
+    /// Makes a node of the parts from `since` on, in which template parameters have a meaning of
+    /// their own.
+    pub(super) fn enclose(&mut self, since: usize) {
+        let node = self.node(since, NodeKind::Type);
+        self.nodes[node].parameters = self.nodes[node].parameters.fixed();
+        self.parts.push(NamePart::Node(node, NamePlace::Type));
     }
 
     /// Makes a name of the parts from `since` on, which are its last component.
@@ -285,12 +436,14 @@ impl<'a> NameReader<'a> {
         is_nested: bool,
         has_arguments: bool,
     ) -> usize {
+        // The last list of arguments that was read is that of this name.
+        let arguments = has_arguments.then(|| self.lists.len().saturating_sub(1));
         self.node(
             since,
             NodeKind::Name {
                 prefix,
                 is_nested,
-                has_arguments,
+                arguments,
             },
         )
     }
@@ -314,7 +467,7 @@ impl<'a> NameReader<'a> {
             self.nodes[node].kind,
             NodeKind::Name {
                 is_nested: true,
-                has_arguments: false,
+                arguments: None,
                 ..
             }
         )

@@ -133,7 +133,7 @@ fn problems_of(path: &Path, inspection: &Inspection, require: &[Requirement]) ->
                 text,
             });
         };
-        // That an object without any id is ignored is a problem of the file.
+        // That an object without any id is skipped is a problem of the file.
         let has_id = object.debug_id.is_some() || object.code_id.is_some();
         if let Some(advice) = advice(object).filter(|it| has_id || *it != Advice::NoBuildId) {
             add(advice.cause(), advice.to_string());
@@ -150,12 +150,12 @@ fn problems_of(path: &Path, inspection: &Inspection, require: &[Requirement]) ->
             }
         }
     }
-    let ignored = inspection.ignored.iter().map(|text| Finding {
+    let skipped = inspection.skipped.iter().map(|text| Finding {
         object: None,
         cause: "ignored",
         text: text.clone(),
     });
-    problems.extend(ignored);
+    problems.extend(skipped);
     let path = path.to_string_lossy();
     let unnamed = inspection.auxiliary.iter().filter_map(|file| {
         Some(Finding {

@@ -22,6 +22,10 @@ const SQS: &str = "sqs";
 #[cfg(feature = "serve")]
 const S3: &str = "s3";
 
+/// The domains of AWS, in which services have their host names: of most regions, of those in China,
+/// and of the European Sovereign Cloud.
+const AWS_DOMAINS: [&str; 3] = [".amazonaws.com", ".amazonaws.com.cn", ".amazonaws.eu"];
+
 /// Signs requests to one host.
 #[derive(Debug)]
 pub(crate) struct Signer {
@@ -44,9 +48,8 @@ struct Exported {
 /// are not signed.
 pub(crate) fn signed_for(url: &Url) -> Option<(&'static str, &str)> {
     let host = url.host_str()?;
-    let domain = host
-        .strip_suffix(".amazonaws.com")
-        .or_else(|| host.strip_suffix(".amazonaws.com.cn"))?;
+    let mut domains = AWS_DOMAINS.iter();
+    let domain = domains.find_map(|domain| host.strip_suffix(*domain))?;
     let labels: Vec<&str> = domain.split('.').collect();
     match labels.as_slice() {
         [_, "execute-api", region] => Some((API_GATEWAY, region)),
@@ -190,6 +193,10 @@ mod tests {
             (
                 "https://a1b2.execute-api.cn-north-1.amazonaws.com.cn",
                 "execute-api cn-north-1",
+            ),
+            (
+                "https://a1b2.execute-api.eusc-de-east-1.amazonaws.eu",
+                "execute-api eusc-de-east-1",
             ),
             (
                 "https://sqs.eu-west-1.amazonaws.com/123456789012/dead",

@@ -93,7 +93,7 @@ fn permission(refusal: &CliError, is_signed: bool) -> &'static str {
     if text.contains("expired") {
         "The credentials have expired: log in again"
     } else if !is_signed {
-        "The request was not signed, because only addresses of API Gateway (….execute-api.….amazonaws.com) get signed requests: use that address"
+        "The request was not signed, because only addresses of API Gateway (….execute-api.….amazonaws.…) get signed requests: use that address"
     } else if text.contains("security token") {
         "The credentials are not valid: check AWS_ACCESS_KEY_ID, or log in again"
     } else {

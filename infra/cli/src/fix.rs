@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use symdepot::api::report::CrashReport;
 use symdepot::api::symbolicator::{Completed, CompletedModule, Module, ModuleStatus};
 use symdepot::domain::{DebugId, FileType};
 
@@ -27,16 +28,16 @@ struct Lacking<'a> {
     is_found: bool,
 }
 
-/// Uploads the files in a folder that modules of a response lack, and waits until the service uses
-/// them, at most for this time. Returns whether it is worth asking again.
+/// Uploads the files in a folder that modules of the response to a report lack, and waits until the
+/// service uses them, at most for this time. Returns whether it is worth asking again.
 pub(crate) async fn supply(
     client: &Client,
     settings: &Settings,
     folder: &Path,
-    completed: &Completed,
+    (report, completed): &(CrashReport, Completed),
     wait: Duration,
 ) -> Result<bool, CliError> {
-    let mut lacking = lacking(completed);
+    let mut lacking = lacking(report, completed);
     if lacking.is_empty() {
         return Ok(false);
     }
@@ -60,9 +61,20 @@ pub(crate) async fn supply(
     Ok(true)
 }
 
-/// Returns whether modules of a response lack files.
-pub(crate) fn could_help(completed: &Completed) -> bool {
-    completed.modules.iter().any(lacks_file)
+/// Returns whether modules of the response to a report lack files.
+pub(crate) fn could_help(report: &CrashReport, completed: &Completed) -> bool {
+    needed(report, completed).any(lacks_file)
+}
+
+/// Returns the modules of a response whose files could say more than the report does.
+fn needed<'a>(
+    report: &CrashReport,
+    completed: &'a Completed,
+) -> impl Iterator<Item = &'a CompletedModule> + use<'a> {
+    let needed = report.needed_modules();
+    let modules = completed.modules.iter().enumerate();
+    let modules = modules.filter(move |(index, _)| needed.get(*index) != Some(&false));
+    modules.map(|(_, module)| module)
 }
 
 /// Returns whether a module of frames has no file in any source, or stacks were walked through it
@@ -87,8 +99,8 @@ fn lacks_maps(completed: &CompletedModule) -> bool {
 }
 
 /// Returns the modules that lack files or maps.
-fn lacking(completed: &Completed) -> Vec<Lacking<'_>> {
-    let modules = completed.modules.iter().filter_map(|completed| {
+fn lacking<'a>(report: &CrashReport, completed: &'a Completed) -> Vec<Lacking<'a>> {
+    let modules = needed(report, completed).filter_map(|completed| {
         let lacks_file = lacks_file(completed);
         (lacks_file || lacks_maps(completed)).then_some(Lacking {
             completed,

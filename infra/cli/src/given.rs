@@ -69,33 +69,50 @@ pub(crate) fn complete_from_this_machine(report: &mut CrashReport) -> Vec<String
         let (Lack::Id { module, .. } | Lack::Base { module }) = &lack else {
             continue;
         };
-        let path = Path::new(module);
-        if !module.contains('/') || !path.is_file() {
+        let Some(path) = file_of(module) else {
             continue;
-        }
+        };
         let given = match &lack {
             Lack::Id { .. } => ids_of(path),
-            _ => base_of(path, &functions_in(report, module)).map(|base| GivenModule {
-                base: Some(base),
-                ..GivenModule::default()
-            }),
+            _ => base_of(path, &functions_in(report, module)).map(loaded_at),
         };
-        let Some(mut given) = given else {
-            continue;
-        };
-        given.name.clone_from(module);
-        let what = match (&given.code_id, given.base) {
-            (Some(id), _) => format!("build id {id}"),
-            (None, Some(base)) => format!("load address {base:#x}"),
-            (None, None) => "ids".to_owned(),
-        };
-        if report.complete(&given) {
-            notes.push(format!(
-                "took the {what} of {module} from the file on this machine: it has to be the build that failed"
-            ));
-        }
+        notes.extend(given.and_then(|given| taken(report, module, given)));
+    }
+    let uncertain = report.uncertain_programs();
+    let uncertain: Vec<String> = uncertain.into_iter().map(|it| it.name.clone()).collect();
+    for module in &uncertain {
+        let given = file_of(module).and_then(|path| base_of(path, &[]));
+        notes.extend(given.and_then(|base| taken(report, module, loaded_at(base))));
     }
     notes
+}
+
+/// Returns the path of a module, if it is that of a file of this machine.
+fn file_of(module: &str) -> Option<&Path> {
+    let path = Path::new(module);
+    (module.contains('/') && path.is_file()).then_some(path)
+}
+
+fn loaded_at(base: u64) -> GivenModule {
+    GivenModule {
+        base: Some(base),
+        ..GivenModule::default()
+    }
+}
+
+/// Completes a module of a report with what its file says, and returns what that is, for people.
+fn taken(report: &mut CrashReport, module: &str, mut given: GivenModule) -> Option<String> {
+    module.clone_into(&mut given.name);
+    let what = match (&given.code_id, given.base) {
+        (Some(id), _) => format!("build id {id}"),
+        (None, Some(base)) => format!("load address {base:#x}"),
+        (None, None) => "ids".to_owned(),
+    };
+    report.complete(&given).then(|| {
+        format!(
+            "took the {what} of {module} from the file on this machine: it has to be the build that failed"
+        )
+    })
 }
 
 /// Returns the ids of the program in a file.

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use symdepot::api::crash::attachment::ATTACHMENT_BYTES;
 use symdepot::api::limits::BODY_BYTES;
-use symdepot::api::report::{CrashFileKind, CrashReport, REPORT_BYTES, ReportError, ReportFormat};
+use symdepot::api::report::{
+    CrashFileKind, CrashReport, REPORT_BYTES, ReportError, ReportFormat, ReportModule,
+};
 use symdepot::api::symbolicator::Completed;
 
 use crate::arguments::{Format, SymbolicateArguments};
@@ -42,14 +44,14 @@ pub(crate) async fn run(
         symbolicate(&client, &waiting, &arguments.file, &input).await
     };
     let mut symbolicated = ask().await?;
-    if let (Some(folder), Some((_, completed))) = (&arguments.fix, &symbolicated)
-        && fix::supply(&client, settings, folder, completed, wait).await?
+    if let (Some(folder), Some(answered)) = (&arguments.fix, &symbolicated)
+        && fix::supply(&client, settings, folder, answered, wait).await?
     {
         symbolicated = ask().await?;
     }
-    if let (None, Format::Human, Some((_, completed))) =
+    if let (None, Format::Human, Some((report, completed))) =
         (&arguments.fix, arguments.format(), &symbolicated)
-        && fix::could_help(completed)
+        && fix::could_help(report, completed)
     {
         anstream::eprintln!(
             "`--fix FOLDER` uploads the files of missing modules from a folder, and asks again"
@@ -100,7 +102,7 @@ fn note_useless_modules(arguments: &SymbolicateArguments) {
     }
 }
 
-/// Returns what is not looked up of a text, for people.
+/// Returns what is not looked up of a text, or may be looked up wrongly, for people.
 fn notes(report: &CrashReport) -> Vec<String> {
     let other = |(other, frames): &(ReportFormat, usize)| {
         let other = other.name();
@@ -109,10 +111,20 @@ fn notes(report: &CrashReport) -> Vec<String> {
         )
     };
     let mut notes: Vec<String> = report.others.iter().map(other).collect();
+    let uncertain = report.uncertain_programs();
+    notes.extend(uncertain.into_iter().map(of_uncertain_program));
     if report.is_settled() {
         notes.push("all frames have their names already: there is nothing to look up".to_owned());
     }
     notes
+}
+
+/// Returns what to do if the offsets in a program are addresses, for people.
+fn of_uncertain_program(program: &ReportModule) -> String {
+    let name = visible(program.file_name());
+    format!(
+        "the report does not say whether {name} is position independent, and is read as if it was; if it is not (`readelf -hW` says EXEC), add --module {name}=BUILD-ID@ADDRESS with the address of its first LOAD segment, as `readelf -lW` prints it"
+    )
 }
 
 /// Reads a report that is held in memory.

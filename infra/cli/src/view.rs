@@ -43,8 +43,10 @@ pub(crate) struct View<'a> {
     lacks: &'a [String],
     /// The status of each frame in the response.
     statuses: Vec<Vec<Option<FrameStatus>>>,
-    /// Whether each frame only repeats a name of another one. Such a frame is not shown.
+    /// Whether each frame only repeats another one. Such a frame is not shown.
     repeated: Vec<Vec<bool>>,
+    /// Whether the files of each module could say more than the report does.
+    needed: Vec<bool>,
 }
 
 impl<'a> View<'a> {
@@ -61,17 +63,22 @@ impl<'a> View<'a> {
             lacks,
             statuses: statuses(report, completed),
             repeated: report.repeated(names),
+            needed: report.needed_modules(),
         }
     }
 
-    /// Returns the number of frames without a name, neither in the response nor in the report.
+    /// Returns the number of frames that are shown without a name, neither that of the response nor
+    /// that of the report.
     pub(crate) fn nameless(&self) -> usize {
-        let frames = self.report.stacks.iter().flat_map(|stack| &stack.frames);
-        let pairs = frames.zip(self.names.iter().flatten());
-        let is_nameless = |(frame, names): &(&ReportFrame, &Vec<FrameName>)| {
-            names.is_empty() && !self.report.is_named(frame)
+        let is_nameless = |stack: usize, index: usize, frame: &ReportFrame| {
+            self.names[stack][index].is_empty() && !self.report.is_named(frame)
         };
-        pairs.filter(is_nameless).count()
+        let of_stack = |stack: usize| {
+            let frames = self.shown(stack);
+            let nameless = frames.filter(|(index, frame)| is_nameless(stack, *index, frame));
+            nameless.count()
+        };
+        (0..self.report.stacks.len()).map(of_stack).sum()
     }
 
     /// Returns the number of frames that are shown.
@@ -89,27 +96,22 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Returns the number of the modules that frames lie in and that have no names.
-    fn modules_without_names(&self) -> usize {
-        let lacking = |module: &&CompletedModule| {
-            !matches!(
-                module.debug_status,
-                ModuleStatus::Found | ModuleStatus::Unused
-            )
-        };
-        self.completed.modules.iter().filter(lacking).count()
+    /// Returns whether nothing is shown of a stack trace, because its frames are in another one.
+    fn is_hidden(&self, stack: usize) -> bool {
+        let repeated = self.repeated.get(stack);
+        repeated.is_some_and(|frames| !frames.is_empty() && frames.iter().all(|it| *it))
     }
 
     fn heading(&self) -> String {
-        let used = |module: &&CompletedModule| module.debug_status != ModuleStatus::Unused;
-        let modules = self.completed.modules.iter().filter(used).count();
+        let lacking = self.used_modules();
+        let lacking = lacking.filter(|module| module.debug_status != ModuleStatus::Found);
         format!(
             "{} · {} · {} without a name · {}, {} without symbols",
             self.report.format.name(),
             counted(self.frames(), "frame"),
             self.nameless(),
-            counted(modules, "module"),
-            self.modules_without_names(),
+            counted(self.used_modules().count(), "module"),
+            lacking.count(),
         )
     }
 
@@ -184,7 +186,8 @@ impl<'a> View<'a> {
         for fact in facts(self.completed) {
             let _ = writeln!(text, "{}", visible(&fact));
         }
-        for number in 0..self.report.stacks.len() {
+        let stacks = 0..self.report.stacks.len();
+        for number in stacks.filter(|number| !self.is_hidden(*number)) {
             text.push('\n');
             if let Some(thread) = self.thread(number) {
                 let _ = writeln!(text, "{}", visible(&thread));
@@ -249,9 +252,16 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Returns the modules that frames lie in, except those of which the report says everything and
+    /// the service has nothing.
     fn used_modules(&self) -> impl Iterator<Item = &CompletedModule> {
-        let modules = self.completed.modules.iter();
-        modules.filter(|module| module.debug_status != ModuleStatus::Unused)
+        let modules = self.completed.modules.iter().enumerate();
+        let used = modules.filter(move |(index, module)| match module.debug_status {
+            ModuleStatus::Found => true,
+            ModuleStatus::Unused => false,
+            _ => self.needed.get(*index) != Some(&false),
+        });
+        used.map(|(_, module)| module)
     }
 
     /// Returns tables in Markdown.
@@ -260,7 +270,8 @@ impl<'a> View<'a> {
         for fact in facts(self.completed) {
             let _ = write!(text, "\n{}\n", cell(&fact));
         }
-        for number in 0..self.report.stacks.len() {
+        let stacks = 0..self.report.stacks.len();
+        for number in stacks.filter(|number| !self.is_hidden(*number)) {
             if let Some(thread) = self.thread(number) {
                 let _ = write!(text, "\n{}\n", cell(&thread));
             }
@@ -308,6 +319,7 @@ impl<'a> View<'a> {
             .stacks
             .iter()
             .enumerate()
+            .filter(|(number, _)| !self.is_hidden(*number))
             .map(|(number, stack)| {
                 let frames: Vec<Value> = self
                     .shown(number)

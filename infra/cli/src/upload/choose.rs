@@ -125,11 +125,11 @@ fn ids_of(location: &Location, inspection: &Inspection) -> Result<Vec<String>, S
 
 /// Returns why no request could use a file.
 fn why_not(inspection: &Inspection) -> String {
-    // What an object without any id lacks besides does not matter. It is listed as ignored.
+    // What an object without any id lacks besides does not matter. It is listed as skipped.
     let has_id = |object: &&ObjectMeta| object.debug_id.is_some() || object.code_id.is_some();
     let with_ids = inspection.objects.iter().filter(has_id);
     let mut advice = with_ids.filter_map(inspection::advice);
-    match (advice.next(), inspection.ignored.first()) {
+    match (advice.next(), inspection.skipped.first()) {
         (Some(advice), _) => advice.to_string(),
         (None, Some(reason)) => reason.clone(),
         (None, None) if inspection.objects.is_empty() => {
@@ -169,10 +169,10 @@ mod tests {
             hides_names: false,
             fault: None,
         };
-        let ignored = debug_id.is_none().then(|| "it has no id".to_owned());
+        let skipped = debug_id.is_none().then(|| "it has no id".to_owned());
         Inspection {
             objects: vec![object],
-            ignored: ignored.into_iter().collect(),
+            skipped: skipped.into_iter().collect(),
             completes: Vec::new(),
             auxiliary: Vec::new(),
         }
@@ -201,7 +201,7 @@ mod tests {
         };
         Inspection {
             objects: Vec::new(),
-            ignored: Vec::new(),
+            skipped: Vec::new(),
             completes: Vec::new(),
             auxiliary: vec![map],
         }

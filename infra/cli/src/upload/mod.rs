@@ -1,9 +1,9 @@
 //! `upload`: sends the debug files that the service does not have.
 //!
 //! Files are inspected as the service does ([`mod@choose`]), compressed ([`pack`]), and sent four
-//! at a time ([`send`]). What is there already is not sent; of a large file that was interrupted,
-//! only the parts that are lacking. With `--wait`, the service is also asked what requests use of
-//! them ([`usage`]). The [`report`] lists the [`outcome`] for each file.
+//! at a time ([`send`]). Existing files are not sent; of a large file that was interrupted, only
+//! the parts that are lacking. With `--wait`, the service is also asked what requests use of them
+//! ([`usage`]). The [`report`] lists the [`outcome`] for each file.
 
 mod choose;
 mod outcome;

@@ -100,6 +100,77 @@ modules
     );
 }
 
+/// What gdb prints for a core dump: the frame that failed, and then the stack trace.
+const CORE: &str = "\
+Program terminated with signal SIGSEGV, Segmentation fault.
+#0  0x0000555555555182 in ?? ()
+[Current thread is 1 (Thread 0x7ffff7dd1740 (LWP 30241))]
+#0  0x0000555555555182 in ?? ()
+#1  0x00005555555551c4 in main () at /src/app.c:5
+";
+
+#[test]
+fn the_frame_that_gdb_prints_for_a_core_dump_is_shown_once() {
+    let service = Service::new();
+    let ended = symbolicate(CORE.as_bytes(), &service, &[]);
+    let heading = "gdb backtrace · 2 frames · 1 without a name · ";
+    assert!(ended.out.starts_with(heading), "{}", ended.out);
+    assert_eq!(ended.out.matches("  #0  ").count(), 1, "{}", ended.out);
+    let ended = symbolicate(CORE.as_bytes(), &service, &["--format", "markdown"]);
+    assert_eq!(ended.out.matches("| # |").count(), 1, "{}", ended.out);
+    let ended = symbolicate(CORE.as_bytes(), &service, &["--json"]);
+    let printed: Value = serde_json::from_str(&ended.out).unwrap();
+    let stacks = printed["stacktraces"].as_array().unwrap();
+    assert_eq!(stacks.len(), 1);
+    assert_eq!(stacks[0]["frames"].as_array().unwrap().len(), 2);
+    // In the text, both lines get the name.
+    let maps = "555555554000-555555556000 r-xp 00000000 fe:00 1 /srv/app\n";
+    let module = format!("app={ID}");
+    let arguments = ["--format", "text", "--module", &module];
+    let ended = symbolicate(format!("{CORE}{maps}").as_bytes(), &service, &arguments);
+    let line = "#0  0x0000555555555182 in inner () at /src/app.c:7\n";
+    assert_eq!(ended.out.matches(line).count(), 2, "{}", ended.out);
+}
+
+#[test]
+fn there_is_no_advice_about_a_module_of_which_the_report_names_all_frames() {
+    let gdb = "#0  0x0000555555555210 in ?? ()\n\
+               #1  0x00007ffff7001010 in g () at /src/b.c:3\n\
+               555555554000-555555556000 r-xp 00000000 fe:00 1 /srv/app\n\
+               7ffff7000000-7ffff7002000 r-xp 00000000 fe:00 1 /srv/b.so\n";
+    let (app, library) = (format!("app={ID}"), format!("b.so={ID}"));
+    let arguments = ["--module", &app, "--module", &library];
+    let ended = symbolicate(gdb.as_bytes(), &Service::new(), &arguments);
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{}", ended.out);
+    let heading = "gdb backtrace · 2 frames · 0 without a name · 1 module, 0 without symbols\n";
+    assert!(ended.out.starts_with(heading), "{}", ended.out);
+    let line = "g  /src/b.c:3  from the report\n";
+    assert!(ended.out.contains(line), "{}", ended.out);
+    assert!(
+        ended.out.ends_with("\nmodules\n  /srv/app  found\n"),
+        "{}",
+        ended.out
+    );
+}
+
+#[test]
+fn a_program_that_may_not_be_position_independent_is_named_until_its_load_address_is_given() {
+    let tsan = "WARNING: ThreadSanitizer: data race (pid=1)\n\
+                \x20   #0 <null> <null> (race+0x4011ac)\n";
+    let service = Service::new();
+    let id = format!("race={ID}");
+    let ended = symbolicate(tsan.as_bytes(), &service, &["--module", &id]);
+    assert_eq!(ended.code, 0, "{}", ended.out);
+    let note = "add --module race=BUILD-ID@ADDRESS";
+    assert!(ended.err.contains(note), "{}", ended.err);
+    let with_base = format!("{id}@0x400000");
+    let arguments = ["--json", "--module", &with_base];
+    let ended = symbolicate(tsan.as_bytes(), &service, &arguments);
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{}", ended.out);
+    let printed: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(printed["stacktraces"][0]["frames"][0]["offset"], "0x11ac");
+}
+
 #[test]
 fn a_report_with_all_its_names_says_so() {
     let report = "#0 0x556d23d25058 in f(int) /src/a.cc:15:5\n\

@@ -14,6 +14,10 @@ const OFFSET: &str = " (offset ";
 
 pub(super) fn read(bytes: &[u8], out: &mut Collector) {
     for line in lines(bytes) {
+        if let Some(thread) = thread_id(line.text) {
+            out.begin(Some(thread));
+            continue;
+        }
         let Some((number, found)) = numbered(line, |cursor| frame(line, cursor)) else {
             continue;
         };
@@ -33,6 +37,14 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
         };
         out.frame(line, frame);
     }
+}
+
+/// Returns the id of the thread in the header of its stack trace, `pid: 4711, tid: 4712, name: …`.
+fn thread_id(text: &str) -> Option<u64> {
+    let (before, rest) = text.split_once(", tid: ")?;
+    before.contains("pid: ").then_some(())?;
+    let end = rest.find(|c: char| !c.is_ascii_digit());
+    rest[..end.unwrap_or(rest.len())].parse().ok()
 }
 
 struct AndroidLine<'a> {
@@ -184,6 +196,22 @@ mod tests {
             (library, Some("run")),
         ];
         assert_eq!(modules_and_functions(&report), expected);
+    }
+
+    #[test]
+    fn each_thread_has_its_id_also_in_a_log() {
+        let text = "pid: 6521, tid: 6540, name: RenderThread  >>> com.x <<<\n\
+                    backtrace:\n      #00 pc 1000  /a/lib.so\n      #01 pc 1010  /a/lib.so\n\
+                    --- --- ---\n\
+                    pid: 6521, tid: 6521, name: com.x  >>> com.x <<<\n\
+                    backtrace:\n      #00 pc 1020  /a/lib.so\n";
+        for prefix in ["", "11-23 12:00:00.000  6600  6600 F DEBUG   : "] {
+            let lines = text.lines().map(|line| format!("{prefix}{line}\n"));
+            let report = read(&lines.collect::<String>());
+            let stacks = report.stacks.iter();
+            let found: Vec<_> = stacks.map(|it| (it.thread_id, it.frames.len())).collect();
+            assert_eq!(found, [(Some(6540), 2), (Some(6521), 1)], "{prefix}");
+        }
     }
 
     #[test]

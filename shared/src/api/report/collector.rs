@@ -1,11 +1,12 @@
 //! Collects what a reader finds, within the limits of a request.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use super::cursor::TextLine;
 use super::model::{
-    CrashReport, ReportError, ReportFormat, ReportFrame, ReportModule, ReportStack, file_name,
+    CrashReport, OffsetsFrom, ReportError, ReportFormat, ReportFrame, ReportModule, ReportStack,
+    file_name, is_full_path,
 };
 use super::plain::PlainText;
 use crate::api::limits;
@@ -102,6 +103,23 @@ impl Collector {
         }
     }
 
+    /// Notes that the offsets in a module may be addresses.
+    pub(super) fn may_have_addresses(&mut self, module: usize) {
+        if let Some(module) = self.modules.get_mut(module) {
+            module.offsets = module.offsets.max(OffsetsFrom::StartOrZero);
+        }
+    }
+
+    /// Notes that the offsets in the modules with these names are addresses, if they may be ones.
+    pub(super) fn have_addresses(&mut self, names: &HashSet<&str>) {
+        let uncertain = |module: &&mut ReportModule| {
+            module.offsets == OffsetsFrom::StartOrZero && names.contains(module.name.as_str())
+        };
+        for module in self.modules.iter_mut().filter(uncertain) {
+            module.offsets = OffsetsFrom::Zero;
+        }
+    }
+
     /// Begins a stack trace.
     pub(super) fn begin(&mut self, thread_id: Option<u64>) {
         self.last = None;
@@ -160,13 +178,6 @@ impl Collector {
             let function = frame.function.as_deref();
             function.is_some_and(|function| interrupts_its_caller(function, address))
         })
-    }
-
-    /// Returns whether the current stack trace has no frames yet.
-    pub(super) fn is_at_top(&self) -> bool {
-        self.stacks
-            .last()
-            .is_none_or(|stack| stack.frames.is_empty())
     }
 
     /// Begins another process, whose modules have nothing to do with those before.
@@ -241,6 +252,36 @@ impl Collector {
             indexes.entry(module.name.clone()).or_default().push(index);
         }
         indexes
+    }
+
+    /// Returns the modules whose path is not known, and those whose load address would tell what
+    /// their offsets are, with their file names.
+    pub(super) fn unlocated(&self) -> Vec<(usize, String)> {
+        let is_unlocated = |module: &ReportModule| {
+            let lacks_base = module.base.is_none() && module.offsets != OffsetsFrom::Start;
+            lacks_base || !is_full_path(&module.name)
+        };
+        let modules = self.modules.iter().enumerate();
+        let unlocated = modules.filter(|(_, module)| is_unlocated(module));
+        unlocated
+            .map(|(index, module)| (index, module.file_name().to_owned()))
+            .collect()
+    }
+
+    /// Notes which file a module is, unless its path is known, and where the file begins, if the
+    /// offsets in it may be addresses.
+    pub(super) fn locate(&mut self, module: usize, path: &str, base: Option<u64>) {
+        let Some(module) = self.modules.get_mut(module) else {
+            return;
+        };
+        if !is_full_path(&module.name) {
+            let name = std::mem::replace(&mut module.name, path.to_owned());
+            let link = file_name(&name);
+            module.link = (link != file_name(path)).then(|| link.to_owned());
+        }
+        if module.offsets != OffsetsFrom::Start {
+            module.base = module.base.or(base);
+        }
     }
 
     /// Sets the path of a module.

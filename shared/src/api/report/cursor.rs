@@ -22,10 +22,20 @@ impl TextLine<'_> {
     }
 }
 
+/// Returns a text without the byte order mark that Windows puts before UTF-8.
+pub(super) fn without_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
+}
+
 /// Returns the lines of a text. Lines that are too long or not UTF-8 are omitted.
 pub(super) fn lines(bytes: &[u8]) -> impl Iterator<Item = TextLine<'_>> {
-    let mut start = 0;
-    bytes.split(|byte| *byte == b'\n').filter_map(move |line| {
+    lines_from(bytes, bytes.len() - without_mark(bytes).len())
+}
+
+/// Returns the lines of a text from the one that begins at `start` on.
+pub(super) fn lines_from(bytes: &[u8], mut start: usize) -> impl Iterator<Item = TextLine<'_>> {
+    let rest = bytes.get(start..).unwrap_or_default();
+    rest.split(|byte| *byte == b'\n').filter_map(move |line| {
         let at = start;
         start += line.len() + 1;
         let line = line.strip_suffix(b"\r").unwrap_or(line);

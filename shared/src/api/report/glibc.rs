@@ -33,7 +33,6 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
             out.frame(line, frame);
         }
     }
-    maps::read_bases(bytes, out);
     maps::read(bytes, out);
 }
 

@@ -13,10 +13,16 @@ use super::model::{Place, ReportFrame};
 /// What begins the native frames of the thread that crashed.
 const NATIVE: &str = "Native frames:";
 
+/// What precedes the first frame in the summary.
+const PROBLEMATIC: &str = "# Problematic frame:";
+
+/// The maximum number of letters in a line that are tried as the beginning of a frame.
+const MAX_TRIES: usize = 8;
+
 pub(super) fn read(bytes: &[u8], out: &mut Collector) {
     let mut is_first = true;
     for line in lines(bytes) {
-        if line.text.starts_with(NATIVE) || line.text.starts_with("# Problematic frame:") {
+        if line.text.contains(NATIVE) || line.text.contains(PROBLEMATIC) {
             out.begin(None);
             is_first = true;
             continue;
@@ -64,11 +70,21 @@ struct FoundFrame<'a> {
 }
 
 fn frame(line: TextLine<'_>) -> Option<HsErrLine<'_>> {
-    let mut cursor = LineCursor::new(line);
-    cursor.eat("# ");
-    // C is native code, V is code of the JVM.
-    let is_native = cursor.eat("C  ") || cursor.eat("V  ");
-    is_native.then_some(())?;
+    // C is native code, V is code of the JVM. A prefix of a log may precede the letter.
+    let letters = line.text.match_indices(['C', 'V']);
+    let letters = letters.filter(|(at, _)| {
+        let before = &line.text[..*at];
+        before.is_empty() || before.ends_with([' ', '\t'])
+    });
+    letters.take(MAX_TRIES).find_map(|(at, letter)| {
+        let mut cursor = LineCursor::new(line);
+        cursor.rest = &line.text[at + letter.len()..];
+        cursor.eat("  ").then(|| native_frame(cursor)).flatten()
+    })
+}
+
+/// Reads what follows the letter of a frame.
+fn native_frame(mut cursor: LineCursor<'_>) -> Option<HsErrLine<'_>> {
     if let Some(address) = cursor.hex() {
         let is_alone = cursor.rest.trim_end().is_empty();
         return is_alone.then_some(HsErrLine::Nowhere { address });
@@ -103,5 +119,19 @@ mod tests {
         assert_eq!(frames(&report), [(0, false), (0, false), (0x1128, true)]);
         assert!(report.stacks[1].frames[0].is_settled);
         assert_eq!(report.lacks().len(), 1);
+    }
+
+    #[test]
+    fn a_frame_may_follow_the_prefix_of_a_log() {
+        let report = read(
+            "app-1  | Native frames: (J=compiled Java code, C=native code)\n\
+             app-1  | C  [libj.so+0x1128]  lvl2+0x9\n\
+             app-1  | ABC  [libj.so+0x1130]  a+0x9\n\
+             C V app-1  | V  [libjvm.so+0x1140]  f(int)+0x4\n",
+        );
+        assert_eq!(frames(&report), [(0x1128, false), (0x1140, true)]);
+        let functions = report.stacks[0].frames.iter();
+        let functions: Vec<_> = functions.map(|it| it.function.as_deref()).collect();
+        assert_eq!(functions, [Some("lvl2"), Some("f(int)")]);
     }
 }

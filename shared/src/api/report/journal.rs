@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::collector::Collector;
+use super::cursor::without_mark;
 use super::plain::{JSON_BYTES, JsonFields, PlainText};
 use super::systemd;
 
@@ -34,6 +35,7 @@ pub(super) fn lacks_messages(bytes: &[u8]) -> bool {
 /// Returns the entries in a text, one after the other or in an array. They are read one by one: a
 /// map of few bytes of JSON takes a hundred times their size.
 fn entries<'a>(bytes: &'a [u8]) -> Box<dyn Iterator<Item = JsonFields<'a>> + 'a> {
+    let bytes = without_mark(bytes);
     if bytes.trim_ascii_start().starts_with(b"[") {
         let entries: Vec<&'a RawValue> = serde_json::from_slice(bytes).unwrap_or_default();
         let fields = |entry: &'a RawValue| serde_json::from_str::<JsonFields<'a>>(entry.get()).ok();

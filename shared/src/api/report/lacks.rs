@@ -1,7 +1,11 @@
 //! What a report lacks to look up its frames, and what to add to it.
 
-use super::model::{CrashReport, ReportFrame, ReportModule, file_name};
+use super::model::{CrashReport, OffsetsFrom, ReportFormat, ReportFrame, ReportModule, file_name};
 use crate::domain::ObjectType;
+
+/// The lowest address that the linkers of the usual platforms place programs at that are not
+/// position independent (lld, x86-64).
+const LOWEST_PROGRAM: u64 = 0x20_0000;
 
 /// What a report lacks to look up the frames of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +67,50 @@ impl CrashReport {
         lacks.extend((is_nowhere && !is_anywhere).then_some(Lack::Modules));
         lacks
     }
+
+    /// Returns of each module whether its files could say more than the text about a frame in it.
+    /// They say nothing about frames that the text names as well as they can be named.
+    pub fn needed_modules(&self) -> Vec<bool> {
+        if self.says_everything() || self.format == ReportFormat::Apple {
+            return vec![true; self.modules.len()];
+        }
+        let mut needed = vec![false; self.modules.len()];
+        let frames = self.stacks.iter().flat_map(|stack| &stack.frames);
+        for frame in frames.filter(|frame| lacks_names(frame)) {
+            let located = self.located(frame).map(|(module, _)| module);
+            let module = located.or(frame.module);
+            if let Some(needed) = module.and_then(|module| needed.get_mut(module)) {
+                *needed = true;
+            }
+        }
+        needed
+    }
+
+    /// Returns the programs that may not be position independent, so that their offsets in the text
+    /// would be addresses: all of them are large enough, and nothing in the text tells it.
+    pub fn uncertain_programs(&self) -> Vec<&ReportModule> {
+        let mut least: Vec<Option<u64>> = vec![None; self.modules.len()];
+        let frames = self.stacks.iter().flat_map(|stack| &stack.frames);
+        for frame in frames {
+            let module = frame.module.and_then(|module| least.get_mut(module));
+            if let (Some(least), Some(offset)) = (module, frame.offset) {
+                *least = Some(least.map_or(offset, |least| least.min(offset)));
+            }
+        }
+        let modules = self.modules.iter().zip(least).zip(self.needed_modules());
+        let uncertain = modules.filter(|((module, least), is_needed)| {
+            let may_be_program = module.offsets == OffsetsFrom::StartOrZero
+                && module.base.is_none()
+                && !module.file_name().contains(".so");
+            *is_needed && may_be_program && least.is_some_and(|least| least >= LOWEST_PROGRAM)
+        });
+        uncertain.map(|((module, _), _)| module).collect()
+    }
+}
+
+/// Returns whether the text does not name a frame as well as it can be named.
+fn lacks_names(frame: &ReportFrame) -> bool {
+    !frame.is_settled && !frame.has_final_name()
 }
 
 fn note_use(uses: &mut [ModuleUse], module: usize, lacks_base: bool) {
@@ -161,6 +209,17 @@ mod tests {
             object_type: ObjectType::Elf,
         };
         assert_eq!(read(&without_line).lacks(), [id]);
+    }
+
+    #[test]
+    fn the_files_of_a_module_are_needed_only_for_what_the_text_does_not_say() {
+        let text = "#0  0x1010 in ?? ()\n#1  0x5010 in g () at a.c:3\n#2  0x6010 in h ()\n\
+                    1000-2000 r-xp 00000000 fe:00 1 /srv/app\n\
+                    5000-5800 r-xp 00000000 fe:00 1 /srv/a.so\n\
+                    6000-6800 r-xp 00000000 fe:00 1 /srv/b.so\n";
+        assert_eq!(read(text).needed_modules(), [true, false, true]);
+        let request = r#"{"stacktraces": [{"frames": [{"instruction_addr": 1}]}], "modules": [{"type": "elf", "image_addr": 1}]}"#;
+        assert_eq!(read(request).needed_modules(), [true]);
     }
 
     #[test]

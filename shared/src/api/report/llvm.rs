@@ -33,6 +33,12 @@ const ZERO: &str = "000000000000000000";
 /// The size of pages, on which modules begin.
 const PAGE: u64 = 0x1000;
 
+/// The numbers of characters of an address without a symbolizer: all digits of 32 and of 64 bits.
+const WIDTHS: [usize; 2] = [10, 18];
+
+/// The maximum number of words in a line that are tried as the beginning of a frame.
+const MAX_TRIES: usize = 16;
+
 pub(super) fn read(bytes: &[u8], out: &mut Collector) {
     let mut is_chromium = false;
     for (line, number, found) in sanitizer::frames(bytes, Printer::Llvm) {
@@ -108,16 +114,19 @@ fn report_frame(
 /// Reads the frames that are printed without a symbolizer, in lines in which none was found.
 fn read_unsymbolized(bytes: &[u8], out: &mut Collector) {
     let mut is_dump = false;
+    // The number of the next frame.
+    let mut next = 0;
     let taken: Vec<usize> = out.lines().iter().map(|it| it.start).collect();
     for line in lines(bytes) {
         if line.text.contains(WITHOUT_SYMBOLIZER) {
-            is_dump = true;
+            (is_dump, next) = (true, 0);
             out.begin(None);
         }
         let may_be = is_dump && taken.binary_search(&line.start).is_err();
-        let Some(found) = may_be.then(|| unsymbolized(line)).flatten() else {
+        let Some(found) = may_be.then(|| unsymbolized(line, next)).flatten() else {
             continue;
         };
+        next = found.number.saturating_add(1);
         out.number(found.number, false);
         let Some(module) = out.module(found.module, None) else {
             continue;
@@ -146,22 +155,43 @@ struct UnsymbolizedLine<'a> {
     name: std::ops::Range<usize>,
 }
 
-fn unsymbolized(line: TextLine<'_>) -> Option<UnsymbolizedLine<'_>> {
+/// Returns the frame in a line. A prefix of a log may have numbers as well: the number of the frame
+/// is the one that is expected `next`, or else the last one.
+fn unsymbolized(line: TextLine<'_>, next: u64) -> Option<UnsymbolizedLine<'_>> {
     let mut cursor = LineCursor::new(line);
-    cursor.spaces();
+    let tries = (0..MAX_TRIES).filter_map(|_| {
+        cursor.spaces();
+        let here = cursor;
+        cursor.word();
+        unsymbolized_at(line, here, next)
+    });
+    tries.max_by_key(|found| found.number == next)
+}
+
+fn unsymbolized_at<'a>(
+    line: TextLine<'a>,
+    mut cursor: LineCursor<'a>,
+    next: u64,
+) -> Option<UnsymbolizedLine<'a>> {
+    let is_first = cursor.rest.len() == line.text.trim_start_matches([' ', '\t']).len();
     let number = cursor.number()?;
     cursor.spaces().then_some(())?;
     let from = cursor.rest;
     // The name of the module may contain spaces.
-    let (module, address) = loop {
+    let (module, address, width) = loop {
         cursor.word();
         let module = &from[..from.len() - cursor.rest.len()];
         cursor.spaces().then_some(())?;
+        let before = cursor.rest.len();
         let address = cursor.hex();
         if let Some(address) = address.or_else(|| cursor.eat(ZERO).then_some(0)) {
-            break (module, address);
+            break (module, address, before - cursor.rest.len());
         }
     };
+    // Any text may follow a number in the middle of a line, such as that of a day.
+    let may_be_name = !module.contains(':');
+    let is_expected = number == next && WIDTHS.contains(&width);
+    (may_be_name && (is_first || is_expected)).then_some(())?;
     let is_separated = cursor.spaces();
     let start = cursor.at();
     let text = cursor.rest.trim_end();
@@ -268,6 +298,41 @@ Stack dump without symbol names (ensure you have llvm-symbolizer in your PATH):
         // The same lines are those of other programs without the line before them.
         let (_, others) = text.split_once('\n').unwrap();
         assert!(CrashReport::read(others.as_bytes()).is_err());
+    }
+
+    #[test]
+    fn frames_without_a_symbolizer_may_follow_the_prefix_of_a_log() {
+        let text = "\
+Stack dump without symbol names (ensure you have llvm-symbolizer in your PATH):
+0  libLLVM.so.19.1      0x00007f9c4e2b73c6 f(int) + 54
+1  my 22 clang          0x00007f9c4e1fd210
+registers rax 0x12
+allocated 16 bytes at 0x000055d0c0ffee00 by X
+2  libc.so.6            0x00007f9c4e1fd211 g + 18
+";
+        for prefix in [
+            "",
+            "> ",
+            "app-1  | ",
+            "Nov 23 12:00:00 host app[1]: ",
+            "23 Nov 2026 12:00:00 app: ",
+        ] {
+            let lines = text.lines().map(|line| format!("{prefix}{line}\n"));
+            let report = read(&lines.collect::<String>());
+            let found = report.stacks[0].frames.iter();
+            let found: Vec<_> = found
+                .map(|it| {
+                    let module = report.modules[it.module.unwrap()].name.as_str();
+                    (it.number.unwrap(), module, it.function.as_deref())
+                })
+                .collect();
+            let expected = [
+                (0, "libLLVM.so.19.1", Some("f(int)")),
+                (1, "my 22 clang", None),
+                (2, "libc.so.6", Some("g")),
+            ];
+            assert_eq!(found, expected, "{prefix}");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@
 //! | Format | Ids | Addresses |
 //! |---|---|---|
 //! | JSON of `/symbolicate` | in it | as they are |
-//! | AddressSanitizer and the others | `(BuildId: …)`, from clang 15 on | of the calls, also in frame 0. In a program that is not position independent, the offset equals the address, and the base is unknown |
+//! | AddressSanitizer and the others | `(BuildId: …)`, from clang 14 on | of the calls, also in frame 0. In a program that is not position independent, the offset equals the address, and the base is unknown. ThreadSanitizer prints the offset alone, so that only other lines tell such a program |
 //! | Android tombstone | `(BuildId: …)` | of the calls |
 //! | systemd-coredump, as text or from `journalctl -o json` | `with build-id …`, `build-id=…`, `COREDUMP_PACKAGE_JSON` | return addresses, except in frame 0 and after a signal handler |
 //! | `backtrace_symbols` of glibc, `std::stacktrace` | none | return addresses, also in frame 0; of `std::stacktrace`, those of the calls |
@@ -63,8 +63,8 @@ mod systemd;
 pub use crash_file::CrashFileKind;
 pub use lacks::Lack;
 pub use model::{
-    CrashReport, GivenModule, Place, ReportError, ReportFormat, ReportFrame, ReportModule,
-    ReportStack,
+    CrashReport, GivenModule, OffsetsFrom, Place, ReportError, ReportFormat, ReportFrame,
+    ReportModule, ReportStack,
 };
 pub use render::FrameName;
 
@@ -73,6 +73,7 @@ use std::ops::Range;
 
 use super::symbolicator::parse_request;
 use collector::Collector;
+use cursor::without_mark;
 use plain::PlainText;
 
 /// The maximum size of a report, in bytes. The caller enforces it.
@@ -123,8 +124,9 @@ impl CrashReport {
         let best = best.map(|(index, _)| index);
         match (best, request) {
             (Some(best), _) => {
-                let (format, collected) = found.remove(best);
+                let (format, mut collected) = found.remove(best);
                 let others = others(collected.lines(), found);
+                maps::complete(innermost(bytes, &texts), &mut collected);
                 let report = collected.finish(format)?;
                 Ok(Self { others, ..report })
             }
@@ -151,10 +153,9 @@ fn read_all(bytes: &[u8], texts: &[PlainText]) -> Vec<(ReportFormat, Collector)>
     let mut of_journal = Collector::default();
     journal::read(bytes, &mut of_journal);
     let mut found = vec![(ReportFormat::Journal, of_journal)];
-    let innermost = texts.last().map_or(bytes, |text| text.bytes.as_slice());
     for (format, read) in READERS {
         let mut collected = Collector::default();
-        read(innermost, &mut collected);
+        read(innermost(bytes, texts), &mut collected);
         for text in texts.iter().rev() {
             collected.relocate(0, text);
         }
@@ -162,6 +163,11 @@ fn read_all(bytes: &[u8], texts: &[PlainText]) -> Vec<(ReportFormat, Collector)>
     }
     found.retain(|(_, collected)| collected.count() > 0);
     found
+}
+
+/// Returns the text of a report without what is wrapped around it.
+fn innermost<'a>(bytes: &'a [u8], texts: &'a [PlainText]) -> &'a [u8] {
+    texts.last().map_or(bytes, |text| text.bytes.as_slice())
 }
 
 /// Returns the formats of frames in other lines than these, with the numbers of their frames.
@@ -190,7 +196,8 @@ fn others(
 
 /// Returns whether a text begins like a JSON object. Markup begins with several braces.
 fn is_json_object(bytes: &[u8]) -> bool {
-    let mut visible = bytes.iter().filter(|byte| !byte.is_ascii_whitespace());
+    let bytes = without_mark(bytes).iter();
+    let mut visible = bytes.filter(|byte| !byte.is_ascii_whitespace());
     visible.next() == Some(&b'{') && visible.next() == Some(&b'"')
 }
 

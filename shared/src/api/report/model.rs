@@ -131,6 +131,23 @@ pub struct ReportModule {
     pub base: Option<u64>,
     /// The number of bytes from the load address that frames without a module are searched in.
     pub size: Option<u64>,
+    /// The file name that the frames have for it, if that is the name of a symbolic link to it.
+    pub link: Option<String>,
+    /// What the offsets of its frames that have no addresses are relative to.
+    pub offsets: OffsetsFrom,
+}
+
+/// What offsets in a module are relative to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OffsetsFrom {
+    /// The start of the module.
+    #[default]
+    Start,
+    /// The start of the module, or zero if that is a program that is not position independent: the
+    /// text does not say which.
+    StartOrZero,
+    /// Zero: they are addresses, because the program is not position independent.
+    Zero,
 }
 
 /// A stack trace of a report.
@@ -150,7 +167,7 @@ pub struct ReportFrame {
     pub number: Option<u64>,
     /// The address in the process, as in the text.
     pub address: Option<u64>,
-    /// The address relative to the start of its module.
+    /// The address relative to the start of its module, or to what the module says of its offsets.
     pub offset: Option<u64>,
     /// The index of its module, if the text names it.
     pub module: Option<usize>,
@@ -183,7 +200,8 @@ impl ReportFrame {
 pub struct Place {
     /// The bytes that the names replace; empty to insert them.
     pub name: Range<usize>,
-    /// The line, without its terminator. It is repeated for each function that was inlined.
+    /// The line, or the lines if the frame has several, without the last terminator. It is repeated
+    /// for each function that was inlined.
     pub line: Range<usize>,
     /// Whether the line is inside a JSON string.
     pub in_json: bool,
@@ -222,6 +240,12 @@ pub(super) fn file_name(path: &str) -> &str {
     path.rsplit(['/', '\\']).next().unwrap_or(path)
 }
 
+/// Returns whether a name is a path that says which file it is: it has a folder, and is not
+/// relative to that of the process.
+pub(super) fn is_full_path(name: &str) -> bool {
+    name.contains(['/', '\\']) && !name.starts_with('.')
+}
+
 /// Returns whether a name is that of a program or library. Android and the kernel also name memory
 /// that is no file of the file system (`[anon:…]`, `<anonymous:…>`, `/memfd:…`), and bytecode.
 pub(super) fn is_file(name: &str) -> bool {
@@ -232,6 +256,14 @@ pub(super) fn is_file(name: &str) -> bool {
 }
 
 impl ReportModule {
+    /// Changes where the module begins, but not where it ends.
+    fn move_to(&mut self, base: u64) {
+        if let (Some(before), Some(size)) = (self.base, self.size) {
+            self.size = before.saturating_add(size).checked_sub(base);
+        }
+        self.base = Some(base);
+    }
+
     /// Returns a module of a request.
     pub(super) fn of(module: &Module) -> Self {
         Self {
@@ -241,6 +273,7 @@ impl ReportModule {
             object_type: module.object_type,
             base: Some(module.image_addr.0),
             size: module.image_size,
+            ..Self::default()
         }
     }
 
@@ -266,10 +299,23 @@ impl ReportModule {
     }
 
     fn is_named(&self, name: &str) -> bool {
-        if name.contains(['/', '\\']) && self.name.contains(['/', '\\']) {
+        if is_full_path(name) && is_full_path(&self.name) {
             self.name == name
         } else {
-            self.file_name() == file_name(name)
+            let name = file_name(name);
+            self.file_name() == name || self.link.as_deref() == Some(name)
+        }
+    }
+
+    /// Returns an offset that the text has without an address, relative to the start of the module;
+    /// `None` if that is not known. A load address tells the offsets in a program that is not
+    /// position independent, which are beyond it, from those in other programs.
+    fn offset_from_start(&self, offset: u64) -> Option<u64> {
+        let without_base = self.base.and_then(|base| offset.checked_sub(base));
+        match self.offsets {
+            OffsetsFrom::Start => Some(offset),
+            OffsetsFrom::StartOrZero => without_base.or(Some(offset)),
+            OffsetsFrom::Zero => without_base,
         }
     }
 }
@@ -389,11 +435,13 @@ impl CrashReport {
             let mut covering = self.modules.iter().enumerate();
             return covering.find_map(|(index, it)| Some((index, it.covered(address)?)));
         };
-        if let Some(offset) = frame.offset {
-            return Some((index, offset));
-        }
-        let base = self.modules.get(index)?.base?;
-        Some((index, frame.address?.checked_sub(base)?))
+        let module = self.modules.get(index)?;
+        let offset = match (frame.offset, frame.address) {
+            (Some(offset), Some(_)) => offset,
+            (Some(offset), None) => module.offset_from_start(offset)?,
+            (None, address) => address?.checked_sub(module.base?)?,
+        };
+        Some((index, offset))
     }
 
     /// Adds what a caller knows about a module and the report does not say. Returns whether this
@@ -405,6 +453,8 @@ impl CrashReport {
         }
         let mut changed = false;
         let mut is_named = false;
+        let named = self.modules.iter().filter(|it| it.is_named(&given.name));
+        let is_one = named.count() == 1;
         for module in &mut self.modules {
             if !module.is_named(&given.name) {
                 continue;
@@ -416,7 +466,11 @@ impl CrashReport {
                 module.debug_id = given.debug_id;
                 module.object_type = given.object_type.unwrap_or(module.object_type);
             }
-            module.base = module.base.or(given.base);
+            // Of several modules with this name, the report knows better.
+            match given.base.filter(|_| is_one) {
+                Some(base) => module.move_to(base),
+                None => module.base = module.base.or(given.base),
+            }
             module.size = module.size.or(given.size);
             changed |= *module != before;
         }
@@ -429,6 +483,7 @@ impl CrashReport {
                 object_type: given.object_type.unwrap_or(ObjectType::Elf),
                 base: given.base,
                 size: given.size.or(rest),
+                ..ReportModule::default()
             });
             // The module that begins closest to an address is searched first.
             if self

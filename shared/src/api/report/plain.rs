@@ -12,6 +12,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use super::cursor::without_mark;
 use super::model::Place;
 
 /// The maximum size of a text in JSON, in bytes. The stack traces of systemd-coredump are limited
@@ -367,6 +368,9 @@ impl PlainText {
     /// there.
     pub(super) fn place(&self, place: &Place) -> Option<Place> {
         let part = self.part_at(place.line.start)?;
+        // A frame may have several lines, of which only some are in JSON.
+        let end = place.line.end.saturating_sub(1).max(place.line.start);
+        (self.part_at(end)?.encoding == part.encoding).then_some(())?;
         let in_json = match part.encoding {
             Encoding::Numbers => return None,
             Encoding::Json => true,
@@ -383,6 +387,7 @@ impl PlainText {
 
 /// Returns the text in a line of a log in JSON.
 fn logged(line: &[u8]) -> Option<&RawValue> {
+    let line = without_mark(line);
     line.trim_ascii_start().starts_with(b"{").then_some(())?;
     let fields: JsonFields<'_> = serde_json::from_slice(line).ok()?;
     let is_text = |value: &&RawValue| value.get().starts_with(['"', '[']);

@@ -92,7 +92,7 @@ impl<'a> PrintedFrame<'a> {
 }
 
 /// Returns the function in a text, and the module after it.
-fn in_module(text: &str) -> Option<(&str, PrintedPlace<'_>)> {
+pub(super) fn in_module(text: &str) -> Option<(&str, PrintedPlace<'_>)> {
     // The offset is the last one in the line: a name may contain parentheses.
     let (before, after) = text.split_at(text.rfind("+0x")?);
     let (offset, after) = after[1..].split_once(')')?;

@@ -1,24 +1,56 @@
-//! Frames of a report that only repeat what the response says about another one.
+//! Frames of a report that only repeat another one, or what the response says about it.
+
+use std::collections::HashSet;
+use std::hash::Hash;
 
 use super::gdb::SIGNAL;
-use super::model::{CrashReport, ReportFormat, ReportFrame};
+use super::model::{CrashReport, ReportFormat, ReportFrame, ReportStack};
 use super::render::FrameName;
 
 impl CrashReport {
-    /// Returns of each frame of each stack trace whether it repeats one of these names, which are
-    /// those of [`CrashReport::names`]. Such frames need not be shown.
+    /// Returns of each frame of each stack trace whether it repeats another frame, or one of these
+    /// names, which are those of [`CrashReport::names`]. Such frames need not be shown.
+    ///
+    /// gdb prints the frame alone that it selects, with `frame` or `up`, or when it opens a core
+    /// dump: the first frame then is in the text again at the beginning of the stack trace.
     ///
     /// gdb prints one address for all functions that were inlined at a place, in front of the
     /// innermost one. The response names all of them for this address. A function that the response
     /// does not name is not repeated, so that none is lost.
     pub fn repeated(&self, names: &[Vec<Vec<FrameName>>]) -> Vec<Vec<bool>> {
-        let stacks = self.stacks.iter().zip(names);
-        let repeated = stacks.map(|(stack, names)| match self.format {
-            ReportFormat::Gdb => of_stack(&stack.frames, names),
-            _ => vec![false; stack.frames.len()],
+        if self.format != ReportFormat::Gdb {
+            let stacks = self.stacks.iter();
+            return stacks.map(|it| vec![false; it.frames.len()]).collect();
+        }
+        let stacks = self.stacks.iter().zip(names).zip(selected(&self.stacks));
+        let repeated = stacks.map(|((stack, names), is_selected)| {
+            if is_selected {
+                vec![true; stack.frames.len()]
+            } else {
+                of_stack(&stack.frames, names)
+            }
         });
         repeated.collect()
     }
+}
+
+/// Returns of each stack trace whether it is a selected frame that is in the text once more.
+fn selected(stacks: &[ReportStack]) -> Vec<bool> {
+    let may_be = |stack: &ReportStack| stack.frames.len() == 1 && stack.thread_id.is_none();
+    let whole = stacks.iter().filter(|stack| !may_be(stack));
+    let mut known: HashSet<_> = whole.flat_map(|it| &it.frames).map(identity).collect();
+    let selected = stacks.iter().map(|stack| {
+        let mut frames = stack.frames.iter();
+        may_be(stack) && frames.all(|frame| !known.insert(identity(frame)))
+    });
+    selected.collect()
+}
+
+/// Returns what gdb prints for a frame, wherever it does.
+fn identity(frame: &ReportFrame) -> impl Eq + Hash {
+    let function = frame.function.as_deref();
+    let source = (frame.path.as_deref(), frame.line);
+    (frame.number, frame.address, function, source)
 }
 
 fn of_stack(frames: &[ReportFrame], names: &[Vec<FrameName>]) -> Vec<bool> {
@@ -77,6 +109,7 @@ fn without_generics(function: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::report::tests::read;
 
     fn frame(address: Option<u64>, function: &str) -> ReportFrame {
         ReportFrame {
@@ -151,6 +184,38 @@ mod tests {
         assert_eq!(without_generics("a::b::<c>"), "a::b");
         assert_eq!(without_generics("operator>"), "operator>");
         assert_eq!(without_generics("<a as b>::c"), "<a as b>::c");
+    }
+
+    #[test]
+    fn a_frame_that_gdb_selects_is_part_of_a_stack_trace() {
+        let core = "\
+Program terminated with signal SIGSEGV, Segmentation fault.
+#0  0x0000555555555182 in bad (p=0x0) at thr.c:4
+4\tvoid bad(int *p) { *p = 1; }
+[Current thread is 1 (Thread 0x7ffff7dd1740 (LWP 30241))]
+";
+        let whole = "\
+#0  0x0000555555555182 in bad (p=0x0) at thr.c:4
+#1  0x00005555555551c4 in main () at thr.c:5
+";
+        let repeated = |text: &str| {
+            let report = read(text);
+            let stacks = report.stacks.iter();
+            let names: Vec<_> = stacks.map(|it| vec![Vec::new(); it.frames.len()]).collect();
+            report.repeated(&names)
+        };
+        let other = "#0  0x0000555555555190 in other () at thr.c:9\n";
+        let thread = format!("Thread 1 (Thread 0x7ffff7dd1740 (LWP 30241)):\n{whole}");
+        let up = "#1  0x00005555555551c4 in main () at thr.c:5\n5\tint main() {\n";
+        let is_whole = vec![false; 2];
+        let check = |text: String, expected: &[Vec<bool>]| {
+            assert_eq!(repeated(&text), expected, "{text}");
+        };
+        check(format!("{core}{whole}"), &[vec![true], is_whole.clone()]);
+        check(format!("{core}{thread}"), &[vec![true], is_whole.clone()]);
+        check(format!("{whole}{up}"), &[is_whole.clone(), vec![true]]);
+        check(format!("{core}{core}"), &[vec![false], vec![true]]);
+        check(format!("{other}{whole}"), &[vec![false], is_whole]);
     }
 
     #[test]

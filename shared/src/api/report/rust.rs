@@ -2,8 +2,9 @@
 //! file:line` if there is debug information (`library/std/src/../backtrace/src/print.rs`).
 //!
 //! All addresses are absolute and are return addresses. A function that was inlined has the number
-//! after that of its callee and the same address. A stack trace may end with a frame at address
-//! zero, `  18:                0x0 - <unknown>`, which marks the end and is no function.
+//! after that of its callee and the same address. A frame with file and line stays as it is. A
+//! stack trace may end with a frame at address zero, `  18:                0x0 - <unknown>`, which
+//! marks the end and is no function.
 
 use super::collector::Collector;
 use super::cursor::{LineCursor, TextLine, lines, source_of};
@@ -19,17 +20,19 @@ const MAX_TRIES: usize = 8;
 pub(super) fn read(bytes: &[u8], out: &mut Collector) {
     let mut is_after_frame = false;
     for line in lines(bytes) {
-        let source = line.text.trim().strip_prefix("at ");
-        // The text has the line already.
-        if let Some(source) = source.filter(|_| is_after_frame)
+        let found = frame(line);
+        // The text has the line already, of each inlined function: the address is that of them all.
+        if is_after_frame
+            && found.is_none()
+            && let Some((path, line)) = source_in(line.text)
             && let Some(last) = out.last_frame()
         {
-            let (path, line) = source_of(source);
             last.place = None;
             last.path = Some(path.to_owned());
             last.line = line;
+            last.is_settled = last.function.is_some() && line.is_some();
         }
-        let found = frame(line).filter(|found| !found.is_end());
+        let found = found.filter(|found| !found.is_end());
         is_after_frame = found.is_some();
         let Some(found) = found else {
             continue;
@@ -62,6 +65,20 @@ impl RustLine<'_> {
     }
 }
 
+/// Returns the path and the line in `at file:line`. A prefix of a log may precede it.
+fn source_in(text: &str) -> Option<(&str, Option<u32>)> {
+    let text = text.trim();
+    if let Some(source) = text.strip_prefix("at ") {
+        return Some(source_of(source));
+    }
+    // Rust indents it.
+    let (_, source) = text.split_once("  at ")?;
+    let (path, line) = source_of(source);
+    // A time looks like a line in a file, except for its path.
+    let is_path = line.is_some() && path.contains(['/', '\\', '.']);
+    is_path.then_some((path, line))
+}
+
 fn frame(line: TextLine<'_>) -> Option<RustLine<'_>> {
     // A prefix of a log may precede the number.
     let mut colons = line.text.match_indices(": ").take(MAX_TRIES);
@@ -89,6 +106,36 @@ fn frame(line: TextLine<'_>) -> Option<RustLine<'_>> {
 #[cfg(test)]
 mod tests {
     use crate::api::report::tests::{frames, read, rewritten};
+
+    #[test]
+    fn a_frame_with_file_and_line_is_not_looked_up() {
+        let text = "   0:     0x1010 - inner\n             at /src/a.rs:1:5\n   \
+                    1:     0x1010 - outer\n             at /src/a.rs:9:2\n   \
+                    2:     0x1020 - <unknown>\n   \
+                    3:     0x1030 - _start\n";
+        for prefix in ["", "> ", "app-1  | ", "Nov 23 12:00:00 host app[1]: "] {
+            let lines = text.lines().map(|line| format!("{prefix}{line}\n"));
+            let other = ["Stopped at 12:01", "listening at http://127.0.0.1:8080"];
+            let other = other.map(|line| format!("{prefix}{line}\n"));
+            let report = read(&lines.chain(other).collect::<String>());
+            let found = report.stacks[0].frames.iter();
+            let found: Vec<_> = found
+                .map(|it| (it.path.as_deref(), it.line, it.is_settled))
+                .collect();
+            let expected = [
+                (Some("/src/a.rs"), Some(1), true),
+                (Some("/src/a.rs"), Some(9), true),
+                (None, None, false),
+                (None, None, false),
+            ];
+            assert_eq!(found, expected, "{prefix}");
+        }
+        // The modules of such frames are not asked for.
+        let maps = "1000-2000 r-xp 00000000 fe:00 1 /srv/app\n";
+        let (named, _) = text.split_once("   2:").unwrap();
+        let report = read(&format!("{named}{maps}"));
+        assert!(report.modules.is_empty() && report.is_settled());
+    }
 
     #[test]
     fn the_mark_at_the_end_is_no_frame() {

@@ -2,18 +2,24 @@
 //! (compiler-rt, `sanitizer_stacktrace_printer.cpp`).
 //!
 //! The addresses are those of the calls, also in frame 0. The module is printed as
-//! `(path+0xoffset)`, from LLVM 15 on followed by `(BuildId: …)`. The report of a ThreadSanitizer
-//! has no addresses. In a program that is not position independent, the offset is the address
-//! itself: then the load address is unknown.
+//! `(path+0xoffset)`, from LLVM 14 on followed by `(BuildId: …)`. In a program that is not position
+//! independent, the offset is the address itself: then the load address is unknown.
 //!
-//! A frame with file and line has no module. The sanitizer found its name when the program ran, and
-//! also its inlined functions, each as a frame. Such a frame stays in the report as it is, and so
-//! does one in no module.
+//! The frames of ThreadSanitizer have no addresses, and the file names of modules instead of paths.
+//! The path of one module is in the summary. That a program is not position independent is seen
+//! where the report has an address as well: that of a global variable, and that of the instruction
+//! that failed. Otherwise it is uncertain.
+//!
+//! A frame with file and line has no module, except those of ThreadSanitizer. The sanitizer found
+//! its name when the program ran, and also its inlined functions, each as a frame. Such a frame
+//! stays in the report as it is, and so does one in no module.
+
+use std::collections::{HashMap, HashSet};
 
 use super::collector::Collector;
-use super::cursor::{TextLine, lines, numbered};
-use super::model::{Place, ReportFrame};
-use super::printed::{PrintedFrame, PrintedPlace, Printer};
+use super::cursor::{TextLine, hex_of, lines, numbered};
+use super::model::{Place, ReportFrame, file_name, is_full_path};
+use super::printed::{PrintedFrame, PrintedPlace, Printer, in_module};
 use crate::domain::ObjectType;
 
 /// Where the linker of macOS places a program that is position independent; libraries begin at
@@ -30,6 +36,15 @@ const WINDOWS: [(&str, u64, u64); 2] = [
 /// What each report contains. Old versions print frames without a name like LLVM.
 const REPORT: &str = "Sanitizer: ";
 
+/// What each report ends with.
+const SUMMARY: &str = "SUMMARY: ";
+
+/// What precedes the description of a global variable.
+const GLOBAL: &str = "Location is global ";
+
+/// The maximum number of addresses of memory in a report that are remembered.
+const MAX_ACCESSES: usize = 16;
+
 /// What LLVM prints before its frames.
 const DUMP: &str = "Stack dump";
 
@@ -38,6 +53,72 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
         out.number(number, false);
         if let Some(frame) = report_frame(line, number, found, out) {
             out.frame(line, frame);
+        }
+    }
+    let programs = fixed_programs(bytes);
+    out.have_addresses(&programs);
+    read_paths(bytes, out);
+}
+
+/// Returns the file names of programs that are not position independent: the text has the same
+/// number as an address and as an offset in one of them.
+fn fixed_programs(bytes: &[u8]) -> HashSet<&str> {
+    let mut programs = HashSet::new();
+    // The addresses of memory in this report, and that of the instruction that failed.
+    let (mut accesses, mut failed) = (Vec::new(), None);
+    for line in lines(bytes) {
+        if line.text.contains(REPORT) {
+            accesses.clear();
+            failed = after(line.text, "(pc ");
+        }
+        if accesses.len() < MAX_ACCESSES {
+            let rest = line.text.split_once(" of size ");
+            accesses.extend(rest.and_then(|(_, rest)| after(rest, " at ")));
+        }
+        if line.text.contains(GLOBAL)
+            && let Some((_, PrintedPlace::Module { path, offset, .. })) = in_module(line.text)
+            && accesses.contains(&offset)
+        {
+            programs.insert(path);
+        }
+        // The first frame is that of the instruction.
+        if let Some(address) = failed
+            && let Some((_, found)) = numbered(line, |cursor| PrintedFrame::parse(line, cursor))
+        {
+            failed = None;
+            if let PrintedPlace::Module { path, offset, .. } = found.place
+                && offset == address
+            {
+                programs.insert(path);
+            }
+        }
+    }
+    programs
+}
+
+/// Returns the number that follows a text.
+fn after(text: &str, before: &str) -> Option<u64> {
+    let (_, rest) = text.split_once(before)?;
+    hex_of(rest.split_whitespace().next()?)
+}
+
+/// Sets the paths of the modules that the summaries have, if each is that of one file.
+fn read_paths(bytes: &[u8], out: &mut Collector) {
+    let mut paths: HashMap<&str, Option<&str>> = HashMap::new();
+    for line in lines(bytes).filter(|line| line.text.contains(SUMMARY)) {
+        if let Some((_, PrintedPlace::Module { path, .. })) = in_module(line.text)
+            && is_full_path(path)
+        {
+            let known = paths.entry(file_name(path)).or_insert(Some(path));
+            *known = known.filter(|known| *known == path);
+        }
+    }
+    if paths.is_empty() {
+        return;
+    }
+    for (module, name) in out.unlocated() {
+        if let Some(Some(path)) = paths.get(name.as_str()) {
+            out.locate(module, path, None);
         }
     }
 }
@@ -103,6 +184,9 @@ fn report_frame(
             if let Some(base) = base.filter(|_| !is_fixed) {
                 out.begins(module, base);
             }
+            if found.address.is_none() && !is_macho {
+                out.may_have_addresses(module);
+            }
             // ThreadSanitizer prints the module after file and line, too.
             let source = found.source_before_module();
             let function = source.map_or(found.function, |(function, ..)| function);
@@ -112,6 +196,7 @@ fn report_frame(
                 function: (!is_nameless).then(|| name_of(function)),
                 path: source.map(|(_, path, _)| path.to_owned()),
                 line: source.and_then(|(.., line)| line),
+                is_settled: source.is_some_and(|(.., line)| line.is_some()),
                 place: source
                     .is_none()
                     .then(|| Place::in_text(found.name, line.range())),
@@ -151,7 +236,7 @@ fn name_of(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use crate::api::report::tests::{read, rewritten};
-    use crate::api::report::{Lack, ReportFormat};
+    use crate::api::report::{CrashReport, GivenModule, Lack, ReportFormat};
     use crate::domain::{CodeId, ObjectType};
 
     const NAMED: &str = "    #0 0x556d23d25058 in inl2(int volatile*, int) /src/my crash.cc:15:5\n    #1 0x556d23d250ff in operator/(A, B) C:\\src\\a.cc:37\n    #2 0x7f5bb8e45249 in start csu/../libc_start.h:58:16\n    #3 0x7f5bb8e45249 in crt crtstuff.c\n";
@@ -249,6 +334,111 @@ mod tests {
         let bases: Vec<_> = report.modules.iter().map(|it| it.base).collect();
         let expected = [0xf6_0000, 0x40_0000, 0x6f01_0000, 0x6f11_0000].map(Some);
         assert_eq!(bases, expected);
+    }
+
+    /// A report of ThreadSanitizer about a program that is not position independent.
+    const RACE: &str = "\
+WARNING: ThreadSanitizer: data race (pid=1)
+  Write of size 4 at 0x000000404058 by main thread:
+    #0 <null> <null> (race+0x4011ac)
+    #1 main race.c:6:2 (race+0x40121b)
+    #2 <null> <null> (libc.so.6+0x27249)
+
+  Location is global '<null>' at 0x000000000000 (race+0x404058)
+
+SUMMARY: ThreadSanitizer: data race (/srv/race+0x4011ac)
+";
+
+    /// Returns the offset of the first frame, which is in the first module.
+    fn first_offset(report: &CrashReport) -> Option<u64> {
+        let located = report.located(&report.stacks[0].frames[0]);
+        located.map(|(module, offset)| {
+            assert_eq!(module, 0);
+            offset
+        })
+    }
+
+    fn loaded_at(base: u64) -> GivenModule {
+        GivenModule {
+            name: "race".to_owned(),
+            base: Some(base),
+            ..GivenModule::default()
+        }
+    }
+
+    #[test]
+    fn offsets_of_thread_sanitizer_are_addresses_if_the_report_has_one_of_them_as_an_address() {
+        let symbolized = RACE.replace(
+            "'<null>' at 0x000000000000",
+            "'array' of size 40 at 0x000000404054",
+        );
+        let failed = "==1==ERROR: ThreadSanitizer: SEGV on unknown address 0x000000000000 (pc 0x0000004011ac bp 0x000000000001 T1)\n    #0 <null> <null> (race+0x4011ac)\n    #1 main race.c:6 (race+0x40121b)\n    #2 <null> <null> (libc.so.6+0x27249)\n";
+        for text in [RACE, &symbolized, failed] {
+            let mut report = read(text);
+            assert_eq!(first_offset(&report), None, "{text}");
+            let library = &report.stacks[0].frames[2];
+            assert_eq!(report.located(library), Some((1, 0x27249)));
+            let module = report.modules[0].name.clone();
+            assert!(report.lacks().contains(&Lack::Base { module }), "{text}");
+            assert!(report.uncertain_programs().is_empty());
+            assert!(report.complete(&loaded_at(0x40_0000)));
+            assert_eq!(first_offset(&report), Some(0x11ac), "{text}");
+            let named = text.replacen("<null> <null>", "f /src/a.c:3", 1);
+            let named = named.replacen("<null> <null>", "f /src/a.c:3", 1);
+            assert_eq!(rewritten(text, &[("f", Some(3))]), named);
+        }
+    }
+
+    #[test]
+    fn a_load_address_tells_whether_uncertain_offsets_are_addresses() {
+        let (uncertain, _) = RACE.split_once("  Location").unwrap();
+        let programs = |report: &CrashReport| {
+            let programs = report.uncertain_programs();
+            let names = programs.iter().map(|it| it.name.clone());
+            names.collect::<Vec<String>>()
+        };
+        for (base, offset) in [(0x40_0000, 0x11ac), (0x5555_5555_4000, 0x40_11ac)] {
+            let mut report = read(uncertain);
+            assert_eq!(first_offset(&report), Some(0x40_11ac));
+            assert_eq!(programs(&report), ["race"]);
+            assert!(report.complete(&loaded_at(base)));
+            assert_eq!(first_offset(&report), Some(offset));
+            assert_eq!(programs(&report), Vec::<String>::new());
+        }
+        // A low offset is no address of such a program, and libraries are position independent.
+        let low = format!("{uncertain}    #3 <null> <null> (race+0x51328)\n");
+        let library = uncertain.replace("race+", "librace.so+");
+        let settled = uncertain.replace("#0 <null> <null>", "#0 f race.c:1");
+        for text in [low, library, settled] {
+            assert_eq!(programs(&read(&text)), Vec::<String>::new(), "{text}");
+        }
+    }
+
+    #[test]
+    fn frames_of_thread_sanitizer_with_lines_are_not_looked_up() {
+        let report = read(RACE);
+        let frames = report.stacks[0].frames.iter();
+        let settled: Vec<bool> = frames.map(|frame| frame.is_settled).collect();
+        assert_eq!(settled, [false, true, false]);
+        assert_eq!(
+            rewritten("#0 f a.c:1 (race+0x10)", &[("g", None)]),
+            "#0 f a.c:1 (race+0x10)"
+        );
+    }
+
+    #[test]
+    fn the_summary_has_the_path_of_a_module() {
+        let name = |text: &str| read(text).modules[0].name.clone();
+        assert_eq!(name(RACE), "/srv/race");
+        let again = RACE.replace("/srv/race", "/other/race");
+        assert_eq!(name(&format!("{RACE}{again}")), "race");
+        for given in ["race", "/srv/race", "./race"] {
+            let given = GivenModule {
+                name: given.to_owned(),
+                ..loaded_at(1)
+            };
+            assert!(read(RACE).complete(&given), "{given:?}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! A frame is `#0  0x… name (module + 0xoffset)`. All addresses are return addresses, except that
 //! of frame 0 and of the frame that a signal interrupted. Ids are in lines of their own: `Module x
-//! with build-id …`, or `…, build-id=…`.
+//! with build-id …`, or `…, build-id=…`. Older versions print `Found module x with build-id: …`.
 
 use super::collector::Collector;
 use super::cursor::{DELETED, LineCursor, hex_of, id_at, lines, numbered};
@@ -32,7 +32,6 @@ pub(super) fn read_process(bytes: &[u8], ids: &mut Vec<(String, String)>, out: &
         };
         out.number(number, false);
         let after_signal = out.is_after_trampoline();
-        let is_top = out.is_at_top();
         let is_known = found.module != UNKNOWN;
         let module = is_known.then(|| out.module(found.module, None)).flatten();
         if is_known && module.is_none() {
@@ -48,7 +47,7 @@ pub(super) fn read_process(bytes: &[u8], ids: &mut Vec<(String, String)>, out: &
             address: Some(found.address),
             offset,
             module,
-            is_return: !is_top && !after_signal,
+            is_return: number != 0 && !after_signal,
             function: (found.function != UNKNOWN).then(|| found.function.to_owned()),
             is_settled: !is_known,
             place: Some(Place::in_text(found.name, line.range())),
@@ -90,7 +89,9 @@ fn frame(mut cursor: LineCursor<'_>) -> Option<SystemdLine<'_>> {
         // Before systemd 245, the offset is not printed.
         None => (place, None),
     };
-    (!function.is_empty() && !module.is_empty() && !module.contains("+0x")).then_some(SystemdLine {
+    // What gdb prints for a function has arguments in the place of the module.
+    let is_function = !function.is_empty() && !function.starts_with("in ");
+    (is_function && !module.is_empty() && !module.contains("+0x")).then_some(SystemdLine {
         address,
         function,
         name: start..start + function.len(),
@@ -101,11 +102,45 @@ fn frame(mut cursor: LineCursor<'_>) -> Option<SystemdLine<'_>> {
 
 /// Returns the module and the id in a line that says both.
 fn id_of_module(text: &str) -> Option<(String, String)> {
-    let (_, rest) = text.split_once("Module ")?;
+    let found = text.split_once("Module ");
+    let (_, rest) = found.or_else(|| text.split_once("Found module "))?;
     let name = rest.split_whitespace().next()?.trim_end_matches([',', ':']);
-    let at = rest
-        .find("with build-id ")
-        .map(|at| at + "with build-id ".len());
-    let at = at.or_else(|| rest.find("build-id=").map(|at| at + "build-id=".len()))?;
-    Some((name.to_owned(), id_at(&rest[at..])?.to_owned()))
+    let marks = ["with build-id ", "with build-id: ", "build-id="];
+    let (_, id) = marks.iter().find_map(|mark| rest.split_once(*mark))?;
+    Some((name.to_owned(), id_at(id)?.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::api::report::tests::{frames, read};
+
+    #[test]
+    fn the_ids_of_old_and_new_messages_are_read() {
+        let id = "11".repeat(20);
+        let report = read(&format!(
+            "Process 1 (a) of user 0 dumped core.\n\n\
+             Found module /srv/a with build-id: {id}\n\
+             Found module b.so without build-id.\n\
+             Module c.so with build-id {id}\n\
+             Module d.so without build-id.\n\
+             Stack trace of thread 1:\n\
+             #0  0x0000000000001010 n/a (/srv/a + 0x10)\n\
+             #1  0x0000000000002010 n/a (b.so + 0x10)\n\
+             #2  0x0000000000003010 n/a (c.so + 0x10)\n\
+             #3  0x0000000000004010 n/a (d.so + 0x10)\n"
+        ));
+        let ids = report.modules.iter().map(|module| module.code_id.as_ref());
+        let ids: Vec<_> = ids.map(|it| it.map(|id| id.as_str())).collect();
+        let id = Some(id.as_str());
+        assert_eq!(ids, [id, None, id, None]);
+    }
+
+    #[test]
+    fn the_first_frame_of_a_part_of_a_stack_trace_has_a_return_address() {
+        let report = read(
+            "#3  0x0000000000001010 n/a (app + 0x10)\n\
+             #4  0x0000000000001020 n/a (app + 0x20)\n",
+        );
+        assert_eq!(frames(&report), [(0x1010, true), (0x1020, true)]);
+    }
 }

@@ -179,20 +179,61 @@ fn a_report_in_the_middle_of_a_log_is_found() {
 
 #[test]
 fn lines_with_a_prefix_of_a_log_are_read() {
+    let settled = |report: &CrashReport| -> Vec<bool> {
+        let frames = report.stacks.iter().flat_map(|stack| &stack.frames);
+        frames.map(|frame| frame.is_settled).collect()
+    };
     for name in [
         "asan.txt",
         "android.txt",
         "systemd.txt",
         "glibc-fault.txt",
         "gdb.txt",
+        "rust.txt",
+        "hs_err.txt",
     ] {
         let text = std::str::from_utf8(fixture(name)).unwrap();
-        let lines = text
-            .lines()
-            .map(|line| format!("Nov 23 17:18:56 host app[4711]: {line}\r\n"));
-        let report = read(&lines.collect::<String>());
-        assert_eq!(frames(&report), frames(&read(text)), "{name}");
+        let alone = read(text);
+        for prefix in [
+            "Nov 23 17:18:56 host app[4711]: ",
+            "2026-11-23T17:18:56.123456789Z ",
+            "app-1  | ",
+            "> ",
+            "    ",
+        ] {
+            let lines = text.lines().map(|line| format!("{prefix}{line}\r\n"));
+            let report = read(&lines.collect::<String>());
+            assert_eq!(frames(&report), frames(&alone), "{name}: {prefix}");
+            assert_eq!(settled(&report), settled(&alone), "{name}: {prefix}");
+        }
     }
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_a_report() {
+    let mark = &b"\xef\xbb\xbf"[..];
+    let logged = br#"{"log": "./app(+0x10)[0x1010]\n"}"#;
+    for (bytes, format) in [
+        (
+            &br#"{"stacktraces": [{"frames": [{"instruction_addr": "0x1010"}]}]}"#[..],
+            ReportFormat::Json,
+        ),
+        (fixture("journal.json"), ReportFormat::Journal),
+        (&logged[..], ReportFormat::Glibc),
+        (&b"./app(+0x10)[0x1010]"[..], ReportFormat::Glibc),
+    ] {
+        let alone = CrashReport::read(bytes).unwrap();
+        let marked = [mark, bytes].concat();
+        let report = CrashReport::read(&marked).unwrap();
+        assert_eq!((report.format, alone.format), (format, format));
+        assert_eq!(report.modules, alone.modules);
+        assert_eq!(frames(&report), frames(&alone));
+        let named = report.text(&marked, &answered(&report, &[("f", None)]));
+        let expected = alone.text(bytes, &answered(&alone, &[("f", None)]));
+        assert_eq!(named, [mark, &expected].concat());
+    }
+    let error = CrashReport::read("\u{feff}{\"stacktraces\": 1}".as_bytes()).unwrap_err();
+    assert!(matches!(error, ReportError::Request(_)), "{error:?}");
 }
 
 #[test]
@@ -454,19 +495,19 @@ fn what_is_given_fills_gaps_and_changes_nothing_else() {
         [lacks("./fault"), lacks("/lib/x86_64-linux-gnu/libc.so.6")]
     );
     let id = |id: &str| Some(CodeId::new(id.repeat(20)));
-    let given = |name: &str, code_id| GivenModule {
+    let given = |name: &str, code_id, base| GivenModule {
         name: name.to_owned(),
         code_id,
-        base: Some(1),
+        base,
         ..GivenModule::default()
     };
-    assert!(report.complete(&given("fault", id("11"))));
-    assert!(!report.complete(&given("./fault", id("22"))));
+    assert!(report.complete(&given("fault", id("11"), None)));
+    assert!(!report.complete(&given("./fault", id("22"), None)));
     assert_eq!(report.modules[0].code_id, id("11"));
     assert_eq!(report.modules[0].base, Some(0x5555_5555_4000));
     // A path is that of another file.
     assert_eq!(report.modules.len(), 2);
-    assert!(report.complete(&given("/usr/lib/libc.so.6", id("33"))));
+    assert!(report.complete(&given("/usr/lib/libc.so.6", id("33"), Some(1))));
     assert_eq!(
         (report.modules.len(), report.modules[1].code_id.clone()),
         (3, None)
@@ -755,4 +796,19 @@ proptest! {
         prop_assert_eq!(report.modules[0].base, Some(base));
         prop_assert_eq!(report.located(&report.stacks[0].frames[0]), Some((0, offset)));
     }
+}
+
+#[test]
+fn a_load_address_that_is_given_counts_more_than_that_of_the_report() {
+    let text = "#0  0x3010 in f ()\n2000-4000 r--p 00000000 fe:00 1 /srv/app\n";
+    let mut report = read(text);
+    let place = |report: &CrashReport| (report.modules[0].base, report.modules[0].size);
+    assert_eq!(place(&report), (Some(0x2000), Some(0x2000)));
+    let given = GivenModule {
+        name: "app".to_owned(),
+        base: Some(0x1000),
+        ..GivenModule::default()
+    };
+    assert!(report.complete(&given));
+    assert_eq!(place(&report), (Some(0x1000), Some(0x3000)));
 }

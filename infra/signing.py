@@ -13,6 +13,14 @@ class Failed(Exception):
     """A step failed: what was seen, and what to do."""
 
 
+def suffix_of(region):
+    """Returns the domain in which the services of AWS have their host names in a region. Source: AWS General Reference,
+    "AWS service endpoints"; partitions.json of the SDKs."""
+    if region.startswith("cn-"):
+        return "amazonaws.com.cn"
+    return "amazonaws.eu" if region.startswith("eusc-") else "amazonaws.com"
+
+
 class Credentials:
     """What requests are signed with, in any thread. Those of the AWS command line are read when they are needed."""
 
@@ -65,7 +73,8 @@ def sign(credentials, service, region, method, url, body, now, more=None):
     if token:
         headers["x-amz-security-token"] = token
     names = ";".join(sorted(headers))
-    lines = "".join(f"{name}:{headers[name]}\n" for name in sorted(headers))
+    # Consecutive spaces are signed as one.
+    lines = "".join(f"{name}:{' '.join(headers[name].split())}\n" for name in sorted(headers))
     query = "&".join(sorted(parts.query.split("&"))) if parts.query else ""
     canonical = "\n".join([method, parts.path or "/", query, lines, names, digest])
     scope = f"{at[:8]}/{region}/{service}/aws4_request"

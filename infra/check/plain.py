@@ -41,7 +41,7 @@ def plain_template(source, architecture, zips):
     plain = template.translate(source, {name: f"s3://packages/{zipped}" for name, zipped in zips.items()})
     plain["Parameters"] |= {
         "CodeBucket": {"Type": "String", "AllowedPattern": "[a-z0-9][a-z0-9.-]+", "Description": "The bucket in this region that the zips were copied to"},
-        "CodePrefix": {"Type": "String", "Default": "", "Description": "What is before the names of the zips in that bucket, for example symdepot/"},
+        "CodePrefix": {"Type": "String", "Default": "", "Description": "What is before the names of the zips in that bucket, for example symdepot-0.1.0-arm64/"},
     }
     # SAM replaces the parameter by its default when it translates.
     for group in groups(plain):

@@ -291,17 +291,18 @@ def run(arguments, answers):
     return commands, int(failed[1]) if failed else done.returncode, printed
 
 
-def imported_backup():
-    """Returns infra/backup as a module whose requests do not wait before they are repeated."""
+def imported(name):
+    """Returns a script of infra as a module."""
     sys.path.insert(0, str(CHECKOUT / "infra"))
-    loader = importlib.machinery.SourceFileLoader("backup", str(CHECKOUT / "infra/backup"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("backup", loader))
+    loader = importlib.machinery.SourceFileLoader(name, str(CHECKOUT / "infra" / name))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
     loader.exec_module(module)
-    module.PAUSES = tuple(0 for _ in module.PAUSES)
     return module
 
 
-BACKUP = imported_backup()
+SMOKE, BACKUP = imported("smoke"), imported("backup")
+# Requests do not wait before they are repeated.
+BACKUP.PAUSES = tuple(0 for _ in BACKUP.PAUSES)
 
 
 def error(name):
@@ -309,6 +310,9 @@ def error(name):
 
 
 OK, GONE = (200, "found"), (204, "")
+# What HEAD answers, with two headers that a copy keeps and one that it does not.
+FOUND = (200, "", {"content-length": "12", "etag": '"e"', "content-language": "en", "x-amz-meta-kind": "a  b", "last-modified": "now"})
+REPLACED, NO_BODY = (412, error("PreconditionFailed")), (400, "")
 SLOW_DOWN, DENIED, EXPIRED = (503, error("SlowDown")), (403, error("AccessDenied")), (400, error("ExpiredToken"))
 TOO_MANY = (400, '{"__type": "com.amazonaws.dynamodb.v20120810#ThrottlingException"}')
 CONDITION = (400, '{"__type": "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"}')
@@ -326,19 +330,31 @@ def queries(services):
 
 
 def copies(services):
-    services.copy("from", "key", 12, "to", "key", part_bytes=12)
+    services.copy("from", "key", "to", "key", part_bytes=12, notes_source=True)
+
+
+def copies_back(services):
+    services.copy("from", "key", "to", "key", part_bytes=12, notes_source=False)
 
 
 def copies_parts(services):
-    services.copy("from", "key", 12, "to", "key", part_bytes=6)
+    services.copy("from", "key", "to", "key", part_bytes=6, notes_source=True)
 
 
-READ, QUERY, COPY = "GET /bucket/key key-1", "POST / key-1", "PUT /to/key key-1 REPLACE"
+READ, QUERY, HEAD = "GET /bucket/key key-1", "POST / key-1", "HEAD /from/key key-1"
+# What is recorded of a copy: that it is of one state, that it has the metadata of its source, and what it notes.
+KEEPS, OF_ONE_STATE = 'content-language:en x-amz-meta-kind:a  b', 'x-amz-copy-source-if-match:"e"'
+WITHOUT_TAGS, NOTES = "x-amz-metadata-directive:REPLACE x-amz-tagging-directive:REPLACE", "x-amz-meta-source-etag:e"
+COPY, COPY_BACK = (f"PUT /to/key key-1 {OF_ONE_STATE} {WITHOUT_TAGS} {KEEPS}{notes}" for notes in (f" {NOTES}", ""))
 BEGINS, FIRST, SECOND, COMPLETES, ABORTS = (
-    f"{request} key-1"
-    for request in ("POST /to/key?uploads=", "PUT /to/key?partNumber=1&uploadId=u", "PUT /to/key?partNumber=2&uploadId=u", "POST /to/key?uploadId=u", "DELETE /to/key?uploadId=u")
+    f"{request} key-1{headers}"
+    for request, headers in (
+        ("POST /to/key?uploads=", f" {KEEPS} {NOTES}"), ("PUT /to/key?partNumber=1&uploadId=u", f" {OF_ONE_STATE}"), ("PUT /to/key?partNumber=2&uploadId=u", f" {OF_ONE_STATE}"),
+        ("POST /to/key?uploadId=u", ""), ("DELETE /to/key?uploadId=u", ""),
+    )
 )
-# What is tested: what is done, the answers, the recorded requests (each with its credentials and what becomes of tags),
+RECORDED_HEADERS = ["x-amz-copy-source-if-match", "x-amz-metadata-directive", "x-amz-tagging-directive", "content-language", "x-amz-meta-kind", "x-amz-meta-source-etag", "last-modified"]
+# What is tested: what is done, the answers, the recorded requests (each with its credentials, and the headers of copies),
 # and the error.
 BACKUP_TESTS = [
     ("a request that succeeds is sent once", reads, [OK], [READ], ""),
@@ -352,22 +368,33 @@ BACKUP_TESTS = [
     ("a write that another one precedes is not repeated", queries, [CONDITION], [QUERY], "ConditionalCheckFailed"),
     ("credentials that have expired are read again", reads, [EXPIRED, OK], [READ, "GET /bucket/key key-2"], ""),
     ("they are read again once", reads, [EXPIRED, EXPIRED], [READ, "GET /bucket/key key-2"], "ExpiredToken[\\s\\S]*Log in again"),
-    ("a copy that breaks off after its response began is repeated", copies, [(200, error("InternalError")), OK], [COPY] * 2, ""),
-    ("a copy that always breaks off fails", copies, [(200, error("InternalError"))] * 3, [COPY] * 3, "PUT /to/key failed: .*InternalError"),
-    ("a copy in parts is completed", copies_parts, [BEGUN, PART, PART, OK], [BEGINS, FIRST, SECOND, COMPLETES], ""),
-    ("a copy whose part fails is aborted", copies_parts, [BEGUN, PART, DENIED, GONE], [BEGINS, FIRST, SECOND, ABORTS], "403: .*AccessDenied"),
-    ("a copy that is not completed is aborted", copies_parts, [BEGUN, PART, PART, DENIED, GONE], [BEGINS, FIRST, SECOND, COMPLETES, ABORTS], "AccessDenied"),
-    ("a copy that cannot be aborted fails for its first reason", copies_parts, [BEGUN, (404, error("NoSuchKey")), DENIED], [BEGINS, FIRST, ABORTS], "NoSuchKey"),
+    ("credentials that have expired are read again after a response without a body", copies, [NO_BODY, FOUND, OK], [HEAD, HEAD.replace("key-1", "key-2"), COPY.replace("key-1", "key-2")], ""),
+    ("a copy has the metadata of its source, and its ETag", copies, [FOUND, OK], [HEAD, COPY], ""),
+    ("a copy back has the metadata of its source", copies_back, [FOUND, OK], [HEAD, COPY_BACK], ""),
+    ("a file that is replaced while it is copied is left to the next run", copies, [FOUND, REPLACED], [HEAD, COPY], "^from/key was replaced meanwhile: the next run copies it$"),
+    ("a copy that breaks off after its response began is repeated", copies, [FOUND, (200, error("InternalError")), OK], [HEAD, COPY, COPY], ""),
+    ("a copy that always breaks off fails", copies, [FOUND, *[(200, error("InternalError"))] * 3], [HEAD, *[COPY] * 3], "PUT /to/key failed: .*InternalError"),
+    ("a copy in parts is completed", copies_parts, [FOUND, BEGUN, PART, PART, OK], [HEAD, BEGINS, FIRST, SECOND, COMPLETES], ""),
+    ("a copy in parts of two states is aborted", copies_parts, [FOUND, BEGUN, PART, REPLACED, GONE], [HEAD, BEGINS, FIRST, SECOND, ABORTS], "^from/key was replaced meanwhile"),
+    ("a copy whose part fails is aborted", copies_parts, [FOUND, BEGUN, PART, DENIED, GONE], [HEAD, BEGINS, FIRST, SECOND, ABORTS], "403: .*AccessDenied"),
+    ("a copy that is not completed is aborted", copies_parts, [FOUND, BEGUN, PART, PART, DENIED, GONE], [HEAD, BEGINS, FIRST, SECOND, COMPLETES, ABORTS], "AccessDenied"),
+    ("a copy that cannot be aborted fails for its first reason", copies_parts, [FOUND, BEGUN, (404, error("NoSuchKey")), DENIED], [HEAD, BEGINS, FIRST, ABORTS], "NoSuchKey"),
 ]
-# Uploads and their copies, each as a size, an ETag and a second, and what copies them.
+# Uploads and their copies, each as a size, an ETag, a second, and the ETag in its metadata, and what copies them. The times
+# are those of the beginning of an upload in parts, and of the copy.
 STATES = [
-    ("a file that is absent", (4, "a", 2), None, {"save", "restore"}),
-    ("a file that has not changed", (4, "a", 2), (4, "a", 1), set()),
-    ("an older file", (4, "a", 2), (4, "b", 1), {"save", "restore"}),
-    ("an older file of another size", (4, "a", 2), (5, "b", 1), {"save", "restore"}),
-    ("another file of the same second", (4, "a", 2), (4, "b", 2), {"save", "restore"}),
-    ("a newer copy with another ETag", (4, "a", 2), (4, "b", 3), set()),
-    ("a newer file of another size", (4, "a", 2), (5, "b", 3), {"save"}),
+    ("an upload without a copy", (4, "a", 2, None), None, {"save"}),
+    ("a lost upload", None, (4, "a", 2, "a"), {"restore", "overwrite"}),
+    ("a file that has not changed", (4, "a", 2, None), (4, "a", 1, None), set()),
+    ("a copy with another ETag", (4, "a-2", 1, None), (4, "b", 2, "a-2"), set()),
+    ("an upload that was restored, and has another ETag than its copy", (4, "c", 3, "a-2"), (4, "b", 2, "a-2"), set()),
+    ("another file of the same size", (4, "c", 3, None), (4, "b", 2, "a"), {"save", "overwrite"}),
+    ("another file, whose upload in parts began before the copy", (4, "c-2", 1, None), (4, "b", 2, "a"), {"save", "overwrite"}),
+    ("another file of another size, whose upload in parts began before the copy", (5, "c-2", 1, None), (4, "b", 2, "a"), {"save", "overwrite"}),
+    ("another file that was copied from a restored one", (4, "c", 3, "d"), (4, "b", 2, "a"), {"save", "overwrite"}),
+    ("a copy of an earlier release with another ETag", (4, "a-2", 1, None), (4, "b", 2, None), {"save", "overwrite"}),
+    ("an older upload of another size than a copy of an earlier release", (5, "a", 1, None), (4, "b", 2, None), {"save", "restore", "overwrite"}),
+    ("a newer upload of another size than a copy of an earlier release", (5, "a", 3, None), (4, "b", 2, None), {"save", "overwrite"}),
 ]
 
 
@@ -379,15 +406,18 @@ def requested(do, answers):
         def answer(self):
             self.rfile.read(int(self.headers.get("content-length", 0)))
             key = re.search("Credential=([^/]+)/", self.headers["authorization"])[1]
-            recorded.append(" ".join(filter(None, [self.command, self.path, key, self.headers.get("x-amz-tagging-directive")])))
+            headers = [f"{name}:{self.headers[name]}" for name in RECORDED_HEADERS if name in self.headers]
+            recorded.append(" ".join([self.command, self.path, key, *headers]))
             answer = next(answers, (500, "the test expects no more requests"))
             if answer is not NO_ANSWER:
-                code, body = answer
+                code, body, *more = answer
                 self.send_response(code)
+                for name, value in more[0].items() if more else ():
+                    self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(body.encode())
 
-        do_GET = do_PUT = do_POST = do_DELETE = answer
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = answer
 
         def log_message(self, *_):
             pass
@@ -410,16 +440,24 @@ def requested(do, answers):
 
 
 def copied(command):
-    """Returns what a command copies of STATES."""
+    """Returns what `save`, `restore` or `restore --overwrite` copies of STATES."""
+    uploads = {what: upload for what, upload, _, _ in STATES if upload}
+    saved = {f"uploads/{what}": copy for what, _, copy, _ in STATES if copy}
 
     class Buckets:
-        def list(self, bucket, _):
-            uploads, backup = ("there", "here") if command == "save" else ("here", "there")
-            states = {what: there if {"uploads": uploads, "backup": backup}[bucket] == "there" else here for what, there, here, _ in STATES}
-            folder = "uploads/" if bucket == "backup" else ""
-            return {folder + what: (size, etag, f"2026-11-27T00:00:0{second}.000Z") for what, (size, etag, second) in filter(lambda state: state[1], states.items())}
+        def states(self, bucket):
+            return uploads if bucket == "uploads" else saved
 
-        def copy(self, source, from_key, size, target, to_key, part_bytes):
+        def list(self, bucket, _):
+            return {key: BACKUP.Listed(size, etag, f"2026-11-27T00:00:0{second}.000Z") for key, (size, etag, second, _) in self.states(bucket).items()}
+
+        def head(self, bucket, key):
+            noted = self.states(bucket)[key][3]
+            return {BACKUP.SOURCE_ETAG: noted} if noted else {}
+
+        def copy(self, source, from_key, target, to_key, part_bytes, notes_source):
+            expected = ("uploads", "backup", True) if command == "save" else ("backup", "uploads", False)
+            assert (source, target, notes_source) == expected, (source, target, notes_source)
             copies.add(to_key.removeprefix("uploads/"))
 
         def object(self, *_, **__):
@@ -429,9 +467,9 @@ def copied(command):
             return {"Items": []}
 
     copies = set()
-    arguments = argparse.Namespace(uploads="uploads", backup="backup", table="table", tokens="tokens/1", prefix="", part_bytes=9)
+    arguments = argparse.Namespace(uploads="uploads", backup="backup", table="table", tokens="tokens/1", prefix="", overwrite=command == "overwrite", part_bytes=9)
     with contextlib.redirect_stdout(io.StringIO()):
-        getattr(BACKUP, command)(Buckets(), arguments)
+        (BACKUP.save if command == "save" else BACKUP.restore)(Buckets(), arguments)
     return copies
 
 
@@ -440,10 +478,17 @@ def check_backup(checks):
         recorded, failed = requested(do, answers)
         holds = recorded == expected and bool(failed) == bool(shown) and re.search(shown, failed)
         checks.that("backup", what, holds, "" if holds else f"recorded: {recorded}; failed: {failed}")
-    for command in ("save", "restore"):
+    for command in ("save", "restore", "overwrite"):
         copies = copied(command)
         for what, _, _, by in STATES:
             checks.that("backup", f"{command}: {what} {'is copied' if command in by else 'stays'}", (what in copies) == (command in by))
+
+
+def check_regions(checks):
+    for region, domain in (("eu-central-1", "amazonaws.com"), ("us-gov-west-1", "amazonaws.com"), ("cn-north-1", "amazonaws.com.cn"), ("eusc-de-east-1", "amazonaws.eu")):
+        checks.that("regions", f"infra/backup requests {region} in {domain}", BACKUP.endpoint("s3", region) == f"https://s3.{region}.{domain}")
+        gateway = SMOKE.GATEWAY.fullmatch(f"a1b2c3.execute-api.{region}.{domain}")
+        checks.that("regions", f"infra/smoke signs requests to API Gateway in {region}", gateway is not None and gateway[1] == region)
 
 
 def main():
@@ -455,6 +500,7 @@ def main():
         found = "" if holds else f"exit code {ended}; first difference (found, expected): {differing}; printed: {printed}"
         checks.that(arguments.split()[0], what, holds, found)
     check_backup(checks)
+    check_regions(checks)
     checks.report("make deploy, make remove and infra/backup")
     return checks.exit_code()
 

@@ -62,6 +62,11 @@ BY_CODE = {"ArnLike": {"lambda:SourceFunctionArn": {"Fn::Sub": "arn:${AWS::Parti
 # The condition of a write that may replace an object. The parts of a multipart upload have no conditions; its completion
 # has.
 MAY_REPLACE = {"Null": {"s3:if-none-match": "true"}, "Bool": {"s3:ObjectCreationOperation": "true"}}
+# The condition of a request that names the partition of the access tokens. A test compares it with the code
+# (tests/tests/e2e/template.rs).
+OF_ACCESS_TOKENS = {"ForAnyValue:StringEquals": {"dynamodb:LeadingKeys": ["2de8bce5133f08dc3ebb75abcb1ef6c0951800ee3ae8ca06fcf58395d1244218"]}}
+# What functions that issue no access token may not do with them; one that has expired is removed by prune.
+NOT_WITH_TOKENS = {"DeriveFunction": ["dynamodb:*"], "PruneFunction": ["dynamodb:PutItem", "dynamodb:UpdateItem"]}
 # Where Lambda has no setting RecursiveLoop. Source: github.com/aws/aws-lambda-roadmap/issues/18.
 WITHOUT_LOOP_DETECTION = [{"AWS::Partition": "aws-us-gov", "AWS::Region": "us-gov-west-1"}, {"AWS::Partition": "aws", "AWS::Region": "mx-central-1"}, {"AWS::Partition": "aws", "AWS::Region": "ap-southeast-6"}]
 # What CodeDeploy needs to move the alias of a function to a new version, step by step, while it watches alarms.
@@ -829,6 +834,15 @@ def check_grants(checks, stack):
     denials = [statement for statement in statements if statement.get("Effect") == "Deny"]
     expected = [{"Effect": "Deny", "Action": ["s3:PutObject"], "Resource": {"Fn::Sub": "${UploadsBucket.Arn}/*"}, "Condition": MAY_REPLACE}]
     checks.that("grants", "symbolicate never replaces an upload", denials == expected, denials)
+    for name, actions in NOT_WITH_TOKENS.items():
+        role = stack.properties(name.replace("Function", "Role"))
+        statements = [statement for policy in role.get("Policies", []) for statement in policy["PolicyDocument"]["Statement"]]
+        denials = [
+            (statement["Action"], target(statement["Resource"]), statement.get("Condition"))
+            for statement in statements
+            if statement.get("Effect") == "Deny" and any(action.startswith("dynamodb:") for action in as_list(statement["Action"]))
+        ]
+        checks.that("grants", f"{name} issues no access tokens", denials == [(actions, "RecordsTable", OF_ACCESS_TOKENS)], denials)
     checks.all("grants", "symbolicate creates uploads and changes them in no other way", problems("SymbolicateFunction", lambda a, r: r.startswith("UploadsBucket") and a in WRITES - {"s3:PutObject"}))
     outside = lambda actions, *folders: lambda a, r: a in actions and r.startswith("CachesBucket") and r not in {f"CachesBucket/{folder}/*" for folder in folders}
     checks.all("grants", "symbolicate writes blobs only under requests/ and plain/", problems("SymbolicateFunction", outside(WRITES, "requests", "plain")))
@@ -1074,6 +1088,9 @@ def check_policies(checks, stack, outputs):
             except (json.JSONDecodeError, KeyError) as error:
                 granted = error
             checks.that("policies", f"{name} is the least {'with a key' if chosen == key else 'without a key'}", granted == expected, granted)
+    roles = {name: outputs.get(f"{name.replace('Function', 'Role')}Arn", {}).get("Value") for name in FUNCTIONS}
+    arns = {name: {"Fn::GetAtt": stack.properties(name).get("Role", {}).get("Fn::GetAtt")} for name in FUNCTIONS}
+    checks.that("outputs", "the roles of the functions can be named in the policies of keys and of other roles", roles == arns, roles)
     queue = outputs.get("DeadLetters", {}).get("Value")
     checks.that("outputs", "DeadLetters is the URL of the queue, which `symdepot redrive` needs", queue == {"Ref": "DeadLetters"}, queue)
 
@@ -1160,6 +1177,10 @@ def mistakes():
         ("Lambda may not connect a function", lambda t: denying(t, "SymbolicateFunction", "ec2:*")["Fn::If"][1].pop("Condition"), "the code of SymbolicateFunction may not use EC2"),
         ("a secret without an effect", lambda t: t["Globals"]["Function"]["Environment"]["Variables"].update(ALLOW_REQUEST_SOURCES="0"), "requests may define sources if there is a secret"),
         ("symbolicate that replaces uploads", lambda t: statements(t, "SymbolicateFunction").remove(denying(t, "SymbolicateFunction", "s3:PutObject")), "symbolicate never replaces an upload"),
+        ("derive that issues access tokens", lambda t: statements(t, "DeriveFunction").remove(denying(t, "DeriveFunction", "dynamodb:*")), "DeriveFunction issues no access tokens"),
+        ("derive that may do nothing in the table", lambda t: denying(t, "DeriveFunction", "dynamodb:*").pop("Condition"), "DeriveFunction issues no access tokens"),
+        ("prune that may not remove expired tokens", lambda t: denying(t, "PruneFunction", "dynamodb:PutItem")["Action"].append("dynamodb:DeleteItem"), "PruneFunction issues no access tokens"),
+        ("the output of another role", lambda t: t["Outputs"]["PruneRoleArn"].update(Value={"Fn::GetAtt": "DeriveRole.Arn"}), "the roles of the functions can be named"),
         ("uploads in parts that symbolicate may not begin", lambda t: denying(t, "SymbolicateFunction", "s3:PutObject")["Condition"].pop("Bool"), "symbolicate never replaces an upload"),
         ("uploads that cost the same for ever", lambda t: resource(t, "UploadsBucket")["LifecycleConfiguration"]["Rules"].pop(1), "large uploads that are not read cost less"),
         ("small uploads that cost more", lambda t: resource(t, "UploadsBucket")["LifecycleConfiguration"]["Rules"][1].pop("ObjectSizeGreaterThan"), "large uploads that are not read cost less"),

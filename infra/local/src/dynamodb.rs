@@ -8,9 +8,11 @@
 //! - [`Tables::sweep_ttl`] removes items whose time to live has passed, much sooner than AWS
 //!   promises. Clients must not rely on either.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dynoxide::actions::create_table::CreateTableRequest;
@@ -70,7 +72,12 @@ const WITHOUT_EFFECT: [&str; 4] = [
 pub struct Tables {
     engine: dynoxide::Database,
     path: PathBuf,
+    partition_keys: PartitionKeys,
 }
+
+/// The name of the partition key of each table that was created from a template, by the name of the
+/// table. Policies may have conditions on the values of these keys.
+type PartitionKeys = Arc<Mutex<BTreeMap<String, String>>>;
 
 impl std::fmt::Debug for Tables {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -156,7 +163,11 @@ impl Tables {
             let engine = dynoxide::Database::new(&path.to_string_lossy()).map_err(refused)?;
             // The only option for `synchronous = NORMAL`; the default syncs after every write.
             engine.disable_bulk_loading().map_err(refused)?;
-            Ok(Self { engine, path })
+            Ok(Self {
+                engine,
+                path,
+                partition_keys: PartitionKeys::default(),
+            })
         })
         .await
     }
@@ -235,6 +246,11 @@ impl Tables {
             Err(source) => return Err(refused(source)),
         }
         self.index_for_scans(name)?;
+        if let Some(key) = partition_key(&request) {
+            let keys = self.partition_keys.lock();
+            let mut keys = keys.unwrap_or_else(PoisonError::into_inner);
+            keys.insert(name.to_owned(), key.to_owned());
+        }
         let Some(specification) = time_to_live else {
             return Ok(());
         };
@@ -349,6 +365,13 @@ impl Tables {
     }
 }
 
+/// Returns the name of the partition key in a CreateTable request.
+fn partition_key(request: &Value) -> Option<&str> {
+    let mut keys = request["KeySchema"].as_array()?.iter();
+    let key = keys.find(|key| key["KeyType"] == "HASH")?;
+    key["AttributeName"].as_str()
+}
+
 /// Translates CloudFormation's properties to a CreateTable request and a specification of the time
 /// to live.
 fn translate(name: &str, properties: &Value) -> Result<(Value, Option<Value>), TablesError> {
@@ -399,6 +422,7 @@ pub async fn serve(
         }
     };
     let sweeper = tables.clone();
+    let partition_keys = Arc::clone(&tables.partition_keys);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let engine = tokio::spawn(server::serve_with_shutdown(inner, tables.engine, async {
         // A signal and a dropped sender both end the engine.
@@ -418,8 +442,9 @@ pub async fn serve(
         shutdown,
         move |request| {
             let (client, address, access) = (client.clone(), address.clone(), access.clone());
+            let partition_keys = Arc::clone(&partition_keys);
             async move {
-                match permitted(&access, request).await? {
+                match permitted(&access, &partition_keys, request).await? {
                     Ok(request) => forward(client, address, request).await,
                     Err(refused) => Ok(refused.map(Either::Right)),
                 }
@@ -457,6 +482,7 @@ type Forwarded = Either<Counted<Incoming>, Full<Bytes>>;
 /// signature is the engine's to refuse.
 async fn permitted(
     access: &Access,
+    partition_keys: &PartitionKeys,
     request: Request<Counted<Incoming>>,
 ) -> Result<Result<Request<Forwarded>, Response<Full<Bytes>>>, endpoint::Broken> {
     let (parts, body) = request.into_parts();
@@ -477,7 +503,11 @@ async fn permitted(
         .map_or("", |(_, name)| name);
     // A body that is not JSON names no table; the engine says what is wrong with it.
     let input: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let asked = calls_of_dynamodb::asked(operation, &input);
+    let asked = calls_of_dynamodb::asked(operation, &input, |table| {
+        let keys = partition_keys.lock();
+        let keys = keys.unwrap_or_else(PoisonError::into_inner);
+        keys.get(table).cloned()
+    });
     Ok(match access.check(Some(access_key), &asked) {
         Ok(()) => Ok(Request::from_parts(parts, Either::Right(Full::from(body)))),
         Err(refusal) => Err(refused(&refusal)),

@@ -30,8 +30,8 @@ pub(crate) struct Broken(pub(crate) Box<dyn std::error::Error + Send + Sync>);
 
 /// Returns whether a request asks for the interim response `100 Continue`, which hyper sends only
 /// if there is a body. S3 sends it without one, too. botocore does not use a connection correctly
-/// after it has waited for it in vain, so that one is closed.
-fn expects_in_vain<B: Body>(request: &Request<B>) -> bool {
+/// after it has waited for it without receiving it, so that one is closed.
+fn expects_without_body<B: Body>(request: &Request<B>) -> bool {
     request.headers().contains_key(EXPECT) && request.body().is_end_stream()
 }
 
@@ -56,7 +56,7 @@ pub(crate) async fn serve<H, F, B>(
                 let refused = Ok(refusal.response().map(Either::Right));
                 return futures::future::Either::Left(std::future::ready(refused));
             }
-            let expects_in_vain = expects_in_vain(&request);
+            let expects_without_body = expects_without_body(&request);
             let call = traffic.meter.begin(service, &request);
             let latency = traffic.latency.of(service);
             let answer = handler(request.map(|body| call.request(body)));
@@ -70,7 +70,7 @@ pub(crate) async fn serve<H, F, B>(
                 match answered {
                     Ok(mut response) => {
                         Guard::strip_cors(response.headers_mut());
-                        if expects_in_vain {
+                        if expects_without_body {
                             let close = HeaderValue::from_static("close");
                             response.headers_mut().insert(CONNECTION, close);
                         }

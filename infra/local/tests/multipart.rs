@@ -4,6 +4,8 @@
 
 mod endpoints;
 
+use std::time::Duration;
+
 use aws_sdk_s3::Client;
 use aws_sdk_s3::error::ProvideErrorMetadata;
 use aws_sdk_s3::primitives::ByteStream;
@@ -169,7 +171,7 @@ async fn parts_in_any_order_with_any_numbers_are_one_object_with_one_event() {
     );
     assert_eq!(events[0]["s3"]["object"]["size"], whole.len());
     assert_eq!(s3.files(), 3);
-    client
+    let copied = client
         .copy_object()
         .bucket(CACHES)
         .key("copy")
@@ -177,6 +179,11 @@ async fn parts_in_any_order_with_any_numbers_are_one_object_with_one_event() {
         .send()
         .await
         .unwrap();
+    // The copy is in one piece: it has the ETag of an object that is put, and the same checksum.
+    let copied = copied.copy_object_result().unwrap();
+    let etag = copied.e_tag().unwrap();
+    assert!(!etag.contains('-') && etag.len() == 34, "{etag}");
+    assert_eq!(copied.checksum_crc64_nvme(), done.checksum_crc64_nvme());
     client
         .delete_object()
         .bucket(UPLOADS)
@@ -192,6 +199,35 @@ async fn parts_in_any_order_with_any_numbers_are_one_object_with_one_event() {
         .await
         .unwrap();
     assert!(got.body.collect().await.unwrap().to_vec() == whole);
+}
+
+/// As in S3: what compares times must not take it for an object that was written at its completion.
+#[tokio::test]
+async fn an_object_of_parts_has_the_time_at_which_its_upload_began() {
+    let s3 = S3::start().await;
+    let client = s3.client();
+    let modified = async |key: &str| {
+        let head = client.head_object().bucket(UPLOADS).key(key).send().await;
+        head.unwrap().last_modified().unwrap().secs()
+    };
+    let id = begin(&client, "a").await;
+    let put = client.put_object().bucket(UPLOADS).key("before");
+    put.send().await.unwrap();
+    s3.store.clock().advance(Duration::from_secs(60));
+    let part = upload(&client, "a", &id, 1, vec![7; 3]).await;
+    let put = client.put_object().bucket(UPLOADS).key("after");
+    put.send().await.unwrap();
+    complete(&client, "a", &id, &[part]).send().await.unwrap();
+    let (before, after) = (modified("before").await, modified("after").await);
+    assert!(before + 59 <= after, "{before} {after}");
+    assert!(modified("a").await <= before);
+    let events = s3.events().await;
+    let times: Vec<&str> = events
+        .iter()
+        .map(|event| event["eventTime"].as_str().unwrap())
+        .collect();
+    // The event is of the completion.
+    assert!(times.is_sorted() && times.len() == 3, "{times:?}");
 }
 
 /// The client sends a checksum with each part, and S3 returns it.

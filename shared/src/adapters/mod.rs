@@ -14,4 +14,6 @@ pub mod http;
 #[cfg(any(test, feature = "testing"))]
 pub mod memory;
 pub mod parser;
+#[cfg(feature = "http")]
+mod regions;
 pub mod scratch;

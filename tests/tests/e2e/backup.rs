@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use aws_sdk_s3::primitives::ByteStream;
+use aws_sdk_s3::types::{CompletedMultipartUpload, CompletedPart};
 use reqwest::Method;
 use serde_json::{Value, json};
 use symdepot_tests::stack::{Client, checkout};
@@ -224,7 +225,124 @@ async fn a_restore_replaces_older_uploads_and_keeps_newer_ones() {
 
     let restored = backup(client, "restore", &[]).await;
     let copied = "uploads: 1 copied, 1 unchanged, 0 failed\n";
-    assert!(restored.ends_with(copied), "{restored}");
+    assert!(restored.contains(copied), "{restored}");
+    let kept = "which --overwrite restores: 1\n  acme/newer.txt\n";
+    assert!(restored.ends_with(kept), "{restored}");
     assert_eq!(size_of_upload(client, older).await, Some(13));
     assert_eq!(size_of_upload(client, newer).await, Some(10));
+    let replaced = backup(client, "restore", &["--overwrite"]).await;
+    assert!(replaced.ends_with(copied), "{replaced}");
+    assert_eq!(size_of_upload(client, newer).await, Some(4));
+}
+
+/// An upload in parts that has begun.
+struct InParts {
+    key: &'static str,
+    id: String,
+}
+
+impl InParts {
+    async fn begin(client: &Client, key: &'static str) -> Self {
+        let uploads = client.addresses().uploads();
+        let begin = client.s3().create_multipart_upload().bucket(uploads);
+        let begun = begin.key(key).send().await.unwrap();
+        let id = begun.upload_id().unwrap().to_owned();
+        Self { key, id }
+    }
+
+    /// Sends two parts, and joins them.
+    async fn end(self, client: &Client, byte: u8) {
+        let uploads = client.addresses().uploads();
+        let mut parts = Vec::new();
+        for (number, size) in [(1, PART_BYTES), (2, 7)] {
+            let part = client.s3().upload_part().bucket(uploads).key(self.key);
+            let part = part.upload_id(&self.id).part_number(number);
+            let sent = part.body(vec![byte; size].into()).send().await.unwrap();
+            let part = CompletedPart::builder().part_number(number);
+            parts.push(part.e_tag(sent.e_tag().unwrap()).build());
+        }
+        let parts = CompletedMultipartUpload::builder().set_parts(Some(parts));
+        let join = client.s3().complete_multipart_upload().bucket(uploads);
+        let join = join.key(self.key).upload_id(self.id);
+        join.multipart_upload(parts.build()).send().await.unwrap();
+    }
+}
+
+async fn etag_of_upload(client: &Client, key: &str) -> String {
+    let uploads = client.addresses().uploads();
+    let head = client.s3().head_object().bucket(uploads).key(key);
+    head.send().await.unwrap().e_tag().unwrap().to_owned()
+}
+
+/// The copy of a file of parts has another ETag, unless it is larger than 5 GiB, and so has the
+/// file that is restored of it.
+#[tokio::test]
+async fn an_upload_in_parts_is_neither_saved_nor_restored_again() {
+    if !has_python() {
+        println!("skipped: python3 is not installed");
+        return;
+    }
+    let running = Running::start().await;
+    let client = running.client();
+    create_backup(client).await;
+    let key = "acme/large.txt";
+    InParts::begin(client, key).await.end(client, b'x').await;
+    running.idle().await;
+    let in_one_request = ["--part-bytes", "10485760"];
+    let run = async |command: &str| backup(client, command, &in_one_request).await;
+    let copied = "uploads: 1 copied, 0 unchanged, 0 failed\n";
+    let unchanged = "uploads: 0 copied, 1 unchanged, 0 failed\n";
+    let saved = run("save").await;
+    assert!(saved.ends_with(copied), "{saved}");
+    let etag = etag_of_upload(client, key).await;
+    assert!(etag.contains('-'), "{etag}");
+    for command in ["restore", "save"] {
+        let printed = run(command).await;
+        assert!(printed.ends_with(unchanged), "{command}: {printed}");
+    }
+    // No event was sent: the upload was not written.
+    assert_eq!(etag_of_upload(client, key).await, etag);
+
+    let uploads = client.addresses().uploads();
+    let remove = client.s3().delete_object().bucket(uploads).key(key);
+    remove.send().await.unwrap();
+    let restored = run("restore").await;
+    assert!(restored.ends_with(copied), "{restored}");
+    assert_ne!(etag_of_upload(client, key).await, etag);
+    for command in ["restore", "save"] {
+        let printed = run(command).await;
+        assert!(printed.ends_with(unchanged), "{command}: {printed}");
+    }
+    running.idle().await;
+}
+
+/// The time of an object of parts is the beginning of its upload, which may precede the backup of
+/// the file that it replaces.
+#[tokio::test]
+async fn an_upload_in_parts_that_began_before_a_backup_is_newer_than_it() {
+    if !has_python() {
+        println!("skipped: python3 is not installed");
+        return;
+    }
+    let running = Running::start().await;
+    let client = running.client();
+    create_backup(client).await;
+    let key = "acme/large.txt";
+    running.upload(key, vec![b'a'; PART_BYTES + 7]).await;
+    let newer = InParts::begin(client, key).await;
+    client.advance("s3", Duration::from_secs(2)).await.unwrap();
+    let saved = backup(client, "save", &[]).await;
+    let copied = "uploads: 1 copied, 0 unchanged, 0 failed\n";
+    assert!(saved.ends_with(copied), "{saved}");
+    newer.end(client, b'b').await;
+    running.idle().await;
+    let etag = etag_of_upload(client, key).await;
+    let restored = backup(client, "restore", &[]).await;
+    let unchanged = "uploads: 0 copied, 1 unchanged, 0 failed\n";
+    assert!(restored.contains(unchanged), "{restored}");
+    assert_eq!(etag_of_upload(client, key).await, etag);
+    let saved = backup(client, "save", &[]).await;
+    assert!(saved.ends_with(copied), "{saved}");
+    let restored = backup(client, "restore", &[]).await;
+    assert!(restored.ends_with(unchanged), "{restored}");
 }

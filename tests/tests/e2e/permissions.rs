@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes};
 use aws_sdk_s3::config::Credentials;
 use aws_sdk_s3::presigning::PresigningConfig;
 use aws_sdk_s3::primitives::ByteStream;
@@ -9,13 +11,14 @@ use bytes::Bytes;
 use reqwest::Method;
 use serde_json::{Value, json};
 use symdepot::adapters::aws::S3Blobs;
+use symdepot::cache::ItemKey;
 use symdepot::ports::{BlobStore, Created};
 use symdepot_tests::grants::{SOURCES_OBJECT, SYMBOLS, source_buckets};
 use symdepot_tests::stack::{Client, LocalStack, Options, http_client, template, until};
 use tempfile::TempDir;
 
 use crate::symbol_server::DEBUG_FILE;
-use crate::{PATIENCE, Running, bytes_of, crash};
+use crate::{PATIENCE, RECORDS, Running, bytes_of, crash, records};
 
 /// Writes the template with a part of it replaced, and returns its path.
 pub(crate) fn template_with(folder: &TempDir, old: &str, new: &str) -> std::path::PathBuf {
@@ -189,6 +192,69 @@ async fn a_presigned_request_has_the_permissions_of_its_signer() {
         .collect();
     assert_eq!(denied.len(), 1, "{denied:#?}");
     assert_eq!(denied[0]["by"], "SymbolicateRole");
+}
+
+/// Returns a client of the table with the keys of a process of a function.
+fn records_of(client: &Client, function: &str) -> aws_sdk_dynamodb::Client {
+    let key = format!("function.{function}.1");
+    let keys = Credentials::new(key, "function", None, None, "a function");
+    let local = records(client);
+    let config = local.config().to_builder().credentials_provider(keys);
+    aws_sdk_dynamodb::Client::from_conf(config.build())
+}
+
+/// Returns whether a function was denied a call; any other error fails the test.
+fn was_denied<T, E: ProvideErrorMetadata, R>(result: Result<T, SdkError<E, R>>) -> bool {
+    let Err(error) = result else {
+        return false;
+    };
+    let error = error.as_service_error().and_then(|error| error.code());
+    assert_eq!(error, Some("AccessDeniedException"));
+    true
+}
+
+/// In Lambda, an attacker who controls the parser may read the credentials of `derive`. They do not
+/// suffice to issue an access token, or to read the hashes of the others. `prune` removes tokens
+/// that have expired.
+#[tokio::test]
+async fn only_symbolicate_issues_access_tokens() {
+    let running = Running::start_with(Options::expecting_denials).await;
+    let client = running.client();
+    let text = |text: &str| AttributeValue::S(text.to_owned());
+    let partition_of_tokens = ItemKey::issued_tokens();
+    let tokens = partition_of_tokens.as_str();
+    for (function, partition, is_denied) in [
+        ("derive", tokens, true),
+        ("derive", "another partition", false),
+        ("prune", tokens, true),
+        ("prune", "another partition", false),
+        ("symbolicate", tokens, false),
+    ] {
+        let put = records_of(client, function).put_item();
+        let put = put.table_name(RECORDS).item("partition", text(partition));
+        let put = put.item("sort", text("sort")).send().await;
+        assert_eq!(was_denied(put), is_denied, "{function} {partition}");
+    }
+    let derive = records_of(client, "derive");
+    for (partition, is_denied) in [(tokens, true), ("another partition", false)] {
+        let query = derive.query().table_name(RECORDS);
+        let query = query
+            .key_condition_expression("#partition = :partition")
+            .expression_attribute_names("#partition", "partition")
+            .expression_attribute_values(":partition", text(partition));
+        assert_eq!(was_denied(query.send().await), is_denied, "{partition}");
+        let key = [("partition", text(partition)), ("sort", text("sort"))];
+        let key = key.map(|(name, value)| (name.to_owned(), value)).into();
+        let keys = KeysAndAttributes::builder().keys(key).build().unwrap();
+        let read = derive.batch_get_item().request_items(RECORDS, keys);
+        assert_eq!(was_denied(read.send().await), is_denied, "{partition}");
+    }
+    for (function, is_denied) in [("derive", true), ("prune", false)] {
+        let delete = records_of(client, function).delete_item();
+        let delete = delete.table_name(RECORDS).key("partition", text(tokens));
+        let delete = delete.key("sort", text("sort")).send().await;
+        assert_eq!(was_denied(delete), is_denied, "{function}");
+    }
 }
 
 /// Sources, the list of sources and the bucket that they read come with parameters of the template,

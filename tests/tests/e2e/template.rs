@@ -5,7 +5,8 @@ use std::time::Duration;
 use local_stack::template::{
     DEFAULTS, Deployment, QueueSource, Resource, Template, USUAL_CONCURRENCY,
 };
-use symdepot_tests::stack::STACK_NAME;
+use symdepot::cache::ItemKey;
+use symdepot_tests::stack::{STACK_NAME, checkout};
 
 fn template() -> Template {
     template_in(USUAL_CONCURRENCY)
@@ -100,6 +101,22 @@ fn the_template_is_parsed_as_intended() {
     assert_eq!(table.name, "RecordsTable");
     assert_eq!(table.properties["KeySchema"][1]["AttributeName"], "sort");
     assert_eq!(table.properties["TimeToLiveSpecification"]["Enabled"], true);
+}
+
+/// What names the partition of the access tokens outside of the code: the roles that may not write
+/// to it, their check, and the backup.
+#[test]
+fn the_partition_of_access_tokens_is_the_same_everywhere() {
+    let partition = ItemKey::issued_tokens();
+    for (path, count) in [
+        ("infra/template.yaml", 2),
+        ("infra/check/template.py", 1),
+        ("infra/backup", 1),
+    ] {
+        let text = std::fs::read_to_string(checkout().join(path)).unwrap();
+        let found = text.matches(&format!("\"{partition}\"")).count();
+        assert_eq!(found, count, "{path}: {partition}");
+    }
 }
 
 /// The three functions see the same limits; each variable is the share of one of them

@@ -59,15 +59,15 @@ pub(crate) enum Refusal {
     Unsigned,
 }
 
-/// Who asks, with the policies of the role.
-struct Asking<'a> {
+/// The caller, with the policies of its role.
+struct CallerIdentity<'a> {
     principal: Principal,
     /// As shown in errors.
     shown: String,
     holder: Option<Holder<'a>>,
     /// The name under which uses are recorded; `None` for clients, which are not.
     recorded: Option<&'a str>,
-    /// The ARN of the function whose code asks; `None` for clients and services, also for Lambda,
+    /// The ARN of the function whose code calls; `None` for clients and services, also for Lambda,
     /// which uses the role of the function itself.
     source_function: Option<String>,
 }
@@ -101,10 +101,10 @@ impl Access {
         let Some(enforced) = &self.0 else {
             return Ok(());
         };
-        let asking = enforced.asking(access_key)?;
+        let caller = enforced.caller(access_key)?;
         asked
             .iter()
-            .try_for_each(|one| enforced.judge(&asking, one))
+            .try_for_each(|one| enforced.judge(&caller, one))
     }
 
     /// Decides whether a service of AWS may do something on its own, such as S3 sending an event.
@@ -112,14 +112,14 @@ impl Access {
         let Some(enforced) = &self.0 else {
             return Ok(());
         };
-        let asking = Asking {
+        let caller = CallerIdentity {
             principal: Principal::Service(name),
             shown: name.to_owned(),
             holder: None,
             recorded: Some(name),
             source_function: None,
         };
-        enforced.judge(&asking, asked)
+        enforced.judge(&caller, asked)
     }
 
     /// Decides whether Lambda may run a function with its role, and do with that role what it does
@@ -150,20 +150,20 @@ impl Access {
             );
             return Err(Refusal::Denied(text));
         }
-        let asking = enforced.of_function(function, "lambda")?;
+        let caller = enforced.of_function(function, "lambda")?;
         asked
             .iter()
-            .try_for_each(|one| enforced.judge(&asking, one))
+            .try_for_each(|one| enforced.judge(&caller, one))
     }
 }
 
 impl Enforced {
-    fn asking(&self, access_key: Option<&str>) -> Result<Asking<'_>, Refusal> {
+    fn caller(&self, access_key: Option<&str>) -> Result<CallerIdentity<'_>, Refusal> {
         let Some(access_key) = access_key else {
             return Err(Refusal::Unsigned);
         };
         match Signer::of(access_key) {
-            Signer::Outside if access_key == LOCAL.access_key_id => Ok(Asking {
+            Signer::Outside if access_key == LOCAL.access_key_id => Ok(CallerIdentity {
                 principal: Principal::Arn(format!("arn:aws:iam::{ACCOUNT}:user/local")),
                 shown: format!("arn:aws:iam::{ACCOUNT}:user/local"),
                 holder: Some(Holder {
@@ -173,7 +173,7 @@ impl Enforced {
                 recorded: None,
                 source_function: None,
             }),
-            Signer::Function(Some(process)) => Ok(Asking {
+            Signer::Function(Some(process)) => Ok(CallerIdentity {
                 source_function: Some(function_arn(process.function)),
                 ..self.of_function(process.function, process.function)?
             }),
@@ -181,13 +181,13 @@ impl Enforced {
         }
     }
 
-    fn of_function(&self, function: &str, session: &str) -> Result<Asking<'_>, Refusal> {
+    fn of_function(&self, function: &str, session: &str) -> Result<CallerIdentity<'_>, Refusal> {
         let role = self
             .policies
             .roles
             .get(function)
             .ok_or(Refusal::UnknownKey)?;
-        Ok(Asking {
+        Ok(CallerIdentity {
             principal: role.principal(),
             shown: format!(
                 "arn:aws:sts::{ACCOUNT}:assumed-role/{}/{session}",
@@ -199,13 +199,13 @@ impl Enforced {
         })
     }
 
-    fn judge(&self, asking: &Asking<'_>, asked: &Asked) -> Result<(), Refusal> {
+    fn judge(&self, caller: &CallerIdentity<'_>, asked: &Asked) -> Result<(), Refusal> {
         let context = asked.context.clone();
         let context = context
             .with("aws:SecureTransport", "true")
             .with("aws:RequestedRegion", REGION)
             .with("aws:ResourceAccount", ACCOUNT);
-        let context = match &asking.principal {
+        let context = match &caller.principal {
             Principal::Arn(arn) => context
                 .with("aws:PrincipalArn", arn)
                 .with("aws:PrincipalAccount", ACCOUNT),
@@ -213,20 +213,20 @@ impl Enforced {
         };
         let context = context.with_some(
             "lambda:SourceFunctionArn",
-            asking.source_function.as_deref(),
+            caller.source_function.as_deref(),
         );
         let request = AccessRequest {
-            principal: &asking.principal,
+            principal: &caller.principal,
             action: &asked.action,
             resource: &asked.resource,
             context: &context,
         };
         let of_resource = self.policies.of_resource(&asked.resource);
-        let (grants, denied) = match decide(asking.holder, of_resource, &request) {
+        let (grants, denied) = match decide(caller.holder, of_resource, &request) {
             Decision::Allowed(grants) => (grants, None),
-            Decision::Denied(reason) => (Vec::new(), Some(said(asking, asked, &reason))),
+            Decision::Denied(reason) => (Vec::new(), Some(said(caller, asked, &reason))),
         };
-        if let Some(by) = asking.recorded {
+        if let Some(by) = caller.recorded {
             if denied.is_some() {
                 tracing::warn!(%by, action = %asked.action, resource = %asked.resource, "denied by the policies of the template");
             }
@@ -245,12 +245,12 @@ impl Enforced {
 
 /// Returns the text of the error. Source: IAM User Guide, "Troubleshoot access denied error
 /// messages".
-fn said(asking: &Asking<'_>, asked: &Asked, reason: &Reason) -> String {
+fn said(caller: &CallerIdentity<'_>, asked: &Asked, reason: &Reason) -> String {
     let Asked {
         action, resource, ..
     } = asked;
     let because = match reason {
-        Reason::Implicit if asking.holder.is_some() => {
+        Reason::Implicit if caller.holder.is_some() => {
             format!("because no identity-based policy allows the {action} action")
         }
         Reason::Implicit => {
@@ -264,7 +264,7 @@ fn said(asking: &Asking<'_>, asked: &Asked, reason: &Reason) -> String {
     };
     format!(
         "User: {} is not authorized to perform: {action} on resource: \"{resource}\" {because}",
-        asking.shown
+        caller.shown
     )
 }
 

@@ -3,7 +3,8 @@
 //! Source: IAM User Guide, "IAM JSON policy elements: Condition operators" and "Creating a
 //! condition with multiple keys or values". All operators and keys of a statement must hold; one of
 //! the values suffices, and none may match for a negated operator. A key that the request does not
-//! have fails an operator, unless the operator is negated or ends in `IfExists`.
+//! have fails an operator, unless the operator is negated or ends in `IfExists`. A key with several
+//! values needs an operator that says how many of them have to match.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use super::patterns;
 
 /// The keys that the services of the stack set, in small letters. A condition on another key would
 /// never hold here and may hold in AWS, so it is an error.
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 15] = [
     "aws:principalaccount",
     "aws:principalarn",
     "aws:requestedregion",
@@ -21,6 +22,7 @@ const KEYS: [&str; 14] = [
     "aws:securetransport",
     "aws:sourceaccount",
     "aws:sourcearn",
+    LEADING_KEYS,
     "lambda:sourcefunctionarn",
     "s3:delimiter",
     "s3:if-match",
@@ -30,15 +32,31 @@ const KEYS: [&str; 14] = [
     "s3:prefix",
 ];
 
+/// The partitions of the items that a request to DynamoDB is about: the only key here with several
+/// values.
+pub(super) const LEADING_KEYS: &str = "dynamodb:leadingkeys";
+
+/// The operator that holds if a value of the request is one of the condition.
+const FOR_ANY_VALUE: &str = "ForAnyValue:StringEquals";
+
 /// The condition keys of a request and their values. The names of keys are case-insensitive.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Context(BTreeMap<String, String>);
+pub struct Context(BTreeMap<String, Vec<String>>);
 
 impl Context {
     /// Returns the context with one more key.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl Into<String>) -> Self {
-        self.0.insert(key.to_ascii_lowercase(), value.into());
+        self.0.insert(key.to_ascii_lowercase(), vec![value.into()]);
+        self
+    }
+
+    /// Returns the context with one more key that has all these values; without any, the request
+    /// does not have the key.
+    pub(super) fn with_all(mut self, key: &str, values: Vec<String>) -> Self {
+        if !values.is_empty() {
+            self.0.insert(key.to_ascii_lowercase(), values);
+        }
         self
     }
 
@@ -51,8 +69,8 @@ impl Context {
         }
     }
 
-    fn get(&self, key: &str) -> Option<&str> {
-        self.0.get(key).map(String::as_str)
+    fn get(&self, key: &str) -> &[String] {
+        self.0.get(key).map(Vec::as_slice).unwrap_or_default()
     }
 }
 
@@ -68,6 +86,7 @@ pub(super) struct Condition {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operator {
+    AnyEquals,
     Equals,
     EqualsIgnoreCase,
     Like,
@@ -95,6 +114,11 @@ impl Condition {
                         "the condition key {key} is not supported by the local stack"
                     ));
                 }
+                if (operator == Operator::AnyEquals) != (lower == LEADING_KEYS) {
+                    return Err(format!(
+                        "the condition operator {name} is not supported by the local stack for {key}: {FOR_ANY_VALUE} is for keys with several values, and these have no other"
+                    ));
+                }
                 conditions.push(Self {
                     operator,
                     is_negated,
@@ -109,12 +133,15 @@ impl Condition {
     }
 
     pub(super) fn holds(&self, context: &Context) -> bool {
-        let value = context.get(&self.key);
+        let values = context.get(&self.key);
         if self.operator == Operator::Null {
-            let absent = if value.is_none() { "true" } else { "false" };
+            let absent = if values.is_empty() { "true" } else { "false" };
             return self.values.iter().any(|wanted| wanted == absent);
         }
-        let Some(value) = value else {
+        if self.operator == Operator::AnyEquals {
+            return values.iter().any(|value| self.values.contains(value));
+        }
+        let Some(value) = values.first() else {
             return self.is_negated || self.if_exists;
         };
         let is_one = self.values.iter().any(|wanted| match self.operator {
@@ -122,7 +149,7 @@ impl Condition {
             Operator::EqualsIgnoreCase | Operator::Bool => wanted.eq_ignore_ascii_case(value),
             Operator::Like => patterns::matches(wanted, value),
             Operator::Arn => patterns::matches_arn(wanted, value),
-            Operator::Null => false,
+            Operator::AnyEquals | Operator::Null => false,
         });
         is_one != self.is_negated
     }
@@ -145,6 +172,7 @@ fn operator(name: &str) -> Result<(Operator, bool, bool), String> {
         "ArnEquals" | "ArnLike" => (Operator::Arn, false),
         "ArnNotEquals" | "ArnNotLike" => (Operator::Arn, true),
         "Bool" => (Operator::Bool, false),
+        FOR_ANY_VALUE if !if_exists => (Operator::AnyEquals, false),
         "Null" if !if_exists => (Operator::Null, false),
         _ => {
             return Err(format!(
@@ -289,6 +317,22 @@ mod tests {
     }
 
     #[test]
+    fn one_of_several_values_suffices_and_none_does_not() {
+        let condition =
+            json!({"ForAnyValue:StringEquals": {"dynamodb:LeadingKeys": ["tokens", "keys"]}});
+        for (values, expected) in [
+            (vec!["other", "tokens"], true),
+            (vec!["keys"], true),
+            (vec!["other", "token"], false),
+            (vec![], false),
+        ] {
+            let values = values.into_iter().map(str::to_owned).collect();
+            let context = Context::default().with_all(LEADING_KEYS, values);
+            assert_eq!(holds(&condition, &context), expected, "{context:?}");
+        }
+    }
+
+    #[test]
     fn what_would_not_be_evaluated_is_refused_by_name() {
         for (condition, expected) in [
             (
@@ -297,7 +341,19 @@ mod tests {
             ),
             (
                 json!({"ForAnyValue:StringEquals": {"s3:prefix": "a"}}),
-                "operator ForAnyValue",
+                "operator ForAnyValue:StringEquals is not supported by the local stack for s3:prefix",
+            ),
+            (
+                json!({"StringEquals": {"dynamodb:LeadingKeys": "a"}}),
+                "operator StringEquals is not supported by the local stack for dynamodb:LeadingKeys",
+            ),
+            (
+                json!({"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": "a"}}),
+                "operator ForAllValues:StringEquals",
+            ),
+            (
+                json!({"ForAnyValue:StringEqualsIfExists": {"dynamodb:LeadingKeys": "a"}}),
+                "operator ForAnyValue:StringEqualsIfExists",
             ),
             (
                 json!({"NullIfExists": {"s3:prefix": "true"}}),

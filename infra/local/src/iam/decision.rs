@@ -8,7 +8,7 @@ use super::statement::{Principal, Statement, is_pair_of};
 /// A request for one action on one resource.
 #[derive(Clone, Debug)]
 pub struct AccessRequest<'a> {
-    /// Who asks.
+    /// The caller.
     pub principal: &'a Principal,
     /// The action: `s3:GetObject`.
     pub action: &'a str,

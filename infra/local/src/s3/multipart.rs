@@ -213,7 +213,7 @@ pub(crate) async fn complete(
                 let upload =
                     require_upload(transaction, &input.bucket, &input.key, &input.upload_id)?;
                 let stored = parts(transaction, &upload.id)?;
-                let object = join(&input, upload, &stored, now)?;
+                let object = join(&input, upload, &stored)?;
                 let conditions = WriteConditions {
                     if_match: input.if_match.clone(),
                     if_none_match: input.if_none_match.clone(),
@@ -225,6 +225,7 @@ pub(crate) async fn complete(
                     &conditions,
                     &notifications,
                     &cause,
+                    now,
                 )?;
                 let left = stored
                     .into_iter()
@@ -286,7 +287,6 @@ fn join(
     input: &CompleteMultipartUploadInput,
     upload: Upload,
     stored: &[Part],
-    now: i64,
 ) -> Result<Object, Failure> {
     let named = input
         .multipart_upload
@@ -365,7 +365,7 @@ fn join(
         key: upload.key,
         size,
         etag,
-        modified_ms: now,
+        modified_ms: upload.started_ms,
         parts: chosen
             .into_iter()
             .map(|part| part.segment.clone())

@@ -27,7 +27,8 @@ pub(crate) struct Object {
     pub(crate) size: u64,
     /// The ETag without quotes.
     pub(crate) etag: String,
-    /// When it was written, in epoch milliseconds.
+    /// When it was written, in epoch milliseconds; of an object of parts, when its upload began.
+    /// Source: Amazon S3 User Guide, "Working with object metadata", `Last-Modified`.
     pub(crate) modified_ms: i64,
     /// The files that contain its bytes, in order.
     pub(crate) parts: Vec<Segment>,
@@ -71,6 +72,11 @@ impl Object {
     /// Returns the ETag as a header.
     pub(crate) fn etag(&self) -> ETag {
         ETag::Strong(self.etag.clone())
+    }
+
+    /// Returns whether it was uploaded in parts: its ETag is not that of its bytes.
+    pub(crate) fn is_of_parts(&self) -> bool {
+        self.etag.contains('-')
     }
 
     /// Returns when it was written, in whole seconds, as in `Last-Modified`.
@@ -140,8 +146,8 @@ pub(crate) fn require_bucket(transaction: &Transaction<'_>, bucket: &str) -> Res
     }
 }
 
-/// Stores `object` under its key if the conditions hold, and sends the events. Returns the files
-/// that are no longer referenced, to be removed after the commit.
+/// Stores `object` under its key if the conditions hold, and sends the events, with the time `now`.
+/// Returns the files that are no longer referenced, to be removed after the commit.
 pub(crate) fn replace(
     transaction: &Transaction<'_>,
     bucket: &str,
@@ -149,6 +155,7 @@ pub(crate) fn replace(
     conditions: &WriteConditions,
     notifications: &Notifications,
     cause: &Cause,
+    now: i64,
 ) -> Result<Vec<String>, Failure> {
     require_bucket(transaction, bucket)?;
     let stored = find(transaction, bucket, &object.key)?;
@@ -184,7 +191,7 @@ pub(crate) fn replace(
         &object.key,
         Some(&content),
         cause,
-        object.modified_ms,
+        now,
     )?;
     Ok(unused)
 }

@@ -242,9 +242,8 @@ fn content_range(object: &Object, range: &Range<u64>) -> String {
 }
 
 fn parts_count(object: &Object, asked: Option<i32>) -> Option<i32> {
-    let is_multipart = object.etag.contains('-');
     asked
-        .filter(|_| is_multipart)
+        .filter(|_| object.is_of_parts())
         .and_then(|_| i32::try_from(object.parts.len()).ok())
 }
 

@@ -135,22 +135,19 @@ pub(crate) async fn copy(
     let (mut object, links, fresh) = loop {
         let (object, pin) = pinned(store, &from_bucket, &from_key).await?;
         from_conditions.check_source(&object.etag, &object.last_modified())?;
-        match algorithm {
-            // The requested checksum is not stored: the bytes have to be read.
-            Some(algorithm) if object.checksums.get(algorithm).is_none() => {
-                match store.bodies.read(&object.parts, 0..object.size, pin).await {
-                    Ok(body) => {
-                        let mut claims = Claims::computing(algorithm);
-                        let new = store
-                            .bodies
-                            .write(body, &mut claims, Some(object.size), u64::MAX)
-                            .await?;
-                        break (object, Vec::new(), Some(new));
-                    }
-                    Err(error) => attempts.again(error)?,
+        match to_compute(&object, algorithm) {
+            Some(algorithm) => match store.bodies.read(&object.parts, 0..object.size, pin).await {
+                Ok(body) => {
+                    let mut claims = Claims::computing(algorithm);
+                    let new = store
+                        .bodies
+                        .write(body, &mut claims, Some(object.size), u64::MAX)
+                        .await?;
+                    break (object, Vec::new(), Some(new));
                 }
-            }
-            _ => match store.bodies.link_all(&object.parts).await {
+                Err(error) => attempts.again(error)?,
+            },
+            None => match store.bodies.link_all(&object.parts).await {
                 Ok(links) => break (object, links, None),
                 Err(error) => attempts.again(error)?,
             },
@@ -192,6 +189,17 @@ pub(crate) async fn copy(
         copy_object_result: Some(result),
         ..Default::default()
     }))
+}
+
+/// Returns the checksum to compute for a copy of an object, if its bytes have to be read: because
+/// the checksum that is asked for is not stored, or because the object is of parts. Its copy is in
+/// one piece, and has the ETag of its bytes. Source: Amazon S3 API Reference, "Object".
+fn to_compute(object: &Object, asked: Option<Algorithm>) -> Option<Algorithm> {
+    if object.is_of_parts() {
+        let stored = object.checksums.values.keys().next().copied();
+        return Some(asked.or(stored).unwrap_or(Algorithm::DEFAULT));
+    }
+    asked.filter(|asked| object.checksums.get(*asked).is_none())
 }
 
 pub(crate) async fn delete(
@@ -348,6 +356,7 @@ async fn commit(
                     &conditions,
                     &notifications,
                     &cause,
+                    object.modified_ms,
                 )?;
                 Ok((object, unused))
             })

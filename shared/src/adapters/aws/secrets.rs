@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use super::clients::custom_endpoint;
 use crate::adapters::backoff::pause;
 use crate::adapters::http;
+use crate::adapters::regions::domain_of;
 use crate::domain::chain;
 use crate::ports::{SecretError, SecretName, SecretService, Secrets};
 
@@ -31,6 +32,9 @@ const MAX_ATTEMPTS: u32 = 3;
 
 /// The maximum size of a response, in bytes. A secret has at most 64 KiB.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
+
+/// The partitions of AWS whose host names are known.
+const PARTITIONS: [&str; 4] = ["aws", "aws-cn", "aws-eusc", "aws-us-gov"];
 
 /// The content type of the protocol.
 const JSON: &str = "application/x-amz-json-1.1";
@@ -137,12 +141,11 @@ impl AwsSecrets {
         if let Some(url) = custom_endpoint(&self.config, id) {
             return Ok(format!("{}/", url.trim_end_matches('/')));
         }
-        let suffix = match name.partition.as_str() {
-            "aws" | "aws-us-gov" => "amazonaws.com",
-            "aws-cn" => "amazonaws.com.cn",
-            other => return Err(format!("the AWS partition {other} is unknown")),
-        };
-        Ok(format!("https://{host}.{}.{suffix}/", name.region))
+        if !PARTITIONS.contains(&name.partition.as_str()) {
+            return Err(format!("the AWS partition {} is unknown", name.partition));
+        }
+        let domain = domain_of(&name.region);
+        Ok(format!("https://{host}.{}.{domain}/", name.region))
     }
 
     async fn signature(
@@ -206,5 +209,39 @@ impl Secrets for AwsSecrets {
 impl fmt::Debug for AwsSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AwsSecrets")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_requested_in_the_domain_of_its_partition() {
+        let secrets = AwsSecrets::new(SdkConfig::builder().build(), Duration::default);
+        let endpoint = |arn: &str| secrets.endpoint(&SecretName::parse(arn).unwrap());
+        for (arn, expected) in [
+            (
+                "arn:aws:ssm:eu-central-1:123456789012:parameter/sources",
+                "https://ssm.eu-central-1.amazonaws.com/",
+            ),
+            (
+                "arn:aws-us-gov:ssm:us-gov-west-1:123456789012:parameter/sources",
+                "https://ssm.us-gov-west-1.amazonaws.com/",
+            ),
+            (
+                "arn:aws-cn:secretsmanager:cn-north-1:123456789012:secret:sources-AbCdEf",
+                "https://secretsmanager.cn-north-1.amazonaws.com.cn/",
+            ),
+            (
+                "arn:aws-eusc:secretsmanager:eusc-de-east-1:123456789012:secret:sources-AbCdEf",
+                "https://secretsmanager.eusc-de-east-1.amazonaws.eu/",
+            ),
+        ] {
+            assert_eq!(endpoint(arn).as_deref(), Ok(expected), "{arn}");
+        }
+        let secret = "arn:aws-iso:ssm:us-iso-east-1:123456789012:parameter/sources";
+        let unknown = "the AWS partition aws-iso is unknown".to_owned();
+        assert_eq!(endpoint(secret), Err(unknown));
     }
 }

@@ -26,6 +26,7 @@ use sha2::{Digest, Sha256};
 use time::UtcDateTime;
 use time::macros::format_description;
 
+use crate::adapters::regions::domain_of;
 use crate::domain::{Access, GcsCredentials, HttpSource, RESERVED, S3Access, S3Keys};
 
 /// How long a signed address is valid. A download that began in time may take longer.
@@ -105,13 +106,14 @@ pub(super) fn of(
 fn bucket_address(access: &S3Access, locations: &Url) -> Url {
     let bucket = locations.host_str().unwrap_or_default();
     let region = &access.region;
+    let domain = domain_of(region);
     let address = match &access.endpoint {
         Some(endpoint) => {
             let base = endpoint.as_str().trim_end_matches('/');
             format!("{base}/{bucket}")
         }
-        None if bucket.contains('.') => format!("https://s3.{region}.amazonaws.com/{bucket}"),
-        None => format!("https://{bucket}.s3.{region}.amazonaws.com/"),
+        None if bucket.contains('.') => format!("https://s3.{region}.{domain}/{bucket}"),
+        None => format!("https://{bucket}.s3.{region}.{domain}/"),
     };
     Url::parse(&address).expect("the names of buckets and regions are checked")
 }
@@ -374,6 +376,14 @@ mod tests {
         assert_eq!(
             shown("my.symbols", "eu-central-1".into()),
             "https://s3.eu-central-1.amazonaws.com/my.symbols/a%20b/c.pdb"
+        );
+        assert_eq!(
+            shown("symbols", "cn-north-1".into()),
+            "https://symbols.s3.cn-north-1.amazonaws.com.cn/a%20b/c.pdb"
+        );
+        assert_eq!(
+            shown("my.symbols", "eusc-de-east-1".into()),
+            "https://s3.eusc-de-east-1.amazonaws.eu/my.symbols/a%20b/c.pdb"
         );
         assert_eq!(
             shown("symbols", json!(["minio", "http://minio.test:9000/s3/"])),

@@ -57,6 +57,7 @@ const _: () = assert!(
 /// - 12: lines of functions that begin within a row of the code before them.
 /// - 13: unwind information beside entries that cannot be read, also of functions of 64-bit Arm
 ///   that sign with another key, and of large frames of Mach-O; names of symbols without versions.
+/// - 14: the trampolines of signals in a stripped libc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(transparent)]
@@ -64,7 +65,7 @@ pub struct Converter(pub u32);
 
 impl Converter {
     /// The converter in this release.
-    pub const CURRENT: Self = Self(13);
+    pub const CURRENT: Self = Self(14);
 }
 
 /// The numbers of a release: what it makes, and up to which version it reads.

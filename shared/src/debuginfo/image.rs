@@ -12,6 +12,7 @@
 //!   ("MiniDebugInfo").
 //! - GNU `ld` adds the version of a symbol to its name, if the source has it (`.symver`):
 //!   `memcpy@@GLIBC_2.14`. It is not part of the name.
+//! - The trampolines of signals have no symbols in a stripped libc ([`super::trampolines`]).
 //!
 //! In every format, a symbol ends at the end of its section at the latest. Otherwise a symbol
 //! without a size would extend to the end of memory.
@@ -41,6 +42,7 @@ use symbolic::debuginfo::elf::ElfObject;
 use symbolic::debuginfo::{Object, Symbol};
 
 use super::descriptors::Descriptors;
+use super::trampolines::{MAX_TRAMPOLINES, lacks_trampolines, trampolines};
 use super::{descriptors, mach_symbols, pe_symbols};
 
 /// The maximum size of an ELF file within an ELF file, in bytes.
@@ -277,10 +279,39 @@ impl<'d> SectionHeaders<'d> {
             functions.extend(more_functions.into_iter().map(owned));
             labels.extend(more_labels.into_iter().map(owned));
         }
+        if lacks_trampolines(&functions) {
+            let mut found = self.trampolines(load_address);
+            keep_uncovered(&mut found, &functions);
+            functions.extend(found);
+        }
         keep_uncovered(&mut labels, &functions);
         // Assembly continues behind the size of a label.
         labels.iter_mut().for_each(|label| label.size = 0);
         ObjectImage::within(code, load_address, functions, labels)
+    }
+
+    /// Returns symbols of the trampolines of signals that are in the code.
+    fn trampolines(&self, load_address: u64) -> Vec<Symbol<'d>> {
+        if self.is_relocatable || !self.context.is_little_endian() {
+            return Vec::new();
+        }
+        let code = self.sections.iter().filter(|section| is_code(section));
+        let code = code.filter_map(|section| Some((section.sh_addr, self.bytes(section)?)));
+        // Sections of a malformed file may overlap.
+        let mut left = self.data.len();
+        let code = code.take_while(|(_, bytes)| {
+            let is_apart = bytes.len() <= left;
+            left = left.saturating_sub(bytes.len());
+            is_apart
+        });
+        let found = code.flat_map(|(address, bytes)| trampolines(self.machine, address, bytes));
+        let found = found.take(MAX_TRAMPOLINES);
+        let symbols = found.map(|found| Symbol {
+            name: Some(found.name.into()),
+            address: found.address.wrapping_sub(load_address),
+            size: found.size,
+        });
+        symbols.collect()
     }
 
     /// Returns the symbols of functions, and labels.

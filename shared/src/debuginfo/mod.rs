@@ -50,6 +50,7 @@ mod reader;
 mod slices;
 #[cfg(test)]
 mod tests;
+mod trampolines;
 mod undecorate;
 mod unpack;
 mod usable;

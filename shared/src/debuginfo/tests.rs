@@ -189,7 +189,7 @@ fn inspection_agrees_with_other_tools_for_every_format() {
     for entry in debug_files() {
         let file = text(&entry, "file").unwrap();
         let opened = Opened::of(file);
-        assert_eq!(opened.inspection.ignored, Vec::<String>::new(), "{file}");
+        assert_eq!(opened.inspection.skipped, Vec::<String>::new(), "{file}");
         let one = std::slice::from_ref(&entry);
         let expected = entry["objects"].as_array().map_or(one, Vec::as_slice);
         assert_eq!(opened.inspection.objects.len(), expected.len(), "{file}");
@@ -266,8 +266,8 @@ fn every_container_yields_the_files_that_were_put_into_it() {
         }
     }
     let several = Opened::of("containers/several.zip");
-    let [text] = several.inspection.ignored.as_slice() else {
-        panic!("{:?}", several.inspection.ignored)
+    let [text] = several.inspection.skipped.as_slice() else {
+        panic!("{:?}", several.inspection.skipped)
     };
     assert!(
         text.contains("not a debug information file: it begins with"),
@@ -276,7 +276,7 @@ fn every_container_yields_the_files_that_were_put_into_it() {
     assert!(
         Opened::of("containers/crash.dSYM.zip")
             .inspection
-            .ignored
+            .skipped
             .is_empty(),
         "the property list is not reported"
     );
@@ -465,11 +465,11 @@ fn objects_beyond_the_limit_of_a_file_are_ignored() {
     };
     let inspection = Opened::new(dif, false, room).inspection;
     assert_eq!(inspection.objects.len(), 10_000);
-    let ignored = inspection.ignored.join("\n");
+    let skipped = inspection.skipped.join("\n");
     assert_eq!(
-        ignored.matches("more than the limit of 10000").count(),
+        skipped.matches("more than the limit of 10000").count(),
         2,
-        "{ignored}"
+        "{skipped}"
     );
 }
 
@@ -501,10 +501,10 @@ fn a_file_that_is_not_linked_is_ignored_with_advice() {
     dif[E_TYPE] = 1;
     let opened = Opened::new(dif, false, ROOM);
     assert!(opened.inspection.objects.is_empty());
-    let ignored = format!("{:?}", opened.inspection.ignored);
+    let skipped = format!("{:?}", opened.inspection.skipped);
     assert!(
-        ignored.contains("upload what is linked from it"),
-        "{ignored}"
+        skipped.contains("upload what is linked from it"),
+        "{skipped}"
     );
 }
 
@@ -756,6 +756,70 @@ fn functions_of_a_stripped_thumb_program_begin_at_even_addresses() {
     }
 }
 
+#[test]
+fn the_trampoline_of_a_stripped_libc_has_its_name() {
+    /// `mov.w r7, #173; svc 0`
+    const TRAMPOLINE: &[u8; 6] = b"\x4f\xf0\xad\x07\x00\xdf";
+    let program = fixture("zoo/thumb");
+    let elf = goblin::elf::Elf::parse(&program).unwrap();
+    let section = |kind| {
+        let mut sections = elf.section_headers.iter();
+        sections.find(|section| section.sh_type == kind).unwrap()
+    };
+    let symbols = section(goblin::elf::section_header::SHT_SYMTAB);
+    let names = elf.section_headers[symbols.sh_link as usize].sh_offset;
+    let load_address = elf.program_headers.iter().map(|header| header.p_vaddr);
+    let load_address = load_address.filter(|address| *address > 0).min().unwrap();
+    let is_large = |symbol: &goblin::elf::Sym| symbol.is_function() && symbol.st_size >= 16;
+    let mut functions = elf.syms.iter().enumerate();
+    let mut with_long_name = |bytes: usize| {
+        let found = functions.find(|(_, symbol)| {
+            let name = elf.strtab.get_at(symbol.st_name).unwrap();
+            is_large(symbol) && name.len() >= bytes
+        });
+        found.expect("the program has another function")
+    };
+    let (_, user) = with_long_name("sigaction".len());
+    let (number, stripped) = with_long_name(1);
+
+    let mut libc = program.clone();
+    for (at, _) in program
+        .windows(7)
+        .enumerate()
+        .filter(|(_, bytes)| bytes == b".debug_")
+    {
+        libc[at..at + 7].copy_from_slice(b".absent");
+    }
+    let name = names as usize + user.st_name;
+    libc[name..name + 10].copy_from_slice(b"sigaction\0");
+    // Without a section, a symbol is undefined.
+    let entry = symbols.sh_offset as usize + number * symbols.sh_entsize as usize;
+    libc[entry + 14..entry + 16].fill(0);
+    let code = &elf.section_headers[stripped.st_shndx];
+    let address = stripped.st_value & !1;
+    let at = (address - code.sh_addr + code.sh_offset) as usize;
+    libc[at..at + TRAMPOLINE.len()].copy_from_slice(TRAMPOLINE);
+
+    let opened = Opened::new(libc, false, ROOM);
+    let cache = opened.sliced(0, Kind::SymCache);
+    let cache = cache.sym_caches();
+    let at = |offset: u64| {
+        let found = cache.lookup(address - load_address + offset).next();
+        found.map(|found| {
+            (
+                found.function().name().to_owned(),
+                found.function().entry_pc(),
+            )
+        })
+    };
+    let entry = u32::try_from(address - load_address).unwrap();
+    let trampoline = Some(("__default_rt_sa_restorer".to_owned(), entry));
+    assert_eq!(
+        [at(0), at(5), at(6)],
+        [trampoline.clone(), trampoline, None]
+    );
+}
+
 /// The programs of the zoo.
 pub(super) fn zoo() -> Vec<String> {
     let files = std::fs::read_dir("../tests/fixtures/zoo").unwrap();
@@ -838,8 +902,8 @@ fn other_files_are_ignored_with_a_reason_that_a_user_understands() {
     ] {
         let opened = Opened::of(file);
         assert_eq!(opened.inspection.objects, [], "{file}");
-        let ignored = opened.inspection.ignored.join("\n");
-        assert!(ignored.contains(reason), "{file}: {ignored}");
+        let skipped = opened.inspection.skipped.join("\n");
+        assert!(skipped.contains(reason), "{file}: {skipped}");
     }
 }
 
@@ -856,7 +920,7 @@ fn an_object_file_of_windows_is_ignored_with_advice() {
     for object in [plain, big] {
         let opened = Opened::new(object, false, ROOM);
         assert_eq!(
-            opened.inspection.ignored,
+            opened.inspection.skipped,
             [
                 "an object file of Windows (COFF), which is not linked: upload the PDB of what is linked from it"
             ]
@@ -869,8 +933,8 @@ fn a_webassembly_component_is_ignored_with_advice() {
     let component = b"\0asm\x0d\0\x01\0\x01\x08\0asm\x01\0\0\0";
     let opened = Opened::new(component.to_vec(), false, ROOM);
     assert_eq!(opened.inspection.objects, []);
-    let ignored = &opened.inspection.ignored[0];
-    assert!(ignored.contains("upload the core module"), "{ignored}");
+    let skipped = &opened.inspection.skipped[0];
+    assert!(skipped.contains("upload the core module"), "{skipped}");
 }
 
 #[test]
@@ -895,13 +959,13 @@ fn an_object_without_an_id_is_listed_and_reported() {
         panic!()
     };
     assert_eq!((object.debug_id, &object.code_id), (None, &None));
-    let ignored = &opened.inspection.ignored[0];
+    let skipped = &opened.inspection.skipped[0];
     assert!(
-        ignored.contains("neither a debug id nor a code id"),
-        "{ignored}"
+        skipped.contains("neither a debug id nor a code id"),
+        "{skipped}"
     );
-    assert!(ignored.contains("its first line (MODULE)"), "{ignored}");
-    assert!(!ignored.contains("build-id"), "{ignored}");
+    assert!(skipped.contains("its first line (MODULE)"), "{skipped}");
+    assert!(!skipped.contains("build-id"), "{skipped}");
 }
 
 #[test]
@@ -912,9 +976,9 @@ fn a_mach_o_file_without_a_uuid_is_not_advised_to_have_a_build_id() {
     let at = dif.windows(8).position(|words| words == command).unwrap();
     dif[at] = 0x7f;
     let opened = Opened::new(dif, false, ROOM);
-    let ignored = &opened.inspection.ignored[0];
-    assert!(ignored.contains("unless -no_uuid is given"), "{ignored}");
-    assert!(!ignored.contains("build-id"), "{ignored}");
+    let skipped = &opened.inspection.skipped[0];
+    assert!(skipped.contains("unless -no_uuid is given"), "{skipped}");
+    assert!(!skipped.contains("build-id"), "{skipped}");
 }
 
 #[test]
@@ -924,7 +988,7 @@ fn a_truncated_mach_o_file_has_its_ids_and_a_reason_why_nothing_is_derived() {
         let mut dif = fixture(file);
         dif.pop();
         let opened = Opened::new(dif, false, ROOM);
-        assert_eq!(opened.inspection.ignored, Vec::<String>::new(), "{file}");
+        assert_eq!(opened.inspection.skipped, Vec::<String>::new(), "{file}");
         let ids = |opened: &Opened| -> Vec<Option<DebugId>> {
             let objects = opened.inspection.objects.iter();
             objects.map(|object| object.debug_id).collect()
@@ -1153,7 +1217,7 @@ fn a_truncated_compressed_file_has_the_ids_at_its_beginning() {
     );
     let archive = Opened::new(fixture("containers/several.zip"), true, ROOM);
     assert_eq!(
-        archive.inspection.ignored,
+        archive.inspection.skipped,
         ["an archive of which only parts were read"]
     );
 }

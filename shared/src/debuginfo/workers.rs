@@ -53,6 +53,23 @@ pub(super) fn in_order<S, T: Send>(
     done.into_iter().map(|(_, done)| done).collect()
 }
 
+/// Does `work` on this thread. If there are more workers, another one does what is needed later. If
+/// the system does not start it, that is left undone.
+pub(super) fn beside<T>(
+    workers: usize,
+    ahead: impl FnOnce() + Send,
+    work: impl FnOnce() -> T,
+) -> T {
+    thread::scope(|scope| {
+        let other = (workers > 1).then(|| thread::Builder::new().spawn_scoped(scope, ahead));
+        let done = work();
+        if let Some(Ok(other)) = other {
+            other.join().unwrap_or_else(|panic| resume_unwind(panic));
+        }
+        done
+    })
+}
+
 fn on_threads<T: Send, E: Send>(
     thread: &dyn Fn() -> thread::Builder,
     workers: usize,

@@ -226,7 +226,7 @@ impl<'i, S: UnwindSection<FrameBytes<'i>>> UnwindEntries<'i, S> {
         let read = in_order(runs.len(), workers, begin, |reader, number| {
             reader.run(self, runs[number].clone())
         });
-        read.into_iter().try_for_each(|lines| all.append(lines?))
+        all.append_all(read.into_iter().collect::<Option<_>>()?)
     }
 
     /// Returns the offsets of runs of whole entries.

@@ -59,7 +59,7 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
             .iter()
             .map(|found| found.meta.clone())
             .collect(),
-        ignored: layout.ignored.clone(),
+        skipped: layout.ignored.clone(),
         auxiliary: layout.auxiliary.iter().map(AuxiliaryFile::from).collect(),
     }
 }

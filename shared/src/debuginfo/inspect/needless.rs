@@ -1,9 +1,9 @@
 //! Finds the parts of a large ELF file that neither inspection nor derivation reads, so that they
 //! need not be fetched, and the part that may arrive last, while the file is already parsed.
 //!
-//! The parts that are not read are location lists, macros and indexes of the debug information, and
-//! code and data of a program with a build id. Without a build id, the ids of a program are a hash
-//! of its code.
+//! The parts that are not needed are location lists, macros and indexes of the debug information,
+//! and code and data of a program with a build id. Without a build id, the ids of a program are a
+//! hash of its code.
 //!
 //! Sources: System V ABI, "ELF header" and "Sections"; DWARF 5, section 7.
 
@@ -26,7 +26,8 @@ const NEEDLESS: [&str; 11] = [
     ".gdb_index",
 ];
 
-/// Sections of programs that are never read if there is a build id.
+/// Sections of programs that are not needed if there is a build id. In smaller files, the code of
+/// libc is searched for the trampolines of signals (`debuginfo::trampolines`).
 const CONTENTS: [&str; 4] = [".data", ".data.rel.ro", ".rodata", ".text"];
 
 /// The section with the units of a program.
@@ -36,6 +37,9 @@ const BUILD_ID: &str = ".note.gnu.build-id";
 
 /// The types of sections without bytes in the file: `SHT_NULL` and `SHT_NOBITS`.
 const WITHOUT_BYTES: [u64; 2] = [0, 8];
+
+/// The flag of sections that are in the memory of the program.
+const SHF_ALLOC: u64 = 2;
 
 /// The type of object files that are not linked: `ET_REL`. Relocations change their sections.
 const ET_REL: u64 = 1;
@@ -62,6 +66,8 @@ pub struct FileEnds<'a> {
 struct FileSection<'a> {
     name: &'a [u8],
     kind: u64,
+    /// Whether it is in the memory of the program.
+    is_loaded: bool,
     range: Range<u64>,
 }
 
@@ -105,7 +111,8 @@ pub fn needless_ranges(ends: FileEnds<'_>) -> Vec<Range<u64>> {
 pub fn units_range(ends: FileEnds<'_>) -> Option<Range<u64>> {
     let sections = sections(ends)?;
     let is_units = |section: &&FileSection<'_>| {
-        section.name == UNITS.as_bytes() && !WITHOUT_BYTES.contains(&section.kind)
+        let has_bytes = !WITHOUT_BYTES.contains(&section.kind);
+        section.name == UNITS.as_bytes() && has_bytes && !section.is_loaded
     };
     let (units, others): (Vec<_>, Vec<_>) = sections.iter().partition(is_units);
     let [units] = units[..] else { return None };
@@ -159,16 +166,22 @@ fn sections(ends: FileEnds<'_>) -> Option<Vec<FileSection<'_>>> {
         let size = record.field(0x14, 0x20, Width::Address)?;
         let kind = record.field(4, 4, Width::Word)?;
         let name = record.field(0, 0, Width::Word)?;
-        Some((name, kind, offset..offset.checked_add(size)?))
+        let is_loaded = record.field(8, 8, Width::Address)? & SHF_ALLOC > 0;
+        Some((name, kind, is_loaded, offset..offset.checked_add(size)?))
     };
-    let (_, _, names) = record(names)?;
+    let (.., names) = record(names)?;
     let names = ends.bytes(names)?;
     let section = |index| {
-        let (name, kind, range) = record(index)?;
+        let (name, kind, is_loaded, range) = record(index)?;
         let name = names.get(usize::try_from(name).ok()?..)?;
         let name = name.get(..MAX_NAME_BYTES).unwrap_or(name);
         let name = name.split(|byte| *byte == 0).next()?;
-        Some(FileSection { name, kind, range })
+        Some(FileSection {
+            name,
+            kind,
+            is_loaded,
+            range,
+        })
     };
     (0..count).map(section).collect()
 }
@@ -362,6 +375,11 @@ mod tests {
         file[at] -= 1;
         assert_eq!(units(&file), None);
         assert_eq!(units(b"MODULE Linux x86_64 0 a"), None);
+        // The flags of `.debug_info` say that it is code.
+        let mut file = with_sections(&[(".debug_info", 1), (".debug_str", 1)]);
+        let at = file.len() - 2 * 64 + 8;
+        file[at] = 0x6;
+        assert_eq!(units(&file), None);
     }
 
     #[test]

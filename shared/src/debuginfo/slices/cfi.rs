@@ -233,8 +233,18 @@ impl LineCollector {
         Some(())
     }
 
+    /// Adds the lines of several collectors, which follow these. They take no more memory than they
+    /// need.
+    pub(in crate::debuginfo) fn append_all(&mut self, later: Vec<Self>) -> Option<()> {
+        let lines = later.iter().map(|later| later.lines.lines.len()).sum();
+        let records = later.iter().map(|later| later.lines.records.len() + 1);
+        self.lines.lines.reserve_exact(lines);
+        self.lines.records.reserve_exact(records.sum());
+        later.into_iter().try_for_each(|later| self.append(later))
+    }
+
     /// Adds the lines that follow these.
-    pub(in crate::debuginfo) fn append(&mut self, later: Self) -> Option<()> {
+    fn append(&mut self, later: Self) -> Option<()> {
         let Self { lines, current } = later;
         let numbers: Vec<u32> = lines
             .rules

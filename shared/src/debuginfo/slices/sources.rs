@@ -7,7 +7,8 @@
 //! chunks of a file are next to each other.
 //!
 //! A slice consists of the chunks whose addresses it covers, each as one line of JSON. Two files
-//! may have chunks with the same address. These are in one slice, and the path tells them apart.
+//! may have chunks with the same address. These are in one slice, and are distinguished by the
+//! path.
 //!
 //! ```text
 //! {"path":"/src/main.c","first":1,"lines":["#include <stdio.h>","int main(void) {",…]}

@@ -49,7 +49,8 @@ const SUPPLEMENTARY: &str = "debug_sup";
 /// The section with the addresses that split units refer to. Every program with split units has it.
 pub(super) const SKELETONS: &str = "debug_addr";
 
-/// The minimum size of the runs in which skeletons are searched for, in bytes.
+/// The minimum size of the runs in which skeletons are searched for, except the first and the last
+/// ones, in bytes.
 const RUN_BYTES: usize = 1 << 20;
 
 /// The number of ids of skeletons that are kept while units are read.

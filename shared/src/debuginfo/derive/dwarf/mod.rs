@@ -10,7 +10,8 @@
 //!
 //! ```text
 //! companions the sections of other files that complete the program: split units, the shared file of `dwz`
-//! sections   decompresses sections in parallel, and the first runs beside them, after the symbols
+//! symbols    the symbols by address, which one worker reads while another reads the abbreviations
+//! sections   decompresses the other sections in parallel, and the first runs beside them
 //! units      divides .debug_info into runs of whole units; if no unit refers to another, it is
 //!            decompressed run by run
 //! queue      passes the runs to the workers, so that memory holds about two runs per worker
@@ -40,7 +41,7 @@ use crate::debuginfo::failure::{Failure, chain, malformed, not_arrived};
 use crate::debuginfo::image::{self, ObjectImage};
 use crate::debuginfo::slices;
 use crate::debuginfo::slices::Bounds;
-use crate::debuginfo::workers::{in_order, side_by_side};
+use crate::debuginfo::workers::{beside, in_order, side_by_side};
 
 #[cfg(test)]
 mod bad_input_tests;
@@ -95,7 +96,7 @@ use self::tables::{Counts, TextRef, Texts, UnitTables};
 use self::units::Units;
 use crate::domain::CompanionId;
 
-/// The minimum size of a run, in bytes.
+/// The minimum size of a run between the first and the last ones, in bytes.
 const RUN_BYTES: usize = 4 << 20;
 
 /// Why the units of a file cannot be read.
@@ -242,10 +243,16 @@ fn encode_runs(
         })
     };
     let endian = endian(object.endianity());
-    let abbreviations = sections::section(object, sections::FIRST);
-    let bytes = abbreviations.as_ref().map(|section| &*section.data);
     let arriving = program.arriving;
-    let units = Units::of(object, bytes.unwrap_or_default(), run_bytes, arriving);
+    let read_ahead = || {
+        read_image();
+    };
+    let (abbreviations, units) = beside(workers, read_ahead, || {
+        let abbreviations = sections::section(object, sections::FIRST);
+        let bytes = abbreviations.as_ref().map(|section| &*section.data);
+        let units = Units::of(object, bytes.unwrap_or_default(), run_bytes, arriving);
+        (abbreviations, units)
+    });
     if let (None, Some(arriving)) = (&units, arriving) {
         arriving.wait().map_err(not_arrived)?;
     }
@@ -255,7 +262,6 @@ fn encode_runs(
     };
     let queue = units.map(|units| RunQueue::of(units, workers));
     let mut sections = Sections::open_beside(object, &names, workers, |has_time| {
-        read_image();
         if let Some(queue) = &queue {
             queue.fill(has_time);
         }

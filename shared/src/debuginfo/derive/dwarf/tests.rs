@@ -241,10 +241,13 @@ const SHORT: Bounds = Bounds {
 };
 
 /// The sizes of runs, the numbers of workers and the sizes of slices with which objects are
-/// encoded. The first two differ only in the number of workers.
-const WAYS: [(usize, usize, Bounds); 4] = [
+/// encoded. The first two differ only in the number of workers, and so do the next two, whose runs
+/// have different sizes.
+const WAYS: [(usize, usize, Bounds); 6] = [
     (1, 1, SMALL),
     (1, 3, SMALL),
+    (2_000, 1, SMALL),
+    (2_000, 3, SMALL),
     (usize::MAX, 2, SHORT),
     (usize::MAX, 1, Bounds::CURRENT),
 ];
@@ -262,10 +265,12 @@ fn encoded_in_all_ways<'d>(
         Some(encode_runs(program, run_bytes, workers, &contents, bounds).unwrap())
     });
     let encoded: Vec<_> = encoded.into_iter().collect::<Option<_>>()?;
-    assert!(
-        encoded[0].blob == encoded[1].blob,
-        "{file}: the blob depends on the number of workers"
-    );
+    for pair in [&encoded[..2], &encoded[2..4]] {
+        assert!(
+            pair[0].blob == pair[1].blob,
+            "{file}: the blob depends on the number of workers"
+        );
+    }
     Some(encoded)
 }
 
@@ -384,43 +389,43 @@ fn every_address_of_every_fixture_has_the_same_answer_as_in_symbolic() {
         .map(|((file, difference), count)| format!("{file}: {difference}, {count} times"))
         .collect();
     insta::assert_snapshot!(differences.join("\n"), @r"
-    elf/checksum: no code, 12 times
-    elf/crash.debug: no code, 12 times
-    elf/crash.zlib.debug: no code, 12 times
-    elf/crash.zstd.debug: no code, 12 times
-    elf/threads: no code, 12 times
-    macho/arm64/crash: no code, 8 times
-    macho/arm64/crash.dSYM/Contents/Resources/DWARF/crash: no code, 12 times
-    macho/fat/crash: no code, 16 times
-    macho/fat/crash.dSYM/Contents/Resources/DWARF/crash: no code, 24 times
-    macho/x86_64/crash: no code, 8 times
-    macho/x86_64/crash.dSYM/Contents/Resources/DWARF/crash: no code, 12 times
-    zoo/at-zero: wrong in symbolic, 28 times
-    zoo/below-headers: wrong in symbolic, 308 times
-    zoo/discarded: wrong in symbolic, 64 times
-    zoo/labels: the line of a label, 64 times
-    zoo/lines-only: a line that symbolic omits, 72 times
-    zoo/lines-only-O0: a line that symbolic omits, 408 times
-    zoo/longer-symbol: the line of a label, 16 times
-    zoo/mach-stripped: wrong in symbolic, 48 times
-    zoo/mach-symbols: wrong in symbolic, 40 times
-    zoo/mingw-labels.exe: a label, or Thumb code, 24 times
-    zoo/mingw-lines.exe: a label, or Thumb code, 8 times
-    zoo/mingw-lines.exe: the line of a label, 72 times
-    zoo/mingw-lines.exe: the name of a split range, 344 times
-    zoo/mingw-symbols.exe: a label, or Thumb code, 56 times
-    zoo/mingw.exe: a name of a PE file, 456 times
-    zoo/pieces: a call outside of its caller, 40 times
-    zoo/pieces: a directory as a file, 32 times
-    zoo/ppc64-symbols: a label, or Thumb code, 56 times
-    zoo/ppc64le: a line that symbolic omits, 16 times
-    zoo/relative: wrong in symbolic, 24 times
-    zoo/resolver: wrong in symbolic, 8 times
-    zoo/sections: wrong in symbolic, 152 times
-    zoo/split-alone: a line that symbolic omits, 408 times
-    zoo/symbols-within: a label, or Thumb code, 56 times
-    zoo/thumb: Thumb code, 56 times
-    zoo/thumb-assembly: wrong in symbolic, 120 times
+    elf/checksum: no code, 18 times
+    elf/crash.debug: no code, 18 times
+    elf/crash.zlib.debug: no code, 18 times
+    elf/crash.zstd.debug: no code, 18 times
+    elf/threads: no code, 18 times
+    macho/arm64/crash: no code, 12 times
+    macho/arm64/crash.dSYM/Contents/Resources/DWARF/crash: no code, 18 times
+    macho/fat/crash: no code, 24 times
+    macho/fat/crash.dSYM/Contents/Resources/DWARF/crash: no code, 36 times
+    macho/x86_64/crash: no code, 12 times
+    macho/x86_64/crash.dSYM/Contents/Resources/DWARF/crash: no code, 18 times
+    zoo/at-zero: wrong in symbolic, 42 times
+    zoo/below-headers: wrong in symbolic, 462 times
+    zoo/discarded: wrong in symbolic, 96 times
+    zoo/labels: the line of a label, 96 times
+    zoo/lines-only: a line that symbolic omits, 108 times
+    zoo/lines-only-O0: a line that symbolic omits, 612 times
+    zoo/longer-symbol: the line of a label, 24 times
+    zoo/mach-stripped: wrong in symbolic, 72 times
+    zoo/mach-symbols: wrong in symbolic, 60 times
+    zoo/mingw-labels.exe: a label, or Thumb code, 36 times
+    zoo/mingw-lines.exe: a label, or Thumb code, 12 times
+    zoo/mingw-lines.exe: the line of a label, 108 times
+    zoo/mingw-lines.exe: the name of a split range, 516 times
+    zoo/mingw-symbols.exe: a label, or Thumb code, 84 times
+    zoo/mingw.exe: a name of a PE file, 684 times
+    zoo/pieces: a call outside of its caller, 60 times
+    zoo/pieces: a directory as a file, 48 times
+    zoo/ppc64-symbols: a label, or Thumb code, 84 times
+    zoo/ppc64le: a line that symbolic omits, 24 times
+    zoo/relative: wrong in symbolic, 36 times
+    zoo/resolver: wrong in symbolic, 12 times
+    zoo/sections: wrong in symbolic, 228 times
+    zoo/split-alone: a line that symbolic omits, 612 times
+    zoo/symbols-within: a label, or Thumb code, 84 times
+    zoo/thumb: Thumb code, 84 times
+    zoo/thumb-assembly: wrong in symbolic, 180 times
     ");
 }
 

@@ -29,6 +29,13 @@ const STEP: usize = 64 << 10;
 /// more memory than there are bytes, and this.
 const ROOM: usize = 1 << 20;
 
+/// The ratio of the sizes of a run and of the smallest one. The first runs are small so that all
+/// workers soon have one, and the last ones so that no worker waits long for another.
+const SMALLEST: usize = 8;
+
+/// The number of runs into which the rest of the section is divided at its end, at least.
+const LAST_RUNS: usize = 4;
+
 // Forms of attributes (DWARF 5, section 7.5.6; the first is a GNU extension). All but the last may
 // refer to another unit or file; with `DW_FORM_indirect`, each entry gives the form itself.
 const FORM_REF_ALT: u64 = 0x1f20;
@@ -47,8 +54,10 @@ const AT_GNU_DWO_ID: u64 = 0x2131;
 pub(super) struct Units<'d> {
     info: Info<'d>,
     little_endian: bool,
-    /// The minimum size of each run except the last, in bytes.
+    /// The minimum size of a run between the first and the last ones, in bytes.
     run_bytes: usize,
+    /// The most bytes that the next run may need to have.
+    next_bytes: usize,
 }
 
 /// The rest of a section, which was not yielded yet.
@@ -88,11 +97,16 @@ impl<'d> Units<'d> {
             }
             None => Info::of(raw, little_endian),
         };
-        Some(Self {
-            info: info.ok()?,
+        Some(Self::new(info.ok()?, little_endian, run_bytes))
+    }
+
+    fn new(info: Info<'d>, little_endian: bool, run_bytes: usize) -> Self {
+        Self {
+            info,
             little_endian,
             run_bytes,
-        })
+            next_bytes: (run_bytes / SMALLEST).max(1),
+        }
     }
 
     pub(super) fn endianity(&self) -> Endian {
@@ -118,12 +132,20 @@ impl<'d> Units<'d> {
 }
 
 impl<'d> Units<'d> {
+    /// Returns the most bytes that the next run may need to have so that the last runs are small.
+    fn last_bytes(&self) -> usize {
+        let smallest = (self.run_bytes / SMALLEST).max(1);
+        smallest.max(self.info.left() / LAST_RUNS)
+    }
+
     /// Returns the next run, or `None` after the last one. `buffer` is the buffer of an earlier
     /// run. It is reused for decompressed bytes, so that the system does not have to clear new
     /// memory for each run.
     pub(super) fn next_run(&mut self, buffer: Vec<u8>) -> Option<io::Result<Cow<'d, [u8]>>> {
+        let needed = self.next_bytes.min(self.last_bytes());
+        self.next_bytes = self.run_bytes.min(self.next_bytes.saturating_mul(2));
         let mut end = 0;
-        while end < self.run_bytes {
+        while end < needed {
             let next = match self.end_of_unit(end) {
                 Ok(next) => next,
                 Err(error) => return Some(Err(error)),
@@ -227,6 +249,17 @@ impl<'d> Info<'d> {
         let data = compressed.data().unwrap_or(&head).to_vec();
         let data = Cursor::new(data).chain(BufReader::with_capacity(STEP, section));
         Ok(Self::Stream(compressed.stream(data, bytes)?))
+    }
+
+    /// Returns the number of bytes that are left, of a compressed section according to its header.
+    fn left(&self) -> usize {
+        match self {
+            Self::Plain(rest) => rest.len(),
+            Self::Stream(stream) => {
+                let left = usize::try_from(stream.left).unwrap_or(usize::MAX);
+                left.saturating_add(stream.filled)
+            }
+        }
     }
 
     /// Returns at least `bytes` bytes, or all that are left.
@@ -362,6 +395,8 @@ fn any_attribute(
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
+
     use super::*;
 
     impl<'d> Iterator for Units<'d> {
@@ -375,11 +410,7 @@ mod tests {
     impl<'d> Units<'d> {
         /// Returns the units in these bytes, one per run.
         pub(in super::super) fn of_section(info: &'d [u8]) -> Self {
-            Self {
-                info: Info::Plain(info),
-                little_endian: true,
-                run_bytes: 1,
-            }
+            Self::new(Info::Plain(info), true, 1)
         }
     }
 
@@ -418,6 +449,37 @@ mod tests {
         for length in 1..alone.len() - 1 {
             assert_eq!(stand_alone(&alone[..length], true), None, "{length}");
         }
+    }
+
+    #[test]
+    fn the_first_and_the_last_runs_are_small() {
+        const UNIT: usize = 100;
+        const UNITS: usize = 20_000;
+        const RUN: usize = 80_000;
+        let mut unit = [0; UNIT];
+        unit[0] = (UNIT - 4) as u8;
+        let section = unit.repeat(UNITS);
+        let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), Default::default());
+        io::Write::write_all(&mut zlib, &section).unwrap();
+        let mut header = vec![0; 24];
+        header[0] = 1;
+        header[8..16].copy_from_slice(&(section.len() as u64).to_le_bytes());
+        let compressed = [header, zlib.finish().unwrap()].concat();
+        let sizes_of = |raw: &[u8]| {
+            let mut units = Units::new(Info::of(raw, true).unwrap(), true, RUN);
+            let runs = iter::from_fn(|| units.next_run(Vec::new()));
+            runs.map(|run| run.unwrap().len()).collect::<Vec<_>>()
+        };
+        let sizes = sizes_of(&section);
+        assert_eq!(sizes, sizes_of(&compressed));
+        assert_eq!(sizes.iter().sum::<usize>(), UNIT * UNITS);
+        assert_eq!(sizes[..5], [10_000, 20_000, 40_000, RUN, RUN]);
+        assert_eq!(sizes.iter().max(), Some(&RUN));
+        assert!(sizes.last() <= Some(&(RUN / SMALLEST)), "{sizes:?}");
+        assert!(
+            sizes.iter().rev().take(LAST_RUNS).all(|size| *size < RUN),
+            "{sizes:?}"
+        );
     }
 
     #[test]

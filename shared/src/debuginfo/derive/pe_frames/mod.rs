@@ -65,7 +65,7 @@ fn read_runs<R>(
         read(reader, first..functions.min(first + run))
     });
     let mut all = LineCollector::default();
-    read.into_iter().try_for_each(|lines| all.append(lines?))?;
+    all.append_all(read.into_iter().collect::<Option<_>>()?)?;
     Some(all.finish())
 }
 

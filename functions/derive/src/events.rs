@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use symdepot::flows::spans::SpanContext;
 use symdepot::flows::uploads::{DifStat, ReconcileMessage, Sequencer, UploadChange, UploadEvent};
+use symdepot::ports::Needs;
 use symdepot::ports::QueueMessage;
 use symdepot::ports::ReadMessage;
 use symdepot::runtime::MessageSummary;
@@ -19,19 +20,14 @@ pub(crate) enum MessageContent {
     /// A build request.
     Build(QueueMessage),
     /// A message of a newer release, which this one cannot read.
-    Newer {
-        /// The schema of the message.
-        schema: u32,
-        /// The least converter that may serve it.
-        min_converter: u32,
-    },
+    Newer(Needs),
 }
 
 impl MessageContent {
     /// Returns the span that sent the message, if it names one.
     pub(crate) fn sender(&self) -> Option<SpanContext> {
         match self {
-            Self::Upload(_) | Self::Newer { .. } => None,
+            Self::Upload(_) | Self::Newer(_) => None,
             Self::Reconcile(message) => message.trace,
             Self::Build(message) => message.trace,
         }
@@ -54,7 +50,7 @@ impl MessageContent {
                 summary.source = Some(message.module.source.to_string());
                 ("build", Some(message.subject()))
             }
-            Self::Newer { .. } => ("newer", None),
+            Self::Newer(_) => ("newer", None),
         };
         summary.work = Some(work);
         summary.file = file;
@@ -109,7 +105,7 @@ pub(crate) fn read(body: &str) -> Result<Vec<MessageContent>, Unreadable> {
     let value: Value = serde_json::from_str(body)?;
     if value.get("Records").is_some() {
         let event: S3Event = serde_json::from_value(value)?;
-        return Ok(event.records.into_iter().filter_map(upload).collect());
+        return Ok(event.records.into_iter().filter_map(content_of).collect());
     }
     if value.get("Event").and_then(Value::as_str) == Some("s3:TestEvent") {
         return Ok(Vec::new());
@@ -120,15 +116,12 @@ pub(crate) fn read(body: &str) -> Result<Vec<MessageContent>, Unreadable> {
     }
     Ok(vec![match QueueMessage::read(value)? {
         ReadMessage::Message(message) => MessageContent::Build(message),
-        ReadMessage::Newer(needs) => MessageContent::Newer {
-            schema: needs.schema,
-            min_converter: needs.min_converter.0,
-        },
+        ReadMessage::Newer(needs) => MessageContent::Newer(needs),
     }])
 }
 
 /// Parses one record. The version of its format is ignored, because later ones only add fields.
-fn upload(record: S3Record) -> Option<MessageContent> {
+fn content_of(record: S3Record) -> Option<MessageContent> {
     let name = &record.event_name;
     let name = name.strip_prefix("s3:").unwrap_or(name);
     let (kind, way) = name.split_once(':').unwrap_or((name, ""));
@@ -192,7 +185,7 @@ mod tests {
     /// S3 sends the same event when a version is removed as when an object is (Amazon S3 User
     /// Guide, "Supported event types"). With versions, an object is removed by a delete marker.
     #[test]
-    fn the_removal_of_a_version_says_nothing_about_what_is_there_now() {
+    fn the_removal_of_a_version_says_nothing_about_the_current_file() {
         let read = |name: &str, version: &str| {
             let body = json!({"Records": [{"eventName": name, "s3": {"object": {
                 "key": "global/a+b", "sequencer": "00", "versionId": version,
@@ -290,11 +283,14 @@ mod tests {
             assert!(matches!(read[..], [MessageContent::Build(_)]), "{read:?}");
             let unreadable =
                 json!({"schema": schema, "min_converter": min_converter, "kinds": of_tomorrow});
-            let expected = MessageContent::Newer {
-                schema,
-                min_converter,
+            let contents = read_with(unreadable).unwrap();
+            let [MessageContent::Newer(needs)] = contents[..] else {
+                panic!("{contents:?}")
             };
-            assert_eq!(read_with(unreadable).unwrap(), [expected]);
+            assert_eq!(
+                (needs.schema, needs.min_converter.0),
+                (schema, min_converter)
+            );
         }
         assert!(read_with(json!({"kinds": of_tomorrow})).is_err());
     }

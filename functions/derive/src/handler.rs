@@ -4,6 +4,7 @@ use aws_lambda_events::event::sqs::{BatchItemFailure, SqsBatchResponse, SqsEvent
 use symdepot::flows::build::Builder;
 use symdepot::flows::retries::Received;
 use symdepot::flows::{Error, Invocation};
+use symdepot::ports::Needs;
 use symdepot::runtime::{self, MessageSummary, Reports};
 
 use crate::events::{self, MessageContent, Unreadable};
@@ -22,13 +23,12 @@ enum Failure {
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
     /// Only a newer release can read the message.
-    #[error("the message needs a release with schema {schema} and converter {min_converter}")]
-    Newer {
-        /// The schema of the message.
-        schema: u32,
-        /// The least converter that may serve it.
-        min_converter: u32,
-    },
+    #[error(
+        "the message needs a release with schema {} and converter {}",
+        .0.schema,
+        .0.min_converter.0
+    )]
+    Newer(Needs),
 }
 
 impl Failure {
@@ -37,7 +37,7 @@ impl Failure {
         match self {
             Self::Flow(error) => error.name(),
             Self::Unreadable(_) => "Unreadable",
-            Self::Newer { .. } => "Newer",
+            Self::Newer(_) => "Newer",
         }
     }
 }
@@ -109,15 +109,7 @@ async fn serve(
             MessageContent::Upload(event) => builder.upload(invocation, &event).await?,
             MessageContent::Reconcile(message) => builder.reconcile(invocation, &message).await?,
             MessageContent::Build(message) => Box::pin(builder.serve(invocation, &message)).await?,
-            MessageContent::Newer {
-                schema,
-                min_converter,
-            } => {
-                return Err(Failure::Newer {
-                    schema,
-                    min_converter,
-                });
-            }
+            MessageContent::Newer(needs) => return Err(Failure::Newer(needs)),
         }
     }
     Ok(())

@@ -3,11 +3,9 @@
 use axum::http::StatusCode;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use symdepot::api::crash::stackwalk::StackwalkReport;
+use symdepot::api::crash::stackwalk::{self, StackwalkReport};
 use symdepot::api::limits;
-use symdepot::api::symbolicator::{
-    Completed, FrameOrder, Response, ThreadSize, frames_left, json_bytes, json_within,
-};
+use symdepot::api::symbolicator::{Completed, FrameOrder, Response, json_bytes, json_within};
 use symdepot::flows;
 use symdepot::flows::symbolicate::Stats;
 
@@ -107,47 +105,9 @@ impl CrashAnswer {
                 })
             }
             Self::ToRequest(_) | Self::ToFile(..) => None,
-            Self::Stackwalk(report) => Some(shorten_stackwalk(report, excess)),
+            Self::Stackwalk(report) => Some(stackwalk::leave_out_frames(report, excess)),
         }
     }
-}
-
-/// Leaves outer frames out of a report in the schema of `minidump-stackwalk`, whose frames begin
-/// with the callee. It repeats the thread that crashed.
-fn shorten_stackwalk(report: &mut Value, excess: usize) -> usize {
-    let crashed = report["crashing_thread"]["threads_index"].as_u64();
-    let threads = report["threads"].as_array();
-    let threads = threads.map(Vec::as_slice).unwrap_or_default();
-    let sizes = (0_u64..).zip(threads).map(|(index, thread)| {
-        let has_crashed = crashed == Some(index);
-        let times = if has_crashed { 2 } else { 1 };
-        let frames = thread["frames"].as_array();
-        let bytes = frames.into_iter().flatten().map(json_bytes);
-        ThreadSize {
-            has_crashed,
-            frames: bytes.map(|bytes| times * bytes).collect(),
-        }
-    });
-    let sizes: Vec<ThreadSize> = sizes.collect();
-    let left = frames_left(&sizes, excess);
-    let mut shortened = 0;
-    for (index, (size, left)) in sizes.iter().zip(left).enumerate() {
-        if left < size.frames.len() {
-            shortened += 1;
-            keep_inner(&mut report["threads"][index], left);
-            if size.has_crashed {
-                keep_inner(&mut report["crashing_thread"], left);
-            }
-        }
-    }
-    shortened
-}
-
-fn keep_inner(thread: &mut Value, frames: usize) {
-    if let Some(all) = thread["frames"].as_array_mut() {
-        all.truncate(frames);
-    }
-    thread["frame_count"] = frames.into();
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use bytes::Bytes;
-use symdepot::api::crash::ReadCrash;
 use symdepot::api::crash::any::{AnyRequest, CrashKind, FileReference};
 use symdepot::api::crash::apple::{self, parse_report};
 use symdepot::api::crash::attachment::{AttachmentRequest, StorageUrl};
@@ -173,11 +172,6 @@ pub(crate) async fn walk(
     let mut response = call.respond_to_file(state, crash).await?;
     response.extensions_mut().insert(stats);
     Ok(response)
-}
-
-/// Parses the crash in a stored request.
-pub(crate) fn parse_crash(body: &[u8]) -> Result<ReadCrash, Failure> {
-    serde_json::from_slice(body).map_err(Failure::internal)
 }
 
 /// The response for a file that cannot be read.

@@ -1,30 +1,22 @@
-//! Handles the requests with stack traces, and those that continue a pending request.
+//! Handles the requests with stack traces, and responds to crashes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::Path;
-use axum::extract::rejection::PathRejection;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, IntoResponseParts, Response};
 use axum::{Extension, Json};
-use serde_json::value::RawValue;
 use symdepot::api::crash::ReadCrash;
 use symdepot::api::limits;
 use symdepot::api::symbolicator as api;
-use symdepot::flows::minidump::decode_dump;
-use symdepot::flows::requests::{
-    CallState, FinishedAnswer, FoundRequest, RequestStage, RequestToStore, StoredRequest,
-};
+use symdepot::flows::requests::{CallState, RequestToStore};
 use symdepot::flows::symbolicate::{Stats, SymbolicateOutcome};
-use uuid::Uuid;
 
 use crate::answer::CrashAnswer;
-use crate::crash_files;
-use crate::extract::{self, Call, ContinuedQuery, RequestQuery};
+use crate::extract::{self, Call, RequestQuery};
 use crate::failure::Failure;
-use crate::handler::JsonBody;
+use crate::reply::JsonBody;
 use crate::summary::{COMPLETED, PENDING};
 
 pub(crate) async fn symbolicate(
@@ -49,68 +41,8 @@ pub(crate) async fn symbolicate(
         .await
 }
 
-pub(crate) async fn continue_request(
-    call: Call,
-    id: Result<Path<String>, PathRejection>,
-    ContinuedQuery(query): ContinuedQuery,
-) -> Result<Response, Failure> {
-    let unknown = || {
-        Failure::new(
-            StatusCode::NOT_FOUND,
-            "no request has this id, or it has expired: send it again",
-        )
-    };
-    let id = id.ok().and_then(|Path(id)| Uuid::parse_str(&id).ok());
-    let id = id.ok_or_else(unknown)?.to_string();
-    // One of another scope is as unknown as one that does not exist.
-    let may_see = |found: &FoundRequest| {
-        let is_named = query
-            .named_scope()
-            .is_none_or(|named| named == *found.scope());
-        is_named && call.caller.may_see(found.scope())
-    };
-    let found = call
-        .symbolicator
-        .find_request(&call.invocation, &id)
-        .await?
-        .filter(may_see)
-        .ok_or_else(unknown)?;
-    if let Some(answer) = call.symbolicator.finished_answer(&found).await? {
-        return finished(answer);
-    }
-    let StoredRequest {
-        stage, body, age, ..
-    } = call
-        .symbolicator
-        .stored_request(&call.invocation, &found)
-        .await?
-        .ok_or_else(unknown)?;
-    let state = || CallState::continued(&found, age, call.wait_limit(&query));
-    let crash = match stage {
-        RequestStage::Symbolicate => Crash::InRequest(Box::new(api::parse_request(&body)?)),
-        RequestStage::CrashFile => Crash::FromFile(Box::new(crash_files::parse_crash(&body)?)),
-        RequestStage::Minidump => {
-            let dump = decode_dump(&body)?;
-            return crash_files::walk(&call, state(), dump).await;
-        }
-    };
-    call.respond_to_crash(state(), crash).await
-}
-
-/// The response with a stored answer.
-fn finished(answer: FinishedAnswer) -> Result<Response, Failure> {
-    match answer {
-        FinishedAnswer::Body(body) => {
-            let body: Box<RawValue> = serde_json::from_slice(&body).map_err(Failure::internal)?;
-            let body = Arc::new(JsonBody(body));
-            Ok((Extension(COMPLETED), Extension(body)).into_response())
-        }
-        FinishedAnswer::Url(url) => Ok(redirect(url, Extension(COMPLETED))),
-    }
-}
-
 /// The response that refers to an answer that is too large to be sent.
-fn redirect(url: String, log_extensions: impl IntoResponseParts) -> Response {
+pub(crate) fn redirect(url: String, log_extensions: impl IntoResponseParts) -> Response {
     let location = [(header::LOCATION, url)];
     (StatusCode::SEE_OTHER, log_extensions, location).into_response()
 }
@@ -135,7 +67,7 @@ impl Call {
         CallState::first(id, &query.scope, self.wait_limit(query))
     }
 
-    fn wait_limit(&self, query: &api::Query) -> Duration {
+    pub(crate) fn wait_limit(&self, query: &api::Query) -> Duration {
         self.symbolicator
             .wait_limit(&self.invocation, query.timeout)
     }

@@ -24,7 +24,7 @@ use symdepot::flows::Symbolicator;
 
 use crate::deadline::in_time;
 use crate::failure::Failure;
-use crate::routes::Operation;
+use crate::operation::Operation;
 
 /// What a 401 says. A client that was given a credential in its address sends it when asked to.
 const CHALLENGE: HeaderValue =
@@ -37,7 +37,8 @@ const NO_CREDENTIAL: &str = "a credential is required: an access token as Bearer
 /// token.
 const UNKNOWN_TOKEN: &str =
     "the access token is unknown, expired or revoked: an admin issues another one by POST /tokens";
-const NOT_A_TOKEN: &str = "the credential is no access token: an admin issues one by POST /tokens";
+const NOT_A_TOKEN: &str =
+    "the credential is not an access token: an admin issues one by POST /tokens";
 
 /// Finds the caller of a request, and removes from its path what is not part of a protocol.
 ///

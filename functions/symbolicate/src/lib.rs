@@ -4,6 +4,7 @@
 //! [`symdepot::runtime::demangler`]. The library is for a program that contains several functions.
 
 mod answer;
+mod continued;
 mod crash_files;
 mod crashes;
 mod deadline;
@@ -12,11 +13,13 @@ mod extract;
 mod failure;
 mod form;
 mod handler;
-mod lookups;
+mod introspection;
 mod ms_symcache;
 #[cfg(feature = "openapi")]
 pub mod openapi;
+mod operation;
 mod path;
+mod reply;
 mod routes;
 mod summary;
 #[cfg(any(test, feature = "testing"))]

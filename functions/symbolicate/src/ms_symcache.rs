@@ -13,7 +13,8 @@ use crate::deadline::in_time;
 use crate::door;
 use crate::extract::Call;
 use crate::failure::Failure;
-use crate::routes::{self, Operation, Verb};
+use crate::operation::Operation;
+use crate::routes::{self, Verb};
 use crate::summary::{Outcome, Requested};
 
 /// Serves the paths of Microsoft's SymCache protocol, which the router cannot distinguish. The

@@ -9,11 +9,11 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
-use symdepot::api::caller::{Need, Right};
 use symdepot::flows::Symbolicator;
 
 use crate::failure::Failure;
-use crate::{crash_files, crashes, door, lookups, ms_symcache, tokens, uploads};
+use crate::operation::Operation;
+use crate::{continued, crash_files, crashes, door, introspection, ms_symcache, tokens, uploads};
 
 /// A route.
 pub(crate) struct Route {
@@ -34,30 +34,6 @@ pub(crate) enum Verb {
     Get,
     Post,
     Delete,
-}
-
-/// What a route is for. Each operation has one route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
-    Symbolicate,
-    Minidump,
-    AppleCrashReport,
-    SymbolicateAny,
-    Attachments,
-    ContinueRequest,
-    Uploads,
-    Explain,
-    SymCache,
-    Rollout,
-    Wanted,
-    IssueToken,
-    ListTokens,
-    RevokeToken,
-    About,
-    HealthCheck,
-    /// A file of Microsoft's protocol. Its paths, which may have a prefix, differ from each other
-    /// only in their shape, so they are served by the fallback.
-    MsSymCache,
 }
 
 /// All routes.
@@ -159,25 +135,6 @@ impl Verb {
 }
 
 impl Operation {
-    /// Returns what it requires of its caller.
-    pub(crate) fn needs(self) -> Need {
-        match self {
-            Self::Symbolicate
-            | Self::Minidump
-            | Self::AppleCrashReport
-            | Self::SymbolicateAny
-            | Self::Attachments
-            | Self::ContinueRequest => Need::AnyOf(&[Right::Symbolicate]),
-            Self::Uploads | Self::Wanted => Need::AnyOf(&[Right::Upload]),
-            // It explains responses as well as uploads.
-            Self::Explain => Need::AnyOf(&[Right::Symbolicate, Right::Upload]),
-            Self::SymCache | Self::MsSymCache => Need::AnyOf(&[Right::Download]),
-            Self::IssueToken | Self::ListTokens | Self::RevokeToken => Need::Admin,
-            Self::Rollout => Need::AdminEverywhere,
-            Self::About | Self::HealthCheck => Need::Credential,
-        }
-    }
-
     /// Returns the path of its route.
     pub(crate) fn path(self) -> Option<&'static str> {
         let route = ROUTES.iter().find(|route| route.operation == self);
@@ -193,16 +150,16 @@ impl Operation {
             Self::AppleCrashReport => on(verb, crash_files::apple_crash_report),
             Self::SymbolicateAny => on(verb, crash_files::symbolicate_any),
             Self::Attachments => on(verb, crash_files::attachments),
-            Self::ContinueRequest => on(verb, crashes::continue_request),
+            Self::ContinueRequest => on(verb, continued::continue_request),
             Self::Uploads => on(verb, uploads::request_uploads),
-            Self::Explain => on(verb, lookups::explain),
-            Self::SymCache => on(verb, lookups::symcache),
-            Self::Rollout => on(verb, lookups::rollout),
-            Self::Wanted => on(verb, lookups::wanted),
+            Self::Explain => on(verb, introspection::explain),
+            Self::SymCache => on(verb, introspection::symcache),
+            Self::Rollout => on(verb, introspection::rollout),
+            Self::Wanted => on(verb, introspection::wanted),
             Self::IssueToken => on(verb, tokens::issue),
             Self::ListTokens => on(verb, tokens::list),
             Self::RevokeToken => on(verb, tokens::revoke),
-            Self::About => on(verb, lookups::about),
+            Self::About => on(verb, introspection::about),
             // Its query has no effect: load balancers add parameters to their checks.
             Self::HealthCheck => on(verb, || async { "ok" }),
             Self::MsSymCache => return None,

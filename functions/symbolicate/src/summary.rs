@@ -8,7 +8,7 @@ use symdepot::flows::minidump::WalkStats;
 use symdepot::flows::symbolicate::Stats;
 use symdepot::runtime::{RequestSummary, millis};
 
-use crate::routes::Operation;
+use crate::operation::Operation;
 
 /// What a response is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,19 +81,22 @@ pub(crate) fn summary(
         trace_id: invocation.trace_id().map(|id| id.to_string()),
         ..RequestSummary::default()
     };
-    let stats = extensions.get::<Stats>();
+    let (stats, walked) = (extensions.get::<Stats>(), extensions.get::<WalkStats>());
     if let Some(stats) = stats {
         add_stats(&mut summary, stats);
     }
-    if let Some(walked) = extensions.get::<WalkStats>() {
+    if let Some(walked) = walked {
         summary.walked_threads = Some(walked.threads);
         summary.walked_frames = Some(walked.frames);
         summary.threads_cut = Some(walked.threads_cut);
         summary.stacks_cut = Some(walked.stacks_cut);
-        let shortened = stats.map_or(0, |stats| stats.shortened);
-        summary.frames_cut = Some(walked.stacks_shortened + shortened);
         summary.reads_cut = Some(walked.reads_cut);
         summary.panics = Some(walked.panics);
+    }
+    if stats.is_some() || walked.is_some() {
+        let by_walk = walked.map_or(0, |walked| walked.stacks_shortened);
+        let by_answer = stats.map_or(0, |stats| stats.shortened);
+        summary.stacks_shortened = Some(by_walk + by_answer);
     }
     summary
 }
@@ -116,4 +119,46 @@ fn add_stats(summary: &mut RequestSummary, stats: &Stats) {
     summary.modules = Some(modules.total());
     summary.modules_unused = Some(modules.unused);
     summary.modules_found = Some(modules.found);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn summary_with(extensions: Extensions) -> RequestSummary {
+        let received = RequestFacts {
+            method: "POST".to_owned(),
+            bytes: 0,
+        };
+        let sent = ResponseFacts {
+            status: StatusCode::OK,
+            bytes: 0,
+            extensions,
+        };
+        let time = Duration::from_secs(30);
+        let invocation = Invocation::new("1".to_owned(), Duration::ZERO, time, [0; 32]);
+        summary(received, None, sent, &invocation)
+    }
+
+    #[test]
+    fn shortened_stacks_are_logged_of_a_crash_file_without_a_walk_too() {
+        let stats = Stats {
+            shortened: 2,
+            ..Stats::default()
+        };
+        let walked = WalkStats {
+            stacks_shortened: 1,
+            ..WalkStats::default()
+        };
+        let mut extensions = Extensions::new();
+        assert_eq!(summary_with(extensions.clone()).stacks_shortened, None);
+        extensions.insert(stats);
+        assert_eq!(summary_with(extensions.clone()).stacks_shortened, Some(2));
+        extensions.insert(walked);
+        assert_eq!(summary_with(extensions.clone()).stacks_shortened, Some(3));
+        extensions.remove::<Stats>();
+        assert_eq!(summary_with(extensions).stacks_shortened, Some(1));
+    }
 }

@@ -6,7 +6,8 @@ use symdepot::flows::Invocation;
 use symdepot::flows::Symbolicator;
 use symdepot::runtime::Traces;
 
-use crate::handler::{self, Panicked, Reply, Service};
+use crate::handler::{self, Panicked, Service};
+use crate::reply::Reply;
 
 /// A response of the function.
 #[derive(Clone, Debug, PartialEq, Eq)]

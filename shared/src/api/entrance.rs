@@ -41,7 +41,7 @@ pub struct Entrance<'a> {
 pub enum Credential {
     /// None.
     Absent,
-    /// A text that is no access token.
+    /// A text that is not an access token.
     Malformed,
     /// An access token.
     Token(AccessToken),

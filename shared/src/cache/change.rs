@@ -109,7 +109,8 @@ pub enum Change {
         id: Token,
     },
     /// Records that a builder found the blob intact although a reader could not read it. The blob
-    /// is rebuilt, at most once within [`Policy::CONFIRM_LOSS_INTERVAL`].
+    /// is rebuilt, at most once within [`Policy::CONFIRM_LOSS_INTERVAL`]. If that build is
+    /// interrupted, the next one continues the dispute.
     Dispute {
         /// The lease's token.
         token: Token,

@@ -258,6 +258,7 @@ fn have_maps(objects: &[UploadedObject]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::UploadProgress;
     use crate::domain::{CodeId, FileType};
 
     #[test]
@@ -298,9 +299,25 @@ mod tests {
             "crashes": 0, "reconciled": 0, "at": 1000
         });
         let read: Upload = serde_json::from_value(upload.clone()).unwrap();
-        assert_eq!(read.passed_over, [""; 0]);
+        assert_eq!(read.skipped, [""; 0]);
         assert_eq!(read.objects[0].fault, None);
         // Empty fields are omitted, so that those releases can read the items.
+        assert_eq!(serde_json::to_value(&read).unwrap(), upload);
+    }
+
+    #[test]
+    fn an_upload_that_was_withdrawn_is_stored_in_the_words_that_older_releases_read() {
+        let upload = serde_json::json!({
+            "key": "global/a", "etag": "1", "sequencer": "00", "size": 7, "state": "pending",
+            "progress": "revoked", "passed_over": ["readme.txt: text"], "crashes": 1, "refused_by": 12,
+            "reconciled": 2, "at": 1000
+        });
+        let read: Upload = serde_json::from_value(upload.clone()).unwrap();
+        assert_eq!(read.progress, UploadProgress::Withdrawn);
+        assert_eq!(
+            (read.skipped.len(), read.attempts, read.reconciled),
+            (1, 1, 2)
+        );
         assert_eq!(serde_json::to_value(&read).unwrap(), upload);
     }
 }

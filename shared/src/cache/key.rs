@@ -266,6 +266,15 @@ impl ItemKey {
     /// The prefix of the sort keys of DIF items.
     pub const DIF_PREFIX: &'static str = "dif#";
 
+    /// The prefix of the paths of chunks of copies.
+    pub const COPY_BLOBS: &'static str = "copies/";
+
+    /// The prefix of the paths of derived caches.
+    pub const DERIVED_BLOBS: &'static str = "derived/";
+
+    /// The prefix of the paths of plain copies of SymCaches.
+    pub const PLAIN_BLOBS: &'static str = "plain/";
+
     /// Returns the key of the item of an upload.
     pub fn upload(location: &Location) -> Self {
         Self {
@@ -362,10 +371,8 @@ impl ItemKey {
 
     /// Returns the path of a chunk of the copy with this key.
     pub fn chunk(&self, token: &Token, number: u64) -> String {
-        format!(
-            "copies/v1/{}/{}/{token}/{number:05}",
-            self.partition, self.sort
-        )
+        let (folder, Self { partition, sort }) = (Self::COPY_BLOBS, self);
+        format!("{folder}v1/{partition}/{sort}/{token}/{number:05}")
     }
 
     /// Returns the path of the blob that the build with this token creates for the entry with this
@@ -373,10 +380,8 @@ impl ItemKey {
     ///
     /// Only that build writes to the path. [`ItemKey::of_blob`] parses the entry's key from it.
     pub fn blob(&self, kind: Kind, version: u32, token: &Token) -> String {
-        format!(
-            "derived/{kind}/v{version}/{}/{}/{token}",
-            self.partition, self.sort
-        )
+        let (folder, Self { partition, sort }) = (Self::DERIVED_BLOBS, self);
+        format!("{folder}{kind}/v{version}/{partition}/{sort}/{token}")
     }
 
     /// Returns the path of a plain copy of an entry's blob, for tools that cannot read slices. Each
@@ -385,21 +390,23 @@ impl ItemKey {
     /// No record names it; the pruner removes it.
     pub fn plain_blob(&self, blob: &str, period: u64) -> String {
         let token = blob.rsplit('/').next().expect("a text has a last part");
-        format!("plain/{}/{}/{token}.{period}", self.partition, self.sort)
+        let (folder, Self { partition, sort }) = (Self::PLAIN_BLOBS, self);
+        format!("{folder}{partition}/{sort}/{token}.{period}")
     }
 
     /// Returns the key of the entry that a blob was made for, or of the copy that it is a chunk of.
     pub fn of_blob(path: &str) -> Option<Self> {
-        let segments: Vec<&str> = path.split('/').collect();
-        let (partition, sort) = match segments[..] {
-            ["derived", _kind, _version, partition, sort, _token] => (partition, sort),
-            ["copies", _version, partition, sort, _token, _number] => (partition, sort),
-            ["plain", partition, sort, _name] => (partition, sort),
+        let (folder, rest) = path.split_at(path.find('/')? + 1);
+        let segments: Vec<&str> = rest.split('/').collect();
+        let (partition, sort) = match (folder, &segments[..]) {
+            (Self::DERIVED_BLOBS, [_kind, _version, partition, sort, _token]) => (partition, sort),
+            (Self::COPY_BLOBS, [_version, partition, sort, _token, _number]) => (partition, sort),
+            (Self::PLAIN_BLOBS, [partition, sort, _name]) => (partition, sort),
             _ => return None,
         };
         Some(Self {
-            partition: partition.to_owned(),
-            sort: sort.to_owned(),
+            partition: (*partition).to_owned(),
+            sort: (*sort).to_owned(),
         })
     }
 }

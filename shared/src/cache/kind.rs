@@ -69,7 +69,7 @@ impl Kind {
     }
 
     /// Returns whether a symbol server is searched for it only if a request needs it. The other
-    /// kinds come of files that are fetched anyway.
+    /// kinds come from files that are fetched anyway.
     pub const fn is_sought_on_request(self) -> bool {
         matches!(self, Kind::Sources)
     }

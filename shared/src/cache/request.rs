@@ -4,6 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::{DebugId, FormatVersion, ResponseFormat, Scope, SourceKey, Timestamp};
 
+/// The prefix of the blobs with the bodies of requests and their answers. A rule of the bucket
+/// removes them.
+const REQUESTS: &str = "requests/";
+
 /// A PDB whose SymCache a client requested, and that is neither stored nor can be made here. An
 /// operator who has Microsoft's tool can make and upload it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,13 +99,20 @@ pub enum RequestStage {
     Minidump,
 }
 
+impl StoredAnswer {
+    /// Returns the path of the blob with the answer to a request.
+    pub fn path_of(id: &str) -> String {
+        format!("{REQUESTS}{id}.json")
+    }
+}
+
 impl RequestStage {
     /// Returns the path of the blob with the body of a request. Each stage has its own, because
     /// blobs never change.
     pub fn path(self, id: &str) -> String {
         match self {
-            Self::Symbolicate | Self::CrashFile => format!("requests/{id}"),
-            Self::Minidump => format!("requests/{id}.dmp"),
+            Self::Symbolicate | Self::CrashFile => format!("{REQUESTS}{id}"),
+            Self::Minidump => format!("{REQUESTS}{id}.dmp"),
         }
     }
 

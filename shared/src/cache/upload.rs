@@ -35,8 +35,8 @@ pub struct Upload {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_room: Option<NoRoom>,
     /// What was skipped in the file, and why: lines for people, limited in number and length.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub passed_over: Vec<String>,
+    #[serde(default, rename = "passed_over", skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<String>,
     /// Attempts to read these bytes that began and did not end well. Each is counted before it
     /// begins.
     #[serde(rename = "crashes", default)]
@@ -48,8 +48,8 @@ pub struct Upload {
         skip_serializing_if = "Option::is_none"
     )]
     pub ignored_by: Option<Converter>,
-    /// How often the pruner has re-queued it since its last event without effect. The interval
-    /// grows each time.
+    /// How often a message has reconciled it without effect since its last event. Messages that
+    /// continue a reconciliation do not count. The pruner waits longer each time.
     #[serde(default)]
     pub reconciled: u32,
     /// When it was last written: at the last attempt, or with its result.
@@ -90,7 +90,7 @@ impl Upload {
             state: UploadState::Pending,
             progress: UploadProgress::Begun,
             no_room: None,
-            passed_over: Vec::new(),
+            skipped: Vec::new(),
             attempts: 0,
             ignored_by: None,
             reconciled: 0,
@@ -110,7 +110,7 @@ impl Upload {
     }
 
     /// Returns whether an older converter found nothing to file in these bytes.
-    pub fn is_outdated(&self, converter: Converter) -> bool {
+    pub fn was_ignored_by_older(&self, converter: Converter) -> bool {
         self.ignored_by.is_some_and(|by| by < converter)
     }
 
@@ -129,9 +129,10 @@ pub enum UploadProgress {
     /// No step is known to be complete.
     #[default]
     Begun,
-    /// The bytes that the item names were revoked and appear in no response. What replaces them
+    /// The bytes that the item names were withdrawn and appear in no response. What replaces them
     /// still has to be built.
-    Revoked,
+    #[serde(rename = "revoked")]
+    Withdrawn,
     /// The file is filed under the modules that the item names, and their entries are marked dirty.
     /// The entries still have to be built.
     Filed,

@@ -7,10 +7,11 @@ use super::{AuxiliaryFile, CodeId, CompanionId, DebugId, Features, FileType, Mis
 /// The contents of a DIF.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inspection {
-    /// The objects. Each object that cannot be parsed has a line in `ignored` instead.
+    /// The objects. Each object that cannot be parsed has a line in `skipped` instead.
     pub objects: Vec<ObjectMeta>,
     /// What was skipped, and why: `name: reason`, for people.
-    pub ignored: Vec<String>,
+    #[serde(rename = "ignored")]
+    pub skipped: Vec<String>,
     /// The companion ids under which this DIF completes objects of other DIFs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub completes: Vec<CompanionId>,

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::build::{Builder, Outcome};
+use super::build::{Builder, Outcome, Resend};
 use super::{Error, Invocation, sending};
 use crate::cache::{Queue, Token};
 use crate::domain::Timestamp;
@@ -73,7 +73,7 @@ impl Builder {
         let outcome = self.build_requested(invocation, message).await?;
         match retry_of(outcome, message.hops, invocation.now()) {
             None => Ok(()),
-            Some(at) => self.send_again(invocation, message, at).await,
+            Some(resend) => self.send_again(invocation, message, resend).await,
         }
     }
 
@@ -87,13 +87,13 @@ impl Builder {
         let is_pending = self.are_requests_pending(invocation, message).await?;
         tracing::debug!(
             module = message.module.id,
-            stands = is_pending,
+            is_pending,
             "message is for a newer release"
         );
         if !is_pending {
             return Ok(());
         }
-        self.send_again(invocation, message, invocation.now()).await
+        self.send_again(invocation, message, Resend::Growing).await
     }
 
     /// Returns whether any build request of a message is in its record; in the eager queue, whether
@@ -124,15 +124,14 @@ impl Builder {
         }))
     }
 
-    /// Sends a message again, visible at `at`, give or take a second. If that time has passed, the
-    /// delay grows with each hop, give or take half of it.
+    /// Sends a message again, unless it has reached the limit of hops.
     pub(super) async fn send_again(
         &self,
         invocation: &Invocation,
         message: &QueueMessage,
-        at: Timestamp,
+        resend: Resend,
     ) -> Result<(), Error> {
-        let Some(delay) = delay_of(message.hops) else {
+        let Some(growing) = delay_of(message.hops) else {
             tracing::warn!(
                 module = message.module.id,
                 hops = message.hops,
@@ -140,14 +139,13 @@ impl Builder {
             );
             return Ok(());
         };
-        let due = at.since(invocation.now());
-        // If it is known when the message can be served, use that time instead of the back-off.
-        let delay = if due.is_zero() {
+        let now = invocation.now();
+        let delay = match resend {
+            Resend::At(at) if now < at => (at.since(now) + SHORTEST_DELAY).min(LONGEST_KNOWN_DELAY),
+            Resend::After(delay) => delay,
             // Messages that wait for the same server would return together, and take its permits in
             // turns with long pauses.
-            invocation.jittered(delay * 2) - delay / 2
-        } else {
-            (due + SHORTEST_DELAY).min(LONGEST_KNOWN_DELAY)
+            Resend::At(_) | Resend::Growing => invocation.jittered(growing * 2) - growing / 2,
         };
         let again = QueueMessage {
             hops: message.hops + 1,
@@ -173,16 +171,20 @@ pub(super) fn delay_after(hops: u32) -> Duration {
     half_of(waited)
 }
 
-/// Returns when to build again after an outcome, if at all. The message of the build has had this
-/// number of hops.
-pub(super) fn retry_of(outcome: Outcome, hops: u32, now: Timestamp) -> Option<Timestamp> {
+/// Returns when to send the message of a build again after its outcome, if at all. The message has
+/// had this number of hops.
+pub(super) fn retry_of(outcome: Outcome, hops: u32, now: Timestamp) -> Option<Resend> {
     match outcome {
         Outcome::Settled => None,
-        Outcome::Later(at) => Some(at),
-        Outcome::Held { until } => {
-            // A message that is due at a known time arrives a second later.
-            let delay = delay_after(hops).saturating_sub(SHORTEST_DELAY);
-            Some(until.min(now.plus(delay)))
+        Outcome::Later(at) => Some(Resend::At(at)),
+        Outcome::OtherBuilder { until } => {
+            let delay = delay_after(hops);
+            let is_first = now.plus(delay) < until;
+            Some(if is_first {
+                Resend::After(delay)
+            } else {
+                Resend::At(until)
+            })
         }
     }
 }
@@ -201,5 +203,15 @@ mod tests {
         assert_eq!(delays.last(), Some(&LONGEST_DELAY));
         let minutes = delays.iter().sum::<Duration>().as_secs() / 60;
         assert_eq!((delays.len(), minutes), (40, 29));
+    }
+
+    #[test]
+    fn a_message_waits_for_another_builder_with_growing_delays_but_not_beyond_its_lease() {
+        let now = Timestamp::from_secs(1000);
+        let until = now.plus(Duration::from_secs(30));
+        let resend = |hops| retry_of(Outcome::OtherBuilder { until }, hops, now);
+        assert_eq!(resend(0), Some(Resend::After(SHORTEST_DELAY)));
+        assert_eq!(resend(5), Some(Resend::After(delay_after(5))));
+        assert_eq!(resend(MAX_HOPS), Some(Resend::At(until)));
     }
 }

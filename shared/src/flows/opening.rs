@@ -46,8 +46,6 @@ pub(super) enum LoadedCache {
     Whole(OpenCache),
     /// The slices that cover the addresses of the request.
     Sliced(SlicedCache),
-    /// Nothing yet: the caller reads the blob together with others.
-    Unread,
 }
 
 /// Why a blob cannot be used.
@@ -274,7 +272,6 @@ impl LoadedCache {
         match self {
             Self::Whole(cache) => Some(cache.sym_cache()?.into()),
             Self::Sliced(cache) => Some(cache.sym_caches()),
-            Self::Unread => None,
         }
     }
 
@@ -282,7 +279,7 @@ impl LoadedCache {
     pub(super) fn sliced(&self) -> Option<&SlicedCache> {
         match self {
             Self::Sliced(cache) => Some(cache),
-            Self::Whole(_) | Self::Unread => None,
+            Self::Whole(_) => None,
         }
     }
 
@@ -293,7 +290,6 @@ impl LoadedCache {
                 let records = cache.cfi().filter(|records| !records.is_empty())?;
                 vec![(0..u64::MAX, records)]
             }
-            Self::Unread => return None,
             Self::Sliced(cache) if cache.index.is_empty() => return None,
             Self::Sliced(cache) => {
                 let parts = cache.cfi();

@@ -2,7 +2,7 @@
 //!
 //! The blob is read whole, its slices are joined, and the result is stored under a path that no
 //! record names. The pruner treats it as an orphan, and removes it after the minimum age of
-//! orphans. Until then, further requests are led to the same blob.
+//! orphans. Until then, further requests are redirected to the same blob.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ pub const MAX_PLAIN_BYTES: u64 = 256 << 20;
 /// The lifetime of a presigned URL: a removed file disappears from all responses within a minute.
 const URL_LIFETIME: Duration = Duration::from_secs(60);
 
-/// How long requests are led to the same blob. Together with the lifetime of a URL, this is shorter
-/// than the minimum age of orphans.
+/// How long requests are redirected to the same blob. Together with the lifetime of a URL, this is
+/// shorter than the minimum age of orphans.
 const KEPT: Duration = Duration::from_secs(10 * 60);
 
 /// The result of a request for a plain SymCache.

@@ -47,9 +47,9 @@ pub(super) struct FiledAs<'a> {
     pub(super) has_sources: bool,
 }
 
-/// Records that a module has a file, and that its code ids refer to it. Must be called after the
-/// `dif` item was written. `known` is the presence as it was read before.
-pub(super) async fn note_file(
+/// Writes the presence of a module that has a file, and the aliases from the code ids of the file.
+/// Must be called after the `dif` item was written. `known` is the presence as it was read before.
+pub(super) async fn write_presence(
     update: Update<'_>,
     module: &ModuleKey,
     FiledAs {
@@ -59,31 +59,31 @@ pub(super) async fn note_file(
     known: KnownItem,
 ) -> Result<(), Fault> {
     let change = update.invocation.token();
-    let noted = |Present { item, is_rivals }: Present<'_>| {
-        let (mut noted, had_sources) = match item {
+    let next = |Present { item, is_rivals }: Present<'_>| {
+        let (mut listed, had_sources) = match item {
             Some(Item::Presence(present)) => (present.code_ids.clone(), present.has_sources),
             _ => (Vec::new(), false),
         };
-        let known = noted.len();
+        let known = listed.len();
         for code_id in code_ids {
-            if !noted.contains(code_id) {
-                noted.push(code_id.clone());
+            if !listed.contains(code_id) {
+                listed.push(code_id.clone());
             }
         }
         // A write by another builder after our `dif` item is equivalent, unless it lacks a code id
         // or the sources.
         let is_enough =
-            is_rivals && item.is_some() && noted.len() == known && (had_sources || !has_sources);
+            is_rivals && item.is_some() && listed.len() == known && (had_sources || !has_sources);
         (!is_enough).then(|| {
             Item::Presence(Presence {
                 module: module.clone(),
                 change: change.clone(),
-                code_ids: noted,
+                code_ids: listed,
                 has_sources: had_sources || has_sources,
             })
         })
     };
-    update.write(&module.presence(), known, noted).await?;
+    update.write(&module.presence(), known, next).await?;
     let aliases: Vec<ItemKey> = code_ids.iter().map(|id| alias(module, id)).collect();
     if aliases.is_empty() {
         return Ok(());
@@ -104,7 +104,7 @@ pub(super) async fn note_file(
 
 /// Removes the presence and the aliases of a module, if it has no files left. Returns the items of
 /// its partition, read after the caller's removals.
-pub(super) async fn forget_files(
+pub(super) async fn remove_presence_if_empty(
     update: Update<'_>,
     module: &ModuleKey,
 ) -> Result<Vec<(ItemKey, Stored)>, Fault> {
@@ -179,16 +179,16 @@ pub(super) fn is_file(key: &ItemKey) -> bool {
     key.sort.starts_with(ItemKey::DIF_PREFIX)
 }
 
-/// Records that the uploads of a scope changed. Must be called after everything else that the
-/// change writes. `known` is the generation as it was last read or written. Returns the generation
-/// as it was written now.
-pub(super) async fn note_change(
+/// Gives a scope a new generation: its uploads changed. Must be called after everything else that
+/// the change writes. `known` is the generation as it was last read or written. Returns the
+/// generation as it was written now.
+pub(super) async fn write_generation(
     update: Update<'_>,
     scope: &Scope,
     known: KnownItem,
 ) -> Result<KnownItem, Fault> {
     let looked_at = update.invocation.now();
-    let noted = |Present { item, is_rivals }: Present<'_>| {
+    let next = |Present { item, is_rivals }: Present<'_>| {
         // If another builder wrote a generation after this write began, it also covers our changes.
         // But if its date is much earlier, that builder was frozen: readers would consider the
         // generation older than our changes.
@@ -207,7 +207,7 @@ pub(super) async fn note_change(
         })
     };
     let written = update
-        .write(&ItemKey::generation(scope), known, noted)
+        .write(&ItemKey::generation(scope), known, next)
         .await?;
     Ok(KnownItem::written(written))
 }

@@ -5,7 +5,7 @@
 //! from it is stored. The call that completes it stores the answer beside it, and later calls send
 //! that. A response that is too large to be sent is always stored.
 //!
-//! A request that has been pending for [`MAX_PENDING`] is completed with what there is.
+//! A request that has been pending for [`MAX_PENDING`] is completed with the caches that are ready.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::api::limits;
 use crate::api::symbolicator::Scraping;
 pub use crate::cache::RequestStage;
 use crate::cache::{Item, ItemKey, PendingRequest, RequestBody, Stored, StoredAnswer};
-use crate::domain::{Cause, Missing, ResponseFormat, Scope};
+use crate::domain::{Cause, Missing, ResponseFormat, Scope, Timestamp};
 use crate::ports::Consistency;
 
 /// The maximum size of a body that is stored in the item, in bytes. DynamoDB charges writes by the
@@ -30,7 +30,8 @@ const MAX_INLINE_BYTES: usize = 8 * 1024;
 /// The longest time that a request waits for builds. API Gateway times out after 30 s.
 pub const MAX_WAIT: Duration = Duration::from_secs(25);
 
-/// The time after which a pending request is completed with what there is: as in Symbolicator.
+/// The time after which a pending request is completed with the caches that are ready: as in
+/// Symbolicator.
 pub const MAX_PENDING: Duration = Duration::from_secs(15 * 60);
 
 /// How long the URL of a stored response is valid.
@@ -61,6 +62,17 @@ impl FoundRequest {
     /// Returns the scope of the request.
     pub fn scope(&self) -> &Scope {
         &self.request.scope
+    }
+
+    /// Returns what the body of the request contains.
+    pub fn stage(&self) -> RequestStage {
+        self.request.stage
+    }
+
+    /// Returns how long the request has been pending.
+    pub fn age(&self, now: Timestamp) -> Duration {
+        let asked_at = self.request.asked_at;
+        asked_at.map_or(Duration::ZERO, |asked_at| now.since(asked_at))
     }
 }
 
@@ -95,13 +107,13 @@ impl<'a> CallState<'a> {
         }
     }
 
-    /// Returns the state of a call that continues a request, which has been pending for `age`.
-    pub fn continued(found: &'a FoundRequest, age: Duration, wait_limit: Duration) -> Self {
+    /// Returns the state of a call that continues a request now.
+    pub fn continued(found: &'a FoundRequest, now: Timestamp, wait_limit: Duration) -> Self {
         Self {
             id: &found.request.id,
             scope: &found.request.scope,
             wait_limit,
-            age,
+            age: found.age(now),
             found: Some(found),
             to_store: None,
         }
@@ -135,20 +147,8 @@ pub enum FinishedAnswer {
     Url(String),
 }
 
-/// What is stored of a request that is pending.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredRequest {
-    /// The scope of the request.
-    pub scope: Scope,
-    /// What the body contains.
-    pub stage: RequestStage,
-    /// The body.
-    pub body: Vec<u8>,
-    /// How long the request has been pending.
-    pub age: Duration,
-}
-
-/// Returns whether a request that has been pending for this long is completed with what there is.
+/// Returns whether a request that has been pending for this long is completed with the caches that
+/// are ready.
 pub(super) fn is_overdue(age: Duration) -> bool {
     age >= MAX_PENDING
 }
@@ -279,13 +279,12 @@ impl Symbolicator {
         Ok(request.map(|request| FoundRequest { stored, request }))
     }
 
-    /// Returns what is stored of a pending request; `None` if its blob is gone, or if it cannot be
+    /// Returns the body of a pending request; `None` if its blob is gone, or if it cannot be
     /// decrypted.
-    pub async fn stored_request(
+    pub async fn stored_body(
         &self,
-        invocation: &Invocation,
         FoundRequest { request, .. }: &FoundRequest,
-    ) -> Result<Option<StoredRequest>, Error> {
+    ) -> Result<Option<Vec<u8>>, Error> {
         let text = match &request.body {
             RequestBody::Inline(text) => text.clone().into_bytes(),
             RequestBody::Blob(path) => match self.caches.get(path, None).await? {
@@ -293,24 +292,14 @@ impl Symbolicator {
                 None => return Ok(None),
             },
         };
-        let body = match (&self.settings.request_sources, request.encrypted) {
+        Ok(match (&self.settings.request_sources, request.encrypted) {
             (_, false) => Some(text),
             (Some(secret), true) => {
                 let encrypted = std::str::from_utf8(&text).unwrap_or_default();
                 secret.decrypt(&request.id, encrypted)
             }
             (None, true) => None,
-        };
-        let age = match request.asked_at {
-            Some(at) => invocation.now().since(at),
-            None => Duration::ZERO,
-        };
-        Ok(body.map(|body| StoredRequest {
-            scope: request.scope.clone(),
-            stage: request.stage,
-            body,
-            age,
-        }))
+        })
     }
 
     /// Returns the answer to a stored request; `None` if it is not complete, or if the answer is
@@ -349,7 +338,7 @@ impl Symbolicator {
         body: Vec<u8>,
     ) -> Result<(), Error> {
         let answer = StoredAnswer {
-            path: answer_path(id),
+            path: StoredAnswer::path_of(id),
             bytes: body.len() as u64,
         };
         let is_sent = body.len() <= limits::SENT_ANSWER_BYTES;
@@ -386,15 +375,10 @@ impl Symbolicator {
 
     /// Returns the URL of a stored answer.
     pub async fn answer_url(&self, id: &str) -> Result<String, Error> {
-        let path = answer_path(id);
+        let path = StoredAnswer::path_of(id);
         let url = self
             .caches
             .presign(&path, ANSWER_LIFETIME, Some("application/json"));
         Ok(url.await?)
     }
-}
-
-/// Returns the path of the blob with the answer to a request.
-fn answer_path(id: &str) -> String {
-    format!("requests/{id}.json")
 }

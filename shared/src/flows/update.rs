@@ -51,12 +51,17 @@ pub(super) enum KnownItem {
 }
 
 impl KnownItem {
+    /// Returns the item, if it was read and exists.
+    pub(super) fn item(&self) -> Option<&Item> {
+        match self {
+            Self::Unread | Self::Read(None) => None,
+            Self::Read(Some(stored)) => Some(&stored.item),
+        }
+    }
+
     /// Returns whether a newer release wrote the item, so that this release cannot read it.
     pub(super) fn is_of_newer_release(&self) -> bool {
-        match self {
-            Self::Unread | Self::Read(None) => false,
-            Self::Read(Some(stored)) => matches!(stored.item, Item::Newer { .. }),
-        }
+        matches!(self.item(), Some(Item::Newer { .. }))
     }
 
     /// Returns what is known after [`Update::write`] returned `written`.

@@ -101,8 +101,8 @@ summary! {
         threads_cut: usize,
         /// Stacks of which a part or nothing was walked.
         stacks_cut: usize,
-        /// Stacks that have more frames than the response.
-        frames_cut: usize,
+        /// Stacks whose outer frames the response leaves out.
+        stacks_shortened: usize,
         /// Reads of unwind information that the walks had to do without.
         reads_cut: usize,
         /// Walks that ended because the walker panicked.
@@ -173,7 +173,7 @@ summary! {
         leases_cleared: u64,
         /// Older states that were dropped.
         older_dropped: u64,
-        /// Items that had expired.
+        /// Items that had expired, and chunks of objects that no upload item names.
         expired: u64,
         /// Rebuilds that were requested.
         requested: u64,

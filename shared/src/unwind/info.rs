@@ -28,8 +28,8 @@ pub trait UnwindInfo: Send + Sync {
     /// Returns whether an address is in a function; `None` if that is unknown.
     async fn is_in_function(&self, module: usize, address: u64) -> Option<bool>;
 
-    /// Returns whether it is known what there is to unwind a module with, and which functions it
-    /// has. If it is not, or no longer after a read, a walk that needs it ends.
+    /// Returns whether the unwind information of a module is known, and which functions it has. If
+    /// it is not, or no longer after a read, a walk that needs it ends.
     fn is_decided(&self, _module: usize) -> bool {
         true
     }

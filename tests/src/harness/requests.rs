@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use symdepot::api::symbolicator::{AddrMode, Completed, Hex, Request, parse_request};
 use symdepot::flows::Symbolicator;
-use symdepot::flows::requests::StoredRequest;
+use symdepot::flows::requests::FoundRequest;
 use symdepot::flows::{Error, Invocation};
 
 use super::fixtures::{Fixture, fixture_text};
@@ -55,7 +55,7 @@ pub fn of_fixture(fixture: &Fixture, addresses: &[u64]) -> Crash {
     crash
 }
 
-/// Returns what is stored of a pending request, as the function that continues it reads it.
+/// Returns a pending request and its body, as the function that continues it reads them.
 ///
 /// # Errors
 ///
@@ -64,11 +64,12 @@ pub async fn stored_request(
     symbolicator: &Symbolicator,
     invocation: &Invocation,
     id: &str,
-) -> Result<Option<StoredRequest>, Error> {
-    match symbolicator.find_request(invocation, id).await? {
-        Some(found) => symbolicator.stored_request(invocation, &found).await,
-        None => Ok(None),
-    }
+) -> Result<Option<(FoundRequest, Vec<u8>)>, Error> {
+    let Some(found) = symbolicator.find_request(invocation, id).await? else {
+        return Ok(None);
+    };
+    let body = symbolicator.stored_body(&found).await?;
+    Ok(body.map(|body| (found, body)))
 }
 
 /// Returns the names of the functions in a response, stack by stack, innermost first; `?` for a

@@ -21,7 +21,7 @@ const REPLACED_AFTER: Duration = Duration::from_secs(58 * 60);
 
 /// The most builds of an entry in a row that end without a change, each within [`CONCURRENT`] after
 /// the last one.
-const MAX_IN_VAIN: u32 = 3;
+const MAX_UNCHANGED_BUILDS: u32 = 3;
 
 /// A build that ended with a ready state.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub(super) struct Published {
 
 /// Builds of an entry in a row that ended without a change.
 #[derive(Clone, Debug)]
-pub(super) struct InVain {
+pub(super) struct UnchangedBuilds {
     last: Moment,
     times: u32,
     /// The mark that they have seen: each upload is a reason to build.
@@ -64,7 +64,7 @@ impl Stores {
         failures.extend(self.check_published(writer, before, entry));
         failures.extend(check_rank(before, entry));
         failures.extend(self.check_repetition(key, before, entry));
-        failures.extend(self.check_in_vain(writer, key, before, entry));
+        failures.extend(self.check_unchanged_builds(writer, key, before, entry));
         failures.extend(self.check_replacement(key, before, entry));
         failures.extend(check_end(writer, before, entry));
         failures.extend(check_removed(writer, before, entry));
@@ -153,7 +153,7 @@ impl Stores {
 
 impl Stores {
     /// Checks that readers do not cause builds again and again that find nothing to do.
-    fn check_in_vain(
+    fn check_unchanged_builds(
         &self,
         writer: &Writer,
         key: &ItemKey,
@@ -169,24 +169,30 @@ impl Stores {
         }
         let mut ledger = self.ledger();
         let now = ledger.now;
-        let former = ledger.in_vain.get(key);
+        let former = ledger.unchanged_builds.get(key);
         let seen = lease.dirty.clone();
-        let is_again =
-            |former: &&InVain| former.seen == seen && now < former.last.saturating_add(CONCURRENT);
+        let is_again = |former: &&UnchangedBuilds| {
+            former.seen == seen && now < former.last.saturating_add(CONCURRENT)
+        };
         let times = if is_unchanged {
             1 + former.filter(is_again).map_or(0, |former| former.times)
         } else {
             0
         };
-        let in_vain = InVain {
+        let unchanged_builds = UnchangedBuilds {
             last: now,
             times,
             seen,
         };
-        ledger.in_vain.insert(key.clone(), in_vain);
-        (times > MAX_IN_VAIN).then(|| {
+        ledger
+            .unchanged_builds
+            .insert(key.clone(), unchanged_builds);
+        (times > MAX_UNCHANGED_BUILDS).then(|| {
             let detail = format!("{times} builds in a row changed nothing");
-            ("8: requests do not cause builds in vain", detail)
+            (
+                "8: requests do not cause builds that change nothing",
+                detail,
+            )
         })
     }
 }

@@ -22,7 +22,7 @@ use symdepot::ports::{
     Removed, Replaced,
 };
 
-use super::checks::{InVain, Published};
+use super::checks::{Published, UnchangedBuilds};
 use super::coverage::{Coverage, Mixture};
 use super::describe::{self, Labels};
 use super::fleet::Function;
@@ -177,7 +177,7 @@ pub(super) struct Ledger {
     /// The last builds that ended with a ready state.
     pub(super) published: BTreeMap<ItemKey, Published>,
     /// The builds of entries that ended without a change.
-    pub(super) in_vain: BTreeMap<ItemKey, InVain>,
+    pub(super) unchanged_builds: BTreeMap<ItemKey, UnchangedBuilds>,
     /// The revisions of items that were written with a schema of the newer release.
     newer: HashSet<Revision>,
     past: BTreeMap<ItemKey, VecDeque<(Moment, Option<Stored>)>>,
@@ -464,7 +464,7 @@ impl Stores {
             let mut ledger = self.ledger();
             ledger.published.remove(key);
             ledger.replaced.remove(key);
-            ledger.in_vain.remove(key);
+            ledger.unchanged_builds.remove(key);
         }
         if self.mistake == Some(Mistake::PresencesAreRetired)
             && let Some(Item::Entry(entry)) = before.as_ref().map(|before| &before.item)

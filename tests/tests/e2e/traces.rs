@@ -223,6 +223,7 @@ async fn a_run_of_prune_has_its_phases_and_one_that_cannot_begin_has_a_span_that
     for phase in [
         "begin pass",
         "scan records",
+        "check uploads",
         "compare uploads",
         "delete orphans",
     ] {

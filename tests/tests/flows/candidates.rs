@@ -8,7 +8,9 @@ use symdepot::api::crash::form::CrashFields;
 use symdepot::api::symbolicator::{
     CandidateReport, CompletedModule, Derivation, DownloadStatus, ModuleStatus, Options,
 };
+use symdepot::domain::Cause;
 use symdepot::flows::minidump::{MinidumpForm, WalkOutcome};
+use symdepot::ports::{Concerns, ServerFailure};
 use symdepot_tests::harness::{Crash, World, fixture, in_module};
 
 use crate::minidump::{answered, walk};
@@ -98,6 +100,24 @@ async fn a_windows_pdb_of_a_dotnet_module_is_listed_as_found_and_unsupported() {
         assert_eq!(unlisted.candidates, []);
         world.check();
     }
+}
+
+/// Some servers refuse access to files that they do not have.
+#[tokio::test(start_paused = true)]
+async fn a_windows_pdb_of_a_dotnet_module_is_the_reason_although_another_location_fails() {
+    let world = servers::world();
+    let pdb = fixture("pe/x64/crash.pdb");
+    world.servers.put(&at(PORTABLE_PDB), pdb);
+    let compressed = at(&format!("{}_", PORTABLE_PDB.strip_suffix('b').unwrap()));
+    let refused = ServerFailure {
+        concerns: Concerns::Location,
+        ..servers::failure(Cause::PermissionDenied, None)
+    };
+    world.servers.fail(&compressed, refused);
+    let module = module_of(&world, &windows_crash("pe_dotnet")).await;
+    assert!(world.servers.take_asked().contains(&compressed));
+    assert_eq!(module.debug_status, ModuleStatus::Unsupported);
+    world.check();
 }
 
 #[tokio::test(start_paused = true)]

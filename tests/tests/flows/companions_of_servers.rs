@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use symdepot::adapters::faulty::Operation;
 use symdepot::api::symbolicator::{DownloadStatus, ModuleStatus};
 use symdepot::cache::{Entry, Kind};
 use symdepot::domain::{Cause, HttpSource, Location, Missing};
@@ -10,6 +11,7 @@ use symdepot::ports::{Concerns, ServerFailure};
 use symdepot_tests::harness::{Crash, World, fixture, function_names, sample_crash};
 
 use crate::companions::{PACKAGED, SHARED, Together, answered, upload};
+use crate::health::{break_circuit, occupy};
 use crate::servers::{DEBUG, at, source};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -191,6 +193,33 @@ async fn an_uploaded_program_finds_its_shared_file_on_a_configured_server() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_intervals_of_probes_grow_while_a_server_is_down_but_not_while_it_is_busy() {
+    let (program, _) = SHARED.files();
+    let crash = SHARED.crash();
+    let distribution = source("distribution", DEBUGINFOD);
+    for (is_busy, expected) in [(true, 0), (false, 1)] {
+        let world = world_of(DEBUGINFOD);
+        upload(&world, "global/program", program.clone()).await;
+        answered(&world, &crash).await;
+        assert_eq!(world.servers.take_asked(), [shared()]);
+        let first = entry_of(&world, true).probes().unwrap();
+        world.pass(HOUR + Duration::from_secs(1)).await;
+        if is_busy {
+            occupy(&world, &distribution).await;
+        } else {
+            break_circuit(&world, &distribution).await;
+        }
+        answered(&world, &crash).await;
+        world.settle().await;
+        assert_eq!(world.servers.take_asked(), []);
+        let second = entry_of(&world, true).probes().unwrap();
+        assert!(second.at > first.at);
+        assert_eq!((first.fruitless, second.fruitless), (0, expected));
+        world.check();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_shared_file_may_be_on_another_server_than_the_program() {
     let other = r#"{"type": "http", "id": "other", "url": "http://other.test/symbols/"}"#;
     let other: HttpSource = serde_json::from_str(other).unwrap();
@@ -264,21 +293,60 @@ async fn another_file_in_the_place_of_a_companion_is_refused_by_its_ids() {
     }
 }
 
+fn is_down() -> ServerFailure {
+    ServerFailure {
+        missing: Missing::new(Cause::DownloadFailed, "the server is down"),
+        retry_after: None,
+        concerns: Concerns::Server,
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_server_that_fails_delays_only_the_companion() {
     let world = world_of(DEBUGINFOD);
     let (program, _) = SHARED.files();
     world.servers.put(&program_of(&SHARED), program);
-    let failed = ServerFailure {
-        missing: Missing::new(Cause::DownloadFailed, "the server is down"),
-        retry_after: None,
-        concerns: Concerns::Server,
-    };
-    world.servers.fail(&shared(), failed);
+    world.servers.fail(&shared(), is_down());
     let (names, detail) = answered(&world, &SHARED.crash()).await;
     assert!(names.len() > 30 && detail.unwrap().contains(SHARED_ID));
     assert_eq!(times(&world.servers.take_asked(), &shared()), 1);
     assert!(entry_of(&world, false).probes().is_some());
+    world.check();
+}
+
+/// Without a copy, a companion is fetched a second time, to be read together with its program.
+#[tokio::test(start_paused = true)]
+async fn a_companion_whose_second_download_fails_is_fetched_by_the_next_probe() {
+    let world = World::with(|settings| {
+        settings.sources = vec![source("distribution", DEBUGINFOD).into()];
+        settings.dif_max_unused = Duration::ZERO;
+    });
+    let (program, companions) = SHARED.files();
+    world.servers.put(&program_of(&SHARED), program);
+    world.servers.put(&shared(), companions[0].clone());
+    // The server fails as soon as the companion was fetched.
+    for nth in 1..=100 {
+        let servers = world.servers.clone();
+        let fail = move || async move {
+            if servers.take_asked().contains(&shared()) {
+                servers.fail(&shared(), is_down());
+            }
+        };
+        world.faults.interrupt(Operation::Load, nth, fail);
+    }
+    let crash = SHARED.crash();
+    let (names, detail) = answered(&world, &crash).await;
+    assert!(names.len() > 30 && detail.unwrap().contains(SHARED_ID));
+    assert_eq!(made_from(&world, false), [program_of(&SHARED)]);
+    world.faults.heal();
+    world.servers.put(&shared(), companions[0].clone());
+    world.pass(HOUR + Duration::from_secs(1)).await;
+    answered(&world, &crash).await;
+    world.settle().await;
+    let whole = (SHARED.answer_of_one_archive().await, None);
+    assert_eq!(answered(&world, &crash).await, whole);
+    assert_eq!(made_from(&world, false), [program_of(&SHARED), shared()]);
+    assert_eq!(entry_of(&world, false).probes(), None);
     world.check();
 }
 

@@ -7,8 +7,9 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
+use symdepot::adapters::faulty::{How, Operation};
 use symdepot::api::symbolicator::{ModuleStatus, parse_request};
-use symdepot::cache::Kind;
+use symdepot::cache::{Kind, UploadState};
 use symdepot::domain::{HttpSource, Location, Scope};
 use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot_tests::harness::{Crash, World, function_names};
@@ -221,6 +222,25 @@ async fn an_upload_makes_fifteen_sequential_rounds_of_calls_to_the_records() {
     assert_eq!((records.of("load"), records.of("query")), (2, 3));
     let answer = instance.symbolicate(&crash_in(&[module])).await;
     assert_eq!(function_names(&answer), [module.function()]);
+}
+
+/// The upload item is read together with the generation, and again after the file is filed.
+#[tokio::test(start_paused = true)]
+async fn reconciling_a_pending_upload_reads_no_more_items_than_its_event() {
+    let world = World::new();
+    let module = MadeUp(1);
+    let key = format!("global/{}.sym", module.name());
+    let event = world.put(&key, module.file());
+    world.faults.fail_always(Operation::ReadDif, How::Throttled);
+    world.deliver(&event).await.unwrap_err();
+    world.faults.heal();
+    assert_eq!(world.upload_item(&key).state, UploadState::Pending);
+    let before = world.records.calls();
+    world.reconcile(&key).await.unwrap();
+    let after = world.records.calls();
+    let reads = ["load", "query"].map(|operation| after.of(operation) - before.of(operation));
+    assert_eq!(reads, [2, 3]);
+    assert_eq!(world.upload_item(&key).state, UploadState::Applied);
 }
 
 /// One source of each kind, none of which has a file.

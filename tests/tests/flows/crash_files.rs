@@ -282,7 +282,8 @@ async fn a_request_is_overdue_after_fifteen_minutes_also_if_it_was_walked_betwee
     let is_overdue = async || {
         let invocation = world.invocation(TIME);
         let kept = stored_request(world.symbolicator(), &invocation, ID).await;
-        kept.unwrap().unwrap().age >= MAX_PENDING
+        let (found, _) = kept.unwrap().unwrap();
+        found.age(invocation.now()) >= MAX_PENDING
     };
     keep(RequestStage::Minidump).await;
     world.pass(MAX_PENDING / 2).await;

@@ -12,9 +12,11 @@ use symdepot::ports::{Concerns, QueueMessage, ServerFailure};
 use symdepot_tests::harness::{Crash, World, fixture, in_module, sample_crash};
 
 use crate::CRASH_PE;
+use crate::health::request_builds;
 use crate::servers::{
     DEBUG, PROGRAM, at, entry, failure, is_symbolicated, source, world, world_with_lists,
 };
+use crate::source_lines::{BUNDLE, lines_shown};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -148,6 +150,72 @@ async fn if_no_location_has_the_file_a_failure_that_may_be_over_soon_is_the_outc
         let is_soon = placeholder.retry_at.since(world.now()) < 2 * MINUTE;
         assert_eq!(is_soon, expected != Cause::PermissionDenied, "{expected:?}");
     }
+}
+
+/// A crash in the program of the sample.
+fn crash_in_sample() -> Crash {
+    let mut crash = sample_crash();
+    crash.modules.truncate(1);
+    crash
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bundle_whose_download_fails_is_tried_again_soon_although_the_debug_file_was_found() {
+    let crash = crash_in_sample();
+    for cause in [Cause::DownloadFailed, Cause::Timeout] {
+        let world = world();
+        world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+        world.servers.fail(&at(BUNDLE), location_failure(cause));
+        world.symbolicate(&crash).await;
+        world.settle().await;
+        let failed = entry(&world, Kind::Sources).missing().cloned().unwrap();
+        assert_eq!(failed.missing.cause, cause);
+        assert!(failed.retry_at.since(world.now()) < 2 * MINUTE);
+        let bundle = fixture("bundle/crash.src.zip");
+        world.servers.put(&at(BUNDLE), bundle);
+        world.pass(2 * MINUTE).await;
+        world.symbolicate(&crash).await;
+        world.settle().await;
+        let completed = world.another_instance().symbolicate(&crash).await;
+        assert!(lines_shown(&completed) > 0, "{cause:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_where_another_type_of_file_is_sought_is_no_reason_for_a_missing_bundle() {
+    let world = world();
+    world.servers.put(&at(PROGRAM), fixture("elf/crash"));
+    // It belongs to another module.
+    world.servers.put(&at(DEBUG), fixture("elf/checksum"));
+    let module = message_for(&world, &crash_in_sample()).await.module;
+    let message = request_builds(&world, &module, &[Kind::Sources, Kind::SymCache]).await;
+    world.serve(&message).await.unwrap();
+    let asked = world.servers.take_asked();
+    let is_asked = |location: &str| asked.contains(&at(location));
+    assert!(is_asked(DEBUG) && is_asked(BUNDLE), "{asked:?}");
+    assert!(entry(&world, Kind::SymCache).ready().is_some());
+    let sources = entry(&world, Kind::Sources).missing().cloned().unwrap();
+    assert_eq!(sources.missing.cause, Cause::NotFound);
+    assert!(sources.retry_at.since(world.now()) < 120 * MINUTE);
+    world.check();
+}
+
+/// After a deployment, `derive` may know a source a little later than `symbolicate`.
+#[tokio::test(start_paused = true)]
+async fn an_unknown_source_is_the_reason_for_a_missing_bundle_of_a_module_with_copies() {
+    let world = world();
+    world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+    let mut crash = crash_in_sample();
+    crash.options.apply_source_context = false;
+    assert!(is_symbolicated(&world.symbolicate(&crash).await));
+    crash.options.apply_source_context = true;
+    let instance = world.another_instance();
+    let answer = instance.answer(&crash, &Scope::Global, Duration::ZERO);
+    answer.await.unwrap();
+    let unaware = world.deployed_with(|settings| settings.sources.clear());
+    unaware.settle().await;
+    let unknown = entry(&world, Kind::Sources).missing().cloned().unwrap();
+    assert_eq!(unknown.missing.cause, Cause::DownloadFailed);
 }
 
 #[tokio::test(start_paused = true)]

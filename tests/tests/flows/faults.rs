@@ -92,7 +92,7 @@ async fn keep(world: &World, body: &str) -> Result<(), Error> {
         .await?;
     let kept = stored_request(symbolicator, &invocation, "id").await?;
     assert!(
-        kept.is_some_and(|kept| kept.body == body.as_bytes()),
+        kept.is_some_and(|(_, kept)| kept == body.as_bytes()),
         "the kept request differs from the one that was sent"
     );
     Ok(())

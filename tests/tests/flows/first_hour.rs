@@ -172,8 +172,8 @@ async fn skipped_files_of_an_archive_are_stored_and_shown() {
         (&upload.state, upload.objects.len()),
         (&UploadState::Applied, 1)
     );
-    let [readme, empty, long] = &upload.passed_over[..] else {
-        panic!("{:?}", upload.passed_over);
+    let [readme, empty, long] = &upload.skipped[..] else {
+        panic!("{:?}", upload.skipped);
     };
     assert!(readme.starts_with("readme.txt: not a debug"), "{readme}");
     assert_eq!(empty, "empty: empty file");
@@ -182,7 +182,7 @@ async fn skipped_files_of_an_archive_are_stored_and_shown() {
     let again = world.put("global/symbols.zip", archive(&files));
     world.deliver(&again).await.unwrap();
     let again = explained(&world, "global/symbols.zip").await.unwrap();
-    assert_eq!(again.passed_over, upload.passed_over);
+    assert_eq!(again.skipped, upload.skipped);
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,13 +8,18 @@ use serde_json::json;
 use symdepot::adapters::faulty::Operation;
 use symdepot::adapters::memory::SentMessage;
 use symdepot::api::symbolicator::ModuleStatus;
-use symdepot::cache::{Entry, Item, ItemKey, ModuleKey, SourceHealth, Stored};
-use symdepot::domain::{Cause, CodeId, ObjectId, ObjectType, Scope};
+use symdepot::cache::{
+    Change, Converter, Entry, Item, ItemKey, Kind, ModuleKey, Queue, SourceHealth, Stored,
+};
+use symdepot::domain::{Cause, CodeId, HttpSource, ObjectId, ObjectType, Scope};
+use symdepot::flows::Update;
 use symdepot::flows::symbolicate::SymbolicateOutcome;
-use symdepot::ports::{Concerns, RecordStore, Replaced, ServerFailure};
+use symdepot::ports::{Concerns, QueueMessage, RecordStore, Removed, Replaced, ServerFailure};
 use symdepot_tests::harness::{Crash, World, fixture, in_module, sample_crash};
 
-use crate::servers::{DEBUG, PROGRAM, at, failure, is_symbolicated, source, world};
+use crate::servers::{DEBUG, PROGRAM, at, entry, failure, is_symbolicated, source, world};
+use crate::source_lines::{BUNDLE, lines_shown};
+use crate::sweeping::fall_behind;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -222,25 +227,70 @@ async fn a_message_is_sent_again_when_the_circuit_closes_if_its_request_is_live(
     assert_eq!(world.servers.take_asked(), []);
 }
 
+/// Gives all permits of a source to other builders, for a minute.
+pub(crate) async fn occupy(world: &World, source: &HttpSource) {
+    let most = world.settings.source_max_permits;
+    let invocation = world.invocation(MINUTE);
+    let mut busy = SourceHealth::new(source.configured_key(), world.now());
+    for _ in 0..most {
+        let permit = invocation.token();
+        busy.acquire(&permit, world.now(), most).unwrap();
+    }
+    put_health(world, busy).await;
+}
+
+/// Opens the circuit of a source for a minute.
+pub(crate) async fn break_circuit(world: &World, source: &HttpSource) {
+    let mut down = SourceHealth::new(source.configured_key(), world.now());
+    down.failures = SourceHealth::FAILURES_TO_OPEN;
+    down.open_until = Some(world.now().plus(MINUTE));
+    put_health(world, down).await;
+}
+
+async fn put_health(world: &World, health: SourceHealth) {
+    let key = ItemKey::health(&health.source);
+    let stored = Stored {
+        revision: world.invocation(MINUTE).revision(),
+        item: Item::Health(health),
+    };
+    let known = world.records.peek(&key).map(|known| known.revision);
+    let replaced = world.records.replace(&key, known.as_ref(), &stored).await;
+    assert_eq!(replaced.unwrap(), Replaced::Done);
+}
+
+/// Requests builds of a module, as the pruner does. Returns their message.
+pub(crate) async fn request_builds(
+    world: &World,
+    module: &ModuleKey,
+    kinds: &[Kind],
+) -> QueueMessage {
+    let invocation = world.invocation(MINUTE);
+    let (id, queue) = (invocation.token(), Queue::Refresh);
+    let update = Update {
+        records: &*world.records,
+        policy: &world.settings.policy,
+        invocation: &invocation,
+    };
+    let change = Change::RequestBuild {
+        id: id.clone(),
+        queue,
+    };
+    for kind in kinds {
+        update.apply(module, *kind, &change).await.unwrap();
+    }
+    QueueMessage::new(
+        queue,
+        module.clone(),
+        kinds.to_vec(),
+        id,
+        Converter::CURRENT,
+    )
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_bounded_number_of_builds_calls_a_source_at_a_time() {
     let world = world().deployed_with(|settings| settings.source_max_permits = 3);
-    let key = source("company", "").configured_key();
-    let invocation = world.invocation(MINUTE);
-    // Other builders have the permits.
-    let mut busy = SourceHealth::new(key.clone(), world.now());
-    for _ in 0..3 {
-        busy.acquire(&invocation.token(), world.now(), 3).unwrap();
-    }
-    let stored = Stored {
-        revision: invocation.revision(),
-        item: Item::Health(busy),
-    };
-    let replaced = world
-        .records
-        .replace(&ItemKey::health(&key), None, &stored)
-        .await;
-    assert_eq!(replaced.unwrap(), Replaced::Done);
+    occupy(&world, &source("company", "")).await;
     world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
     let instance = world.another_instance();
     instance.leave_pending(&sample_crash()).await;
@@ -260,6 +310,110 @@ async fn a_bounded_number_of_builds_calls_a_source_at_a_time() {
         &world.another_instance().symbolicate(&sample_crash()).await
     ));
     assert_eq!(health(&world).unwrap().permits, []);
+}
+
+/// The copies of other files say nothing about a bundle.
+#[tokio::test(start_paused = true)]
+async fn a_busy_source_is_not_known_to_lack_the_bundle_of_a_module_with_copies() {
+    for is_busy_before in [true, false] {
+        let world = world();
+        world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+        let bundle = fixture("bundle/crash.src.zip");
+        world.servers.put(&at(BUNDLE), bundle);
+        let mut crash = sample_crash();
+        crash.modules.truncate(1);
+        crash.options.apply_source_context = false;
+        assert!(is_symbolicated(&world.symbolicate(&crash).await));
+        world.settle().await;
+        crash.options.apply_source_context = true;
+        let instance = world.another_instance();
+        let answer = instance.answer(&crash, &Scope::Global, Duration::ZERO);
+        answer.await.unwrap();
+        let sent = of_servers(&world).remove(0);
+        assert_eq!(sent.message.kinds, [Kind::Sources]);
+        world.servers.take_asked();
+        let busy = source("company", "");
+        let writes = world.faults.calls(Operation::Replace);
+        if is_busy_before {
+            occupy(&world, &busy).await;
+        } else {
+            // The build has looked at the permits, and has taken the lease.
+            let (others, second) = (world.clone(), world.faults.calls(Operation::Query) + 2);
+            let occupied = move || async move { occupy(&others, &busy).await };
+            world.faults.interrupt(Operation::Query, second, occupied);
+        }
+        world.serve(&sent.message).await.unwrap();
+        assert_eq!(world.servers.take_asked(), []);
+        let sources = entry(&world, Kind::Sources);
+        assert_eq!((sources.missing(), sources.lease()), (None, None));
+        assert_eq!((sources.attempts(), sources.not_before()), (0, None));
+        let is_written = world.faults.calls(Operation::Replace) > writes;
+        assert_eq!(is_written, !is_busy_before);
+        world.pass(MINUTE).await;
+        world.settle().await;
+        let completed = world.another_instance().symbolicate(&crash).await;
+        assert!(lines_shown(&completed) > 0);
+        world.check();
+    }
+}
+
+/// Removes the item of a copy, as the pruner does if there is no room for it.
+async fn evict_copy(world: &World, location: &str) {
+    let is_it =
+        |item: &Item| matches!(item, Item::Copy(copy) if copy.dif.file.location == at(location));
+    let mut items = world.records.items().into_iter();
+    let (key, stored) = items.find(|(_, stored)| is_it(&stored.item)).unwrap();
+    let removed = world.records.remove(&key, &stored.revision).await;
+    assert_eq!(removed.unwrap(), Removed::Done);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_copies_serve_is_built_while_other_files_wait_for_their_server() {
+    const KINDS: [Kind; 3] = [Kind::CfiCache, Kind::Sources, Kind::SymCache];
+    let company = source("company", "");
+    for is_busy in [true, false] {
+        let world = world();
+        for (place, file) in [
+            (PROGRAM, "elf/crash"),
+            (DEBUG, "elf/crash.debug"),
+            (BUNDLE, "bundle/crash.src.zip"),
+        ] {
+            world.servers.put(&at(place), fixture(file));
+        }
+        let mut crash = sample_crash();
+        crash.modules.truncate(1);
+        world.symbolicate(&crash).await;
+        world.settle().await;
+        fall_behind(&world).await;
+        evict_copy(&world, BUNDLE).await;
+        let module = entry(&world, Kind::SymCache).module().clone();
+        let message = request_builds(&world, &module, &KINDS).await;
+        if is_busy {
+            occupy(&world, &company).await;
+        } else {
+            break_circuit(&world, &company).await;
+        }
+        world.servers.take_asked();
+        world.serve(&message).await.unwrap();
+        assert_eq!(world.servers.take_asked(), []);
+        for kind in [Kind::CfiCache, Kind::SymCache] {
+            let entry = entry(&world, kind);
+            assert_eq!(entry.ready().unwrap().converter, Converter::CURRENT);
+            assert_eq!(entry.build_request(), None, "{kind}");
+        }
+        let sources = entry(&world, Kind::Sources);
+        assert!(sources.is_requested_by(&message.build_request));
+        assert_eq!((sources.missing(), sources.lease()), (None, None));
+        assert_eq!((sources.attempts(), sources.not_before()), (0, None));
+
+        world.pass(MINUTE).await;
+        world.settle().await;
+        assert!(world.servers.take_asked().contains(&at(BUNDLE)));
+        let sources = entry(&world, Kind::Sources);
+        assert_eq!(sources.ready().unwrap().converter, Converter::CURRENT);
+        assert_eq!(sources.build_request(), None);
+        world.check();
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,6 +13,7 @@ use symdepot_tests::harness::{
 
 use crate::CRASH;
 use crate::first_hour::explained;
+use crate::health::occupy;
 use crate::servers::{failure, put_listed, source, world_with_lists};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -303,6 +304,56 @@ async fn a_map_that_a_server_lacks_is_asked_for_again_at_growing_intervals() {
         times(&asked) == 1 && !asked.contains(&at(UNIFIED[0])),
         "{asked:?}"
     );
+    world.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_for_a_map_that_gets_no_permit_is_repeated_after_the_same_interval() {
+    let world = unified();
+    world.servers.put(&at(UNIFIED[0]), fixture(FILES[0].1));
+    let crash = mach_crash(HIDDEN);
+    assert!(are_hidden(&answered(&world, &crash).await.0));
+    for (path, (_, file)) in UNIFIED.into_iter().zip(FILES).skip(1) {
+        world.servers.put(&at(path), fixture(file));
+    }
+    world.servers.take_asked();
+    world.pass(HOUR + Duration::from_secs(1)).await;
+    let company = source("company", r#", "layout": {"type": "unified"}"#);
+    occupy(&world, &company).await;
+    answered(&world, &crash).await;
+    world.settle().await;
+    assert!(are_hidden(&answered(&world, &crash).await.0));
+    assert_eq!(world.servers.take_asked(), []);
+
+    world.pass(HOUR + Duration::from_secs(1)).await;
+    answered(&world, &crash).await;
+    world.settle().await;
+    assert_eq!(answered(&world, &crash).await, (names_before().await, None));
+    world.check();
+}
+
+/// Unwind information is sought in other files, after the dSYM was found.
+#[tokio::test(start_paused = true)]
+async fn a_map_is_asked_for_an_hour_later_if_the_server_fails_before_it_is_asked_for() {
+    let crash = mach_crash(HIDDEN);
+    let world = unified();
+    world.servers.put(&at(UNIFIED[0]), fixture(FILES[0].1));
+    answered(&world, &crash).await;
+    let asked = world.servers.take_asked();
+    let dsym = asked.iter().position(|asked| *asked == at(UNIFIED[0]));
+    let after_it = &asked[dsym.unwrap() + 1];
+    assert_ne!(*after_it, at(UNIFIED[1]));
+
+    let world = unified();
+    for (path, (_, file)) in UNIFIED.into_iter().zip(FILES) {
+        world.servers.put(&at(path), fixture(file));
+    }
+    world.servers.fail(after_it, failure(Cause::Timeout, None));
+    assert!(are_hidden(&answered(&world, &crash).await.0));
+    world.pass(HOUR + Duration::from_secs(1)).await;
+    answered(&world, &crash).await;
+    world.settle().await;
+    assert_eq!(answered(&world, &crash).await, (names_before().await, None));
     world.check();
 }
 

@@ -253,9 +253,9 @@ async fn a_walk_waits_for_builds_and_any_instance_continues_it() {
     let other = world.another_instance();
     let invocation = other.invocation(TIME);
     let kept = stored_request(other.symbolicator(), &invocation, ID).await;
-    let kept = kept.unwrap().unwrap();
-    assert_eq!(kept.stage, RequestStage::Minidump);
-    let dump = decode_dump(&kept.body).unwrap();
+    let (found, body) = kept.unwrap().unwrap();
+    assert_eq!(found.stage(), RequestStage::Minidump);
+    let dump = decode_dump(&body).unwrap();
     let parts: Vec<_> = dump.file.parts().collect();
     assert_eq!(parts, [(0..file.len(), &*file)]);
     assert_eq!(dump.fields, with_candidates());
@@ -300,11 +300,11 @@ async fn a_walked_request_replaces_the_stored_minidump() {
         stored_request(symbolicator, &invocation, ID).await.unwrap()
     };
     let dump = vec![0xff; 100];
-    let kept = keep(RequestStage::Minidump, &dump).await.unwrap();
-    assert_eq!((kept.stage, kept.body), (RequestStage::Minidump, dump));
-    let kept = keep(RequestStage::CrashFile, &body).await.unwrap();
-    assert_eq!(kept.stage, RequestStage::CrashFile);
-    let read: ReadCrash = serde_json::from_slice(&kept.body).unwrap();
+    let (found, kept) = keep(RequestStage::Minidump, &dump).await.unwrap();
+    assert_eq!((found.stage(), kept), (RequestStage::Minidump, dump));
+    let (found, kept) = keep(RequestStage::CrashFile, &body).await.unwrap();
+    assert_eq!(found.stage(), RequestStage::CrashFile);
+    let read: ReadCrash = serde_json::from_slice(&kept).unwrap();
     assert_eq!(read, report);
 }
 
@@ -809,7 +809,7 @@ async fn an_overdue_walk_ends_with_the_error_of_the_store() {
     let request = MinidumpRequest {
         file: fixture("minidump/crash.dmp").into(),
         fields: &fields,
-        call: CallState::continued(&found, DAY, Duration::from_secs(2)),
+        call: CallState::continued(&found, invocation.now().plus(DAY), Duration::from_secs(2)),
     };
     let first = world.faults.calls(Operation::Load) + 1;
     for nth in first + 1..first + 100 {

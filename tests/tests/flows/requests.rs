@@ -6,7 +6,7 @@ use serde_json::json;
 use symdepot::api::symbolicator::{CandidateReport, Completed, Derivation, ModuleStatus, Sources};
 use symdepot::cache::{Entry, Kind, Queue};
 use symdepot::domain::{Location, Scope};
-use symdepot::flows::requests::{CallState, RequestStage, RequestToStore, StoredRequest};
+use symdepot::flows::requests::{CallState, RequestStage, RequestToStore};
 use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::flows::{Error, Settings};
 use symdepot_tests::harness::{
@@ -618,13 +618,12 @@ async fn a_use_is_recorded_at_most_hourly() {
     assert!(world.now().since(sym_cache(&world).last_used_at()) < HOUR);
 }
 
-fn received(scope: Scope, body: Vec<u8>) -> StoredRequest {
-    StoredRequest {
-        scope,
-        stage: RequestStage::Symbolicate,
-        body,
-        age: Duration::ZERO,
-    }
+/// Returns the scope, the stage and the body of a pending request.
+async fn stored(world: &World, id: &str) -> Option<(Scope, RequestStage, Vec<u8>)> {
+    let invocation = world.invocation(Duration::from_secs(29));
+    let stored = stored_request(world.symbolicator(), &invocation, id).await;
+    let stored = stored.unwrap();
+    stored.map(|(found, body)| (found.scope().clone(), found.stage(), body))
 }
 
 #[tokio::test(start_paused = true)]
@@ -638,14 +637,9 @@ async fn a_request_is_kept_and_continued_by_any_instance_until_it_expires() {
         .store_request(&invocation, "1", &acme, RequestToStore::received(&body))
         .await
         .unwrap();
-    let kept = async |id: &str| {
-        let instance = world.another_instance();
-        let invocation = instance.invocation(Duration::from_secs(29));
-        stored_request(instance.symbolicator(), &invocation, id)
-            .await
-            .unwrap()
-    };
-    assert_eq!(kept("1").await, Some(received(acme, body)));
+    let kept = async |id: &str| stored(&world.another_instance(), id).await;
+    let received = (acme, RequestStage::Symbolicate, body);
+    assert_eq!(kept("1").await, Some(received));
     assert_eq!(kept("2").await, None);
     assert_eq!(world.caches.paths(), Vec::<String>::new());
     world.pass(HOUR - Duration::from_secs(1)).await;
@@ -671,21 +665,14 @@ async fn a_body_that_is_too_large_for_an_item_is_kept_as_a_blob() {
             .await
             .unwrap();
         assert_eq!(world.caches.paths(), blobs);
-        let kept = stored_request(world.symbolicator(), &invocation, id)
-            .await
-            .unwrap();
-        assert_eq!(kept, Some(received(Scope::Global, body)));
+        let received = (Scope::Global, RequestStage::Symbolicate, body);
+        assert_eq!(stored(&world, id).await, Some(received));
     };
     check("small", 8 * 1024, &[]).await;
     check("large", 8 * 1024 + 1, &["requests/large".to_owned()]).await;
     // The blob may be removed before its item.
     world.caches.lose("requests/large");
-    assert_eq!(
-        stored_request(world.symbolicator(), &invocation, "large")
-            .await
-            .unwrap(),
-        None
-    );
+    assert_eq!(stored(&world, "large").await, None);
 }
 
 #[tokio::test(start_paused = true)]

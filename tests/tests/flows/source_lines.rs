@@ -16,7 +16,7 @@ use crate::servers::{DEBUG, PROGRAM, at, put_listed, source, world, world_with_l
 use crate::{CRASH, INVENTORY};
 
 /// The location of the sample's source bundle on a server in the native layout.
-const BUNDLE: &str = "http://symbols.test/ac/456ebc7f4825f4367208b89f51ad481774aae7.src.zip";
+pub(crate) const BUNDLE: &str = "http://symbols.test/ac/456ebc7f4825f4367208b89f51ad481774aae7.src.zip";
 
 /// The line, the lines before it and the lines after it.
 pub(crate) type Context = (Option<String>, Vec<String>, Vec<String>);

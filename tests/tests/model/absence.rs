@@ -103,13 +103,13 @@ enum Phase {
 enum At {
     /// At the beginning of a phase.
     Begin,
-    /// `presence::note_file` has read the presence.
+    /// `presence::write_presence` has read the presence.
     WritePresence { read: Option<u8> },
-    /// `presence::forget_files` has read the presence.
+    /// `presence::remove_presence_if_empty` has read the presence.
     Query { presence: u8 },
-    /// `presence::forget_files` has found no `dif` item.
+    /// `presence::remove_presence_if_empty` has found no `dif` item.
     RemovePresence { presence: u8 },
-    /// `presence::note_change` has read the generation, and drawn the next one.
+    /// `presence::write_generation` has read the generation, and drawn the next one.
     WriteGeneration { read: Seen, began_at: u64 },
 }
 
@@ -435,8 +435,8 @@ impl Absences {
         }
     }
 
-    /// Performs one step of `presence::note_file`; returns `None` when it is complete.
-    fn note_file(&self, state: &mut State, at: At, is_healing: bool) -> Option<At> {
+    /// Performs one step of `presence::write_presence`; returns `None` when it is complete.
+    fn write_presence(&self, state: &mut State, at: At, is_healing: bool) -> Option<At> {
         let At::WritePresence { read } = at else {
             let spares = is_healing || self.mistake == Mistake::SparesPresence;
             let read = state.presence;
@@ -453,8 +453,9 @@ impl Absences {
             .then_some(At::WritePresence { read: None })
     }
 
-    /// Performs one step of `presence::forget_files`; returns `None` when it is complete.
-    fn forget_files(&self, state: &mut State, at: At) -> Option<At> {
+    /// Performs one step of `presence::remove_presence_if_empty`; returns `None` when it is
+    /// complete.
+    fn remove_presence_if_empty(&self, state: &mut State, at: At) -> Option<At> {
         match at {
             At::Query { presence } => {
                 let has_files = state.difs.iter().any(Option::is_some);
@@ -471,8 +472,8 @@ impl Absences {
         }
     }
 
-    /// Performs one step of `presence::note_change`; returns `None` when it is complete.
-    fn note_change(&self, state: &mut State, at: At) -> Option<At> {
+    /// Performs one step of `presence::write_generation`; returns `None` when it is complete.
+    fn write_generation(&self, state: &mut State, at: At) -> Option<At> {
         let At::WriteGeneration { read, began_at } = at else {
             let (read, began_at) = (state.seen(), state.now);
             return Some(At::WriteGeneration { read, began_at });
@@ -508,8 +509,8 @@ impl Absences {
                 state.difs[key] = is_upload.then_some(etag);
                 None
             }
-            (Phase::Presence, true) => self.note_file(state, at, false),
-            (Phase::Presence, false) => self.forget_files(state, at),
+            (Phase::Presence, true) => self.write_presence(state, at, false),
+            (Phase::Presence, false) => self.remove_presence_if_empty(state, at),
             (Phase::Mark, true) => {
                 let dif = dif_of(key, etag);
                 state.change(&Change::Invalidate { dif, mark });
@@ -520,7 +521,7 @@ impl Absences {
                 state.change(&Change::Revoke { dif, mark });
                 None
             }
-            (Phase::Generation, _) => self.note_change(state, at),
+            (Phase::Generation, _) => self.write_generation(state, at),
             (Phase::Finish, _) => {
                 state.keys[key].standing = if is_upload {
                     Standing::Applied
@@ -716,10 +717,10 @@ impl Absences {
         state.sweep = match state.sweep {
             Sweep::Idle => Sweep::Idle,
             Sweep::Forgets(at) => self
-                .forget_files(state, at)
+                .remove_presence_if_empty(state, at)
                 .map_or(Sweep::Idle, Sweep::Forgets),
             Sweep::Notes(at) => self
-                .note_file(state, at, true)
+                .write_presence(state, at, true)
                 .map_or(Sweep::Idle, Sweep::Notes),
         };
     }

@@ -144,6 +144,7 @@ fn seen(considered: Vec<DifRef>) -> Seen {
         candidates: Vec::new(),
         retry_after: None,
         lacks_companion: false,
+        has_unasked: false,
     }
 }
 

@@ -42,7 +42,7 @@ struct Item {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Progress {
     Begun,
-    Revoked,
+    Withdrawn,
     Filed,
 }
 
@@ -96,8 +96,8 @@ enum At {
         former: u8,
         etag: u8,
     },
-    /// Records that the objects that the item lists are revoked.
-    NoteRevoked {
+    /// Records that the objects that the item lists are withdrawn.
+    NoteWithdrawn {
         former: u8,
         etag: u8,
     },
@@ -397,14 +397,14 @@ impl Uploads {
                     .filter(|former| !event.is_creation || *former != etag);
                 let is_again = named.is_some_and(|named| named.sequencer == event.sequencer);
                 let progress = match named.map(|named| named.progress) {
-                    Some(Progress::Revoked) if former.is_some() => Progress::Revoked,
+                    Some(Progress::Withdrawn) if former.is_some() => Progress::Withdrawn,
                     Some(Progress::Filed) if former.is_none() && is_again => Progress::Filed,
                     _ => Progress::Begun,
                 };
                 let etag_now = named.map_or(etag, |named| named.etag);
                 let announced = item(etag_now, named.is_some(), progress, ItemState::Pending);
                 state.put(event, announced);
-                let former = former.filter(|_| progress != Progress::Revoked);
+                let former = former.filter(|_| progress != Progress::Withdrawn);
                 let is_filed = progress == Progress::Filed;
                 Some(match (event.is_creation, former) {
                     (true, Some(former)) => At::RemoveFormer { former, etag },
@@ -432,10 +432,10 @@ impl Uploads {
                     former,
                     etag,
                 }),
-                Some(_) => Some(At::NoteRevoked { former, etag }),
+                Some(_) => Some(At::NoteWithdrawn { former, etag }),
             },
-            At::NoteRevoked { former, etag } => {
-                state.amend(event, former, |item| item.progress = Progress::Revoked);
+            At::NoteWithdrawn { former, etag } => {
+                state.amend(event, former, |item| item.progress = Progress::Withdrawn);
                 Some(At::Read {
                     etag,
                     is_filed: false,
@@ -512,7 +512,7 @@ impl Uploads {
                 }
             }
             At::NoteGone { former } => {
-                state.amend(event, former, |item| item.progress = Progress::Revoked);
+                state.amend(event, former, |item| item.progress = Progress::Withdrawn);
                 Some(At::Bury)
             }
             At::Bury => {

@@ -6,7 +6,7 @@ use crate::project::{Problems, files, read, sources};
 const MAX_COLUMNS: usize = 100;
 
 /// Words to avoid, in halves, and their replacements. CONTRIBUTING.md describes the style.
-const WORDS: [((&str, &str), &str); 12] = [
+const WORDS: [((&str, &str), &str); 20] = [
     (("an", "ew"), "again"),
     (("mend", "ed"), "fixed, repaired"),
     (("le", "st"), "so that … not"),
@@ -19,6 +19,14 @@ const WORDS: [((&str, &str), &str); 12] = [
     (("for want", " of"), "without"),
     (("made up", " for"), "repeated, repaired"),
     (("looked", " after"), "checked, monitored"),
+    (("more", "over"), "also"),
+    (("before", "hand"), "before"),
+    (("there", "by"), "so"),
+    (("in", " vain"), "without effect"),
+    (("who", " asks"), "the caller, the client"),
+    (("told", " apart"), "distinguished"),
+    (("told", " to retry"), "receives `Retry-After`"),
+    (("what is", " there already"), "existing"),
 ];
 
 /// Returns the prose of a file: the lines of a document, or the comments of a source file.

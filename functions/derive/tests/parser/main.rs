@@ -190,7 +190,7 @@ async fn hostile_files_get_a_reason_and_affect_nothing_else_in_the_parser() {
         match parser.inspect().await {
             Ok(inspection) => {
                 assert!(
-                    !inspection.objects.is_empty() || !inspection.ignored.is_empty(),
+                    !inspection.objects.is_empty() || !inspection.skipped.is_empty(),
                     "{file}"
                 );
                 for object in inspection.objects {
@@ -492,7 +492,7 @@ async fn maps_complete_the_object_with_their_id_and_hostile_ones_end_no_parser()
         let files = [hidden.clone(), (hostile.into_bytes(), id)];
         let mut together = bench.open_together(&files).await;
         let inspection = together.inspect().await.unwrap();
-        assert_eq!((inspection.objects.len(), inspection.ignored.len()), (1, 1));
+        assert_eq!((inspection.objects.len(), inspection.skipped.len()), (1, 1));
         let derived = together.derive(0, &both()).await.unwrap();
         let lacks = derived
             .iter()

@@ -8,9 +8,9 @@
 mod choices;
 mod crashes;
 mod examples;
-mod lookups;
 mod ms_symcache;
 mod operations;
+mod others;
 mod parameters;
 mod responses;
 mod schemas;
@@ -18,7 +18,8 @@ mod schemas;
 use serde_json::{Map, Value, json};
 
 use self::schemas::Schemas;
-use crate::routes::{Operation, ROUTES, Route};
+use crate::operation::Operation;
+use crate::routes::{ROUTES, Route};
 
 /// Returns the document.
 pub fn document() -> Value {

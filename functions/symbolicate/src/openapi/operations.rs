@@ -6,8 +6,9 @@ use serde_json::{Map, Value, json};
 use super::parameters::parameter;
 use super::responses::{Shared, shared};
 use super::schemas::Schemas;
-use super::{crashes, lookups, ms_symcache};
-use crate::routes::{Operation, Route};
+use super::{crashes, ms_symcache, others};
+use crate::operation::Operation;
+use crate::routes::Route;
 
 /// An operation of the document.
 pub(super) struct Described {
@@ -101,16 +102,16 @@ pub(super) fn path_item(route: &Route, path: &str, schemas: &mut Schemas) -> Val
         Operation::SymbolicateAny => crashes::symbolicate_any(schemas),
         Operation::Attachments => crashes::attachments(schemas),
         Operation::ContinueRequest => crashes::continue_request(schemas),
-        Operation::Uploads => lookups::uploads(schemas),
-        Operation::Explain => lookups::explain(schemas),
-        Operation::SymCache => lookups::symcache(),
-        Operation::Rollout => lookups::rollout(schemas),
-        Operation::Wanted => lookups::wanted(schemas),
-        Operation::IssueToken => lookups::issue_token(schemas),
-        Operation::ListTokens => lookups::list_tokens(schemas),
-        Operation::RevokeToken => lookups::revoke_token(),
-        Operation::About => lookups::about(schemas),
-        Operation::HealthCheck => lookups::health_check(),
+        Operation::Uploads => others::uploads(schemas),
+        Operation::Explain => others::explain(schemas),
+        Operation::SymCache => others::symcache(),
+        Operation::Rollout => others::rollout(schemas),
+        Operation::Wanted => others::wanted(schemas),
+        Operation::IssueToken => others::issue_token(schemas),
+        Operation::ListTokens => others::list_tokens(schemas),
+        Operation::RevokeToken => others::revoke_token(),
+        Operation::About => others::about(schemas),
+        Operation::HealthCheck => others::health_check(),
         Operation::MsSymCache => {
             let [get, head] = ms_symcache::operations(path, schemas);
             return json!({"get": get.operation(), "head": head.operation()});

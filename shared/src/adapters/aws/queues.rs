@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::SendMessageBatchRequestEntry;
+use futures::future::join_all;
 use futures::stream::{self, StreamExt};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -116,8 +117,7 @@ impl SqsQueues {
 #[async_trait]
 impl Queues for SqsQueues {
     async fn send(&self, messages: &[QueueMessage], delay: Duration) -> Result<(), Fault> {
-        let mut failed = None;
-        for queue in [Queue::Eager, Queue::Uploads, Queue::Refresh] {
+        let sends = [Queue::Eager, Queue::Uploads, Queue::Refresh].map(|queue| {
             let url = match queue {
                 Queue::Eager => &self.urls.eager,
                 Queue::Uploads => &self.urls.uploads,
@@ -128,15 +128,12 @@ impl Queues for SqsQueues {
                 let group = group(message.module.scope.as_str(), &message.module.source);
                 MessageBody::new(message, group)
             };
-            let bodies: Result<Vec<_>, _> = in_queue.map(body).collect();
-            // The messages of one queue may be accepted although those of another one are not.
-            let sent = match bodies {
-                Ok(bodies) => self.send_bodies(url, bodies, delay).await,
-                Err(error) => Err(error),
-            };
-            failed = failed.or(sent.err());
-        }
-        failed.map_or(Ok(()), Err)
+            let bodies: Result<Vec<_>, Fault> = in_queue.map(body).collect();
+            async move { self.send_bodies(url, bodies?, delay).await }
+        });
+        // The messages of one queue may be accepted although those of another one are not.
+        let sent = join_all(sends).await;
+        sent.into_iter().collect()
     }
 
     async fn reconcile(&self, message: &ReconcileMessage, delay: Duration) -> Result<(), Fault> {

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::symbolicator::{
     Completed, CompletedFrame, CompletedModule, CompletedStacktrace, FrameTrust, Hex, ModuleStatus,
+    ThreadSize, frames_left, json_bytes,
 };
 
 /// What a minidump says, in this schema, before its frames have names.
@@ -178,6 +179,45 @@ impl StackwalkReport {
         thread["threads_index"] = index.into();
         self.head.insert("crashing_thread".to_owned(), thread);
     }
+}
+
+/// Leaves outer frames out of an answer in this schema, until it has `excess` bytes less. Returns
+/// how many threads have fewer frames than before.
+pub fn leave_out_frames(answer: &mut Value, excess: usize) -> usize {
+    let crashed = answer["crashing_thread"]["threads_index"].as_u64();
+    let threads = answer["threads"].as_array();
+    let threads = threads.map(Vec::as_slice).unwrap_or_default();
+    let sizes = (0_u64..).zip(threads).map(|(index, thread)| {
+        let has_crashed = crashed == Some(index);
+        // The answer repeats the thread that crashed.
+        let times = if has_crashed { 2 } else { 1 };
+        let frames = thread["frames"].as_array();
+        let bytes = frames.into_iter().flatten().map(json_bytes);
+        ThreadSize {
+            has_crashed,
+            frames: bytes.map(|bytes| times * bytes).collect(),
+        }
+    });
+    let sizes: Vec<ThreadSize> = sizes.collect();
+    let left = frames_left(&sizes, excess);
+    let mut shortened = 0;
+    for (index, (size, left)) in sizes.iter().zip(left).enumerate() {
+        if left < size.frames.len() {
+            shortened += 1;
+            keep_inner(&mut answer["threads"][index], left);
+            if size.has_crashed {
+                keep_inner(&mut answer["crashing_thread"], left);
+            }
+        }
+    }
+    shortened
+}
+
+fn keep_inner(thread: &mut Value, frames: usize) {
+    if let Some(all) = thread["frames"].as_array_mut() {
+        all.truncate(frames);
+    }
+    thread["frame_count"] = frames.into();
 }
 
 /// Returns the name and the line of a function.

@@ -75,23 +75,23 @@ impl Write for CountedJson {
     }
 }
 
-/// The sizes of the frames of a thread in a response.
+/// The sizes of the frames of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadSize {
     /// Whether it is the thread that crashed.
     pub has_crashed: bool,
-    /// The bytes of each frame, from the callee.
+    /// The size of each frame, from the callee: its bytes in a response, or 1.
     pub frames: Vec<usize>,
 }
 
 impl ThreadSize {
-    /// Returns the bytes of the frames after the first ones.
+    /// Returns the size of the frames after the first ones.
     fn beyond(&self, first: usize) -> usize {
         self.frames.iter().skip(first).sum()
     }
 }
 
-/// Returns how many frames each thread keeps, so that a response has `excess` bytes less: first the
+/// Returns how many frames each thread keeps, so that their size is less by `excess`: first the
 /// longest of the threads that did not crash lose their outer frames, and then the one that
 /// crashed.
 pub fn frames_left(threads: &[ThreadSize], excess: usize) -> Vec<usize> {
@@ -111,19 +111,19 @@ pub fn frames_left(threads: &[ThreadSize], excess: usize) -> Vec<usize> {
     left.collect()
 }
 
-/// Returns the bytes that a response has less if none of these has more than `longest` frames.
+/// Returns by how much the size is less if none of these has more than `longest` frames.
 fn saved(threads: &[&ThreadSize], longest: usize) -> usize {
     threads.iter().map(|thread| thread.beyond(longest)).sum()
 }
 
-/// Returns the number of frames to which these have to be shortened to save that many bytes; 0 if
-/// that is not enough.
-fn longest_that_saves(threads: &[&ThreadSize], bytes: usize) -> usize {
+/// Returns the number of frames to which these have to be shortened to save `excess`; 0 if that is
+/// not enough.
+fn longest_that_saves(threads: &[&ThreadSize], excess: usize) -> usize {
     let lengths = threads.iter().map(|thread| thread.frames.len());
     let (mut saves, mut end) = (0, lengths.max().unwrap_or_default() + 1);
     while saves + 1 < end {
         let middle = saves.midpoint(end);
-        if saved(threads, middle) >= bytes {
+        if saved(threads, middle) >= excess {
             saves = middle;
         } else {
             end = middle;

@@ -132,6 +132,7 @@ pub(in crate::cache) fn seen(considered: &[DifRef]) -> Seen {
         retry_after: None,
         better_failed: None,
         lacks_companion: false,
+        has_unasked: false,
     }
 }
 

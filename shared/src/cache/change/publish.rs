@@ -112,11 +112,13 @@ impl Transition<'_> {
         let may_improve = |ready: &&Ready| is_lesser(ready) || seen.lacks_companion;
         next.probes = next.ready.as_ref().filter(may_improve).map(|ready| {
             let is_the_same = |former: &Ready| former.made_from == ready.made_from;
-            let in_vain = before.ready.as_ref().is_some_and(is_the_same);
-            let former = before.probes.filter(|_| in_vain);
+            let is_unchanged = before.ready.as_ref().is_some_and(is_the_same);
+            let former = before.probes.filter(|_| is_unchanged);
+            // A server that was not asked may have the file, and may be asked soon.
+            let more = u32::from(!seen.has_unasked);
             Probes {
                 at: self.now,
-                fruitless: former.map_or(0, |former| former.fruitless + 1),
+                fruitless: former.map_or(0, |former| former.fruitless + more),
             }
         });
     }
@@ -176,6 +178,9 @@ pub struct Seen {
     pub retry_after: Option<Duration>,
     /// Whether no symbol server has a file that would complete what was published.
     pub lacks_companion: bool,
+    /// Whether there was a symbol server that was not asked: all its permits were in use, or this
+    /// instance does not know it. A server that does not respond counts as one without the file.
+    pub has_unasked: bool,
     /// Why nothing better was published: the failure of a better DIF or of a newer version.
     pub better_failed: Option<Missing>,
 }

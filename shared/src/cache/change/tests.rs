@@ -951,15 +951,101 @@ fn a_blob_is_removed_or_disputed_at_most_once_an_hour() {
     for change in [confirm_loss(3, &again(), 7), dispute(3, &again(), 7)] {
         let soon = applied(&leased, &change, 10 + HOUR - 1);
         assert_eq!(soon, Err(Refused::TooSoon), "{change:?}");
-        let later = then(&leased, &change, 10 + HOUR);
-        let at_once = applied(&later, &dispute(3, &again(), 8), 10 + HOUR + 1);
-        assert!(at_once.is_err(), "{change:?}");
     }
     let disputed = then(&leased, &dispute(3, &again(), 7), 10 + HOUR);
     assert!(disputed.ready().is_some() && disputed.suspect().is_some());
     let taken = then(&leased, &confirm_loss(3, &again(), 7), 10 + HOUR);
     assert_eq!((taken.ready(), taken.suspect()), (None, None));
     assert!(taken.build_request().is_some() && taken.missing().is_none());
+    // The same applies to the blob that replaces it.
+    for replaced in [disputed, taken] {
+        let made = state(&replaced, 3, 1, Offer::Debug, &dif("a"));
+        let replaced = then(&replaced, &publish(3, made, &[dif("a")]), 11 + HOUR);
+        let suspected = then(&replaced, &suspect(&replaced, 8), 12 + HOUR);
+        let leased = then(&suspected, &take(4), 10 + 2 * HOUR - 1);
+        for change in [confirm_loss(4, &replaced, 9), dispute(4, &replaced, 9)] {
+            let soon = applied(&leased, &change, 10 + 2 * HOUR - 1);
+            assert_eq!(soon, Err(Refused::TooSoon), "{change:?}");
+            let later = applied(&leased, &change, 10 + 2 * HOUR);
+            assert!(later.is_ok(), "{change:?}: {later:?}");
+        }
+    }
+}
+
+#[test]
+fn a_disputed_blob_is_replaced_by_the_build_after_an_interrupted_one() {
+    let ready = built(1, Offer::Debug, &dif("a"));
+    let suspected = then(&ready, &suspect(&ready, 5), 10);
+    let disputed = then(&then(&suspected, &take(2), 20), &dispute(2, &ready, 6), 20);
+    let interrupted = then(&disputed, &release(2), 30);
+    let leased = then(&interrupted, &take(3), 60);
+    let disputed = then(&leased, &dispute(3, &ready, 7), 60);
+    let made = state(&disputed, 3, 1, Offer::Debug, &dif("a"));
+    let replaced = then(&disputed, &publish(3, made, &[dif("a")]), 70);
+    assert_ne!(path(replaced.ready()), path(ready.ready()));
+    // From then on, the limit applies to the new blob.
+    let suspected = then(&replaced, &suspect(&replaced, 8), 80);
+    let leased = then(&suspected, &take(4), 20 + HOUR);
+    let soon = applied(&leased, &dispute(4, &replaced, 9), 20 + HOUR);
+    assert_eq!(soon, Err(Refused::TooSoon));
+    let later = applied(&leased, &dispute(4, &replaced, 9), 60 + HOUR);
+    assert!(later.is_ok(), "{later:?}");
+}
+
+#[test]
+fn the_dispute_of_a_blob_ends_when_its_rebuild_is_given_up_and_the_hourly_limit_stays() {
+    let ready = built(1, Offer::Debug, &dif("a"));
+    let mut entry = then(&ready, &suspect(&ready, 50), 10);
+    let mut now = 10;
+    let attempts = u128::from(Policy::default().max_attempts);
+    // Deriving kills the parser each time.
+    for build in 2..2 + attempts {
+        let leased = then(&entry, &take(build), now);
+        let disputed = then(&leased, &dispute(build, &ready, 60 + build), now);
+        let abandon = Change::Abandon {
+            token: token(build),
+        };
+        entry = then(&disputed, &abandon, now);
+        now = entry.not_before().unwrap().as_secs() - after(0).as_secs();
+    }
+    let crashed = then(&entry, &take(20), now);
+    assert_eq!(crashed.missing().unwrap().missing.cause, Cause::Crashed);
+    assert_eq!((crashed.suspect(), crashed.lease()), (None, None));
+    assert_eq!(path(crashed.ready()), path(ready.ready()));
+    let reported = then(&crashed, &suspect(&ready, 51), now + 1);
+    let leased = then(&reported, &take(21), now + 2);
+    let soon = applied(&leased, &dispute(21, &ready, 90), now + 2);
+    assert_eq!(soon, Err(Refused::TooSoon));
+}
+
+#[test]
+fn a_probe_that_could_not_ask_a_server_does_not_lengthen_the_interval() {
+    let probed = |entry: &Entry, build: u128, has_unasked: bool, seconds: u64| {
+        let leased = then(entry, &take(build), seconds);
+        let ready = leased.ready().cloned();
+        let ready = ready.unwrap_or_else(|| state(&leased, build, 1, Offer::Debug, &dif("a")));
+        let publish = Change::Publish {
+            token: token(build),
+            ready: Box::new(ready),
+            seen: Seen {
+                lacks_companion: true,
+                has_unasked,
+                ..seen(&[dif("a")])
+            },
+        };
+        then(&leased, &publish, seconds)
+    };
+    let first = probed(&entry(), 1, false, 0);
+    let refused = probed(&first, 2, true, HOUR);
+    let unsuccessful = probed(&refused, 3, false, 2 * HOUR);
+    let probes = [&first, &refused, &unsuccessful].map(|entry| {
+        let probes = entry.probes().unwrap();
+        (probes.at, probes.fruitless)
+    });
+    assert_eq!(
+        probes,
+        [(after(0), 0), (after(HOUR), 0), (after(2 * HOUR), 1)]
+    );
 }
 
 /// Finding S11 in `docs/protocol.md`.

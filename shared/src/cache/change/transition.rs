@@ -63,6 +63,8 @@ impl Transition<'_> {
                 ),
             );
             self.next.missing = Some(self.placeholder(&crashed, None, token));
+            // The dispute ends: the hourly limit applies to the next report of the blob.
+            self.next.suspect = None;
             self.next.lease = None;
             self.next.build_request = None;
             self.next.attempts = 0;
@@ -229,7 +231,13 @@ impl Transition<'_> {
         self.own_lease(token)?;
         let suspect = self.next.suspect.as_mut();
         let suspect = suspect.filter(|suspect| suspect.blob == blob);
-        suspect.ok_or(Refused::Nothing)?.disputed = Some(id.clone());
+        let disputed = &mut suspect.ok_or(Refused::Nothing)?.disputed;
+        if disputed.is_some() {
+            // The build that disputed it was interrupted: nothing was replaced since.
+            self.next.lost_at = Some(self.now);
+            return Ok(());
+        }
+        *disputed = Some(id.clone());
         self.begin_replacing()
     }
 

@@ -17,14 +17,17 @@
 use std::pin::pin;
 
 use futures::FutureExt;
+use futures::future::join_all;
 use futures::stream::{self, StreamExt};
 
-use super::builder::{Build, Builder};
+use super::builder::{Build, Builder, Resend};
 use super::lease::{HeldLease, LeaseAttempt};
-use super::search::{Search, likely_first};
+use super::search::Search;
+use super::search_failures::{RequestedLocation, SearchFailures};
+use super::search_order::likely_first;
 use crate::cache::{
     CallOutcome, Change, Entry, Item, ItemKey, Kind, LEASE_EXTENSION, ModuleKey, Seen, Sought,
-    Stored, Token,
+    Stored,
 };
 use crate::domain::{Cause, HttpSource, Missing, Timestamp};
 use crate::flows::{Error, Invocation, fetch, permits};
@@ -230,13 +233,9 @@ impl Builder {
         source: &HttpSource,
         batch: &mut [BatchMember],
     ) -> Probed {
-        let leases: Vec<(ModuleKey, Kind, Token)> = batch
+        let leases: Vec<(ModuleKey, Vec<HeldLease>)> = batch
             .iter()
-            .flat_map(|member| {
-                let module = &member.message.module;
-                let lease = |held: &HeldLease| (module.clone(), held.kind, held.token.clone());
-                member.held.iter().map(lease)
-            })
+            .map(|member| (member.message.module.clone(), member.held.clone()))
             .collect();
         let probing = batch
             .iter_mut()
@@ -248,9 +247,11 @@ impl Builder {
                 biased;
                 answers = &mut probing => break answers,
                 () = tokio::time::sleep(LEASE_EXTENSION) => {
-                    for (module, kind, token) in &leases {
-                        self.build_of(invocation, module).extend_one(*kind, token).await;
-                    }
+                    let extended = leases.iter().map(|(module, held)| {
+                        let build = self.build_of(invocation, module);
+                        async move { build.extend(held).await }
+                    });
+                    join_all(extended).await;
                 }
             }
         };
@@ -297,9 +298,11 @@ impl Builder {
             Ok(said) => said,
             Err(_) => {
                 let detail = "the server did not respond within the time that a function has";
-                let mut search = Search::default();
-                search.fail(Missing::new(Cause::Timeout, detail));
-                ServerAnswer::Nothing(Box::new(search))
+                let missing = Missing::new(Cause::Timeout, detail);
+                ServerAnswer::Nothing(Box::new(Search {
+                    failures: SearchFailures::of_all_files(missing),
+                    ..Search::default()
+                }))
             }
         };
         let answered = match &said {
@@ -307,17 +310,12 @@ impl Builder {
             ServerAnswer::Nothing(search) => Probe::Settled(search.calls.clone()),
         };
         let mut failed = None;
-        for HeldLease {
-            kind,
-            token,
-            stored,
-        } in member.held.drain(..)
-        {
-            let token = token.clone();
+        for lease in member.held.drain(..) {
+            let token = lease.token.clone();
             let change = match &said {
                 ServerAnswer::Has => Change::HandOver { token },
                 ServerAnswer::Nothing(search) => {
-                    let missing = search.failure.clone();
+                    let missing = search.failures.of(lease.kind).cloned();
                     Change::Fail {
                         token,
                         missing: missing.unwrap_or_else(Missing::not_found),
@@ -329,9 +327,7 @@ impl Builder {
                     }
                 }
             };
-            let update = self.update(invocation);
-            let ended = update.apply_from(&module, kind, &change, stored).await;
-            failed = failed.or(ended.err());
+            failed = failed.or(build.change_leased(&lease, &change).await.err());
         }
         // The leases of the other kinds have ended nevertheless.
         failed.map_or(Ok(answered), Err)
@@ -354,7 +350,7 @@ impl Builder {
                 build_request: one.build_request,
             });
         }
-        self.send_again(invocation, &again, at).await
+        self.send_again(invocation, &again, Resend::At(at)).await
     }
 }
 
@@ -390,8 +386,12 @@ impl Build<'_> {
             match probed {
                 Ok(()) => return ServerAnswer::Has,
                 Err(failure) => {
-                    let took = self.invocation.elapsed() - began;
-                    search.note(self, location, failure, took);
+                    let requested = RequestedLocation {
+                        location,
+                        file_type: Some(*file_type),
+                        took: self.invocation.elapsed() - began,
+                    };
+                    search.note(self, requested, failure);
                     if search.is_over {
                         break;
                     }

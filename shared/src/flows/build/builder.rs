@@ -44,10 +44,22 @@ pub enum Outcome {
     /// now, at growing intervals.
     Later(Timestamp),
     /// Another builder is at work: build again at growing intervals, and when its lease expires.
-    Held {
+    OtherBuilder {
         /// When the lease expires. Most builds end long before.
         until: Timestamp,
     },
+}
+
+/// When a message is sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resend {
+    /// After a delay that grows with each hop, give or take half of it: it is not known when the
+    /// message can be served.
+    Growing,
+    /// A second after this time. If the time has passed, as [`Resend::Growing`].
+    At(Timestamp),
+    /// After this delay.
+    After(Duration),
 }
 
 /// The build of one module, in one invocation.

@@ -5,6 +5,8 @@ use std::time::Duration;
 use super::companions::FoundCompanions;
 use super::lease::HeldLease;
 use super::made::{Made, MadeOutcome};
+use super::open_difs::LeftOutCompanions;
+use super::partition::comes_of;
 use super::search::Search;
 use crate::cache::{Capabilities, Dif, Entry, Kind, Ready, Seen};
 use crate::domain::{Candidate, Cause, DifRef, Missing, Rank};
@@ -18,8 +20,8 @@ pub(super) struct KindBuild<'a> {
     left: std::vec::IntoIter<Ranked>,
     outcome: Option<Ready>,
     failure: Option<Missing>,
-    /// Why the companions of the DIF that was used were left out, if that may change.
-    left_out: Option<Missing>,
+    /// Why the companions of the DIF that was tried last were left out, if that may change.
+    left_out: Option<LeftOutCompanions>,
     /// Why the ready state, which readers cannot read, is not built again.
     given_up: Option<Missing>,
     /// The version and the rank that the first failed DIF would have had.
@@ -93,7 +95,7 @@ impl<'a> KindBuild<'a> {
             made_version: reader.made_version(lease.kind),
         };
         if let (Some(made), Some(dif)) = (made, kind_build.next_dif().cloned()) {
-            kind_build.settle(&dif, Ok(made), None);
+            kind_build.record_result(&dif, Ok(made), None);
         }
         kind_build
     }
@@ -154,7 +156,7 @@ impl<'a> KindBuild<'a> {
     }
 
     /// Records the result of the DIF that was tried, and how long fetching it took.
-    pub(super) fn settle(
+    pub(super) fn record_result(
         &mut self,
         dif: &Dif,
         result: Result<Ready, Missing>,
@@ -180,8 +182,14 @@ impl<'a> KindBuild<'a> {
 
     /// Records why the companions of the DIF that was tried last were left out, if they were and
     /// the kind is completed by them.
-    pub(super) fn leave_out(&mut self, why: Option<&Missing>) {
+    pub(super) fn leave_out(&mut self, why: Option<&LeftOutCompanions>) {
         self.left_out = why.filter(|_| self.lease.kind.is_completed()).cloned();
+    }
+
+    /// Returns whether companions are lacking that the next probe may find.
+    fn lacks_companion(&self, search: &Search) -> bool {
+        let is_for_next_probe = matches!(self.left_out, Some(LeftOutCompanions::UntilNextProbe));
+        self.lease.kind.is_completed() && (search.lacks_companion() || is_for_next_probe)
     }
 
     /// Returns the result of the kind. `has_unread` says whether there are DIFs whose items this
@@ -189,21 +197,28 @@ impl<'a> KindBuild<'a> {
     pub(super) fn end(mut self, files: FoundFiles<'_>, search: &Search, has_unread: bool) -> Made {
         let kind = self.lease.kind;
         let considered = self.considered(files);
-        let failure = match &search.failure {
-            Some(missing) if files.difs.is_empty() => Some(missing.clone()),
+        let has_file = comes_of(files.difs, kind);
+        let is_absent = |missing: &Missing| missing.cause == Cause::NotFound;
+        let failure = match search.failures.of(kind) {
+            // A file that cannot serve the kind may be the better reason: a PDB of another format.
+            Some(missing) if !has_file && self.failure.as_ref().is_none_or(is_absent) => {
+                Some(missing.clone())
+            }
             _ => self.failure.take(),
         };
         let better_failed = self.better_failed(failure.as_ref());
+        let lacks_companion = self.lacks_companion(search);
         let untried = self.left.map(|ranked| ranked.dif);
         let unused = untried.chain(find::unsupported(files.difs, kind).cloned());
         let unused = unused.map(|dif| find::candidate(&dif, dif.over_limit.as_ref(), None));
         self.candidates.extend(unused);
         self.candidates.extend(search.tried.iter().cloned());
         Made {
-            outcome: match self.outcome {
-                Some(ready) => MadeOutcome::Ready(Box::new(ready)),
-                None if self.awaits_event => MadeOutcome::Later,
-                None => {
+            outcome: match (self.outcome, &search.refused) {
+                (Some(ready), _) => MadeOutcome::Ready(Box::new(ready)),
+                (None, _) if self.awaits_event => MadeOutcome::AwaitsEvent,
+                (None, Some(refused)) if !has_file => MadeOutcome::NotAdmitted(refused.clone()),
+                (None, _) => {
                     let missing = failure.or(self.given_up);
                     MadeOutcome::Missing(missing.unwrap_or_else(Missing::not_found))
                 }
@@ -214,7 +229,8 @@ impl<'a> KindBuild<'a> {
                 has_unread,
                 candidates: self.candidates,
                 retry_after: search.retry_after,
-                lacks_companion: search.lacks_companion() && kind.is_completed(),
+                lacks_companion,
+                has_unasked: search.has_unasked,
             },
         }
     }
@@ -249,7 +265,10 @@ impl<'a> KindBuild<'a> {
             .failed_at
             .is_some_and(|(version, rank)| ready.version < version || rank < ready.rank);
         let failure = failure.filter(|_| is_lesser).cloned();
-        failure.or_else(|| self.left_out.clone())
+        failure.or_else(|| match &self.left_out {
+            Some(LeftOutCompanions::Crashed(missing)) => Some(missing.clone()),
+            Some(LeftOutCompanions::UntilNextProbe) | None => None,
+        })
     }
 }
 

@@ -1,5 +1,9 @@
 //! Leases: taking, extending and ending the right to build a kind of a module.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::future::join_all;
+
 use super::builder::Build;
 use super::made::{Made, MadeOutcome};
 use crate::cache::{Change, Entry, Kind, Refused, Stored, Token};
@@ -9,12 +13,31 @@ use crate::flows::update::Updated;
 use crate::ports::Fault;
 
 /// A lease that this build holds.
+#[derive(Clone)]
 pub(super) struct HeldLease {
     pub(super) kind: Kind,
     pub(super) token: Token,
-    /// The record with the lease as it was written, so that ending the lease need not read it
-    /// again.
-    pub(super) stored: Option<Stored>,
+    record: LeaseRecord,
+}
+
+/// The record with a lease as it was last written or read, so that extending and ending the lease
+/// need not read it again. Clones share it.
+#[derive(Clone)]
+struct LeaseRecord(Arc<Mutex<Option<Stored>>>);
+
+impl LeaseRecord {
+    fn new(stored: Option<Stored>) -> Self {
+        Self(Arc::new(Mutex::new(stored)))
+    }
+
+    fn get(&self) -> Option<Stored> {
+        let stored = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        stored.clone()
+    }
+
+    fn set(&self, stored: Option<Stored>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = stored;
+    }
 }
 
 /// The result of an attempt to take a lease.
@@ -65,7 +88,7 @@ impl Build<'_> {
                 let held = HeldLease {
                     kind,
                     token,
-                    stored,
+                    record: LeaseRecord::new(stored),
                 };
                 if is_due(&entry) {
                     LeaseAttempt::Taken(Box::new(held))
@@ -86,41 +109,54 @@ impl Build<'_> {
     }
 
     pub(super) async fn extend(&self, held: &[HeldLease]) {
-        for HeldLease { kind, token, .. } in held {
-            self.extend_one(*kind, token).await;
+        join_all(held.iter().map(|lease| self.extend_one(lease))).await;
+    }
+
+    async fn extend_one(&self, lease: &HeldLease) {
+        let change = Change::Extend {
+            token: lease.token.clone(),
+            deadline: self.invocation.deadline(),
+        };
+        let (kind, module) = (lease.kind, &self.module.id);
+        // The publish detects a lost lease. A lease survives two failed extensions.
+        if let Err(error) = self.change_leased(lease, &change).await {
+            tracing::warn!(%kind, module, %error, "cannot extend lease");
         }
     }
 
-    pub(super) async fn extend_one(&self, kind: Kind, token: &Token) {
-        let change = Change::Extend {
-            token: token.clone(),
-            deadline: self.invocation.deadline(),
-        };
-        let module = self.module;
-        // The publish detects a lost lease. A lease survives two failed extensions.
-        if let Err(error) = self.update().apply(module, kind, &change).await {
-            tracing::warn!(%kind, module = module.id, %error, "cannot extend lease");
-        }
+    /// Changes the entry of a lease, starting with its record as it was last written or read.
+    pub(super) async fn change_leased(
+        &self,
+        lease: &HeldLease,
+        change: &Change,
+    ) -> Result<Updated, Fault> {
+        let update = self.update();
+        let known = lease.record.get();
+        let changed = update.apply_from(self.module, lease.kind, change, known);
+        let (updated, stored) = changed.await?;
+        lease.record.set(stored);
+        Ok(updated)
     }
 
     /// Ends a lease with the result. Returns when to build again, if a build request is still
     /// pending.
     pub(super) async fn finish(
         &self,
-        HeldLease {
-            kind,
-            token,
-            stored,
-        }: &HeldLease,
+        lease: &HeldLease,
         Made { outcome, seen }: Made,
     ) -> Result<Option<Timestamp>, Fault> {
         let _span = self.invocation.span("publish");
-        let token = token.clone();
+        let token = lease.token.clone();
         self.invocation.note(|notes| match &outcome {
-            MadeOutcome::Ready(_) => drop(notes.kinds.insert(*kind)),
+            MadeOutcome::Ready(_) => drop(notes.kinds.insert(lease.kind)),
             MadeOutcome::Missing(missing) => notes.cause = Some(missing.cause.as_str()),
-            MadeOutcome::Later => {}
+            MadeOutcome::AwaitsEvent | MadeOutcome::NotAdmitted(_) => {}
         });
+        let now = self.invocation.now();
+        let retry_at = match &outcome {
+            MadeOutcome::NotAdmitted(refused) => refused.clone().retry_at(now),
+            MadeOutcome::Ready(_) | MadeOutcome::Missing(_) | MadeOutcome::AwaitsEvent => now,
+        };
         let change = match outcome {
             MadeOutcome::Ready(ready) => Change::Publish { token, ready, seen },
             // The parser may have been killed from outside, so this is not yet a failure of the
@@ -134,17 +170,14 @@ impl Build<'_> {
                 missing,
                 seen,
             },
-            MadeOutcome::Later => Change::Release { token },
+            MadeOutcome::AwaitsEvent => Change::Release { token },
+            MadeOutcome::NotAdmitted(_) => Change::HandOver { token },
         };
-        let now = self.invocation.now();
-        let update = self.update();
-        let ended = update.apply_from(self.module, *kind, &change, stored.clone());
-        let (ended, _) = ended.await?;
-        Ok(match ended {
+        Ok(match self.change_leased(lease, &change).await? {
             Updated::Done(entry) | Updated::Refused(_, Some(entry))
                 if entry.build_request().is_some() =>
             {
-                Some(entry.not_before().unwrap_or(now).max(now))
+                entry.not_before().max(Some(retry_at))
             }
             Updated::Done(_) | Updated::Refused(..) | Updated::NotDue => None,
         })
@@ -152,12 +185,12 @@ impl Build<'_> {
 
     /// Releases leases under which nothing was tried.
     pub(super) async fn release_untried(&self, held: &[HeldLease]) {
-        for HeldLease { kind, token, .. } in held {
-            let token = token.clone();
-            let change = Change::HandOver { token };
+        let released = held.iter().map(|lease| async move {
+            let token = lease.token.clone();
             // A lease that cannot be released now will expire.
-            let _ = self.update().apply(self.module, *kind, &change).await;
-        }
+            let _ = self.change_leased(lease, &Change::HandOver { token }).await;
+        });
+        join_all(released).await;
     }
 
     /// Releases the leases after an error, which is the one to report.
@@ -176,12 +209,13 @@ impl Build<'_> {
         &self,
         held: &[HeldLease],
     ) -> Result<Option<Timestamp>, Error> {
+        let released = held.iter().map(|lease| async move {
+            let token = lease.token.clone();
+            self.change_leased(lease, &Change::Release { token }).await
+        });
         let (mut later, mut failed) = (None, None);
-        for HeldLease { kind, token, .. } in held {
-            let change = Change::Release {
-                token: token.clone(),
-            };
-            match self.update().apply(self.module, *kind, &change).await {
+        for released in join_all(released).await {
+            match released {
                 Ok(Updated::Done(entry)) => later = later.max(entry.not_before()),
                 Ok(Updated::Refused(..) | Updated::NotDue) => {}
                 Err(error) => failed = failed.or(Some(error)),

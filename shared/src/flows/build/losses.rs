@@ -1,15 +1,14 @@
-//! Verifies blobs that readers could not read, and removes the items of DIFs that no longer exist.
+//! Verifies blobs that readers could not read. A blob that is lost or disputed is replaced.
 
 use super::builder::Build;
 use super::lease::HeldLease;
 use super::made::NotMade;
 use super::partition::Partition;
-use crate::cache::{Change, Dif, Entry, Item, ItemKey, Kind, Losses, Ready, Refused, UploadState};
+use crate::cache::{Change, Entry, Item, ItemKey, Kind, Losses, Ready, Refused};
 use crate::debuginfo::{self, MAX_WHOLE_BYTES, SliceIndex};
 use crate::domain::{Cause, Missing};
-use crate::flows::presence;
 use crate::flows::update::Updated;
-use crate::ports::{Fault, Removed};
+use crate::ports::Fault;
 
 /// The verdict about an entry whose blob a reader could not read.
 enum Judged {
@@ -103,40 +102,6 @@ impl Build<'_> {
             Some(_) => SliceIndex::open(kind, state, &end).is_ok(),
             None => end.len() == 1,
         })
-    }
-
-    /// Removes the item of an uploaded DIF whose bytes no longer exist. Returns `false` if it keeps
-    /// the item, because the event of the change has yet to be processed.
-    pub(super) async fn forget_if_stale(&self, dif: &Dif) -> Result<bool, Fault> {
-        let location = &dif.file.location;
-        let (update, key) = (self.update(), dif.module.dif(location));
-        // Read before the upload item, which every upload changes first. If the same bytes are
-        // uploaded again after that, their item has another revision, and stays.
-        let filed = update.load(&key).await?;
-        let upload = update.load(&ItemKey::upload(location)).await?;
-        let is_current = match upload.map(|stored| stored.item) {
-            Some(Item::Upload(upload)) => match upload.state {
-                UploadState::Pending => true,
-                // Its etag is that of the removed bytes.
-                UploadState::Gone => false,
-                UploadState::Applied | UploadState::Ignored { .. } => upload.etag == dif.file.etag,
-            },
-            // A newer release wrote it.
-            Some(_) => true,
-            None => false,
-        };
-        if is_current {
-            return Ok(false);
-        }
-        let is_it = |item: &Item| matches!(item, Item::Dif(present) if present.file == dif.file);
-        if let Some(filed) = filed.filter(|filed| is_it(&filed.item)) {
-            let records = &self.builder.records;
-            match records.remove(&key, &filed.revision).await? {
-                Removed::Done | Removed::Lost(_) => {}
-            }
-        }
-        presence::forget_files(update, &dif.module).await?;
-        Ok(true)
     }
 
     /// Counts a loss. Returns `false` if the hourly limit is reached.

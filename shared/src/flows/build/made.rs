@@ -14,7 +14,7 @@ pub(super) enum NotMade {
         blob: String,
     },
     /// The file has changed since it was found, or the time was up too soon.
-    Later,
+    Interrupted,
     /// The source may not be called now. Nothing was tried.
     NotAdmitted(NotAdmitted),
 }
@@ -30,7 +30,7 @@ impl From<DifError> for NotMade {
         match error {
             DifError::Fault(fault) => Self::Fault(fault),
             // For uploads, the event of the new bytes has yet to be processed.
-            DifError::Changed | DifError::Missing(_) => Self::Later,
+            DifError::Changed | DifError::Missing(_) => Self::Interrupted,
         }
     }
 }
@@ -57,5 +57,7 @@ pub(super) enum MadeOutcome {
     /// Nothing, for a reason that is stored as a placeholder.
     Missing(Missing),
     /// Nothing yet: a DIF was replaced, and its event has yet to be processed.
-    Later,
+    AwaitsEvent,
+    /// Nothing yet: no copy serves the kind, and the source may not be called now.
+    NotAdmitted(NotAdmitted),
 }

@@ -12,33 +12,26 @@ use super::lease::HeldLease;
 use super::made::{Made, MadeOutcome, NotMade, Origin};
 use super::opaque::{opaque, transcoding};
 use super::open_difs::{OpenDif, OpenDifs};
-use super::partition::{Partition, failed_here};
+use super::partition::Partition;
 use super::search::{Search, is_sought};
-use crate::cache::{BlobRef, DeriveJob, Derived, Dif, Kind, ModuleKey, Ready, Seen};
+use crate::cache::{BlobRef, DeriveJob, Derived, Dif, Kind, ModuleKey, ModuleRef, Ready, Seen};
 use crate::debuginfo;
-use crate::domain::{Cause, DebugId, FileType, Inspection, Missing, ModuleId, ObjectMeta, Rank};
+use crate::domain::{Cause, FileType, Inspection, Missing, ModuleId, ObjectMeta, Rank};
 use crate::flows::invocation::Invocation;
 use crate::ports::{DifError, Fault};
 
-/// Returns the objects of a module in a DIF.
-pub(super) fn objects_of(inspection: &Inspection, module: &ModuleKey) -> Vec<ObjectMeta> {
-    let sought = module.sought();
-    // An archive may have ten thousand objects: compare debug ids as values, and format only code
-    // ids.
-    let debug_id = module.id.strip_prefix("debug_id:");
-    let debug_id: Option<DebugId> = debug_id.and_then(|text| text.parse().ok());
-    let is_filed_here = |object: &&ObjectMeta| match (&sought, debug_id) {
-        (Some(sought), _) => is_sought(object, sought),
-        (None, Some(debug_id)) => object.debug_id == Some(debug_id),
-        (None, None) => ModuleId::of(object.debug_id, object.code_id.as_ref())
-            .is_some_and(|id| id.to_string() == module.id),
+/// Returns the objects of a module among those in a DIF.
+pub(super) fn objects_for(module: &ModuleKey, inspection: &Inspection) -> Vec<ObjectMeta> {
+    let reference = module.reference();
+    let is_it = |object: &&ObjectMeta| match &reference {
+        Some(ModuleRef::Sought(sought)) => is_sought(object, sought),
+        Some(ModuleRef::Filed(id)) => {
+            let filed = ModuleId::of(object.debug_id, object.code_id.as_ref());
+            filed.is_some_and(|filed| filed == *id)
+        }
+        None => false,
     };
-    inspection
-        .objects
-        .iter()
-        .filter(is_filed_here)
-        .cloned()
-        .collect()
+    inspection.objects.iter().filter(is_it).cloned().collect()
 }
 
 /// Returns the object that serves a kind best, the first one if several are equal.
@@ -111,13 +104,7 @@ impl Making<'_> {
             return Ok(Search::default());
         };
         let kinds: Vec<Kind> = held.iter().map(|lease| lease.kind).collect();
-        let converter = self.build.numbers().converter;
-        let mut entries = partition.entries.iter();
-        if entries.any(|entry| failed_here(entry, &kinds, converter)) {
-            // The file may have been replaced on the server since, so do not use its copy.
-            partition.copies.clear();
-        }
-        let copies = &partition.copies;
+        let copies = partition.usable_copies(&kinds, self.build.numbers().converter);
         let searching = self.build.search(&sought, &kinds, copies, self.open_difs);
         let mut search = Box::pin(searching).await?;
         partition.difs.append(&mut search.difs);
@@ -179,7 +166,7 @@ impl Making<'_> {
             .iter_mut()
             .filter(|kind_build| kind_build.next_dif().is_some_and(is_next));
         for (kind_build, result) in tried.zip(results) {
-            kind_build.settle(dif, result, took);
+            kind_build.record_result(dif, result, took);
             kind_build.leave_out(left_out.as_ref());
         }
         Ok(())
@@ -212,7 +199,7 @@ impl Making<'_> {
         let opened = self.build.opened(dif, companions, self.open_difs).await?;
         // Until `try_dif` has the results.
         self.deriving.begin(self.build.invocation.elapsed());
-        let objects = objects_of(&opened.inspection, self.build.module);
+        let objects = objects_for(self.build.module, &opened.inspection);
         let mut results: Vec<Option<Result<Ready, Missing>>> = vec![None; targets.len()];
         // All kinds of one object are derived in one call. The best object may differ between
         // kinds.
@@ -375,7 +362,7 @@ pub(super) fn out_of_time(
 ) -> Result<Vec<Made>, NotMade> {
     let worked = invocation.elapsed() - began;
     if worked < began {
-        return Err(NotMade::Later);
+        return Err(NotMade::Interrupted);
     }
     let derived = unfinished.derived;
     let fetched = worked.saturating_sub(derived);

@@ -33,18 +33,21 @@ mod open_difs;
 mod partition;
 mod search;
 mod search_companions;
+mod search_failures;
 mod search_maps;
+mod search_order;
 mod source_file;
+mod stale;
 
 use futures::future::join_all;
 
 use self::builder::{Build, RESERVE};
-pub use self::builder::{Builder, Outcome};
+pub use self::builder::{Builder, Outcome, Resend};
 use self::deriving_time::DerivingTime;
 use self::lease::{HeldLease, LeaseAttempt};
 use self::made::{Made, NotMade};
 use self::make::{Making, Unfinished, out_of_time};
-pub use self::open_difs::{OpenDif, OpenDifs};
+pub use self::open_difs::{LeftOutCompanions, OpenDif, OpenDifs};
 use self::partition::{Partition, comes_of};
 use super::{Error, Invocation, permits};
 use crate::cache::{
@@ -185,8 +188,9 @@ impl Build<'_> {
         if demand.is_settled(&partition.entries) {
             return Ok(BuildRound::Done(Outcome::Settled));
         }
-        let calls_server = self.module.sought().is_some() && partition.copies.is_empty();
-        if calls_server && let Some(outcome) = self.put_off(demand, &partition).await? {
+        if self.needs_server(demand, &partition)
+            && let Some(outcome) = self.put_off(demand, &partition).await?
+        {
             return Ok(BuildRound::Done(outcome));
         }
         let (held, mut later) = match self.take_leases(demand, &partition).await? {
@@ -209,6 +213,15 @@ impl Build<'_> {
             Some(at) if at <= now => BuildRound::Again,
             Some(at) => BuildRound::Done(Outcome::Later(at)),
         })
+    }
+
+    /// Returns whether none of the requested kinds can be made without a call to a symbol server.
+    fn needs_server(&self, demand: Demand<'_>, partition: &Partition) -> bool {
+        let copies = partition.usable_copies(demand.kinds, self.numbers().converter);
+        let is_copied = |entry: &Entry| copies.iter().any(|copy| copy.dif.serves(entry.kind()));
+        let pending = demand.requested(&partition.entries);
+        let mut pending = pending.filter(|entry| entry.build_request().is_some());
+        self.module.sought().is_some() && !pending.any(is_copied)
     }
 
     /// Returns the outcome if the module's source may not be called now; `None` if it may.
@@ -272,7 +285,7 @@ impl Build<'_> {
                     let mut requested = demand.requested(&partition.entries);
                     let is_pending = requested.any(|entry| entry.build_request().is_some());
                     return Ok(Leases::OtherBuilder(if is_pending {
-                        Outcome::Held { until }
+                        Outcome::OtherBuilder { until }
                     } else {
                         Outcome::Settled
                     }));
@@ -347,7 +360,7 @@ impl Build<'_> {
                 self.release_after_error(held).await;
                 Err(Error::Doubtful { blob })
             }
-            Err(NotMade::Later) => {
+            Err(NotMade::Interrupted) => {
                 let later = self.release_after_work(held).await?;
                 Ok(LeasesEnd::Ended { later })
             }

@@ -3,7 +3,7 @@
 
 use super::builder::Build;
 use super::companions::Companion;
-use super::open_difs::{OpenDif, OpenDifs};
+use super::open_difs::{LeftOutCompanions, OpenDif, OpenDifs};
 use super::search::{Downloads, Fetched};
 use crate::cache::{Dif, DifCopy};
 use crate::domain::{Cause, Missing, Written, WrittenFile};
@@ -14,8 +14,9 @@ use crate::ports::{DifError, DifStat, Fault, Scratch};
 
 impl Build<'_> {
     /// Opens a DIF together with its companions, or alone if they cannot be fetched or read. A
-    /// change to an uploaded companion has an event of its own, which leads to another build. If
-    /// the parser was killed, perhaps from outside, another attempt follows later.
+    /// change to an uploaded companion has an event of its own, which leads to another build. If a
+    /// symbol server failed, or the parser was killed, perhaps from outside, another attempt
+    /// follows later.
     pub(super) async fn open_afresh(
         &self,
         dif: &Dif,
@@ -26,11 +27,17 @@ impl Build<'_> {
         if !companions.is_empty() {
             match self.open_together(dif, companions).await {
                 Ok(opened) => return Ok(opened),
-                Err(DifError::Missing(missing)) => {
-                    left_out = Some(missing).filter(|missing| missing.cause == Cause::Crashed);
+                Err(DifError::Fault(fault)) => return Err(fault.into()),
+                Err(DifError::Missing(missing)) if missing.cause == Cause::Crashed => {
+                    left_out = Some(LeftOutCompanions::Crashed(missing));
                 }
-                Err(DifError::Changed) => {}
-                Err(error) => return Err(error),
+                // It would be the same next time.
+                Err(DifError::Missing(missing)) if missing.cause.belongs_to_the_converter() => {}
+                Err(DifError::Missing(_) | DifError::Changed) => {
+                    let mut modules = companions.iter().map(|companion| &companion.dif.module);
+                    let is_of_server = modules.any(|module| !module.source.is_uploads());
+                    left_out = is_of_server.then_some(LeftOutCompanions::UntilNextProbe);
+                }
             }
         }
         let opened = if dif.module.source.is_uploads() {

@@ -16,13 +16,23 @@ pub struct OpenDif {
     /// The companions that were opened together with it, and the kind that each completes.
     pub beside: Vec<(DifRef, Kind)>,
     /// Why its companions were left out, if they may be used in another attempt.
-    pub left_out: Option<Missing>,
+    pub left_out: Option<LeftOutCompanions>,
     /// The parser.
     pub parser: DifParser,
     /// The objects of the DIF.
     pub inspection: Inspection,
     /// How long fetching it took, until its parser was started.
     pub took: Duration,
+}
+
+/// Why the companions of a DIF were left out, although they may be used in another attempt.
+#[derive(Clone, Debug)]
+pub enum LeftOutCompanions {
+    /// The parser of all of them was killed, perhaps from outside.
+    Crashed(Missing),
+    /// They could not be fetched again from their symbol server. It announces no changes, so the
+    /// next probe fetches them.
+    UntilNextProbe,
 }
 
 impl OpenDif {

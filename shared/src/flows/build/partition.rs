@@ -18,7 +18,7 @@ pub(super) struct Partition {
 }
 
 /// Returns whether this converter failed to build an entry, and the entry is of one of these kinds.
-pub(super) fn failed_here(entry: &Entry, kinds: &[Kind], converter: Converter) -> bool {
+fn failed_here(entry: &Entry, kinds: &[Kind], converter: Converter) -> bool {
     let by_this = |placeholder: &Placeholder| {
         placeholder.missing.cause.belongs_to_the_converter() && placeholder.converter == converter
     };
@@ -40,6 +40,17 @@ impl Partition {
     pub(super) fn stored(&self, kind: Kind) -> Option<&Stored> {
         let known = self.stored.iter().find(|(of, _)| *of == kind);
         known.map(|(_, stored)| stored)
+    }
+
+    /// Returns the copies of files from which a build of these kinds derives. After a failure of
+    /// this converter, there are none: the file may have been replaced on the server since.
+    pub(super) fn usable_copies(&self, kinds: &[Kind], converter: Converter) -> &[DifCopy] {
+        let mut entries = self.entries.iter();
+        if entries.any(|entry| failed_here(entry, kinds, converter)) {
+            &[]
+        } else {
+            self.copies.as_slice()
+        }
     }
 }
 

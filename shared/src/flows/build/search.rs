@@ -14,10 +14,13 @@ use super::builder::{Build, Builder};
 use super::companions::CompanionOfServer;
 use super::made::NotMade;
 use super::open_difs::{OpenDif, OpenDifs};
-use crate::cache::{CallOutcome, Dif, DifCopy, Kind, ModuleKey, Sought};
+use super::partition::comes_of;
+use super::search_failures::{RequestedLocation, SearchFailures};
+use super::search_order::likely_first;
+use crate::cache::{CallOutcome, Dif, DifCopy, Kind, ModuleKey, NotAdmitted, Sought};
 use crate::domain::{
     Candidate, Cause, CompanionId, DebugId, DifRef, Features, FileType, HttpSource, Inspection,
-    Location, Missing, ObjectMeta, ObjectType, Quality, Rank, SOURCE_LINK_ID, SourceKey,
+    Location, Missing, ObjectMeta, Quality, Rank, SOURCE_LINK_ID, SourceKey,
 };
 use crate::flows::copies::{self, Destination, StoredChunks};
 use crate::flows::dif_parser::DifParser;
@@ -70,8 +73,10 @@ pub(super) struct Search {
     pub(super) difs: Vec<Dif>,
     /// The locations without a usable file, and the reasons.
     pub(super) tried: Vec<Candidate>,
-    /// Why nothing was found, if the reason is more specific than "not found".
-    pub(super) failure: Option<Missing>,
+    /// Why files were not found, where the reason is more specific than "not found".
+    pub(super) failures: SearchFailures,
+    /// Why the source was not called. Nothing is known about the kinds that no copy serves.
+    pub(super) refused: Option<NotAdmitted>,
     /// The number of locations with a timeout.
     pub(super) timeouts: usize,
     /// Whether the search ends: the server as a whole failed, or too little time is left for
@@ -85,6 +90,9 @@ pub(super) struct Search {
     pub(super) found_companions: Vec<CompanionOfServer>,
     /// The companions that DIFs need and that no symbol server has, as far as one was called.
     pub(super) missing_companions: Vec<CompanionId>,
+    /// Whether a server was not asked: all its permits are in use, or this instance does not know
+    /// it.
+    pub(super) has_unasked: bool,
     /// The outcome of the calls for the health of the source.
     pub(super) calls: CallOutcome,
 }
@@ -113,7 +121,9 @@ impl Build<'_> {
         }
         let key = &self.module.source;
         let Some(source) = self.builder.source_of(self.invocation, self.module).await? else {
-            search.failure = Some(unknown_source(key));
+            search.failures = SearchFailures::of_all_files(unknown_source(key));
+            search.has_unasked = true;
+            search.leave_maps_to_next_probe(maps);
             return Ok(search);
         };
         let mut downloads = Downloads {
@@ -132,8 +142,13 @@ impl Build<'_> {
         let searched = permits::with(self.update(), key, most, Box::pin(searching)).await?;
         match searched {
             Ok(searched) => searched?,
-            Err(refused) if search.difs.is_empty() => return Err(NotMade::NotAdmitted(refused)),
-            Err(_) => return Ok(search),
+            Err(refused) if kinds.iter().any(|kind| comes_of(&search.difs, *kind)) => {
+                search.note_not_admitted(&refused);
+                search.leave_maps_to_next_probe(maps);
+                search.refused = Some(refused);
+                return Ok(search);
+            }
+            Err(refused) => return Err(NotMade::NotAdmitted(refused)),
         }
         search.retry_after = search.retry_after(&source, kinds, &self.builder.settings);
         Ok(search)
@@ -220,7 +235,12 @@ impl Build<'_> {
         } else {
             source.url.as_str()
         };
-        search.note(self, &Location::new(location), failure, took);
+        let requested = RequestedLocation {
+            location: &Location::new(location),
+            file_type: None,
+            took,
+        };
+        search.note(self, requested, failure);
         Vec::new()
     }
 
@@ -319,9 +339,15 @@ impl Downloads<'_> {
                 }
                 Err(mut failure) => {
                     self.source.explain_settings(&mut failure.missing);
-                    search.note(&build, location, failure, took);
+                    let file_type = Some(*file_type);
+                    let requested = RequestedLocation {
+                        location,
+                        file_type,
+                        took,
+                    };
+                    search.note(&build, requested, failure);
                     if search.is_over {
-                        return Ok(());
+                        break;
                     }
                 }
             }
@@ -436,8 +462,7 @@ impl Search {
         } else {
             self.difs.is_empty()
         };
-        let is_absent = lacks_files && self.failure.is_none();
-        let is_absent = is_absent || !self.missing_maps.is_empty();
+        let is_absent = self.failures.is_empty() && (lacks_files || !self.missing_maps.is_empty());
         let miss = if source.lists_files() {
             // A new upload to such a source is expected to be found soon.
             Some(RETRY_LISTED_MISSES_AFTER)
@@ -467,36 +492,29 @@ impl Search {
         self.tried.push(Candidate::absent(key, location, missing));
     }
 
-    /// Records why nothing was found.
-    pub(super) fn fail(&mut self, missing: Missing) {
-        self.failure = Some(missing);
+    /// Records that a server was not called. An open circuit counts as a call that found nothing:
+    /// otherwise, a server that is down for days would be probed for every module each hour.
+    pub(super) fn note_not_admitted(&mut self, refused: &NotAdmitted) {
+        self.has_unasked |= *refused == NotAdmitted::Busy;
     }
 
     /// Records the failure of a location.
-    ///
-    /// A failure that may be over soon outweighs one that would be the same in an hour: the file
-    /// may be where it occurred.
     pub(super) fn note(
         &mut self,
         build: &Build<'_>,
-        location: &Location,
+        requested: RequestedLocation<'_>,
         failure: ServerFailure,
-        took: Duration,
     ) {
         self.note_call(build, &failure);
-        let ServerFailure {
-            missing, concerns, ..
-        } = failure;
+        let (missing, location) = (failure.missing, requested.location.clone());
         self.tried.push(Candidate {
-            duration_ms: u64::try_from(took.as_millis()).ok(),
-            ..Candidate::absent(&build.module.source, location.clone(), &missing)
+            duration_ms: u64::try_from(requested.took.as_millis()).ok(),
+            ..Candidate::absent(&build.module.source, location, &missing)
         });
-        let is_short = missing.cause.is_of_a_moment();
-        let is_the_servers = is_short && concerns == Concerns::Server;
-        let outweighs =
-            |known: &Missing| is_the_servers || is_short && !known.cause.is_of_a_moment();
-        if missing.cause != Cause::NotFound && self.failure.as_ref().is_none_or(outweighs) {
-            self.failure = Some(missing);
+        if missing.cause != Cause::NotFound {
+            // Files of other types are not sought after a failure that ends the search.
+            let file_type = requested.file_type.filter(|_| !self.is_over);
+            self.failures.add(missing, failure.concerns, file_type);
         }
     }
 
@@ -510,29 +528,6 @@ impl Search {
             || self.timeouts >= MAX_TIMEOUTS
             || build.is_late();
         self.is_over |= cause.is_of_a_moment() && is_last;
-    }
-}
-
-/// Returns the locations of a module in the order in which they are tried: those of the files of
-/// its platform first. Others are rare, such as DWARF for a program of Windows.
-///
-/// The list itself is part of the keys of entries, so its order stays.
-pub(super) fn likely_first(sought: &Sought) -> Vec<&(FileType, Location)> {
-    let mut locations: Vec<_> = sought.locations.iter().collect();
-    locations.sort_by_key(|(file_type, _)| is_foreign(*file_type, sought.object_type));
-    locations
-}
-
-/// Returns whether files of this type belong to another platform than a module.
-fn is_foreign(file_type: FileType, object_type: ObjectType) -> bool {
-    use FileType::{ElfCode, ElfDebug, MachCode, MachDebug, Pdb, Pe, PortablePdb};
-    match object_type {
-        ObjectType::Elf => matches!(file_type, MachCode | MachDebug | Pe | Pdb | PortablePdb),
-        ObjectType::Macho => matches!(file_type, ElfCode | ElfDebug | Pe | Pdb | PortablePdb),
-        ObjectType::Pe | ObjectType::PeDotnet => {
-            matches!(file_type, ElfCode | ElfDebug | MachCode | MachDebug)
-        }
-        ObjectType::Wasm | ObjectType::Unknown => false,
     }
 }
 
@@ -551,7 +546,7 @@ fn filed(
     let Some(first) = ours.next() else {
         let what = match (
             objects,
-            inspection.and_then(|inspection| inspection.ignored.first()),
+            inspection.and_then(|inspection| inspection.skipped.first()),
         ) {
             ([], Some(reason)) => reason.clone(),
             ([], None) => "it contains no object".to_owned(),

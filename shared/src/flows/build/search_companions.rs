@@ -192,12 +192,13 @@ impl CompanionServer<'_> {
         let update = self.build.update();
         let most = self.build.builder.settings.source_max_permits;
         let called = permits::with(update, self.key, most, Box::pin(calling)).await?;
-        if let Ok(called) = called {
-            left.extend(called?);
-            return Ok(left);
+        match called {
+            Ok(called) => left.extend(called?),
+            Err(refused) => {
+                search.note_not_admitted(&refused);
+                search.leave_to_next_probe(to_call, &mut left);
+            }
         }
-        // The source may not be called now.
-        search.leave_to_next_probe(to_call, &mut left);
         Ok(left)
     }
 

@@ -56,6 +56,14 @@ impl Search {
         needed.find(|needed| found(*needed).is_none() && !self.missing_maps.contains(needed))
     }
 
+    /// Records the auxiliary files that a source may have that was not called. The next probe asks
+    /// for them.
+    pub(super) fn leave_maps_to_next_probe(&mut self, maps: MapQuery<'_>) {
+        while let Some(needed) = self.next_map(maps) {
+            self.missing_maps.push(needed);
+        }
+    }
+
     /// Records that an auxiliary file was not found, which does not affect the DIFs.
     fn note_map(&mut self, build: &Build<'_>, location: Location, failure: ServerFailure) {
         self.note_call(build, &failure);
@@ -118,8 +126,8 @@ impl Downloads<'_> {
         };
         let Fetched { dif, size, chunks } = fetched;
         let Some(file) = needed.among(&inspection.auxiliary) else {
-            let ignored = inspection.ignored.first();
-            let reason = ignored.map_or("it is another file", String::as_str);
+            let skipped = inspection.skipped.first();
+            let reason = skipped.map_or("it is another file", String::as_str);
             let detail = format!("{location}: {reason}");
             return Ok(Err(of_the_file(Missing::malformed(detail))));
         };

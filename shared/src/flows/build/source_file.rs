@@ -12,6 +12,7 @@ use super::kind_build::Target;
 use super::lease::HeldLease;
 use super::made::{Made, MadeOutcome, NotMade, Origin};
 use super::search::{Search, unknown_source};
+use super::search_failures::{RequestedLocation, SearchFailures};
 use crate::cache::{CallOutcome, Derived, Kind, ReleaseNumbers, Seen, Sought};
 use crate::debuginfo::{Failure, encode_source_file};
 use crate::domain::{
@@ -45,8 +46,10 @@ impl Build<'_> {
     ) -> Result<Vec<Made>, NotMade> {
         let key = &self.module.source;
         let Some(source) = self.builder.source_of(self.invocation, self.module).await? else {
-            let mut search = Search::default();
-            search.fail(unknown_source(key));
+            let search = Search {
+                failures: SearchFailures::of_all_files(unknown_source(key)),
+                ..Search::default()
+            };
             return Ok(held.iter().map(|_| missing(&search, None)).collect());
         };
         let making = async {
@@ -111,7 +114,12 @@ impl Build<'_> {
                 }
                 Err(mut failure) => {
                     source.explain_settings(&mut failure.missing);
-                    search.note(self, location, failure, took);
+                    let requested = RequestedLocation {
+                        location,
+                        file_type: None,
+                        took,
+                    };
+                    search.note(self, requested, failure);
                 }
             }
         }
@@ -190,7 +198,7 @@ impl Build<'_> {
 
 /// Returns the result for a file that was not found.
 fn missing(search: &Search, retry_after: Option<Duration>) -> Made {
-    let failure = search.failure.clone();
+    let failure = search.failures.of(Kind::Sources).cloned();
     Made {
         outcome: MadeOutcome::Missing(failure.unwrap_or_else(Missing::not_found)),
         seen: Seen {

@@ -53,8 +53,8 @@ pub struct ExplainedUpload {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub further_objects: Option<usize>,
     /// What was skipped in the file, and why. The last line says so if the list is incomplete.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub passed_over: Vec<String>,
+    #[serde(rename = "passed_over", skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<String>,
     /// The number of failed attempts to read it, including one that is in progress.
     #[serde(skip_serializing_if = "is_zero")]
     pub attempts: u32,
@@ -206,7 +206,7 @@ impl Symbolicator {
             etag: upload.etag,
             sequencer: upload.sequencer,
             size: upload.size,
-            passed_over: upload.passed_over,
+            skipped: upload.skipped,
             attempts: upload.attempts,
             at: upload.at,
         }))

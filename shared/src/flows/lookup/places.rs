@@ -213,7 +213,7 @@ impl CacheFinder<'_> {
     }
 }
 
-/// Returns the scope of the entries that come of a server, for a request in a scope.
+/// Returns the scope of the entries that come from a server, for a request in a scope.
 fn scope_of_entries(source: &HttpSource, is_defined: bool, scope: &Scope) -> Scope {
     if source.is_public && !is_defined {
         Scope::Global

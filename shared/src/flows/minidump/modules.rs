@@ -77,7 +77,7 @@ impl<'a> WalkModules<'a> {
         }
     }
 
-    /// Decides every cache by what there is, from the next look-up on.
+    /// Decides with the caches that are ready, from the next look-up on.
     pub(super) fn give_up(&mut self) {
         self.has_given_up = true;
     }

@@ -8,7 +8,7 @@
 //!    has a version that is as good, and nothing better can be made, the response is `NotModified`.
 //! 2. If nothing is ready, and no place that could have the PDB has it, the response is `Nothing`,
 //!    which is final.
-//! 3. Otherwise a build is requested. A client that retries is told to retry later. A client that
+//! 3. Otherwise a build is requested. A client that retries receives `Retry-After`. A client that
 //!    does not is held for as long as a request may last.
 //!
 //! A requested SymCache that this service cannot make is recorded as *wanted*, for an operator who
@@ -83,8 +83,7 @@ impl SymCacheResponse {
 }
 
 impl Symbolicator {
-    /// Answers a request for a file. `may_be_put_off` says that the client retries when it is told
-    /// to.
+    /// Answers a request for a file. `may_be_put_off` says that the client obeys `Retry-After`.
     pub async fn ms_sym_cache(
         &self,
         invocation: &Invocation,

@@ -16,14 +16,15 @@ use crate::ports::{BlobSummary, Consistency, Fault};
 
 /// The prefixes of chunks of copies, derived caches and plain SymCaches, in the order in which they
 /// are listed.
-const PREFIXES: [&str; 3] = ["copies/", "derived/", "plain/"];
+const PREFIXES: [&str; 3] = [
+    ItemKey::COPY_BLOBS,
+    ItemKey::DERIVED_BLOBS,
+    ItemKey::PLAIN_BLOBS,
+];
 
-/// The prefix of derived caches. A lease names a derived cache before it is created.
-const DERIVED: &str = "derived/";
-
-/// The minimum age of an orphan that may be in use or about to be named. A client is led to a plain
-/// SymCache for 10 minutes, by URLs that are valid for a minute. The chunks of a copy are written
-/// within 15 minutes.
+/// The minimum age of an orphan that may be in use or about to be named. A client is redirected to
+/// a plain SymCache for 10 minutes, by URLs that are valid for a minute. The chunks of a copy are
+/// written within 15 minutes.
 pub const UNNAMED_MIN_AGE: Duration = Duration::from_secs(25 * 60);
 
 /// The interval between the beginnings of two listings: once a day, however late in its hour a run
@@ -72,7 +73,8 @@ impl Run<'_> {
 
     async fn delete_orphans_in(&self, prefix: &str, after: &mut Option<String>) -> bool {
         let min_age = match self.pruner.settings.orphan_min_age {
-            min_age if prefix == DERIVED => min_age,
+            // A lease names a derived cache before it is created.
+            min_age if prefix == ItemKey::DERIVED_BLOBS => min_age,
             min_age => min_age.max(UNNAMED_MIN_AGE),
         };
         loop {
@@ -124,16 +126,16 @@ impl Run<'_> {
             .filter_map(|blob| Some((blob, ItemKey::of_blob(&blob.path)?)))
             .unzip();
         let seen = self.load(&keys, Consistency::Eventual).await?;
-        let suspects = old.into_iter().zip(keys).zip(&seen);
-        let suspects = suspects.filter(|((blob, _), stored)| {
+        let unnamed = old.into_iter().zip(keys).zip(&seen);
+        let unnamed = unnamed.filter(|((blob, _), stored)| {
             let item = stored.as_ref().map(|stored| &stored.item);
             !item.is_some_and(|item| names(item, &blob.path, now))
         });
-        let (suspects, keys): (Vec<&BlobSummary>, Vec<ItemKey>) =
-            suspects.map(|(suspect, _)| suspect).unzip();
+        let (unnamed, keys): (Vec<&BlobSummary>, Vec<ItemKey>) =
+            unnamed.map(|(unnamed, _)| unnamed).unzip();
         let stored = self.load(&keys, Consistency::Strong).await?;
         let (mut to_delete, mut is_all) = (Vec::new(), true);
-        for ((blob, key), stored) in suspects.into_iter().zip(&keys).zip(stored) {
+        for ((blob, key), stored) in unnamed.into_iter().zip(&keys).zip(stored) {
             // An expired lease takes additional calls.
             is_all = !self.is_time_up(RunStep::Blobs);
             if !is_all {

@@ -8,7 +8,8 @@
 //!    has changed it meanwhile (the commit point), then its blobs are deleted. A crash in between
 //!    leaves orphans, never a record without its blob. The other entries are counted. Presence
 //!    items and aliases that do not match the uploads are corrected (`presences`).
-//! 3. Compare the uploads bucket with the upload items (`uploads`). Keys whose event was lost are
+//! 3. Check the uploads that the scan selected, end the pass if all records were scanned, and
+//!    compare the uploads bucket with the upload items (`uploads`). Keys whose event was lost are
 //!    sent to the uploads queue.
 //! 4. Once a day, list all blobs except the bodies of requests, which a rule of the bucket removes
 //!    (`blobs`). A blob is an orphan if it is older than any running build and its record does not
@@ -29,6 +30,7 @@ mod progress;
 mod records;
 mod refresh;
 mod report;
+mod retirement;
 mod run;
 mod uploads;
 
@@ -64,16 +66,21 @@ impl Pruner {
                 ..Report::default()
             }),
         };
-        let mut progress = run.progress().await?;
+        let mut progress = run.read_progress().await?;
         if progress.begins_pass() {
             run.begin_pass(&mut progress).await;
         }
-        let scanned = run.scan_records(&mut progress).await;
+        run.report().pass = progress.cursor.pass;
+        let to_check = run.scan_records(&mut progress).await;
+        let unannounced = &mut progress.cursor.unannounced;
+        run.announce_corrections(unannounced).await;
+        run.check_uploads(to_check).await;
+        let pass_ended = run.end_pass(&mut progress);
         let compared = run.compare_uploads(&mut progress).await;
         let listed = Box::pin(run.delete_orphans(&mut progress)).await;
-        run.report().complete = scanned && compared && listed;
+        run.report().complete = pass_ended && compared && listed;
         if !dry_run {
-            run.keep(progress).await;
+            run.write_progress(progress).await;
         }
         run.report().read_units = run.pace.read_units();
         Ok(run

@@ -15,9 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use futures::stream::{self, StreamExt};
-use xxhash_rust::xxh3::xxh3_64;
 
-use super::run::{CALLS_IN_PARALLEL, Run, RunStep};
+use super::report::described;
+use super::run::{CALLS_IN_PARALLEL, Run, RunStep, Turn};
 use crate::cache::{Alias, Item, ItemKey, ModuleKey, Stored};
 use crate::domain::Scope;
 use crate::flows::presence::{self, FiledAs};
@@ -26,6 +26,14 @@ use crate::ports::{Consistency, Fault, Removed};
 
 /// The number of passes over which the checks of aliases are spread: the passes of a day.
 const ALIAS_ROUNDS: u64 = 24;
+
+/// Returns the selection of aliases for a pass.
+pub(super) fn turn_of_aliases(pass: u64) -> Turn {
+    Turn {
+        pass,
+        rounds: ALIAS_ROUNDS,
+    }
+}
 
 /// What the items of a page do not show.
 #[derive(Default)]
@@ -43,12 +51,15 @@ impl Run<'_> {
     /// all corrections are made.
     ///
     /// `neighbour` is the partition that the previous page ended with, if it has a `dif` item.
+    /// `turn` selects the aliases to check; a dry run checks all.
     pub(super) async fn correct_presences(
         &self,
         items: &[(ItemKey, Stored)],
         neighbour: &mut Option<String>,
+        turn: Turn,
     ) -> bool {
-        let unresolved = self.unresolved(items, neighbour.as_deref());
+        let is_due = |alias: &ItemKey| self.is_dry || turn.is_due(alias.partition.as_bytes());
+        let unresolved = unresolved(items, neighbour.as_deref(), is_due);
         let unnoted = unresolved.unnoted.values().map(|module| module.presence());
         let targets = unresolved.aliases.iter();
         let targets = targets.map(|(_, _, alias)| alias.target.presence());
@@ -68,7 +79,7 @@ impl Run<'_> {
             .into_values()
             .zip(of_unnoted)
             .filter(|(_, presence)| presence.is_none())
-            .map(|(module, _)| self.note_again(module, &corrected))
+            .map(|(module, _)| self.restore_presence(module, &corrected))
             .collect();
         let aliases: Vec<_> = unresolved
             .aliases
@@ -91,50 +102,6 @@ impl Run<'_> {
         is_all
     }
 
-    /// Returns what the items of a page do not show.
-    fn unresolved<'a>(
-        &self,
-        items: &'a [(ItemKey, Stored)],
-        neighbour: Option<&str>,
-    ) -> Unresolved<'a> {
-        let mut unresolved = Unresolved::default();
-        let mut with_files: BTreeSet<&str> = BTreeSet::new();
-        for (key, stored) in items {
-            let partition = key.partition.as_str();
-            match &stored.item {
-                // The previous page has shown that this partition has files.
-                _ if neighbour == Some(partition) => {}
-                Item::Dif(dif) if dif.module.source.is_uploads() => {
-                    with_files.insert(partition);
-                    unresolved.unnoted.insert(partition, &dif.module);
-                }
-                // A file of a newer release.
-                _ if key.sort.starts_with(ItemKey::DIF_PREFIX) => {
-                    with_files.insert(partition);
-                }
-                // The `dif` items of a partition precede its presence.
-                Item::Presence(presence) => {
-                    unresolved.unnoted.remove(partition);
-                    if !with_files.contains(partition) {
-                        unresolved.unfounded.push(&presence.module);
-                    }
-                }
-                Item::Alias(alias) if self.is_turn_of(key) => {
-                    unresolved.aliases.push((key, stored, alias));
-                }
-                _ => {}
-            }
-        }
-        unresolved
-    }
-
-    /// Returns whether an alias is checked in this pass. A dry run checks all.
-    fn is_turn_of(&self, alias: &ItemKey) -> bool {
-        let pass = self.report().pass;
-        let turn = xxh3_64(alias.partition.as_bytes()) % ALIAS_ROUNDS;
-        self.is_dry || turn == pass % ALIAS_ROUNDS
-    }
-
     /// Makes corrections concurrently. Returns `false` if the time is up before all are made.
     async fn each(&self, corrections: Vec<impl Future<Output = Result<(), Fault>>>) -> bool {
         let corrections = corrections.into_iter().map(|correction| async {
@@ -153,7 +120,7 @@ impl Run<'_> {
             .await
     }
 
-    async fn note_again(
+    async fn restore_presence(
         &self,
         module: &ModuleKey,
         corrected: &Mutex<BTreeSet<Scope>>,
@@ -166,7 +133,7 @@ impl Run<'_> {
                 // Its files were not read, so they may have sources.
                 has_sources: true,
             };
-            presence::note_file(self.update(), module, filed, KnownItem::Unread).await?;
+            presence::write_presence(self.update(), module, filed, KnownItem::Unread).await?;
             let mut corrected = corrected.lock().unwrap_or_else(PoisonError::into_inner);
             corrected.insert(module.scope.clone());
         }
@@ -188,7 +155,7 @@ impl Run<'_> {
                 return Ok(());
             }
         } else {
-            let partition = presence::forget_files(self.update(), module).await?;
+            let partition = presence::remove_presence_if_empty(self.update(), module).await?;
             if presence::files(&partition) > 0 {
                 return Ok(());
             }
@@ -216,7 +183,7 @@ impl Run<'_> {
         if partition.iter().any(|(key, _)| presence::is_file(key)) {
             // The target is from an older release, without a presence, and this scan has not
             // reached it yet.
-            return self.note_again(target, corrected).await;
+            return self.restore_presence(target, corrected).await;
         }
         let presence = target.presence();
         if partition.iter().any(|(key, _)| *key == presence) {
@@ -243,18 +210,62 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Writes the generations again, for pages that were abandoned. What cannot be written is left
+    /// to the next run.
+    pub(super) async fn announce_corrections(&self, unannounced: &mut BTreeSet<Scope>) {
+        unannounced.append(&mut self.corrected_scopes());
+        self.write_generations(unannounced).await;
+    }
+
     /// Writes a new generation for each of these scopes, in which presences were corrected.
     /// Scopes whose generation could not be written remain in the set.
-    pub(super) async fn write_generations(&self, unannounced: &mut BTreeSet<Scope>) {
+    async fn write_generations(&self, unannounced: &mut BTreeSet<Scope>) {
         for scope in std::mem::take(unannounced) {
             if let Err(error) =
-                presence::note_change(self.update(), &scope, KnownItem::Unread).await
+                presence::write_generation(self.update(), &scope, KnownItem::Unread).await
             {
                 self.fail(&error);
                 unannounced.insert(scope);
             }
         }
     }
+}
+
+/// Returns what the items of a page do not show, and the aliases that are due.
+fn unresolved<'a>(
+    items: &'a [(ItemKey, Stored)],
+    neighbour: Option<&str>,
+    is_due: impl Fn(&ItemKey) -> bool,
+) -> Unresolved<'a> {
+    let mut unresolved = Unresolved::default();
+    let mut with_files: BTreeSet<&str> = BTreeSet::new();
+    for (key, stored) in items {
+        let partition = key.partition.as_str();
+        match &stored.item {
+            // The previous page has shown that this partition has files.
+            _ if neighbour == Some(partition) => {}
+            Item::Dif(dif) if dif.module.source.is_uploads() => {
+                with_files.insert(partition);
+                unresolved.unnoted.insert(partition, &dif.module);
+            }
+            // A file of a newer release.
+            _ if key.sort.starts_with(ItemKey::DIF_PREFIX) => {
+                with_files.insert(partition);
+            }
+            // The `dif` items of a partition precede its presence.
+            Item::Presence(presence) => {
+                unresolved.unnoted.remove(partition);
+                if !with_files.contains(partition) {
+                    unresolved.unfounded.push(&presence.module);
+                }
+            }
+            Item::Alias(alias) if is_due(key) => {
+                unresolved.aliases.push((key, stored, alias));
+            }
+            _ => {}
+        }
+    }
+    unresolved
 }
 
 /// Returns the partition that a page ends with, if it has `dif` items.
@@ -267,9 +278,4 @@ fn with_files_at_the_end(items: &[(ItemKey, Stored)], before: Option<String>) ->
     let has_files = same.any(|(key, _)| presence::is_file(key));
     let is_same = before.as_ref() == Some(&last.partition);
     (has_files || is_same).then(|| last.partition.clone())
-}
-
-/// Returns the name of a module for people.
-fn described(module: &ModuleKey) -> String {
-    format!("{} in {}", module.id, module.scope)
 }

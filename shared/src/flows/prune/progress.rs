@@ -48,7 +48,7 @@ impl Progress {
 
 impl Run<'_> {
     /// Reads the state. A dry run starts a new pass, based on the last complete one.
-    pub(super) async fn progress(&self) -> Result<Progress, Error> {
+    pub(super) async fn read_progress(&self) -> Result<Progress, Error> {
         let keys = [SweepItem::Cursor, SweepItem::Rollout].map(ItemKey::sweep);
         let mut loaded = self.load(&keys, Consistency::Strong).await?.into_iter();
         let mut next = || loaded.next().flatten();
@@ -79,20 +79,23 @@ impl Run<'_> {
         }
         if progress.begins_pass() {
             progress.found_in_last_pass = Some(
-                self.list(SweepItem::FoundInLastPass, lists.found_in_last_pass)
+                self.read_list(SweepItem::FoundInLastPass, lists.found_in_last_pass)
                     .await?,
             );
-            progress.requested = Some(self.list(SweepItem::Requested, lists.requested).await?);
+            progress.requested = Some(
+                self.read_list(SweepItem::Requested, lists.requested)
+                    .await?,
+            );
         } else {
             progress.found_in_this_pass = self
-                .list(SweepItem::FoundInThisPass, lists.found_in_this_pass)
+                .read_list(SweepItem::FoundInThisPass, lists.found_in_this_pass)
                 .await?;
         }
         Ok(progress)
     }
 
     /// Reads a list that is spread over this number of items.
-    async fn list(
+    async fn read_list(
         &self,
         item: impl Fn(usize) -> SweepItem,
         items: usize,
@@ -130,11 +133,10 @@ impl Run<'_> {
             tally: Default::default(),
             ..std::mem::take(&mut progress.cursor)
         };
-        self.report().pass = progress.cursor.pass;
     }
 
-    /// Ends the pass if all records were scanned. The next pass begins with its counts and its list
-    /// of outdated entries.
+    /// Ends the pass if all records were scanned, and returns whether they were. The next pass
+    /// begins with its counts and its list of outdated entries.
     pub(super) fn end_pass(&self, progress: &mut Progress) -> bool {
         if !progress.ends_pass() {
             return false;
@@ -165,7 +167,7 @@ impl Run<'_> {
     /// The lists are written without this condition. Runs do not overlap, because the function has
     /// a reserved concurrency of 1. In an account without room for that, two runs may mix their
     /// lists: then some outdated entries are found in the next pass only.
-    pub(super) async fn keep(&self, mut progress: Progress) {
+    pub(super) async fn write_progress(&self, mut progress: Progress) {
         let SweepLists {
             found_in_this_pass,
             found_in_last_pass,
@@ -186,7 +188,7 @@ impl Run<'_> {
         ];
         for (item, items, list) in lists {
             if let Some(list) = list {
-                *items = self.keep_list(item, list, *items).await;
+                *items = self.write_list(item, list, *items).await;
             }
         }
         if let Some(rollout) = progress.rollout {
@@ -216,7 +218,7 @@ impl Run<'_> {
     /// Writes a list, which took `before` items until now. Returns the number of items that it
     /// takes now. At least one item is written, because releases that know only one item must not
     /// use its old content.
-    async fn keep_list(
+    async fn write_list(
         &self,
         item: impl Fn(usize) -> SweepItem,
         list: OutdatedList,

@@ -8,18 +8,19 @@ use std::time::Duration;
 
 use futures::future::join_all;
 
+use super::presences::turn_of_aliases;
 use super::progress::Progress;
-use super::run::{BlobToDelete, Run, RunStep};
-use super::uploads::{ToCheck, Turn};
+use super::report::described_entry;
+use super::retirement::{EvictionCuts, Retirement, Retirements};
+use super::run::{BlobToDelete, Run, RunStep, Turn};
+use super::uploads::{ToCheck, turn_of_uploads};
 use crate::cache::{
-    Applied, Change, DifCopy, Entry, EvictionCut, Item, ItemKey, ObjectChunk, OutdatedEntry,
-    OutdatedList, Policy, RolloutState, SegmentProgress, Stored, Tally, Upload, UploadState, apply,
-    entry_bytes, rollout_state,
+    Change, DifCopy, Entry, Item, ItemKey, ObjectChunk, OutdatedEntry, OutdatedList, RolloutState,
+    SegmentProgress, Stored, Tally, Upload, UploadState, rollout_state,
 };
 use crate::domain::{Backoff, Location};
 use crate::flows::Updated;
-use crate::flows::update::apply_traced;
-use crate::ports::{Cursor, Fault, MAX_DELETES, Removed, Segment};
+use crate::ports::{Cursor, Fault, MAX_DELETES, Segment};
 
 /// The maximum time before a pending upload is re-queued, unless `RECONCILE_AFTER` is longer.
 const LONGEST_RECONCILE_DELAY: Duration = Duration::from_secs(24 * 3600);
@@ -41,33 +42,20 @@ struct PageCount {
     to_delete: Vec<BlobToDelete>,
 }
 
-/// Whether an entry or a copy was retired, or would be in a dry run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Retirement {
-    Retired,
-    Kept,
-}
-
-/// What the byte budgets evict in this pass.
-struct Cuts {
-    derived: Option<EvictionCut>,
-    copies: Option<EvictionCut>,
-}
-
 /// One scan of the records.
 struct RecordScan<'a> {
     run: &'a Run<'a>,
     counted: Mutex<Counted>,
-    cuts: Mutex<Cuts>,
-    turn: Turn,
+    retirements: Retirements<'a>,
+    turn_of_uploads: Turn,
+    turn_of_aliases: Turn,
 }
 
 impl Run<'_> {
-    /// Continues the scan of the records. Returns whether the pass is complete.
-    pub(super) async fn scan_records(&self, progress: &mut Progress) -> bool {
+    /// Continues the scan of the records. Returns the uploads to check.
+    pub(super) async fn scan_records(&self, progress: &mut Progress) -> ToCheck {
         let _span = self.invocation.span("scan records");
         let cursor = &mut progress.cursor;
-        self.report().pass = cursor.pass;
         let scan = RecordScan {
             run: self,
             counted: Mutex::new(Counted {
@@ -76,11 +64,15 @@ impl Run<'_> {
                 outdated: std::mem::take(&mut progress.found_in_this_pass),
                 to_check: ToCheck::default(),
             }),
-            cuts: Mutex::new(Cuts {
-                derived: cursor.cut,
-                copies: cursor.copies_cut,
-            }),
-            turn: Turn::of(cursor.pass, progress.rollout.as_ref()),
+            retirements: Retirements::new(
+                self,
+                EvictionCuts {
+                    derived: cursor.cut,
+                    copies: cursor.copies_cut,
+                },
+            ),
+            turn_of_uploads: turn_of_uploads(cursor.pass, progress.rollout.as_ref()),
+            turn_of_aliases: turn_of_aliases(cursor.pass),
         };
         let of = u32::try_from(cursor.segments.len()).unwrap_or(u32::MAX);
         let segments = (0..of).map(|index| scan.scan_segment(Segment { index, of }));
@@ -89,18 +81,13 @@ impl Run<'_> {
             .counted
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
-        let cuts = scan.cuts.into_inner();
-        let cuts = cuts.unwrap_or_else(PoisonError::into_inner);
+        let cuts = scan.retirements.into_cuts();
         cursor.segments = counted.segments;
         cursor.tally = counted.tally;
         cursor.cut = cuts.derived;
         cursor.copies_cut = cuts.copies;
         progress.found_in_this_pass = counted.outdated;
-        // Again, for pages that were abandoned. What cannot be written is left to the next run.
-        cursor.unannounced.append(&mut self.corrected_scopes());
-        self.write_generations(&mut cursor.unannounced).await;
-        self.in_time(self.check(counted.to_check)).await;
-        self.end_pass(progress)
+        counted.to_check
     }
 }
 
@@ -165,7 +152,11 @@ impl RecordScan<'_> {
             }
         }
         self.remove_blobs(&mut count.to_delete).await;
-        let is_complete = is_whole && self.run.correct_presences(items, neighbour).await;
+        let is_complete = is_whole
+            && self
+                .run
+                .correct_presences(items, neighbour, self.turn_of_aliases)
+                .await;
         is_complete.then_some(count)
     }
 
@@ -238,7 +229,9 @@ impl RecordScan<'_> {
             if age >= reconcile_delay(reconcile_after, upload.reconciled) {
                 count.to_check.pending.push(location);
             }
-        } else if age >= reconcile_after && self.turn.is_due(&location) {
+        } else if age >= reconcile_after
+            && self.turn_of_uploads.is_due(location.as_str().as_bytes())
+        {
             count.to_check.settled.push(location);
         }
     }
@@ -251,7 +244,10 @@ impl RecordScan<'_> {
         entry: &Entry,
         count: &mut PageCount,
     ) -> Result<(), Fault> {
-        let retirement = self.retire_if_unused(key, stored, entry, &mut count.to_delete);
+        let to_delete = &mut count.to_delete;
+        let retirement = self
+            .retirements
+            .retire_if_unused(key, stored, entry, to_delete);
         if retirement.await? == Retirement::Retired {
             return Ok(());
         }
@@ -282,93 +278,6 @@ impl RecordScan<'_> {
         Ok(())
     }
 
-    /// Retires an entry that is unused for too long, or that the byte budget evicts. Removes the
-    /// record at the key that was scanned.
-    async fn retire_if_unused(
-        &self,
-        key: &ItemKey,
-        stored: &Stored,
-        entry: &Entry,
-        to_delete: &mut Vec<BlobToDelete>,
-    ) -> Result<Retirement, Fault> {
-        let run = self.run;
-        let (now, settings) = (run.invocation.now(), &run.pruner.settings);
-        let by_age = self.would_apply(entry, &Change::Retire, &settings.policy);
-        let bytes = entry_bytes(entry);
-        let cut = self.cuts().derived;
-        let cut_at = cut.and_then(|cut| cut.applies(entry.last_used_at(), bytes));
-        // An eviction is a retirement with a shorter limit, so entries that were used or leased
-        // meanwhile stay.
-        let policy = match cut_at {
-            Some(cut_at) if !by_age => Policy {
-                derived_max_unused: now.since(cut_at),
-                ..settings.policy
-            },
-            _ => settings.policy,
-        };
-        if !by_age && (cut_at.is_none() || !self.would_apply(entry, &Change::Retire, &policy)) {
-            return Ok(Retirement::Kept);
-        }
-        let retired = if run.is_dry {
-            Some(entry.clone())
-        } else {
-            self.remove_entry(key, stored, &policy).await?
-        };
-        let Some(retired) = retired else {
-            return Ok(Retirement::Kept);
-        };
-        if let Some(cut) = &mut self.cuts().derived {
-            cut.freed(entry.last_used_at(), bytes);
-        }
-        {
-            let unused = now.since(entry.last_used_at()).as_secs();
-            let why = if by_age {
-                format!("unused for {unused} s")
-            } else {
-                format!("over the byte budget, unused for {unused} s")
-            };
-            let mut report = run.report();
-            report.retired += 1;
-            report.over_budget += u64::from(!by_age);
-            report.note_planned("retire", described(entry), why);
-        }
-        to_delete.extend(retired.states().map(|ready| BlobToDelete {
-            path: ready.blob.path.clone(),
-            bytes: ready.blob.bytes,
-        }));
-        Ok(Retirement::Retired)
-    }
-
-    /// Removes the record of an entry if it may still be retired. Returns the entry as it was then.
-    ///
-    /// The scanned page may be a second old: the removal is conditional on the revision, and a
-    /// changed record is checked again.
-    async fn remove_entry(
-        &self,
-        key: &ItemKey,
-        stored: &Stored,
-        policy: &Policy,
-    ) -> Result<Option<Entry>, Fault> {
-        let mut stored = stored.clone();
-        loop {
-            let Item::Entry(entry) = &stored.item else {
-                return Ok(None);
-            };
-            let now = self.run.invocation.now();
-            if !matches!(
-                apply_traced(entry, &Change::Retire, now, policy),
-                Ok(Applied::Retired)
-            ) {
-                return Ok(None);
-            }
-            let records = &self.run.pruner.records;
-            match records.remove(key, &stored.revision).await? {
-                Removed::Done => return Ok(Some(entry.clone())),
-                Removed::Lost(current) => stored = current,
-            }
-        }
-    }
-
     /// Retires a copy of a DIF, or counts it.
     async fn process_copy(
         &self,
@@ -377,56 +286,14 @@ impl RecordScan<'_> {
         copy: &DifCopy,
         count: &mut PageCount,
     ) -> Result<(), Fault> {
-        let retirement = self.retire_copy_if_unused(key, stored, copy, &mut count.to_delete);
+        let to_delete = &mut count.to_delete;
+        let retirement = self
+            .retirements
+            .retire_copy_if_unused(key, stored, copy, to_delete);
         if retirement.await? == Retirement::Kept {
             count.tally.count_copy(copy, self.run.invocation.now());
         }
         Ok(())
-    }
-
-    /// Retires a copy of a DIF that is unused for too long, or that its byte budget evicts.
-    async fn retire_copy_if_unused(
-        &self,
-        key: &ItemKey,
-        stored: &Stored,
-        copy: &DifCopy,
-        to_delete: &mut Vec<BlobToDelete>,
-    ) -> Result<Retirement, Fault> {
-        let run = self.run;
-        let (now, settings) = (run.invocation.now(), &run.pruner.settings);
-        let by_age = copy.is_unused(now, settings.dif_max_unused);
-        let cut = self.cuts().copies;
-        let is_cut = cut.is_some_and(|cut| cut.applies(copy.last_used_at, copy.bytes).is_some());
-        if !by_age && !is_cut {
-            return Ok(Retirement::Kept);
-        }
-        if !run.is_dry {
-            // If a build has used the copy meanwhile, its revision has changed, and it stays.
-            let removed = run.pruner.records.remove(key, &stored.revision).await?;
-            if removed != Removed::Done {
-                return Ok(Retirement::Kept);
-            }
-        }
-        // The item only has the total size of all chunks: attribute it to the first one.
-        let parts = copy.chunks().enumerate();
-        to_delete.extend(parts.map(|(number, (_, _, path))| {
-            let bytes = if number == 0 { copy.bytes } else { 0 };
-            BlobToDelete { path, bytes }
-        }));
-        if let Some(cut) = &mut self.cuts().copies {
-            cut.freed(copy.last_used_at, copy.bytes);
-        }
-        let unused = now.since(copy.last_used_at).as_secs();
-        let why = if by_age {
-            format!("unused for {unused} s")
-        } else {
-            format!("over the byte budget of copies, unused for {unused} s")
-        };
-        let location = &copy.dif.file.location;
-        let mut report = run.report();
-        report.copies_retired += 1;
-        report.note_planned("retire", format!("the copy of {location}"), why);
-        Ok(Retirement::Retired)
     }
 
     /// Removes a chunk of objects that no upload item names, because a builder was killed before it
@@ -456,12 +323,6 @@ impl RecordScan<'_> {
         Ok(())
     }
 
-    /// Returns whether a change seems to apply. The scanned entry may be a second old, so this is
-    /// only a hint: [`apply`] decides for the stored one.
-    fn would_apply(&self, entry: &Entry, change: &Change, policy: &Policy) -> bool {
-        apply(entry, change, self.run.invocation.now(), policy).is_ok()
-    }
-
     /// Makes a maintenance change. Returns whether it was applied, or would be.
     async fn change(
         &self,
@@ -470,7 +331,7 @@ impl RecordScan<'_> {
         what: &'static str,
     ) -> Result<bool, Fault> {
         let run = self.run;
-        if !self.would_apply(entry, change, &run.pruner.settings.policy) {
+        if !run.would_apply(entry, change, &run.pruner.settings.policy) {
             return Ok(false);
         }
         if !run.is_dry {
@@ -481,16 +342,12 @@ impl RecordScan<'_> {
             }
         }
         run.report()
-            .note_planned(what, described(entry), "it is no longer needed");
+            .note_planned(what, described_entry(entry), "it is no longer needed");
         Ok(true)
     }
 
     fn counted(&self) -> MutexGuard<'_, Counted> {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn cuts(&self) -> MutexGuard<'_, Cuts> {
-        self.cuts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -502,12 +359,6 @@ fn reconcile_delay(reconcile_after: Duration, reconciled: u32) -> Duration {
         longest: reconcile_after.max(LONGEST_RECONCILE_DELAY),
     };
     backoff.after(reconciled)
-}
-
-/// Returns the name of an entry for people.
-fn described(entry: &Entry) -> String {
-    let module = entry.module();
-    format!("{} of {} in {}", entry.kind(), module.id, module.scope)
 }
 
 fn name(item: &Item) -> &'static str {

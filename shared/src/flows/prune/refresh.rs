@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt};
 
 use super::progress::Progress;
+use super::report::described_entry;
 use super::run::{CALLS_IN_PARALLEL, Run, RunStep};
 use crate::cache::{
     Change, Drained, Entry, Item, Kind, ModuleKey, OutdatedEntry, OutdatedList, Queue,
@@ -44,7 +45,7 @@ impl Run<'_> {
             }
         };
         let drained = Drained::of(&requested, entries.iter().map(Option::as_ref), now);
-        let mut still_pending = OutdatedList {
+        let mut pending = OutdatedList {
             at: now,
             entries: still_pending_of(&requested, &entries),
         };
@@ -53,12 +54,10 @@ impl Run<'_> {
             if self.is_time_up(RunStep::Refresh) {
                 break;
             }
-            still_pending
-                .entries
-                .extend(self.request_builds(modules).await);
+            pending.entries.extend(self.request_builds(modules).await);
         }
-        still_pending.trim();
-        progress.requested = Some(still_pending);
+        pending.trim();
+        progress.requested = Some(pending);
         drained
     }
 
@@ -123,7 +122,7 @@ impl Run<'_> {
         for entry in entries {
             let (module, kind) = (entry.module(), entry.kind());
             if self.is_dry {
-                let to = format!("{kind} of {}", module.id);
+                let to = described_entry(entry);
                 let mut report = self.report();
                 report.requested += 1;
                 report.note_planned("request a build of", to, "it is outdated, and still used");

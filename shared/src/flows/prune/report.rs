@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::cache::{Entry, ModuleKey};
 use crate::domain::chain;
 use crate::flows::Error;
 use crate::flows::rollout::RolloutReport;
@@ -37,7 +38,7 @@ pub struct Report {
     pub leases_cleared: u64,
     /// The number of older states that were dropped.
     pub older_dropped: u64,
-    /// The number of expired items.
+    /// The number of expired items, and of chunks of objects that no upload item names.
     pub expired: u64,
     /// The number of entries whose rebuild was requested.
     pub requested: u64,
@@ -80,6 +81,16 @@ pub struct PlannedAction {
     pub to: String,
     /// The reason.
     pub why: String,
+}
+
+/// Returns the name of a module for people.
+pub(super) fn described(module: &ModuleKey) -> String {
+    format!("{} in {}", module.id, module.scope)
+}
+
+/// Returns the name of an entry for people.
+pub(super) fn described_entry(entry: &Entry) -> String {
+    format!("{} of {}", entry.kind(), described(entry.module()))
 }
 
 impl Report {

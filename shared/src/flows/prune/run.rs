@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use super::pace::{Pace, units_of};
 use super::report::Report;
-use crate::cache::{ItemKey, Stored};
+use crate::cache::{Change, Entry, ItemKey, Policy, Stored, apply};
 use crate::domain::Scope;
 use crate::flows::invocation::Invocation;
 use crate::flows::settings::Settings;
@@ -44,6 +46,21 @@ impl RunStep {
             Self::Uploads => 0.2,
             Self::Blobs => 0.0,
         }
+    }
+}
+
+/// Selects what is checked in a pass, if the checks are spread over several passes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    pub(super) pass: u64,
+    /// The number of passes over which the checks are spread.
+    pub(super) rounds: u64,
+}
+
+impl Turn {
+    /// Returns whether what has this key is checked in this pass.
+    pub(super) fn is_due(self, key: &[u8]) -> bool {
+        xxh3_64(key) % self.rounds == self.pass % self.rounds
     }
 }
 
@@ -127,6 +144,12 @@ impl Run<'_> {
             policy: &self.pruner.settings.policy,
             invocation: self.invocation,
         }
+    }
+
+    /// Returns whether a change seems to apply. The scanned entry may be a second old, so this is
+    /// only a hint: [`apply`] decides for the stored one.
+    pub(super) fn would_apply(&self, entry: &Entry, change: &Change, policy: &Policy) -> bool {
+        apply(entry, change, self.invocation.now(), policy).is_ok()
     }
 
     /// Deletes blobs that no record names any more. Returns those that were deleted, or would be.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt};
 
 use super::progress::Progress;
-use super::run::{CALLS_IN_PARALLEL, Run, RunStep};
+use super::run::{CALLS_IN_PARALLEL, Run, RunStep, Turn};
 use crate::cache::{Converter, Item, ItemKey, Rollout, Stored, Upload, UploadState};
 use crate::domain::{Cause, Location};
 use crate::flows::sending;
@@ -20,7 +20,7 @@ use crate::ports::{Consistency, DifError, Fault, ListedDif, ReconcileMessage};
 /// The maximum number of keys that one run sends to the queue because of the items that it scans,
 /// and because of the bucket that it lists. The rest of the items is left to the next pass, which
 /// scans them again, and the rest of the bucket to the next run.
-const KEYS_PER_RUN: u64 = 5000;
+const KEYS_PER_RUN: usize = 5000;
 
 /// The approximate maximum number of keys that one pass checks. If there are more, they are spread
 /// over several passes.
@@ -38,27 +38,12 @@ pub(super) struct ToCheck {
     pub(super) settled: Vec<Location>,
 }
 
-/// Selects the keys to check in a pass.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Turn {
-    pass: u64,
-    rounds: u64,
-}
-
-impl Turn {
-    /// Returns the selection for a pass, given the number of uploads in the last one.
-    pub(super) fn of(pass: u64, last: Option<&Rollout>) -> Self {
-        let uploads = last.map_or(0, |last| last.tally.uploads);
-        Self {
-            pass,
-            rounds: uploads.div_ceil(CHECKS_PER_PASS).max(1),
-        }
-    }
-
-    /// Returns whether a key is checked in this pass.
-    pub(super) fn is_due(self, location: &Location) -> bool {
-        let hash = xxhash_rust::xxh3::xxh3_64(location.as_str().as_bytes());
-        hash % self.rounds == self.pass % self.rounds
+/// Returns the selection of uploads for a pass, given the number of uploads in the last one.
+pub(super) fn turn_of_uploads(pass: u64, last: Option<&Rollout>) -> Turn {
+    let uploads = last.map_or(0, |last| last.tally.uploads);
+    Turn {
+        pass,
+        rounds: uploads.div_ceil(CHECKS_PER_PASS).max(1),
     }
 }
 
@@ -72,11 +57,13 @@ impl ToCheck {
 
 impl Run<'_> {
     /// Re-queues uploads whose event was lost after their item was written.
-    pub(super) async fn check(&self, mut to_check: ToCheck) {
-        let room = KEYS_PER_RUN.saturating_sub(self.report().reconciled);
-        to_check
-            .pending
-            .truncate(usize::try_from(room).unwrap_or(usize::MAX));
+    pub(super) async fn check_uploads(&self, to_check: ToCheck) {
+        let _span = self.invocation.span("check uploads");
+        self.in_time(self.reconcile_lost(to_check)).await;
+    }
+
+    async fn reconcile_lost(&self, mut to_check: ToCheck) {
+        to_check.pending.truncate(KEYS_PER_RUN);
         self.reconcile_all(to_check.pending, "it is pending for too long")
             .await;
         let stats: Vec<_> = to_check
@@ -130,10 +117,9 @@ impl Run<'_> {
     }
 
     async fn list_uploads(&self, after: &mut Option<Location>) -> bool {
-        let before = self.report().reconciled;
+        let mut sent = 0;
         loop {
-            let is_full = self.report().reconciled - before >= KEYS_PER_RUN;
-            if is_full || !self.may_read(RunStep::Uploads).await {
+            if sent >= KEYS_PER_RUN || !self.may_read(RunStep::Uploads).await {
                 return false;
             }
             let page = match self.pruner.listing.list(after.as_ref()).await {
@@ -144,8 +130,8 @@ impl Run<'_> {
                 }
             };
             match self.compare(&page.difs).await {
-                Ok(true) => {}
-                Ok(false) => return false,
+                Ok(Some(of_page)) => sent += of_page,
+                Ok(None) => return false,
                 Err(error) => {
                     self.fail(&error);
                     return false;
@@ -161,9 +147,9 @@ impl Run<'_> {
         }
     }
 
-    /// Compares a page of the listing with the upload items. Returns whether there was time for all
-    /// of them.
-    async fn compare(&self, difs: &[ListedDif]) -> Result<bool, Fault> {
+    /// Compares a page of the listing with the upload items. Returns the number of keys that were
+    /// sent to the queue; `None` if there was no time for all of them.
+    async fn compare(&self, difs: &[ListedDif]) -> Result<Option<usize>, Fault> {
         let now = self.invocation.now();
         let reconcile_after = self.pruner.settings.reconcile_after;
         let converter = self.pruner.settings.policy.numbers.converter;
@@ -183,28 +169,29 @@ impl Run<'_> {
                 lost.entry(why).or_default().push(dif.location.clone());
             }
         }
-        let mut is_all = true;
+        let mut sent = Some(0);
         for (why, locations) in lost {
-            is_all &= self.reconcile_all(locations, why).await;
+            sent = sum(sent, self.reconcile_all(locations, why).await);
         }
-        Ok(is_all)
+        Ok(sent)
     }
 
-    /// Sends messages to reconcile keys. Returns whether there was time for all of them.
-    async fn reconcile_all(&self, locations: Vec<Location>, why: &str) -> bool {
+    /// Sends messages to reconcile keys. Returns the number of keys that were sent; `None` if there
+    /// was no time for all of them.
+    async fn reconcile_all(&self, locations: Vec<Location>, why: &str) -> Option<usize> {
         let sends: Vec<_> = locations
             .into_iter()
             .map(|location| self.reconcile(location, why))
             .collect();
         stream::iter(sends)
             .buffer_unordered(CALLS_IN_PARALLEL)
-            .fold(true, |all, this| std::future::ready(all && this))
+            .fold(Some(0), |sent, one| std::future::ready(sum(sent, one)))
             .await
     }
 
-    async fn reconcile(&self, location: Location, why: &str) -> bool {
+    async fn reconcile(&self, location: Location, why: &str) -> Option<usize> {
         if self.is_time_up(RunStep::Uploads) {
-            return false;
+            return None;
         }
         if !self.is_dry {
             let message = ReconcileMessage::new(location.clone());
@@ -213,21 +200,26 @@ impl Run<'_> {
             if let Err(error) = sent {
                 // The next pass or listing finds the key again.
                 self.fail(&error);
-                return true;
+                return Some(0);
             }
         }
         let mut report = self.report();
         report.reconciled += 1;
         report.note_planned("reconcile", location.as_str(), why);
-        true
+        Some(1)
     }
+}
+
+/// Returns the sum of two counts; `None` if there was no time for one of them.
+fn sum(one: Option<usize>, other: Option<usize>) -> Option<usize> {
+    Some(one? + other?)
 }
 
 /// Returns why a key has to be reconciled; `None` if its item describes these bytes.
 fn differs(dif: &ListedDif, known: Option<&Stored>, converter: Converter) -> Option<&'static str> {
     match known.map(|stored| &stored.item) {
         None => Some("no event was received for it"),
-        Some(Item::Upload(upload)) if upload.is_outdated(converter) => {
+        Some(Item::Upload(upload)) if upload.was_ignored_by_older(converter) => {
             Some("an older release found nothing to file in it")
         }
         Some(Item::Upload(Upload { state, etag, .. })) => match state {

@@ -34,6 +34,8 @@ pub(super) enum LookupOutcome {
         cache: LoadedCache,
         chosen: Box<Chosen>,
     },
+    /// Source code was found. The lines of several places are read together, in one round of reads.
+    Chosen(Box<Chosen>),
     Missing(Missing),
 }
 
@@ -60,7 +62,7 @@ impl CacheLookup {
     }
 
     /// Lists these sources as candidates if they have no file for the module, so that the response
-    /// tells them apart from sources that were not searched.
+    /// distinguishes them from sources that were not searched.
     pub(super) fn listing(self, sources: Arc<[SourceKey]>) -> Self {
         Self { sources, ..self }
     }
@@ -104,8 +106,10 @@ impl CacheLookup {
     /// Returns the state that is used, with its entry.
     pub(super) fn chosen(&self) -> Option<&Chosen> {
         match &self.outcome {
-            Some(LookupOutcome::Cache { chosen, .. }) => Some(chosen),
-            _ => None,
+            Some(LookupOutcome::Cache { chosen, .. } | LookupOutcome::Chosen(chosen)) => {
+                Some(chosen)
+            }
+            Some(LookupOutcome::Missing(_)) | None => None,
         }
     }
 
@@ -151,7 +155,8 @@ impl CacheLookup {
                     considered: considered(used.map(|used| (&used.source, &used.location))),
                 };
             }
-            None => {
+            // A lookup of source code is not that of a module.
+            Some(LookupOutcome::Chosen(_)) | None => {
                 return ModuleOutcome::Failed {
                     detail: "the module was not looked up".to_owned(),
                 };

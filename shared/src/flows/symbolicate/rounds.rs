@@ -263,10 +263,6 @@ impl<'a> Rounds<'a> {
     /// Opens the parts of a cache that the request needs.
     async fn open(&self, blob: &BlobToRead) -> Result<LoadedCache, ReadError> {
         let Chosen { entry, ready, .. } = &*blob.chosen;
-        if entry.kind() == Kind::Sources {
-            // The lines of several places are read together, in one round of reads.
-            return Ok(LoadedCache::Unread);
-        }
         let needed = |arch| self.plan.addresses(self.request, blob.planned, arch);
         self.opening.open(entry.kind(), ready, needed).await
     }
@@ -325,12 +321,16 @@ impl Actions {
         match selection.best {
             Some(selected) => {
                 let place = &lookup.places()[selected.at];
-                let chosen = Chosen::new(selected, place, items);
-                self.to_read.push(BlobToRead {
-                    at,
-                    planned: lookup.planned,
-                    chosen: Box::new(chosen),
-                });
+                let chosen = Box::new(Chosen::new(selected, place, items));
+                if chosen.entry.kind() == Kind::Sources {
+                    lookup.outcome = Some(LookupOutcome::Chosen(chosen));
+                } else {
+                    self.to_read.push(BlobToRead {
+                        at,
+                        planned: lookup.planned,
+                        chosen,
+                    });
+                }
             }
             None => lookup.outcome = Some(LookupOutcome::Missing(selection.missing.clone())),
         }

@@ -3,12 +3,12 @@
 //! The client of a request can send its threads in several requests, but not those of a file. So
 //! outer frames are left out: first those of threads that did not crash, the longest ones first.
 
-use crate::api::symbolicator::{FrameOrder, Request, Stacktrace};
+use crate::api::symbolicator::{FrameOrder, Request, Stacktrace, ThreadSize, frames_left};
 
 /// Returns a request with at most this number of frames.
 pub(super) fn shortened(request: &Request, most: usize) -> Request {
-    let frames_left = frames_left(&request.stacktraces, most);
-    let stacktraces = request.stacktraces.iter().zip(frames_left);
+    let lengths = lengths_within(&request.stacktraces, most);
+    let stacktraces = request.stacktraces.iter().zip(lengths);
     let stacktraces = stacktraces.map(|(stacktrace, left)| {
         let all = &stacktrace.frames;
         let inner = match request.options.frame_order {
@@ -41,47 +41,15 @@ pub(super) fn count_shortened(before: &Request, after: &Request) -> usize {
 }
 
 /// Returns how many frames each stack trace keeps.
-fn frames_left(stacktraces: &[Stacktrace], most: usize) -> Vec<usize> {
-    let (crashed, others): (Vec<&Stacktrace>, Vec<&Stacktrace>) = stacktraces
-        .iter()
-        .partition(|stacktrace| has_crashed(stacktrace));
-    let of_crashed = longest_within(&crashed, most);
-    let of_others = longest_within(&others, most - total(&crashed, of_crashed));
-    let left = stacktraces.iter().map(|stacktrace| {
-        let longest = if has_crashed(stacktrace) {
-            of_crashed
-        } else {
-            of_others
-        };
-        stacktrace.frames.len().min(longest)
+fn lengths_within(stacktraces: &[Stacktrace], most: usize) -> Vec<usize> {
+    let threads = stacktraces.iter().map(|stacktrace| ThreadSize {
+        has_crashed: stacktrace.is_requesting == Some(true),
+        // Only their number counts.
+        frames: vec![1; stacktrace.frames.len()],
     });
-    left.collect()
-}
-
-fn has_crashed(stacktrace: &Stacktrace) -> bool {
-    stacktrace.is_requesting == Some(true)
-}
-
-/// Returns the number of frames if none of these has more than `longest`.
-fn total(stacktraces: &[&Stacktrace], longest: usize) -> usize {
-    let lengths = stacktraces.iter().map(|stacktrace| stacktrace.frames.len());
-    lengths.map(|length| length.min(longest)).sum()
-}
-
-/// Returns the number of frames to which each of these has to be shortened, so that all together
-/// have at most `most`.
-fn longest_within(stacktraces: &[&Stacktrace], most: usize) -> usize {
-    let lengths = stacktraces.iter().map(|stacktrace| stacktrace.frames.len());
-    let (mut fits, mut end) = (0, lengths.max().unwrap_or_default() + 1);
-    while fits + 1 < end {
-        let middle = fits.midpoint(end);
-        if total(stacktraces, middle) <= most {
-            fits = middle;
-        } else {
-            end = middle;
-        }
-    }
-    fits
+    let threads: Vec<ThreadSize> = threads.collect();
+    let frames: usize = threads.iter().map(|thread| thread.frames.len()).sum();
+    frames_left(&threads, frames.saturating_sub(most))
 }
 
 #[cfg(test)]

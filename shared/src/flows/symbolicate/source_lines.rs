@@ -8,9 +8,9 @@
 //! - *Uploads*: the item that says that a module has files also says whether any of them has
 //!   sources. It was read together with the entries of the names, so a module without sources
 //!   costs no call.
-//! - *Symbol servers* are searched unless the names come of the uploads: who uploads the files of a
-//!   module also uploads its sources, and other servers need not know about the module. Their
-//!   entries are read together with those of the names, too.
+//! - *Symbol servers* are searched unless the names come from the uploads: a client that uploads
+//!   the files of a module also uploads its sources, and other servers need not know about the
+//!   module. Their entries are read together with those of the names, too.
 //! - *Source files* that none of these has are looked up one by one: see `source_files`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -129,7 +129,7 @@ impl<'a> SourceSearch<'a> {
     }
 
     /// Returns a candidate for each symbol server of the request that has no sources of a module,
-    /// if the response lists candidates. For modules whose names come of the uploads, servers are
+    /// if the response lists candidates. For modules whose names come from the uploads, servers are
     /// not searched.
     fn candidates_without_sources<'l>(
         &self,

@@ -6,12 +6,10 @@
 //! entries that are already built.
 
 use super::changes::{EventContext, UploadChanges};
-use super::event::ToBuild;
-use super::filing::FiledModule;
+use super::filing::{ConcernedModule, FiledModule};
 use super::side_by_side::side_by_side;
 use crate::cache::{Entry, Kind, Queue, Token, UploadState};
-use crate::domain::Timestamp;
-use crate::flows::build::OpenDifs;
+use crate::flows::build::{OpenDifs, Resend};
 use crate::flows::derive::{delay_after, retry_of};
 use crate::flows::update::KnownItem;
 use crate::flows::{Error, presence, sending};
@@ -27,6 +25,13 @@ const MAX_MESSAGES: usize = 10;
 
 /// The number of modules without files that are built between two checks of the time.
 const MODULES_AT_ONCE: usize = 256;
+
+/// A module whose entries are marked dirty.
+pub(super) struct ToBuild {
+    pub(super) module: ConcernedModule,
+    /// Whether it has files to build from. If not, the build records that there is none.
+    pub(super) has_files: bool,
+}
 
 /// How far the modules of an event are built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +56,7 @@ impl EventContext<'_> {
         let is_half_over = || invocation.time_left() < invocation.elapsed();
         let (with_files, without): (Vec<_>, Vec<_>) =
             modules.into_iter().partition(|to_build| to_build.has_files);
-        let mut later: Vec<(&ToBuild, Timestamp)> = Vec::new();
+        let mut later: Vec<(&ToBuild, Resend)> = Vec::new();
         for (built, to_build) in with_files.iter().enumerate() {
             if built > 0 && is_half_over() {
                 self.send_continuation().await?;
@@ -61,8 +66,8 @@ impl EventContext<'_> {
             let built = builder
                 .build(invocation, &module.key, &module.kinds, open_difs)
                 .await?;
-            let at = retry_of(built, 0, invocation.now());
-            later.extend(at.map(|at| (to_build, at)));
+            let resend = retry_of(built, 0, invocation.now());
+            later.extend(resend.map(|resend| (to_build, resend)));
         }
         for (chunk, some) in without.chunks(MODULES_AT_ONCE).enumerate() {
             if chunk > 0 && is_half_over() {
@@ -78,26 +83,26 @@ impl EventContext<'_> {
                 Ok::<_, Error>((to_build, Box::pin(build).await))
             });
             for (to_build, built) in builds.await? {
-                let at = retry_of(built?, 0, invocation.now());
-                later.extend(at.map(|at| (to_build, at)));
+                let resend = retry_of(built?, 0, invocation.now());
+                later.extend(resend.map(|resend| (to_build, resend)));
             }
         }
         if later.len() > MAX_MESSAGES {
             self.send_continuation().await?;
             return Ok(BuildProgress::Continued);
         }
-        for (to_build, at) in later {
-            self.build_later(&to_build.module, at).await?;
+        for (to_build, resend) in later {
+            self.build_later(&to_build.module, resend).await?;
         }
         Ok(BuildProgress::Complete)
     }
 
-    /// Sends messages for the pending build requests of a module, visible at `at`.
+    /// Sends messages for the pending build requests of a module.
     ///
     /// A dirty mark keeps a build request that is pending, and this may be that of another delivery
     /// of the event, which sends no message for it. So the messages name the requests that are
     /// stored, and not the mark of this event.
-    async fn build_later(&self, module: &FiledModule, at: Timestamp) -> Result<(), Error> {
+    async fn build_later(&self, module: &ConcernedModule, resend: Resend) -> Result<(), Error> {
         let UploadChanges {
             builder,
             invocation,
@@ -120,7 +125,7 @@ impl EventContext<'_> {
         for (id, kinds) in requests {
             let message =
                 QueueMessage::new(Queue::Uploads, module.key.clone(), kinds, id, converter);
-            builder.send_again(invocation, &message, at).await?;
+            builder.send_again(invocation, &message, resend).await?;
         }
         Ok(())
     }

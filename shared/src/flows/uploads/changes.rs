@@ -53,9 +53,9 @@ pub(super) struct EventContext<'a> {
 
 impl EventContext<'_> {
     /// Gives the scope of the file a new generation.
-    pub(super) async fn note_change(&self) -> Result<(), Fault> {
+    pub(super) async fn write_generation(&self) -> Result<(), Fault> {
         let known = self.generation.clone();
-        presence::note_change(self.changes.update(), self.scope, known).await?;
+        presence::write_generation(self.changes.update(), self.scope, known).await?;
         Ok(())
     }
 }

@@ -12,10 +12,9 @@
 use std::collections::HashSet;
 
 use super::changes::UploadChanges;
-use super::filing::FiledModule;
+use super::filing::{ConcernedModule, FiledModule};
 use super::side_by_side::side_by_side;
 use crate::cache::{Item, ItemKey, Kind, ModuleKey, Stored};
-use crate::domain::FileType;
 use crate::flows::update::Entries;
 use crate::ports::Fault;
 
@@ -24,16 +23,17 @@ impl UploadChanges<'_> {
     pub(super) async fn concerned(
         &self,
         modules: &[FiledModule],
-    ) -> Result<Vec<FiledModule>, Fault> {
+    ) -> Result<Vec<ConcernedModule>, Fault> {
         let concerned = side_by_side(modules, |module| async move {
             if module.is_program() {
                 return Ok(Vec::new()); // A program only concerns itself, under its own id.
             }
-            if module.key.is_of_companions() {
-                let partition = self.builder.records.query(&module.key.partition()).await?;
-                return Ok(programs(&module.key, &partition));
+            let key = module.key();
+            if key.is_of_companions() {
+                let partition = self.builder.records.query(&key.partition()).await?;
+                return Ok(programs(key, &partition));
             }
-            let mut module = module.clone();
+            let mut module = module.concerned.clone();
             if module.has_pdb {
                 // The `dif` item is already written, so an entry that is created after this query
                 // is built with it.
@@ -48,7 +48,10 @@ impl UploadChanges<'_> {
 }
 
 /// Returns the programs that need a companion, given the partition in which both are filed.
-pub(super) fn programs(met_at: &ModuleKey, partition: &[(ItemKey, Stored)]) -> Vec<FiledModule> {
+pub(super) fn programs(
+    met_at: &ModuleKey,
+    partition: &[(ItemKey, Stored)],
+) -> Vec<ConcernedModule> {
     let difs = partition
         .iter()
         .filter_map(|(_, stored)| match &stored.item {
@@ -63,16 +66,13 @@ pub(super) fn programs(met_at: &ModuleKey, partition: &[(ItemKey, Stored)]) -> V
             id: module,
             ..met_at.clone()
         };
-        FiledModule {
-            kinds: completed.clone(),
-            ..FiledModule::of(key, FileType::ElfDebug)
-        }
+        ConcernedModule::of(key, completed.clone())
     });
     programs.collect()
 }
 
 /// Returns the modules without duplicates; the first of each is kept.
-pub(super) fn each_once(mut modules: Vec<FiledModule>) -> Vec<FiledModule> {
+pub(super) fn each_once(mut modules: Vec<ConcernedModule>) -> Vec<ConcernedModule> {
     let mut seen = HashSet::new();
     modules.retain(|module| seen.insert(module.key.clone()));
     modules

@@ -4,13 +4,13 @@ use std::collections::HashSet;
 
 use futures::future::{join, try_join};
 
-use super::building::BuildProgress;
+use super::building::{BuildProgress, ToBuild};
 use super::changes::{EventContext, UploadChanges};
 use super::event::{
-    LoadedItems, ToBuild, UploadEvent, WrittenUpload, given_up, ignored, is_same, no_room,
-    pending_creation,
+    LoadedItems, UploadEvent, given_up, ignored, is_same, no_room, pending_creation,
 };
 use super::filing::{self, FiledModule};
+use super::item::WrittenUpload;
 use super::objects::objects_of;
 use super::reading::{ReadUpload, Reading};
 use super::room::MAX_DIFS;
@@ -146,7 +146,7 @@ impl EventContext<'_> {
             if built == BuildProgress::Continued {
                 return Ok(());
             }
-            self.note_change().await?;
+            self.write_generation().await?;
         }
         let converter = self.changes.builder.settings.policy.numbers.converter;
         let ignored = Upload {
@@ -173,7 +173,7 @@ impl EventContext<'_> {
     ) -> Result<(), Error> {
         let (changes, dif) = (self.changes, &self.dif);
         let modules = filing::modules(self.scope, &found.objects, &dif.location);
-        let keys: HashSet<_> = modules.iter().map(|module| module.key.clone()).collect();
+        let keys: HashSet<_> = modules.iter().map(|module| module.key().clone()).collect();
         let pending = &written.upload;
         let mut is_named = false;
         if pending.names_objects() && pending.etag == upload.etag {
@@ -181,8 +181,8 @@ impl EventContext<'_> {
             is_named = named == found.objects;
             // Another release may have read other ids from the same bytes.
             let mut dropped = filing::modules(self.scope, &named, &dif.location);
-            dropped.retain(|module| !keys.contains(&module.key));
-            former.extend(changes.revoke_all(&dropped, dif, pending).await?);
+            dropped.retain(|module| !keys.contains(module.key()));
+            former.extend(changes.withdraw_from_all(&dropped, dif, pending).await?);
         }
         // Build these while the item still names them. Modules that the new file also serves are
         // built from it below.
@@ -191,7 +191,7 @@ impl EventContext<'_> {
         if built == BuildProgress::Continued {
             return Ok(());
         }
-        upload.passed_over = found.passed_over;
+        upload.skipped = found.skipped;
         let named = if is_named {
             self.write_same_objects(written, upload).await?
         } else {
@@ -199,8 +199,8 @@ impl EventContext<'_> {
         };
         match named {
             Some(named) => {
-                let (too_large, open_difs) = (found.too_large, found.open_difs);
-                Box::pin(self.file_and_build(named, modules, too_large, open_difs)).await
+                let (over_limit, open_difs) = (found.over_limit, found.open_difs);
+                Box::pin(self.file_and_build(named, modules, over_limit, open_difs)).await
             }
             None => Ok(()),
         }
@@ -215,7 +215,7 @@ impl EventContext<'_> {
     ) -> Result<Option<WrittenUpload>, Fault> {
         let upload = Upload {
             attempts: 0,
-            passed_over: upload.passed_over,
+            skipped: upload.skipped,
             ..written.upload
         };
         let put = self.changes.put_upload(upload.clone(), written.stored);
@@ -264,35 +264,35 @@ impl EventContext<'_> {
             }
         };
         let update = self.changes.update();
-        let noted = async {
+        let recorded = async {
             if is_filed {
                 Ok((generation, stored))
             } else {
-                let changed = presence::note_change(update, self.scope, generation);
-                try_join(changed, self.note_filed(&upload, stored)).await
+                let written = presence::write_generation(update, self.scope, generation);
+                try_join(written, self.record_filed(&upload, stored)).await
             }
         };
         let built = Box::pin(self.build_all(to_build, &mut open_difs));
         // Await both, because a build that is dropped keeps its leases.
-        let (noted, built) = join(noted, built).await;
-        let (generation, stored) = noted?;
+        let (recorded, built) = join(recorded, built).await;
+        let (generation, stored) = recorded?;
         if built? == BuildProgress::Continued {
             return Ok(());
         }
-        presence::note_change(update, self.scope, generation).await?;
+        presence::write_generation(update, self.scope, generation).await?;
         self.end(&upload, stored).await
     }
 
     /// Records that an upload is filed, so that a continuation skips this step. `known` is its item
     /// as it was last written. Returns the item as it is now.
-    async fn note_filed(&self, filed: &Upload, known: KnownItem) -> Result<KnownItem, Fault> {
-        let noted = self.changes.amend(&filed.key, known, |present| {
+    async fn record_filed(&self, filed: &Upload, known: KnownItem) -> Result<KnownItem, Fault> {
+        let recorded = self.changes.amend(&filed.key, known, |present| {
             is_same(present, filed).then(|| {
                 present.progress = filed.progress;
                 present.no_room.clone_from(&filed.no_room);
             })
         });
-        noted.await
+        recorded.await
     }
 
     /// Files an upload under its modules, and marks their entries dirty. Returns the builds that
@@ -314,10 +314,12 @@ impl EventContext<'_> {
             .await?
         };
         let (mut with_room, mut without) = (Vec::new(), Vec::new());
-        for (module, filed) in modules.into_iter().zip(filed) {
-            match filed {
-                Some(entries) => with_room.push(FiledModule { entries, ..module }),
-                None => without.push(module),
+        for (mut module, filed) in modules.into_iter().zip(filed) {
+            if let Some(entries) = filed {
+                module.concerned.entries = entries;
+                with_room.push(module);
+            } else {
+                without.push(module);
             }
         }
         let (is_current, concerned) =
@@ -328,7 +330,8 @@ impl EventContext<'_> {
             return Ok(None);
         }
         self.satisfy(upload).await?;
-        let marked = side_by_side(&concerned, |module| changes.invalidate(module, dif)).await?;
+        let marked =
+            side_by_side(&concerned, |module| changes.invalidate_entries(module, dif)).await?;
         upload.no_room = no_room(&without, with_room.len());
         upload.progress = UploadProgress::Filed;
         Ok(Some(marked))
@@ -340,11 +343,12 @@ impl EventContext<'_> {
         let is_ours =
             |present: &Dif| present.sequencer == upload.sequencer && present.file.etag == dif.etag;
         side_by_side(modules, |module| async move {
+            let module = module.key();
             let partition = changes.take_out(module, &dif.location, is_ours).await?;
-            changes.requeue_overflow(&module.key, &partition).await
+            changes.requeue_overflow(module, &partition).await
         })
         .await?;
-        self.note_change().await?;
+        self.write_generation().await?;
         Ok(())
     }
 

@@ -17,31 +17,38 @@ use crate::flows::update::{Entries, KnownItem, Present};
 use crate::ports::Fault;
 
 /// A module that an upload serves, with all its objects of one id.
-#[derive(Clone)]
 pub(super) struct FiledModule {
-    /// The key.
-    pub(super) key: ModuleKey,
+    /// The module as its entries are marked and built.
+    pub(super) concerned: ConcernedModule,
     /// The code ids that refer to it.
-    pub(super) code_ids: Vec<CodeId>,
-    /// The kinds that can be derived for it, and those that its auxiliary files complete.
-    pub(super) kinds: Vec<Kind>,
-    /// Whether one of its objects is a PDB.
-    pub(super) has_pdb: bool,
+    code_ids: Vec<CodeId>,
     /// The file type of the best object, for names and ties.
-    pub(super) file_type: FileType,
+    file_type: FileType,
     /// The combined features of its objects.
-    pub(super) features: Features,
+    features: Features,
     /// Whether the upload contains other files that may complete one of its objects.
-    pub(super) is_accompanied: bool,
+    is_accompanied: bool,
     /// The ids of the companions that its objects need.
-    pub(super) needs: Vec<CompanionId>,
+    needs: Vec<CompanionId>,
     /// Whether names of one of its objects are hidden.
-    pub(super) hides_names: bool,
+    hides_names: bool,
     /// Under a companion's id: the modules in the file that need the companion. Empty for the
     /// companion itself.
-    pub(super) needed_by: Vec<String>,
+    needed_by: Vec<String>,
     /// Why nothing can be derived from one of its objects.
-    pub(super) fault: Option<Missing>,
+    fault: Option<Missing>,
+}
+
+/// A module whose entries an upload concerns: one that it is filed under, or a program that it
+/// completes.
+#[derive(Clone)]
+pub(super) struct ConcernedModule {
+    /// The key.
+    pub(super) key: ModuleKey,
+    /// The kinds that the upload may yield or complete.
+    pub(super) kinds: Vec<Kind>,
+    /// Whether one of its objects in the upload is a PDB.
+    pub(super) has_pdb: bool,
     /// Its entries as they were last read.
     pub(super) entries: Entries,
 }
@@ -70,13 +77,11 @@ pub(super) fn modules(
 }
 
 impl FiledModule {
-    /// Returns a module of which only the key and the file type are known.
-    pub(super) fn of(key: ModuleKey, file_type: FileType) -> Self {
+    /// Returns a module without objects. The file type is that of the first one that is added.
+    fn of(key: ModuleKey, file_type: FileType) -> Self {
         Self {
-            key,
+            concerned: ConcernedModule::of(key, Vec::new()),
             code_ids: Vec::new(),
-            kinds: Vec::new(),
-            has_pdb: false,
             file_type,
             features: Features::default(),
             is_accompanied: false,
@@ -84,8 +89,12 @@ impl FiledModule {
             hides_names: false,
             needed_by: Vec::new(),
             fault: None,
-            entries: Entries::Unread,
         }
+    }
+
+    /// Returns the key.
+    pub(super) fn key(&self) -> &ModuleKey {
+        &self.concerned.key
     }
 
     /// Adds an object of the file at this location.
@@ -107,13 +116,40 @@ impl FiledModule {
         if self.fault.is_none() {
             self.fault.clone_from(&object.fault);
         }
-        self.has_pdb |= object.file_type == FileType::Pdb;
-        self.add_kinds_of(object, location);
+        self.concerned.has_pdb |= object.file_type == FileType::Pdb;
+        self.concerned.add_kinds_of(object, location);
         if let (ModuleId::Debug(_), Some(ModuleId::Code(code_id))) =
             (&object.module, ModuleId::of(None, object.code_id.as_ref()))
             && !self.code_ids.contains(&code_id)
         {
             self.code_ids.push(code_id);
+        }
+    }
+
+    /// Returns the id of the auxiliary file, if the file is one.
+    fn auxiliary_id(&self) -> Option<DebugId> {
+        match self.key().reference() {
+            _ if !self.file_type.is_auxiliary() => None,
+            Some(ModuleRef::Filed(ModuleId::Debug(id))) => Some(id),
+            Some(ModuleRef::Filed(ModuleId::Companion(CompanionId::SymbolMap(id)))) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Returns whether it is a program that is filed under a companion's id.
+    pub(super) fn is_program(&self) -> bool {
+        !self.needed_by.is_empty()
+    }
+}
+
+impl ConcernedModule {
+    /// Returns a module of which no entries were read.
+    pub(super) fn of(key: ModuleKey, kinds: Vec<Kind>) -> Self {
+        Self {
+            key,
+            kinds,
+            has_pdb: false,
+            entries: Entries::Unread,
         }
     }
 
@@ -135,21 +171,6 @@ impl FiledModule {
         }
         self.kinds.sort_unstable();
         self.kinds.dedup();
-    }
-
-    /// Returns the id of the auxiliary file, if the file is one.
-    fn auxiliary_id(&self) -> Option<DebugId> {
-        match self.key.reference() {
-            _ if !self.file_type.is_auxiliary() => None,
-            Some(ModuleRef::Filed(ModuleId::Debug(id))) => Some(id),
-            Some(ModuleRef::Filed(ModuleId::Companion(CompanionId::SymbolMap(id)))) => Some(id),
-            _ => None,
-        }
-    }
-
-    /// Returns whether it is a program that is filed under a companion's id.
-    pub(super) fn is_program(&self) -> bool {
-        !self.needed_by.is_empty()
     }
 
     /// Adds the kinds of Microsoft's SymCaches that the partition has entries of, if the module has
@@ -177,12 +198,12 @@ impl UploadChanges<'_> {
         dif: &DifRef,
         over_limit: Option<Missing>,
     ) -> Result<Option<Entries>, Fault> {
-        let location = &dif.location;
-        let Some(mut partition) = self.find_room(module, location).await? else {
+        let (key, location) = (module.key(), &dif.location);
+        let Some(mut partition) = self.find_room(key, location).await? else {
             return Ok(None);
         };
         let item = Item::Dif(Dif {
-            module: module.key.clone(),
+            module: key.clone(),
             file: dif.clone(),
             sequencer: upload.sequencer.clone(),
             size: upload.size,
@@ -208,7 +229,7 @@ impl UploadChanges<'_> {
             let at = partition.iter().position(|(other, _)| other == key);
             KnownItem::Read(at.map(|at| partition.swap_remove(at).1))
         };
-        let (dif, presence) = (module.key.dif(location), module.key.presence());
+        let (dif, presence) = (key.dif(location), key.presence());
         let (known_dif, known_presence) = (known(&dif), known(&presence));
         let update = self.update();
         update.write(&dif, known_dif, next).await?;
@@ -216,7 +237,7 @@ impl UploadChanges<'_> {
             code_ids: &module.code_ids,
             has_sources: module.features.has_sources,
         };
-        presence::note_file(update, &module.key, filed, known_presence).await?;
+        presence::write_presence(update, key, filed, known_presence).await?;
         Ok(Some(entries))
     }
 
@@ -224,10 +245,10 @@ impl UploadChanges<'_> {
     /// overflow.
     async fn find_room(
         &self,
-        module: &FiledModule,
+        module: &ModuleKey,
         location: &Location,
     ) -> Result<Option<Vec<(ItemKey, Stored)>>, Fault> {
-        let (records, module) = (&self.builder.records, &module.key);
+        let records = &self.builder.records;
         let partition = records.query(&module.partition()).await?;
         if has_room(&partition, module, location) {
             return Ok(Some(partition));
@@ -250,14 +271,14 @@ impl UploadChanges<'_> {
     /// items of the module's partition after that.
     pub(super) async fn take_out(
         &self,
-        module: &FiledModule,
+        module: &ModuleKey,
         location: &Location,
         is_meant: impl Fn(&Dif) -> bool,
     ) -> Result<Vec<(ItemKey, Stored)>, Fault> {
         let is_meant = |item: &Item| matches!(item, Item::Dif(present) if is_meant(present));
         let update = self.update();
-        update.remove(&module.key.dif(location), is_meant).await?;
-        presence::forget_files(update, &module.key).await
+        update.remove(&module.dif(location), is_meant).await?;
+        presence::remove_presence_if_empty(update, module).await
     }
 }
 
@@ -294,7 +315,7 @@ mod tests {
             panic!("{} modules", modules.len())
         };
         assert_eq!(
-            (module.file_type, module.kinds.as_slice()),
+            (module.file_type, module.concerned.kinds.as_slice()),
             (FileType::Pdb, [Kind::CfiCache, Kind::SymCache].as_slice())
         );
         assert!(module.features.has_debug_info && module.features.has_unwind_info);
@@ -312,7 +333,7 @@ mod tests {
         assert_eq!(
             modules
                 .iter()
-                .map(|module| module.kinds.len())
+                .map(|module| module.concerned.kinds.len())
                 .collect::<Vec<_>>(),
             [0]
         );

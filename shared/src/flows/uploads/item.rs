@@ -1,11 +1,18 @@
 //! Reads and writes upload items.
 
 use super::changes::UploadChanges;
-use super::event::{UploadEvent, WrittenUpload, is_outdated, is_same};
+use super::event::{UploadEvent, is_outdated, is_same, pending_again};
 use crate::cache::{Item, ItemKey, Stored, Upload, UploadProgress, UploadState};
 use crate::domain::Location;
 use crate::flows::update::{KnownItem, Present};
 use crate::ports::Fault;
+
+/// The upload item as the event wrote it last.
+pub(super) struct WrittenUpload {
+    pub(super) upload: Upload,
+    /// The stored form of this item.
+    pub(super) stored: KnownItem,
+}
 
 impl UploadChanges<'_> {
     /// Writes the pending upload item at the beginning of an event, based on the item that it
@@ -31,6 +38,30 @@ impl UploadChanges<'_> {
                 stored: KnownItem::Read(Some(stored)),
             })
         }))
+    }
+
+    /// Makes an upload item that was read pending, as if its last event was delivered again. A key
+    /// without an item gets none. Returns the item as it is known then; `None` if another
+    /// invocation has changed it since the read.
+    pub(super) async fn write_pending_again(
+        &self,
+        known: KnownItem,
+        hops: u32,
+    ) -> Result<Option<KnownItem>, Fault> {
+        let Some(read) = known.item().and_then(Item::upload).cloned() else {
+            return Ok(Some(known));
+        };
+        let pending = pending_again(&read, hops);
+        if pending == read {
+            return Ok(Some(known));
+        }
+        let next = |present: Present<'_>| {
+            let is_as_read = present.item.and_then(Item::upload) == Some(&read);
+            is_as_read.then(|| Item::Upload(pending.clone()))
+        };
+        let key = ItemKey::upload(&read.location());
+        let written = self.update().write(&key, known, next).await?;
+        Ok(written.map(|written| KnownItem::Read(Some(written))))
     }
 
     /// Writes an upload item, unless a later event of its key was received. `known` is the replaced
@@ -83,7 +114,7 @@ impl UploadChanges<'_> {
         let mut is_read = false;
         let read_by_another = |stored: &Upload| {
             is_read = stored.names_objects()
-                && stored.progress != UploadProgress::Revoked
+                && stored.progress != UploadProgress::Withdrawn
                 && is_same(stored, &ignored)
                 && *stored != written.upload;
             is_read

@@ -1,17 +1,17 @@
 //! Marks the entries of modules dirty, after a file was filed or withdrawn.
 
+use super::building::ToBuild;
 use super::changes::UploadChanges;
-use super::event::ToBuild;
-use super::filing::FiledModule;
+use super::filing::ConcernedModule;
 use crate::cache::{Change, Token};
 use crate::domain::DifRef;
 use crate::ports::Fault;
 
 impl UploadChanges<'_> {
     /// Invalidates the entries that this DIF may serve.
-    pub(super) async fn invalidate(
+    pub(super) async fn invalidate_entries(
         &self,
-        module: &FiledModule,
+        module: &ConcernedModule,
         dif: &DifRef,
     ) -> Result<ToBuild, Fault> {
         let dif = dif.clone();
@@ -24,9 +24,9 @@ impl UploadChanges<'_> {
     }
 
     /// Revokes a DIF in the entries of a module.
-    pub(super) async fn revoke_made(
+    pub(super) async fn revoke_in_entries(
         &self,
-        module: &FiledModule,
+        module: &ConcernedModule,
         dif: &DifRef,
     ) -> Result<(), Fault> {
         let dif = dif.clone();
@@ -38,7 +38,7 @@ impl UploadChanges<'_> {
     /// request get one whose id is the mark.
     async fn mark(
         &self,
-        module: &FiledModule,
+        module: &ConcernedModule,
         change: impl FnOnce(Token) -> Change,
     ) -> Result<(), Fault> {
         let change = change(self.token());

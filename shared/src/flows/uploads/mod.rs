@@ -48,15 +48,15 @@ use futures::future::join;
 pub(super) use objects::objects_of;
 
 use self::changes::UploadChanges;
-use self::event::{LoadedItems, is_outdated, is_settled, upload_in};
+use self::event::{LoadedItems, is_outdated, missed_change};
 pub use self::event::{UploadChange, UploadEvent};
 use super::build::Builder;
 use super::notes::IGNORED;
 use super::update::KnownItem;
 use super::{Error, Invocation, presence};
-use crate::cache::{Item, ItemKey, Upload, UploadProgress, UploadState};
+use crate::cache::{Item, ItemKey, UploadProgress, UploadState};
 pub use crate::domain::Sequencer;
-use crate::domain::{Cause, Location, Scope};
+use crate::domain::{Location, Scope};
 use crate::ports::{Consistency, DifError, Fault, FaultKind};
 pub use crate::ports::{DifStat, ReconcileMessage};
 
@@ -64,35 +64,42 @@ impl Builder {
     /// Applies an event. An event that was already applied, or that is older than the last event of
     /// its key, has no effect.
     pub async fn upload(&self, invocation: &Invocation, event: &UploadEvent) -> Result<(), Error> {
-        let mut keys = vec![ItemKey::upload(&Location::new(event.key.as_str()))];
-        keys.extend(Scope::of_key(&event.key).map(|scope| ItemKey::generation(&scope)));
+        let location = Location::new(event.key.as_str());
         let stat = async {
             match (event.change, &event.written) {
                 // If the key has other bytes by now, reading these fails. The other bytes have an
                 // event of their own.
                 (UploadChange::Created, Some(written)) => Some(Ok(written.clone())),
-                (UploadChange::Created, None) => {
-                    Some(self.uploads.stat(&Location::new(&*event.key)).await)
-                }
+                (UploadChange::Created, None) => Some(self.uploads.stat(&location).await),
                 (UploadChange::Removed, _) => None,
             }
         };
-        let (loaded, stat) = join(self.records.load(&keys, Consistency::Strong), stat).await;
-        let mut loaded = loaded?.into_iter().map(KnownItem::Read);
-        let upload = loaded.next().expect("one item per key");
-        if upload_in(&upload).is_some_and(|known| is_outdated(event, known)) {
+        let (loaded, stat) = join(self.load_items(&location), stat).await;
+        let loaded = loaded?;
+        let known = loaded.upload.item().and_then(Item::upload);
+        if known.is_some_and(|known| is_outdated(event, known)) {
             return Ok(());
         }
-        if upload.is_of_newer_release() {
+        if loaded.upload.is_of_newer_release() {
             // The event is delivered again, to a newer release if there is one by then.
             return Err(Error::Newer {
                 what: event.key.clone(),
             });
         }
-        let generation = loaded.next().unwrap_or_default();
-        let loaded = LoadedItems { upload, generation };
         let changes = self.changes(invocation);
         changes.apply_event(event, 0, loaded, stat).await
+    }
+
+    /// Reads the items that an event of a key changes.
+    async fn load_items(&self, location: &Location) -> Result<LoadedItems, Fault> {
+        let mut keys = vec![ItemKey::upload(location)];
+        keys.extend(Scope::of_key(location.as_str()).map(|scope| ItemKey::generation(&scope)));
+        let loaded = self.records.load(&keys, Consistency::Strong).await?;
+        let mut loaded = loaded.into_iter().map(KnownItem::Read);
+        Ok(LoadedItems {
+            upload: loaded.next().unwrap_or_default(),
+            generation: loaded.next().unwrap_or_default(),
+        })
     }
 
     /// Does what a lost event of a key would have done: compares the upload item with the bucket.
@@ -105,61 +112,38 @@ impl Builder {
         invocation: &Invocation,
         message: &ReconcileMessage,
     ) -> Result<(), Error> {
-        let key = message.reconcile.as_str();
-        let upload = ItemKey::upload(&message.reconcile);
-        let known: Option<Upload> = self.records.one(upload.clone()).await?;
-        let stat = match self.uploads.stat(&message.reconcile).await {
+        let (location, hops) = (&message.reconcile, message.hops);
+        let LoadedItems { upload, generation } = self.load_items(location).await?;
+        if upload.is_of_newer_release() {
+            return Ok(());
+        }
+        // Only after the items were read: a file that is uploaded and applied between an early stat
+        // and a late read would be withdrawn as if it was removed.
+        let stat = match self.uploads.stat(location).await {
             Err(DifError::Fault(error)) => return Err(error.into()),
             stat => stat,
         };
         let converter = self.settings.policy.numbers.converter;
-        let change = match &stat {
-            Ok(stat)
-                if known
-                    .as_ref()
-                    .is_some_and(|known| is_settled(known, stat, converter)) =>
-            {
-                return Ok(());
-            }
-            Ok(_) | Err(DifError::Changed) => UploadChange::Created,
-            Err(DifError::Missing(missing)) if missing.cause == Cause::NotFound => {
-                let is_gone = |known: &Upload| known.state == UploadState::Gone;
-                if known.as_ref().is_none_or(is_gone) {
-                    return Ok(());
-                }
-                UploadChange::Removed
-            }
-            // The file exists, but cannot be read now.
-            Err(_) => return Ok(()),
+        let known = upload.item().and_then(Item::upload);
+        let Some(change) = missed_change(known, &stat, converter) else {
+            return Ok(());
         };
-        // Make the item pending, as if its last event was delivered again, unless the item changes
-        // at the same time.
-        if let Some(known) = &known {
-            let by_the_sweep = u32::from(message.hops == 0);
-            let pending = Upload {
-                state: UploadState::Pending,
-                reconciled: known.reconciled.saturating_add(by_the_sweep),
-                ..known.clone()
-            };
-            let is_known = |present: Option<&Item>| present == Some(&Item::Upload(known.clone()));
-            let again =
-                |present: Option<&Item>| is_known(present).then(|| Item::Upload(pending.clone()));
-            if !self.update(invocation).put_with(&upload, again).await? {
-                return Ok(());
-            }
-        }
+        let changes = self.changes(invocation);
+        let Some(upload) = changes.write_pending_again(upload, hops).await? else {
+            return Ok(());
+        };
+        let known = upload.item().and_then(Item::upload);
         let event = UploadEvent {
-            key: key.to_owned(),
-            sequencer: known.map(|known| known.sequencer).unwrap_or_default(),
+            key: location.as_str().to_owned(),
+            sequencer: known
+                .map(|known| known.sequencer.clone())
+                .unwrap_or_default(),
             change,
             written: None,
         };
+        let loaded = LoadedItems { upload, generation };
         let stat = (change == UploadChange::Created).then_some(stat);
-        let changes = self.changes(invocation);
-        let unread = LoadedItems::default();
-        changes
-            .apply_event(&event, message.hops, unread, stat)
-            .await
+        changes.apply_event(&event, hops, loaded, stat).await
     }
 }
 
@@ -207,7 +191,7 @@ impl UploadChanges<'_> {
         });
         ignored.await?;
         if let Some(scope) = Scope::of_key(&event.key) {
-            presence::note_change(self.update(), &scope, KnownItem::Unread).await?;
+            presence::write_generation(self.update(), &scope, KnownItem::Unread).await?;
         }
         Ok(())
     }

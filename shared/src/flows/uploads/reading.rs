@@ -33,10 +33,10 @@ pub(super) enum Reading {
 pub(super) struct ReadUpload {
     /// The objects.
     pub(super) objects: Vec<UploadedObject>,
-    /// What was skipped, see [`passed_over`].
-    pub(super) passed_over: Vec<String>,
+    /// What was skipped, see [`skipped`].
+    pub(super) skipped: Vec<String>,
     /// Which limit the file exceeds, if it does: then nothing can be derived from it.
-    pub(super) too_large: Option<Missing>,
+    pub(super) over_limit: Option<Missing>,
     /// The open file, if caches can be derived from it.
     pub(super) open_difs: OpenDifs,
 }
@@ -51,7 +51,7 @@ impl UploadChanges<'_> {
         let (reader, deriver) = (&self.builder.uploads, &*self.builder.deriver);
         let max = self.builder.settings.dif_max_bytes;
         let fetched = fetch::fetch(reader, deriver, &dif.location, stat, max).await;
-        let (mut parser, too_large) = match fetched {
+        let (mut parser, over_limit) = match fetched {
             Ok(parser) => (parser, None),
             Err(DifError::Missing(missing)) if matches!(missing.cause, Cause::TooLarge { .. }) => {
                 match fetch::fetch_ends(&**reader, deriver, &dif.location, stat).await {
@@ -67,29 +67,29 @@ impl UploadChanges<'_> {
         let took = self.invocation.elapsed() - began;
         let inspection = match parser.inspect().await {
             Ok(inspection) => inspection,
-            Err(error) => return unread(error, too_large),
+            Err(error) => return unread(error, over_limit),
         };
-        let (mut objects, without_id) = filed_objects(&inspection, &dif.location);
-        if too_large.is_some() {
+        let (mut objects, skipped_maps) = filed_objects(&inspection, &dif.location);
+        if over_limit.is_some() {
             // The faults only reflect that parts of the file were not read.
             objects.iter_mut().for_each(|object| object.fault = None);
         }
         if objects.is_empty() {
-            let reason = match too_large {
+            let reason = match over_limit {
                 Some(missing) => missing.detail,
-                None => reason_for_nothing(&inspection, without_id),
+                None => reason_for_nothing(&inspection, &skipped_maps),
             };
             return Ok(Reading::Ignored(reason));
         }
-        let passed_over = passed_over(&inspection, without_id);
+        let skipped = skipped(&inspection, &skipped_maps);
         let mut open_difs = OpenDifs::default();
-        if too_large.is_none() {
+        if over_limit.is_none() {
             open_difs.add(OpenDif::alone(dif.clone(), parser, inspection, took));
         }
         Ok(Reading::Found(ReadUpload {
             objects,
-            passed_over,
-            too_large,
+            skipped,
+            over_limit,
             open_difs,
         }))
     }
@@ -114,9 +114,9 @@ impl UploadChanges<'_> {
     }
 }
 
-/// Returns the result for a file that could not be read. `too_large` says that only its ends were
+/// Returns the result for a file that could not be read. `over_limit` says that only its ends were
 /// read, and why.
-fn unread(error: DifError, too_large: Option<Missing>) -> Result<Reading, Error> {
+fn unread(error: DifError, over_limit: Option<Missing>) -> Result<Reading, Error> {
     let missing = match error {
         DifError::Fault(error) => return Err(error.into()),
         DifError::Changed => return Ok(Reading::Overtaken),
@@ -126,7 +126,7 @@ fn unread(error: DifError, too_large: Option<Missing>) -> Result<Reading, Error>
         Cause::NotFound => Reading::Overtaken,
         Cause::Crashed => Reading::Interrupted(missing.detail),
         // For example, it is archived. No event follows, so the upload must not stay pending.
-        _ => Reading::Ignored(too_large.unwrap_or(missing).detail),
+        _ => Reading::Ignored(over_limit.unwrap_or(missing).detail),
     })
 }
 
@@ -158,14 +158,14 @@ fn read_name(location: &Location, size: u64) -> Reading {
     };
     Reading::Found(ReadUpload {
         objects: vec![object],
-        passed_over: Vec::new(),
-        too_large: None,
+        skipped: Vec::new(),
+        over_limit: None,
         open_difs: OpenDifs::default(),
     })
 }
 
 /// Returns the objects that have an id. For companions, also returns the ids under which programs
-/// and companions are filed. Also returns the reasons why auxiliary files are ignored.
+/// and companions are filed. Also returns the reasons why maps are skipped.
 fn filed_objects(
     inspection: &Inspection,
     location: &Location,
@@ -196,9 +196,9 @@ fn filed_objects(
     }
     let completes = inspection.completes.iter();
     filed.extend(completes.map(completing));
-    let (auxiliary, without_id) = filed_auxiliary(inspection, location);
+    let (auxiliary, skipped_maps) = filed_auxiliary(inspection, location);
     filed.extend(auxiliary);
-    (filed, without_id)
+    (filed, skipped_maps)
 }
 
 /// Returns a companion, filed under this id.
@@ -210,19 +210,19 @@ fn completing(id: &CompanionId) -> UploadedObject {
     UploadedObject::filed(ModuleId::Companion(id.clone()), file_type)
 }
 
-/// Returns the auxiliary files, as objects, and the reasons why others are ignored. A map is filed
-/// under the id of the module that it completes. A UUID map and the symbol map to which it refers
-/// are also filed under the id of the latter.
+/// Returns the auxiliary files, which are maps, as objects, and the reasons why others are skipped.
+/// A map is filed under the id of the module that it completes. A UUID map and the symbol map to
+/// which it refers are also filed under the id of the latter.
 fn filed_auxiliary(
     inspection: &Inspection,
     location: &Location,
 ) -> (Vec<UploadedObject>, Vec<String>) {
-    let (mut filed, mut without_id) = (Vec::new(), Vec::new());
+    let (mut filed, mut skipped_maps) = (Vec::new(), Vec::new());
     for file in &inspection.auxiliary {
         let id = match file.id_at(original_path(location)) {
             Ok(id) => id,
             Err(reason) => {
-                without_id.push(reason);
+                skipped_maps.push(reason);
                 continue;
             }
         };
@@ -244,11 +244,11 @@ fn filed_auxiliary(
             ..UploadedObject::filed(module, file.file_type)
         });
     }
-    (filed, without_id)
+    (filed, skipped_maps)
 }
 
 /// Returns what was skipped, and why: some hundred lines of at most [`MAX_LINE_BYTES`].
-fn passed_over(inspection: &Inspection, without_id: Vec<String>) -> Vec<String> {
+fn skipped(inspection: &Inspection, skipped_maps: &[String]) -> Vec<String> {
     let cut = |line: &String| match line.len() {
         ..=MAX_LINE_BYTES => line.clone(),
         _ => {
@@ -258,15 +258,15 @@ fn passed_over(inspection: &Inspection, without_id: Vec<String>) -> Vec<String> 
         }
     };
     inspection
-        .ignored
+        .skipped
         .iter()
-        .chain(&without_id)
+        .chain(skipped_maps)
         .map(cut)
         .collect()
 }
 
-fn reason_for_nothing(inspection: &Inspection, without_id: Vec<String>) -> String {
-    match passed_over(inspection, without_id).as_slice() {
+fn reason_for_nothing(inspection: &Inspection, skipped_maps: &[String]) -> String {
+    match skipped(inspection, skipped_maps).as_slice() {
         [] => "it contains no debug information file".to_owned(),
         reasons => reasons.join("; "),
     }

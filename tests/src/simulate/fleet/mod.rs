@@ -303,7 +303,7 @@ impl Fleet {
         self.appoint(calm, Appointment::CalmDown);
         // Every cause of a miss ends within a day, and so does every wait for the pruner.
         let settled = calm + 28 * hour;
-        // A request may get what there is, and begin a build that is better.
+        // A request may get a cache that is ready, and begin the build of a better one.
         self.appoint(settled - hour, Appointment::AskForAll(false));
         self.appoint(settled, Appointment::AskForAll(true));
         // Now every entry is as good as it gets: however often it is requested, nothing is built

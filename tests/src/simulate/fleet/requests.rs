@@ -19,9 +19,9 @@ use crate::simulate::{Moment, programs, workload};
 /// The clocks of two instances differ by less than this.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(150);
 
-/// When a client asks again after `pending`; some come back when the request is overdue, or when it
-/// has expired.
-const COMES_BACK: [Duration; 16] = {
+/// When a client asks again after `pending`; some only when the request is overdue, or when it has
+/// expired.
+const ASKS_AGAIN_AFTER: [Duration; 16] = {
     let mut after = [Duration::from_secs(3); 16];
     after[7] = Duration::from_secs(20 * 60);
     after[15] = Duration::from_secs(90 * 60);
@@ -233,11 +233,11 @@ impl Fleet {
                     self.fail("6: every wait ends", format!("pending for {seconds} s"));
                 }
                 let is_last = asked.repeats == 0;
-                let at = usize::try_from(self.drawn).unwrap_or(0) % COMES_BACK.len();
+                let at = usize::try_from(self.drawn).unwrap_or(0) % ASKS_AGAIN_AFTER.len();
                 let after = if self.plan.continues && !asked.is_final && !is_error {
-                    COMES_BACK[at]
+                    ASKS_AGAIN_AFTER[at]
                 } else {
-                    COMES_BACK[0]
+                    ASKS_AGAIN_AFTER[0]
                 };
                 asked.kept.take_if(|_| !self.plan.continues);
                 if is_last && asked.is_final {
@@ -276,7 +276,8 @@ impl Fleet {
         for (module, function) in modules.iter().zip(&names) {
             self.awaited -= u64::from(asked.is_final);
             // Without faults, an event is applied within seconds.
-            // A client that does not wait gets what there is, even if its own scope has a file.
+            // A client that does not wait gets a cache that is ready, even if its own scope has a
+            // file.
             let waits = asked.wait == Duration::from_secs(25);
             let settled_within = self.settled_within().filter(|_| waits);
             let changed_at = self.truth.changed_at(*module);
@@ -314,7 +315,7 @@ impl Fleet {
     }
 
     /// Returns whether a message that requests a build of a module is not delivered yet. A client
-    /// that waits less than the delay gets what there is.
+    /// that waits less than the delay gets a cache that is ready.
     pub(super) fn is_build_delayed(&self, module: usize) -> bool {
         self.is_build_requested(module, |message| message.receives == 0)
     }
@@ -415,10 +416,10 @@ async fn symbolicated(
                 asked.kept = Some(kept);
                 return Done::Answer(asked, now, Box::new(Err(error.to_string())));
             }
-            Ok(Some(found)) if found.scope == scope && found.body == body.as_bytes() => {
+            Ok(Some((found, stored))) if *found.scope() == scope && stored == body.as_bytes() => {
                 let id = kept.id.clone();
                 asked.kept = Some(kept);
-                (id, found.age, None)
+                (id, found.age(invocation.now()), None)
             }
             Ok(_) => return Done::Unknown(asked, kept),
         },

@@ -191,6 +191,51 @@ async fn r04_a_build_is_requested_until_it_is_done() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn leases_are_released_together_and_their_entries_are_not_read_again() {
+    let world = cold().await;
+    let message = requested_build(&world).await;
+    let calls = Arc::new(std::sync::Mutex::new(None));
+    let noted = calls.clone();
+    let [loads, writes] = [Operation::Load, Operation::Replace];
+    before_next(&world, Operation::CreateBlob, 0, move |world| async move {
+        let before = (world.faults.calls(loads), world.faults.calls(writes));
+        *noted.lock().unwrap() = Some(before);
+    });
+    let first = world.faults.calls(Operation::CreateBlob) + 1;
+    world.faults.fail(Operation::CreateBlob, first, How::Before);
+    world.serve(&message).await.unwrap_err();
+    let (loads_before, writes_before) = calls.lock().unwrap().take().unwrap();
+    assert_eq!(world.faults.calls(loads), loads_before);
+    assert_eq!(world.faults.calls(writes), writes_before + 2);
+    for kind in [Kind::CfiCache, Kind::SymCache] {
+        let entry = entry(&world, kind);
+        assert_eq!((entry.lease(), entry.attempts()), (None, 0), "{kind}");
+    }
+    world.pass(HOUR).await;
+    world.serve(&message).await.unwrap();
+    assert_eq!(made_from(&world), "global/crash.debug");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_extension_of_a_lease_writes_its_entry_once_and_does_not_read_it() {
+    let calls_of_build = async |takes: Duration| {
+        let world = cold().await;
+        let message = requested_build(&world).await;
+        world.derivations.take(takes);
+        let operations = [Operation::Load, Operation::Replace];
+        let before = operations.map(|operation| world.faults.calls(operation));
+        world.serve(&message).await.unwrap();
+        assert_eq!(made_from(&world), "global/crash.debug");
+        let after = operations.map(|operation| world.faults.calls(operation));
+        [after[0] - before[0], after[1] - before[1]]
+    };
+    let [loads, writes] = calls_of_build(Duration::ZERO).await;
+    // Two leases are extended every 20 s.
+    let extended = calls_of_build(Duration::from_secs(70)).await;
+    assert_eq!(extended, [loads, writes + 2 * 3]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn r18_a_crash_that_waits_does_not_queue_behind_the_uploads() {
     let world = World::new();
     let event = world.put("global/crash.debug", fixture("elf/crash.debug"));

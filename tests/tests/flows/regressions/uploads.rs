@@ -575,6 +575,25 @@ async fn a_pending_upload_reports_how_often_it_was_reconciled() {
     assert_eq!((upload.state, upload.reconciled), (UploadState::Applied, 0));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_file_that_returns_while_its_removal_is_reconciled_stays() {
+    let world = World::new();
+    world.upload("global/file", "elf/crash.debug").await;
+    // The event of the removal is lost.
+    world.take_away("global/file");
+    // The message has found no file, and is about to make the item pending.
+    before_next(&world, Operation::Replace, 0, |world| async move {
+        let event = world.put("global/file", fixture("elf/crash.debug"));
+        world.deliver(&event).await.unwrap();
+    });
+    world.reconcile("global/file").await.unwrap();
+    world.settle().await;
+    let upload = world.upload_item("global/file");
+    assert_eq!((upload.state, upload.reconciled), (UploadState::Applied, 0));
+    assert!(entry(&world, Kind::SymCache).ready().is_some());
+    world.check();
+}
+
 /// P15.
 #[tokio::test(start_paused = true)]
 async fn a_removed_archive_is_in_no_response_before_anything_is_rebuilt() {

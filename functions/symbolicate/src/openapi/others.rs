@@ -1,4 +1,4 @@
-//! The operations that answer from what is stored, and change none of it.
+//! The operations without a crash: uploads, what is stored, access tokens, and the service.
 
 use serde_json::json;
 use symdepot::api::about::ServiceInfo;

@@ -49,7 +49,7 @@ impl Capabilities {
                     .find(|version| version.major == major);
                 transcoded.map(|version| version.as_u32())
             }
-            Kind::CfiCache | Kind::PpdbCache | Kind::Sources | Kind::SymCache => {
+            Kind::CfiCache | Kind::PpdbCache | Kind::SourceCode | Kind::SymCache => {
                 Some(self.numbers.version(kind))
             }
         }

@@ -75,7 +75,7 @@ impl Dif {
     pub fn serves(&self, kind: Kind) -> bool {
         match kind {
             // An archive may contain a bundle beside the file that determines its type.
-            Kind::Sources => self.features.has_sources,
+            Kind::SourceCode => self.features.has_sources,
             _ => kind.comes_of(self.file_type),
         }
     }

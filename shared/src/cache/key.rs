@@ -138,7 +138,7 @@ impl Sought {
         let located = self.locations.iter().map(|(file_type, _)| *file_type);
         let mut types = located.chain(listed.iter().copied());
         (self.to_transcode == kind.is_opaque())
-            && (kind == Kind::Sources || is_dotnet == (kind == Kind::PpdbCache))
+            && (kind == Kind::SourceCode || is_dotnet == (kind == Kind::PpdbCache))
             && types.any(|file_type| kind.comes_of(file_type))
     }
 }

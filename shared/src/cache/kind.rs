@@ -19,7 +19,7 @@ pub enum Kind {
     /// Functions and lines of .NET modules.
     PpdbCache,
     /// Source files, by path and line.
-    Sources,
+    SourceCode,
     /// Functions and lines of native modules.
     SymCache,
 }
@@ -29,7 +29,7 @@ impl Kind {
     pub const DERIVED: [Kind; 4] = [
         Kind::CfiCache,
         Kind::PpdbCache,
-        Kind::Sources,
+        Kind::SourceCode,
         Kind::SymCache,
     ];
 
@@ -48,7 +48,7 @@ impl Kind {
     pub const fn purpose(self) -> Purpose {
         match self {
             Kind::CfiCache => Purpose::Unwind,
-            Kind::Sources => Purpose::Sources,
+            Kind::SourceCode => Purpose::SourceCode,
             Kind::MsSymCache(_) | Kind::PpdbCache | Kind::SymCache => Purpose::Debug,
         }
     }
@@ -71,7 +71,7 @@ impl Kind {
     /// Returns whether a symbol server is searched for it only if a request needs it. The other
     /// kinds come from files that are fetched anyway.
     pub const fn is_sought_on_request(self) -> bool {
-        matches!(self, Kind::Sources)
+        matches!(self, Kind::SourceCode)
     }
 
     /// Returns whether it can be made from a DIF of this type.
@@ -85,8 +85,8 @@ impl Kind {
     /// Returns the kinds that are derived here from a DIF of this type.
     pub const fn derived_from(file_type: FileType) -> &'static [Kind] {
         match file_type {
-            FileType::PortablePdb => &[Kind::PpdbCache, Kind::Sources],
-            FileType::SourceBundle => &[Kind::Sources],
+            FileType::PortablePdb => &[Kind::PpdbCache, Kind::SourceCode],
+            FileType::SourceBundle => &[Kind::SourceCode],
             FileType::MsSymCache | FileType::UuidMap | FileType::BcSymbolMap | FileType::Il2Cpp => {
                 &[]
             }
@@ -101,7 +101,7 @@ impl fmt::Display for Kind {
             Kind::CfiCache => f.write_str("cficache"),
             Kind::MsSymCache(major) => write!(f, "{}{major}", Self::MS_SYM_CACHE),
             Kind::PpdbCache => f.write_str("ppdbcache"),
-            Kind::Sources => f.write_str("sources"),
+            Kind::SourceCode => f.write_str("sources"),
             Kind::SymCache => f.write_str("symcache"),
         }
     }

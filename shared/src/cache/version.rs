@@ -109,7 +109,7 @@ impl ReleaseNumbers {
             .as_u32(),
             Kind::CfiCache => self.cfi_cache,
             Kind::PpdbCache => self.ppdb_cache,
-            Kind::Sources => self.sources,
+            Kind::SourceCode => self.sources,
             Kind::SymCache => self.symcache,
         }
     }

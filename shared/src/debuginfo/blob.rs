@@ -444,7 +444,7 @@ const fn kind_code(kind: Kind) -> u8 {
         Kind::CfiCache => 1,
         Kind::PpdbCache => 2,
         Kind::SymCache => 3,
-        Kind::Sources => 4,
+        Kind::SourceCode => 4,
     }
 }
 

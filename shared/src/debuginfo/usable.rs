@@ -36,9 +36,9 @@ pub fn try_caches(
 ) -> Vec<TriedCache> {
     let has_sources = object.features.has_sources;
     let kinds = Kind::derived_from(object.file_type).iter().copied();
-    let kinds = kinds.filter(|kind| *kind != Kind::Sources);
+    let kinds = kinds.filter(|kind| *kind != Kind::SourceCode);
     // A bundle may lie beside the object.
-    let kinds = kinds.chain(has_sources.then_some(Kind::Sources));
+    let kinds = kinds.chain(has_sources.then_some(Kind::SourceCode));
     let tried = kinds.map(|kind| {
         let job = DeriveJob::of(kind, &object.features, &ReleaseNumbers::CURRENT);
         let (lacks, unusable) = match derive(layout, bytes, object.index, job, cores) {
@@ -62,7 +62,7 @@ pub fn try_caches(
 fn offers(object: &ObjectMeta, kind: Kind) -> bool {
     let features = &object.features;
     match kind {
-        Kind::Sources => features.has_sources,
+        Kind::SourceCode => features.has_sources,
         Kind::CfiCache => features.has_unwind_info,
         Kind::PpdbCache | Kind::SymCache => features.has_debug_info || features.has_symbols,
         Kind::MsSymCache(_) => false,

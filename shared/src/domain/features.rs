@@ -89,7 +89,7 @@ pub enum Purpose {
     /// Stack unwinding.
     Unwind,
     /// Source lines.
-    Sources,
+    SourceCode,
 }
 
 /// How well an object serves a purpose: lower is better.
@@ -104,8 +104,8 @@ impl Rank {
             Purpose::Debug if features.has_debug_info => 0,
             Purpose::Debug if features.has_symbols => 1,
             Purpose::Unwind if features.has_unwind_info => 0,
-            Purpose::Sources if features.has_sources => 0,
-            Purpose::Debug | Purpose::Unwind | Purpose::Sources => 2,
+            Purpose::SourceCode if features.has_sources => 0,
+            Purpose::Debug | Purpose::Unwind | Purpose::SourceCode => 2,
         })
     }
 

@@ -109,7 +109,7 @@ impl RawEnv {
     ) -> Result<Self, ConfigError> {
         let may_define = self.values.get("ALLOW_REQUEST_SOURCES");
         let may_define = may_define.is_some_and(|flag| flag.trim() == "1");
-        let of_sources: &[&'static str] = match (sources, may_define) {
+        let of_source_code: &[&'static str] = match (sources, may_define) {
             (SourceUse::Nothing, _) => &[],
             (SourceUse::Locations | SourceUse::Contents, false) => &["SOURCES", "SOURCE_LINKS"],
             (SourceUse::Locations | SourceUse::Contents, true) => {
@@ -120,7 +120,7 @@ impl RawEnv {
         let mut endpoints = endpoints.iter().filter_map(|name| self.values.get(*name));
         let exports_traces = endpoints.any(|value| trace_settings::is_set(value));
         let of_traces = exports_traces.then_some(&trace_settings::HEADERS);
-        let named = of_sources.iter().chain(of_traces).filter_map(|name| {
+        let named = of_source_code.iter().chain(of_traces).filter_map(|name| {
             let reference = self.values.get(*name)?.trim().to_owned();
             Some((*name, reference))
         });

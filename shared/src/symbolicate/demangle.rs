@@ -24,7 +24,7 @@ use quick_cache::{Equivalent, Weighter};
 use symbolic::common::{Name, NameMangling};
 use symbolic::demangle::Demangle;
 
-use super::cpp_constraints::{Keep, may_be_misprinted, most_retries, retries, without_constraints};
+use super::cpp_names::{Keep, may_be_misprinted, most_retries, retries, rewritten};
 use super::text::shown;
 use crate::api::symbolicator::Frame;
 use crate::domain::{IsolatedName, Language, READABLE};
@@ -231,8 +231,8 @@ impl<'m> KnownNames<'m> {
     /// parts that the demangler does not know, and with those that it misprints rewritten.
     fn of_cpp(&mut self, symbol: &str, language: Language) -> Option<Option<Arc<str>>> {
         let may_be_misread = MISREAD.iter().any(|part| symbol.contains(*part));
-        let is_misread = may_be_misread
-            && without_constraints(symbol, Keep::Known, &mut self.work.steps).is_some();
+        let is_misread =
+            may_be_misread && rewritten(symbol, Keep::Known, &mut self.work.steps).is_some();
         let mut unlimited: Option<(Cow<'_, str>, Language)> = None;
         let forms = if may_be_misprinted(symbol) {
             [Some(Keep::Known), None, Some(Keep::Names)]
@@ -243,7 +243,7 @@ impl<'m> KnownNames<'m> {
             let (form, language) = match keep {
                 None if is_misread => continue,
                 None => (Cow::Borrowed(symbol), language),
-                Some(keep) => match without_constraints(symbol, keep, &mut self.work.steps) {
+                Some(keep) => match rewritten(symbol, keep, &mut self.work.steps) {
                     Some(form) => (Cow::Owned(form), Language::Cpp),
                     None => continue,
                 },

@@ -7,16 +7,16 @@
 //! Each rule has its own module: which module covers an address (`modules`), the addresses of
 //! frames (`address`), which instruction an address refers to (`adjust`), the frames that a lookup
 //! yields (`frame`), which frames are shown, and in which order (`stacktrace`), names of functions
-//! (`demangle`, with the types that make C++ names long in `cpp_constraints`), lengths of texts
-//! (`text`), the status of modules (`outcome`), the files that were considered (`candidates`),
-//! advice about what they lack (`advise`), how they were unwound (`unwinding`), source lines
-//! (`source_context`), and what the log counts (`stats`).
+//! (`demangle`; `cpp_names` rewrites those of C++ that the demangler cannot read, or misprints),
+//! lengths of texts (`text`), the status of modules (`outcome`), the files that were considered
+//! (`candidates`), advice about what they lack (`advise`), how they were unwound (`unwinding`),
+//! source lines (`source_context`), and what the log counts (`stats`).
 
 mod address;
 mod adjust;
 mod advise;
 mod candidates;
-mod cpp_constraints;
+mod cpp_names;
 mod demangle;
 mod frame;
 #[cfg(any(test, feature = "testing"))]
@@ -35,8 +35,8 @@ pub use demangle::{KnownNames, NameMemory};
 pub use outcome::{Considered, LookupCache, ModuleOutcome};
 pub use plan::{Plan, PlannedCache, PlannedCacheId, plan};
 pub use source_context::{
-    CONTEXT_LINES, SourcesOutcome, WantedLine, add_source_context, add_sources, links_of_names,
-    wanted_files, wanted_lines,
+    CONTEXT_LINES, SourceCodeOutcome, WantedLine, add_source_code, add_source_context,
+    links_of_names, wanted_files, wanted_lines,
 };
 pub use stats::{FrameCounts, ModuleCounts, ReadCounts, Stats};
 pub use unwinding::add_unwinding;

@@ -43,7 +43,7 @@ pub struct WantedLine {
 
 /// What a lookup found out about the sources of the modules that a cache of a plan serves.
 #[derive(Clone, Copy, Debug)]
-pub struct SourcesOutcome<'a> {
+pub struct SourceCodeOutcome<'a> {
     /// The cache.
     pub planned: PlannedCacheId,
     /// The features of the objects that have sources, if there are any.
@@ -180,7 +180,7 @@ fn bytes_in_answer(found: &FoundLines) -> usize {
 
 /// Adds to the modules of a response what is known about their sources: features, candidates, and
 /// what was left out.
-pub fn add_sources(completed: &mut Completed, plan: &Plan, sources: &[SourcesOutcome<'_>]) {
+pub fn add_source_code(completed: &mut Completed, plan: &Plan, sources: &[SourceCodeOutcome<'_>]) {
     for outcome in sources {
         let cache = plan.cache(outcome.planned);
         for module in cache.map_or(&[][..], |cache| &cache.modules) {

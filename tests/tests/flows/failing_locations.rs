@@ -168,7 +168,7 @@ async fn a_bundle_whose_download_fails_is_tried_again_soon_although_the_debug_fi
         world.servers.fail(&at(BUNDLE), location_failure(cause));
         world.symbolicate(&crash).await;
         world.settle().await;
-        let failed = entry(&world, Kind::Sources).missing().cloned().unwrap();
+        let failed = entry(&world, Kind::SourceCode).missing().cloned().unwrap();
         assert_eq!(failed.missing.cause, cause);
         assert!(failed.retry_at.since(world.now()) < 2 * MINUTE);
         let bundle = fixture("bundle/crash.src.zip");
@@ -188,13 +188,13 @@ async fn a_failure_where_another_type_of_file_is_sought_is_no_reason_for_a_missi
     // It belongs to another module.
     world.servers.put(&at(DEBUG), fixture("elf/checksum"));
     let module = message_for(&world, &crash_in_sample()).await.module;
-    let message = request_builds(&world, &module, &[Kind::Sources, Kind::SymCache]).await;
+    let message = request_builds(&world, &module, &[Kind::SourceCode, Kind::SymCache]).await;
     world.serve(&message).await.unwrap();
     let asked = world.servers.take_asked();
     let is_asked = |location: &str| asked.contains(&at(location));
     assert!(is_asked(DEBUG) && is_asked(BUNDLE), "{asked:?}");
     assert!(entry(&world, Kind::SymCache).ready().is_some());
-    let sources = entry(&world, Kind::Sources).missing().cloned().unwrap();
+    let sources = entry(&world, Kind::SourceCode).missing().cloned().unwrap();
     assert_eq!(sources.missing.cause, Cause::NotFound);
     assert!(sources.retry_at.since(world.now()) < 120 * MINUTE);
     world.check();
@@ -214,7 +214,7 @@ async fn an_unknown_source_is_the_reason_for_a_missing_bundle_of_a_module_with_c
     answer.await.unwrap();
     let unaware = world.deployed_with(|settings| settings.sources.clear());
     unaware.settle().await;
-    let unknown = entry(&world, Kind::Sources).missing().cloned().unwrap();
+    let unknown = entry(&world, Kind::SourceCode).missing().cloned().unwrap();
     assert_eq!(unknown.missing.cause, Cause::DownloadFailed);
 }
 

@@ -489,7 +489,7 @@ async fn kinds_that_a_module_cannot_have_are_absent() {
         [
             (Kind::CfiCache, EntryUse::Use),
             (Kind::PpdbCache, EntryUse::Absent),
-            (Kind::Sources, EntryUse::Absent),
+            (Kind::SourceCode, EntryUse::Absent),
             (Kind::SymCache, EntryUse::Use),
         ]
     );

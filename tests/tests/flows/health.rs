@@ -330,7 +330,7 @@ async fn a_busy_source_is_not_known_to_lack_the_bundle_of_a_module_with_copies()
         let answer = instance.answer(&crash, &Scope::Global, Duration::ZERO);
         answer.await.unwrap();
         let sent = of_servers(&world).remove(0);
-        assert_eq!(sent.message.kinds, [Kind::Sources]);
+        assert_eq!(sent.message.kinds, [Kind::SourceCode]);
         world.servers.take_asked();
         let busy = source("company", "");
         let writes = world.faults.calls(Operation::Replace);
@@ -344,7 +344,7 @@ async fn a_busy_source_is_not_known_to_lack_the_bundle_of_a_module_with_copies()
         }
         world.serve(&sent.message).await.unwrap();
         assert_eq!(world.servers.take_asked(), []);
-        let sources = entry(&world, Kind::Sources);
+        let sources = entry(&world, Kind::SourceCode);
         assert_eq!((sources.missing(), sources.lease()), (None, None));
         assert_eq!((sources.attempts(), sources.not_before()), (0, None));
         let is_written = world.faults.calls(Operation::Replace) > writes;
@@ -369,7 +369,7 @@ async fn evict_copy(world: &World, location: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn what_copies_serve_is_built_while_other_files_wait_for_their_server() {
-    const KINDS: [Kind; 3] = [Kind::CfiCache, Kind::Sources, Kind::SymCache];
+    const KINDS: [Kind; 3] = [Kind::CfiCache, Kind::SourceCode, Kind::SymCache];
     let company = source("company", "");
     for is_busy in [true, false] {
         let world = world();
@@ -401,7 +401,7 @@ async fn what_copies_serve_is_built_while_other_files_wait_for_their_server() {
             assert_eq!(entry.ready().unwrap().converter, Converter::CURRENT);
             assert_eq!(entry.build_request(), None, "{kind}");
         }
-        let sources = entry(&world, Kind::Sources);
+        let sources = entry(&world, Kind::SourceCode);
         assert!(sources.is_requested_by(&message.build_request));
         assert_eq!((sources.missing(), sources.lease()), (None, None));
         assert_eq!((sources.attempts(), sources.not_before()), (0, None));
@@ -409,7 +409,7 @@ async fn what_copies_serve_is_built_while_other_files_wait_for_their_server() {
         world.pass(MINUTE).await;
         world.settle().await;
         assert!(world.servers.take_asked().contains(&at(BUNDLE)));
-        let sources = entry(&world, Kind::Sources);
+        let sources = entry(&world, Kind::SourceCode);
         assert_eq!(sources.ready().unwrap().converter, Converter::CURRENT);
         assert_eq!(sources.build_request(), None);
         world.check();

@@ -611,7 +611,7 @@ async fn what_a_link_leads_to_belongs_to_the_scope_of_its_file() {
         let scope: Scope = "acme".parse().unwrap();
         assert_line(&world.symbolicate_for(&scope, &ledger(json!({}))).await);
         let entries = world.entries();
-        let is_file = |kind, id: &str| kind == Kind::Sources && id.contains("git.test");
+        let is_file = |kind, id: &str| kind == Kind::SourceCode && id.contains("git.test");
         let entry = entries
             .iter()
             .find(|entry| is_file(entry.kind(), &entry.module().id));

@@ -16,7 +16,8 @@ use crate::servers::{DEBUG, PROGRAM, at, put_listed, source, world, world_with_l
 use crate::{CRASH, INVENTORY};
 
 /// The location of the sample's source bundle on a server in the native layout.
-pub(crate) const BUNDLE: &str = "http://symbols.test/ac/456ebc7f4825f4367208b89f51ad481774aae7.src.zip";
+pub(crate) const BUNDLE: &str =
+    "http://symbols.test/ac/456ebc7f4825f4367208b89f51ad481774aae7.src.zip";
 
 /// The line, the lines before it and the lines after it.
 pub(crate) type Context = (Option<String>, Vec<String>, Vec<String>);
@@ -316,7 +317,9 @@ async fn a_search_for_sources_fetches_no_debug_file_of_another_server() {
         "{asked:?}"
     );
     let sources = world.entries();
-    let mut sources = sources.iter().filter(|entry| entry.kind() == Kind::Sources);
+    let mut sources = sources
+        .iter()
+        .filter(|entry| entry.kind() == Kind::SourceCode);
     assert!(sources.all(|entry| entry.ready().is_none()));
 }
 
@@ -401,7 +404,7 @@ async fn a_damaged_blob_of_sources_costs_its_lines_and_is_made_again() {
     world
         .upload("global/a.src.zip", "bundle/crash.src.zip")
         .await;
-    let entry = world.entry("global", CRASH, Kind::Sources).unwrap();
+    let entry = world.entry("global", CRASH, Kind::SourceCode).unwrap();
     let path = entry.ready().unwrap().blob.path.clone();
     world.caches.overwrite(&path, b"damaged".to_vec());
     let damaged = world
@@ -469,5 +472,5 @@ async fn a_module_that_is_in_no_bundle_requests_no_build() {
     let crash: Crash = in_module(json!({"type": "elf", "debug_id": INVENTORY}), &[0x1200]);
     world.symbolicate(&crash).await;
     assert_eq!(world.queues.calls().total(), 0);
-    assert_eq!(world.entry("global", INVENTORY, Kind::Sources), None);
+    assert_eq!(world.entry("global", INVENTORY, Kind::SourceCode), None);
 }

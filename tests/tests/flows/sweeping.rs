@@ -304,11 +304,11 @@ async fn a_module_is_explained_without_any_effect() {
         [
             ("acme", Kind::CfiCache, EntryUse::Absent),
             ("acme", Kind::PpdbCache, EntryUse::Absent),
-            ("acme", Kind::Sources, EntryUse::Absent),
+            ("acme", Kind::SourceCode, EntryUse::Absent),
             ("acme", Kind::SymCache, EntryUse::Absent),
             ("global", Kind::CfiCache, EntryUse::Use),
             ("global", Kind::PpdbCache, EntryUse::Absent),
-            ("global", Kind::Sources, EntryUse::Absent),
+            ("global", Kind::SourceCode, EntryUse::Absent),
             ("global", Kind::SymCache, EntryUse::Use),
         ]
     );

@@ -74,7 +74,7 @@ pub fn derive(
     let derive = || match job.kind {
         Kind::CfiCache => derive_as::<Cfi>(layout, bytes, found, job, cores),
         Kind::PpdbCache => derive_as::<Ppdb>(layout, bytes, found, job, cores),
-        Kind::Sources => derive_as::<SourceText>(layout, bytes, found, job, cores),
+        Kind::SourceCode => derive_as::<SourceText>(layout, bytes, found, job, cores),
         Kind::SymCache => derive_as::<Sym>(layout, bytes, found, job, cores),
         Kind::MsSymCache(_) => Err(unsupported(
             "this kind is not derived: the transcoder makes it".to_owned(),

@@ -46,7 +46,7 @@ struct ListedPath {
 pub(super) struct SourceText;
 
 impl Derive for SourceText {
-    const KIND: Kind = Kind::Sources;
+    const KIND: Kind = Kind::SourceCode;
 
     /// Encodes the source files of an object and of the objects beside it.
     fn encode<'d>(
@@ -107,12 +107,12 @@ pub fn encode_source_file(
         ..Features::default()
     };
     let contents = Contents {
-        kind: Kind::Sources,
+        kind: Kind::SourceCode,
         version: numbers.sources,
         converter: numbers.converter,
         arch: Arch::Unknown,
         debug_id: None,
-        rank: Rank::of(&features, Purpose::Sources).as_u8(),
+        rank: Rank::of(&features, Purpose::SourceCode).as_u8(),
         file_type: FileType::SourceBundle,
         features,
     };
@@ -123,7 +123,7 @@ pub fn encode_source_file(
     };
     let blob = slices::encode_cuts(SourceCutter::new(std::iter::once(file)), &contents)?;
     Ok(Derived {
-        kind: Kind::Sources,
+        kind: Kind::SourceCode,
         checksum: slices::checksum(&blob),
         blob: blob.into(),
         lacks: None,

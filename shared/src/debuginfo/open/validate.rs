@@ -20,7 +20,7 @@ pub(super) fn validate(raw: &[u8], contents: &Contents) -> Result<(), BlobFault>
         Kind::PpdbCache => PortablePdbCache::parse(raw)
             .map(drop)
             .map_err(|error| chain(&error)),
-        Kind::MsSymCache(_) | Kind::Sources => return Err(BlobFault::Mismatch("kind")),
+        Kind::MsSymCache(_) | Kind::SourceCode => return Err(BlobFault::Mismatch("kind")),
     }
     .map_err(BlobFault::Cache)
 }

@@ -33,8 +33,8 @@ pub(in crate::debuginfo) fn open_raw(
         Kind::CfiCache => CfiRecords::parse(raw.as_slice())
             .map(Slice::Cfi)
             .map_err(BlobFault::Cache),
-        Kind::Sources => SourceChunks::parse(raw.as_slice())
-            .map(Slice::Sources)
+        Kind::SourceCode => SourceChunks::parse(raw.as_slice())
+            .map(Slice::SourceCode)
             .map_err(BlobFault::Cache),
         Kind::PpdbCache | Kind::MsSymCache(_) => Err(BlobFault::Mismatch("layout")),
     }
@@ -228,7 +228,7 @@ pub enum Slice {
     /// Unwind information.
     Cfi(CfiRecords),
     /// Source lines.
-    Sources(SourceChunks),
+    SourceCode(SourceChunks),
 }
 
 impl Slice {
@@ -236,7 +236,7 @@ impl Slice {
     pub(super) fn sym_cache(&self) -> Option<SymCache<'_>> {
         match self {
             Self::Sym(raw) => SymCache::parse(raw.as_slice()).ok(),
-            Self::Cfi(_) | Self::Sources(_) => None,
+            Self::Cfi(_) | Self::SourceCode(_) => None,
         }
     }
 
@@ -258,7 +258,7 @@ impl Slice {
         match self {
             Self::Sym(raw) => raw.memory_bytes() + size_of::<AlignedBytes>(),
             Self::Cfi(records) => records.memory_bytes(),
-            Self::Sources(chunks) => chunks.memory_bytes(),
+            Self::SourceCode(chunks) => chunks.memory_bytes(),
         }
     }
 }
@@ -295,7 +295,7 @@ impl SlicedCache {
             .iter()
             .filter_map(|(number, slice)| match slice {
                 Slice::Cfi(records) => Some((self.index.addresses(*number)?, records)),
-                Slice::Sym(_) | Slice::Sources(_) => None,
+                Slice::Sym(_) | Slice::SourceCode(_) => None,
             })
     }
 
@@ -303,7 +303,7 @@ impl SlicedCache {
     pub fn source_lines(&self, path: &str, lines: RangeInclusive<u32>) -> FoundLines {
         let mut found = FoundLines::default();
         for (_, slice) in &self.slices {
-            if let Slice::Sources(chunks) = slice {
+            if let Slice::SourceCode(chunks) = slice {
                 chunks.find(path, &lines, &mut found);
             }
         }

@@ -310,7 +310,7 @@ mod tests {
 
     fn blob_of(mut files: Vec<SourceFile>) -> Vec<u8> {
         files.sort_by_key(SourceFile::address);
-        let contents = blob::unfiled(Kind::Sources, Arch::Unknown, None);
+        let contents = blob::unfiled(Kind::SourceCode, Arch::Unknown, None);
         encode_cuts(SourceCutter::new(files.into_iter()), &contents).unwrap()
     }
 

@@ -134,8 +134,8 @@ fn with_symbols<'d>(dif: &Dif, difs: &'d [Dif]) -> Option<&'d Dif> {
 /// may refer to a file in any of them.
 fn with_sources<'d>(dif: &'d Dif, difs: &'d [Dif]) -> impl Iterator<Item = &'d Dif> {
     let is_other = move |other: &&Dif| {
-        dif.serves(Kind::Sources)
-            && other.serves(Kind::Sources)
+        dif.serves(Kind::SourceCode)
+            && other.serves(Kind::SourceCode)
             && other.is_sound()
             && other.file != dif.file
     };
@@ -187,7 +187,7 @@ impl Build<'_> {
             let completing = completing.into_iter().map(Companion::of_symcache);
             let with_sources = with_sources(dif, difs).map(|other| Companion {
                 dif: other.clone(),
-                completes: Kind::Sources,
+                completes: Kind::SourceCode,
             });
             Ok::<_, Fault>(CompanionsOfDif {
                 dif: dif.file.clone(),

@@ -100,7 +100,7 @@ mod tests {
         let malformed = Missing::malformed("another module");
         let debug = Some(FileType::ElfDebug);
         failures.add(malformed.clone(), Concerns::Location, debug);
-        assert_eq!(failures.of(Kind::Sources), Some(&refused));
+        assert_eq!(failures.of(Kind::SourceCode), Some(&refused));
         assert_eq!(failures.of(Kind::SymCache), Some(&malformed));
         assert_eq!(failures.of(Kind::PpdbCache), None);
         let unknown = SearchFailures::of_all_files(refused.clone());

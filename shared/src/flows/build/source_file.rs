@@ -130,7 +130,7 @@ impl Build<'_> {
                 Some(file) => self.store_source_file(lease, file).await?,
                 None => {
                     let settings = &self.builder.settings;
-                    let retry_after = search.retry_after(source, &[Kind::Sources], settings);
+                    let retry_after = search.retry_after(source, &[Kind::SourceCode], settings);
                     missing(&search, retry_after)
                 }
             });
@@ -171,7 +171,7 @@ impl Build<'_> {
         };
         let origin = Origin {
             made_from: vec![encoded.file.clone()],
-            rank: Rank::of(&features, Purpose::Sources),
+            rank: Rank::of(&features, Purpose::SourceCode),
             features: features.clone(),
             arch: String::new(),
             file_type: FileType::SourceBundle,
@@ -198,7 +198,7 @@ impl Build<'_> {
 
 /// Returns the result for a file that was not found.
 fn missing(search: &Search, retry_after: Option<Duration>) -> Made {
-    let failure = search.failures.of(Kind::Sources).cloned();
+    let failure = search.failures.of(Kind::SourceCode).cloned();
     Made {
         outcome: MadeOutcome::Missing(failure.unwrap_or_else(Missing::not_found)),
         seen: Seen {

@@ -371,7 +371,7 @@ fn is_of_other_files(place: &CachePlace, items: &Items) -> bool {
     let (own, others) = match place.kind {
         Kind::CfiCache | Kind::SymCache => (&NATIVE[..], &DOTNET[..]),
         Kind::PpdbCache => (&DOTNET[..], &NATIVE[..]),
-        Kind::Sources | Kind::MsSymCache(_) => return false,
+        Kind::SourceCode | Kind::MsSymCache(_) => return false,
     };
     !own.iter().any(has_entry) && others.iter().any(has_entry)
 }

@@ -109,7 +109,7 @@ fn kinds(file_type: FileType, features: &Features) -> impl Iterator<Item = Kind>
     let has = |kind: Kind| match kind {
         Kind::CfiCache => features.has_unwind_info,
         Kind::SymCache | Kind::PpdbCache => features.has_debug_info || features.has_symbols,
-        Kind::Sources => features.has_sources,
+        Kind::SourceCode => features.has_sources,
         Kind::MsSymCache(_) => false,
     };
     let derived = Kind::derived_from(file_type).iter().copied();

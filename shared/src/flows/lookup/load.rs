@@ -182,10 +182,10 @@ impl CacheFinder<'_> {
                 Some(_) => queries.push(place.query(&place.entry)),
             }
         }
-        if lookup.reads_sources && unbeatable.is_none() {
+        if lookup.reads_source_code && unbeatable.is_none() {
             let servers = lookup.places.iter();
-            let servers = servers.filter(|place| place.may_serve_sources());
-            queries.extend(servers.map(|place| ItemQuery::alone(place.of_sources().entry)));
+            let servers = servers.filter(|place| place.may_serve_source_code());
+            queries.extend(servers.map(|place| ItemQuery::alone(place.of_source_code().entry)));
         }
         queries
     }

@@ -57,7 +57,7 @@ impl Items {
             None => true,
             Some(LoadedItem::Absent) => false,
             Some(LoadedItem::Present(stored)) => match &stored.item {
-                Item::Presence(presence) => place.kind != Kind::Sources || presence.has_sources,
+                Item::Presence(presence) => place.kind != Kind::SourceCode || presence.has_sources,
                 _ => true,
             },
         }

@@ -18,7 +18,7 @@ pub(in crate::flows) struct Lookup {
     pub(in crate::flows) further: Vec<ItemKey>,
     /// Whether the entries of the sources on the symbol servers among the places are loaded in the
     /// same round, unless a remembered entry cannot be beaten.
-    pub(in crate::flows) reads_sources: bool,
+    pub(in crate::flows) reads_source_code: bool,
 }
 
 impl Lookup {
@@ -27,7 +27,7 @@ impl Lookup {
             places,
             reads_all: false,
             further: Vec::new(),
-            reads_sources: false,
+            reads_source_code: false,
         }
     }
 

@@ -13,7 +13,7 @@ use crate::domain::{FileType, HttpSource, Location, ModuleId, ObjectId, Scope, S
 
 /// For how long an instance may answer without the sources of a new upload. A warm request whose
 /// modules are ready makes no call within this time.
-const SOURCES_LIFETIME: Duration = Duration::from_secs(20);
+const SOURCE_CODE_LIFETIME: Duration = Duration::from_secs(20);
 
 /// A place where a cache may be found, and the keys of the items to load for it.
 #[derive(Clone, Debug)]
@@ -57,13 +57,13 @@ impl CachePlace {
     }
 
     /// Returns the place of the sources of the same module.
-    pub(in crate::flows) fn of_sources(&self) -> Self {
+    pub(in crate::flows) fn of_source_code(&self) -> Self {
         Self {
             entry: ItemKey {
-                sort: Kind::Sources.to_string(),
+                sort: Kind::SourceCode.to_string(),
                 ..self.entry.clone()
             },
-            kind: Kind::Sources,
+            kind: Kind::SourceCode,
             alias: None,
             ..self.clone()
         }
@@ -76,13 +76,13 @@ impl CachePlace {
         location: Location,
     ) -> Self {
         let sought = Sought::source_file(location);
-        Self::new(ModuleKey::server(scope, source, &sought), Kind::Sources)
+        Self::new(ModuleKey::server(scope, source, &sought), Kind::SourceCode)
     }
 
     /// Returns whether this is a symbol server that may have sources of the module.
-    pub(in crate::flows) fn may_serve_sources(&self) -> bool {
+    pub(in crate::flows) fn may_serve_source_code(&self) -> bool {
         let sought = self.module.sought();
-        sought.is_some_and(|sought| sought.may_yield(Kind::Sources))
+        sought.is_some_and(|sought| sought.may_yield(Kind::SourceCode))
     }
 
     /// Leaves the presence out. Without it, the place looks as if it had files.
@@ -105,8 +105,8 @@ impl CachePlace {
     pub(super) fn query(&self, key: &ItemKey) -> ItemQuery {
         let query = ItemQuery::of(&self.module, key.clone());
         match self.kind {
-            Kind::Sources => ItemQuery {
-                valid_for: SOURCES_LIFETIME,
+            Kind::SourceCode => ItemQuery {
+                valid_for: SOURCE_CODE_LIFETIME,
                 ..query
             },
             _ => query,

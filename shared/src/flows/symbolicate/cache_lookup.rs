@@ -7,7 +7,7 @@ use crate::domain::{Candidate, Cause, Features, Missing, Quality, SourceKey};
 use crate::flows::lookup::{CachePlace, Chosen, Items, Lookup};
 use crate::flows::memory::{Memory, SeenGeneration};
 use crate::flows::opening::LoadedCache;
-use crate::symbolicate::{Considered, ModuleOutcome, PlannedCacheId, Searched, SourcesOutcome};
+use crate::symbolicate::{Considered, ModuleOutcome, PlannedCacheId, Searched, SourceCodeOutcome};
 
 /// A cache that the request needs, and the state of its lookup.
 pub(super) struct CacheLookup {
@@ -57,7 +57,7 @@ impl CacheLookup {
     pub(super) fn of_file(planned: PlannedCacheId, path: Arc<str>, lookup: Lookup) -> Self {
         Self {
             file: Some(path),
-            ..Self::new(planned, Kind::Sources, lookup)
+            ..Self::new(planned, Kind::SourceCode, lookup)
         }
     }
 
@@ -127,9 +127,9 @@ impl CacheLookup {
     }
 
     /// Returns the outcome of a lookup of sources.
-    pub(super) fn sources_outcome(&self) -> SourcesOutcome<'_> {
+    pub(super) fn source_code_outcome(&self) -> SourceCodeOutcome<'_> {
         let ready = self.chosen().map(|chosen| &chosen.ready);
-        SourcesOutcome {
+        SourceCodeOutcome {
             planned: self.planned,
             features: ready.map(|ready| &ready.features),
             lacks: ready.and_then(|ready| ready.lacks.as_deref()),

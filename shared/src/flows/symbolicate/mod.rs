@@ -69,7 +69,7 @@ impl Symbolicator {
             let places = finder.cache_places(object, call.scope, &sources, cache.kind);
             let lookup = Lookup {
                 reads_all: request.options.dif_candidates,
-                reads_sources: request.options.apply_source_context,
+                reads_source_code: request.options.apply_source_context,
                 ..Lookup::of(places)
             };
             CacheLookup::new(planned, cache.kind, lookup).listing(Arc::clone(&listed))

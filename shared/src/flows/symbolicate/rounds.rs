@@ -322,7 +322,7 @@ impl Actions {
             Some(selected) => {
                 let place = &lookup.places()[selected.at];
                 let chosen = Box::new(Chosen::new(selected, place, items));
-                if chosen.entry.kind() == Kind::Sources {
+                if chosen.entry.kind() == Kind::SourceCode {
                     lookup.outcome = Some(LookupOutcome::Chosen(chosen));
                 } else {
                     self.to_read.push(BlobToRead {

@@ -30,7 +30,7 @@ use crate::flows::opening::{LoadedCache, ReadError};
 use crate::flows::waiting::WaitOutcome;
 use crate::ports::Fault;
 use crate::symbolicate::{
-    PlannedCacheId, SourcesOutcome, Stats, WantedLine, add_source_context, add_sources,
+    PlannedCacheId, SourceCodeOutcome, Stats, WantedLine, add_source_code, add_source_context,
     links_of_names, wanted_files, wanted_lines,
 };
 
@@ -107,10 +107,10 @@ impl<'a> SourceSearch<'a> {
             };
             let is_uploaded = names.is_of_uploads();
             let may_have_sources = |place: &&CachePlace| {
-                place.is_uploads() || (!is_uploaded && place.may_serve_sources())
+                place.is_uploads() || (!is_uploaded && place.may_serve_source_code())
             };
             let of_module = names.places().iter().filter(may_have_sources);
-            places.extend(of_module.map(|place| (*planned, place.of_sources())));
+            places.extend(of_module.map(|place| (*planned, place.of_source_code())));
         }
         let presences = rounds
             .finder
@@ -123,7 +123,7 @@ impl<'a> SourceSearch<'a> {
                 reads_all: rounds.request.options.dif_candidates,
                 ..Lookup::of(vec![place.without_presence()])
             };
-            CacheLookup::new(planned, Kind::Sources, lookup)
+            CacheLookup::new(planned, Kind::SourceCode, lookup)
         };
         Ok(places.map(lookup).collect())
     }
@@ -131,7 +131,7 @@ impl<'a> SourceSearch<'a> {
     /// Returns a candidate for each symbol server of the request that has no sources of a module,
     /// if the response lists candidates. For modules whose names come from the uploads, servers are
     /// not searched.
-    fn candidates_without_sources<'l>(
+    fn candidates_without_source_code<'l>(
         &self,
         rounds: &Rounds<'_>,
         lookups: impl Iterator<Item = &'l CacheLookup>,
@@ -190,18 +190,20 @@ impl Rounds<'_> {
         };
         self.read_lines(&files, &search.wanted, &mut found).await?;
         let lookups = || bundles.iter().chain(&files);
-        let without = search.candidates_without_sources(self, lookups());
-        let without = without.iter().map(|(planned, candidates)| SourcesOutcome {
-            planned: *planned,
-            features: None,
-            lacks: None,
-            candidates,
-        });
-        let outcomes: Vec<SourcesOutcome<'_>> = lookups()
-            .map(CacheLookup::sources_outcome)
+        let without = search.candidates_without_source_code(self, lookups());
+        let without = without
+            .iter()
+            .map(|(planned, candidates)| SourceCodeOutcome {
+                planned: *planned,
+                features: None,
+                lacks: None,
+                candidates,
+            });
+        let outcomes: Vec<SourceCodeOutcome<'_>> = lookups()
+            .map(CacheLookup::source_code_outcome)
             .chain(without)
             .collect();
-        add_sources(&mut completed, plan, &outcomes);
+        add_source_code(&mut completed, plan, &outcomes);
         add_source_context(&mut completed, plan, &found.lines, &mut stats);
         let used = lookups().filter_map(CacheLookup::entry);
         self.finder.touch_all(used.collect()).await;
@@ -243,7 +245,7 @@ impl Rounds<'_> {
                 .collect()
         };
         self.opening
-            .open(Kind::Sources, &read.chosen.ready, addresses)
+            .open(Kind::SourceCode, &read.chosen.ready, addresses)
             .await
     }
 }

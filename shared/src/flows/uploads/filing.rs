@@ -159,7 +159,7 @@ impl ConcernedModule {
             let kinds = Kind::derived_from(object.file_type).iter();
             let has_sources = object.features.has_sources;
             self.kinds
-                .extend(kinds.filter(|kind| **kind != Kind::Sources || has_sources));
+                .extend(kinds.filter(|kind| **kind != Kind::SourceCode || has_sources));
             let completed = Kind::DERIVED.into_iter();
             self.kinds
                 .extend(completed.filter(|kind| kind.is_completed_by(object.file_type)));

@@ -60,11 +60,7 @@ pub(super) use self::retries::{most_retries, retries};
 /// Returns a mangled C++ name without what C++20 adds to names and what the demangler misprints;
 /// `None` if there is nothing to change, or the name cannot be read in the remaining steps, from
 /// which its own are subtracted.
-pub(super) fn without_constraints(
-    symbol: &str,
-    keep: Keep,
-    steps_left: &mut usize,
-) -> Option<String> {
+pub(super) fn rewritten(symbol: &str, keep: Keep, steps_left: &mut usize) -> Option<String> {
     let start = start_of_encoding(symbol)?;
     let (reader, parts) = read(symbol, start, keep, steps_left)?;
     if !reader.has_changed && !reader.is_clearer {
@@ -222,9 +218,9 @@ mod tests {
 
     use super::*;
 
-    fn without_constraints(symbol: &str, keep: Keep) -> Option<String> {
+    fn rewritten(symbol: &str, keep: Keep) -> Option<String> {
         let mut steps_left = usize::MAX;
-        super::without_constraints(symbol, keep, &mut steps_left)
+        super::rewritten(symbol, keep, &mut steps_left)
     }
 
     /// Names of functions in `tests/fixtures/sources/names/cxx20.cpp` that clang 17 mangled
@@ -240,7 +236,7 @@ mod tests {
     #[test]
     fn new_parts_are_removed_and_the_rest_is_renumbered() {
         let check = |symbol, want| {
-            let written = without_constraints(symbol, Keep::Known);
+            let written = rewritten(symbol, Keep::Known);
             assert_eq!(written.as_deref(), want, "{symbol}");
         };
         check("_Z1fITk1CiEvv", Some("_Z1fIiEvv"));
@@ -327,7 +323,7 @@ mod tests {
     #[test]
     fn templates_of_constructors_get_a_return_type() {
         let check = |symbol, want| {
-            let written = without_constraints(symbol, Keep::Known);
+            let written = rewritten(symbol, Keep::Known);
             assert_eq!(written.as_deref(), want, "{symbol}");
         };
         check("_ZN1AC1IdEEPKcT_i", Some("_ZN1AC1IdEEvPKcT_i"));
@@ -358,7 +354,7 @@ mod tests {
     #[test]
     fn modules_are_removed_and_the_rest_is_renumbered() {
         let check = |symbol, want| {
-            let written = without_constraints(symbol, Keep::Known);
+            let written = rewritten(symbol, Keep::Known);
             assert_eq!(written.as_deref(), Some(want), "{symbol}");
         };
         check("_ZW3geo6hiddenPi", "_Z6hiddenPi");
@@ -381,7 +377,7 @@ mod tests {
     #[test]
     fn expressions_can_be_dropped() {
         let check = |symbol, want| {
-            let written = without_constraints(symbol, Keep::Names);
+            let written = rewritten(symbol, Keep::Names);
             assert_eq!(written.as_deref(), want, "{symbol}");
         };
         check("_Z1fIiEDTclonplfp_Li1EEEv", Some("_Z1fIiEDT3...Ev"));
@@ -394,10 +390,10 @@ mod tests {
         let mut others = Vec::new();
         let mut same = 0;
         for (symbol, before) in names() {
-            let written = without_constraints(symbol, Keep::Known).unwrap();
+            let written = rewritten(symbol, Keep::Known).unwrap();
             // The demangler does not support declarations in lambdas either.
-            let before = without_constraints(before, Keep::Known).unwrap_or(before.to_owned());
-            assert_eq!(without_constraints(&written, Keep::Known), None);
+            let before = rewritten(before, Keep::Known).unwrap_or(before.to_owned());
+            assert_eq!(rewritten(&written, Keep::Known), None);
             if written == before {
                 same += 1;
             } else {
@@ -437,7 +433,7 @@ mod tests {
             // It is not known which arguments the parameter has.
             ("_ZN1AcvT0_IiJEEEv", None),
         ] {
-            let written = without_constraints(symbol, Keep::Known);
+            let written = rewritten(symbol, Keep::Known);
             assert_eq!(written.as_deref(), want, "{symbol}");
         }
     }
@@ -486,7 +482,7 @@ mod tests {
             ("_Z1gIJicEEvDp1AILZ1fIlEvT_EEE", None),
             ("_Z1fvDpOT_", None),
         ] {
-            let written = without_constraints(symbol, Keep::Known);
+            let written = rewritten(symbol, Keep::Known);
             assert_eq!(written.as_deref(), want, "{symbol}");
         }
     }
@@ -536,7 +532,7 @@ mod tests {
             (format!("_Z{}1f1A", "W1a".repeat(1000)), true),
         ] {
             let mut steps_left = 1 << 20;
-            let written = super::without_constraints(&symbol, Keep::Known, &mut steps_left);
+            let written = super::rewritten(&symbol, Keep::Known, &mut steps_left);
             assert!((1 << 20) - steps_left <= 32 * symbol.len(), "{symbol}");
             assert_eq!(written.is_some(), is_rewritten, "{symbol}");
             let longest = 5 * symbol.len() + 100;
@@ -611,15 +607,15 @@ mod tests {
 
         #[test]
         fn an_ordinary_name_is_not_changed(name in ordinary()) {
-            prop_assert_eq!(without_constraints(&name, Keep::Known), None);
+            prop_assert_eq!(rewritten(&name, Keep::Known), None);
         }
 
         #[test]
         fn any_name_stays_short_and_a_second_pass_removes_nothing(name in mutated()) {
             for keep in [Keep::Known, Keep::Names] {
-                if let Some(written) = without_constraints(&name, keep) {
+                if let Some(written) = rewritten(&name, keep) {
                     prop_assert!(written.len() <= 5 * name.len() + 100);
-                    prop_assert_eq!(without_constraints(&written, Keep::Known), None);
+                    prop_assert_eq!(rewritten(&written, Keep::Known), None);
                 }
             }
         }

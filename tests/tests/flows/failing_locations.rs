@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use symdepot::api::symbolicator::{DownloadStatus, ModuleStatus};
-use symdepot::cache::{Item, Kind};
+use symdepot::cache::{Item, Kind, Queue};
 use symdepot::domain::{Cause, FileType, Location, Scope};
 use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::ports::{Concerns, QueueMessage, ServerFailure};
@@ -188,7 +188,8 @@ async fn a_failure_where_another_type_of_file_is_sought_is_no_reason_for_a_missi
     // It belongs to another module.
     world.servers.put(&at(DEBUG), fixture("elf/checksum"));
     let module = message_for(&world, &crash_in_sample()).await.module;
-    let message = request_builds(&world, &module, &[Kind::SourceCode, Kind::SymCache]).await;
+    let kinds = [Kind::SourceCode, Kind::SymCache];
+    let message = request_builds(&world, &module, &kinds, Queue::Refresh).await;
     world.serve(&message).await.unwrap();
     let asked = world.servers.take_asked();
     let is_asked = |location: &str| asked.contains(&at(location));

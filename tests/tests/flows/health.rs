@@ -258,14 +258,15 @@ async fn put_health(world: &World, health: SourceHealth) {
     assert_eq!(replaced.unwrap(), Replaced::Done);
 }
 
-/// Requests builds of a module, as the pruner does. Returns their message.
+/// Requests builds of a module, as readers and the pruner do. Returns their message.
 pub(crate) async fn request_builds(
     world: &World,
     module: &ModuleKey,
     kinds: &[Kind],
+    queue: Queue,
 ) -> QueueMessage {
     let invocation = world.invocation(MINUTE);
-    let (id, queue) = (invocation.token(), Queue::Refresh);
+    let id = invocation.token();
     let update = Update {
         records: &*world.records,
         policy: &world.settings.policy,
@@ -387,7 +388,7 @@ async fn what_copies_serve_is_built_while_other_files_wait_for_their_server() {
         fall_behind(&world).await;
         evict_copy(&world, BUNDLE).await;
         let module = entry(&world, Kind::SymCache).module().clone();
-        let message = request_builds(&world, &module, &KINDS).await;
+        let message = request_builds(&world, &module, &KINDS, Queue::Refresh).await;
         if is_busy {
             occupy(&world, &company).await;
         } else {

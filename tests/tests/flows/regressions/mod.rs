@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use serde_json::Value;
 use symdepot::adapters::faulty::Operation;
-use symdepot::cache::{Change, Converter, Entry, Kind, ModuleKey, Queue, Revision, Stored};
+use symdepot::cache::{Entry, Kind, ModuleKey, Queue, Revision, Stored};
 use symdepot::domain::Scope;
-use symdepot::flows::Update;
 use symdepot::flows::requests::CallState;
 use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::ports::{QueueMessage, RecordStore};
 use symdepot_tests::harness::{World, sample_crash};
 
 use crate::CRASH;
+use crate::health::request_builds;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -53,22 +53,7 @@ async fn requested_build(world: &World) -> QueueMessage {
 
 /// Requests the build of an entry, as a reader does. Returns the message with the build request.
 async fn request_build_of(world: &World, module: ModuleKey, queue: Queue) -> QueueMessage {
-    let invocation = world.invocation(Duration::from_secs(29));
-    let id = invocation.token();
-    let update = Update {
-        records: &*world.records,
-        policy: &world.settings.policy,
-        invocation: &invocation,
-    };
-    let build_request = Change::RequestBuild {
-        id: id.clone(),
-        queue,
-    };
-    update
-        .apply(&module, Kind::SymCache, &build_request)
-        .await
-        .unwrap();
-    QueueMessage::new(queue, module, vec![Kind::SymCache], id, Converter::CURRENT)
+    request_builds(world, &module, &[Kind::SymCache], queue).await
 }
 
 /// Does something just before the next call of an operation, after skipping `skipped` calls.

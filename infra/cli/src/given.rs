@@ -53,7 +53,9 @@ impl FromStr for ModuleArgument {
             given.code_id = Some(code_id);
         }
         if let Some(base) = base {
-            let parsed = base.parse::<Hex>();
+            // Maps of a process are written without it.
+            let digits = base.strip_prefix("0x").unwrap_or(base);
+            let parsed = format!("0x{digits}").parse::<Hex>();
             let parsed = parsed.map_err(|_| format!("{base:?} is not an address (0x…)"))?;
             given.base = Some(parsed.0);
         }
@@ -222,6 +224,8 @@ mod tests {
         assert_eq!(given.name, "/srv/a=b");
         assert_eq!(given.code_id, Some(CodeId::new(id.to_owned())));
         assert_eq!((given.debug_id, given.base), (None, Some(0x40_0000)));
+        let given = parse(&format!("app={id}@555555554000")).unwrap();
+        assert_eq!(given.base, Some(0x5555_5555_4000));
         let given = parse("app=502fc0a5-1ec1-3e47-9998-684fa139dca7").unwrap();
         assert!(given.debug_id.is_some() && given.code_id.is_none());
         // That of a PE file has the time stamp and the size of the program.

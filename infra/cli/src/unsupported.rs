@@ -79,7 +79,12 @@ static FORMATS: [UnsupportedFormat; 18] = [
     UnsupportedFormat {
         name: "a panic of Go",
         instead: "its functions have their files and lines already; those of C are in a core dump (GOTRACEBACK=crash)",
-        is_mark: |line| line.starts_with("goroutine ") && line.trim_end().ends_with("]:"),
+        is_mark: |line| {
+            let (before, rest) = line.split_once("goroutine ").unwrap_or(("-", ""));
+            let is_alone = before.is_empty() || before.ends_with([' ', '\t', 'm', '"']);
+            let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+            is_alone && rest.starts_with(" [") && rest.contains("]:")
+        },
     },
     UnsupportedFormat {
         name: "a backtrace of an ESP32",
@@ -225,6 +230,8 @@ mod tests {
                 "Unreal",
             ),
             ("panic: x\n\ngoroutine 1 [running]:\nmain.main()", "Go"),
+            ("app-1  | goroutine 7 [chan receive, 2 minutes]:\n", "Go"),
+            ("{\"log\":\"goroutine 1 [running]:\\n\"}", "Go"),
             (
                 "Backtrace: 0x400d1234:0x3ffb1f80 0x400d5678:0x3ffb1fa0",
                 "ESP32",
@@ -241,6 +248,7 @@ mod tests {
             ("Traceback (most recent call last):\n", "Python"),
             ("", "?"),
             ("hello", "?"),
+            ("a goroutine [sic]: it ends", "?"),
             ("Backtrace:\n=>0 0x1", "?"),
         ] {
             let found = format_of(text.as_bytes()).map_or("?", |format| format.name);

@@ -1,7 +1,7 @@
 //! The reader's decision about an entry: use it, wait, or request a build.
 
 use super::{Entry, Kind, Placeholder, Queue, Ready, ReleaseNumbers};
-use crate::domain::{Cause, FormatVersion, Timestamp};
+use crate::domain::{Cause, FormatVersion, Quality, Timestamp};
 
 /// A reader's decision about an entry. A ready state takes precedence over a placeholder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +77,9 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Capabilities, now: Timestam
         {
             Decision::UseOlder(ready)
         } else if is_probe_due(entry, now)
-            || placeholder.is_some_and(|placeholder| may_succeed_now(placeholder, reader))
+            || placeholder.is_some_and(|placeholder| {
+                may_succeed_now(placeholder, reader) || was_delayed(placeholder, ready)
+            })
             || newer_state_used_another_dif(entry, ready)
             || has_deferred
         {
@@ -135,6 +137,12 @@ fn may_succeed_now(placeholder: &Placeholder, reader: &Capabilities) -> bool {
     let cause = placeholder.missing.cause;
     let is_of_newer = placeholder.converter > reader.numbers.converter;
     cause == Cause::Crashed || (is_of_newer && cause.belongs_to_the_converter())
+}
+
+/// Returns whether a server failed for a moment that may have a better DIF than that of this state.
+/// The placeholder says when that is over.
+fn was_delayed(placeholder: &Placeholder, ready: &Ready) -> bool {
+    placeholder.missing.cause.is_of_a_moment() && ready.quality == Quality::Fallback
 }
 
 /// Returns whether a newer release has used another DIF since this state was made. Readers of this

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use symdepot::api::symbolicator::{DownloadStatus, ModuleStatus};
 use symdepot::cache::{Item, Kind, Queue};
-use symdepot::domain::{Cause, FileType, Location, Scope};
+use symdepot::domain::{Cause, FileType, Location, Quality, Scope};
 use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::ports::{Concerns, QueueMessage, ServerFailure};
 use symdepot_tests::harness::{Crash, World, fixture, in_module, sample_crash};
@@ -179,6 +179,40 @@ async fn a_bundle_whose_download_fails_is_tried_again_soon_although_the_debug_fi
         let completed = world.another_instance().symbolicate(&crash).await;
         assert!(lines_shown(&completed) > 0, "{cause:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_debug_file_whose_download_fails_is_tried_again_soon_although_the_program_was_found() {
+    let crash = crash_in_sample();
+    let world = world();
+    world.servers.put(&at(PROGRAM), fixture("elf/crash"));
+    let failure = location_failure(Cause::DownloadFailed);
+    world.servers.fail(&at(DEBUG), failure);
+    world.symbolicate(&crash).await;
+    world.settle().await;
+    let made_of_program = entry(&world, Kind::SymCache);
+    assert_eq!(made_of_program.ready().unwrap().quality, Quality::Fallback);
+    let delayed = made_of_program.missing().cloned().unwrap();
+    assert_eq!(delayed.missing.cause, Cause::DownloadFailed);
+    assert!(delayed.retry_at.since(world.now()) < 2 * MINUTE);
+
+    // Until then, the server is not called again.
+    world.servers.take_asked();
+    world.another_instance().symbolicate(&crash).await;
+    world.settle().await;
+    assert_eq!(world.servers.take_asked(), []);
+
+    world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+    world.pass(2 * MINUTE).await;
+    world.another_instance().symbolicate(&crash).await;
+    world.settle().await;
+    let made_of_debug_file = entry(&world, Kind::SymCache);
+    assert_eq!(
+        made_of_debug_file.ready().unwrap().quality,
+        Quality::Preferred
+    );
+    assert_eq!(made_of_debug_file.missing(), None);
+    world.check();
 }
 
 #[tokio::test(start_paused = true)]

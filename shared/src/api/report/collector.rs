@@ -68,23 +68,44 @@ impl Collector {
         if let Some(index) = self.numbers.get(&key) {
             return Some(*index);
         }
-        if self.modules.len() >= limits::MODULES {
-            self.exceeded = Some(("modules", limits::MODULES));
-            return None;
-        }
-        self.numbers.insert(key, self.modules.len());
         // The id of a Mach-O file is that of its debug file, too.
         let debug_id = code_id
             .as_ref()
             .filter(|_| object_type == ObjectType::Macho)
             .and_then(|id| id.as_str().parse().ok());
-        self.modules.push(ReportModule {
+        let index = self.add(ReportModule {
             name: name.to_owned(),
             code_id,
             debug_id,
             object_type,
             ..ReportModule::default()
-        });
+        })?;
+        self.numbers.insert(key, index);
+        Some(index)
+    }
+
+    /// Adds a module for another load of a file, with the id that one of these modules, which are
+    /// of the same file, has. Returns its index.
+    pub(super) fn another_load(&mut self, path: &str, others: &[usize]) -> Option<usize> {
+        let mut others = others.iter().filter_map(|other| self.modules.get(*other));
+        let any = others.clone().next();
+        let known = others.find(|other| other.has_id()).or(any);
+        let module = ReportModule {
+            name: path.to_owned(),
+            code_id: known.and_then(|known| known.code_id.clone()),
+            debug_id: known.and_then(|known| known.debug_id),
+            object_type: known.map_or_else(|| type_of(path), |known| known.object_type),
+            ..ReportModule::default()
+        };
+        self.add(module)
+    }
+
+    fn add(&mut self, module: ReportModule) -> Option<usize> {
+        if self.modules.len() >= limits::MODULES {
+            self.exceeded = Some(("modules", limits::MODULES));
+            return None;
+        }
+        self.modules.push(module);
         Some(self.modules.len() - 1)
     }
 
@@ -238,6 +259,23 @@ impl Collector {
             .collect()
     }
 
+    /// Sets the modules of the frames without one that are looked up to what `choose` returns for
+    /// their addresses and for where their lines begin.
+    pub(super) fn choose_modules(&mut self, choose: impl Fn(u64, usize) -> Option<usize>) {
+        let frames = self.stacks.iter_mut().flat_map(|stack| &mut stack.frames);
+        for (frame, line) in frames.zip(&self.lines) {
+            if frame.module.is_none() && !frame.is_settled {
+                let address = frame.address;
+                frame.module = address.and_then(|address| choose(address, line.start));
+            }
+        }
+    }
+
+    /// Returns the load address of a module, if it is known.
+    pub(super) fn base(&self, module: usize) -> Option<u64> {
+        self.modules.get(module)?.base
+    }
+
     /// Returns the name of a module.
     pub(super) fn name(&self, module: usize) -> Option<&str> {
         let module = self.modules.get(module)?;
@@ -362,6 +400,17 @@ mod tests {
         let of_process = [&first, &None, &first, &second, &first, &second];
         let expected = [&None].into_iter().chain(of_process);
         assert_eq!(ids(out), expected.cloned().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn another_load_of_a_file_has_its_id() {
+        let mut out = Collector::default();
+        let id = "11".repeat(20);
+        let without = out.module("/lib/a.so", None).unwrap();
+        let with = out.module("/lib/a.so", Some(&id)).unwrap();
+        assert_eq!(out.another_load("/lib/a.so", &[without, with]), Some(2));
+        assert_eq!(out.another_load("/lib/b.so", &[]), Some(3));
+        assert_eq!(ids(out), [None, Some(id.clone()), Some(id), None]);
     }
 
     #[test]

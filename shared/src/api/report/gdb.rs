@@ -346,10 +346,10 @@ mod tests {
     #[test]
     fn a_name_replaces_all_lines_of_a_frame() {
         let text = "> #1  0x1010 in g\r\n>     (a=1,\r\n>     b=2)\r\n>    from /a.so\r\n> end";
-        let named = "> #1  0x1010 in f () at /src/a.c:3\r\n> #1  0x1010 in h\r\n> end";
+        let named = "> #1  0x1010 in f () at /src/a.c:3\r\n> #1  0x1010 in h () from /a.so\r\n> end";
         assert_eq!(rewritten(text, &[("f", Some(3)), ("h", None)]), named);
         let logged = "{\"log\":\"#1  0x1010 in g ()\\n\"}\n{\"log\":\"   from /a.so\\n\",\"at\":2}";
-        let named = "{\"log\":\"#1  0x1010 in f\\n\",\"at\":2}";
+        let named = "{\"log\":\"#1  0x1010 in f ()\\n\",\"at\":2}";
         assert_eq!(rewritten(logged, &[("f", None)]), named);
         // A name that replaced both lines would leave half of the JSON.
         let partly = "{\"log\":\"#1  0x1010 in g ()\\n\"}\n   from /a.so\n";
@@ -372,12 +372,12 @@ mod tests {
             "    #1  x = 1) at b.c:3",
         ] {
             let text = format!("#0  0x1010 in g (a=1,\n{after}\n");
-            let named = format!("#0  0x1010 in f\n{after}\n");
+            let named = format!("#0  0x1010 in f ()\n{after}\n");
             assert_eq!(rewritten(&text, &[("f", None)]), named);
         }
         for after in ["    at java.lang.Thread.run(Thread.java:1)", "    x = 1"] {
             let text = format!("#0  0x1010 in g (a=1)\n{after}\n");
-            let named = format!("#0  0x1010 in f\n{after}\n");
+            let named = format!("#0  0x1010 in f ()\n{after}\n");
             assert_eq!(rewritten(&text, &[("f", None)]), named);
         }
     }

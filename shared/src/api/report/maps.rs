@@ -5,7 +5,7 @@
 //! Maps have the paths of files. A frame may have the name of a symbolic link to the file instead:
 //! `libstdc++.so.6` is `libstdc++.so.6.0.30`, and before glibc 2.34, `libc.so.6` is `libc-2.23.so`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use super::collector::Collector;
@@ -40,6 +40,8 @@ pub(super) struct Mapped<'a> {
     permissions: &'a str,
     /// Whether none of its mappings is larger than a page.
     is_small: bool,
+    /// Where the line of its first mapping begins in the text, in bytes.
+    at: usize,
 }
 
 impl Mapped<'_> {
@@ -50,9 +52,12 @@ impl Mapped<'_> {
     /// The first one of another load has the permissions of the first one, and so may have data
     /// that the loader made read-only: that has no code.
     fn continues_in(&self, mapping: &Mapping<'_>) -> bool {
+        let gap = mapping.range.start.checked_sub(self.range.end);
+        // Linkers may leave out a part of a page between segments.
+        let is_near = gap.is_some_and(|gap| gap < LARGEST_PAGE);
         let is_segment = self.is_small
             && match mapping.permissions {
-                "" => self.range.end == mapping.range.start,
+                "" => is_near,
                 permissions => {
                     let is_private = ![permissions, self.permissions]
                         .iter()
@@ -61,14 +66,19 @@ impl Mapped<'_> {
                 }
             };
         self.path == mapping.path
-            && self.range.end <= mapping.range.start
-            && (mapping.offset > 0 || is_segment)
+            && gap.is_some()
+            && match mapping.offset {
+                Some(0) => is_segment,
+                Some(_) => true,
+                None => is_near,
+            }
     }
 }
 
 struct Mapping<'a> {
     range: Range<u64>,
-    offset: u64,
+    /// That in the file. `None` if the report does not say it.
+    offset: Option<u64>,
     /// As in `r-xp`. Empty if the report does not say them.
     permissions: &'a str,
     path: &'a str,
@@ -89,11 +99,12 @@ pub(super) fn mapped(bytes: &[u8]) -> Vec<Mapped<'_>> {
                 last.range.end = mapping.range.end;
                 last.is_small &= is_small;
             }
-            None if mapping.offset == 0 => files.push(Mapped {
+            None if mapping.offset.is_none_or(|offset| offset == 0) => files.push(Mapped {
                 path: mapping.path,
                 range: mapping.range,
                 permissions: mapping.permissions,
                 is_small,
+                at: line.start,
             }),
             None => {}
         }
@@ -101,7 +112,8 @@ pub(super) fn mapped(bytes: &[u8]) -> Vec<Mapped<'_>> {
     files
 }
 
-/// Adds the files that frames without a module lie in.
+/// Adds the files that frames without a module lie in: a module for each place where a file is
+/// loaded, because a text may have several processes, and a process may load a file twice.
 pub(super) fn read(bytes: &[u8], out: &mut Collector) {
     let addresses = out.addresses();
     if addresses.is_empty() {
@@ -116,11 +128,89 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
     let used = mapped(bytes)
         .into_iter()
         .filter(|file| is_used(&file.range));
+    let mut modules = LoadedModules::of(out);
+    let mut loads = Vec::new();
     for file in used.take(FILES) {
-        if let Some(module) = out.module(file.path, None) {
+        if let Some(module) = modules.module_of(&file, out) {
             out.begins(module, file.range.start);
             out.extends(module, file.range.end);
+            loads.push(FileLoad {
+                range: file.range,
+                at: file.at,
+                module,
+            });
         }
+    }
+    choose_process(&loads, out);
+}
+
+/// A place where a file is loaded.
+struct FileLoad {
+    range: Range<u64>,
+    /// Where the line that says so begins in the text, in bytes.
+    at: usize,
+    module: usize,
+}
+
+/// Chooses the modules of the frames that lie in several loads, which are of different processes:
+/// the mappings of a process are on the same side of its frames as they are in the first report.
+fn choose_process(loads: &[FileLoad], out: &mut Collector) {
+    let first_frame = out.lines().iter().map(|line| line.start).min();
+    let first_load = loads.iter().map(|load| load.at).min();
+    let is_after_frames = first_load > first_frame;
+    out.choose_modules(|address, line| {
+        let covering = loads
+            .iter()
+            .filter(move |load| load.range.contains(&address));
+        let distance =
+            |load: &&FileLoad| ((load.at > line) != is_after_frames, load.at.abs_diff(line));
+        let chosen = covering.clone().min_by_key(distance)?.module;
+        let is_shared = covering.clone().any(|load| load.module != chosen);
+        is_shared.then_some(chosen)
+    });
+}
+
+/// The modules that loads of files are, by the paths of the files.
+struct LoadedModules {
+    by_path: HashMap<String, Vec<usize>>,
+    /// An address in each of the modules that the report names without saying where they begin.
+    addresses: HashMap<usize, u64>,
+    /// Those that are a load already.
+    taken: HashSet<usize>,
+}
+
+impl LoadedModules {
+    fn of(out: &Collector) -> Self {
+        Self {
+            by_path: out.by_name(),
+            addresses: out.without_base().into_iter().collect(),
+            taken: HashSet::new(),
+        }
+    }
+
+    /// Returns the module that a load of a file is: the one that begins there, or one that the
+    /// report names and that lies in it, or else another one.
+    fn module_of(&mut self, file: &Mapped<'_>, out: &mut Collector) -> Option<usize> {
+        let same = self.by_path.entry(file.path.to_owned()).or_default();
+        let begins_there = |module: &&usize| out.base(**module) == Some(file.range.start);
+        let lies_in_it = |module: &&usize| {
+            let base = out.base(**module);
+            let address = base.or_else(|| self.addresses.get(*module).copied());
+            !self.taken.contains(*module)
+                && address.is_some_and(|address| file.range.contains(&address))
+        };
+        let known = same.iter().rfind(begins_there);
+        let known = known.or_else(|| same.iter().rfind(lies_in_it)).copied();
+        let module = match known {
+            Some(known) => known,
+            None => {
+                let added = out.another_load(file.path, same)?;
+                same.push(added);
+                added
+            }
+        };
+        self.taken.insert(module);
+        Some(module)
     }
 }
 
@@ -277,7 +367,7 @@ fn of_kernel(mut cursor: LineCursor<'_>) -> Option<Mapping<'_>> {
     cursor.until(" ")?.contains(':').then_some(())?;
     cursor.number()?;
     cursor.spaces().then_some(())?;
-    mapping(start..end, offset, permissions, cursor.rest)
+    mapping(start..end, Some(offset), permissions, cursor.rest)
 }
 
 /// Reads `start end size offset permissions path`, where the permissions may be absent.
@@ -289,7 +379,7 @@ fn of_gdb(mut cursor: LineCursor<'_>) -> Option<Mapping<'_>> {
     let (start, end, size, offset) = (number()?, number()?, number()?, number()?);
     (end.checked_sub(start) == Some(size)).then_some(())?;
     let (permissions, path) = cursor.rest.split_at(cursor.rest.find('/')?);
-    mapping(start..end, offset, permissions.trim(), path)
+    mapping(start..end, Some(offset), permissions.trim(), path)
 }
 
 /// Reads `start-end path`.
@@ -298,12 +388,12 @@ fn of_sanitizer(mut cursor: LineCursor<'_>) -> Option<Mapping<'_>> {
     cursor.eat("-").then_some(())?;
     let end = cursor.hex()?;
     cursor.spaces().then_some(())?;
-    mapping(start..end, 0, "", cursor.rest)
+    mapping(start..end, None, "", cursor.rest)
 }
 
 fn mapping<'a>(
     range: Range<u64>,
-    offset: u64,
+    offset: Option<u64>,
     permissions: &'a str,
     path: &'a str,
 ) -> Option<Mapping<'a>> {
@@ -529,6 +619,93 @@ mod tests {
             &format!("{read}{loaded}"),
             &[(0, 0x10_0000), (0x100_0000, 0x100_1000)],
         );
+    }
+
+    #[test]
+    fn segments_without_permissions_may_have_gaps_smaller_than_a_page_in_between() {
+        let ranges = |text: &str| {
+            let files = mapped(text.as_bytes()).into_iter();
+            files
+                .map(|file| (file.range.start, file.range.end))
+                .collect::<Vec<_>>()
+        };
+        let gdb = "0x1000 0x2000 0x1000 0x0 /a\n0x11000 0x12000 0x1000 0x0 /a\n";
+        assert_eq!(ranges(gdb), [(0x1000, 0x12000)]);
+        let far = gdb.replace("0x11000 0x12000", "0x12000 0x13000");
+        assert_eq!(ranges(&far), [(0x1000, 0x2000), (0x12000, 0x13000)]);
+        // A sanitizer says no offsets, of large segments neither.
+        let sanitizer = "0x100000-0x200000 /a\n0x20f000-0x300000 /a\n0x400000-0x500000 /a\n";
+        let expected = [(0x10_0000, 0x30_0000), (0x40_0000, 0x50_0000)];
+        assert_eq!(ranges(sanitizer), expected);
+    }
+
+    fn located(report: &CrashReport) -> Vec<(&str, u64)> {
+        let frames = report.stacks.iter().flat_map(|stack| &stack.frames);
+        let located = frames.map(|frame| report.located(frame).unwrap());
+        located
+            .map(|(module, offset)| (report.modules[module].name.as_str(), offset))
+            .collect()
+    }
+
+    #[test]
+    fn each_report_of_a_text_has_its_own_mappings() {
+        let frames = |(app, lib): (u64, u64)| {
+            format!(
+                "#0  {:#x} in f ()\n#1  {:#x} in main ()\n",
+                lib + 0x10,
+                app + 0x1010
+            )
+        };
+        let maps = |(app, lib): (u64, u64)| {
+            format!(
+                "{app:x}-{:x} r--p 0 0:0 1 /srv/app\n{:x}-{:x} r-xp 1000 0:0 1 /srv/app\n\
+                 {lib:x}-{:x} r-xp 0 0:0 2 /lib/a.so\n",
+                app + 0x1000,
+                app + 0x1000,
+                app + 0x2000,
+                lib + 0x2000
+            )
+        };
+        let first = (0x10_0000, 0x70_0000);
+        // In the last one, each file is where the other one is in the first one.
+        for second in [(0x30_0000, 0x90_0000), (0x70_0000, 0x10_0000)] {
+            for [a, b] in [[first, second], [second, first]] {
+                for text in [
+                    [frames(a), maps(a), frames(b), maps(b)],
+                    [maps(a), frames(a), maps(b), frames(b)],
+                ] {
+                    let text = text.concat();
+                    let report = read(&text);
+                    let of_each = [("/lib/a.so", 0x10), ("/srv/app", 0x1010)];
+                    assert_eq!(located(&report), of_each.repeat(2), "{text}");
+                    let sizes = report.modules.iter().map(|it| it.size);
+                    assert_eq!(sizes.collect::<Vec<_>>(), [Some(0x2000); 4], "{text}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_a_process_loads_twice_is_a_module_for_each_load() {
+        let maps = "\
+10000-11000 r-xp 0 0:0 1 /lib/a.so
+30000-31000 r-xp 0 0:0 2 /lib/b.so
+50000-51000 r-xp 0 0:0 1 /lib/a.so
+";
+        for frames in [
+            "#0  0x10010 in f ()\n#1  0x50020 in g ()\n",
+            // The first one is named by the report.
+            "/lib/a.so(+0x10)[0x10010]\n[0x50020]\n",
+            "/lib/a.so(f+0x1)[0x10010]\n[0x50020]\n",
+        ] {
+            let report = read(&format!("{frames}[0x10030]\n{maps}"));
+            let loads = report.modules.iter().map(|it| (it.base, it.size));
+            let size = Some(0x1000);
+            let expected = [(Some(0x1_0000), size), (Some(0x5_0000), size)];
+            assert_eq!(loads.collect::<Vec<_>>(), expected, "{frames}");
+            let offsets = [("/lib/a.so", 0x10), ("/lib/a.so", 0x20)];
+            assert_eq!(located(&report)[..2], offsets, "{frames}");
+        }
     }
 
     #[test]

@@ -51,10 +51,13 @@ struct Style {
     before: &'static str,
     between: &'static str,
     after: &'static str,
+    /// What follows the function if it has no place in the source.
+    without_source: String,
 }
 
 impl Style {
-    fn of(format: ReportFormat, has_address: bool, place: &Place) -> Self {
+    /// Returns how the names are written that replace the text at a place.
+    fn of(format: ReportFormat, has_address: bool, place: &Place, bytes: &[u8]) -> Self {
         let (before, between, after) = match format {
             // ThreadSanitizer prints no address.
             ReportFormat::Sanitizer if has_address => ("in ", " ", ""),
@@ -69,10 +72,15 @@ impl Style {
             ReportFormat::Llvm => ("", " ", " "),
             _ => ("", " at ", ""),
         };
+        let without_source = match format {
+            ReportFormat::Gdb => library_of_gdb(place, bytes),
+            _ => String::new(),
+        };
         Self {
             before,
             between,
             after,
+            without_source,
         }
     }
 
@@ -84,9 +92,25 @@ impl Style {
             if let Some(line) = name.line {
                 text.push_str(&format!(":{line}"));
             }
+        } else {
+            text.push_str(&self.without_source);
         }
         text.push_str(self.after);
         text
+    }
+}
+
+/// Returns what gdb prints behind a function without file and line: that it has arguments, and the
+/// library, if the text has it.
+fn library_of_gdb(place: &Place, bytes: &[u8]) -> String {
+    let before = bytes.get(place.name.clone()).unwrap_or_default();
+    let before = std::str::from_utf8(before).unwrap_or_default();
+    let library = before.rsplit_once(" from ").map(|(_, path)| path.trim());
+    // Colours are written again after the name.
+    let is_path = |path: &&str| path.starts_with('/') && !path.contains(['\x1b', '\n', '(']);
+    match library.filter(is_path).filter(|_| !place.in_json) {
+        Some(library) => format!(" () from {library}"),
+        None => " ()".to_owned(),
     }
 }
 
@@ -136,7 +160,8 @@ impl CrashReport {
         for (stack, names) in self.stacks.iter().zip(&names) {
             for (frame, names) in stack.frames.iter().zip(names) {
                 if let (Some(place), false) = (&frame.place, names.is_empty()) {
-                    let style = Style::of(self.format, frame.address.is_some(), place);
+                    let has_address = frame.address.is_some();
+                    let style = Style::of(self.format, has_address, place, bytes);
                     let ending = LineEnding::of(bytes, place);
                     let texts = names.iter().map(|name| style.write(name, ending));
                     let texts = texts.collect();

@@ -190,13 +190,13 @@ mod tests {
     fn a_frame_that_gdb_selects_is_part_of_a_stack_trace() {
         let core = "\
 Program terminated with signal SIGSEGV, Segmentation fault.
-#0  0x0000555555555182 in bad (p=0x0) at thr.c:4
+#0  0x0000555555555182 in bad (p=0x0) at bad.c:4
 4\tvoid bad(int *p) { *p = 1; }
 [Current thread is 1 (Thread 0x7ffff7dd1740 (LWP 30241))]
 ";
         let whole = "\
-#0  0x0000555555555182 in bad (p=0x0) at thr.c:4
-#1  0x00005555555551c4 in main () at thr.c:5
+#0  0x0000555555555182 in bad (p=0x0) at bad.c:4
+#1  0x00005555555551c4 in main () at bad.c:5
 ";
         let repeated = |text: &str| {
             let report = read(text);
@@ -204,9 +204,9 @@ Program terminated with signal SIGSEGV, Segmentation fault.
             let names: Vec<_> = stacks.map(|it| vec![Vec::new(); it.frames.len()]).collect();
             report.repeated(&names)
         };
-        let other = "#0  0x0000555555555190 in other () at thr.c:9\n";
+        let other = "#0  0x0000555555555190 in other () at bad.c:9\n";
         let thread = format!("Thread 1 (Thread 0x7ffff7dd1740 (LWP 30241)):\n{whole}");
-        let up = "#1  0x00005555555551c4 in main () at thr.c:5\n5\tint main() {\n";
+        let up = "#1  0x00005555555551c4 in main () at bad.c:5\n5\tint main() {\n";
         let is_whole = vec![false; 2];
         let check = |text: String, expected: &[Vec<bool>]| {
             assert_eq!(repeated(&text), expected, "{text}");

@@ -9,7 +9,7 @@ use super::open_difs::LeftOutCompanions;
 use super::partition::comes_of;
 use super::search::Search;
 use crate::cache::{Capabilities, Dif, Entry, Kind, Ready, Seen};
-use crate::domain::{Candidate, Cause, DifRef, Missing, Rank};
+use crate::domain::{Candidate, Cause, DifRef, Missing, Quality, Rank};
 use crate::flows::Settings;
 use crate::flows::find::{self, Ranked};
 
@@ -207,6 +207,7 @@ impl<'a> KindBuild<'a> {
             _ => self.failure.take(),
         };
         let better_failed = self.better_failed(failure.as_ref());
+        let better_failed = better_failed.or_else(|| self.better_is_delayed(search));
         let lacks_companion = self.lacks_companion(search);
         let untried = self.left.map(|ranked| ranked.dif);
         let unused = untried.chain(find::unsupported(files.difs, kind).cloned());
@@ -250,6 +251,15 @@ impl<'a> KindBuild<'a> {
         considered.truncate(find::MAX_RANKED);
         considered.retain(|dif| !self.absent.contains(dif));
         considered
+    }
+
+    /// Returns why a location was not read where a better file than that of the outcome may be, if
+    /// the reason may be over soon: the next probe would be an hour later.
+    fn better_is_delayed(&self, search: &Search) -> Option<Missing> {
+        let ready = self.outcome.as_ref()?;
+        let failed = search.failures.of(self.lease.kind)?;
+        let is_delayed = ready.quality == Quality::Fallback && failed.cause.is_of_a_moment();
+        is_delayed.then(|| failed.clone())
     }
 
     /// Returns why there is nothing better than the outcome, if something might be. `failure` is

@@ -346,7 +346,8 @@ mod tests {
     #[test]
     fn a_name_replaces_all_lines_of_a_frame() {
         let text = "> #1  0x1010 in g\r\n>     (a=1,\r\n>     b=2)\r\n>    from /a.so\r\n> end";
-        let named = "> #1  0x1010 in f () at /src/a.c:3\r\n> #1  0x1010 in h () from /a.so\r\n> end";
+        let named =
+            "> #1  0x1010 in f () at /src/a.c:3\r\n> #1  0x1010 in h () from /a.so\r\n> end";
         assert_eq!(rewritten(text, &[("f", Some(3)), ("h", None)]), named);
         let logged = "{\"log\":\"#1  0x1010 in g ()\\n\"}\n{\"log\":\"   from /a.so\\n\",\"at\":2}";
         let named = "{\"log\":\"#1  0x1010 in f ()\\n\",\"at\":2}";

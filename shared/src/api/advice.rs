@@ -51,6 +51,12 @@ pub enum Advice {
         /// What is wrong with it.
         fault: String,
     },
+    /// A better file than the one that was used could not be fetched, for a reason that may be over
+    /// soon.
+    Delayed {
+        /// Why it could not be fetched.
+        fault: String,
+    },
     /// A module with frames with absolute addresses has the load address zero.
     ModuleAtZero,
     /// The upload is still being read.
@@ -85,7 +91,7 @@ pub enum Advice {
 
 impl Advice {
     /// The names of all causes in responses.
-    pub const CAUSES: [&str; 15] = [
+    pub const CAUSES: [&str; 16] = [
         "not_uploaded",
         "no_source",
         "no_id",
@@ -94,6 +100,7 @@ impl Advice {
         "symbols_only",
         "stripped",
         "damaged",
+        "delayed",
         "module_at_zero",
         "being_read",
         "tenants_scope",
@@ -114,6 +121,7 @@ impl Advice {
             Self::SymbolsOnly => "symbols_only",
             Self::Stripped => "stripped",
             Self::Damaged { .. } => "damaged",
+            Self::Delayed { .. } => "delayed",
             Self::ModuleAtZero => "module_at_zero",
             Self::BeingRead => "being_read",
             Self::TenantsScope { .. } => "tenants_scope",
@@ -149,6 +157,10 @@ impl Advice {
             Self::Damaged { location, fault } => {
                 let fault = reason_of(fault);
                 format!("another file for this module cannot be read: {location}: {fault}")
+            }
+            Self::Delayed { fault } => {
+                let fault = reason_of(fault);
+                format!("another file for this module, which may have more, could not be fetched: {fault}")
             }
             Self::ModuleAtZero => {
                 "its image_addr is 0, so absolute addresses are not looked up in it".to_owned()
@@ -222,6 +234,9 @@ impl Advice {
             }
             Self::Damaged { .. } | Self::Unreadable { .. } | Self::Unusable { .. } => {
                 "compare it with the file that your build produced, and upload that one"
+            }
+            Self::Delayed { .. } => {
+                "send the request again after a minute, and once more after that: the first one causes another attempt"
             }
             Self::ModuleAtZero => {
                 "send its load address as image_addr, or send addresses relative to its start with \"addr_mode\": \"rel:N\", where N is its index in `modules`"
@@ -376,6 +391,9 @@ mod tests {
             Advice::Damaged {
                 location: "global/app.debug".to_owned(),
                 fault: fault.clone(),
+            },
+            Advice::Delayed {
+                fault: "the server responded with 503".to_owned(),
             },
             Advice::ModuleAtZero,
             Advice::BeingRead,

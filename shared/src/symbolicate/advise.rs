@@ -19,6 +19,8 @@ pub struct Searched {
     pub has_uploads: bool,
     /// A file that cannot be read: its location, and the reason.
     pub damaged: Option<(String, String)>,
+    /// Why a better file could not be fetched yet.
+    pub delayed: Option<String>,
 }
 
 /// Adds advice to the details of modules.
@@ -46,7 +48,7 @@ pub fn advise(
                 if is_at_zero && has_absolute_frames(request, plan, index) {
                     Some(Advice::ModuleAtZero)
                 } else {
-                    Advice::of_features(features).map(|lack| searched(planned).damaged_or(lack))
+                    Advice::of_features(features).map(|lack| searched(planned).unused_or(lack))
                 }
             }
             ModuleOutcome::Missing {
@@ -54,7 +56,7 @@ pub fn advise(
                 considered,
                 ..
             } if missing.cause == Cause::NotFound => Some(match considered.used {
-                Some(_) => searched(planned).damaged_or(Advice::Stripped),
+                Some(_) => searched(planned).unused_or(Advice::Stripped),
                 None => {
                     let Searched {
                         places,
@@ -76,11 +78,12 @@ pub fn advise(
 }
 
 impl Searched {
-    /// Returns the advice about a damaged file, which is more specific, or else `lack`.
-    fn damaged_or(self, lack: Advice) -> Advice {
-        match self.damaged {
-            Some((location, fault)) => Advice::Damaged { location, fault },
-            None => lack,
+    /// Returns the advice about a file that was not used, which is more specific, or else `lack`.
+    fn unused_or(self, lack: Advice) -> Advice {
+        match (self.damaged, self.delayed) {
+            (Some((location, fault)), _) => Advice::Damaged { location, fault },
+            (None, Some(fault)) => Advice::Delayed { fault },
+            (None, None) => lack,
         }
     }
 }
@@ -153,6 +156,7 @@ mod tests {
             places: vec!["the uploads of global".to_owned()],
             has_uploads: true,
             damaged: None,
+            delayed: None,
         };
         let [Some(detail)] = &details(&request(1), &not_found(None), &searched)[..] else {
             panic!("one module with a detail");
@@ -165,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unusable_file_is_reported_as_stripped_or_damaged() {
+    fn an_unusable_file_is_reported_as_stripped_damaged_or_delayed() {
         let used: &'static (SourceKey, Location) =
             Box::leak(Box::new((SourceKey::Uploads, Location::new("global/app"))));
         let outcome = not_found(Some((&used.0, &used.1)));
@@ -178,6 +182,13 @@ mod tests {
         let damaged = details(&request(1), &outcome, &searched);
         let damaged = damaged[0].as_ref().unwrap();
         assert!(damaged.contains("global/app.debug: cut short"), "{damaged}");
+        let searched = Searched {
+            delayed: Some("it responded with 503".to_owned()),
+            ..Searched::default()
+        };
+        let delayed = details(&request(1), &outcome, &searched);
+        let delayed = delayed[0].as_ref().unwrap();
+        assert!(delayed.contains("be fetched: it responded"), "{delayed}");
     }
 
     #[test]

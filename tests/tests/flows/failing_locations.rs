@@ -196,9 +196,14 @@ async fn a_debug_file_whose_download_fails_is_tried_again_soon_although_the_prog
     assert_eq!(delayed.missing.cause, Cause::DownloadFailed);
     assert!(delayed.retry_at.since(world.now()) < 2 * MINUTE);
 
-    // Until then, the server is not called again.
+    // Until then, the server is not called again, and the advice is about it.
     world.servers.take_asked();
-    world.another_instance().symbolicate(&crash).await;
+    let completed = world.another_instance().symbolicate(&crash).await;
+    let advice = completed.modules[0].debug_detail.as_deref();
+    assert!(
+        advice.is_some_and(|advice| advice.contains("could not be fetched")),
+        "{advice:?}"
+    );
     world.settle().await;
     assert_eq!(world.servers.take_asked(), []);
 

@@ -184,7 +184,8 @@ impl CacheLookup {
         }
     }
 
-    /// Returns where the lookup searched, and which of the files that it found is damaged.
+    /// Returns where the lookup searched, which of the files that it found is damaged, and why it
+    /// could not fetch a better one yet.
     pub(super) fn searched(&self, memory: &Memory) -> Searched {
         let place = |place: &CachePlace| {
             let ModuleKey { source, scope, .. } = &place.module;
@@ -205,6 +206,11 @@ impl CacheLookup {
                 Some((candidate.location.to_string(), fault))
             })
         };
+        let delayed = |entry: &Entry| {
+            let missing = &entry.missing()?.missing;
+            let is_delayed = missing.cause.is_of_a_moment();
+            is_delayed.then(|| missing.detail.clone())
+        };
         let mut places: Vec<String> = self.places().iter().map(place).collect();
         // A module that is found by several ids has one place per id.
         places.dedup();
@@ -212,6 +218,7 @@ impl CacheLookup {
             places,
             has_uploads: self.places().iter().any(CachePlace::is_uploads),
             damaged: self.entry().and_then(damaged),
+            delayed: self.entry().and_then(delayed),
         }
     }
 }

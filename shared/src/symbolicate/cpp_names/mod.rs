@@ -615,9 +615,18 @@ mod tests {
             for keep in [Keep::Known, Keep::Names] {
                 if let Some(written) = rewritten(&name, keep) {
                     prop_assert!(written.len() <= 5 * name.len() + 100);
-                    prop_assert_eq!(rewritten(&written, Keep::Known), None);
+                    // Packs in which an expression was replaced may be expanded then.
+                    prop_assert!(!removes_something(&written), "{}", written);
                 }
             }
         }
+    }
+
+    /// Returns whether something of a name is removed, which the demangler cannot read.
+    fn removes_something(symbol: &str) -> bool {
+        let mut steps_left = usize::MAX;
+        let start = start_of_encoding(symbol);
+        let read = start.and_then(|start| read(symbol, start, Keep::Known, &mut steps_left));
+        read.is_some_and(|(reader, _)| reader.has_changed)
     }
 }

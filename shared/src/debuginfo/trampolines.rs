@@ -132,9 +132,15 @@ pub(super) const MAX_TRAMPOLINES: usize = 16;
 
 /// Returns the trampolines in the bytes of a section with code of a little-endian file, which
 /// begins at an address.
-pub(super) fn trampolines(machine: u16, address: u64, code: &[u8]) -> Vec<Trampoline> {
-    let patterns = PATTERNS.iter().filter(|pattern| pattern.machine == machine);
-    let found = patterns.flat_map(|pattern| {
+pub(super) fn trampolines(
+    machine: u16,
+    address: u64,
+    code: &[u8],
+) -> impl Iterator<Item = Trampoline> {
+    let patterns = PATTERNS
+        .iter()
+        .filter(move |pattern| pattern.machine == machine);
+    patterns.flat_map(move |pattern| {
         let places = memmem::find_iter(code, pattern.instructions);
         let addresses = places.map(move |place| address.saturating_add(place as u64));
         let aligned = addresses.filter(|address| address.is_multiple_of(pattern.alignment));
@@ -143,8 +149,7 @@ pub(super) fn trampolines(machine: u16, address: u64, code: &[u8]) -> Vec<Trampo
             size: pattern.instructions.len() as u64,
             name: pattern.name,
         })
-    });
-    found.take(MAX_TRAMPOLINES).collect()
+    })
 }
 
 #[cfg(test)]
@@ -157,7 +162,7 @@ mod tests {
             let size = pattern.instructions.len() as u64;
             let nops = [0x90; 4];
             let code = [&nops[..], pattern.instructions, &nops[..3]].concat();
-            let found = trampolines(pattern.machine, 0x1000, &code);
+            let found: Vec<_> = trampolines(pattern.machine, 0x1000, &code).collect();
             let expected = Trampoline {
                 address: 0x1004,
                 size,
@@ -166,10 +171,13 @@ mod tests {
             assert_eq!(found, [expected]);
 
             let misaligned = trampolines(pattern.machine, 0x1001, &code);
-            assert_eq!(misaligned.is_empty(), pattern.alignment > 1);
+            assert_eq!(misaligned.count() == 0, pattern.alignment > 1);
             let cut = code.get(..code.len() - 4).unwrap();
-            assert_eq!(trampolines(pattern.machine, 0x1000, cut), []);
-            assert_eq!(trampolines(goblin::elf::header::EM_MIPS, 0, &code), []);
+            assert_eq!(trampolines(pattern.machine, 0x1000, cut).count(), 0);
+            assert_eq!(
+                trampolines(goblin::elf::header::EM_MIPS, 0, &code).count(),
+                0
+            );
         }
     }
 

@@ -119,6 +119,17 @@ async fn create_backup(client: &Client) {
     create.send().await.unwrap();
 }
 
+/// Starts a stack with a bucket for its backup. Returns `None` if the script cannot run.
+async fn start_with_backup() -> Option<Running> {
+    if !has_python() {
+        println!("skipped: python3 is not installed");
+        return None;
+    }
+    let running = Running::start().await;
+    create_backup(running.client()).await;
+    Some(running)
+}
+
 async fn size_of_upload(client: &Client, key: &str) -> Option<i64> {
     let uploads = client.addresses().uploads();
     let head = client.s3().head_object().bucket(uploads).key(key);
@@ -200,13 +211,10 @@ async fn uploads_and_tokens_are_restored_after_the_loss_of_everything() {
 
 #[tokio::test]
 async fn a_restore_replaces_older_uploads_and_keeps_newer_ones() {
-    if !has_python() {
-        println!("skipped: python3 is not installed");
+    let Some(running) = start_with_backup().await else {
         return;
-    }
-    let running = Running::start().await;
+    };
     let client = running.client();
-    create_backup(client).await;
     let (older, newer) = ("acme/older.txt", "acme/newer.txt");
     for key in [older, newer] {
         running.upload(key, b"text".to_vec()).await;
@@ -278,13 +286,10 @@ async fn etag_of_upload(client: &Client, key: &str) -> String {
 /// file that is restored of it.
 #[tokio::test]
 async fn an_upload_in_parts_is_neither_saved_nor_restored_again() {
-    if !has_python() {
-        println!("skipped: python3 is not installed");
+    let Some(running) = start_with_backup().await else {
         return;
-    }
-    let running = Running::start().await;
+    };
     let client = running.client();
-    create_backup(client).await;
     let key = "acme/large.txt";
     InParts::begin(client, key).await.end(client, b'x').await;
     running.idle().await;
@@ -320,13 +325,10 @@ async fn an_upload_in_parts_is_neither_saved_nor_restored_again() {
 /// the file that it replaces.
 #[tokio::test]
 async fn an_upload_in_parts_that_began_before_a_backup_is_newer_than_it() {
-    if !has_python() {
-        println!("skipped: python3 is not installed");
+    let Some(running) = start_with_backup().await else {
         return;
-    }
-    let running = Running::start().await;
+    };
     let client = running.client();
-    create_backup(client).await;
     let key = "acme/large.txt";
     running.upload(key, vec![b'a'; PART_BYTES + 7]).await;
     let newer = InParts::begin(client, key).await;

@@ -65,6 +65,17 @@ fn made_from(world: &World, is_upload: bool) -> Vec<Location> {
     made_from.map(|dif| dif.location.clone()).collect()
 }
 
+/// Returns the answer after the first probe, an hour after the build.
+pub(crate) async fn answered_after_a_probe(
+    world: &World,
+    crash: &Crash,
+) -> (Vec<String>, Option<String>) {
+    world.pass(HOUR + Duration::from_secs(1)).await;
+    answered(world, crash).await;
+    world.settle().await;
+    answered(world, crash).await
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_shared_file_of_a_program_is_found_on_its_server() {
     let whole = (SHARED.answer_of_one_archive().await, None);
@@ -169,11 +180,8 @@ async fn an_uploaded_program_finds_its_shared_file_on_a_configured_server() {
     assert!(detail.unwrap().contains(SHARED_ID));
     assert_eq!(world.servers.take_asked(), [shared()]);
     world.servers.put(&shared(), companions[0].clone());
-    world.pass(HOUR + Duration::from_secs(1)).await;
-    answered(&world, &crash).await;
-    world.settle().await;
     let whole = (SHARED.answer_of_one_archive().await, None);
-    assert_eq!(answered(&world, &crash).await, whole);
+    assert_eq!(answered_after_a_probe(&world, &crash).await, whole);
     assert_eq!(made_from(&world, true), [at("global/program"), shared()]);
     assert_eq!(world.servers.take_asked(), [shared()]);
 
@@ -340,11 +348,8 @@ async fn a_companion_whose_second_download_fails_is_fetched_by_the_next_probe() 
     assert_eq!(made_from(&world, false), [program_of(&SHARED)]);
     world.faults.heal();
     world.servers.put(&shared(), companions[0].clone());
-    world.pass(HOUR + Duration::from_secs(1)).await;
-    answered(&world, &crash).await;
-    world.settle().await;
     let whole = (SHARED.answer_of_one_archive().await, None);
-    assert_eq!(answered(&world, &crash).await, whole);
+    assert_eq!(answered_after_a_probe(&world, &crash).await, whole);
     assert_eq!(made_from(&world, false), [program_of(&SHARED), shared()]);
     assert_eq!(entry_of(&world, false).probes(), None);
     world.check();

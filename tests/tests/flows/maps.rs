@@ -12,6 +12,8 @@ use symdepot_tests::harness::{
 };
 
 use crate::CRASH;
+use crate::companions::answered;
+use crate::companions_of_servers::answered_after_a_probe;
 use crate::first_hour::explained;
 use crate::health::occupy;
 use crate::servers::{failure, put_listed, source, world_with_lists};
@@ -84,12 +86,6 @@ async fn names_before() -> Vec<String> {
 
 fn are_hidden(names: &[String]) -> bool {
     names.iter().any(|name| name.contains("__hidden#"))
-}
-
-async fn answered(world: &World, crash: &Crash) -> (Vec<String>, Option<String>) {
-    let answer: Completed = world.another_instance().symbolicate(crash).await;
-    let detail = answer.modules[0].debug_detail.clone();
-    (function_names(&answer), detail)
 }
 
 /// Returns the number of frames whose file is one of C#.
@@ -294,10 +290,8 @@ async fn a_map_that_a_server_lacks_is_asked_for_again_at_growing_intervals() {
     for (path, (_, file)) in UNIFIED.into_iter().zip(FILES).skip(1) {
         world.servers.put(&at(path), fixture(file));
     }
-    world.pass(HOUR + Duration::from_secs(1)).await;
-    answered(&world, &crash).await;
-    world.settle().await;
-    assert_eq!(answered(&world, &crash).await, (names_before().await, None));
+    let found = answered_after_a_probe(&world, &crash).await;
+    assert_eq!(found, (names_before().await, None));
     // The dSYM is read from its copy.
     let asked = world.servers.take_asked();
     assert!(
@@ -325,10 +319,8 @@ async fn a_probe_for_a_map_that_gets_no_permit_is_repeated_after_the_same_interv
     assert!(are_hidden(&answered(&world, &crash).await.0));
     assert_eq!(world.servers.take_asked(), []);
 
-    world.pass(HOUR + Duration::from_secs(1)).await;
-    answered(&world, &crash).await;
-    world.settle().await;
-    assert_eq!(answered(&world, &crash).await, (names_before().await, None));
+    let found = answered_after_a_probe(&world, &crash).await;
+    assert_eq!(found, (names_before().await, None));
     world.check();
 }
 
@@ -350,10 +342,8 @@ async fn a_map_is_asked_for_an_hour_later_if_the_server_fails_before_it_is_asked
     }
     world.servers.fail(after_it, failure(Cause::Timeout, None));
     assert!(are_hidden(&answered(&world, &crash).await.0));
-    world.pass(HOUR + Duration::from_secs(1)).await;
-    answered(&world, &crash).await;
-    world.settle().await;
-    assert_eq!(answered(&world, &crash).await, (names_before().await, None));
+    let found = answered_after_a_probe(&world, &crash).await;
+    assert_eq!(found, (names_before().await, None));
     world.check();
 }
 

@@ -21,8 +21,8 @@ use symdepot::api::symbolicator::{Response, parse_request};
 use symdepot::domain::{Features, Missing};
 use symdepot::symbolicate::{Considered, LookupCache, ModuleOutcome, plan, symbolicate};
 
-/// Symbols, and the names of their functions as `llvm-cxxfilt-19` prints them, without the type that
-/// is returned and with a space between two `>`. Symbolicator leaves out the parameters of such
+/// Symbols, and the names of their functions as `llvm-cxxfilt-19` prints them, without the type
+/// that is returned and with a space between two `>`. Symbolicator leaves out the parameters of such
 /// constructors, and prints what is left of an empty pack.
 const NAMES_AS_LLVM: [(&str, &str); 4] = [
     (

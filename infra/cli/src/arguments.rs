@@ -240,7 +240,27 @@ pub(crate) struct ExplainArguments {
     #[arg(value_name = "ID|KEY")]
     pub(crate) subject: String,
     #[command(flatten)]
+    pub(crate) module: ModuleNames,
+    #[command(flatten)]
     pub(crate) format: ListFormat,
+}
+
+/// What symbol servers know a module by, besides the id that it is explained by.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "What symbol servers know a module by, as a crash names it")]
+pub(crate) struct ModuleNames {
+    /// Its type
+    #[arg(long = "type", value_name = "TYPE", value_parser = ["elf", "macho", "pe", "pe_dotnet", "wasm"])]
+    pub(crate) object_type: Option<String>,
+    /// Its code id, if ID is its debug id
+    #[arg(long, value_name = "ID")]
+    pub(crate) code_id: Option<String>,
+    /// The name or path of the program or library
+    #[arg(long, value_name = "NAME")]
+    pub(crate) code_file: Option<String>,
+    /// The name or path of its debug file
+    #[arg(long, value_name = "NAME")]
+    pub(crate) debug_file: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -6,7 +6,7 @@ use reqwest::Method;
 use serde_json::Value;
 use symdepot::domain::DebugId;
 
-use crate::arguments::ExplainArguments;
+use crate::arguments::{ExplainArguments, ModuleNames};
 use crate::client::Client;
 use crate::error::CliError;
 use crate::settings::Settings;
@@ -24,10 +24,10 @@ pub(crate) async fn run(
     arguments: &ExplainArguments,
 ) -> Result<Output, CliError> {
     let client = Client::new(settings).await?;
-    let subject = arguments.subject.as_str();
+    let readings = readings(&arguments.subject, &arguments.module);
     let mut answers = Vec::new();
-    for name in parameters(subject) {
-        let answer = ask(&client, settings, name, subject).await?;
+    for name in readings {
+        let answer = ask(&client, settings, name, arguments).await?;
         let is_known = is_known(&answer);
         answers.push(answer);
         if is_known {
@@ -47,19 +47,21 @@ fn shown(value: Value, arguments: &ExplainArguments, exit: Exit) -> Output {
     let text = if arguments.format.json {
         lists::json("explained", value)
     } else {
-        human(&value)
+        human(&value) + hint(&value, &arguments.module)
     };
     Output::ended(text, exit)
 }
 
-/// Asks for a subject under this parameter.
+/// Asks for the subject under this parameter.
 async fn ask(
     client: &Client,
     settings: &Settings,
     name: &str,
-    subject: &str,
+    arguments: &ExplainArguments,
 ) -> Result<Value, CliError> {
+    let subject = arguments.subject.as_str();
     let mut query = vec![(name, subject)];
+    query.extend(arguments.module.parameters());
     // The scope of an upload is in its key.
     if name != "key" {
         let scope = settings.scope.as_ref();
@@ -77,14 +79,37 @@ async fn ask(
     })
 }
 
+impl ModuleNames {
+    /// Returns the parameters of `/explain` that are given.
+    fn parameters(&self) -> impl Iterator<Item = (&str, &str)> {
+        let parameters = [
+            ("type", &self.object_type),
+            ("code_id", &self.code_id),
+            ("code_file", &self.code_file),
+            ("debug_file", &self.debug_file),
+        ];
+        let given = parameters.into_iter();
+        given.filter_map(|(name, value)| Some((name, value.as_deref()?)))
+    }
+
+    /// Returns whether nothing but an id is given.
+    fn is_empty(&self) -> bool {
+        self.parameters().all(|(name, _)| name == "code_id")
+    }
+}
+
 /// Returns the parameters that a subject may be a value of, the likeliest first. An id may be a
 /// debug id, with or without dashes and an age, and a code id: a short one is that of a PE file
-/// rather than that of a PDB of version 2. What is no id is a key, perhaps without its scope.
-fn parameters(subject: &str) -> &'static [&'static str] {
+/// rather than that of a PDB of version 2. Next to a code id, it is a debug id. What is no id is a
+/// key, perhaps without its scope.
+fn readings(subject: &str, module: &ModuleNames) -> &'static [&'static str] {
     let digits = subject.bytes().filter(u8::is_ascii_hexdigit).count();
     let dashes = subject.bytes().filter(|byte| *byte == b'-').count();
     if digits == 0 || digits + dashes < subject.len() {
         return &["key"];
+    }
+    if module.code_id.is_some() {
+        return &["debug_id"];
     }
     let is_build_id = digits == BUILD_ID_DIGITS && dashes == 0;
     match subject.parse::<DebugId>() {
@@ -108,6 +133,21 @@ fn is_known(answer: &Value) -> bool {
             _ => true,
         }
     })
+}
+
+/// Returns what to add to the command if symbol servers may know the module by more than its id.
+fn hint(value: &Value, module: &ModuleNames) -> &'static str {
+    let is_open = |record: &Value| {
+        let of_server = field(record, "source") != "uploads";
+        of_server && matches!(field(record, "state").as_str(), "absent" | "unknown")
+    };
+    let records = value.as_array();
+    if module.is_empty() && records.is_some_and(|records| records.iter().any(is_open)) {
+        "Symbol servers are searched by the type and files of a module, too: add --type, \
+         --code-file and --debug-file, as a crash names them.\n"
+    } else {
+        ""
+    }
 }
 
 fn human(value: &Value) -> String {
@@ -265,7 +305,41 @@ mod tests {
                 &["code_id", "debug_id"],
             ),
         ] {
-            assert_eq!(parameters(subject), expected, "{subject}");
+            let alone = ModuleNames::default();
+            assert_eq!(readings(subject, &alone), expected, "{subject}");
+        }
+        let beside = ModuleNames {
+            code_id: Some("8f3a8f3a".to_owned()),
+            ..ModuleNames::default()
+        };
+        let subject = "C7D4C24F1FB854084C4C44205044422E";
+        assert_eq!(readings(subject, &beside), ["debug_id"]);
+    }
+
+    #[test]
+    fn names_are_asked_for_where_a_symbol_server_may_know_them() {
+        let record = |source: &str, state: &str| json!([{"source": source, "state": state}]);
+        let (alone, named) = (
+            ModuleNames::default(),
+            ModuleNames {
+                code_file: Some("libc.so.6".to_owned()),
+                ..ModuleNames::default()
+            },
+        );
+        for (records, names, expected) in [
+            (record("company#1", "unknown"), &alone, true),
+            (record("company#1", "absent"), &alone, true),
+            (record("company#1", "use"), &alone, false),
+            (record("uploads", "absent"), &alone, false),
+            (record("company#1", "unknown"), &named, false),
+            (
+                json!({"key": "global/a", "state": "applied"}),
+                &alone,
+                false,
+            ),
+        ] {
+            let hint = hint(&records, names);
+            assert_eq!(hint.contains("--code-file"), expected, "{records}");
         }
     }
 

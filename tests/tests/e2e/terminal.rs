@@ -11,7 +11,8 @@ use serde_json::Value;
 use symdepot_tests::stack::{Binaries, LocalStack, Options, fixture};
 use tokio::process::Command;
 
-use crate::{Running, bytes_of, json_of};
+use crate::symbol_server::{DEBUG_FILE, SymbolServer};
+use crate::{Running, bytes_of, crash, json_of};
 
 /// Runs the program in an empty folder, with the address of the service.
 async fn symdepot(running: &Running, arguments: &[&str]) -> Output {
@@ -331,6 +332,39 @@ async fn the_doctor_and_the_lists_are_of_this_service() {
         text(&module).contains("symcache, global in uploads: ready"),
         "{module:?}"
     );
+}
+
+#[tokio::test]
+async fn a_module_of_a_symbol_server_is_explained_by_its_type_and_files() {
+    let server = SymbolServer::start([(DEBUG_FILE, bytes_of("elf/crash.debug"))]).await;
+    let running = Running::start_with(|options| server.sought_by(options)).await;
+    crash::assert_symbolicated(&running.sample_answer().await);
+    running.idle().await;
+
+    let module = crash::sample_module();
+    let of = |name: &str| module[name].as_str().unwrap().to_owned();
+    let (debug_id, code_id) = (of("debug_id"), of("code_id"));
+    let by_id = symdepot(&running, &["explain", &debug_id]).await;
+    assert_eq!(by_id.status.code(), Some(3), "{by_id:?}");
+    assert!(text(&by_id).contains("add --type"), "{by_id:?}");
+
+    let (code_file, debug_file) = (of("code_file"), of("debug_file"));
+    let names = [
+        ["--type", "elf"],
+        ["--code-id", &code_id],
+        ["--code-file", &code_file],
+        ["--debug-file", &debug_file],
+    ];
+    let command: Vec<&str> = ["explain", &debug_id]
+        .into_iter()
+        .chain(names.as_flattened().iter().copied())
+        .collect();
+    let named = symdepot(&running, &command).await;
+    assert_eq!(named.status.code(), Some(0), "{named:?}");
+    let ready =
+        |line: &str| line.starts_with("symcache, global in company#") && line.ends_with(": ready");
+    assert!(text(&named).lines().any(ready), "{named:?}");
+    assert!(!text(&named).contains("add --type"), "{named:?}");
 }
 
 /// Writes a dead letter to a data folder: a message that the uploads queue delivered too often.

@@ -42,15 +42,15 @@ pub(crate) async fn continue_request(
         is_named && call.caller.may_see(found.scope())
     };
     let found = call
-        .symbolicator
+        .service
         .find_request(&call.invocation, &id)
         .await?
         .filter(may_see)
         .ok_or_else(unknown)?;
-    if let Some(answer) = call.symbolicator.finished_answer(&found).await? {
+    if let Some(answer) = call.service.finished_answer(&found).await? {
         return finished(answer);
     }
-    let body = call.symbolicator.stored_body(&found).await?;
+    let body = call.service.stored_body(&found).await?;
     let body = body.ok_or_else(unknown)?;
     let now = call.invocation.now();
     let state = || CallState::continued(&found, now, call.wait_limit(&query));

@@ -80,8 +80,7 @@ async fn respond_to_form(
     kind: CrashKind,
     CrashForm { file, mut fields }: CrashForm,
 ) -> Result<Response, Failure> {
-    call.symbolicator
-        .drop_unusable_headers(&mut fields.scraping);
+    call.service.drop_unusable_headers(&mut fields.scraping);
     let mut attachment = None;
     let file = match file {
         SentFile::Inline(bytes) => FileToRead::Inline(bytes),
@@ -153,7 +152,7 @@ pub(crate) async fn walk(
     MinidumpForm { file, fields }: MinidumpForm,
 ) -> Result<Response, Failure> {
     let Call {
-        symbolicator,
+        service,
         invocation,
         ..
     } = call;
@@ -163,7 +162,7 @@ pub(crate) async fn walk(
         fields: &fields,
         call: state,
     };
-    let (crash, stats) = match symbolicator.walk_minidump(invocation, request).await? {
+    let (crash, stats) = match service.walk_minidump(invocation, request).await? {
         WalkOutcome::Walked(crash, stats) => (*crash, stats),
         WalkOutcome::Pending => return Ok(pending(&state)),
         WalkOutcome::Failed(message) => return Ok(failed(message)),
@@ -187,14 +186,14 @@ impl Call {
             storage_url,
             storage_token,
         } = file;
-        let hosts = &self.symbolicator.settings.attachment_hosts;
+        let hosts = &self.service.settings.attachment_hosts;
         let url = StorageUrl::parse(&storage_url, hosts)?;
         let Self {
-            symbolicator,
+            service,
             invocation,
             ..
         } = self;
-        Ok(symbolicator.attachment(invocation, scope, url, storage_token))
+        Ok(service.attachment(invocation, scope, url, storage_token))
     }
 }
 
@@ -206,10 +205,10 @@ pub(crate) async fn attachments(
 ) -> Result<Response, Failure> {
     let request = AttachmentRequest::parse(&read_body(body).await?)?;
     let Call {
-        symbolicator,
+        service,
         invocation,
         ..
     } = &call;
-    let offer = symbolicator.offer_attachment(invocation, &query.scope, request.bytes);
+    let offer = service.offer_attachment(invocation, &query.scope, request.bytes);
     Ok(Json(offer.await?).into_response())
 }

@@ -27,7 +27,7 @@ pub(crate) async fn symbolicate(
     let body = extract::read_body(body).await?;
     let mut request = api::parse_request(&body)?;
     let scraping = &mut request.scraping;
-    let body = if call.symbolicator.drop_unusable_headers(scraping) {
+    let body = if call.service.drop_unusable_headers(scraping) {
         serde_json::to_vec(&request)
             .map_err(Failure::internal)?
             .into()
@@ -68,8 +68,7 @@ impl Call {
     }
 
     pub(crate) fn wait_limit(&self, query: &api::Query) -> Duration {
-        self.symbolicator
-            .wait_limit(&self.invocation, query.timeout)
+        self.service.wait_limit(&self.invocation, query.timeout)
     }
 
     /// Returns the response for a crash.
@@ -90,14 +89,14 @@ impl Call {
         state: &CallState<'_>,
         crash: Crash,
     ) -> Result<Option<(CrashAnswer, Stats)>, Failure> {
-        let (symbolicator, invocation) = (&self.symbolicator, &self.invocation);
+        let (service, invocation) = (&self.service, &self.invocation);
         let (outcome, read) = match crash {
             Crash::InRequest(request) => {
-                let answer = symbolicator.answer(invocation, &request, *state);
+                let answer = service.answer(invocation, &request, *state);
                 (answer.await?, None)
             }
             Crash::FromFile(read) => {
-                let answer = symbolicator.answer_crash(invocation, &read, *state);
+                let answer = service.answer_crash(invocation, &read, *state);
                 (answer.await?, Some(read))
             }
         };
@@ -130,7 +129,7 @@ impl Call {
         if found.is_some() || !is_sent {
             let bytes = body.get().as_bytes().to_vec();
             let stored = self
-                .symbolicator
+                .service
                 .store_answer(&self.invocation, id, found, bytes);
             match stored.await {
                 Err(error) if is_sent => {
@@ -143,7 +142,7 @@ impl Call {
             let body = Extension(Arc::new(JsonBody(body)));
             return Ok((log_extensions, body).into_response());
         }
-        let url = self.symbolicator.answer_url(id).await?;
+        let url = self.service.answer_url(id).await?;
         Ok(redirect(url, log_extensions))
     }
 

@@ -19,8 +19,8 @@ use lambda_http::RequestExt;
 use lambda_http::request::RequestContext;
 use symdepot::api::caller::{Caller, Need};
 use symdepot::api::entrance::{Credential, Entrance};
+use symdepot::flows::HttpService;
 use symdepot::flows::Invocation;
-use symdepot::flows::Symbolicator;
 
 use crate::deadline::in_time;
 use crate::failure::Failure;
@@ -46,7 +46,7 @@ const NOT_A_TOKEN: &str =
 ///
 /// The response for a request without a valid credential.
 pub(crate) async fn admit(
-    symbolicator: &Symbolicator,
+    service: &HttpService,
     invocation: &Invocation,
     request: &mut lambda_http::Request,
 ) -> Result<Arc<Caller>, Response> {
@@ -56,14 +56,14 @@ pub(crate) async fn admit(
     let caller = match (gateway_caller(request), entrance.credential(authorization)) {
         (Some(caller), _) => caller,
         (None, Credential::Token(token)) => {
-            let granted = symbolicator.token_grants(invocation, &token).await;
+            let granted = service.token_grants(invocation, &token).await;
             match granted.map_err(|error| Failure::from(error).into_response())? {
                 Some((id, grants)) => Caller::with_token(&id, grants),
                 None => return Err(refused(UNKNOWN_TOKEN)),
             }
         }
         (None, Credential::Malformed) => return Err(refused(NOT_A_TOKEN)),
-        (None, Credential::Absent) if symbolicator.settings.is_open => Caller::anyone(),
+        (None, Credential::Absent) if service.settings.is_open => Caller::anyone(),
         (None, Credential::Absent) => return Err(refused(NO_CREDENTIAL)),
     };
     let scope = entrance.scope.transpose().map_err(|name| {

@@ -10,20 +10,20 @@ use symdepot::api::caller::Caller;
 use symdepot::api::explain::{ExplainQuery, SymCacheQuery};
 use symdepot::api::limits;
 use symdepot::api::symbolicator::{Query, RequestError};
-use symdepot::flows::{Invocation, Symbolicator};
+use symdepot::flows::{HttpService, Invocation};
 
 use crate::failure::Failure;
 
 /// The service, the invocation that it serves, and the caller.
 pub(crate) struct Call {
-    pub(crate) symbolicator: Arc<Symbolicator>,
+    pub(crate) service: Arc<HttpService>,
     pub(crate) invocation: Arc<Invocation>,
     pub(crate) caller: Arc<Caller>,
 }
 
 impl<S> FromRequestParts<S> for Call
 where
-    Arc<Symbolicator>: FromRef<S>,
+    Arc<HttpService>: FromRef<S>,
     S: Send + Sync,
 {
     type Rejection = Failure;
@@ -35,7 +35,7 @@ where
             Failure::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
         };
         Ok(Self {
-            symbolicator: Arc::from_ref(state),
+            service: Arc::from_ref(state),
             invocation: invocation.ok_or_else(internal)?,
             caller: caller(parts)?,
         })

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use futures::FutureExt;
 use lambda_http::lambda_runtime::Diagnostic;
 use symdepot::api::caller::Caller;
-use symdepot::flows::{Invocation, Symbolicator};
+use symdepot::flows::{HttpService, Invocation};
 use symdepot::runtime::Traces;
 use tower::ServiceExt;
 use tracing::Instrument;
@@ -22,17 +22,17 @@ use crate::summary::{self, RequestFacts};
 use crate::{door, path, routes};
 
 /// The service, with its routes.
-pub(crate) struct Service {
-    symbolicator: Arc<Symbolicator>,
+pub(crate) struct RoutedService {
+    service: Arc<HttpService>,
     router: Router,
 }
 
-impl Service {
-    pub(crate) fn new(symbolicator: Symbolicator) -> Self {
-        let symbolicator = Arc::new(symbolicator);
+impl RoutedService {
+    pub(crate) fn new(service: HttpService) -> Self {
+        let service = Arc::new(service);
         Self {
-            router: routes::router(Arc::clone(&symbolicator)),
-            symbolicator,
+            router: routes::router(Arc::clone(&service)),
+            service,
         }
     }
 }
@@ -58,7 +58,7 @@ impl From<Panicked> for Diagnostic {
 /// [`Panicked`]: the invocation is an error, so that alarms and deployments see it. The gateway
 /// responds with 500.
 pub(crate) async fn handle(
-    service: &Service,
+    service: &RoutedService,
     traces: &Traces,
     invocation: Invocation,
     mut request: lambda_http::Request,
@@ -105,13 +105,13 @@ enum Served {
     Refused(Response),
 }
 
-impl Service {
+impl RoutedService {
     async fn serve(
         &self,
         invocation: &Arc<Invocation>,
         mut request: lambda_http::Request,
     ) -> Served {
-        let caller = match door::admit(&self.symbolicator, invocation, &mut request).await {
+        let caller = match door::admit(&self.service, invocation, &mut request).await {
             Ok(caller) => caller,
             Err(refused) => return Served::Refused(refused),
         };

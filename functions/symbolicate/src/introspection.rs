@@ -13,7 +13,7 @@ use crate::failure::Failure;
 
 pub(crate) async fn explain(call: Call, Subject(query): Subject) -> Result<Response, Failure> {
     match query {
-        ExplainQuery::Upload { keys, .. } => match call.symbolicator.explain_upload(&keys).await? {
+        ExplainQuery::Upload { keys, .. } => match call.service.explain_upload(&keys).await? {
             Some(upload) => Ok(Json(upload).into_response()),
             None => Err(Failure::new(
                 StatusCode::NOT_FOUND,
@@ -30,7 +30,7 @@ pub(crate) async fn explain(call: Call, Subject(query): Subject) -> Result<Respo
             ..
         } => {
             let explained = call
-                .symbolicator
+                .service
                 .explain_module(&call.invocation, &module, source.as_deref(), &scope)
                 .await?;
             Ok(Json(explained).into_response())
@@ -44,7 +44,7 @@ pub(crate) async fn symcache(
     SymCacheSubject(SymCacheQuery { module, scope, .. }): SymCacheSubject,
 ) -> Result<Response, Failure> {
     match call
-        .symbolicator
+        .service
         .plain_sym_cache(&call.invocation, &module, &scope)
         .await?
     {
@@ -74,12 +74,12 @@ pub(crate) async fn symcache(
 }
 
 pub(crate) async fn rollout(call: Call, _: NoQuery) -> Result<Response, Failure> {
-    let report = call.symbolicator.rollout(&call.invocation).await?;
+    let report = call.service.rollout(&call.invocation).await?;
     Ok(Json(report).into_response())
 }
 
 pub(crate) async fn wanted(call: Call, ListQuery(query): ListQuery) -> Result<Response, Failure> {
-    let wanted = call.symbolicator.wanted(&query.scope, query.page).await?;
+    let wanted = call.service.wanted(&query.scope, query.page).await?;
     Ok(Json(wanted).into_response())
 }
 

@@ -37,7 +37,7 @@ use lambda_http::request::LambdaRequest;
 use lambda_http::service_fn;
 use symdepot::runtime::{self, App, SourceUse};
 
-use self::handler::Service;
+use self::handler::RoutedService;
 
 /// The first argument of the program's child processes.
 pub const CHILDREN: [&str; 1] = [runtime::demangler::COMMAND];
@@ -56,8 +56,8 @@ async fn serve() -> Result<(), lambda_http::Error> {
     let app = App::from_env(SourceUse::Locations).await?;
     runtime::log_places_of_panics();
     app.connect().await;
-    let symbolicator = app.symbolicator(std::env::current_exe()?);
-    let (service, traces) = (&Service::new(symbolicator), &app.traces());
+    let service = app.service(std::env::current_exe()?);
+    let (service, traces) = (&RoutedService::new(service), &app.traces());
     lambda_http::lambda_runtime::run(service_fn(|event: LambdaEvent<LambdaRequest>| {
         let invocation = runtime::invocation(&event.context);
         let request = event.payload.into();

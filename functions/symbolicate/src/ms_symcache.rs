@@ -66,7 +66,7 @@ async fn serve_file(
     let [as_written, as_read] = symcache_http::ALLOW_RETRY_AFTER.map(values);
     let may_be_put_off = asked.may_be_put_off(as_written.chain(as_read));
     let answer = call
-        .symbolicator
+        .service
         .ms_sym_cache(&call.invocation, &asked, present, may_be_put_off)
         .await?;
     let outcome = Outcome(answer.name());

@@ -9,7 +9,7 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
-use symdepot::flows::Symbolicator;
+use symdepot::flows::HttpService;
 
 use crate::failure::Failure;
 use crate::operation::Operation;
@@ -142,7 +142,7 @@ impl Operation {
     }
 
     /// Returns the handler; `None` if requests are left to the fallback.
-    fn handler(self, verb: Verb) -> Option<MethodRouter<Arc<Symbolicator>>> {
+    fn handler(self, verb: Verb) -> Option<MethodRouter<Arc<HttpService>>> {
         let verb = verb.filter();
         Some(match self {
             Self::Symbolicate => on(verb, crashes::symbolicate),
@@ -168,7 +168,7 @@ impl Operation {
 }
 
 /// Returns the router of all routes.
-pub(crate) fn router(symbolicator: Arc<Symbolicator>) -> Router {
+pub(crate) fn router(service: Arc<HttpService>) -> Router {
     let routes = ROUTES.iter().fold(Router::new(), |router, route| {
         let Some(handler) = route.operation.handler(route.verb) else {
             return router;
@@ -180,7 +180,7 @@ pub(crate) fn router(symbolicator: Arc<Symbolicator>) -> Router {
         .fallback(ms_symcache::serve)
         .method_not_allowed_fallback(no_such_method)
         .layer(middleware::from_fn(without_redirect_of_head))
-        .with_state(symbolicator)
+        .with_state(service)
 }
 
 /// Answers `HEAD` with 200 where `GET` would redirect: the address is signed for `GET` alone, so a

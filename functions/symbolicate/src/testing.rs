@@ -2,11 +2,11 @@
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use serde_json::Value;
+use symdepot::flows::HttpService;
 use symdepot::flows::Invocation;
-use symdepot::flows::Symbolicator;
 use symdepot::runtime::Traces;
 
-use crate::handler::{self, Panicked, Service};
+use crate::handler::{self, Panicked, RoutedService};
 use crate::reply::Reply;
 
 /// A response of the function.
@@ -26,12 +26,12 @@ pub struct Answer {
 ///
 /// The event is no event of an HTTP API.
 pub async fn answer(
-    symbolicator: Symbolicator,
+    service: HttpService,
     invocation: Invocation,
     event: &Value,
 ) -> Result<Answer, serde_json::Error> {
     let request = lambda_http::request::from_str(&event.to_string())?;
-    let service = Service::new(symbolicator);
+    let service = RoutedService::new(service);
     // What the gateway makes of it.
     let traces = Traces::default();
     let handled = handler::handle(&service, &traces, invocation, request);

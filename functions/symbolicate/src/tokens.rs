@@ -15,7 +15,7 @@ use crate::failure::Failure;
 pub(crate) async fn issue(call: Call, _: NoQuery, body: Body) -> Result<Response, Failure> {
     let request = parse_token_request(&read_body(body).await?)?;
     let issued = call
-        .symbolicator
+        .service
         .issue_token(&call.invocation, call.caller.grants(), request)
         .await?;
     let no_store = [(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))];
@@ -25,7 +25,7 @@ pub(crate) async fn issue(call: Call, _: NoQuery, body: Body) -> Result<Response
 /// Serves `GET /tokens`.
 pub(crate) async fn list(call: Call, _: NoQuery) -> Result<Json<TokenList>, Failure> {
     let grants = call.caller.grants();
-    let listed = call.symbolicator.tokens(&call.invocation, grants);
+    let listed = call.service.tokens(&call.invocation, grants);
     Ok(Json(listed.await?))
 }
 
@@ -38,9 +38,7 @@ pub(crate) async fn revoke(
     let unknown = || Failure::new(StatusCode::NOT_FOUND, "no valid token has this id");
     let Path(id) = id.map_err(|_| unknown())?;
     let grants = call.caller.grants();
-    let revoked = call
-        .symbolicator
-        .revoke_token(&call.invocation, grants, &id);
+    let revoked = call.service.revoke_token(&call.invocation, grants, &id);
     if revoked.await? {
         Ok(StatusCode::NO_CONTENT)
     } else {

@@ -17,7 +17,7 @@ pub(crate) async fn request_uploads(
     let named = request.named_scope(query.named_scope())?;
     let scope = call.caller.scope_for(named)?;
     let answer = call
-        .symbolicator
+        .service
         .request_uploads(&call.invocation, &scope, &request);
     Ok(Json(answer.await?))
 }

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use super::Symbolicator;
+use super::HttpService;
 use super::known_tokens::TokenState;
 use super::moment::Moment;
 use super::{Error, Invocation};
@@ -24,7 +24,7 @@ const MAX_TOKENS_OF_SCOPE: usize = 500;
 /// The maximum number of valid tokens. The list of them is one response.
 const MAX_TOKENS: usize = 5_000;
 
-impl Symbolicator {
+impl HttpService {
     /// Returns the id of a token, and what it grants; `None` if it is unknown, expired or revoked.
     pub async fn token_grants(
         &self,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-use super::Symbolicator;
+use super::HttpService;
 use super::{Error, Invocation};
 use crate::api::crash::attachment::{AttachmentId, AttachmentOffer, StorageUrl, UploadRequest};
 use crate::api::crash::form::decompressed;
@@ -62,7 +62,7 @@ impl From<RemoteFailure> for AttachmentError {
 /// A file that a request refers to.
 #[derive(Debug)]
 pub struct Attachment<'a> {
-    service: &'a Symbolicator,
+    service: &'a HttpService,
     /// The invocation that reads it. It limits the time for all parts together.
     invocation: &'a Invocation,
     place: AttachmentPlace,
@@ -74,7 +74,7 @@ enum AttachmentPlace {
     Remote(RemoteFile),
 }
 
-impl Symbolicator {
+impl HttpService {
     /// Returns how a client stores an attachment of exactly this size.
     pub async fn offer_attachment(
         &self,

@@ -16,7 +16,7 @@ use super::lookup::{CacheFinder, CachePlace, Items};
 use super::update::KnownEntry;
 use super::{Updated, sending};
 use crate::cache::{Change, Converter, Entry, Kind, ModuleKey, Queue, Stored, Token};
-use crate::flows::symbolicator::CALLS_IN_FLIGHT;
+use crate::flows::http_service::CALLS_IN_FLIGHT;
 use crate::ports::{Fault, QueueMessage, RequestedModule};
 
 /// The maximum number of builds that one call requests. The call that continues the request

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::Symbolicator;
+use super::HttpService;
 use super::explain::Explained;
 use super::lookup::{CacheFinder, CachePlace, Lookup};
 use super::{Error, Invocation};
@@ -39,7 +39,7 @@ pub enum Plain {
     TooLarge(u64),
 }
 
-impl Symbolicator {
+impl HttpService {
     /// Finds the best ready SymCache of a module in any source, and returns a URL for it.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::try_join;
 
-use super::Symbolicator;
+use super::HttpService;
 use super::update::KnownItem;
 use super::{Error, Invocation};
 use crate::api::crash::ReadCrash;
@@ -180,7 +180,7 @@ impl<'a> RequestToStore<'a> {
     }
 }
 
-impl Symbolicator {
+impl HttpService {
     /// Returns how long a call waits at most: the requested timeout, limited by [`MAX_WAIT`] and
     /// the time left in the invocation.
     pub fn wait_limit(&self, invocation: &Invocation, timeout: Option<Duration>) -> Duration {

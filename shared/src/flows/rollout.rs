@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::Symbolicator;
+use super::HttpService;
 use super::{Error, Invocation};
 use crate::cache::{
     Converter, Drained, Estimate, ItemKey, Kind, KindTally, ReleaseNumbers, Rollout, SweepItem,
@@ -123,7 +123,7 @@ fn kinds(
         .into()
 }
 
-impl Symbolicator {
+impl HttpService {
     /// Returns the progress of the rollout. Changes nothing.
     pub async fn rollout(&self, invocation: &Invocation) -> Result<RolloutReport, Error> {
         let key = ItemKey::sweep(SweepItem::Rollout);

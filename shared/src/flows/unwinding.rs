@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use async_trait::async_trait;
 
-use super::Symbolicator;
+use super::HttpService;
 use super::opening::{LoadedCache, Opening, ReadError, takes_two_rounds};
 use crate::cache::{Kind, Ready};
 use crate::ports::Fault;
@@ -35,7 +35,7 @@ pub struct CfiReader<'a> {
     fault: OnceLock<Fault>,
 }
 
-impl Symbolicator {
+impl HttpService {
     /// Returns the unwind information of these modules, in the order of the minidump.
     pub fn unwinding(&self, modules: Vec<ModuleCaches>) -> CfiReader<'_> {
         CfiReader {

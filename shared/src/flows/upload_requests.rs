@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 
-use super::symbolicator::{CALLS_IN_FLIGHT, Symbolicator};
+use super::http_service::{CALLS_IN_FLIGHT, HttpService};
 use super::{Error, Invocation};
 use crate::api::uploads::{
     BYTES_IN_PARTS, FileToUpload, PART_BYTES, PartToSend, RequestedFile, RequestedFileState,
@@ -40,7 +40,7 @@ enum FileProgress {
     },
 }
 
-impl Symbolicator {
+impl HttpService {
     /// Returns the state of each file of a request, and how to send those that the service does not
     /// have.
     ///

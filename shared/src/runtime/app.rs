@@ -17,7 +17,7 @@ use crate::adapters::http::{HttpRemoteFiles, HttpServers};
 use crate::adapters::parser::transcoder::Transcoders;
 use crate::adapters::parser::{ParserLimits, ProcessDeriver};
 use crate::adapters::scratch::ScratchSpace;
-use crate::flows::Symbolicator;
+use crate::flows::HttpService;
 use crate::flows::build::Builder;
 use crate::flows::memory::Memory;
 use crate::flows::prune::Pruner;
@@ -114,9 +114,9 @@ impl App {
 
     /// Returns the flow that serves requests. `executable` is this program, which also runs as the
     /// demangler.
-    pub fn symbolicator(&self, executable: std::path::PathBuf) -> Symbolicator {
+    pub fn service(&self, executable: std::path::PathBuf) -> HttpService {
         let settings = &self.config.settings;
-        Symbolicator {
+        HttpService {
             records: Arc::new(self.records()),
             caches: Arc::new(self.caches()),
             uploads: Arc::new(self.uploads()),

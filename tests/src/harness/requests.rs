@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use symdepot::api::symbolicator::{AddrMode, Completed, Hex, Request, parse_request};
-use symdepot::flows::Symbolicator;
+use symdepot::flows::HttpService;
 use symdepot::flows::requests::FoundRequest;
 use symdepot::flows::{Error, Invocation};
 
@@ -61,14 +61,14 @@ pub fn of_fixture(fixture: &Fixture, addresses: &[u64]) -> Crash {
 ///
 /// A store failed.
 pub async fn stored_request(
-    symbolicator: &Symbolicator,
+    service: &HttpService,
     invocation: &Invocation,
     id: &str,
 ) -> Result<Option<(FoundRequest, Vec<u8>)>, Error> {
-    let Some(found) = symbolicator.find_request(invocation, id).await? else {
+    let Some(found) = service.find_request(invocation, id).await? else {
         return Ok(None);
     };
-    let body = symbolicator.stored_body(&found).await?;
+    let body = service.stored_body(&found).await?;
     Ok(body.map(|body| (found, body)))
 }
 

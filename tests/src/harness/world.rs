@@ -19,7 +19,7 @@ use symdepot::adapters::parser::InProcessDeriver;
 use symdepot::api::symbolicator::Completed;
 use symdepot::cache::{Entry, Item, ItemKey, Kind, ModuleKey, Upload, violations};
 use symdepot::domain::{Location, ModuleId, Scope, Sequencer, Timestamp};
-use symdepot::flows::Symbolicator;
+use symdepot::flows::HttpService;
 use symdepot::flows::build::Builder;
 use symdepot::flows::memory::Memory;
 use symdepot::flows::prune::{Pruner, Report};
@@ -74,7 +74,7 @@ pub struct World {
     /// The settings.
     pub settings: Settings,
     builder: Builder,
-    symbolicator: Symbolicator,
+    service: HttpService,
     began: Instant,
     /// Seconds by which the wall clock was set forward.
     clock_error: Arc<AtomicI64>,
@@ -146,7 +146,7 @@ impl World {
                 }),
                 settings: settings.clone(),
             },
-            symbolicator: Symbolicator {
+            service: HttpService {
                 records: records.clone(),
                 caches: caches.clone(),
                 uploads: uploads.clone(),
@@ -197,12 +197,12 @@ impl World {
             }),
             settings: settings.clone(),
         };
-        world.symbolicator = Symbolicator {
+        world.service = HttpService {
             records,
             caches,
             uploads: self.uploads.clone(),
             attachments: self.attachments.clone(),
-            remote_files: self.symbolicator.remote_files.clone(),
+            remote_files: self.service.remote_files.clone(),
             queues,
             demangler: Arc::new(InProcessDemangler),
             memory: Arc::new(memory(&settings)),
@@ -222,9 +222,9 @@ impl World {
     #[must_use]
     pub fn distant_instance(&self, latency: Duration) -> Self {
         let mut world = self.another_instance();
-        let inner = world.symbolicator.records.clone();
+        let inner = world.service.records.clone();
         let distant = Arc::new(DistantRecords { inner, latency });
-        world.symbolicator.records = distant.clone();
+        world.service.records = distant.clone();
         world.builder.records = distant;
         world
     }
@@ -233,8 +233,8 @@ impl World {
     #[must_use]
     pub fn instance_with_distant_blobs(&self, latency: Duration) -> Self {
         let mut world = self.another_instance();
-        let inner = world.symbolicator.caches.clone();
-        world.symbolicator.caches = Arc::new(DistantBlobs { inner, latency });
+        let inner = world.service.caches.clone();
+        world.service.caches = Arc::new(DistantBlobs { inner, latency });
         world
     }
 
@@ -450,7 +450,7 @@ impl World {
     ) -> Result<SymbolicateOutcome, Error> {
         let invocation = self.invocation(SYMBOLICATE_TIME);
         let call = CallState::first("a request", scope, wait);
-        Box::pin(self.symbolicator.answer(&invocation, request, call)).await
+        Box::pin(self.service.answer(&invocation, request, call)).await
     }
 
     /// Sends a request that does not wait. It has to be pending.
@@ -479,8 +479,8 @@ impl World {
     }
 
     /// Returns the symbolicator.
-    pub fn symbolicator(&self) -> &Symbolicator {
-        &self.symbolicator
+    pub fn service(&self) -> &HttpService {
+        &self.service
     }
 
     // The schedule removes unused data.

@@ -184,10 +184,8 @@ impl Sent {
     }
 
     async fn as_invocation(&self, world: &World, invocation: Invocation) -> Answer {
-        let symbolicator = world.symbolicator().clone();
-        answer(symbolicator, invocation, &self.event())
-            .await
-            .unwrap()
+        let service = world.service().clone();
+        answer(service, invocation, &self.event()).await.unwrap()
     }
 }
 
@@ -371,7 +369,7 @@ async fn the_events_in_infra_are_let_in_or_refused_by_what_their_senders_showed(
         let event: Value = serde_json::from_str(text).unwrap();
         let calls = world.calls();
         let invocation = world.invocation(Duration::from_secs(29));
-        let answer = answer(world.symbolicator().clone(), invocation, &event);
+        let answer = answer(world.service().clone(), invocation, &event);
         let answer = answer.await.unwrap();
         assert_eq!(answer.status, expected, "{event}: {answer:?}");
         let has_token = text.contains("sdt_");
@@ -384,7 +382,7 @@ async fn the_events_in_infra_are_let_in_or_refused_by_what_their_senders_showed(
         include_str!("../../../infra/events/jwt.json").replace("/scope/acme/", "/scope/other/");
     let event: Value = serde_json::from_str(&text).unwrap();
     let invocation = world.invocation(Duration::from_secs(29));
-    let refused = answer(world.symbolicator().clone(), invocation, &event).await;
+    let refused = answer(world.service().clone(), invocation, &event).await;
     assert_eq!(refused.unwrap().status, 403);
 }
 
@@ -683,11 +681,11 @@ async fn tenants(has_other: bool) -> (World, String) {
             assert_eq!(wanted.to(&world).await.status, 404);
         }
         let body = json!({"stacktraces": [], "modules": []}).to_string();
-        let symbolicator = world.symbolicator();
+        let service = world.service();
         let kept = symdepot::flows::requests::RequestToStore::received(body.as_bytes());
         let invocation = world.invocation(Duration::from_secs(29));
         let scope = "other".parse().unwrap();
-        symbolicator
+        service
             .store_request(&invocation, PENDING, &scope, kept)
             .await
             .unwrap();

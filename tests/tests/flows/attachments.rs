@@ -18,7 +18,7 @@ use symdepot::flows::minidump::{
     MinidumpForm, MinidumpRequest, WalkOutcome, WalkStats, decode_dump,
 };
 use symdepot::flows::requests::CallState;
-use symdepot::flows::{Invocation, Symbolicator};
+use symdepot::flows::{HttpService, Invocation};
 use symdepot::ports::{RemoteFailure, RemoteFile, RemoteFiles, RemotePart};
 use symdepot::unwind::dump::{DumpBytes, READ_BYTES};
 use symdepot_tests::harness::{
@@ -40,8 +40,8 @@ fn tenant() -> Scope {
 async fn stored(world: &World, scope: &Scope, file: impl Into<Bytes>) -> StorageUrl {
     let file = file.into();
     let invocation = world.invocation(TIME);
-    let symbolicator = world.symbolicator();
-    let offer = symbolicator.offer_attachment(&invocation, scope, file.len() as u64);
+    let service = world.service();
+    let offer = service.offer_attachment(&invocation, scope, file.len() as u64);
     let offer = offer.await.unwrap();
     assert_eq!(offer.upload.method, "PUT");
     assert_eq!(
@@ -55,12 +55,12 @@ async fn stored(world: &World, scope: &Scope, file: impl Into<Bytes>) -> Storage
 }
 
 async fn read(
-    symbolicator: &Symbolicator,
+    service: &HttpService,
     scope: &Scope,
     url: &StorageUrl,
 ) -> Result<Result<DumpBytes, String>, AttachmentError> {
     let invocation = Invocation::new(ID.to_owned(), Duration::ZERO, TIME, [0; 32]);
-    let attachment = symbolicator.attachment(&invocation, scope, url.clone(), None);
+    let attachment = service.attachment(&invocation, scope, url.clone(), None);
     Box::pin(attachment.minidump(ResponseFormat::Symbolicator)).await
 }
 
@@ -68,8 +68,8 @@ async fn read(
 pub(crate) async fn read_large(world: &World, file: Vec<u8>, format: ResponseFormat) -> DumpBytes {
     let url = stored(world, &Scope::Global, file).await;
     let invocation = world.invocation(TIME);
-    let symbolicator = world.symbolicator();
-    let attachment = symbolicator.attachment(&invocation, &Scope::Global, url, None);
+    let service = world.service();
+    let attachment = service.attachment(&invocation, &Scope::Global, url, None);
     Box::pin(attachment.minidump(format))
         .await
         .unwrap()
@@ -83,7 +83,7 @@ async fn walk(world: &World, file: DumpBytes) -> WalkOutcome {
         fields: &CrashFields::default(),
         call: CallState::first(ID, &Scope::Global, Duration::ZERO),
     };
-    let walked = world.symbolicator().walk_minidump(&invocation, request);
+    let walked = world.service().walk_minidump(&invocation, request);
     Box::pin(walked).await.unwrap()
 }
 
@@ -122,7 +122,7 @@ async fn a_large_minidump_answers_as_its_small_part_does() {
     let whole = walked(&world, large.clone().into()).await;
     assert_eq!(whole, expected, "as a whole");
     let url = stored(&world, &Scope::Global, large).await;
-    let file = read(world.symbolicator(), &Scope::Global, &url)
+    let file = read(world.service(), &Scope::Global, &url)
         .await
         .unwrap()
         .unwrap();
@@ -135,7 +135,7 @@ async fn of_a_minidump_of_a_gibibyte_little_is_read_in_few_rounds() {
     let world = world().await;
     let large = full_dump(&fixture("minidump/crash.dmp"), 1024 * MIB);
     let url = stored(&world, &Scope::Global, large).await;
-    let file = read(world.symbolicator(), &Scope::Global, &url)
+    let file = read(world.service(), &Scope::Global, &url)
         .await
         .unwrap()
         .unwrap();
@@ -150,7 +150,7 @@ async fn what_was_read_of_a_large_minidump_is_stored_and_continued_without_the_f
     let world = world().await;
     let large = full_dump(&fixture("minidump/crash.dmp"), 64 * MIB);
     let url = stored(&world, &Scope::Global, large).await;
-    let file = read(world.symbolicator(), &Scope::Global, &url)
+    let file = read(world.service(), &Scope::Global, &url)
         .await
         .unwrap()
         .unwrap();
@@ -163,7 +163,7 @@ async fn what_was_read_of_a_large_minidump_is_stored_and_continued_without_the_f
     assert!(matches!(outcome, WalkOutcome::Pending), "{outcome:?}");
     let invocation = cold.invocation(TIME);
     let attachment = cold
-        .symbolicator()
+        .service()
         .attachment(&invocation, &Scope::Global, url.clone(), None);
     attachment.remove().await;
     assert_eq!(world.attachments.blobs.paths(), Vec::<String>::new());
@@ -171,7 +171,7 @@ async fn what_was_read_of_a_large_minidump_is_stored_and_continued_without_the_f
     world.settle().await;
     let other = world.another_instance();
     let invocation = other.invocation(TIME);
-    let kept = stored_request(other.symbolicator(), &invocation, ID).await;
+    let kept = stored_request(other.service(), &invocation, ID).await;
     let (_, body) = kept.unwrap().unwrap();
     assert!((body.len() as u64) < MIB, "{}", body.len());
     let MinidumpForm { file: again, .. } = decode_dump(&body).unwrap();
@@ -184,11 +184,11 @@ async fn what_was_read_of_a_large_minidump_is_stored_and_continued_without_the_f
 #[tokio::test(start_paused = true)]
 async fn an_attachment_is_read_only_in_the_scope_that_asked_for_it() {
     let world = world().await;
-    let symbolicator = world.symbolicator();
+    let service = world.service();
     let url = stored(&world, &tenant(), fixture("minidump/crash.dmp")).await;
-    assert!(read(symbolicator, &tenant(), &url).await.unwrap().is_ok());
+    assert!(read(service, &tenant(), &url).await.unwrap().is_ok());
     for other in [Scope::Global, Scope::Tenant("acme2".to_owned())] {
-        let refused = read(symbolicator, &other, &url).await;
+        let refused = read(service, &other, &url).await;
         assert!(
             matches!(refused, Err(AttachmentError::Absent(_))),
             "{refused:?}"
@@ -199,7 +199,7 @@ async fn an_attachment_is_read_only_in_the_scope_that_asked_for_it() {
     };
     let mut longer = *id;
     longer.bytes += 1;
-    let refused = read(symbolicator, &tenant(), &StorageUrl::Own(longer)).await;
+    let refused = read(service, &tenant(), &StorageUrl::Own(longer)).await;
     assert!(
         matches!(refused, Err(AttachmentError::Absent(_))),
         "{refused:?}"
@@ -218,12 +218,12 @@ async fn a_small_or_compressed_minidump_is_read_as_a_whole() {
         zstd::encode_all(&*large, 1).unwrap(),
     ] {
         let url = stored(&world, &Scope::Global, file).await;
-        let read = read(world.symbolicator(), &Scope::Global, &url).await;
+        let read = read(world.service(), &Scope::Global, &url).await;
         assert_eq!(read.unwrap().unwrap().parts().count(), 1);
     }
     let bomb = zstd::encode_all(&*vec![0; 65 << 20], 1).unwrap();
     let url = stored(&world, &Scope::Global, bomb).await;
-    let refused = read(world.symbolicator(), &Scope::Global, &url).await;
+    let refused = read(world.service(), &Scope::Global, &url).await;
     assert!(
         matches!(refused, Err(AttachmentError::Request(_))),
         "{refused:?}"
@@ -237,19 +237,16 @@ async fn a_minidump_on_another_host_is_read_with_or_without_ranges() {
     let large = Bytes::from(full_dump(&small, 16 * MIB));
     let url = StorageUrl::parse(REMOTE, &["files.example.com".to_owned()]).unwrap();
     let (expected, _) = walked(&world, small.into()).await;
-    let on_host = |file: &Bytes, without_ranges| Symbolicator {
+    let on_host = |file: &Bytes, without_ranges| HttpService {
         remote_files: Arc::new(MemoryRemoteFiles {
             files: [(REMOTE.to_owned(), file.clone())].into(),
             without_ranges,
         }),
-        ..world.symbolicator().clone()
+        ..world.service().clone()
     };
     for (without_ranges, parts) in [(false, 2), (true, 1)] {
-        let symbolicator = on_host(&large, without_ranges);
-        let file = read(&symbolicator, &Scope::Global, &url)
-            .await
-            .unwrap()
-            .unwrap();
+        let service = on_host(&large, without_ranges);
+        let file = read(&service, &Scope::Global, &url).await.unwrap().unwrap();
         assert_eq!(file.parts().count(), parts);
         assert_eq!(walked(&world, file).await.0, expected);
     }
@@ -259,7 +256,7 @@ async fn a_minidump_on_another_host_is_read_with_or_without_ranges() {
         matches!(refused, Err(AttachmentError::Absent(_))),
         "{refused:?}"
     );
-    let refused = read(world.symbolicator(), &Scope::Global, &url).await;
+    let refused = read(world.service(), &Scope::Global, &url).await;
     assert!(
         matches!(refused, Err(AttachmentError::Absent(_))),
         "{refused:?}"
@@ -295,11 +292,11 @@ async fn a_minidump_whose_host_states_more_than_an_attachment_may_have_is_refuse
     let url = StorageUrl::parse(REMOTE, &["files.example.com".to_owned()]).unwrap();
     for length in [ATTACHMENT_BYTES + 1, 1 << 60, u64::MAX] {
         let begin = fixture("minidump/crash.dmp");
-        let symbolicator = Symbolicator {
+        let service = HttpService {
             remote_files: Arc::new(HostOfLongFile { begin, length }),
-            ..world.symbolicator().clone()
+            ..world.service().clone()
         };
-        let refused = read(&symbolicator, &Scope::Global, &url).await;
+        let refused = read(&service, &Scope::Global, &url).await;
         assert!(
             matches!(refused, Err(AttachmentError::Request(_))),
             "{refused:?}"
@@ -332,7 +329,7 @@ async fn a_file_that_does_not_arrive_before_the_end_of_the_call_is_unreachable()
     let world = World::new();
     let url = StorageUrl::parse(REMOTE, &["files.example.com".to_owned()]).unwrap();
     let file = Bytes::from(full_dump(&fixture("minidump/crash.dmp"), 16 * MIB));
-    let with_host = |seconds: u64| Symbolicator {
+    let with_host = |seconds: u64| HttpService {
         remote_files: Arc::new(SlowHost {
             file: MemoryRemoteFiles {
                 files: [(REMOTE.to_owned(), file.clone())].into(),
@@ -340,7 +337,7 @@ async fn a_file_that_does_not_arrive_before_the_end_of_the_call_is_unreachable()
             },
             time: Duration::from_secs(seconds),
         }),
-        ..world.symbolicator().clone()
+        ..world.service().clone()
     };
     // The file is read in two parts.
     let in_time = read(&with_host(11), &Scope::Global, &url).await;
@@ -392,7 +389,7 @@ async fn of_more_stacks_than_are_read_that_of_the_crash_is_one_and_the_others_ar
     let world = World::new();
     let dump = threads(64, 1 << 20).file();
     let url = stored(&world, &Scope::Global, dump).await;
-    let file = read(world.symbolicator(), &Scope::Global, &url)
+    let file = read(world.service(), &Scope::Global, &url)
         .await
         .unwrap()
         .unwrap();
@@ -415,7 +412,7 @@ async fn a_large_minidump_that_is_damaged_fails_with_the_reason() {
     let world = World::new();
     let check = async |file: Vec<u8>, expected: &str| {
         let url = stored(&world, &Scope::Global, file).await;
-        let read = read(world.symbolicator(), &Scope::Global, &url).await;
+        let read = read(world.service(), &Scope::Global, &url).await;
         let message = read.unwrap().unwrap_err();
         assert!(message.contains(expected), "{message}");
     };
@@ -467,7 +464,7 @@ async fn names_that_are_spread_over_a_large_file_are_not_read() {
     }
     let world = World::new();
     let url = stored(&world, &Scope::Global, file).await;
-    let read = read(world.symbolicator(), &Scope::Global, &url).await;
+    let read = read(world.service(), &Scope::Global, &url).await;
     let message = read.unwrap().unwrap_err();
     assert!(message.contains("more than 2048 places"), "{message}");
 }

@@ -60,7 +60,7 @@ fn event(path: &str, content_type: &str, body: &str) -> Value {
 
 async fn answered(world: &World, event: &Value) -> Answer {
     let invocation = world.invocation(Duration::from_secs(29));
-    let answered = answer(world.symbolicator().clone(), invocation, event);
+    let answered = answer(world.service().clone(), invocation, event);
     Box::pin(answered).await.unwrap()
 }
 

@@ -13,7 +13,7 @@ use symdepot::adapters::faulty::{How, Operation};
 use symdepot::api::limits::SENT_ANSWER_BYTES;
 use symdepot::cache::{Item, ItemKey, PendingRequest};
 use symdepot::domain::Scope;
-use symdepot::flows::Symbolicator;
+use symdepot::flows::HttpService;
 use symdepot::flows::requests::{FinishedAnswer, FoundRequest, RequestStage, RequestToStore};
 use symdepot_tests::harness::{MadeUpDump, MadeUpModule, World, fixture, fixture_text};
 
@@ -25,7 +25,7 @@ const BOUNDARY: &str = "a-boundary-that-no-file-has";
 
 /// Sends a request of an operator to an instance.
 pub(crate) async fn send_to(
-    instance: &Symbolicator,
+    instance: &HttpService,
     world: &World,
     (method, target): (&str, &str),
     (content_type, body): (&str, &[u8]),
@@ -50,7 +50,7 @@ pub(crate) async fn send_to(
 /// Sends a request of an operator to an instance without caches.
 async fn send(world: &World, target: (&str, &str), content: (&str, &[u8])) -> Answer {
     let instance = world.another_instance();
-    send_to(instance.symbolicator(), &instance, target, content).await
+    send_to(instance.service(), &instance, target, content).await
 }
 
 pub(crate) async fn post(world: &World, target: &str, content: (&str, &[u8])) -> Answer {
@@ -335,7 +335,7 @@ async fn head_is_not_redirected_to_an_address_that_is_signed_for_get() {
 
 async fn found(world: &World, id: &str) -> FoundRequest {
     let invocation = world.invocation(TIME);
-    let found = world.symbolicator().find_request(&invocation, id).await;
+    let found = world.service().find_request(&invocation, id).await;
     found.unwrap().unwrap()
 }
 
@@ -345,10 +345,10 @@ async fn of_two_calls_that_complete_a_request_the_answer_of_the_first_stays() {
     let cases: [[&[u8]; 2]; 3] = [[b"1", b"22"], [&large, b"1"], [b"1", &large]];
     for [first, second] in cases {
         let world = World::new();
-        let (symbolicator, invocation) = (world.symbolicator(), world.invocation(TIME));
+        let (service, invocation) = (world.service(), world.invocation(TIME));
         let keep = async || {
             let body = RequestToStore::received(b"{}");
-            let kept = symbolicator.store_request(&invocation, "id", &Scope::Global, body);
+            let kept = service.store_request(&invocation, "id", &Scope::Global, body);
             kept.await.unwrap();
         };
         keep().await;
@@ -356,11 +356,11 @@ async fn of_two_calls_that_complete_a_request_the_answer_of_the_first_stays() {
         let both = [found(&world, "id").await, found(&world, "id").await];
         for (request, answer) in both.iter().zip([first, second]) {
             let answer = answer.to_vec();
-            let stored = symbolicator.store_answer(&invocation, "id", Some(request), answer);
+            let stored = service.store_answer(&invocation, "id", Some(request), answer);
             stored.await.unwrap();
         }
         let complete = found(&world, "id").await;
-        let answered = symbolicator.finished_answer(&complete).await;
+        let answered = service.finished_answer(&complete).await;
         match answered.unwrap().unwrap() {
             FinishedAnswer::Body(body) => assert_eq!(body, Bytes::copy_from_slice(first)),
             FinishedAnswer::Url(_) => assert_eq!(first.len(), large.len()),

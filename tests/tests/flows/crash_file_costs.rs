@@ -39,7 +39,7 @@ async fn walk(world: &World, file: &[u8]) -> Option<ReadCrash> {
         fields: &CrashFields::default(),
         call: CallState::first(ID, &Scope::Global, Duration::ZERO),
     };
-    let walked = world.symbolicator().walk_minidump(&invocation, request);
+    let walked = world.service().walk_minidump(&invocation, request);
     match Box::pin(walked).await.unwrap() {
         WalkOutcome::Walked(report, _) => Some(*report),
         WalkOutcome::Pending => None,
@@ -54,8 +54,8 @@ async fn answer(world: &World, crash: &MadeUpCrash<'_>) {
     let call = CallState::first(ID, &Scope::Global, Duration::ZERO)
         .storing(RequestToStore::crash_file(&report, &body));
     let invocation = world.invocation(TIME);
-    let symbolicator = world.symbolicator();
-    let answer = symbolicator.answer_crash(&invocation, &report, call);
+    let service = world.service();
+    let answer = service.answer_crash(&invocation, &report, call);
     let SymbolicateOutcome::Completed(completed, _) = Box::pin(answer).await.unwrap() else {
         panic!("not finished");
     };
@@ -170,14 +170,14 @@ async fn a_minidump_of_more_frames_than_a_response_holds_keeps_those_of_the_thre
     assert_eq!(frames, limits::FRAMES);
 
     let invocation = world.invocation(TIME);
-    let symbolicator = world.symbolicator();
+    let service = world.service();
     let call = CallState::first(ID, &Scope::Global, Duration::ZERO);
     // A client that sends these threads itself can send them in several requests.
-    let whole = symbolicator.answer(&invocation, &report.request, call);
+    let whole = service.answer(&invocation, &report.request, call);
     let whole = Box::pin(whole).await;
     assert!(matches!(whole, Err(Error::TooLarge { .. })), "{whole:?}");
 
-    let answer = symbolicator.answer_crash(&invocation, &report, call);
+    let answer = service.answer_crash(&invocation, &report, call);
     let SymbolicateOutcome::Completed(completed, stats) = Box::pin(answer).await.unwrap() else {
         panic!("not finished");
     };
@@ -212,7 +212,7 @@ async fn a_minidump_of_more_frames_than_a_response_holds_keeps_those_of_the_thre
         stackwalk: Some(StackwalkReport::default()),
         ..report
     };
-    let answer = symbolicator.answer_crash(&invocation, &report, call);
+    let answer = service.answer_crash(&invocation, &report, call);
     let SymbolicateOutcome::Completed(completed, stats) = Box::pin(answer).await.unwrap() else {
         panic!("not finished");
     };

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use symbolicate::testing::Answer;
 use symdepot::adapters::faulty::{How, Operation};
 use symdepot::domain::Scope;
-use symdepot::flows::Symbolicator;
+use symdepot::flows::HttpService;
 use symdepot::ports::{BlobPage, BlobStore, Created, Fault, NotDeleted};
 use symdepot_tests::harness::{
     MadeUpDump, MadeUpModule, World, fixture, fixture_text, sample_crash,
@@ -37,8 +37,8 @@ async fn world() -> World {
 /// Stores a file as a client does. Returns the body of a request that refers to it.
 async fn stored(world: &World, file: &Bytes) -> Value {
     let invocation = world.invocation(TIME);
-    let symbolicator = world.symbolicator();
-    let offer = symbolicator.offer_attachment(&invocation, &Scope::Global, file.len() as u64);
+    let service = world.service();
+    let offer = service.offer_attachment(&invocation, &Scope::Global, file.len() as u64);
     let offer = offer.await.unwrap();
     let path = offer.upload.url.strip_prefix("memory://attachments/");
     let (path, _) = path.unwrap().split_once('?').unwrap();
@@ -130,18 +130,18 @@ impl BlobStore for PanickingBlobs {
 }
 
 /// Returns an instance whose store panics once, at a read of this kind of cache.
-fn panicking(world: &World, prefix: &'static str) -> (Symbolicator, Arc<PanickingBlobs>) {
+fn panicking(world: &World, prefix: &'static str) -> (HttpService, Arc<PanickingBlobs>) {
     let instance = world.another_instance();
     let blobs = Arc::new(PanickingBlobs {
-        inner: instance.symbolicator().caches.clone(),
+        inner: instance.service().caches.clone(),
         prefix,
         has_panicked: AtomicBool::new(false),
     });
-    let symbolicator = Symbolicator {
+    let service = HttpService {
         caches: blobs.clone(),
-        ..instance.symbolicator().clone()
+        ..instance.service().clone()
     };
-    (symbolicator, blobs)
+    (service, blobs)
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,13 +163,13 @@ async fn a_panic_fails_the_invocation_quotes_nothing_and_the_instance_lives() {
         let target = ("POST", path);
         let expected = post(&world, path, content).await;
         assert_eq!(body(&expected)["status"], "completed", "{expected:?}");
-        let (symbolicator, blobs) = panicking(&world, prefix);
-        let failed = send_to(&symbolicator, &world, target, content).await;
+        let (service, blobs) = panicking(&world, prefix);
+        let failed = send_to(&service, &world, target, content).await;
         assert!(blobs.has_panicked.load(Ordering::Relaxed), "{prefix}");
         let said = String::from_utf8_lossy(&failed.body);
         assert_eq!(failed.status, 500, "{prefix}: {said}");
         assert!(!said.contains(SECRET), "{prefix}: {said}");
-        let again = send_to(&symbolicator, &world, target, content).await;
+        let again = send_to(&service, &world, target, content).await;
         assert_eq!(again, expected, "{prefix}");
     }
 }
@@ -217,10 +217,10 @@ async fn a_panic_in_a_walk_ends_the_stack_of_its_thread_alone() {
         [vec![None, main()], vec![main()]],
         "{expected:?}"
     );
-    let (symbolicator, blobs) = panicking(&world, "derived/symcache/");
-    let cut = send_to(&symbolicator, &world, target, content).await;
+    let (service, blobs) = panicking(&world, "derived/symcache/");
+    let cut = send_to(&service, &world, target, content).await;
     assert!(blobs.has_panicked.load(Ordering::Relaxed));
     assert_eq!(functions(&cut), [vec![None], vec![main()]], "{cut:?}");
-    let again = send_to(&symbolicator, &world, target, content).await;
+    let again = send_to(&service, &world, target, content).await;
     assert_eq!(again, expected);
 }

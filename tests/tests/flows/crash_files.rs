@@ -45,7 +45,7 @@ async fn walk(world: &World, file: Vec<u8>, fields: &CrashFields, is_overdue: bo
         fields,
         call: call(is_overdue),
     };
-    let walked = world.symbolicator().walk_minidump(&invocation, request);
+    let walked = world.service().walk_minidump(&invocation, request);
     Box::pin(walked).await.unwrap()
 }
 
@@ -60,8 +60,8 @@ async fn answer(world: &World, report: &ReadCrash, is_overdue: bool) -> Symbolic
     let invocation = world.invocation(TIME);
     let body = serde_json::to_vec(report).unwrap();
     let call = call(is_overdue).storing(RequestToStore::crash_file(report, &body));
-    let symbolicator = world.symbolicator();
-    let answer = symbolicator.answer_crash(&invocation, report, call);
+    let service = world.service();
+    let answer = service.answer_crash(&invocation, report, call);
     Box::pin(answer).await.unwrap()
 }
 
@@ -275,13 +275,13 @@ async fn a_request_is_overdue_after_fifteen_minutes_also_if_it_was_walked_betwee
             body: b"{}",
         };
         let invocation = world.invocation(TIME);
-        let symbolicator = world.symbolicator();
-        let kept = symbolicator.store_request(&invocation, ID, &Scope::Global, to_store);
+        let service = world.service();
+        let kept = service.store_request(&invocation, ID, &Scope::Global, to_store);
         kept.await.unwrap();
     };
     let is_overdue = async || {
         let invocation = world.invocation(TIME);
-        let kept = stored_request(world.symbolicator(), &invocation, ID).await;
+        let kept = stored_request(world.service(), &invocation, ID).await;
         let (found, _) = kept.unwrap().unwrap();
         found.age(invocation.now()) >= MAX_PENDING
     };

@@ -45,15 +45,15 @@ async fn the_examples_of_the_document_are_answers_of_the_service() {
     let completed = world.symbolicate(&request).await;
     check("completed.json", &Response::Completed(completed));
 
-    let symbolicator = world.symbolicator();
-    let upload = symbolicator.explain_upload(&[KEY.to_owned()]).await;
+    let service = world.service();
+    let upload = service.explain_upload(&[KEY.to_owned()]).await;
     check("explained-upload.json", &upload.unwrap().unwrap());
     let module = ObjectId {
         debug_id: request.modules[0].debug_id,
         ..ObjectId::default()
     };
     let invocation = world.invocation(Duration::from_secs(9));
-    let explained = symbolicator.explain_module(&invocation, &module, None, &Scope::Global);
+    let explained = service.explain_module(&invocation, &module, None, &Scope::Global);
     check("explained-module.json", &explained.await.unwrap());
 }
 

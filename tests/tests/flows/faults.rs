@@ -81,8 +81,8 @@ impl Step {
 /// Keeps a request, and gets its response from another instance.
 async fn keep(world: &World, body: &str) -> Result<(), Error> {
     let invocation = world.invocation(Duration::from_secs(29));
-    let symbolicator = world.symbolicator();
-    symbolicator
+    let service = world.service();
+    service
         .store_request(
             &invocation,
             "id",
@@ -90,7 +90,7 @@ async fn keep(world: &World, body: &str) -> Result<(), Error> {
             RequestToStore::received(body.as_bytes()),
         )
         .await?;
-    let kept = stored_request(symbolicator, &invocation, "id").await?;
+    let kept = stored_request(service, &invocation, "id").await?;
     assert!(
         kept.is_some_and(|(_, kept)| kept == body.as_bytes()),
         "the kept request differs from the one that was sent"

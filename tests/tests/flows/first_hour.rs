@@ -30,15 +30,15 @@ const LONG: Duration = Duration::from_secs(3600);
 /// Returns the state of an upload.
 pub(crate) async fn explained(world: &World, key: &str) -> Option<ExplainedUpload> {
     let keys = [key.to_owned()];
-    let explained = world.symbolicator().explain_upload(&keys).await;
+    let explained = world.service().explain_upload(&keys).await;
     explained.unwrap()
 }
 
 /// Returns what a request for a module would read.
 pub(crate) async fn explained_module(world: &World, module: &ObjectId) -> Vec<Explained> {
     let invocation = world.invocation(Duration::from_secs(9));
-    let symbolicator = world.symbolicator();
-    let explained = symbolicator.explain_module(&invocation, module, None, &Scope::Global);
+    let service = world.service();
+    let explained = service.explain_module(&invocation, module, None, &Scope::Global);
     explained.await.unwrap()
 }
 
@@ -246,9 +246,9 @@ async fn a_plain_symcache_is_found_by_the_build_id() {
     let world = World::new();
     let plain = || async {
         let invocation = world.invocation(Duration::from_secs(9));
-        let symbolicator = world.symbolicator();
+        let service = world.service();
         let module = by_build_id();
-        let plain = symbolicator.plain_sym_cache(&invocation, &module, &Scope::Global);
+        let plain = service.plain_sym_cache(&invocation, &module, &Scope::Global);
         plain.await.unwrap()
     };
     let Plain::Nowhere(records) = plain().await else {
@@ -265,7 +265,7 @@ async fn a_key_with_a_plus_sign_is_found_as_it_is_pasted() {
     let key = "global/libstdc++.so.6.debug";
     world.upload(key, "elf/crash.debug").await;
     let keys = [key.replace('+', " "), key.to_owned()];
-    let explained = world.symbolicator().explain_upload(&keys).await;
+    let explained = world.service().explain_upload(&keys).await;
     assert_eq!(explained.unwrap().unwrap().key, key);
 }
 

@@ -119,7 +119,7 @@ async fn r17_a_dead_source_is_called_a_few_times_for_a_thousand_modules_without_
     };
     let invocation = world.invocation(MINUTE);
     let told = world
-        .symbolicator()
+        .service()
         .explain_module(&invocation, &module, None, &Scope::Global);
     for record in told.await.unwrap() {
         let expected = (record.source.id() == "company").then_some(until);

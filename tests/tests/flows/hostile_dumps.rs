@@ -38,7 +38,7 @@ async fn walk(world: &World, file: Vec<u8>) -> Result<WalkOutcome, Error> {
         fields: &fields,
         call: CallState::first("a-dump", &Scope::Global, Duration::ZERO),
     };
-    let walked = world.symbolicator().walk_minidump(&invocation, request);
+    let walked = world.service().walk_minidump(&invocation, request);
     Box::pin(walked).await
 }
 

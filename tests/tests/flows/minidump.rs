@@ -66,7 +66,7 @@ pub(crate) async fn walk(
         fields: &dump.fields,
         call: CallState::first(ID, &Scope::Global, wait),
     };
-    let walked = world.symbolicator().walk_minidump(&invocation, request);
+    let walked = world.service().walk_minidump(&invocation, request);
     Box::pin(walked).await
 }
 
@@ -87,7 +87,7 @@ pub(crate) async fn answered(world: &World, report: &ReadCrash) -> Completed {
     let body = serde_json::to_vec(report).unwrap();
     let call = CallState::first(ID, &Scope::Global, Duration::from_secs(25))
         .storing(RequestToStore::crash_file(report, &body));
-    let answer = world.symbolicator().answer_crash(&invocation, report, call);
+    let answer = world.service().answer_crash(&invocation, report, call);
     match world.with_derive_at_work(Box::pin(answer)).await.unwrap() {
         SymbolicateOutcome::Completed(completed, _) => *completed,
         SymbolicateOutcome::Pending => panic!("not finished"),
@@ -252,7 +252,7 @@ async fn a_walk_waits_for_builds_and_any_instance_continues_it() {
     world.settle().await;
     let other = world.another_instance();
     let invocation = other.invocation(TIME);
-    let kept = stored_request(other.symbolicator(), &invocation, ID).await;
+    let kept = stored_request(other.service(), &invocation, ID).await;
     let (found, body) = kept.unwrap().unwrap();
     assert_eq!(found.stage(), RequestStage::Minidump);
     let dump = decode_dump(&body).unwrap();
@@ -294,10 +294,10 @@ async fn a_walked_request_replaces_the_stored_minidump() {
             format: ResponseFormat::Symbolicator,
             body,
         };
-        let symbolicator = world.symbolicator();
-        let kept = symbolicator.store_request(&invocation, ID, &Scope::Global, to_store);
+        let service = world.service();
+        let kept = service.store_request(&invocation, ID, &Scope::Global, to_store);
         kept.await.unwrap();
-        stored_request(symbolicator, &invocation, ID).await.unwrap()
+        stored_request(service, &invocation, ID).await.unwrap()
     };
     let dump = vec![0xff; 100];
     let (found, kept) = keep(RequestStage::Minidump, &dump).await.unwrap();
@@ -799,12 +799,12 @@ async fn an_overdue_walk_ends_with_the_error_of_the_store() {
     // No build of it begins.
     let world = servers::world();
     let (invocation, fields) = (world.invocation(TIME), with_candidates());
-    let (symbolicator, body) = (world.symbolicator(), RequestToStore::received(b"{}"));
-    symbolicator
+    let (service, body) = (world.service(), RequestToStore::received(b"{}"));
+    service
         .store_request(&invocation, ID, &Scope::Global, body)
         .await
         .unwrap();
-    let found = symbolicator.find_request(&invocation, ID).await;
+    let found = service.find_request(&invocation, ID).await;
     let found = found.unwrap().unwrap();
     let request = MinidumpRequest {
         file: fixture("minidump/crash.dmp").into(),
@@ -815,7 +815,7 @@ async fn an_overdue_walk_ends_with_the_error_of_the_store() {
     for nth in first + 1..first + 100 {
         world.faults.fail(Operation::Load, nth, How::Throttled);
     }
-    let walked = world.symbolicator().walk_minidump(&invocation, request);
+    let walked = world.service().walk_minidump(&invocation, request);
     let error = Box::pin(walked).await.unwrap_err();
     assert!(matches!(error, Error::Fault(_)), "{error:?}");
     assert!(world.now().since(invocation.now()) < Duration::from_secs(5));

@@ -41,8 +41,8 @@ async fn request_build(world: &World, by: &str, present: Option<&str>) -> SymCac
     let asked = asked(&format!("/v{by}/crash.pdb/{GUID}/1"));
     let present = present.map(version);
     let invocation = world.invocation(Duration::from_secs(29));
-    let symbolicator = world.symbolicator();
-    let answer = symbolicator.ms_sym_cache(&invocation, &asked, present, true);
+    let service = world.service();
+    let answer = service.ms_sym_cache(&invocation, &asked, present, true);
     answer.await.unwrap()
 }
 
@@ -59,8 +59,8 @@ async fn held_in(world: &World, scope: &str, path: &str) -> SymCacheResponse {
         ..asked(path)
     };
     let invocation = world.invocation(Duration::from_secs(29));
-    let symbolicator = world.symbolicator();
-    let answer = symbolicator.ms_sym_cache(&invocation, &asked, None, false);
+    let service = world.service();
+    let answer = service.ms_sym_cache(&invocation, &asked, None, false);
     Box::pin(world.with_derive_at_work(answer)).await.unwrap()
 }
 
@@ -260,7 +260,7 @@ async fn a_pdb_without_uploads_is_absent_and_listed_as_wanted() {
         );
         assert_eq!((world.queues.sent(), world.entries()), (vec![], vec![]));
         let list = world
-            .symbolicator()
+            .service()
             .wanted(&"global".parse().unwrap(), 1)
             .await
             .unwrap();
@@ -277,7 +277,7 @@ async fn a_pdb_without_uploads_is_absent_and_listed_as_wanted() {
         "3.1.0",
     );
     let list = world
-        .symbolicator()
+        .service()
         .wanted(&"global".parse().unwrap(), 1)
         .await
         .unwrap();
@@ -296,13 +296,13 @@ async fn without_a_transcoder_a_miss_is_final_and_requests_no_build() {
     }
     assert!(world.queues.drain().is_empty());
     let list = world
-        .symbolicator()
+        .service()
         .wanted(&"global".parse().unwrap(), 1)
         .await
         .unwrap();
     assert_eq!(list.wanted[0].version, version("4.0.0"));
     let other = world
-        .symbolicator()
+        .service()
         .wanted(&"acme".parse().unwrap(), 1)
         .await
         .unwrap();
@@ -620,13 +620,13 @@ async fn the_list_of_wanted_files_is_bounded_and_begins_with_the_second_request(
     let ask_for = async |number: u32| {
         let invocation = world.invocation(Duration::from_secs(29));
         let asked = asked_for(number);
-        let symbolicator = world.symbolicator();
-        let answer = symbolicator.ms_sym_cache(&invocation, &asked, None, true);
+        let service = world.service();
+        let answer = service.ms_sym_cache(&invocation, &asked, None, true);
         assert_eq!(answer.await.unwrap(), SymCacheResponse::Nothing);
     };
     let page = async |number: usize| {
         let scope = Scope::Global;
-        world.symbolicator().wanted(&scope, number).await.unwrap()
+        world.service().wanted(&scope, number).await.unwrap()
     };
     for number in 1..=PDBS {
         ask_for(number).await;

@@ -185,7 +185,7 @@ async fn ask(world: &World, module: MadeUp) -> Seen {
             let body = RequestToStore::received(b"{}");
             let id = format!("{:?} {}", Instant::now(), module.debug_id());
             let kept = world
-                .symbolicator()
+                .service()
                 .store_request(&invocation, &id, &scope, body)
                 .await;
             match kept {

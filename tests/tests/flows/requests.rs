@@ -176,7 +176,7 @@ async fn pending_after(world: &World, id: &str, age: Duration) -> Duration {
         ..CallState::first(id, &Scope::Global, Duration::from_secs(25))
     };
     let answer = world
-        .symbolicator()
+        .service()
         .answer(&invocation, &sample_crash(), call)
         .await;
     assert!(is_pending(&answer.unwrap()));
@@ -621,7 +621,7 @@ async fn a_use_is_recorded_at_most_hourly() {
 /// Returns the scope, the stage and the body of a pending request.
 async fn stored(world: &World, id: &str) -> Option<(Scope, RequestStage, Vec<u8>)> {
     let invocation = world.invocation(Duration::from_secs(29));
-    let stored = stored_request(world.symbolicator(), &invocation, id).await;
+    let stored = stored_request(world.service(), &invocation, id).await;
     let stored = stored.unwrap();
     stored.map(|(found, body)| (found.scope().clone(), found.stage(), body))
 }
@@ -633,7 +633,7 @@ async fn a_request_is_kept_and_continued_by_any_instance_until_it_expires() {
     let body = fixture_text("crash.json").into_bytes();
     let invocation = world.invocation(Duration::from_secs(29));
     world
-        .symbolicator()
+        .service()
         .store_request(&invocation, "1", &acme, RequestToStore::received(&body))
         .await
         .unwrap();
@@ -655,7 +655,7 @@ async fn a_body_that_is_too_large_for_an_item_is_kept_as_a_blob() {
     let check = async |id: &str, length: usize, blobs: &[String]| {
         let body = vec![b' '; length];
         world
-            .symbolicator()
+            .service()
             .store_request(
                 &invocation,
                 id,

@@ -584,7 +584,7 @@ async fn credentials_are_stored_encrypted_and_a_pending_request_keeps_them() {
         Ok(symdepot::flows::symbolicate::SymbolicateOutcome::Pending)
     ));
     let invocation = world.invocation(HOUR);
-    let requests = world.symbolicator();
+    let requests = world.service();
     requests
         .store_request(
             &invocation,
@@ -727,7 +727,7 @@ async fn requests_and_sources_encrypted_with_an_old_secret_are_served_after_a_ro
         Ok(symdepot::flows::symbolicate::SymbolicateOutcome::Pending)
     ));
     let invocation = world.invocation(HOUR);
-    let kept = world.symbolicator().store_request(
+    let kept = world.service().store_request(
         &invocation,
         "7",
         &Scope::Global,
@@ -741,12 +741,12 @@ async fn requests_and_sources_encrypted_with_an_old_secret_are_served_after_a_ro
         !rotated.servers.take_asked().is_empty(),
         "derive decrypted the definition"
     );
-    let request = stored_request(rotated.symbolicator(), &invocation, "7").await;
+    let request = stored_request(rotated.service(), &invocation, "7").await;
     let (_, stored) = request.unwrap().unwrap();
     assert_eq!(stored, body.as_bytes());
     assert!(is_symbolicated(&rotated.symbolicate(&parsed(&body)).await));
     let alone = world.deployed_with(with(format!("1:{new}")));
-    let gone = stored_request(alone.symbolicator(), &invocation, "7").await;
+    let gone = stored_request(alone.service(), &invocation, "7").await;
     assert!(gone.unwrap().is_none());
 }
 

@@ -125,7 +125,7 @@ async fn slices_that_do_not_fit_into_memory_are_read_again_with_the_same_respons
             .collect();
         let (found, _) = answered(&instance, &crash(&functions)).await;
         assert_eq!(found, names(&functions));
-        assert!(instance.symbolicator().memory.bytes() <= 300 << 10);
+        assert!(instance.service().memory.bytes() <= 300 << 10);
     }
 }
 
@@ -233,8 +233,8 @@ async fn a_blob_with_too_large_a_size_in_its_record_is_not_read() {
     };
     let instance = world.another_instance();
     let invocation = world.invocation(Duration::from_secs(29));
-    let symbolicator = instance.symbolicator();
-    let plain = symbolicator.plain_sym_cache(&invocation, &module, &Scope::Global);
+    let service = instance.service();
+    let plain = service.plain_sym_cache(&invocation, &module, &Scope::Global);
     assert_eq!(plain.await.unwrap(), Plain::TooLarge(TOO_LARGE));
     // As if it were a whole blob.
     amend(|blob| blob["index"] = Value::Null).await;
@@ -272,8 +272,8 @@ async fn plain_path(world: &World) -> String {
         ..ObjectId::default()
     };
     let invocation = world.invocation(Duration::from_secs(29));
-    let symbolicator = world.symbolicator();
-    let found = symbolicator.plain_sym_cache(&invocation, &module, &Scope::Global);
+    let service = world.service();
+    let found = service.plain_sym_cache(&invocation, &module, &Scope::Global);
     match found.await.unwrap() {
         Plain::At(url) => {
             let path = url.strip_prefix("memory://blobs/").unwrap();

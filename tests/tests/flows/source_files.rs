@@ -564,11 +564,7 @@ async fn headers_of_a_request_are_sent_to_its_origins_and_are_found_nowhere_else
     let mut crash = ledger(scraping(MARKER, "*"));
     assert_line(&world.symbolicate(&crash).await);
     assert_eq!(world.servers.take_headers(), [BTreeMap::new()]);
-    assert!(
-        world
-            .symbolicator()
-            .drop_unusable_headers(&mut crash.scraping)
-    );
+    assert!(world.service().drop_unusable_headers(&mut crash.scraping));
     assert!(crash.scraping.headers.is_empty());
 }
 

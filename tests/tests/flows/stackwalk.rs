@@ -42,7 +42,7 @@ async fn walk(world: &World, file: DumpBytes) -> WalkOutcome {
         },
         call: CallState::first(ID, &Scope::Global, Duration::ZERO),
     };
-    let walked = world.symbolicator().walk_minidump(&invocation, request);
+    let walked = world.service().walk_minidump(&invocation, request);
     Box::pin(walked).await.unwrap()
 }
 
@@ -58,9 +58,7 @@ async fn answer(world: &World, file: impl Into<DumpBytes>) -> Value {
     let call = CallState::first(ID, &Scope::Global, Duration::ZERO)
         .storing(RequestToStore::crash_file(&report, &body));
     let invocation = world.invocation(TIME);
-    let answer = world
-        .symbolicator()
-        .answer_crash(&invocation, &report, call);
+    let answer = world.service().answer_crash(&invocation, &report, call);
     match Box::pin(answer).await.unwrap() {
         SymbolicateOutcome::Completed(completed, _) => {
             report.stackwalk.unwrap().completed(&completed)

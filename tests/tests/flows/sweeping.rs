@@ -285,7 +285,7 @@ async fn a_module_is_explained_without_any_effect() {
     let invocation = world.invocation(Duration::from_secs(9));
     let loads = world.records.calls().of("load");
     let explained = world
-        .symbolicator()
+        .service()
         .explain_module(&invocation, &module, None, &tenant)
         .await
         .unwrap();
@@ -322,13 +322,13 @@ async fn a_module_is_explained_without_any_effect() {
 async fn the_rollout_is_reported_by_the_last_complete_pass() {
     let world = uploaded().await;
     let invocation = world.invocation(Duration::from_secs(9));
-    let none = world.symbolicator().rollout(&invocation).await.unwrap();
+    let none = world.service().rollout(&invocation).await.unwrap();
     assert_eq!((none.pass, none.at), (None, None));
     assert!(matches!(none.estimate, Estimate::Unknown { .. }));
     world.prune().await.unwrap();
     world.pass(HOUR).await;
     let invocation = world.invocation(Duration::from_secs(9));
-    let told = world.symbolicator().rollout(&invocation).await.unwrap();
+    let told = world.service().rollout(&invocation).await.unwrap();
     assert_eq!((told.pass, told.age_seconds), (Some(1), Some(3600)));
     assert_eq!(told.kinds["symcache"].tally.current, 1);
     assert_eq!(told.estimate, Estimate::Complete);

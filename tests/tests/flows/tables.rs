@@ -23,7 +23,7 @@ pub(crate) async fn keep_requests(world: &World, requests: u32) {
     let invocation = world.invocation(Duration::from_secs(29));
     for id in 0..requests {
         world
-            .symbolicator()
+            .service()
             .store_request(
                 &invocation,
                 &id.to_string(),

@@ -42,7 +42,7 @@ async fn request(world: &World, invocation: &Invocation) -> QueueMessage {
         &Scope::Global,
         Duration::ZERO,
     );
-    let service = world.symbolicator();
+    let service = world.service();
     let crash = sample_crash();
     let answer = service.answer(invocation, &crash, call);
     let answer = Box::pin(answer).await.unwrap();

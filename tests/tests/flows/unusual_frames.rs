@@ -70,7 +70,7 @@ impl OneStack {
             symbols: ready(Kind::SymCache),
         };
         let instance = world.another_instance();
-        let unwinding = instance.symbolicator().unwinding(vec![caches]);
+        let unwinding = instance.service().unwinding(vec![caches]);
         let module = MinidumpModule::new(self.base, 0x10000, "made-up");
         let modules = MinidumpModuleList::from_modules(vec![module]);
         let memory = memory_at(self.top, &self.bytes);

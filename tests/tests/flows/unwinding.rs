@@ -152,7 +152,7 @@ async fn a_walk_with_slices_equals_one_with_the_whole_cache_and_the_debugger() {
         let dump = Dump::of(name);
         let instance = world.another_instance();
         let modules = caches(&world, &dump.modules, name, id);
-        let unwinding = instance.symbolicator().unwinding(modules);
+        let unwinding = instance.service().unwinding(modules);
         let stack = dump.walk(&unwinding);
         let found = described(&stack);
         assert_eq!(found, described(&dump.walk_plainly(name)), "{name}");
@@ -195,7 +195,7 @@ async fn a_cache_of_the_earlier_version_unwinds_as_well() {
     let dump = Dump::of("crash");
     let modules = caches(&world, &dump.modules, "crash", CRASH);
     assert_eq!(modules[0].cfi.as_ref().unwrap().version, 1);
-    let unwinding = world.symbolicator().unwinding(modules);
+    let unwinding = world.service().unwinding(modules);
     assert_eq!(
         described(&dump.walk(&unwinding)),
         described(&dump.walk_plainly("crash"))
@@ -206,7 +206,7 @@ async fn a_cache_of_the_earlier_version_unwinds_as_well() {
 async fn without_caches_a_stack_is_scanned() {
     let dump = Dump::of("crash");
     let world = World::new();
-    let unwinding = world.symbolicator().unwinding(Vec::new());
+    let unwinding = world.service().unwinding(Vec::new());
     let stack = dump.walk(&unwinding);
     assert!(stack.frames.len() > 1);
     let by_rules = |frame: &minidump_unwind::StackFrame| frame.trust == FrameTrust::CallFrameInfo;
@@ -225,7 +225,7 @@ async fn a_walk_ends_where_it_needs_a_cache_that_cannot_be_read() {
     damaged[40] ^= 1;
     world.caches.overwrite(path, damaged);
     let instance = world.another_instance();
-    let damaged = instance.symbolicator().unwinding(modules);
+    let damaged = instance.service().unwinding(modules);
     let system = system();
     let walker = StackWalker::new(&damaged, &dump.modules, &system);
     let end = dump.with_stack(|context, memory| {
@@ -349,7 +349,7 @@ fn spread(count: u64) -> Vec<u64> {
 async fn the_slices_of_a_stack_are_read_at_once_before_it_is_walked() {
     let world = with_large_module().await;
     let instance = world.another_instance();
-    let unwinding = instance.symbolicator().unwinding(large(&world));
+    let unwinding = instance.service().unwinding(large(&world));
     let functions = spread(30);
     let (frames, asked) = walked(&unwinding, &functions).await;
     assert_eq!(frames, stack_of(&functions).1);
@@ -361,7 +361,7 @@ async fn the_slices_of_a_stack_are_read_at_once_before_it_is_walked() {
     assert!(blob.bytes > 1 << 20, "{blob:?}");
     assert!(counts.bytes * 3 < blob.bytes * 2, "{counts:?} of {blob:?}");
 
-    let again = instance.symbolicator().unwinding(large(&world));
+    let again = instance.service().unwinding(large(&world));
     assert_eq!(walked(&again, &functions).await.0, frames);
     assert_eq!(again.counts().reads, 0, "slices are cached");
 }
@@ -370,7 +370,7 @@ async fn the_slices_of_a_stack_are_read_at_once_before_it_is_walked() {
 async fn a_deep_stack_is_prefetched_from_its_top_and_then_read_within_bounds() {
     let world = with_large_module().await;
     let instance = world.another_instance();
-    let unwinding = instance.symbolicator().unwinding(large(&world));
+    let unwinding = instance.service().unwinding(large(&world));
     let functions = spread(2 * MAX_PREFETCHED as u64);
     let (frames, asked) = walked(&unwinding, &functions).await;
     assert_eq!(frames, stack_of(&functions).1[..frames.len()]);
@@ -467,7 +467,7 @@ impl Apart {
     /// Returns unwind information for the first functions of the large module.
     async fn of_first_functions() -> Self {
         let world = with_large_module().await;
-        let unwinding = world.symbolicator().unwinding(large(&world));
+        let unwinding = world.service().unwinding(large(&world));
         let ModuleCfi(parts) = unwinding.cfi(0, &[0x10]).await.unwrap();
         let [(addresses, records)] = &*parts else {
             panic!("{parts:?}");
@@ -595,7 +595,7 @@ impl UnwindInfo for Panicking<'_> {
 async fn a_walk_that_panics_keeps_its_frames_and_the_next_one_works() {
     const GOOD: usize = 5;
     let world = with_large_module().await;
-    let unwinding = world.symbolicator().unwinding(large(&world));
+    let unwinding = world.service().unwinding(large(&world));
     let (modules, system) = (large_module(), system());
     // They are so far apart that each is in another slice.
     let functions = spread(10);
@@ -790,7 +790,7 @@ async fn walk_each_step(name: &str, machine: &'static Machine) -> (usize, usize)
         ..ModuleCaches::default()
     };
     let instance = world.another_instance();
-    let unwinding = instance.symbolicator().unwinding(vec![caches]);
+    let unwinding = instance.service().unwinding(vec![caches]);
     let emulated = Emulated::read(name, machine);
     let module = MinidumpModule::new(emulated.base, 0x8000, "windows.exe");
     let modules = MinidumpModuleList::from_modules(vec![module]);

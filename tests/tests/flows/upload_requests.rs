@@ -60,7 +60,7 @@ async fn requested(
     };
     let invocation = world.invocation(Duration::from_secs(29));
     let answer = world
-        .symbolicator()
+        .service()
         .request_uploads(&invocation, scope, &request);
     Ok(answer.await?.files)
 }

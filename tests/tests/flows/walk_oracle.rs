@@ -351,7 +351,7 @@ impl Case<'_> {
             cfi: ready(&index, Kind::CfiCache),
             symbols: ready(&index, Kind::SymCache),
         });
-        let unwinding = world.symbolicator().unwinding(caches.collect());
+        let unwinding = world.service().unwinding(caches.collect());
         let bytes = DumpBytes::from(self.dump.bytes.clone());
         let file = DumpFile::open(&bytes).unwrap();
         let dump = Dump::read(&file).unwrap();
@@ -539,7 +539,7 @@ async fn parameters_that_a_function_removes_are_not_in_the_frame_of_its_caller()
         cfi: ready(Kind::CfiCache),
         symbols: ready(Kind::SymCache),
     }];
-    let unwinding = world.symbolicator().unwinding(caches);
+    let unwinding = world.service().unwinding(caches);
     let stack = Some(UnifiedMemory::Memory(&memory));
     let walked = walk_one(&unwinding, &modules, &system, context, stack).await;
     let found: Vec<String> = walked.frames.iter().map(described).collect();

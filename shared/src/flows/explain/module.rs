@@ -14,7 +14,7 @@ use crate::domain::{
     Timestamp,
 };
 use crate::flows::lookup::{CacheFinder, CachePlace, Items, Lookup};
-use crate::flows::{Error, Invocation, Symbolicator, permits};
+use crate::flows::{Error, HttpService, Invocation, permits};
 use crate::ports::Consistency;
 
 /// What a request for a module would do with an entry.
@@ -180,7 +180,7 @@ pub struct ExplainedBuildRequest {
     pub at: Timestamp,
 }
 
-impl Symbolicator {
+impl HttpService {
     /// Returns the state of every entry that a request in this scope would read for a module.
     /// Changes nothing.
     ///

@@ -9,7 +9,7 @@ use crate::domain::{
     CodeId, CompanionId, DebugId, DifRef, Features, FileType, Location, ModuleId, Scope, Sequencer,
     Timestamp,
 };
-use crate::flows::{Error, Symbolicator, uploads};
+use crate::flows::{Error, HttpService, uploads};
 use crate::ports::{Consistency, Fault};
 
 /// The maximum number of objects of an upload that are listed.
@@ -152,7 +152,7 @@ fn note(upload: &Upload) -> Option<String> {
     ))
 }
 
-impl Symbolicator {
+impl HttpService {
     /// Returns the state of an upload, for the first of these keys that has one; `None` if no event
     /// was received for any of them. Changes nothing.
     pub async fn explain_upload(&self, keys: &[String]) -> Result<Option<ExplainedUpload>, Error> {

@@ -9,7 +9,7 @@ use super::{CacheFinder, CachePlace, Items};
 use crate::cache::{Change, Entry, Policy, Queue, Ready, SelectedState, Stored};
 use crate::domain::{Location, SourceKey};
 use crate::flows::build_requests::BuildToRequest;
-use crate::flows::symbolicator::CALLS_IN_FLIGHT;
+use crate::flows::http_service::CALLS_IN_FLIGHT;
 use crate::ports::Fault;
 
 /// A state to use, and the entry that it belongs to.

@@ -1,12 +1,12 @@
 //! The context of lookups.
 
+use crate::flows::HttpService;
 use crate::flows::Invocation;
-use crate::flows::Symbolicator;
 
 /// Looks entries up for one invocation.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::flows) struct CacheFinder<'a> {
-    pub(in crate::flows) service: &'a Symbolicator,
+    pub(in crate::flows) service: &'a HttpService,
     pub(in crate::flows) invocation: &'a Invocation,
     /// Whether items may be served from the instance's memory.
     pub(super) may_use_memory: bool,
@@ -14,7 +14,7 @@ pub(in crate::flows) struct CacheFinder<'a> {
 
 impl<'a> CacheFinder<'a> {
     /// Looks entries up through the instance's memory.
-    pub(in crate::flows) fn new(service: &'a Symbolicator, invocation: &'a Invocation) -> Self {
+    pub(in crate::flows) fn new(service: &'a HttpService, invocation: &'a Invocation) -> Self {
         Self {
             service,
             invocation,
@@ -24,7 +24,7 @@ impl<'a> CacheFinder<'a> {
 
     /// Looks entries up in the store only.
     pub(in crate::flows) fn without_memory(
-        service: &'a Symbolicator,
+        service: &'a HttpService,
         invocation: &'a Invocation,
     ) -> Self {
         Self {

@@ -9,7 +9,7 @@ use crate::cache::{ItemKey, Stored};
 use crate::domain::{HttpSource, SourceKey};
 use crate::flows::Error;
 use crate::flows::definitions;
-use crate::flows::symbolicator::CALLS_IN_FLIGHT;
+use crate::flows::http_service::CALLS_IN_FLIGHT;
 use crate::ports::{Consistency, Fault};
 
 /// A source that a request may use.

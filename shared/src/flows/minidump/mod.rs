@@ -26,7 +26,7 @@ use self::modules::WalkModules;
 pub use self::stored::{MinidumpForm, decode_dump};
 pub use self::walks::WalkStats;
 use self::walks::Walks;
-use super::Symbolicator;
+use super::HttpService;
 use super::lookup::CacheFinder;
 use super::parsing::parsed;
 use super::requests::{CallState, RequestStage, RequestToStore, is_overdue};
@@ -63,7 +63,7 @@ pub enum WalkOutcome {
     Failed(String),
 }
 
-impl Symbolicator {
+impl HttpService {
     /// Walks the stacks of a minidump, or stores it if builds take longer than it may wait here.
     ///
     /// # Errors

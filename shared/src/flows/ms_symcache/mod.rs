@@ -23,7 +23,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use self::search::{Client, Look, RETRY_LATER, RETRY_SOON, SymCacheSearch};
-use super::Symbolicator;
+use super::HttpService;
 use super::lookup::CacheFinder;
 use super::memory::{ReadBy, Recalled};
 use super::moment::Moment;
@@ -82,7 +82,7 @@ impl SymCacheResponse {
     }
 }
 
-impl Symbolicator {
+impl HttpService {
     /// Answers a request for a file. `may_be_put_off` says that the client obeys `Retry-After`.
     pub async fn ms_sym_cache(
         &self,

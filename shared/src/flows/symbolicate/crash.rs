@@ -4,13 +4,13 @@ use super::SymbolicateOutcome;
 use super::shortened::{count_shortened, shortened};
 use crate::api::crash::ReadCrash;
 use crate::api::limits;
-use crate::flows::Symbolicator;
+use crate::flows::HttpService;
 use crate::flows::requests::CallState;
 use crate::flows::{Error, Invocation};
 use crate::symbolicate::add_unwinding;
 
-impl Symbolicator {
-    /// Answers a crash like [`Symbolicator::answer`], and adds what its file says besides. If the
+impl HttpService {
+    /// Answers a crash like [`HttpService::answer`], and adds what its file says besides. If the
     /// response would be too large, it leaves out outer frames.
     pub async fn answer_crash(
         &self,

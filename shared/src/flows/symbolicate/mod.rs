@@ -28,7 +28,7 @@ use self::rounds::Rounds;
 use super::lookup::{CacheFinder, Lookup};
 use super::requests::CallState;
 use super::waiting::WaitOutcome;
-use super::{Error, Invocation, Symbolicator};
+use super::{Error, HttpService, Invocation};
 use crate::api::symbolicator::{Completed, Request};
 use crate::domain::SourceKey;
 pub use crate::symbolicate::Stats;
@@ -45,7 +45,7 @@ pub enum SymbolicateOutcome {
     Pending,
 }
 
-impl Symbolicator {
+impl HttpService {
     /// Answers a request, or stores it if builds take longer than it may wait here. Stores the
     /// request before it requests any build that it waits for, except for the replacements of blobs
     /// that cannot be read.

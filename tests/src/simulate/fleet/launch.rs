@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use symdepot::adapters::demangler::InProcessDemangler;
-use symdepot::flows::Symbolicator;
+use symdepot::flows::HttpService;
 use symdepot::flows::build::Builder;
 use symdepot::flows::memory::Memory;
 use symdepot::flows::prune::Pruner;
@@ -45,7 +45,7 @@ impl Fleet {
         let each = Arc::new(ports.clone());
         let absent = Arc::new(Absent(self.stores.clone()));
         let flows = match function {
-            Function::Symbolicate => Flows::Symbolicator(Symbolicator {
+            Function::Symbolicate => Flows::Symbolicate(HttpService {
                 records: each.clone(),
                 caches: each.clone(),
                 uploads: absent.clone(),

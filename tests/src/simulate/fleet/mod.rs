@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use symdepot::domain::Location;
-use symdepot::flows::Symbolicator;
+use symdepot::flows::HttpService;
 use symdepot::flows::build::Builder;
 use symdepot::flows::ms_symcache::SymCacheResponse;
 use symdepot::flows::prune::Pruner;
@@ -78,7 +78,7 @@ pub(super) enum Function {
 
 /// The flows of an instance.
 enum Flows {
-    Symbolicator(Symbolicator),
+    Symbolicate(HttpService),
     Builder(Builder),
     Pruner(Pruner),
 }

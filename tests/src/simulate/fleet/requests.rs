@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use symdepot::flows::HttpService;
 use symdepot::flows::Invocation;
-use symdepot::flows::Symbolicator;
 use symdepot::flows::requests::{CallState, MAX_PENDING, RequestToStore};
 use symdepot::flows::symbolicate::SymbolicateOutcome;
 
@@ -45,17 +45,17 @@ impl Fleet {
         self.note(|| format!("{name} is asked by {scope} for {modules:?}, waits {seconds} s"));
         let (now, begin) = self.invocation(at, SYMBOLICATE_TIME);
         let member = &mut self.members[at];
-        let Flows::Symbolicator(symbolicator) = &member.flows else {
+        let Flows::Symbolicate(service) = &member.flows else {
             return;
         };
-        let symbolicator = symbolicator.clone();
+        let service = service.clone();
         member.instance.start(now, SYMBOLICATE_TIME, || {
             let invocation = begin();
             async move {
                 let scope = workload::scope(asked.scope);
                 if let Wants::File { retries, present } = asked.wants {
                     let request = workload::download(asked.scope, asked.modules[0]);
-                    let file = symbolicator.ms_sym_cache(
+                    let file = service.ms_sym_cache(
                         &invocation,
                         &request,
                         present.map(workload::version),
@@ -66,13 +66,13 @@ impl Fleet {
                 }
                 if asked.wants == Wants::Explanation {
                     let module = workload::object_id(asked.modules[0]);
-                    let explained = symbolicator.explain_module(&invocation, &module, None, &scope);
+                    let explained = service.explain_module(&invocation, &module, None, &scope);
                     let explained = Box::pin(explained).await;
                     return Done::Explained(
                         explained.map(|_| ()).map_err(|error| error.to_string()),
                     );
                 }
-                Box::pin(symbolicated(symbolicator, invocation, asked, now)).await
+                Box::pin(symbolicated(service, invocation, asked, now)).await
             }
         });
     }
@@ -395,7 +395,7 @@ impl Fleet {
 
 /// Answers a request, which is new or is continued by its id.
 async fn symbolicated(
-    symbolicator: Symbolicator,
+    service: HttpService,
     invocation: Invocation,
     mut asked: Asked,
     now: Moment,
@@ -411,7 +411,7 @@ async fn symbolicated(
     let new = RequestToStore::received(body.as_bytes());
     let (id, age, to_store) = match asked.kept.take() {
         None => (invocation.uuid().to_string(), Duration::ZERO, Some(new)),
-        Some(kept) => match stored_request(&symbolicator, &invocation, &kept.id).await {
+        Some(kept) => match stored_request(&service, &invocation, &kept.id).await {
             Err(error) => {
                 asked.kept = Some(kept);
                 return Done::Answer(asked, now, Box::new(Err(error.to_string())));
@@ -424,13 +424,13 @@ async fn symbolicated(
             Ok(_) => return Done::Unknown(asked, kept),
         },
     };
-    let wait_limit = symbolicator.wait_limit(&invocation, Some(asked.wait));
+    let wait_limit = service.wait_limit(&invocation, Some(asked.wait));
     let call = CallState {
         to_store,
         age,
         ..CallState::first(&id, &scope, wait_limit)
     };
-    let answer = symbolicator.answer(&invocation, &request, call);
+    let answer = service.answer(&invocation, &request, call);
     let answer = Box::pin(answer).await.map_err(|error| error.to_string());
     if matches!(answer, Ok(SymbolicateOutcome::Pending)) {
         asked.kept.get_or_insert(Kept { id, since: now });

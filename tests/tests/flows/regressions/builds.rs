@@ -10,7 +10,7 @@ use symdepot::adapters::memory::MemoryBlobs;
 use symdepot::api::symbolicator::{Completed, parse_request};
 use symdepot::cache::{ItemKey, Kind, Queue, Revision, Stored};
 use symdepot::domain::{Cause, Location, Scope};
-use symdepot::flows::Symbolicator;
+use symdepot::flows::HttpService;
 use symdepot::flows::memory::Memory;
 use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::ports::{Consistency, Cursor, Fault, Page, RecordStore, Removed, Replaced, Segment};
@@ -355,10 +355,10 @@ async fn r10_a_reader_of_the_wrong_bucket_removes_nothing() {
         let names = function_names(completed);
         names.iter().filter(|name| *name != "?").count()
     };
-    let wrong = Symbolicator {
+    let wrong = HttpService {
         caches: Arc::new(MemoryBlobs::new()),
         memory: Arc::new(Memory::new(1 << 20, HOUR)),
-        ..world.symbolicator().clone()
+        ..world.service().clone()
     };
     for _ in 0..3 {
         let (invocation, crash) = (world.invocation(Duration::from_secs(29)), sample_crash());
@@ -553,10 +553,10 @@ async fn r16_many_readers_of_many_entries_at_once_send_one_message_for_each_entr
     let records: Arc<dyn RecordStore> = Arc::new(Yielding(world.records.clone()));
     let mut readers = JoinSet::new();
     for _ in 0..READERS {
-        let reader = Symbolicator {
+        let reader = HttpService {
             records: records.clone(),
             memory: Arc::new(Memory::new(1 << 20, HOUR)),
-            ..world.symbolicator().clone()
+            ..world.service().clone()
         };
         let (world, crash) = (world.clone(), crash.clone());
         readers.spawn(async move {

@@ -12,7 +12,7 @@ use crate::ports::{
 
 /// Serves the requests of the HTTP API. Each module that handles a kind of request adds methods.
 #[derive(Clone, Debug)]
-pub struct Symbolicator {
+pub struct HttpService {
     /// The store of records.
     pub records: Arc<dyn RecordStore>,
     /// The bucket of derived caches.
@@ -33,7 +33,7 @@ pub struct Symbolicator {
     pub settings: Settings,
 }
 
-impl Symbolicator {
+impl HttpService {
     pub(super) fn update<'a>(&'a self, invocation: &'a Invocation) -> Update<'a> {
         Update {
             records: &*self.records,

@@ -16,13 +16,13 @@ use uuid::Uuid;
 
 use crate::crash_files;
 use crate::crashes::{Crash, redirect};
-use crate::extract::{Call, ContinuedQuery};
+use crate::extract::{ContinuedQuery, RequestContext};
 use crate::failure::Failure;
 use crate::reply::JsonBody;
 use crate::summary::COMPLETED;
 
 pub(crate) async fn continue_request(
-    call: Call,
+    call: RequestContext,
     id: Result<Path<String>, PathRejection>,
     ContinuedQuery(query): ContinuedQuery,
 ) -> Result<Response, Failure> {

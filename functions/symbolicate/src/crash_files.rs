@@ -21,7 +21,7 @@ use symdepot::flows::parsing::parsed;
 use symdepot::flows::requests::CallState;
 
 use crate::crashes::pending;
-use crate::extract::{Call, MinidumpQuery, RequestQuery, read_body};
+use crate::extract::{MinidumpQuery, RequestContext, RequestQuery, read_body};
 use crate::failure::Failure;
 use crate::form::{APPLE_REPORT, CrashForm, MINIDUMP, SentFile};
 use crate::summary::FAILED;
@@ -31,7 +31,7 @@ const FORM_BOUNDARY: &[u8] = b"--";
 
 /// Serves `POST /applecrashreport`.
 pub(crate) async fn apple_crash_report(
-    call: Call,
+    call: RequestContext,
     RequestQuery(query): RequestQuery,
     request: Request,
 ) -> Result<Response, Failure> {
@@ -41,7 +41,7 @@ pub(crate) async fn apple_crash_report(
 
 /// Serves `POST /minidump`.
 pub(crate) async fn minidump(
-    call: Call,
+    call: RequestContext,
     MinidumpQuery(query): MinidumpQuery,
     request: Request,
 ) -> Result<Response, Failure> {
@@ -51,7 +51,7 @@ pub(crate) async fn minidump(
 
 /// Serves `POST /symbolicate-any`.
 pub(crate) async fn symbolicate_any(
-    call: Call,
+    call: RequestContext,
     MinidumpQuery(query): MinidumpQuery,
     body: Body,
 ) -> Result<Response, Failure> {
@@ -75,7 +75,7 @@ enum FileToRead<'a> {
 
 /// Returns the response for a crash file, and removes an attachment that the form refers to.
 async fn respond_to_form(
-    call: &Call,
+    call: &RequestContext,
     query: &Query,
     kind: CrashKind,
     CrashForm { file, mut fields }: CrashForm,
@@ -101,7 +101,7 @@ async fn respond_to_form(
 }
 
 async fn respond_to_apple_report(
-    call: &Call,
+    call: &RequestContext,
     query: &Query,
     file: FileToRead<'_>,
     fields: CrashFields,
@@ -123,7 +123,7 @@ async fn respond_to_apple_report(
 }
 
 async fn respond_to_minidump(
-    call: &Call,
+    call: &RequestContext,
     query: &Query,
     file: FileToRead<'_>,
     mut fields: CrashFields,
@@ -147,11 +147,11 @@ async fn respond_to_minidump(
 
 /// Walks the stacks of a minidump, and returns the response for the crash.
 pub(crate) async fn walk(
-    call: &Call,
+    call: &RequestContext,
     state: CallState<'_>,
     MinidumpForm { file, fields }: MinidumpForm,
 ) -> Result<Response, Failure> {
-    let Call {
+    let RequestContext {
         service,
         invocation,
         ..
@@ -179,7 +179,7 @@ fn failed(message: String) -> Response {
     (Extension(FAILED), Json(api::Response::Failed { message })).into_response()
 }
 
-impl Call {
+impl RequestContext {
     /// Returns the file that a request refers to.
     fn attachment(&self, scope: &Scope, file: FileReference) -> Result<Attachment<'_>, Failure> {
         let FileReference {
@@ -199,12 +199,12 @@ impl Call {
 
 /// Serves `POST /attachments`: returns how a client stores a crash file.
 pub(crate) async fn attachments(
-    call: Call,
+    call: RequestContext,
     RequestQuery(query): RequestQuery,
     body: Body,
 ) -> Result<Response, Failure> {
     let request = AttachmentRequest::parse(&read_body(body).await?)?;
-    let Call {
+    let RequestContext {
         service,
         invocation,
         ..

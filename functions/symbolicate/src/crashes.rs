@@ -14,13 +14,13 @@ use symdepot::flows::requests::{CallState, RequestToStore};
 use symdepot::flows::symbolicate::{Stats, SymbolicateOutcome};
 
 use crate::answer::CrashAnswer;
-use crate::extract::{self, Call, RequestQuery};
+use crate::extract::{self, RequestContext, RequestQuery};
 use crate::failure::Failure;
 use crate::reply::JsonBody;
 use crate::summary::{COMPLETED, PENDING};
 
 pub(crate) async fn symbolicate(
-    call: Call,
+    call: RequestContext,
     RequestQuery(query): RequestQuery,
     body: Body,
 ) -> Result<Response, Failure> {
@@ -61,7 +61,7 @@ pub(crate) enum Crash {
     FromFile(Box<ReadCrash>),
 }
 
-impl Call {
+impl RequestContext {
     /// Returns the state of the first call for a crash.
     pub(crate) fn first_state<'a>(&self, id: &'a str, query: &'a api::Query) -> CallState<'a> {
         CallState::first(id, &query.scope, self.wait_limit(query))

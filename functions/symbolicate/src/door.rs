@@ -63,7 +63,7 @@ pub(crate) async fn admit(
             }
         }
         (None, Credential::Malformed) => return Err(refused(NOT_A_TOKEN)),
-        (None, Credential::Absent) if service.settings.is_open => Caller::anyone(),
+        (None, Credential::Absent) if service.settings.allows_anonymous => Caller::anyone(),
         (None, Credential::Absent) => return Err(refused(NO_CREDENTIAL)),
     };
     let scope = entrance.scope.transpose().map_err(|name| {

@@ -15,13 +15,13 @@ use symdepot::flows::{HttpService, Invocation};
 use crate::failure::Failure;
 
 /// The service, the invocation that it serves, and the caller.
-pub(crate) struct Call {
+pub(crate) struct RequestContext {
     pub(crate) service: Arc<HttpService>,
     pub(crate) invocation: Arc<Invocation>,
     pub(crate) caller: Arc<Caller>,
 }
 
-impl<S> FromRequestParts<S> for Call
+impl<S> FromRequestParts<S> for RequestContext
 where
     Arc<HttpService>: FromRef<S>,
     S: Send + Sync,

@@ -8,10 +8,13 @@ use symdepot::api::explain::{ExplainQuery, SymCacheQuery};
 use symdepot::flows;
 use symdepot::flows::plain::{MAX_PLAIN_BYTES, Plain};
 
-use crate::extract::{Call, ListQuery, NoQuery, Subject, SymCacheSubject};
+use crate::extract::{ListQuery, NoQuery, RequestContext, Subject, SymCacheSubject};
 use crate::failure::Failure;
 
-pub(crate) async fn explain(call: Call, Subject(query): Subject) -> Result<Response, Failure> {
+pub(crate) async fn explain(
+    call: RequestContext,
+    Subject(query): Subject,
+) -> Result<Response, Failure> {
     match query {
         ExplainQuery::Upload { keys, .. } => match call.service.explain_upload(&keys).await? {
             Some(upload) => Ok(Json(upload).into_response()),
@@ -40,7 +43,7 @@ pub(crate) async fn explain(call: Call, Subject(query): Subject) -> Result<Respo
 
 /// Redirects to the SymCache of a module, for tools that read such files.
 pub(crate) async fn symcache(
-    call: Call,
+    call: RequestContext,
     SymCacheSubject(SymCacheQuery { module, scope, .. }): SymCacheSubject,
 ) -> Result<Response, Failure> {
     match call
@@ -73,12 +76,15 @@ pub(crate) async fn symcache(
     }
 }
 
-pub(crate) async fn rollout(call: Call, _: NoQuery) -> Result<Response, Failure> {
+pub(crate) async fn rollout(call: RequestContext, _: NoQuery) -> Result<Response, Failure> {
     let report = call.service.rollout(&call.invocation).await?;
     Ok(Json(report).into_response())
 }
 
-pub(crate) async fn wanted(call: Call, ListQuery(query): ListQuery) -> Result<Response, Failure> {
+pub(crate) async fn wanted(
+    call: RequestContext,
+    ListQuery(query): ListQuery,
+) -> Result<Response, Failure> {
     let wanted = call.service.wanted(&query.scope, query.page).await?;
     Ok(Json(wanted).into_response())
 }

@@ -56,7 +56,7 @@ async fn serve() -> Result<(), lambda_http::Error> {
     let app = App::from_env(SourceUse::Locations).await?;
     runtime::log_places_of_panics();
     app.connect().await;
-    let service = app.service(std::env::current_exe()?);
+    let service = app.http_service(std::env::current_exe()?);
     let (service, traces) = (&RoutedService::new(service), &app.traces());
     lambda_http::lambda_runtime::run(service_fn(|event: LambdaEvent<LambdaRequest>| {
         let invocation = runtime::invocation(&event.context);

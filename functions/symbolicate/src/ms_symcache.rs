@@ -11,7 +11,7 @@ use symdepot::flows::ms_symcache::SymCacheResponse;
 
 use crate::deadline::in_time;
 use crate::door;
-use crate::extract::Call;
+use crate::extract::RequestContext;
 use crate::failure::Failure;
 use crate::operation::Operation;
 use crate::routes::{self, Verb};
@@ -20,7 +20,7 @@ use crate::summary::{Outcome, Requested};
 /// Serves the paths of Microsoft's SymCache protocol, which the router cannot distinguish. The
 /// response says that it is one of this protocol, unless the path is not.
 pub(crate) async fn serve(
-    call: Call,
+    call: RequestContext,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
@@ -45,7 +45,7 @@ pub(crate) async fn serve(
 }
 
 async fn serve_file(
-    call: Call,
+    call: RequestContext,
     method: &Method,
     headers: &HeaderMap,
     asked: SymCacheRequest,

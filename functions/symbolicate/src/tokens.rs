@@ -8,11 +8,15 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use symdepot::api::tokens::{TokenList, parse_token_request};
 
-use crate::extract::{Call, NoQuery, read_body};
+use crate::extract::{NoQuery, RequestContext, read_body};
 use crate::failure::Failure;
 
 /// Serves `POST /tokens`. The response has the token, so no cache may keep it.
-pub(crate) async fn issue(call: Call, _: NoQuery, body: Body) -> Result<Response, Failure> {
+pub(crate) async fn issue(
+    call: RequestContext,
+    _: NoQuery,
+    body: Body,
+) -> Result<Response, Failure> {
     let request = parse_token_request(&read_body(body).await?)?;
     let issued = call
         .service
@@ -23,7 +27,7 @@ pub(crate) async fn issue(call: Call, _: NoQuery, body: Body) -> Result<Response
 }
 
 /// Serves `GET /tokens`.
-pub(crate) async fn list(call: Call, _: NoQuery) -> Result<Json<TokenList>, Failure> {
+pub(crate) async fn list(call: RequestContext, _: NoQuery) -> Result<Json<TokenList>, Failure> {
     let grants = call.caller.grants();
     let listed = call.service.tokens(&call.invocation, grants);
     Ok(Json(listed.await?))
@@ -31,7 +35,7 @@ pub(crate) async fn list(call: Call, _: NoQuery) -> Result<Json<TokenList>, Fail
 
 /// Serves `DELETE /tokens/{id}`.
 pub(crate) async fn revoke(
-    call: Call,
+    call: RequestContext,
     _: NoQuery,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<StatusCode, Failure> {

@@ -4,12 +4,12 @@ use axum::Json;
 use axum::body::Body;
 use symdepot::api::uploads::{UploadsAnswer, parse_uploads};
 
-use crate::extract::{Call, UploadsQuery, read_body};
+use crate::extract::{RequestContext, UploadsQuery, read_body};
 use crate::failure::Failure;
 
 /// Serves `POST /uploads`.
 pub(crate) async fn request_uploads(
-    call: Call,
+    call: RequestContext,
     UploadsQuery(query): UploadsQuery,
     body: Body,
 ) -> Result<Json<UploadsAnswer>, Failure> {

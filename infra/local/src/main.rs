@@ -91,7 +91,7 @@ fn main() -> ExitCode {
         watch_over(&folder, std::io::stdin().lock());
         return ExitCode::SUCCESS;
     }
-    program::report_events("info");
+    program::init_logging("info");
     match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&error),

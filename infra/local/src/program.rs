@@ -58,13 +58,13 @@ pub fn variables() -> BTreeMap<String, String> {
 
 /// Crates that log each client error and each lost compare-and-swap, with the directive that
 /// silences them: in normal operation these events look like faults of the stack.
-const ANSWERS: [(&str, &str); 2] = [
+const NOISY_CRATES: [(&str, &str); 2] = [
     ("s3s", "s3s::ops=off"),
     ("dynoxide", "dynoxide::server=error"),
 ];
 
 /// Logs events to standard error. The variable `LOG` chooses the level; without it, it is `level`.
-pub fn report_events(level: &str) {
+pub fn init_logging(level: &str) {
     let filter = std::env::var("LOG").map(|text| EnvFilter::try_new(directives(&text)));
     let filter = match filter {
         Ok(Ok(filter)) => filter,
@@ -81,9 +81,9 @@ pub fn report_events(level: &str) {
 
 /// A level applies to the stack and its functions. Below `info`, the crates that they use log
 /// request bodies and credentials, so they do so only if they are named, as in `info,hyper=trace`.
-/// The same applies to [`ANSWERS`].
+/// The same applies to [`NOISY_CRATES`].
 fn directives(log: &str) -> String {
-    let quiet = ANSWERS.iter().filter(|(name, _)| !log.contains(name));
+    let quiet = NOISY_CRATES.iter().filter(|(name, _)| !log.contains(name));
     let quiet = quiet.map(|(_, directive)| (*directive).to_owned());
     let directives = log
         .split(',')

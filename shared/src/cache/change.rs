@@ -60,19 +60,19 @@ pub enum Change {
     },
     /// Releases the lease without a result: the build could not start, or an internal error ended
     /// it. The attempt does not count.
-    Release {
+    ReleaseInterrupted {
         /// The lease's token.
         token: Token,
     },
     /// Releases a lease under which nothing was tried. The attempt does not count, and there is no
     /// back-off.
-    HandOver {
+    ReleaseUntried {
         /// The lease's token.
         token: Token,
     },
     /// Releases the lease after the parser was killed. The attempt counts, as if the holder had
     /// crashed.
-    Abandon {
+    ReleaseKilled {
         /// The lease's token.
         token: Token,
     },
@@ -167,9 +167,9 @@ pub fn apply(
             missing,
             seen,
         } => transition.fail(token, missing, seen)?,
-        Change::Release { token } => transition.release(token)?,
-        Change::HandOver { token } => transition.hand_over(token)?,
-        Change::Abandon { token } => transition.abandon(token)?,
+        Change::ReleaseInterrupted { token } => transition.release_interrupted(token)?,
+        Change::ReleaseUntried { token } => transition.release_untried(token)?,
+        Change::ReleaseKilled { token } => transition.release_killed(token)?,
         Change::Touch => transition.touch()?,
         Change::Invalidate { dif, mark } => transition.invalidate(dif, mark)?,
         Change::Revoke { dif, mark } => transition.revoke(dif, mark),
@@ -224,9 +224,9 @@ impl Change {
             Change::Publish { ready, .. } => entry
                 .states()
                 .any(|state| state.blob.path == ready.blob.path),
-            Change::Release { token } | Change::HandOver { token } | Change::Abandon { token } => {
-                !leased_by(token)
-            }
+            Change::ReleaseInterrupted { token }
+            | Change::ReleaseUntried { token }
+            | Change::ReleaseKilled { token } => !leased_by(token),
             Change::Fail { token, .. } => !leased_by(token) && failed_by(token),
             Change::Invalidate { mark, .. } | Change::Revoke { mark, .. } => {
                 entry.dirty.as_ref() == Some(mark)

@@ -57,28 +57,32 @@ impl Capabilities {
 }
 
 /// Returns a reader's decision about an entry. `entry` is `None` if there is no record.
-pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Capabilities, now: Timestamp) -> Decision<'a> {
+pub fn decide<'a>(
+    entry: Option<&'a Entry>,
+    capabilities: &Capabilities,
+    now: Timestamp,
+) -> Decision<'a> {
     let Some(entry) = entry else {
         return Decision::Build;
     };
     // An older release deferred files to this one.
-    let has_deferred = entry.defers_files_to(reader.numbers.converter);
-    if let Some(ready) = readable(entry, reader) {
+    let has_deferred = entry.defers_files_to(capabilities.numbers.converter);
+    if let Some(ready) = readable(entry, capabilities) {
         // After a failed rebuild, do not request another one before the placeholder expires: the
         // source may have removed the DIF for good.
         let placeholder = entry.missing.as_ref();
         let is_backing_off = !has_deferred
-            && placeholder.is_some_and(|placeholder| is_valid(placeholder, reader, now));
+            && placeholder.is_some_and(|placeholder| is_valid(placeholder, capabilities, now));
         return if is_backing_off {
             Decision::Use(ready)
-        } else if reader
+        } else if capabilities
             .made_version(entry.kind)
             .is_some_and(|made| ready.version < made)
         {
             Decision::UseOlder(ready)
         } else if is_probe_due(entry, now)
             || placeholder.is_some_and(|placeholder| {
-                may_succeed_now(placeholder, reader) || was_delayed(placeholder, ready)
+                may_succeed_now(placeholder, capabilities) || was_delayed(placeholder, ready)
             })
             || newer_state_used_another_dif(entry, ready)
             || has_deferred
@@ -91,7 +95,7 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Capabilities, now: Timestam
     if let Some(placeholder) = entry
         .missing
         .as_ref()
-        .filter(|placeholder| !has_deferred && is_valid(placeholder, reader, now))
+        .filter(|placeholder| !has_deferred && is_valid(placeholder, capabilities, now))
     {
         return Decision::Missing(placeholder);
     }
@@ -101,7 +105,7 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Capabilities, now: Timestam
     // A newer release has published a version that this release cannot read. During a deployment,
     // either this release is about to be replaced or the newer one is rolled back. Wait for a short
     // time, so that the two releases do not rebuild the entry in turn.
-    let is_newer = |ready: &&Ready| ready.version > reader.numbers.version(entry.kind);
+    let is_newer = |ready: &&Ready| ready.version > capabilities.numbers.version(entry.kind);
     if let Some(newer) = entry.ready.as_ref().filter(is_newer) {
         let until = newer.derived_at.plus(super::Policy::WAIT_BEHIND);
         if now < until {
@@ -133,9 +137,9 @@ fn is_probe_due(entry: &Entry, now: Timestamp) -> bool {
 /// Returns whether another attempt may succeed where one failed, although no file changed: the
 /// parser of a better DIF was killed, perhaps because the function was, or a newer converter could
 /// not convert the DIF, for example before a rollback.
-fn may_succeed_now(placeholder: &Placeholder, reader: &Capabilities) -> bool {
+fn may_succeed_now(placeholder: &Placeholder, capabilities: &Capabilities) -> bool {
     let cause = placeholder.missing.cause;
-    let is_of_newer = placeholder.converter > reader.numbers.converter;
+    let is_of_newer = placeholder.converter > capabilities.numbers.converter;
     cause == Cause::Crashed || (is_of_newer && cause.belongs_to_the_converter())
 }
 
@@ -158,21 +162,21 @@ fn newer_state_used_another_dif(entry: &Entry, ready: &Ready) -> bool {
 }
 
 /// Returns the newest state that this release can read.
-fn readable<'a>(entry: &'a Entry, reader: &Capabilities) -> Option<&'a Ready> {
-    let current = reader.numbers.version(entry.kind);
+fn readable<'a>(entry: &'a Entry, capabilities: &Capabilities) -> Option<&'a Ready> {
+    let current = capabilities.numbers.version(entry.kind);
     entry.states().find(|ready| ready.version <= current)
 }
 
 /// Returns whether a placeholder is still valid for this reader.
-fn is_valid(placeholder: &Placeholder, reader: &Capabilities, now: Timestamp) -> bool {
+fn is_valid(placeholder: &Placeholder, capabilities: &Capabilities, now: Timestamp) -> bool {
     let cause = placeholder.missing.cause;
-    if cause.belongs_to_the_converter() && placeholder.converter < reader.numbers.converter {
+    if cause.belongs_to_the_converter() && placeholder.converter < capabilities.numbers.converter {
         // A newer converter retries at once; its own placeholder then makes it wait. An older
         // converter, for example after a rollback, honors the placeholder until `retry_at`.
         return false;
     }
     match cause {
-        Cause::TooLarge { limit } if !reader.limits.contains(&limit) => false,
+        Cause::TooLarge { limit } if !capabilities.limits.contains(&limit) => false,
         _ => now < placeholder.retry_at,
     }
 }
@@ -191,7 +195,7 @@ mod tests {
     const HOUR: u64 = 3600;
     const DAY: u64 = 24 * HOUR;
 
-    fn reader() -> Capabilities {
+    fn capabilities() -> Capabilities {
         Capabilities {
             numbers: ReleaseNumbers::CURRENT,
             limits: vec![1000],
@@ -241,7 +245,7 @@ mod tests {
                 &take(1),
                 0,
             ),
-            &Change::Release { token: token(1) },
+            &Change::ReleaseInterrupted { token: token(1) },
             0,
         );
         let loss = Change::ConfirmLoss {
@@ -250,7 +254,7 @@ mod tests {
             id: token(3),
         };
         let lost = then(&then(&ready, &take(2), 0), &loss, 0);
-        let lost = then(&lost, &Change::HandOver { token: token(2) }, 0);
+        let lost = then(&lost, &Change::ReleaseUntried { token: token(2) }, 0);
         let suspect = Change::Suspect {
             blob: ready.ready().unwrap().blob.path.clone(),
             id: token(3),
@@ -415,7 +419,7 @@ mod tests {
                 write!(
                     line,
                     "| {:17}",
-                    word(&decide(entry.as_ref(), &reader(), after(seconds)))
+                    word(&decide(entry.as_ref(), &capabilities(), after(seconds)))
                 )
                 .unwrap();
             }
@@ -436,7 +440,7 @@ mod tests {
             let failed = then(&then(&ready, &take(2), 0), &fail(2, cause, &[]), 0);
             assert!(failed.missing().is_some());
             assert_eq!(
-                decide(Some(&failed), &reader(), after(1)),
+                decide(Some(&failed), &capabilities(), after(1)),
                 Decision::Use(ready.ready().unwrap()),
                 "{cause:?}"
             );
@@ -449,8 +453,8 @@ mod tests {
         let ready = built(current_version(Kind::SymCache), Offer::Symbols, &dif("a"));
         let killed = fail(2, Cause::Crashed, &[]);
         let failed = then(&then(&ready, &take(2), 0), &killed, 0);
-        let (ready, reader) = (failed.ready().unwrap(), reader());
-        let decision = |seconds| decide(Some(&failed), &reader, after(seconds));
+        let (ready, capabilities) = (failed.ready().unwrap(), capabilities());
+        let decision = |seconds| decide(Some(&failed), &capabilities, after(seconds));
         assert_eq!(decision(HOUR), Decision::Use(ready));
         assert_eq!(decision(2 * DAY), Decision::UseAndUpgrade(ready));
     }
@@ -462,7 +466,7 @@ mod tests {
         let malformed = fail(2, Cause::Malformed, &[]);
         let mut failed = then(&then(&ready, &take(2), 0), &malformed, 0);
         let rests = |failed: &Entry, at| {
-            decide(Some(failed), &reader(), at) == Decision::Use(failed.ready().unwrap())
+            decide(Some(failed), &capabilities(), at) == Decision::Use(failed.ready().unwrap())
         };
         let retry_at = failed.missing().unwrap().retry_at;
         // Its own converter would fail again.
@@ -477,7 +481,7 @@ mod tests {
         for (name, entry) in states() {
             let mut now = BEGIN;
             let mut waits = 0;
-            while let Decision::Wait { until } = decide(entry.as_ref(), &reader(), now) {
+            while let Decision::Wait { until } = decide(entry.as_ref(), &capabilities(), now) {
                 assert!(until > now && until <= after(64), "{name}: until {until}");
                 now = until;
                 waits += 1;

@@ -114,7 +114,7 @@ impl Dif {
 
     /// Returns the version of a cache of this kind that is made from this DIF; `None` if none can
     /// be made.
-    pub fn version_for(&self, kind: Kind, reader: &Capabilities) -> Option<u32> {
+    pub fn version_for(&self, kind: Kind, capabilities: &Capabilities) -> Option<u32> {
         if !self.serves(kind) {
             return None;
         }
@@ -124,7 +124,7 @@ impl Dif {
                 let of_it = version.filter(|version| version.major == major);
                 of_it.map(FormatVersion::as_u32)
             }
-            _ => reader.made_version(kind),
+            _ => capabilities.made_version(kind),
         }
     }
 

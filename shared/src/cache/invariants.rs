@@ -288,7 +288,7 @@ mod tests {
                     let Some(build) = self.builds.get(&builder).cloned() else {
                         return;
                     };
-                    let released = self.try_apply(&Change::Release {
+                    let released = self.try_apply(&Change::ReleaseInterrupted {
                         token: token(build.token),
                     });
                     assert_eq!(

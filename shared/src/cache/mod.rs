@@ -33,11 +33,11 @@ mod item;
 mod key;
 mod kind;
 mod losses;
+mod policy;
 mod presence;
 mod queue;
 mod record;
 mod request;
-mod retention;
 mod select;
 mod sweep;
 mod token;
@@ -53,9 +53,10 @@ pub use health::{CallOutcome, NotAdmitted, Permit, SourceHealth};
 pub use invariants::violations;
 pub use issued_token::IssuedToken;
 pub use item::{Alias, Item, SCHEMA, Stored};
-pub use key::{ItemKey, ModuleKey, ModuleRef, Sought, SweepItem};
+pub use key::{ItemKey, ModuleKey, ModuleRef, ServerQuery, SweepItem};
 pub use kind::Kind;
 pub use losses::Losses;
+pub use policy::{LEASE_EXTENSION, LEASE_LENGTH, Policy};
 pub use presence::{Generation, Presence};
 pub use queue::Queue;
 pub use record::{
@@ -64,7 +65,6 @@ pub use record::{
 pub use request::{
     PendingRequest, RequestBody, RequestStage, SourceDefinition, StoredAnswer, Wanted,
 };
-pub use retention::{LEASE_EXTENSION, LEASE_LENGTH, Policy};
 pub use select::{
     BuildState, Criteria, PlaceRecord, PlaceState, PlaceToBuild, Preference, SelectedState,
     Selection, UnreadableBlobs, select,

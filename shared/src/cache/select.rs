@@ -69,7 +69,7 @@ impl PlaceRecord<'_> {
 #[derive(Clone, Copy, Debug)]
 pub struct Criteria<'a> {
     /// What this release can read and derive.
-    pub reader: &'a Capabilities,
+    pub capabilities: &'a Capabilities,
     /// Which of several states is the best.
     pub preference: Preference,
     /// The blobs that this reader could not read.
@@ -361,7 +361,7 @@ fn contribution<'a>(place: &PlaceState<'a>, criteria: &Criteria<'_>) -> Contribu
         PlaceRecord::Entry(entry) => Some(entry),
         PlaceRecord::Newer => return Contribution::Missing(unreadable_record(), None),
     };
-    let decision = decide(entry, criteria.reader, criteria.now);
+    let decision = decide(entry, criteria.capabilities, criteria.now);
     let may_improve = match (&decision, criteria.preference) {
         (Decision::UseOlder(_), _) => true,
         // The version stays the same whichever DIF it is made from.
@@ -534,7 +534,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn reader(transcoded: &[&str]) -> Capabilities {
+    fn capabilities(transcoded: &[&str]) -> Capabilities {
         Capabilities {
             numbers: ReleaseNumbers::CURRENT,
             limits: vec![1000],
@@ -661,7 +661,7 @@ mod tests {
             ];
             let [waiting, last] = [true, false].map(|may_wait| {
                 let criteria = Criteria {
-                    reader: &reader(&[]),
+                    capabilities: &capabilities(&[]),
                     preference: Preference::BestDif,
                     unreadable: &UnreadableBlobs::default(),
                     may_wait,
@@ -745,7 +745,7 @@ mod tests {
             ];
             let [while_waiting, at_last] = [true, false].map(|may_wait| {
                 let criteria = Criteria {
-                    reader: &reader(&[]),
+                    capabilities: &capabilities(&[]),
                     preference: Preference::BestDif,
                     unreadable: &UnreadableBlobs::default(),
                     may_wait,
@@ -790,13 +790,13 @@ mod tests {
             ),
             ("a build in progress", [None, None, requested(3)]),
         ];
-        let reader = reader(&["3.5.0"]);
+        let capabilities = capabilities(&["3.5.0"]);
         let mut table = String::new();
         for (name, records) in cases {
             for client in ["3.0.0", "4.0.0"] {
                 let client = version(client);
                 let criteria = Criteria {
-                    reader: &reader,
+                    capabilities: &capabilities,
                     preference: Preference::HighestVersion {
                         client,
                         made: Some(version("3.5.0")),
@@ -836,7 +836,7 @@ mod tests {
         let example = example("unreadable", Some(entry));
         let place = example.state(Kind::SymCache, true);
         let criteria = Criteria {
-            reader: &reader(&[]),
+            capabilities: &capabilities(&[]),
             preference: Preference::BestDif,
             unreadable: &unreadable,
             may_wait: false,

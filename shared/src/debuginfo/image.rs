@@ -46,13 +46,13 @@ use super::trampolines::{MAX_TRAMPOLINES, lacks_trampolines, trampolines};
 use super::{descriptors, mach_symbols, pe_symbols};
 
 /// The maximum size of an ELF file within an ELF file, in bytes.
-const MAX_WITHIN: u64 = 64 << 20;
+const MAX_MINIDEBUGINFO_BYTES: u64 = 64 << 20;
 /// The maximum memory of its decoder, in KiB.
-const MAX_OF_DECODER: u32 = 64 << 10;
+const MAX_DECODER_KIB: u32 = 64 << 10;
 
 /// Code and symbols of an object.
 #[derive(Debug, Default)]
-pub(super) struct ObjectImage<'d> {
+pub(super) struct CodeSymbols<'d> {
     /// The symbols of functions, in the order in which they count at one address: first those with
     /// a size. Their addresses are relative to the load address.
     pub(super) functions: Vec<Symbol<'d>>,
@@ -69,7 +69,7 @@ pub(super) struct ObjectImage<'d> {
     code: Vec<Range<u64>>,
 }
 
-impl<'d> ObjectImage<'d> {
+impl<'d> CodeSymbols<'d> {
     /// Reads the code ranges and symbols of an object. Omits what cannot be read.
     pub(super) fn of(object: &Object<'d>) -> Self {
         if let Object::Elf(elf) = object {
@@ -267,7 +267,7 @@ impl<'d> SectionHeaders<'d> {
     }
 
     /// Returns the code ranges and symbols, including the symbols of the file `within` this one.
-    fn image(&self, within: Option<&[u8]>, load_address: u64) -> ObjectImage<'d> {
+    fn image(&self, within: Option<&[u8]>, load_address: u64) -> CodeSymbols<'d> {
         let code = self.sections.iter().filter(|section| is_code(section));
         let code = code
             .map(|section| section.sh_addr..section.sh_addr.saturating_add(section.sh_size))
@@ -287,7 +287,7 @@ impl<'d> SectionHeaders<'d> {
         keep_uncovered(&mut labels, &functions);
         // Assembly continues behind the size of a label.
         labels.iter_mut().for_each(|label| label.size = 0);
-        ObjectImage::within(code, load_address, functions, labels)
+        CodeSymbols::within(code, load_address, functions, labels)
     }
 
     /// Returns symbols of the trampolines of signals that are in the code.
@@ -421,9 +421,10 @@ impl SymbolBinding {
 /// Returns the file within a file, or `None` if it cannot be decompressed or is too large.
 fn decompressed(section: &[u8]) -> Option<Vec<u8>> {
     let mut within = Vec::new();
-    let mut reader = XzReader::new_mem_limit(section, false, MAX_OF_DECODER).take(MAX_WITHIN + 1);
+    let mut reader =
+        XzReader::new_mem_limit(section, false, MAX_DECODER_KIB).take(MAX_MINIDEBUGINFO_BYTES + 1);
     reader.read_to_end(&mut within).ok()?;
-    (within.len() as u64 <= MAX_WITHIN).then_some(within)
+    (within.len() as u64 <= MAX_MINIDEBUGINFO_BYTES).then_some(within)
 }
 
 fn owned<'d>(symbol: Symbol<'_>) -> Symbol<'d> {

@@ -128,10 +128,7 @@ impl Layout {
 
     /// Returns the other objects of the same module that have source files, up to
     /// [`MAX_SOURCES`].
-    pub(super) fn sources_beside(
-        &self,
-        object: &FoundObject,
-    ) -> impl Iterator<Item = &FoundObject> {
+    pub(super) fn other_sources(&self, object: &FoundObject) -> impl Iterator<Item = &FoundObject> {
         let id_of =
             |object: &FoundObject| ModuleId::of(object.meta.debug_id, object.meta.code_id.as_ref());
         let id = id_of(object);

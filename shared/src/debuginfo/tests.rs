@@ -11,7 +11,7 @@ use symbolic::common::CpuFamily;
 use symbolic::debuginfo::{Archive, Object};
 use symbolic::symcache::SymCacheConverter;
 
-use super::derive::kind::Beside;
+use super::derive::kind::OtherFiles;
 use super::*;
 use crate::cache::{
     BlobRef, Converter, DeriveJob, Derived, Kind, Ready, ReleaseNumbers, current_version,
@@ -322,7 +322,7 @@ fn every_sym_cache_and_cfi_cache_equals_the_one_of_symbolic() {
             assert_eq!(cache.sym_caches().arch(), object.arch());
             // Files that `dwarf` and `pdb` read are compared in their own tests.
             let is_pdb = matches!(object, Object::Pdb(_));
-            if !is_pdb && dwarf::Program::of(&object, &Beside::default(), 1).is_none() {
+            if !is_pdb && dwarf::Program::of(&object, &OtherFiles::default(), 1).is_none() {
                 slices::tests::assert_same(&cache.sym_caches(), expected.as_slice(), file);
             }
 

@@ -96,7 +96,7 @@ impl HttpService {
         let key = ItemKey::issued_token(&issued.id);
         let item = Item::IssuedToken(issued.clone());
         let put = |present: Option<&Item>| present.is_none().then(|| item.clone());
-        self.update(invocation).put_with(&key, put).await?;
+        self.writer(invocation).put_with(&key, put).await?;
         Ok(TokenIssued {
             token: token.reveal(),
             info: info(issued),
@@ -140,7 +140,7 @@ impl HttpService {
             }))
         };
         let key = ItemKey::issued_token(id);
-        self.update(invocation).put_with(&key, revoke).await?;
+        self.writer(invocation).put_with(&key, revoke).await?;
         self.memory.tokens().forget(id);
         Ok(is_revoked)
     }

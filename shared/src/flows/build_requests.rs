@@ -144,8 +144,8 @@ impl CacheFinder<'_> {
                     && now.missing() == before.and_then(Entry::missing))
         };
         let entry = KnownEntry::read_earlier(known.as_deref().cloned()).while_due(&is_due);
-        let update = self.service.update(self.invocation);
-        let updated = update.apply_to(module, *kind, &change, entry).await;
+        let writer = self.service.writer(self.invocation);
+        let updated = writer.apply_to(module, *kind, &change, entry).await;
         self.service.memory.forget(&module.entry(*kind));
         Ok(match updated?.0 {
             Updated::Done(entry) => entry.is_requested_by(id),

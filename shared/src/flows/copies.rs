@@ -15,7 +15,7 @@ use bytes::{Bytes, BytesMut};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::sync::mpsc;
 
-use super::Update;
+use super::RecordWriter;
 use crate::cache::{Dif, DifCopy, Item, ItemKey, Policy, Token};
 use crate::debuginfo::{encode_chunk, open_chunk};
 use crate::ports::{BlobStore, Deriver, Fault, FaultKind, ParseError, Scratch};
@@ -94,17 +94,17 @@ async fn next_chunk(
 }
 
 /// Writes the item that names the chunks of a copy.
-pub(super) async fn keep(update: Update<'_>, dif: &Dif, chunks: StoredChunks) {
+pub(super) async fn keep(writer: RecordWriter<'_>, dif: &Dif, chunks: StoredChunks) {
     let copy = DifCopy {
         dif: dif.clone(),
         token: chunks.token,
         chunk_bytes: CHUNK_BYTES,
         bytes: chunks.bytes,
-        last_used_at: update.invocation.now(),
+        last_used_at: writer.invocation.now(),
     };
     let location = &copy.dif.file.location;
     let key = copy.key();
-    if let Err(error) = update.put(&key, Item::Copy(copy.clone()), |_| false).await {
+    if let Err(error) = writer.put(&key, Item::Copy(copy.clone()), |_| false).await {
         tracing::warn!(%location, %error, "cannot store copy");
     }
 }
@@ -116,13 +116,13 @@ pub(super) async fn keep(update: Update<'_>, dif: &Dif, chunks: StoredChunks) {
 ///
 /// [`ParseError`] if the scratch space is not sufficient for the DIF, or a store failed.
 pub(super) async fn read(
-    update: Update<'_>,
+    writer: RecordWriter<'_>,
     caches: &dyn BlobStore,
     deriver: &dyn Deriver,
     copy: &DifCopy,
 ) -> Result<Option<Box<dyn Scratch>>, ParseError> {
     let mut scratch = deriver.reserve(copy.dif.size)?;
-    let is_read = read_into(update, caches, copy, (&mut *scratch, 0)).await?;
+    let is_read = read_into(writer, caches, copy, (&mut *scratch, 0)).await?;
     Ok(is_read.then_some(scratch))
 }
 
@@ -131,7 +131,7 @@ pub(super) async fn read(
 ///
 /// A copy that could not be read for another reason stays: its server may no longer have the file.
 pub(super) async fn read_into(
-    update: Update<'_>,
+    writer: RecordWriter<'_>,
     caches: &dyn BlobStore,
     copy: &DifCopy,
     place: (&mut dyn Scratch, u64),
@@ -144,12 +144,12 @@ pub(super) async fn read_into(
         tracing::warn!(%location, %error, "cannot read copy; fetching the file again");
         let is_it =
             |item: &Item| matches!(item, Item::Copy(present) if present.token == copy.token);
-        if let Err(error) = update.remove(&copy.key(), is_it).await {
+        if let Err(error) = writer.remove(&copy.key(), is_it).await {
             tracing::warn!(%location, %error, "cannot remove copy");
         }
         return Ok(false);
     }
-    if let Err(error) = note_use(update, copy).await {
+    if let Err(error) = note_use(writer, copy).await {
         tracing::warn!(%location, %error, "cannot record the use of a copy");
     }
     Ok(true)
@@ -176,8 +176,8 @@ async fn read_chunks(
 }
 
 /// Records that a copy was used, at most hourly.
-async fn note_use(update: Update<'_>, copy: &DifCopy) -> Result<(), Fault> {
-    let now = update.invocation.now();
+async fn note_use(writer: RecordWriter<'_>, copy: &DifCopy) -> Result<(), Fault> {
+    let now = writer.invocation.now();
     if now.since(copy.last_used_at) < Policy::TOUCH_INTERVAL {
         return Ok(());
     }
@@ -188,7 +188,7 @@ async fn note_use(update: Update<'_>, copy: &DifCopy) -> Result<(), Fault> {
         })),
         _ => None,
     };
-    update.put_with(&copy.key(), used).await?;
+    writer.put_with(&copy.key(), used).await?;
     Ok(())
 }
 

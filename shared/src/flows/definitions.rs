@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use ring::error::Unspecified;
 use ring::{aead, hmac};
 
-use super::{Invocation, Update};
+use super::{Invocation, RecordWriter};
 use crate::cache::{Item, ItemKey, SourceDefinition};
 use crate::domain::{HttpSource, SourceKey, Timestamp};
 use crate::ports::{Fault, FaultKind, RecordStore};
@@ -185,16 +185,16 @@ impl fmt::Debug for SourceSecret {
 
 /// Stores a definition for `derive`, unless it is stored and expires late enough.
 pub(super) async fn store(
-    update: Update<'_>,
+    writer: RecordWriter<'_>,
     secret: &SourceSecret,
     key: &SourceKey,
     source: &HttpSource,
 ) -> Result<(), Fault> {
     let definition = serde_json::to_vec(source).expect("its only map has texts as keys");
     let passing_credentials = secret.passing_credentials(source);
-    let nonce = update.invocation.nonce();
+    let nonce = writer.invocation.nonce();
     let encrypted = secret.encrypt(nonce, &key.to_string(), &definition)?;
-    let now = update.invocation.now();
+    let now = writer.invocation.now();
     let item = Item::Source(SourceDefinition {
         key: key.clone(),
         encrypted,
@@ -202,7 +202,7 @@ pub(super) async fn store(
         expires_at: now.plus(LIFETIME),
     });
     let is_stored = |present: &Item| is_stored(present, &passing_credentials, now);
-    update.put(&ItemKey::source(key), item, is_stored).await?;
+    writer.put(&ItemKey::source(key), item, is_stored).await?;
     Ok(())
 }
 

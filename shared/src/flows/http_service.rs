@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::flows::invocation::Invocation;
 use crate::flows::memory::Memory;
 use crate::flows::settings::Settings;
-use crate::flows::update::Update;
+use crate::flows::update::RecordWriter;
 use crate::ports::{
     Attachments, BlobStore, Demangler, Queues, RecordStore, RemoteFiles, UploadGate,
 };
@@ -27,15 +27,15 @@ pub struct HttpService {
     pub queues: Arc<dyn Queues>,
     /// Demangles names that must be demangled in isolation.
     pub demangler: Arc<dyn Demangler>,
-    /// The cache of this instance.
+    /// What this instance remembers.
     pub memory: Arc<Memory>,
     /// The settings.
     pub settings: Settings,
 }
 
 impl HttpService {
-    pub(super) fn update<'a>(&'a self, invocation: &'a Invocation) -> Update<'a> {
-        Update {
+    pub(super) fn writer<'a>(&'a self, invocation: &'a Invocation) -> RecordWriter<'a> {
+        RecordWriter {
             records: &*self.records,
             policy: &self.settings.policy,
             invocation,

@@ -57,8 +57,8 @@ pub struct Memory {
     generations: Cache<Scope, KnownGeneration>,
     /// The maximum age of a remembered item, even if the generation is unchanged.
     max_age: Duration,
-    opened: Cache<BlobRange, Opened, CachedBytes>,
-    indexes: Cache<String, SliceIndex, CachedBytes>,
+    opened: Cache<BlobRange, Opened, WeighBytes>,
+    indexes: Cache<String, SliceIndex, WeighBytes>,
     names: NameMemory,
     requested: Cache<(Scope, DebugId), ()>,
     tokens: KnownTokens,
@@ -166,9 +166,9 @@ pub(super) enum Opened {
 }
 
 #[derive(Clone, Debug)]
-struct CachedBytes;
+struct WeighBytes;
 
-impl Weighter<BlobRange, Opened> for CachedBytes {
+impl Weighter<BlobRange, Opened> for WeighBytes {
     fn weight(&self, part: &BlobRange, opened: &Opened) -> u64 {
         let bytes = match opened {
             Opened::Whole(cache) => cache.memory_bytes(),
@@ -178,7 +178,7 @@ impl Weighter<BlobRange, Opened> for CachedBytes {
     }
 }
 
-impl Weighter<String, SliceIndex> for CachedBytes {
+impl Weighter<String, SliceIndex> for WeighBytes {
     fn weight(&self, path: &String, index: &SliceIndex) -> u64 {
         (path.len() + index.memory_bytes()) as u64
     }
@@ -186,11 +186,11 @@ impl Weighter<String, SliceIndex> for CachedBytes {
 
 /// Returns a cache of `max_bytes`. It has one shard, because a single large program may take most
 /// of it.
-fn by_bytes<K, V>(max_bytes: u64) -> Cache<K, V, CachedBytes>
+fn by_bytes<K, V>(max_bytes: u64) -> Cache<K, V, WeighBytes>
 where
     K: Eq + std::hash::Hash,
     V: Clone,
-    CachedBytes: Weighter<K, V> + Clone,
+    WeighBytes: Weighter<K, V> + Clone,
 {
     let options = quick_cache::OptionsBuilder::new()
         .estimated_items_capacity(1_000)
@@ -200,11 +200,11 @@ where
     match options {
         Ok(options) => Cache::with_options(
             options,
-            CachedBytes,
+            WeighBytes,
             Default::default(),
             quick_cache::sync::DefaultLifecycle::default(),
         ),
-        Err(_) => Cache::with_weighter(1_000, max_bytes, CachedBytes),
+        Err(_) => Cache::with_weighter(1_000, max_bytes, WeighBytes),
     }
 }
 
@@ -301,7 +301,7 @@ impl Memory {
         // An entry with a pending build changes without a new generation.
         let validated_by = validated_by.filter(|_| entry.is_none_or(is_idle));
         let lifetime = match item {
-            Some(Item::Entry(entry)) if is_ready_for_long(entry) => {
+            Some(Item::Entry(entry)) if is_unlikely_to_improve(entry) => {
                 invocation.jittered(READY_LIFETIME)
             }
             Some(Item::Alias(_) | Item::Source(_) | Item::Wanted(_)) => {
@@ -379,7 +379,7 @@ impl Memory {
 /// Returns whether an entry is ready and no upload is likely to improve it. If it has only symbols,
 /// or lacks information that another file has, the next file of the module may arrive soon. Of a
 /// SymCache in Microsoft's format, a newer version may arrive.
-fn is_ready_for_long(entry: &Entry) -> bool {
+fn is_unlikely_to_improve(entry: &Entry) -> bool {
     let is_upload = entry.module().source.is_uploads();
     let has_versions = matches!(entry.kind(), Kind::MsSymCache(_));
     let is_complete = |ready: &Ready| {

@@ -11,7 +11,7 @@
 //! - *A schedule removes what is no longer used.* [`prune`] also counts the entries for
 //!   [`rollout`].
 //!
-//! Entries and upload items are changed through [`Update`]; what is removed, and the cursor of
+//! Entries and upload items are changed through [`RecordWriter`]; what is removed, and the cursor of
 //! [`prune`], by compare-and-swap on the revision that was just read. [`Invocation`] provides the
 //! clock and the randomness; `runtime` creates it.
 
@@ -19,15 +19,14 @@ pub mod about;
 mod access;
 pub mod attachments;
 pub mod build;
+pub mod build_messages;
 mod build_requests;
 mod copies;
 mod definitions;
-pub mod derive;
 pub mod dif_parser;
 mod error;
 pub mod explain;
 pub mod fetch;
-pub mod find;
 mod http_service;
 mod invocation;
 mod known_tokens;
@@ -43,6 +42,7 @@ mod permits;
 pub mod plain;
 mod presence;
 pub mod prune;
+pub mod ranking;
 pub mod requests;
 pub mod retries;
 pub mod rollout;
@@ -62,4 +62,4 @@ pub use http_service::HttpService;
 pub use invocation::Invocation;
 pub use notes::Notes;
 pub use settings::{Server, Settings};
-pub use update::{Update, Updated};
+pub use update::{RecordWriter, Updated};

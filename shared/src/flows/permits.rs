@@ -6,7 +6,7 @@
 
 use std::pin::pin;
 
-use super::{Invocation, Update};
+use super::{Invocation, RecordWriter};
 use crate::cache::{CallOutcome, Item, ItemKey, LEASE_EXTENSION, NotAdmitted, SourceHealth, Token};
 use crate::domain::{SourceKey, Timestamp};
 use crate::ports::{Concerns, Fault, RecordStore, ServerFailure};
@@ -14,7 +14,7 @@ use crate::ports::{Concerns, Fault, RecordStore, ServerFailure};
 /// A permit that this build holds.
 #[derive(Debug)]
 struct HeldPermit<'a> {
-    update: Update<'a>,
+    writer: RecordWriter<'a>,
     source: &'a SourceKey,
     id: Token,
 }
@@ -35,12 +35,12 @@ pub(super) async fn reason_to_wait(
 /// their outcome for the health of the source. Returns why no permit is given; then `calls` does
 /// not run.
 pub(super) async fn with<T>(
-    update: Update<'_>,
+    writer: RecordWriter<'_>,
     source: &SourceKey,
     most: usize,
     calls: impl Future<Output = (T, CallOutcome)>,
 ) -> Result<Result<T, NotAdmitted>, Fault> {
-    let permit = match acquire(update, source, most).await? {
+    let permit = match acquire(writer, source, most).await? {
         Ok(permit) => permit,
         Err(refused) => return Ok(Err(refused)),
     };
@@ -65,14 +65,14 @@ pub(super) fn note_failure(calls: &mut CallOutcome, failure: &ServerFailure) {
 
 /// Acquires a permit, or returns why none is given.
 async fn acquire<'a>(
-    update: Update<'a>,
+    writer: RecordWriter<'a>,
     source: &'a SourceKey,
     most: usize,
 ) -> Result<Result<HeldPermit<'a>, NotAdmitted>, Fault> {
-    let id = update.invocation.token();
+    let id = writer.invocation.token();
     let mut refused = None;
     let acquired = |present: Option<&Item>| {
-        let now = update.invocation.now();
+        let now = writer.invocation.now();
         let mut health = present
             .and_then(health)
             .cloned()
@@ -80,10 +80,10 @@ async fn acquire<'a>(
         refused = health.acquire(&id, now, most).err();
         refused.is_none().then_some(Item::Health(health))
     };
-    update.put_with(&ItemKey::health(source), acquired).await?;
+    writer.put_with(&ItemKey::health(source), acquired).await?;
     Ok(match refused {
         Some(refused) => Err(refused),
-        None => Ok(HeldPermit { update, source, id }),
+        None => Ok(HeldPermit { writer, source, id }),
     })
 }
 
@@ -117,10 +117,10 @@ impl HeldPermit<'_> {
     async fn change(&self, mut change: impl FnMut(&mut SourceHealth, Timestamp) -> bool) {
         let changed = |present: Option<&Item>| {
             let mut health = present.and_then(health).cloned()?;
-            change(&mut health, self.update.invocation.now()).then_some(Item::Health(health))
+            change(&mut health, self.writer.invocation.now()).then_some(Item::Health(health))
         };
         let key = ItemKey::health(self.source);
-        if let Err(error) = self.update.put_with(&key, changed).await {
+        if let Err(error) = self.writer.put_with(&key, changed).await {
             tracing::warn!(source = %self.source.id(), %error, "cannot update source health");
         }
     }

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 
-use super::Update;
+use super::RecordWriter;
 use super::update::{KnownItem, Present};
 use crate::cache::{Alias, Generation, Item, ItemKey, ModuleKey, Presence, Stored};
 use crate::domain::{CodeId, ModuleId, Scope};
@@ -50,7 +50,7 @@ pub(super) struct FiledAs<'a> {
 /// Writes the presence of a module that has a file, and the aliases from the code ids of the file.
 /// Must be called after the `dif` item was written. `known` is the presence as it was read before.
 pub(super) async fn write_presence(
-    update: Update<'_>,
+    writer: RecordWriter<'_>,
     module: &ModuleKey,
     FiledAs {
         code_ids,
@@ -58,8 +58,11 @@ pub(super) async fn write_presence(
     }: FiledAs<'_>,
     known: KnownItem,
 ) -> Result<(), Fault> {
-    let change = update.invocation.token();
-    let next = |Present { item, is_rivals }: Present<'_>| {
+    let change = writer.invocation.token();
+    let next = |Present {
+                    item,
+                    is_written_by_another,
+                }: Present<'_>| {
         let (mut listed, had_sources) = match item {
             Some(Item::Presence(present)) => (present.code_ids.clone(), present.has_sources),
             _ => (Vec::new(), false),
@@ -72,8 +75,10 @@ pub(super) async fn write_presence(
         }
         // A write by another builder after our `dif` item is equivalent, unless it lacks a code id
         // or the sources.
-        let is_enough =
-            is_rivals && item.is_some() && listed.len() == known && (had_sources || !has_sources);
+        let is_enough = is_written_by_another
+            && item.is_some()
+            && listed.len() == known
+            && (had_sources || !has_sources);
         (!is_enough).then(|| {
             Item::Presence(Presence {
                 module: module.clone(),
@@ -83,18 +88,18 @@ pub(super) async fn write_presence(
             })
         })
     };
-    update.write(&module.presence(), known, next).await?;
+    writer.write(&module.presence(), known, next).await?;
     let aliases: Vec<ItemKey> = code_ids.iter().map(|id| alias(module, id)).collect();
     if aliases.is_empty() {
         return Ok(());
     }
-    let stored = update.records.load(&aliases, Consistency::Strong).await?;
+    let stored = writer.records.load(&aliases, Consistency::Strong).await?;
     let target = module.clone();
     let item = Item::Alias(Alias { target });
     let renewed = aliases
         .iter()
         .zip(stored)
-        .map(|(alias, stored)| renew(update, alias, &item, stored));
+        .map(|(alias, stored)| renew(writer, alias, &item, stored));
     let renewed: Vec<_> = renewed.collect();
     stream::iter(renewed)
         .buffer_unordered(WRITES_IN_FLIGHT)
@@ -105,11 +110,11 @@ pub(super) async fn write_presence(
 /// Removes the presence and the aliases of a module, if it has no files left. Returns the items of
 /// its partition, read after the caller's removals.
 pub(super) async fn remove_presence_if_empty(
-    update: Update<'_>,
+    writer: RecordWriter<'_>,
     module: &ModuleKey,
 ) -> Result<Vec<(ItemKey, Stored)>, Fault> {
-    let presence = update.load(&module.presence()).await?;
-    let partition = update.records.query(&module.partition()).await?;
+    let presence = writer.load(&module.presence()).await?;
+    let partition = writer.records.query(&module.partition()).await?;
     let Some(Stored {
         item: Item::Presence(present),
         revision,
@@ -124,8 +129,8 @@ pub(super) async fn remove_presence_if_empty(
         .iter()
         .map(|id| alias(module, id))
         .collect();
-    let stored = update.records.load(&aliases, Consistency::Strong).await?;
-    if !aliases.is_empty() && has_files(&update.records.query(&module.partition()).await?) {
+    let stored = writer.records.load(&aliases, Consistency::Strong).await?;
+    if !aliases.is_empty() && has_files(&writer.records.query(&module.partition()).await?) {
         return Ok(partition);
     }
     // The presence lists the aliases, so it is removed last.
@@ -133,10 +138,10 @@ pub(super) async fn remove_presence_if_empty(
         let is_ours =
             |stored: &Stored| matches!(&stored.item, Item::Alias(alias) if alias.target == *module);
         if let Some(alias) = alias.filter(is_ours) {
-            update.records.remove(key, &alias.revision).await?;
+            writer.records.remove(key, &alias.revision).await?;
         }
     }
-    match update.records.remove(&module.presence(), &revision).await? {
+    match writer.records.remove(&module.presence(), &revision).await? {
         // `Lost`: a file arrived meanwhile.
         Removed::Done | Removed::Lost(_) => Ok(partition),
     }
@@ -160,16 +165,16 @@ fn alias(module: &ModuleKey, code_id: &CodeId) -> ItemKey {
 /// removal based on an earlier read fails. Keeps the stored item if a newer release wrote it, or if
 /// another builder wrote the same item meanwhile.
 async fn renew(
-    update: Update<'_>,
+    writer: RecordWriter<'_>,
     key: &ItemKey,
     item: &Item,
     known: Option<Stored>,
 ) -> Result<(), Fault> {
     let renewed = |present: Present<'_>| {
-        let is_renewed = present.is_rivals && present.item == Some(item);
+        let is_renewed = present.is_written_by_another && present.item == Some(item);
         (!is_renewed).then(|| item.clone())
     };
-    update.write(key, KnownItem::Read(known), renewed).await?;
+    writer.write(key, KnownItem::Read(known), renewed).await?;
     Ok(())
 }
 
@@ -183,30 +188,33 @@ pub(super) fn is_file(key: &ItemKey) -> bool {
 /// the change writes. `known` is the generation as it was last read or written. Returns the
 /// generation as it was written now.
 pub(super) async fn write_generation(
-    update: Update<'_>,
+    writer: RecordWriter<'_>,
     scope: &Scope,
     known: KnownItem,
 ) -> Result<KnownItem, Fault> {
-    let looked_at = update.invocation.now();
-    let next = |Present { item, is_rivals }: Present<'_>| {
+    let looked_at = writer.invocation.now();
+    let next = |Present {
+                    item,
+                    is_written_by_another,
+                }: Present<'_>| {
         // If another builder wrote a generation after this write began, it also covers our changes.
         // But if its date is much earlier, that builder was frozen: readers would consider the
         // generation older than our changes.
         let is_enough = match item {
             Some(Item::Generation(other)) => {
-                is_rivals && other.began_at.plus(CLOCK_SKEW) >= looked_at
+                is_written_by_another && other.began_at.plus(CLOCK_SKEW) >= looked_at
             }
             _ => false,
         };
         (!is_enough).then(|| {
             Item::Generation(Generation {
                 scope: scope.clone(),
-                change: update.invocation.token(),
-                began_at: update.invocation.now(),
+                change: writer.invocation.token(),
+                began_at: writer.invocation.now(),
             })
         })
     };
-    let written = update
+    let written = writer
         .write(&ItemKey::generation(scope), known, next)
         .await?;
     Ok(KnownItem::written(written))

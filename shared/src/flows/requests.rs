@@ -244,8 +244,8 @@ impl HttpService {
         };
         // The id is new, so no item exists, except for a minidump whose stacks are walked by now.
         let known = KnownItem::Read(None);
-        let (key, update) = (ItemKey::request(id), self.update(invocation));
-        let written = update.write(&key, known, |present| {
+        let (key, writer) = (ItemKey::request(id), self.writer(invocation));
+        let written = writer.write(&key, known, |present| {
             let asked_at = match present.item {
                 // Another call has completed it since.
                 Some(Item::Request(complete)) if complete.answer.is_some() => return None,
@@ -346,8 +346,8 @@ impl HttpService {
         let noted = async {
             if let Some(FoundRequest { stored, .. }) = request {
                 let known = KnownItem::Read(Some(stored.clone()));
-                let (key, update) = (ItemKey::request(id), self.update(invocation));
-                let written = update.write(&key, known, |present| match present.item {
+                let (key, writer) = (ItemKey::request(id), self.writer(invocation));
+                let written = writer.write(&key, known, |present| match present.item {
                     Some(Item::Request(pending)) if pending.answer.is_none() => {
                         let answer = Some(answer.clone());
                         Some(Item::Request(PendingRequest {

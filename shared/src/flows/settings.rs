@@ -58,7 +58,7 @@ pub struct Settings {
     /// The memory for derived caches between requests, in bytes.
     pub memory_cache_bytes: u64,
     /// Whether requests without a credential may do everything: on the local stack.
-    pub is_open: bool,
+    pub allows_anonymous: bool,
 }
 
 /// The defaults in `docs/settings.md`, which the template sets. No symbol servers and no
@@ -91,7 +91,7 @@ impl Default for Settings {
             max_losses_per_hour: 100,
             transcoded: Vec::new(),
             memory_cache_bytes: 1 << 30,
-            is_open: false,
+            allows_anonymous: false,
         }
     }
 }
@@ -102,7 +102,7 @@ pub struct Server {
     key: SourceKey,
     source: HttpSource,
     /// Whether it was configured without credentials.
-    is_open: bool,
+    has_no_credentials: bool,
 }
 
 impl Server {
@@ -142,7 +142,7 @@ impl Server {
             without_effect: _,
         } = definition;
         let own = &self.source;
-        self.is_open
+        self.has_no_credentials
             && !definition.has_credentials()
             && (&own.id, &own.url, &own.layout, &own.filters) == (id, url, layout, filters)
             && own.access == *access
@@ -153,7 +153,7 @@ impl From<HttpSource> for Server {
     fn from(source: HttpSource) -> Self {
         Self {
             key: source.configured_key(),
-            is_open: !source.has_credentials(),
+            has_no_credentials: !source.has_credentials(),
             source,
         }
     }

@@ -15,7 +15,7 @@ const MAX_AMBIGUOUS: u32 = 3;
 
 /// Changes the entries of a record store.
 #[derive(Clone, Copy, Debug)]
-pub struct Update<'a> {
+pub struct RecordWriter<'a> {
     /// The store.
     pub records: &'a dyn RecordStore,
     /// The cache rules.
@@ -64,7 +64,7 @@ impl KnownItem {
         matches!(self.item(), Some(Item::Newer { .. }))
     }
 
-    /// Returns what is known after [`Update::write`] returned `written`.
+    /// Returns what is known after [`RecordWriter::write`] returned `written`.
     pub(super) fn written(written: Option<Stored>) -> Self {
         written.map_or(Self::Unread, |written| Self::Read(Some(written)))
     }
@@ -156,10 +156,10 @@ enum NextStep {
 pub(super) struct Present<'a> {
     pub(super) item: Option<&'a Item>,
     /// Whether another invocation wrote it after this write began.
-    pub(super) is_rivals: bool,
+    pub(super) is_written_by_another: bool,
 }
 
-impl Update<'_> {
+impl RecordWriter<'_> {
     /// Changes the entry of a kind of a module. Reads the stored entry, applies the change and
     /// writes the result by compare-and-swap, until the effect is stored or [`apply`] refuses.
     ///
@@ -177,7 +177,7 @@ impl Update<'_> {
         Ok(updated)
     }
 
-    /// Changes the entries of several kinds of a module like [`Update::apply`], in parallel. Starts
+    /// Changes the entries of several kinds of a module like [`RecordWriter::apply`], in parallel. Starts
     /// with the entries that the caller read; if these are unread, reads all of them in one call.
     pub(super) async fn apply_all(
         &self,
@@ -206,7 +206,7 @@ impl Update<'_> {
         Ok(())
     }
 
-    /// Changes the entry of a kind of a module like [`Update::apply`], starting with the item that
+    /// Changes the entry of a kind of a module like [`RecordWriter::apply`], starting with the item that
     /// the caller read. This saves a call if no other invocation changed it since. Also returns the
     /// stored item, if it is known.
     pub async fn apply_from(
@@ -346,7 +346,7 @@ impl Update<'_> {
         Ok(written.is_some() || is_there)
     }
 
-    /// Writes an item like [`Update::put_with`], but also if it is equal to the stored one,
+    /// Writes an item like [`RecordWriter::put_with`], but also if it is equal to the stored one,
     /// starting with what the caller knows about it. This saves a call if no other invocation
     /// changed it since. `None` from `next` counts only for an item that was read just now.
     ///
@@ -361,11 +361,11 @@ impl Update<'_> {
             KnownItem::Read(stored) => (stored, false),
             KnownItem::Unread => (self.load(key).await?, true),
         };
-        let mut is_rivals = false;
+        let mut is_written_by_another = false;
         loop {
             let present = Present {
                 item: stored.as_ref().map(|stored| &stored.item),
-                is_rivals,
+                is_written_by_another,
             };
             let item = match present.item {
                 Some(Item::Newer { .. }) => None,
@@ -388,7 +388,7 @@ impl Update<'_> {
                 Replaced::Lost(current) => {
                     // A replacement of an item that was read long ago may have been written before
                     // this write began.
-                    is_rivals = is_fresh;
+                    is_written_by_another = is_fresh;
                     (stored, is_fresh) = (current, true);
                 }
             }

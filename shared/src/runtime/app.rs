@@ -114,7 +114,7 @@ impl App {
 
     /// Returns the flow that serves requests. `executable` is this program, which also runs as the
     /// demangler.
-    pub fn service(&self, executable: std::path::PathBuf) -> HttpService {
+    pub fn http_service(&self, executable: std::path::PathBuf) -> HttpService {
         let settings = &self.config.settings;
         HttpService {
             records: Arc::new(self.records()),

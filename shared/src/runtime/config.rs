@@ -314,7 +314,7 @@ impl Config {
                     .unwrap_or(usize::MAX),
                 max_losses_per_hour: env.number("MAX_LOSSES_PER_HOUR", "a number of blobs"),
                 memory_cache_bytes: env.memory_cache(),
-                is_open: env.read_auth(&auth),
+                allows_anonymous: env.read_auth(&auth),
             },
         };
         if env.problems.is_empty() {

@@ -25,9 +25,9 @@ const CHANGES: [(&str, &[&str]); 17] = [
     ("extend", &["lease lost"]),
     ("publish", &["lease lost"]),
     ("fail", &["lease lost"]),
-    ("release", &["lease lost"]),
-    ("hand over", &["lease lost"]),
-    ("abandon", &["lease lost"]),
+    ("release interrupted", &["lease lost"]),
+    ("release untried", &["lease lost"]),
+    ("release killed", &["lease lost"]),
     ("touch", &["nothing", "too soon"]),
     ("invalidate", &["considered"]),
     ("revoke", &[]),
@@ -202,11 +202,11 @@ impl Coverage {
         &mut self,
         mixture: Mixture,
         entry: Option<&Entry>,
-        reader: &Capabilities,
+        capabilities: &Capabilities,
         now: Timestamp,
     ) {
         let failed = entry.and_then(Entry::missing).is_some();
-        let decision = match decide(entry, reader, now) {
+        let decision = match decide(entry, capabilities, now) {
             Decision::Use(_) if failed => "use, although a better build failed",
             Decision::Use(_) => "use",
             Decision::UseAndUpgrade(_) => "use and upgrade",

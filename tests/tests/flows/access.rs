@@ -521,7 +521,7 @@ async fn a_principal_administers_only_by_the_routes_that_its_policy_can_name() {
 
 #[tokio::test(start_paused = true)]
 async fn on_the_local_stack_anyone_may_enter_but_not_with_a_wrong_token() {
-    let world = World::with(|settings| settings.is_open = true);
+    let world = World::with(|settings| settings.allows_anonymous = true);
     for row in &ROUTES {
         for scope in [None, Some("acme")] {
             let answer = request(row, scope, false).to(&world).await;

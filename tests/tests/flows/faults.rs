@@ -11,7 +11,7 @@ use symdepot::domain::Scope;
 use symdepot::flows::requests::RequestToStore;
 use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::flows::uploads::UploadEvent;
-use symdepot::flows::{Error, Update};
+use symdepot::flows::{Error, RecordWriter};
 use symdepot::ports::QueueMessage;
 use symdepot_tests::harness::{Crash, World, fixture, function_names, in_module, stored_request};
 
@@ -497,7 +497,7 @@ async fn a_pass_that_removes_leftovers_survives_each_fault() {
             .overwrite(&orphan, b"no record names it".to_vec());
         keep(&world, "{}").await.unwrap();
         let invocation = world.invocation(HOUR);
-        let update = Update {
+        let writer = RecordWriter {
             records: &*world.records,
             policy: &world.settings.policy,
             invocation: &invocation,

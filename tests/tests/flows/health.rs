@@ -12,7 +12,7 @@ use symdepot::cache::{
     Change, Converter, Entry, Item, ItemKey, Kind, ModuleKey, Queue, SourceHealth, Stored,
 };
 use symdepot::domain::{Cause, CodeId, HttpSource, ObjectId, ObjectType, Scope};
-use symdepot::flows::Update;
+use symdepot::flows::RecordWriter;
 use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::ports::{Concerns, QueueMessage, RecordStore, Removed, Replaced, ServerFailure};
 use symdepot_tests::harness::{Crash, World, fixture, in_module, sample_crash};
@@ -267,7 +267,7 @@ pub(crate) async fn request_builds(
 ) -> QueueMessage {
     let invocation = world.invocation(MINUTE);
     let id = invocation.token();
-    let update = Update {
+    let writer = RecordWriter {
         records: &*world.records,
         policy: &world.settings.policy,
         invocation: &invocation,
@@ -277,7 +277,7 @@ pub(crate) async fn request_builds(
         queue,
     };
     for kind in kinds {
-        update.apply(module, *kind, &change).await.unwrap();
+        writer.apply(module, *kind, &change).await.unwrap();
     }
     QueueMessage::new(
         queue,

@@ -530,7 +530,7 @@ async fn an_entry_that_is_used_during_the_pass_stays() {
         .faults
         .interrupt(Operation::Remove, next, move || async move {
             for kind in Kind::DERIVED {
-                let update = symdepot::flows::Update {
+                let writer = symdepot::flows::RecordWriter {
                     records: &*reader.records,
                     policy: &reader.settings.policy,
                     invocation: &reader.invocation(Duration::from_secs(9)),

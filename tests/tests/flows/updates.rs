@@ -6,7 +6,7 @@ use symdepot::adapters::faulty::{FaultyRecords, How, Operation};
 use symdepot::cache::{
     Alias, Change, Item, ItemKey, Kind, ModuleKey, Queue, Refused, Revision, Stored,
 };
-use symdepot::flows::{Invocation, Update, Updated};
+use symdepot::flows::{Invocation, RecordWriter, Updated};
 use symdepot::ports::{FaultKind, RecordStore};
 use symdepot_tests::harness::World;
 
@@ -35,8 +35,8 @@ fn bench() -> Bench {
 }
 
 impl Bench {
-    fn update(&self) -> Update<'_> {
-        Update {
+    fn writer(&self) -> RecordWriter<'_> {
+        RecordWriter {
             records: &self.records,
             policy: &self.world.settings.policy,
             invocation: &self.invocation,
@@ -74,20 +74,20 @@ fn a_few_times() -> impl FnMut(&Item) -> bool {
 async fn only_changes_that_create_entries_create_them() {
     let bench = bench();
     let refused = bench
-        .update()
+        .writer()
         .apply(&bench.module, Kind::SymCache, &Change::Touch)
         .await
         .unwrap();
     assert_eq!(refused, Updated::Refused(Refused::Nothing, None));
     let retired = bench
-        .update()
+        .writer()
         .apply(&bench.module, Kind::SymCache, &Change::Retire)
         .await
         .unwrap();
     assert_eq!(retired, Updated::Refused(Refused::Nothing, None));
     assert_eq!(bench.world.records.items(), []);
     let asked = bench
-        .update()
+        .writer()
         .apply(&bench.module, Kind::SymCache, &bench.request_build())
         .await
         .unwrap();
@@ -105,7 +105,7 @@ async fn a_write_that_fails_temporarily_is_retried_a_few_times() {
                 .fail(Operation::Replace, nth, How::Before);
         }
         let updated = bench
-            .update()
+            .writer()
             .apply(&bench.module, Kind::SymCache, &bench.request_build())
             .await;
         assert_eq!(updated.is_ok(), succeeds, "{failures}");
@@ -122,7 +122,7 @@ async fn a_write_that_is_denied_is_not_retried() {
     let bench = bench();
     bench.world.faults.fail(Operation::Replace, 1, How::Denied);
     let error = bench
-        .update()
+        .writer()
         .apply(&bench.module, Kind::SymCache, &bench.request_build())
         .await
         .unwrap_err();
@@ -141,7 +141,7 @@ async fn a_lost_race_is_repeated_on_what_the_winner_wrote() {
         .faults
         .interrupt(Operation::Replace, 1, move || async move {
             let invocation = winner.invocation(Duration::from_secs(60));
-            let update = Update {
+            let writer = RecordWriter {
                 records: &*winner.records,
                 policy: &winner.settings.policy,
                 invocation: &invocation,
@@ -160,7 +160,7 @@ async fn a_lost_race_is_repeated_on_what_the_winner_wrote() {
                 .unwrap();
         });
     let updated = bench
-        .update()
+        .writer()
         .apply(&bench.module, Kind::SymCache, &bench.request_build())
         .await
         .unwrap();
@@ -180,19 +180,19 @@ async fn an_item_of_a_newer_release_is_never_touched() {
         .put_newer(&key, Revision::from_random(1));
     let before = bench.world.records.items();
     let updated = bench
-        .update()
+        .writer()
         .apply(&bench.module, Kind::SymCache, &bench.request_build())
         .await
         .unwrap();
     assert_eq!(updated, Updated::Refused(Refused::InUse, None));
     assert!(
         !bench
-            .update()
+            .writer()
             .put(&key, bench.alias("a"), |_| false)
             .await
             .unwrap()
     );
-    bench.update().remove(&key, a_few_times()).await.unwrap();
+    bench.writer().remove(&key, a_few_times()).await.unwrap();
     assert_eq!(bench.world.faults.calls(Operation::Remove), 0);
     assert_eq!(bench.world.records.items(), before);
 }
@@ -201,7 +201,7 @@ async fn an_item_of_a_newer_release_is_never_touched() {
 async fn an_item_that_a_newer_release_replaces_before_its_removal_stays() {
     let bench = bench();
     let key = ItemKey::request("1");
-    let put = bench.update();
+    let put = bench.writer();
     put.put(&key, bench.alias("a"), |_| false).await.unwrap();
     let (records, of_newer) = (bench.world.records.clone(), key.clone());
     bench
@@ -210,7 +210,7 @@ async fn an_item_that_a_newer_release_replaces_before_its_removal_stays() {
         .interrupt(Operation::Remove, 1, move || async move {
             records.put_newer(&of_newer, Revision::from_random(1));
         });
-    bench.update().remove(&key, a_few_times()).await.unwrap();
+    bench.writer().remove(&key, a_few_times()).await.unwrap();
     assert_eq!(bench.world.faults.calls(Operation::Remove), 1);
     let present = bench.world.records.peek(&key).unwrap();
     assert!(matches!(present.item, Item::Newer { .. }));
@@ -226,7 +226,7 @@ async fn another_item_at_the_key_of_an_entry_is_corrupt() {
     };
     bench.records.replace(&key, None, &stored).await.unwrap();
     let error = bench
-        .update()
+        .writer()
         .apply(&bench.module, Kind::SymCache, &bench.request_build())
         .await
         .unwrap_err();
@@ -239,7 +239,7 @@ async fn an_item_is_written_once_and_kept_if_the_caller_says_so() {
     let key = ItemKey::request("1");
     let put = async |module: &str, keep: bool| {
         bench
-            .update()
+            .writer()
             .put(&key, bench.alias(module), |_| keep)
             .await
             .unwrap()
@@ -264,14 +264,14 @@ async fn an_item_is_removed_only_if_it_is_the_intended_one() {
     let remove = async |module: &str| {
         let meant = bench.alias(module);
         bench
-            .update()
+            .writer()
             .remove(&key, |item| *item == meant)
             .await
             .unwrap();
         bench.world.records.peek(&key).is_some()
     };
     bench
-        .update()
+        .writer()
         .put(&key, bench.alias("a"), |_| false)
         .await
         .unwrap();

@@ -569,7 +569,7 @@ impl Absences {
                     }
                     None if found.is_empty() => fail(build, found),
                     // The event that removes the `dif` item has not been applied yet.
-                    None => Change::Release {
+                    None => Change::ReleaseInterrupted {
                         token: token(build),
                     },
                 };

@@ -422,7 +422,7 @@ impl Model for Leases {
             }
             Action::Release(at) => {
                 let token = token(state.builds[at]);
-                self.end(&mut state, at, Change::Release { token });
+                self.end(&mut state, at, Change::ReleaseInterrupted { token });
             }
             Action::Crash(at) => {
                 state.left.crashes -= 1;

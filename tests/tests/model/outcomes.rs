@@ -184,7 +184,7 @@ impl State {
             circuit: None,
         };
         let criteria = Criteria {
-            reader: &reader,
+            capabilities: &reader,
             preference: Preference::BestDif,
             unreadable: &unreadable.clone(),
             may_wait: true,
@@ -332,7 +332,7 @@ impl Outcomes {
             }
             Nature::NoneSucceeds => self.fail(state, malformed()),
             Nature::KillsParser => {
-                state.apply(&Change::Abandon { token });
+                state.apply(&Change::ReleaseKilled { token });
             }
             // Its lease expires.
             Nature::KillsFunction => {}

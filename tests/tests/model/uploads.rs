@@ -559,7 +559,9 @@ impl Uploads {
                 });
                 if is_changed {
                     let token = token(build);
-                    return Some(Building::End(Update::new(Change::Release { token })));
+                    return Some(Building::End(Update::new(Change::ReleaseInterrupted {
+                        token,
+                    })));
                 }
                 let best = best.and_then(|best| u8::try_from(best).ok());
                 Some(Building::Make { found, best })

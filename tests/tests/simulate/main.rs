@@ -180,15 +180,15 @@ const RARE: &[(&str, &str)] = &[
         "a parser of the better file is killed",
     ),
     (
-        "refusal: release, lease lost",
+        "refusal: release interrupted, lease lost",
         "a store fails a build that was frozen before",
     ),
     (
-        "refusal: hand over, lease lost",
+        "refusal: release untried, lease lost",
         "a builder is frozen between the halves of a module",
     ),
     (
-        "refusal: abandon, lease lost",
+        "refusal: release killed, lease lost",
         "a parser is killed in a build that was frozen before",
     ),
     (

@@ -180,7 +180,7 @@ fn documents_template_and_code_have_the_same_defaults() {
         max_losses_per_hour,
         transcoded: _,
         memory_cache_bytes: _,
-        is_open,
+        allows_anonymous,
     } = Settings::default();
     assert_eq!(
         dif_max_bytes, FILE_BYTES,
@@ -189,7 +189,7 @@ fn documents_template_and_code_have_the_same_defaults() {
     let listed = read("docs/settings.md").unwrap_or_default();
     let is_closed = listed.contains("| `AUTH` | `token` |");
     assert!(
-        !is_open && is_closed && template.contains("        AUTH: token\n"),
+        !allows_anonymous && is_closed && template.contains("        AUTH: token\n"),
         "AUTH: code, docs/settings.md and infra/template.yaml are not all closed"
     );
     for name in ["SCRATCH_BYTES", "PARSER_MEMORY_BYTES", "MEMORY_CACHE_BYTES"] {

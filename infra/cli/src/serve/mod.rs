@@ -34,7 +34,7 @@ const LOG_LEVEL: &str = "warn";
 
 /// Serves until a signal ends it.
 pub(crate) fn run(arguments: &ServeArguments) -> Result<Output, CliError> {
-    program::report_events(LOG_LEVEL);
+    program::init_logging(LOG_LEVEL);
     let this = std::env::current_exe();
     let this = this.map_err(|error| CliError::Serve(format!("this program: {error}")))?;
     let functions = PathBuf::new();

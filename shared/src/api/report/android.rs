@@ -15,7 +15,7 @@ const OFFSET: &str = " (offset ";
 pub(super) fn read(bytes: &[u8], out: &mut Collector) {
     for line in lines(bytes) {
         if let Some(thread) = thread_id(line.text) {
-            out.begin(Some(thread));
+            out.start_stack(Some(thread));
             continue;
         }
         let Some((number, found)) = numbered(line, |cursor| frame(line, cursor)) else {

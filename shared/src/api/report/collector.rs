@@ -110,14 +110,14 @@ impl Collector {
     }
 
     /// Notes where a module begins, unless that is known.
-    pub(super) fn begins(&mut self, module: usize, base: u64) {
+    pub(super) fn set_base(&mut self, module: usize, base: u64) {
         if let Some(module) = self.modules.get_mut(module) {
             module.base.get_or_insert(base);
         }
     }
 
     /// Extends a module to an address.
-    pub(super) fn extends(&mut self, module: usize, end: u64) {
+    pub(super) fn extend_to(&mut self, module: usize, end: u64) {
         if let Some(module) = self.modules.get_mut(module) {
             let size = end.saturating_sub(module.base.unwrap_or(end));
             module.size = Some(module.size.unwrap_or_default().max(size));
@@ -132,7 +132,7 @@ impl Collector {
     }
 
     /// Notes that the offsets in the modules with these names are addresses, if they may be ones.
-    pub(super) fn have_addresses(&mut self, names: &HashSet<&str>) {
+    pub(super) fn offsets_are_addresses(&mut self, names: &HashSet<&str>) {
         let uncertain = |module: &&mut ReportModule| {
             module.offsets == OffsetsFrom::StartOrZero && names.contains(module.name.as_str())
         };
@@ -142,7 +142,7 @@ impl Collector {
     }
 
     /// Begins a stack trace.
-    pub(super) fn begin(&mut self, thread_id: Option<u64>) {
+    pub(super) fn start_stack(&mut self, thread_id: Option<u64>) {
         self.last = None;
         if self
             .stacks
@@ -166,7 +166,7 @@ impl Collector {
     pub(super) fn number(&mut self, number: u64, may_repeat: bool) {
         let is_behind = |last: u64| number < last || number == last && !may_repeat;
         if self.stacks.is_empty() || self.last.is_some_and(is_behind) {
-            self.begin(None);
+            self.start_stack(None);
         }
         self.last = Some(number);
     }
@@ -174,7 +174,7 @@ impl Collector {
     /// Adds the frame in a line to the current stack trace.
     pub(super) fn frame(&mut self, line: TextLine<'_>, frame: ReportFrame) {
         if self.stacks.is_empty() {
-            self.begin(None);
+            self.start_stack(None);
         }
         if self.count >= limits::FRAMES {
             self.exceeded = Some(("frames", limits::FRAMES));
@@ -204,7 +204,7 @@ impl Collector {
     /// Begins another process, whose modules have nothing to do with those before.
     pub(super) fn new_process(&mut self) {
         self.numbers.clear();
-        self.begin(None);
+        self.start_stack(None);
     }
 
     /// Sets the id of a module of the current process that is named by its path or by its file
@@ -437,7 +437,7 @@ mod tests {
         let mut out = Collector::default();
         let place = Place::in_text(0..4, 0..4);
         for thread in [1, 2, 3] {
-            out.begin(Some(thread));
+            out.start_stack(Some(thread));
             for _ in 0..2 {
                 let place = Some(place.clone());
                 let frame = ReportFrame {

@@ -57,7 +57,7 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
             continue;
         }
         if let Some(thread) = thread(line.text) {
-            out.begin(thread_id(thread));
+            out.start_stack(thread_id(thread));
             continue;
         }
         let found = numbered(line, |cursor| frame(bytes, line, cursor));

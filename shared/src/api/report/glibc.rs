@@ -56,7 +56,7 @@ fn report_frame(
             let module = out.module(path, None)?;
             let offset = offset.filter(|offset| *offset != found.address);
             if let Some(base) = offset.and_then(|it| found.address.checked_sub(it)) {
-                out.begins(module, base);
+                out.set_base(module, base);
             }
             ReportFrame {
                 offset,

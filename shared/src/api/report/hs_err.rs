@@ -23,7 +23,7 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
     let mut is_first = true;
     for line in lines(bytes) {
         if line.text.contains(NATIVE) || line.text.contains(PROBLEMATIC) {
-            out.begin(None);
+            out.start_stack(None);
             is_first = true;
             continue;
         }

@@ -83,7 +83,7 @@ fn report_frame(
             // In a program that is not position independent, the offset is the address.
             let is_fixed = base == 0;
             if !is_fixed {
-                out.begins(module, base);
+                out.set_base(module, base);
             }
             ReportFrame {
                 offset: (!is_fixed).then_some(offset + lag),
@@ -120,7 +120,7 @@ fn read_unsymbolized(bytes: &[u8], out: &mut Collector) {
     for line in lines(bytes) {
         if line.text.contains(WITHOUT_SYMBOLIZER) {
             (is_dump, next) = (true, 0);
-            out.begin(None);
+            out.start_stack(None);
         }
         let may_be = is_dump && taken.binary_search(&line.start).is_err();
         let Some(found) = may_be.then(|| unsymbolized(line, next)).flatten() else {

@@ -132,8 +132,8 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
     let mut loads = Vec::new();
     for file in used.take(FILES) {
         if let Some(module) = modules.module_of(&file, out) {
-            out.begins(module, file.range.start);
-            out.extends(module, file.range.end);
+            out.set_base(module, file.range.start);
+            out.extend_to(module, file.range.end);
             loads.push(FileLoad {
                 range: file.range,
                 at: file.at,
@@ -238,7 +238,7 @@ pub(super) fn complete(bytes: &[u8], out: &mut Collector) {
     for (module, address) in addresses {
         let found = out.name(module).map(|name| files.named(file_name(name)));
         if let Some(base) = found.and_then(|files| base_of(files, address)) {
-            out.begins(module, base);
+            out.set_base(module, base);
         }
     }
 }
@@ -333,8 +333,8 @@ pub(super) fn read_named(bytes: &[u8], out: &mut Collector) {
         let named = modules.get_mut(file_name(file.path));
         if let Some(module) = named.and_then(Vec::pop) {
             out.set_path(module, file.path);
-            out.begins(module, file.range.start);
-            out.extends(module, file.range.end);
+            out.set_base(module, file.range.start);
+            out.extend_to(module, file.range.end);
         }
     }
 }

@@ -53,7 +53,7 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
                     let mapping = mapping(&context, [start, size, id, relative]);
                     if let Some((range, module, relative)) = mapping {
                         if let Some(base) = range.start.checked_sub(relative) {
-                            out.begins(module, base);
+                            out.set_base(module, base);
                         }
                         if context.mappings.len() < MAPPINGS {
                             let found = (range.end, module, relative);

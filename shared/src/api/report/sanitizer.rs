@@ -56,7 +56,7 @@ pub(super) fn read(bytes: &[u8], out: &mut Collector) {
         }
     }
     let programs = fixed_programs(bytes);
-    out.have_addresses(&programs);
+    out.offsets_are_addresses(&programs);
     read_paths(bytes, out);
 }
 
@@ -182,7 +182,7 @@ fn report_frame(
             let is_fixed = found.address == Some(offset);
             let base = found.address.and_then(|it| it.checked_sub(offset));
             if let Some(base) = base.filter(|_| !is_fixed) {
-                out.begins(module, base);
+                out.set_base(module, base);
             }
             if found.address.is_none() && !is_macho {
                 out.may_have_addresses(module);

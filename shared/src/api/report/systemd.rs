@@ -23,7 +23,7 @@ pub(super) fn read_process(bytes: &[u8], ids: &mut Vec<(String, String)>, out: &
             continue;
         }
         if let Some((_, rest)) = line.text.split_once("Stack trace of thread ") {
-            out.begin(rest.trim_end().trim_end_matches(':').parse().ok());
+            out.start_stack(rest.trim_end().trim_end_matches(':').parse().ok());
             continue;
         }
         ids.extend(id_of_module(line.text));
@@ -40,7 +40,7 @@ pub(super) fn read_process(bytes: &[u8], ids: &mut Vec<(String, String)>, out: &
         let offset = found.offset.filter(|_| is_known);
         let base = offset.and_then(|offset| found.address.checked_sub(offset));
         if let (Some(module), Some(base)) = (module, base) {
-            out.begins(module, base);
+            out.set_base(module, base);
         }
         let frame = ReportFrame {
             number: Some(number),

@@ -25,7 +25,7 @@ fn extend(build: u128, deadline: Timestamp) -> Change {
 }
 
 fn release(build: u128) -> Change {
-    Change::Release {
+    Change::ReleaseInterrupted {
         token: token(build),
     }
 }
@@ -643,7 +643,7 @@ fn abandoned_leases_count_and_after_enough_of_them_the_entry_is_crashed() {
     let mut entry = then(&entry(), &request_build(1, Queue::Eager), 0);
     let mut now = 1;
     for attempt in 1..=Policy::default().max_attempts {
-        let abandon = Change::Abandon {
+        let abandon = Change::ReleaseKilled {
             token: token(attempt.into()),
         };
         entry = then(&then(&entry, &take(attempt.into()), now), &abandon, now);
@@ -1002,7 +1002,7 @@ fn the_dispute_of_a_blob_ends_when_its_rebuild_is_given_up_and_the_hourly_limit_
     for build in 2..2 + attempts {
         let leased = then(&entry, &take(build), now);
         let disputed = then(&leased, &dispute(build, &ready, 60 + build), now);
-        let abandon = Change::Abandon {
+        let abandon = Change::ReleaseKilled {
             token: token(build),
         };
         entry = then(&disputed, &abandon, now);
@@ -1162,7 +1162,7 @@ fn a_lease_that_is_handed_over_can_be_taken_at_once() {
         &take(1),
         0,
     );
-    let handed_over = then(&leased, &Change::HandOver { token: token(1) }, 1);
+    let handed_over = then(&leased, &Change::ReleaseUntried { token: token(1) }, 1);
     assert_eq!((handed_over.lease(), handed_over.attempts()), (None, 0));
     assert!(handed_over.build_request().is_some());
     assert!(then(&handed_over, &take(2), 1).lease().is_some());

@@ -98,7 +98,7 @@ impl Transition<'_> {
             .ok_or(Refused::LeaseLost)
     }
 
-    pub(super) fn release(&mut self, token: &Token) -> Result<(), Refused> {
+    pub(super) fn release_interrupted(&mut self, token: &Token) -> Result<(), Refused> {
         self.own_lease(token)?;
         self.give_up_lease();
         Ok(())
@@ -110,14 +110,14 @@ impl Transition<'_> {
         self.back_off();
     }
 
-    pub(super) fn hand_over(&mut self, token: &Token) -> Result<(), Refused> {
+    pub(super) fn release_untried(&mut self, token: &Token) -> Result<(), Refused> {
         self.own_lease(token)?;
         self.next.attempts = self.next.attempts.saturating_sub(1);
         self.next.lease = None;
         Ok(())
     }
 
-    pub(super) fn abandon(&mut self, token: &Token) -> Result<(), Refused> {
+    pub(super) fn release_killed(&mut self, token: &Token) -> Result<(), Refused> {
         self.own_lease(token)?;
         self.back_off();
         Ok(())

@@ -11,7 +11,7 @@ use symbolic::common::CpuFamily;
 use symbolic::debuginfo::Object;
 
 use super::frames;
-use super::kind::{Beside, Derive, EncodedCache};
+use super::kind::{Derive, EncodedCache, OtherFiles};
 use super::pe_frames::MAX_UNWIND_CHAIN;
 use crate::cache::Kind;
 use crate::debuginfo::blob::Contents;
@@ -31,7 +31,7 @@ impl Derive for Cfi {
 
     fn encode<'d>(
         object: &Object<'d>,
-        _: &Beside<'_, 'd>,
+        _: &OtherFiles<'_, 'd>,
         cores: usize,
         contents: &Contents,
     ) -> Result<EncodedCache, Failure> {
@@ -43,7 +43,7 @@ impl Derive for Cfi {
             None => CfiSource::of(|out| write_records(object, out))?,
         };
         let blob = slices::encode_cfi(&unwinding, contents, Bounds::CURRENT, cores)?;
-        Ok(EncodedCache::whole(blob))
+        Ok(EncodedCache::complete(blob))
     }
 }
 
@@ -123,7 +123,7 @@ mod tests {
         program[E_MACHINE..E_MACHINE + 2].copy_from_slice(&machine.to_le_bytes());
         let object = Object::parse(&program).unwrap();
         let contents = blob::unfiled(Kind::CfiCache, object.arch(), None);
-        match Cfi::encode(&object, &Beside::default(), 1, &contents) {
+        match Cfi::encode(&object, &OtherFiles::default(), 1, &contents) {
             Err(Failure::Missing(missing)) if missing.cause == Cause::Unsupported => missing.detail,
             other => panic!("{machine}: {other:?}"),
         }

@@ -17,14 +17,14 @@ pub(super) trait Derive {
     /// offer is not an error: its cache is empty.
     fn encode<'d>(
         object: &Object<'d>,
-        beside: &Beside<'_, 'd>,
+        other: &OtherFiles<'_, 'd>,
         cores: usize,
         contents: &Contents,
     ) -> Result<EncodedCache, Failure>;
 }
 
 /// Other files of the DIF that complete an object.
-pub(in crate::debuginfo) struct Beside<'f, 'd> {
+pub(in crate::debuginfo) struct OtherFiles<'f, 'd> {
     /// The files with split units.
     pub(in crate::debuginfo) split: Vec<&'d [u8]>,
     /// The file with the object's symbols, if the object has none itself.
@@ -39,7 +39,7 @@ pub(in crate::debuginfo) struct Beside<'f, 'd> {
     pub(in crate::debuginfo) arriving: Option<&'d dyn Arriving>,
 }
 
-impl Default for Beside<'_, '_> {
+impl Default for OtherFiles<'_, '_> {
     fn default() -> Self {
         Self {
             split: Vec::new(),
@@ -63,7 +63,7 @@ pub(in crate::debuginfo) struct EncodedCache {
 
 impl EncodedCache {
     /// Returns a cache that lacks nothing.
-    pub(super) fn whole(blob: Vec<u8>) -> Self {
+    pub(super) fn complete(blob: Vec<u8>) -> Self {
         Self { blob, lacks: None }
     }
 }

@@ -24,7 +24,7 @@ use bytes::Bytes;
 use symbolic::debuginfo::{Archive, Object};
 
 use self::cfi::Cfi;
-use self::kind::{Beside, Derive, EncodedCache};
+use self::kind::{Derive, EncodedCache, OtherFiles};
 use self::ppdb::Ppdb;
 use self::sources::SourceText;
 pub use self::sources::encode_source_file;
@@ -127,7 +127,7 @@ fn derive_as<D: Derive>(
         MapMembers::default()
     };
     let bytes_of = |number: Option<usize>| member(layout, bytes, number?);
-    let beside = Beside {
+    let other = OtherFiles {
         maps: Maps::read(bytes_of(maps.symbol_map), bytes_of(maps.line_map)),
         split: split
             .filter_map(|number| member(layout, bytes, *number))
@@ -136,7 +136,7 @@ fn derive_as<D: Derive>(
             .symbols_of(found)
             .and_then(|other| member(layout, bytes, other.member)),
         sources: layout
-            .sources_beside(found)
+            .other_sources(found)
             .filter_map(|other| member(layout, bytes, other.member))
             .collect(),
         with_build_id: &|id| match layout.elf_with_build_id(id) {
@@ -151,7 +151,7 @@ fn derive_as<D: Derive>(
         },
         arriving: bytes.arriving,
     };
-    let EncodedCache { blob, lacks } = D::encode(&object, &beside, cores, &contents)?;
+    let EncodedCache { blob, lacks } = D::encode(&object, &other, cores, &contents)?;
     let hidden = is_completed.then(|| maps.lack(found)).flatten();
     let lacks: Vec<String> = lacks.into_iter().chain(hidden).collect();
     open::try_out(D::KIND, &blob)
@@ -186,10 +186,10 @@ pub fn symcache_by_symbolic(dif: &[u8]) -> Result<Vec<u8>, Failure> {
 pub fn derive_in_turn(dif: &[u8]) -> Result<[Vec<u8>; 2], Failure> {
     let object = Object::parse(dif).map_err(|error| malformed(chain(&error)))?;
     let debug_id = Some(object.debug_id()).filter(|id| !id.is_nil());
-    let beside = Beside::default();
+    let other = OtherFiles::default();
     let contents = |kind| blob::unfiled(kind, object.arch(), debug_id);
     Ok([
-        Sym::encode(&object, &beside, 1, &contents(Kind::SymCache))?.blob,
-        Cfi::encode(&object, &beside, 1, &contents(Kind::CfiCache))?.blob,
+        Sym::encode(&object, &other, 1, &contents(Kind::SymCache))?.blob,
+        Cfi::encode(&object, &other, 1, &contents(Kind::CfiCache))?.blob,
     ])
 }

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use symbolic::debuginfo::Object;
 use symbolic::ppdb::{PortablePdb, PortablePdbCacheConverter};
 
-use super::kind::{Beside, Derive, EncodedCache};
+use super::kind::{Derive, EncodedCache, OtherFiles};
 use crate::cache::Kind;
 use crate::debuginfo::blob::{AlignedBytes, Contents, FrameEncoder};
 use crate::debuginfo::failure::{Failure, chain, malformed, unsupported};
@@ -21,14 +21,14 @@ impl Derive for Ppdb {
     /// Encodes a whole blob: PPDB caches are small.
     fn encode<'d>(
         object: &Object<'d>,
-        _: &Beside<'_, 'd>,
+        _: &OtherFiles<'_, 'd>,
         _: usize,
         contents: &Contents,
     ) -> Result<EncodedCache, Failure> {
         let mut out = BufWriter::with_capacity(BUFFER_BYTES, FrameEncoder::new()?);
         write(object, &mut out)?;
         let encoder = out.into_inner().map_err(io::IntoInnerError::into_error)?;
-        Ok(EncodedCache::whole(encoder.finish(contents)?))
+        Ok(EncodedCache::complete(encoder.finish(contents)?))
     }
 }
 

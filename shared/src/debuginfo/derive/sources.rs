@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use symbolic::debuginfo::{Object, ObjectDebugSession, ParseObjectOptions};
 
-use super::kind::{Beside, Derive, EncodedCache};
+use super::kind::{Derive, EncodedCache, OtherFiles};
 use crate::cache::{Derived, Kind, ReleaseNumbers};
 use crate::debuginfo::blob::Contents;
 use crate::debuginfo::failure::{Failure, chain, malformed, unsupported};
@@ -51,22 +51,22 @@ impl Derive for SourceText {
     /// Encodes the source files of an object and of the objects beside it.
     fn encode<'d>(
         object: &Object<'d>,
-        beside: &Beside<'_, 'd>,
+        other: &OtherFiles<'_, 'd>,
         _: usize,
         contents: &Contents,
     ) -> Result<EncodedCache, Failure> {
-        encode(object, beside, contents)
+        encode(object, other, contents)
     }
 }
 
 fn encode<'d>(
     object: &Object<'d>,
-    beside: &Beside<'_, 'd>,
+    other: &OtherFiles<'_, 'd>,
     contents: &Contents,
 ) -> Result<EncodedCache, Failure> {
     let mut sessions: Vec<ObjectDebugSession<'d>> = vec![session(object.data())?];
     // An object beside it that cannot be read has an entry in the inspection that says so.
-    sessions.extend(beside.sources.iter().flat_map(|data| session(data)));
+    sessions.extend(other.sources.iter().flat_map(|data| session(data)));
     let mut left_out = LeftOut::default();
     let files = list(&sessions, &mut left_out)?;
     let mut bytes = 0_u64;

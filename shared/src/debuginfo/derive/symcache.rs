@@ -25,7 +25,7 @@ use symbolic::symcache::transform::{self, Transformer};
 
 use super::breakpad;
 use super::dwarf::{self, Program};
-use super::kind::{Beside, Derive, EncodedCache};
+use super::kind::{Derive, EncodedCache, OtherFiles};
 use super::pdb;
 use super::pdb_links::{LinkStreams, PdbLinks};
 use crate::cache::Kind;
@@ -94,18 +94,18 @@ impl Derive for Sym {
 
     fn encode<'d>(
         object: &Object<'d>,
-        beside: &Beside<'_, 'd>,
+        other: &OtherFiles<'_, 'd>,
         cores: usize,
         contents: &Contents,
     ) -> Result<EncodedCache, Failure> {
-        if let Some(program) = Program::of(object, beside, cores) {
+        if let Some(program) = Program::of(object, other, cores) {
             return dwarf::encode(program, cores, contents);
         }
         if let Object::Pdb(file) = object {
             let links = LinkStreams::of(object);
-            return pdb::encode(file, links.as_ref(), beside, cores, contents);
+            return pdb::encode(file, links.as_ref(), other, cores, contents);
         }
-        let lines = beside.maps.lines.as_ref();
+        let lines = other.maps.lines.as_ref();
         if let Object::Breakpad(symbols) = object
             && let Some(ordered) = breakpad::in_order(symbols.data())
         {
@@ -131,7 +131,7 @@ fn encode_by_symbolic(
         Sym::write(object, lines, &mut raw)?;
     }
     let blob = slices::encode(raw.as_slice(), contents, Bounds::CURRENT, cores)?;
-    Ok(EncodedCache::whole(blob))
+    Ok(EncodedCache::complete(blob))
 }
 
 /// Returns whether a SymCache can be derived from an object of this type.
@@ -449,7 +449,7 @@ mod tests {
             dif[at + 30..at + length].fill(0xa5);
             let object = Object::parse(&dif).unwrap();
             let contents = blob::unfiled(Kind::SymCache, object.arch(), None);
-            match Sym::encode(&object, &Beside::default(), 2, &contents) {
+            match Sym::encode(&object, &OtherFiles::default(), 2, &contents) {
                 Err(Failure::Missing(missing)) => {
                     let detail = missing.detail;
                     assert!(

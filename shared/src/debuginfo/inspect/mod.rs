@@ -53,7 +53,7 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
     }
     mark_accompanied(layout);
     Inspection {
-        completes: bring_together(layout, completes),
+        completes: resolve_within_dif(layout, completes),
         objects: layout
             .objects
             .iter()
@@ -123,11 +123,11 @@ fn inspect_member(
                 };
                 list_object(layout, &member.name, object);
             }
-            Err(Passed::Split(completes)) => {
+            Err(NotAnObject::SplitUnits(completes)) => {
                 layout.split.push(number);
                 all_completes.extend(completes);
             }
-            Err(Passed::Over(reason)) => layout.ignore(&member.name, &reason),
+            Err(NotAnObject::Ignored(reason)) => layout.ignore(&member.name, &reason),
         }
     }
     all_completes
@@ -237,7 +237,7 @@ impl From<&FoundAuxiliary> for AuxiliaryFile {
 /// Removes the companion ids that objects of a DIF find in the same DIF, so that these companions
 /// are not searched for elsewhere. Split units belong to one program; the output of `dwz` is shared
 /// by several, and a symbol map may be. Returns the ids that programs in other files may need.
-fn bring_together(layout: &mut Layout, mut completes: Vec<CompanionId>) -> Vec<CompanionId> {
+fn resolve_within_dif(layout: &mut Layout, mut completes: Vec<CompanionId>) -> Vec<CompanionId> {
     completes.sort_unstable();
     completes.dedup();
     let is_here = |id: &CompanionId| completes.binary_search(id).is_ok();
@@ -267,7 +267,7 @@ fn bring_together(layout: &mut Layout, mut completes: Vec<CompanionId>) -> Vec<C
     completes
 }
 
-type Readout = Result<ReadObject, Passed>;
+type Readout = Result<ReadObject, NotAnObject>;
 
 struct ReadObject {
     meta: ObjectMeta,
@@ -278,11 +278,11 @@ struct ReadObject {
 }
 
 /// A file that is not listed as an object.
-enum Passed {
+enum NotAnObject {
     /// Split DWARF units of a program in another file, or a shared file without a build id.
-    Split(Vec<CompanionId>),
+    SplitUnits(Vec<CompanionId>),
     /// An ignored file, with the reason.
-    Over(String),
+    Ignored(String),
 }
 
 struct ObjectReader<'a> {
@@ -297,7 +297,7 @@ impl ObjectReader<'_> {
     fn objects(&self, most: usize) -> Vec<Readout> {
         if is_component(self.data) {
             let reason = "a WebAssembly component, which is not read: upload the core module that it is made of";
-            return vec![Err(Passed::Over(reason.to_owned()))];
+            return vec![Err(NotAnObject::Ignored(reason.to_owned()))];
         }
         let archive = match Archive::parse(self.data) {
             Ok(archive) => archive,
@@ -307,7 +307,7 @@ impl ObjectReader<'_> {
         if count > most {
             let limit =
                 format!("with its {count} objects there are more than the limit of {MAX_OBJECTS}");
-            return vec![Err(Passed::Over(limit))];
+            return vec![Err(NotAnObject::Ignored(limit))];
         }
         (0..count)
             .map(|index| {
@@ -321,7 +321,7 @@ impl ObjectReader<'_> {
     fn object(&self, archive: &Archive<'_>, index: usize) -> Readout {
         match archive.object_by_index(index) {
             Ok(Some(object)) => self.read_object(&object, index),
-            Ok(None) => Err(Passed::Over(
+            Ok(None) => Err(NotAnObject::Ignored(
                 "it has fewer objects than its header says".to_owned(),
             )),
             Err(error) => self.read_headers(index, self.unreadable(&error)),
@@ -331,14 +331,17 @@ impl ObjectReader<'_> {
     fn read_object(&self, object: &Object<'_>, index: usize) -> Readout {
         match object {
             Object::Elf(elf) if dwarf::is_companion(elf) => {
-                return Err(Passed::Split(dwarf::completes(elf)));
+                return Err(NotAnObject::SplitUnits(dwarf::completes(elf)));
             }
             Object::Wasm(wasm) if dwarf::is_split_wasm(wasm) => {
-                return Err(Passed::Split(dwarf::split_units(wasm, wasm.data())));
+                return Err(NotAnObject::SplitUnits(dwarf::split_units(
+                    wasm,
+                    wasm.data(),
+                )));
             }
             _ => {}
         }
-        let file_type = file_type(object).map_err(Passed::Over)?;
+        let file_type = file_type(object).map_err(NotAnObject::Ignored)?;
         let fault = self.fault();
         if self.partial && !ids_are_certain(object) {
             return self.read_headers(
@@ -405,7 +408,7 @@ impl ObjectReader<'_> {
                     completes: Vec::new(),
                 })
             }
-            Ok(None) | Err(_) => Err(Passed::Over(
+            Ok(None) | Err(_) => Err(NotAnObject::Ignored(
                 self.fault().map_or(reason, |fault| fault.detail),
             )),
         }

@@ -26,7 +26,7 @@ use super::search::Search;
 use super::search_failures::{RequestedLocation, SearchFailures};
 use super::search_order::likely_first;
 use crate::cache::{
-    CallOutcome, Change, Entry, Item, ItemKey, Kind, LEASE_EXTENSION, ModuleKey, Seen, Sought,
+    CallOutcome, Change, Entry, Item, ItemKey, Kind, LEASE_EXTENSION, ModuleKey, Seen, ServerQuery,
     Stored,
 };
 use crate::domain::{Cause, HttpSource, Missing, Timestamp};
@@ -39,7 +39,7 @@ const IN_FLIGHT: usize = 16;
 /// A module of a batch.
 struct BatchMember {
     message: QueueMessage,
-    sought: Sought,
+    sought: ServerQuery,
     /// The entries of the requested kinds, as they were read.
     entries: Vec<(Kind, Option<Stored>)>,
     held: Vec<HeldLease>,
@@ -77,8 +77,8 @@ impl Builder {
             let outcome = probed.outcome.clone();
             ((probed, backing_off), outcome)
         };
-        let (update, most) = (self.update(invocation), self.settings.source_max_permits);
-        let probed = permits::with(update, source_key, most, Box::pin(probing)).await?;
+        let (writer, most) = (self.writer(invocation), self.settings.source_max_permits);
+        let probed = permits::with(writer, source_key, most, Box::pin(probing)).await?;
         let (probed, backing_off) = match probed {
             Ok(probed) => probed,
             Err(refused) => {
@@ -112,14 +112,14 @@ impl Builder {
         invocation: &Invocation,
         message: &QueueMessage,
     ) -> Result<(Vec<BatchMember>, Vec<QueueMessage>), Fault> {
-        let each: Vec<(QueueMessage, Sought)> = message
+        let each: Vec<(QueueMessage, ServerQuery)> = message
             .each()
             .filter_map(|one| {
                 let sought = one.module.sought()?;
                 Some((one, sought))
             })
             .collect();
-        let keys = |(one, sought): &(QueueMessage, Sought)| {
+        let keys = |(one, sought): &(QueueMessage, ServerQuery)| {
             let entries = one.kinds.iter().map(|kind| one.module.entry(*kind));
             let copies = copies_of(&one.module, sought);
             entries.chain(copies).collect::<Vec<_>>()
@@ -201,7 +201,7 @@ impl Builder {
                     .message
                     .kinds
                     .retain(|kind| !kinds_later.contains(kind));
-                let put_off = backing_off.map(|until| {
+                let blocked_outcome = backing_off.map(|until| {
                     let kinds = kinds_later;
                     let message = QueueMessage {
                         kinds,
@@ -209,20 +209,20 @@ impl Builder {
                     };
                     (message, until)
                 });
-                (member, put_off)
+                (member, blocked_outcome)
             }
             .boxed()
         });
         let leased = stream::iter(leased.collect::<Vec<_>>()).buffered(IN_FLIGHT);
         let leased: Vec<(BatchMember, Option<(QueueMessage, Timestamp)>)> = leased.collect().await;
-        let (mut ours, mut put_off) = (Vec::new(), Vec::new());
+        let (mut ours, mut blocked_outcome) = (Vec::new(), Vec::new());
         for (member, later) in leased {
-            put_off.extend(later);
+            blocked_outcome.extend(later);
             if !member.held.is_empty() {
                 ours.push(member);
             }
         }
-        (ours, put_off)
+        (ours, blocked_outcome)
     }
 
     /// Probes the server for all modules in parallel, and settles each as soon as its answer is
@@ -313,7 +313,7 @@ impl Builder {
         for lease in member.held.drain(..) {
             let token = lease.token.clone();
             let change = match &said {
-                ServerAnswer::Has => Change::HandOver { token },
+                ServerAnswer::Has => Change::ReleaseUntried { token },
                 ServerAnswer::Nothing(search) => {
                     let missing = search.failures.of(lease.kind).cloned();
                     Change::Fail {
@@ -356,7 +356,12 @@ impl Builder {
 
 impl Build<'_> {
     /// Requests one location of the module after the other, until the server has a file.
-    async fn probe(&self, source: &HttpSource, sought: &Sought, kinds: &[Kind]) -> ServerAnswer {
+    async fn probe(
+        &self,
+        source: &HttpSource,
+        sought: &ServerQuery,
+        kinds: &[Kind],
+    ) -> ServerAnswer {
         let module = self.module;
         let mut search = Search::default();
         if source.lists_files() {
@@ -424,7 +429,10 @@ enum Probe {
 }
 
 /// Returns the keys of all possible copies of the files of a module.
-fn copies_of<'a>(module: &'a ModuleKey, sought: &'a Sought) -> impl Iterator<Item = ItemKey> + 'a {
+fn copies_of<'a>(
+    module: &'a ModuleKey,
+    sought: &'a ServerQuery,
+) -> impl Iterator<Item = ItemKey> + 'a {
     let locations = sought.locations.iter();
     locations.map(|(_, location)| module.copy(location))
 }

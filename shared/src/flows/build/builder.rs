@@ -7,7 +7,7 @@ use crate::cache::{ModuleKey, ReleaseNumbers};
 use crate::domain::Timestamp;
 use crate::flows::invocation::Invocation;
 use crate::flows::settings::Settings;
-use crate::flows::update::Update;
+use crate::flows::update::RecordWriter;
 use crate::ports::{BlobStore, Deriver, DifReader, Queues, RecordStore, SymbolServers};
 
 /// The time that is reserved at the end of an invocation to publish or release the leases.
@@ -72,8 +72,8 @@ pub(super) struct Build<'a> {
 
 impl<'a> Build<'a> {
     /// Returns the means to change records.
-    pub(super) fn update(&self) -> Update<'a> {
-        self.builder.update(self.invocation)
+    pub(super) fn writer(&self) -> RecordWriter<'a> {
+        self.builder.writer(self.invocation)
     }
 
     /// Returns how long a call to a server may take, with the download of its response.
@@ -103,8 +103,8 @@ impl Builder {
     }
 
     /// Returns the means to change records in this invocation.
-    pub(in crate::flows) fn update<'a>(&'a self, invocation: &'a Invocation) -> Update<'a> {
-        Update {
+    pub(in crate::flows) fn writer<'a>(&'a self, invocation: &'a Invocation) -> RecordWriter<'a> {
+        RecordWriter {
             records: &*self.records,
             policy: &self.settings.policy,
             invocation,

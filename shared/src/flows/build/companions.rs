@@ -29,7 +29,7 @@ struct CompanionsOfDif {
 
 /// The uploaded companions of a DIF.
 #[derive(Default)]
-struct Met {
+struct UploadedCompanions {
     companions: Vec<Dif>,
     /// The ids that no upload has.
     unmet: Vec<CompanionId>,
@@ -171,7 +171,7 @@ impl Build<'_> {
             return Ok(beside_on_server(difs));
         }
         let found = difs.iter().map(|dif| async move {
-            let mut met = Met::default();
+            let mut met = UploadedCompanions::default();
             if dif.is_incomplete() {
                 met = self.companions_of(dif).await?;
             }
@@ -200,7 +200,7 @@ impl Build<'_> {
     }
 
     /// Finds the uploaded companions of a DIF.
-    async fn companions_of(&self, dif: &Dif) -> Result<Met, Fault> {
+    async fn companions_of(&self, dif: &Dif) -> Result<UploadedCompanions, Fault> {
         let query = |id: &CompanionId| {
             let id = ModuleId::Companion(id.clone());
             let met_at = ModuleKey::uploads(self.module.scope.clone(), &id);
@@ -209,7 +209,7 @@ impl Build<'_> {
         let queries: Vec<BoxFuture<'_, _>> = dif.needs.iter().map(query).collect();
         let partitions = stream::iter(queries).buffered(QUERIES_IN_FLIGHT);
         let partitions: Vec<Vec<(ItemKey, Stored)>> = partitions.try_collect().await?;
-        let mut met = Met::default();
+        let mut met = UploadedCompanions::default();
         for (id, partition) in dif.needs.iter().zip(partitions) {
             let files = partition
                 .into_iter()

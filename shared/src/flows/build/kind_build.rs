@@ -11,7 +11,7 @@ use super::search::Search;
 use crate::cache::{Capabilities, Dif, Entry, Kind, Ready, Seen};
 use crate::domain::{Candidate, Cause, DifRef, Missing, Quality, Rank};
 use crate::flows::Settings;
-use crate::flows::find::{self, Ranked};
+use crate::flows::ranking::{self, Ranked};
 
 /// The build of one kind: what is left to try, and the result so far.
 pub(super) struct KindBuild<'a> {
@@ -64,8 +64,8 @@ impl<'a> KindBuild<'a> {
         files: FoundFiles<'_>,
         settings: &Settings,
     ) -> Self {
-        let reader = settings.capabilities();
-        let ranked = find::rank(files.difs, lease.kind, &reader);
+        let capabilities = settings.capabilities();
+        let ranked = ranking::rank(files.difs, lease.kind, &capabilities);
         let (left, failure) = match ranked {
             Ok(ranked) => (ranked, None),
             Err(missing) => (Vec::new(), Some(missing)),
@@ -76,7 +76,7 @@ impl<'a> KindBuild<'a> {
             .and_then(Entry::ready)
             .filter(|ready| {
                 best.is_some_and(|best| {
-                    is_what_would_be_made(ready, &reader, lease.kind, best, files.companions)
+                    is_what_would_be_made(ready, &capabilities, lease.kind, best, files.companions)
                 })
             })
             .cloned();
@@ -92,7 +92,7 @@ impl<'a> KindBuild<'a> {
             tried: Vec::new(),
             absent: Vec::new(),
             awaits_event: false,
-            made_version: reader.made_version(lease.kind),
+            made_version: capabilities.made_version(lease.kind),
         };
         if let (Some(made), Some(dif)) = (made, kind_build.next_dif().cloned()) {
             kind_build.record_result(&dif, Ok(made), None);
@@ -165,7 +165,7 @@ impl<'a> KindBuild<'a> {
         let tried = self.left.next();
         self.tried.push(dif.file.clone());
         self.candidates
-            .push(find::candidate(dif, result.as_ref().err(), took));
+            .push(ranking::candidate(dif, result.as_ref().err(), took));
         if matches!(&result, Err(missing) if missing.cause == Cause::NotFound) {
             self.absent.push(dif.file.clone());
         }
@@ -210,8 +210,8 @@ impl<'a> KindBuild<'a> {
         let better_failed = better_failed.or_else(|| self.better_is_delayed(search));
         let lacks_companion = self.lacks_companion(search);
         let untried = self.left.map(|ranked| ranked.dif);
-        let unused = untried.chain(find::unsupported(files.difs, kind).cloned());
-        let unused = unused.map(|dif| find::candidate(&dif, dif.over_limit.as_ref(), None));
+        let unused = untried.chain(ranking::unsupported(files.difs, kind).cloned());
+        let unused = unused.map(|dif| ranking::candidate(&dif, dif.over_limit.as_ref(), None));
         self.candidates.extend(unused);
         self.candidates.extend(search.tried.iter().cloned());
         Made {
@@ -248,7 +248,7 @@ impl<'a> KindBuild<'a> {
             }
         }
         // A record has room for this many. A DIF beyond them is tried again after its next event.
-        considered.truncate(find::MAX_RANKED);
+        considered.truncate(ranking::MAX_RANKED);
         considered.retain(|dif| !self.absent.contains(dif));
         considered
     }
@@ -286,7 +286,7 @@ impl<'a> KindBuild<'a> {
 /// or what a newer release made from it.
 fn is_what_would_be_made(
     ready: &Ready,
-    reader: &Capabilities,
+    capabilities: &Capabilities,
     kind: Kind,
     best: &Ranked,
     companions: &FoundCompanions,
@@ -295,6 +295,6 @@ fn is_what_would_be_made(
     let files = std::iter::once(&best.dif).chain(companions);
     ready.version == best.version
         // The converter does not affect what transcoders make.
-        && (kind.is_opaque() || ready.converter >= reader.numbers.converter)
+        && (kind.is_opaque() || ready.converter >= capabilities.numbers.converter)
         && ready.made_from.iter().eq(files.map(|file| &file.file))
 }

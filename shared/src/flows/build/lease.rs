@@ -79,8 +79,8 @@ impl Build<'_> {
             token: token.clone(),
             deadline: self.invocation.deadline(),
         };
-        let update = self.update();
-        let (updated, stored) = update
+        let writer = self.writer();
+        let (updated, stored) = writer
             .apply_from(self.module, kind, &change, stored)
             .await?;
         Ok(match updated {
@@ -130,9 +130,9 @@ impl Build<'_> {
         lease: &HeldLease,
         change: &Change,
     ) -> Result<Updated, Fault> {
-        let update = self.update();
+        let writer = self.writer();
         let known = lease.record.get();
-        let changed = update.apply_from(self.module, lease.kind, change, known);
+        let changed = writer.apply_from(self.module, lease.kind, change, known);
         let (updated, stored) = changed.await?;
         lease.record.set(stored);
         Ok(updated)
@@ -163,15 +163,15 @@ impl Build<'_> {
             // DIF. After the maximum number of such attempts, the next `TakeLease` fails the entry
             // as crashed.
             MadeOutcome::Missing(missing) if missing.cause == Cause::Crashed => {
-                Change::Abandon { token }
+                Change::ReleaseKilled { token }
             }
             MadeOutcome::Missing(missing) => Change::Fail {
                 token,
                 missing,
                 seen,
             },
-            MadeOutcome::AwaitsEvent => Change::Release { token },
-            MadeOutcome::NotAdmitted(_) => Change::HandOver { token },
+            MadeOutcome::AwaitsEvent => Change::ReleaseInterrupted { token },
+            MadeOutcome::NotAdmitted(_) => Change::ReleaseUntried { token },
         };
         Ok(match self.change_leased(lease, &change).await? {
             Updated::Done(entry) | Updated::Refused(_, Some(entry))
@@ -188,7 +188,9 @@ impl Build<'_> {
         let released = held.iter().map(|lease| async move {
             let token = lease.token.clone();
             // A lease that cannot be released now will expire.
-            let _ = self.change_leased(lease, &Change::HandOver { token }).await;
+            let _ = self
+                .change_leased(lease, &Change::ReleaseUntried { token })
+                .await;
         });
         join_all(released).await;
     }
@@ -211,7 +213,8 @@ impl Build<'_> {
     ) -> Result<Option<Timestamp>, Error> {
         let released = held.iter().map(|lease| async move {
             let token = lease.token.clone();
-            self.change_leased(lease, &Change::Release { token }).await
+            self.change_leased(lease, &Change::ReleaseInterrupted { token })
+                .await
         });
         let (mut later, mut failed) = (None, None);
         for released in join_all(released).await {

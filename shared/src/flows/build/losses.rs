@@ -65,7 +65,7 @@ impl Build<'_> {
             Change::ConfirmLoss { token, blob, id }
         };
         let updated = self
-            .update()
+            .writer()
             .apply(entry.module(), entry.kind(), &change)
             .await?;
         Ok(match updated {
@@ -116,6 +116,6 @@ impl Build<'_> {
                 .with_one_more(self.invocation.now(), most)
                 .map(Item::Losses)
         };
-        self.update().put_with(&ItemKey::losses(), counted).await
+        self.writer().put_with(&ItemKey::losses(), counted).await
     }
 }

@@ -24,7 +24,7 @@ use crate::ports::{DifError, Fault};
 pub(super) fn objects_for(module: &ModuleKey, inspection: &Inspection) -> Vec<ObjectMeta> {
     let reference = module.reference();
     let is_it = |object: &&ObjectMeta| match &reference {
-        Some(ModuleRef::Sought(sought)) => is_sought(object, sought),
+        Some(ModuleRef::Query(sought)) => is_sought(object, sought),
         Some(ModuleRef::Filed(id)) => {
             let filed = ModuleId::of(object.debug_id, object.code_id.as_ref());
             filed.is_some_and(|filed| filed == *id)
@@ -263,7 +263,7 @@ impl Build<'_> {
         let stored = made.into_iter().map(|((at, target), made)| {
             let kind = target.lease.kind;
             let origin = Origin {
-                made_from: opened.made_into(kind),
+                made_from: opened.inputs_of(kind),
                 rank: rank(kind),
                 features: object.features.clone(),
                 arch: object.arch.clone(),

@@ -52,7 +52,7 @@ use self::partition::{Partition, comes_of};
 use super::{Error, Invocation, permits};
 use crate::cache::{
     Capabilities, Decision, Entry, Kind, LEASE_EXTENSION, ModuleKey, NotAdmitted, Queue, Ready,
-    Sought, Token, decide,
+    ServerQuery, Token, decide,
 };
 use crate::domain::Timestamp;
 use crate::ports::{Fault, QueueMessage};
@@ -93,10 +93,10 @@ impl<'a> Demand<'a> {
 
     /// Returns whether an entry has what this release makes, and the requester cannot read it. The
     /// build request stays pending, so that the requester does not repeat it at short intervals.
-    fn requester_cannot_read(&self, entry: &Entry, reader: &Capabilities) -> bool {
-        let made = reader.made_version(entry.kind());
+    fn requester_cannot_read(&self, entry: &Entry, capabilities: &Capabilities) -> bool {
+        let made = capabilities.made_version(entry.kind());
         let is_made = |ready: &Ready| {
-            Some(ready.version) == made && ready.converter == reader.numbers.converter
+            Some(ready.version) == made && ready.converter == capabilities.numbers.converter
         };
         self.requester_is_behind
             && entry.suspect().is_none()
@@ -189,7 +189,7 @@ impl Build<'_> {
             return Ok(BuildRound::Done(Outcome::Settled));
         }
         if self.needs_server(demand, &partition)
-            && let Some(outcome) = self.put_off(demand, &partition).await?
+            && let Some(outcome) = self.blocked_outcome(demand, &partition).await?
         {
             return Ok(BuildRound::Done(outcome));
         }
@@ -228,7 +228,7 @@ impl Build<'_> {
     ///
     /// If the circuit is open, the build is delayed only while a build request is live: a later
     /// reader requests the build again.
-    async fn put_off(
+    async fn blocked_outcome(
         &self,
         demand: Demand<'_>,
         partition: &Partition,
@@ -259,20 +259,21 @@ impl Build<'_> {
         demand: Demand<'_>,
         partition: &Partition,
     ) -> Result<Leases, Error> {
-        let reader = self.builder.settings.capabilities();
+        let capabilities = self.builder.settings.capabilities();
         let now = self.invocation.now();
         let (mut held, mut later) = (Vec::new(), None);
         for kind in self.kinds_to_build(demand, partition) {
             let entry = partition.entry(kind);
-            if entry.is_some_and(|entry| demand.requester_cannot_read(entry, &reader)) {
+            if entry.is_some_and(|entry| demand.requester_cannot_read(entry, &capabilities)) {
                 continue;
             }
             let is_requested = demand.kinds.contains(&kind);
             let taken = match entry.and_then(|entry| entry.live_lease(now)) {
                 Some(lease) => Ok(LeaseAttempt::HeldByOther { until: lease.until }),
-                None if is_due(entry, is_requested, &reader, now) => {
+                None if is_due(entry, is_requested, &capabilities, now) => {
                     let stored = partition.stored(kind).cloned();
-                    let is_due = |leased: &Entry| is_still_due(leased, is_requested, &reader, now);
+                    let is_due =
+                        |leased: &Entry| is_still_due(leased, is_requested, &capabilities, now);
                     self.take_lease_from(kind, stored, is_due).await
                 }
                 None => continue,
@@ -307,7 +308,7 @@ impl Build<'_> {
         let sought = self.module.sought();
         // A search for sources alone must not fetch debug files that no reader needs.
         let is_for_names = demand.kinds.iter().any(|kind| !kind.is_sought_on_request());
-        let comes_along = |sought: &Sought, kind: Kind| {
+        let comes_along = |sought: &ServerQuery, kind: Kind| {
             is_for_names && !kind.is_sought_on_request() && sought.may_yield(kind)
         };
         let may_come = |kind: &Kind| {
@@ -436,24 +437,29 @@ enum Leases {
 fn is_due(
     entry: Option<&Entry>,
     is_requested: bool,
-    reader: &Capabilities,
+    capabilities: &Capabilities,
     now: Timestamp,
 ) -> bool {
     match entry {
         Some(entry) if is_requested => entry.build_request().is_some(),
-        _ => !is_requested && decide(entry, reader, now) == Decision::Build,
+        _ => !is_requested && decide(entry, capabilities, now) == Decision::Build,
     }
 }
 
 /// Returns whether an entry is still due now that this build holds its lease. Another builder may
 /// have built it after it was read.
-fn is_still_due(leased: &Entry, is_requested: bool, reader: &Capabilities, now: Timestamp) -> bool {
+fn is_still_due(
+    leased: &Entry,
+    is_requested: bool,
+    capabilities: &Capabilities,
+    now: Timestamp,
+) -> bool {
     if is_requested {
         return leased.build_request().is_some();
     }
     // The entry is being built, by this build.
     matches!(
-        decide(Some(leased), reader, now),
+        decide(Some(leased), capabilities, now),
         Decision::Build | Decision::Wait { .. }
     )
 }

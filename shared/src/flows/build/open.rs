@@ -84,7 +84,7 @@ impl Build<'_> {
             Ok((fetched, _)) if fetched.dif != dif.file => Err(DifError::Changed),
             Ok((Fetched { chunks, .. }, opened)) => {
                 if let Some(chunks) = chunks {
-                    copies::keep(self.update(), dif, chunks).await;
+                    copies::keep(self.writer(), dif, chunks).await;
                 }
                 Ok(opened)
             }
@@ -100,7 +100,7 @@ impl Build<'_> {
         };
         let (builder, began) = (self.builder, self.invocation.elapsed());
         let scratch =
-            copies::read(self.update(), &*builder.caches, &*builder.deriver, &copy).await?;
+            copies::read(self.writer(), &*builder.caches, &*builder.deriver, &copy).await?;
         let Some(scratch) = scratch else {
             return Ok(None);
         };
@@ -139,7 +139,7 @@ impl Build<'_> {
             let copy = self.copy_of(dif).await?;
             if let Some(copy) = copy {
                 let place = (&mut *scratch, place.offset);
-                if copies::read_into(self.update(), &*builder.caches, &copy, place).await? {
+                if copies::read_into(self.writer(), &*builder.caches, &copy, place).await? {
                     continue;
                 }
             }

@@ -14,7 +14,7 @@ pub struct OpenDif {
     /// The location and etag of the DIF.
     pub dif: DifRef,
     /// The companions that were opened together with it, and the kind that each completes.
-    pub beside: Vec<(DifRef, Kind)>,
+    pub companions: Vec<(DifRef, Kind)>,
     /// Why its companions were left out, if they may be used in another attempt.
     pub left_out: Option<LeftOutCompanions>,
     /// The parser.
@@ -45,11 +45,11 @@ impl OpenDif {
         took: Duration,
     ) -> Result<Self, DifError> {
         let inspection = parser.inspect().await?;
-        let beside = companions
+        let companions = companions
             .iter()
             .map(|companion| (companion.dif.file.clone(), companion.completes));
         Ok(Self {
-            beside: beside.collect(),
+            companions: companions.collect(),
             ..Self::alone(dif.file.clone(), parser, inspection, took)
         })
     }
@@ -63,7 +63,7 @@ impl OpenDif {
     ) -> Self {
         Self {
             dif,
-            beside: Vec::new(),
+            companions: Vec::new(),
             left_out: None,
             parser,
             inspection,
@@ -72,16 +72,19 @@ impl OpenDif {
     }
 
     /// Returns the files that a cache of a kind is made from.
-    pub(super) fn made_into(&self, kind: Kind) -> Vec<DifRef> {
-        let beside = self.beside.iter();
-        let beside = beside.filter(|(_, completes)| *completes == kind);
-        let beside = beside.map(|(companion, _)| companion);
-        std::iter::once(&self.dif).chain(beside).cloned().collect()
+    pub(super) fn inputs_of(&self, kind: Kind) -> Vec<DifRef> {
+        let companions = self.companions.iter();
+        let companions = companions.filter(|(_, completes)| *completes == kind);
+        let companions = companions.map(|(companion, _)| companion);
+        std::iter::once(&self.dif)
+            .chain(companions)
+            .cloned()
+            .collect()
     }
 
-    fn is_beside(&self, companions: &[Companion]) -> bool {
-        let beside = self.beside.iter().map(|(companion, _)| companion);
-        beside.eq(companions.iter().map(|companion| &companion.dif.file))
+    fn has_companions(&self, companions: &[Companion]) -> bool {
+        let opened = self.companions.iter().map(|(companion, _)| companion);
+        opened.eq(companions.iter().map(|companion| &companion.dif.file))
     }
 }
 
@@ -108,7 +111,7 @@ impl OpenDifs {
     /// Returns whether a DIF is open together with exactly these companions.
     pub(super) fn has(&self, dif: &DifRef, companions: &[Companion]) -> bool {
         let mut of_it = self.0.iter().filter(|open| open.dif == *dif);
-        of_it.any(|open| open.is_beside(companions))
+        of_it.any(|open| open.has_companions(companions))
     }
 
     /// Returns whether a DIF is still being fetched while its parser reads it.

@@ -17,7 +17,7 @@ use super::open_difs::{OpenDif, OpenDifs};
 use super::partition::comes_of;
 use super::search_failures::{RequestedLocation, SearchFailures};
 use super::search_order::likely_first;
-use crate::cache::{CallOutcome, Dif, DifCopy, Kind, ModuleKey, NotAdmitted, Sought};
+use crate::cache::{CallOutcome, Dif, DifCopy, Kind, ModuleKey, NotAdmitted, ServerQuery};
 use crate::domain::{
     Candidate, Cause, CompanionId, DebugId, DifRef, Features, FileType, HttpSource, Inspection,
     Location, Missing, ObjectMeta, Quality, Rank, SOURCE_LINK_ID, SourceKey,
@@ -59,7 +59,7 @@ pub(super) struct NeededMap {
 #[derive(Clone, Copy)]
 pub(super) struct MapQuery<'a> {
     /// The module that they complete.
-    pub(super) sought: &'a Sought,
+    pub(super) sought: &'a ServerQuery,
     /// The kinds to build.
     pub(super) kinds: &'a [Kind],
     /// The files that the source lists.
@@ -101,7 +101,7 @@ impl Build<'_> {
     /// Searches a symbol server for files that serve these kinds, in addition to those with a copy.
     pub(super) async fn search(
         &self,
-        sought: &Sought,
+        sought: &ServerQuery,
         kinds: &[Kind],
         copies: &[DifCopy],
         open_difs: &mut OpenDifs,
@@ -139,7 +139,7 @@ impl Build<'_> {
             (searched, search.calls.clone())
         };
         let most = self.builder.settings.source_max_permits;
-        let searched = permits::with(self.update(), key, most, Box::pin(searching)).await?;
+        let searched = permits::with(self.writer(), key, most, Box::pin(searching)).await?;
         match searched {
             Ok(searched) => searched?,
             Err(refused) if kinds.iter().any(|kind| comes_of(&search.difs, *kind)) => {
@@ -199,7 +199,7 @@ impl Build<'_> {
     pub(super) async fn list(
         &self,
         source: &HttpSource,
-        sought: &Sought,
+        sought: &ServerQuery,
         kinds: &[Kind],
         search: &mut Search,
     ) -> Vec<(FileType, Location)> {
@@ -304,7 +304,7 @@ impl Downloads<'_> {
     /// Fetches one location after the other.
     async fn search(
         &mut self,
-        sought: &Sought,
+        sought: &ServerQuery,
         kinds: &[Kind],
         search: &mut Search,
     ) -> Result<(), DifError> {
@@ -333,7 +333,7 @@ impl Downloads<'_> {
                 Ok((dif, chunks)) => {
                     search.calls.answered();
                     if let Some(chunks) = chunks {
-                        copies::keep(build.update(), &dif, chunks).await;
+                        copies::keep(build.writer(), &dif, chunks).await;
                     }
                     search.difs.push(dif);
                 }
@@ -535,7 +535,7 @@ impl Search {
 /// server may return any file.
 fn filed(
     module: &ModuleKey,
-    sought: &Sought,
+    sought: &ServerQuery,
     open_difs: &OpenDifs,
     Fetched { dif, size, chunks }: Fetched,
 ) -> Result<(Dif, Option<StoredChunks>), ServerFailure> {
@@ -581,7 +581,7 @@ fn filed(
 
 /// Returns whether an object belongs to the module that is sought. The ages of debug ids may
 /// differ, because a debug file may have been written again.
-pub(super) fn is_sought(object: &ObjectMeta, sought: &Sought) -> bool {
+pub(super) fn is_sought(object: &ObjectMeta, sought: &ServerQuery) -> bool {
     let debug_ids = object.debug_id.zip(sought.debug_id);
     let code_ids = object.code_id.as_ref().zip(sought.code_id.as_ref());
     debug_ids.is_some_and(|(a, b)| !a.is_nil() && a.uuid() == b.uuid())

@@ -16,7 +16,7 @@ use super::builder::Build;
 use super::companions::{CompanionOfServer, FoundCompanions};
 use super::open_difs::OpenDifs;
 use super::search::{Downloads, Fetched, MAX_TIMEOUTS, Search};
-use crate::cache::{CallOutcome, Dif, DifCopy, Kind, ModuleKey, ModuleRef, Sought};
+use crate::cache::{CallOutcome, Dif, DifCopy, Kind, ModuleKey, ModuleRef, ServerQuery};
 use crate::domain::{
     Cause, CompanionId, FileType, HttpSource, Location, Missing, ModuleId, ObjectId, SourceKey,
 };
@@ -108,7 +108,7 @@ impl Build<'_> {
     /// Returns the ids by which the companions of the module are sought.
     fn ids_of_module(&self) -> ObjectId {
         let (debug_id, code_id) = match self.module.reference() {
-            Some(ModuleRef::Sought(sought)) => (sought.debug_id, sought.code_id),
+            Some(ModuleRef::Query(sought)) => (sought.debug_id, sought.code_id),
             Some(ModuleRef::Filed(ModuleId::Debug(id))) => (Some(id), None),
             Some(ModuleRef::Filed(ModuleId::Code(id))) => (None, Some(id)),
             Some(ModuleRef::Filed(ModuleId::Companion(_))) | None => (None, None),
@@ -189,9 +189,9 @@ impl CompanionServer<'_> {
             let called = self.call(&to_call, open_difs, search, &mut outcome).await;
             (called, outcome)
         };
-        let update = self.build.update();
+        let writer = self.build.writer();
         let most = self.build.builder.settings.source_max_permits;
-        let called = permits::with(update, self.key, most, Box::pin(calling)).await?;
+        let called = permits::with(writer, self.key, most, Box::pin(calling)).await?;
         match called {
             Ok(called) => left.extend(called?),
             Err(refused) => {
@@ -209,7 +209,7 @@ impl CompanionServer<'_> {
         if locations.is_empty() {
             return None;
         }
-        let sought = Sought::companion(&wanted.id, locations.clone());
+        let sought = ServerQuery::companion(&wanted.id, locations.clone());
         let scope = self.build.module.scope.clone();
         Some(SoughtCompanion {
             wanted,
@@ -299,7 +299,7 @@ impl CompanionServer<'_> {
         }
         let companion = Dif::new(sought.module.clone(), dif, size, FileType::ElfDebug);
         if let Some(chunks) = chunks {
-            copies::keep(self.build.update(), &companion, chunks).await;
+            copies::keep(self.build.writer(), &companion, chunks).await;
         }
         Ok(Ok(companion))
     }

@@ -138,7 +138,7 @@ impl Downloads<'_> {
             ..Dif::new(self.build.module.clone(), dif, size, needed.file_type)
         };
         if let Some(chunks) = chunks {
-            copies::keep(self.build.update(), &map, chunks).await;
+            copies::keep(self.build.writer(), &map, chunks).await;
         }
         Ok(Ok(map))
     }

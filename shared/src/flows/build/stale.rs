@@ -10,11 +10,11 @@ impl Build<'_> {
     /// the item, because the event of the change has yet to be processed.
     pub(super) async fn forget_if_stale(&self, dif: &Dif) -> Result<bool, Fault> {
         let location = &dif.file.location;
-        let (update, key) = (self.update(), dif.module.dif(location));
+        let (writer, key) = (self.writer(), dif.module.dif(location));
         // Read before the upload item, which every upload changes first. If the same bytes are
         // uploaded again after that, their item has another revision, and stays.
-        let filed = update.load(&key).await?;
-        let upload = update.load(&ItemKey::upload(location)).await?;
+        let filed = writer.load(&key).await?;
+        let upload = writer.load(&ItemKey::upload(location)).await?;
         let is_current = match upload.map(|stored| stored.item) {
             Some(Item::Upload(upload)) => match upload.state {
                 UploadState::Pending => true,
@@ -36,7 +36,7 @@ impl Build<'_> {
                 Removed::Done | Removed::Lost(_) => {}
             }
         }
-        presence::remove_presence_if_empty(update, &dif.module).await?;
+        presence::remove_presence_if_empty(writer, &dif.module).await?;
         Ok(true)
     }
 }

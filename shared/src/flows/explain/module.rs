@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::api::advice::Advice;
 use crate::cache::{
     BuildRequest, Converter, Criteria, Decision, Entry, Item, ItemKey, Kind, ModuleKey,
-    Placeholder, Preference, Queue, Ready, Sought, UnreadableBlobs, decide,
+    Placeholder, Preference, Queue, Ready, ServerQuery, UnreadableBlobs, decide,
 };
 use crate::domain::{
     Candidate, Cause, DifRef, FileType, FormatVersion, ObjectId, Quality, Scope, SourceKey,
@@ -206,8 +206,8 @@ impl HttpService {
                 return Err(Error::Invalid { detail });
             }
         }
-        let mut modules = finder.places(module, scope, &sources, Sought::new);
-        let to_transcode = finder.places(module, scope, &sources, Sought::to_transcode);
+        let mut modules = finder.places(module, scope, &sources, ServerQuery::new);
+        let to_transcode = finder.places(module, scope, &sources, ServerQuery::to_transcode);
         modules.extend(
             to_transcode
                 .into_iter()
@@ -215,7 +215,7 @@ impl HttpService {
         );
         let mut lookup = self.lookup_of(module, modules.clone());
         let criteria = Criteria {
-            reader: &self.settings.capabilities(),
+            capabilities: &self.settings.capabilities(),
             preference: Preference::BestDif,
             unreadable: &UnreadableBlobs::default(),
             may_wait: false,
@@ -294,7 +294,7 @@ impl Explained {
         if entry.is_none() && kind.is_opaque() {
             return None;
         }
-        let decision = decide(entry, criteria.reader, now);
+        let decision = decide(entry, criteria.capabilities, now);
         let is_upload = place.is_uploads();
         let (mut waits_until, mut advice) = (None, None);
         let state = match decision {

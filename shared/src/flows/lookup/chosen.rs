@@ -60,8 +60,8 @@ impl CacheFinder<'_> {
             return;
         }
         let (module, kind) = (entry.module(), entry.kind());
-        let update = self.service.update(invocation);
-        let touched = update.apply(module, kind, &Change::Touch).await;
+        let writer = self.service.writer(invocation);
+        let touched = writer.apply(module, kind, &Change::Touch).await;
         self.service.memory.forget(&module.entry(kind));
         if let Err(error) = touched {
             tracing::warn!(%error, "cannot record the use of an entry");

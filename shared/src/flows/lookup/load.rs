@@ -37,7 +37,7 @@ impl<'a> CacheFinder<'a> {
     /// an entry from the instance's memory, or an outdated one, may be from before the report.
     pub(in crate::flows) fn round(
         self,
-        reader: &'a Capabilities,
+        capabilities: &'a Capabilities,
         unreadable: &'a UnreadableBlobs,
         may_wait: bool,
         consistency: Consistency,
@@ -49,7 +49,7 @@ impl<'a> CacheFinder<'a> {
             (finder, Consistency::Strong)
         };
         let criteria = Criteria {
-            reader,
+            capabilities,
             preference: Preference::BestDif,
             unreadable,
             may_wait,
@@ -208,7 +208,7 @@ impl CacheFinder<'_> {
             return None;
         };
         let entry = stored.item.entry()?;
-        match decide(Some(entry), criteria.reader, criteria.now) {
+        match decide(Some(entry), criteria.capabilities, criteria.now) {
             Decision::Use(ready) if criteria.is_unbeatable(ready) => {
                 Some(RememberedState::Unbeatable)
             }

@@ -118,7 +118,7 @@ impl CacheFinder<'_> {
             .filter(|((_, source), item)| !is_stored(source, item.as_deref()))
             .map(|(source, _)| source);
         let stores = unstored.map(|(key, source)| async move {
-            definitions::store(self.service.update(self.invocation), secret, key, source).await?;
+            definitions::store(self.service.writer(self.invocation), secret, key, source).await?;
             self.service.memory.forget(&ItemKey::source(key));
             Ok::<(), Fault>(())
         });

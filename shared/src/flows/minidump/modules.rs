@@ -27,7 +27,7 @@ pub(super) struct WalkModules<'a> {
     listed: BTreeMap<usize, Module>,
     /// Whether the candidates of all places are collected.
     reads_all: bool,
-    reader: Capabilities,
+    capabilities: Capabilities,
     /// Those that were looked up.
     known: BTreeMap<usize, [WalkCache; 2]>,
     requests_left: usize,
@@ -64,7 +64,7 @@ impl<'a> WalkModules<'a> {
         reads_all: bool,
     ) -> Self {
         Self {
-            reader: finder.service.settings.capabilities(),
+            capabilities: finder.service.settings.capabilities(),
             finder,
             sources,
             scope,
@@ -132,7 +132,7 @@ impl<'a> WalkModules<'a> {
         let mut undecided: Vec<&mut WalkCache> =
             undecided.filter(|cache| !cache.is_decided()).collect();
         let finder = self.finder;
-        let round = finder.round(&self.reader, &self.unreadable, may_wait, consistency);
+        let round = finder.round(&self.capabilities, &self.unreadable, may_wait, consistency);
         let mut to_load: Vec<&mut Lookup> = undecided
             .iter_mut()
             .map(|cache| &mut cache.lookup)

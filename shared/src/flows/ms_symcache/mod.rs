@@ -103,7 +103,7 @@ impl HttpService {
             finder,
             lookup: finder.lookup_of_pdb(asked, &client),
             client,
-            reader: self.settings.capabilities(),
+            capabilities: self.settings.capabilities(),
         };
         let wait = if may_be_put_off {
             Duration::ZERO
@@ -199,8 +199,8 @@ impl HttpService {
                 expires_at: now.plus(WANTED_LIFETIME),
             }))
         };
-        let update = self.update(invocation);
-        if let Some(noted) = update.write(&key, KnownItem::Unread, note).await? {
+        let writer = self.writer(invocation);
+        if let Some(noted) = writer.write(&key, KnownItem::Unread, note).await? {
             let (noted, read) = (Some(Arc::new(noted)), ReadBy::Unvalidated.at(read_at));
             self.memory.remember(invocation, key, noted, read);
         }

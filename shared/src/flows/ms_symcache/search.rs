@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::api::symcache_http::SymCacheRequest;
 use crate::cache::{
     Capabilities, Criteria, Entry, Item, Kind, ModuleKey, PlaceToBuild, Preference, Queue, Ready,
-    Selection, Sought, UnreadableBlobs,
+    Selection, ServerQuery, UnreadableBlobs,
 };
 use crate::domain::{FormatVersion, ObjectId, ObjectType};
 use crate::flows::build_requests::BuildToRequest;
@@ -40,7 +40,7 @@ pub(super) struct SymCacheSearch<'a> {
     pub(super) finder: CacheFinder<'a>,
     pub(super) lookup: Lookup,
     pub(super) client: Client,
-    pub(super) reader: Capabilities,
+    pub(super) capabilities: Capabilities,
 }
 
 /// The result of one look at the entries.
@@ -109,7 +109,7 @@ impl CacheFinder<'_> {
             ..ObjectId::default()
         };
         let sources = self.all_sources();
-        let modules = self.places(&pdb, &asked.scope, &sources, Sought::to_transcode);
+        let modules = self.places(&pdb, &asked.scope, &sources, ServerQuery::to_transcode);
         Lookup::of(client.places(&modules))
     }
 }
@@ -119,7 +119,7 @@ impl SymCacheSearch<'_> {
     pub(super) async fn look(&mut self, consistency: Consistency) -> Result<Look, Fault> {
         let unreadable = UnreadableBlobs::default();
         let criteria = Criteria {
-            reader: &self.reader,
+            capabilities: &self.capabilities,
             preference: Preference::HighestVersion {
                 client: self.client.version,
                 made: self.client.made,

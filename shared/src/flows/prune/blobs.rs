@@ -189,7 +189,7 @@ impl Run<'_> {
             return Ok(false);
         }
         let cleared = self
-            .update()
+            .writer()
             .apply(entry.module(), entry.kind(), &Change::ClearLease)
             .await?;
         Ok(match cleared {

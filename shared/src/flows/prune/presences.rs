@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 use futures::stream::{self, StreamExt};
 
 use super::report::described;
-use super::run::{CALLS_IN_PARALLEL, Run, RunStep, Turn};
+use super::run::{CALLS_IN_PARALLEL, CheckRotation, Run, RunStep};
 use crate::cache::{Alias, Item, ItemKey, ModuleKey, Stored};
 use crate::domain::Scope;
 use crate::flows::presence::{self, FiledAs};
@@ -28,8 +28,8 @@ use crate::ports::{Consistency, Fault, Removed};
 const ALIAS_ROUNDS: u64 = 24;
 
 /// Returns the selection of aliases for a pass.
-pub(super) fn turn_of_aliases(pass: u64) -> Turn {
-    Turn {
+pub(super) fn turn_of_aliases(pass: u64) -> CheckRotation {
+    CheckRotation {
         pass,
         rounds: ALIAS_ROUNDS,
     }
@@ -56,7 +56,7 @@ impl Run<'_> {
         &self,
         items: &[(ItemKey, Stored)],
         neighbour: &mut Option<String>,
-        turn: Turn,
+        turn: CheckRotation,
     ) -> bool {
         let is_due = |alias: &ItemKey| self.is_dry || turn.is_due(alias.partition.as_bytes());
         let unresolved = unresolved(items, neighbour.as_deref(), is_due);
@@ -133,7 +133,7 @@ impl Run<'_> {
                 // Its files were not read, so they may have sources.
                 has_sources: true,
             };
-            presence::write_presence(self.update(), module, filed, KnownItem::Unread).await?;
+            presence::write_presence(self.writer(), module, filed, KnownItem::Unread).await?;
             let mut corrected = corrected.lock().unwrap_or_else(PoisonError::into_inner);
             corrected.insert(module.scope.clone());
         }
@@ -155,7 +155,7 @@ impl Run<'_> {
                 return Ok(());
             }
         } else {
-            let partition = presence::remove_presence_if_empty(self.update(), module).await?;
+            let partition = presence::remove_presence_if_empty(self.writer(), module).await?;
             if presence::files(&partition) > 0 {
                 return Ok(());
             }
@@ -196,8 +196,8 @@ impl Run<'_> {
             }
             // A builder that added a file of the target meanwhile may have seen the alias before
             // its removal, and kept it. Write it again.
-            if self.update().load(&presence).await?.is_some() {
-                self.update()
+            if self.writer().load(&presence).await?.is_some() {
+                self.writer()
                     .put(key, stored.item.clone(), |_| true)
                     .await?;
                 return Ok(());
@@ -222,7 +222,7 @@ impl Run<'_> {
     async fn write_generations(&self, unannounced: &mut BTreeSet<Scope>) {
         for scope in std::mem::take(unannounced) {
             if let Err(error) =
-                presence::write_generation(self.update(), &scope, KnownItem::Unread).await
+                presence::write_generation(self.writer(), &scope, KnownItem::Unread).await
             {
                 self.fail(&error);
                 unannounced.insert(scope);

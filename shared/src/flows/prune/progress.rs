@@ -193,8 +193,8 @@ impl Run<'_> {
         }
         if let Some(rollout) = progress.rollout {
             let key = ItemKey::sweep(SweepItem::Rollout);
-            let update = self.update();
-            let written = update.put(&key, Item::Rollout(rollout), |_| false);
+            let writer = self.writer();
+            let written = writer.put(&key, Item::Rollout(rollout), |_| false);
             if let Err(error) = written.await {
                 self.fail(&error);
             }
@@ -240,15 +240,15 @@ impl Run<'_> {
         let writes = writes.enumerate().map(|(number, list)| {
             let key = ItemKey::sweep(item(number));
             async move {
-                let update = self.update();
+                let writer = self.writer();
                 let written = match list {
                     Some(list) => {
-                        let put = update.put(&key, Item::OutdatedList(list), |_| false);
+                        let put = writer.put(&key, Item::OutdatedList(list), |_| false);
                         put.await.map(drop)
                     }
                     None => {
                         let is_it = |item: &Item| matches!(item, Item::OutdatedList(_));
-                        update.remove(&key, is_it).await
+                        writer.remove(&key, is_it).await
                     }
                 };
                 if let Err(error) = written {

@@ -12,7 +12,7 @@ use super::presences::turn_of_aliases;
 use super::progress::Progress;
 use super::report::described_entry;
 use super::retirement::{EvictionCuts, Retirement, Retirements};
-use super::run::{BlobToDelete, Run, RunStep, Turn};
+use super::run::{BlobToDelete, CheckRotation, Run, RunStep};
 use super::uploads::{ToCheck, turn_of_uploads};
 use crate::cache::{
     Change, DifCopy, Entry, Item, ItemKey, ObjectChunk, OutdatedEntry, OutdatedList, RolloutState,
@@ -47,8 +47,8 @@ struct RecordScan<'a> {
     run: &'a Run<'a>,
     counted: Mutex<Counted>,
     retirements: Retirements<'a>,
-    turn_of_uploads: Turn,
-    turn_of_aliases: Turn,
+    turn_of_uploads: CheckRotation,
+    turn_of_aliases: CheckRotation,
 }
 
 impl Run<'_> {
@@ -309,7 +309,7 @@ impl RecordScan<'_> {
             return Ok(());
         }
         let upload = ItemKey::upload(&Location::new(chunk.key.as_str()));
-        let is_left_over = match run.update().load(&upload).await?.map(|stored| stored.item) {
+        let is_left_over = match run.writer().load(&upload).await?.map(|stored| stored.item) {
             None => true,
             Some(Item::Upload(upload)) => !chunk.is_named_by(&upload),
             Some(_) => false,
@@ -335,8 +335,8 @@ impl RecordScan<'_> {
             return Ok(false);
         }
         if !run.is_dry {
-            let update = run.update();
-            let updated = update.apply(entry.module(), entry.kind(), change).await?;
+            let writer = run.writer();
+            let updated = writer.apply(entry.module(), entry.kind(), change).await?;
             if !matches!(updated, Updated::Done(_)) {
                 return Ok(false);
             }

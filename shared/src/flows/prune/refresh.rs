@@ -128,7 +128,7 @@ impl Run<'_> {
                 report.note_planned("request a build of", to, "it is outdated, and still used");
                 continue;
             }
-            match self.update().apply(module, kind, &change).await {
+            match self.writer().apply(module, kind, &change).await {
                 Ok(Updated::Done(entry)) if entry.is_requested_by(&id) => {
                     requested.push(OutdatedEntry {
                         build_request: Some(id.clone()),

@@ -12,7 +12,7 @@ use crate::cache::{Change, Entry, ItemKey, Policy, Stored, apply};
 use crate::domain::Scope;
 use crate::flows::invocation::Invocation;
 use crate::flows::settings::Settings;
-use crate::flows::update::Update;
+use crate::flows::update::RecordWriter;
 use crate::ports::{
     BlobStore, Consistency, DifListing, DifReader, Fault, MAX_DELETES, Queues, RecordStore,
 };
@@ -51,13 +51,13 @@ impl RunStep {
 
 /// Selects what is checked in a pass, if the checks are spread over several passes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Turn {
+pub(super) struct CheckRotation {
     pub(super) pass: u64,
     /// The number of passes over which the checks are spread.
     pub(super) rounds: u64,
 }
 
-impl Turn {
+impl CheckRotation {
     /// Returns whether what has this key is checked in this pass.
     pub(super) fn is_due(self, key: &[u8]) -> bool {
         xxh3_64(key) % self.rounds == self.pass % self.rounds
@@ -138,8 +138,8 @@ impl Run<'_> {
         tokio::time::timeout(limit, step).await.ok()
     }
 
-    pub(super) fn update(&self) -> Update<'_> {
-        Update {
+    pub(super) fn writer(&self) -> RecordWriter<'_> {
+        RecordWriter {
             records: &*self.pruner.records,
             policy: &self.pruner.settings.policy,
             invocation: self.invocation,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt};
 
 use super::progress::Progress;
-use super::run::{CALLS_IN_PARALLEL, Run, RunStep, Turn};
+use super::run::{CALLS_IN_PARALLEL, CheckRotation, Run, RunStep};
 use crate::cache::{Converter, Item, ItemKey, Rollout, Stored, Upload, UploadState};
 use crate::domain::{Cause, Location};
 use crate::flows::sending;
@@ -39,9 +39,9 @@ pub(super) struct ToCheck {
 }
 
 /// Returns the selection of uploads for a pass, given the number of uploads in the last one.
-pub(super) fn turn_of_uploads(pass: u64, last: Option<&Rollout>) -> Turn {
+pub(super) fn turn_of_uploads(pass: u64, last: Option<&Rollout>) -> CheckRotation {
     let uploads = last.map_or(0, |last| last.tally.uploads);
-    Turn {
+    CheckRotation {
         pass,
         rounds: uploads.div_ceil(CHECKS_PER_PASS).max(1),
     }

@@ -30,7 +30,7 @@ pub(super) struct Rounds<'a> {
     /// When the request began to wait, as the elapsed time of the invocation.
     began: Duration,
     pub(super) opening: Opening<'a>,
-    reader: Capabilities,
+    capabilities: Capabilities,
     /// The number of builds that this call may still request.
     requests_left: usize,
     /// The blobs that cannot be read.
@@ -85,7 +85,7 @@ impl<'a> Rounds<'a> {
             call,
             began: finder.invocation.elapsed(),
             opening: Opening::new(&*finder.service.caches, &finder.service.memory),
-            reader: finder.service.settings.capabilities(),
+            capabilities: finder.service.settings.capabilities(),
             requests_left: MAX_BUILD_REQUESTS,
             unreadable: UnreadableBlobs::default(),
         }
@@ -147,7 +147,7 @@ impl<'a> Rounds<'a> {
         consistency: Consistency,
     ) -> Result<StillAwaited, Error> {
         let finder = self.finder;
-        let round = finder.round(&self.reader, &self.unreadable, !is_last, consistency);
+        let round = finder.round(&self.capabilities, &self.unreadable, !is_last, consistency);
         let undecided = lookups.iter_mut().filter(|lookup| lookup.is_undecided());
         let mut undecided: Vec<&mut Lookup> = undecided.map(|lookup| &mut lookup.lookup).collect();
         let span = finder.invocation.span("look up");

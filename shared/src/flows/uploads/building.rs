@@ -6,11 +6,11 @@
 //! entries that are already built.
 
 use super::changes::{EventContext, UploadChanges};
-use super::filing::{ConcernedModule, FiledModule};
+use super::filing::{ConcernedModule, ServedModule};
 use super::side_by_side::side_by_side;
 use crate::cache::{Entry, Kind, Queue, Token, UploadState};
 use crate::flows::build::{OpenDifs, Resend};
-use crate::flows::derive::{delay_after, retry_of};
+use crate::flows::build_messages::{delay_after, resend_after};
 use crate::flows::update::KnownItem;
 use crate::flows::{Error, presence, sending};
 use crate::ports::{Consistency, Fault, QueueMessage, ReconcileMessage};
@@ -66,7 +66,7 @@ impl EventContext<'_> {
             let built = builder
                 .build(invocation, &module.key, &module.kinds, open_difs)
                 .await?;
-            let resend = retry_of(built, 0, invocation.now());
+            let resend = resend_after(built, 0, invocation.now());
             later.extend(resend.map(|resend| (to_build, resend)));
         }
         for (chunk, some) in without.chunks(MODULES_AT_ONCE).enumerate() {
@@ -83,7 +83,7 @@ impl EventContext<'_> {
                 Ok::<_, Error>((to_build, Box::pin(build).await))
             });
             for (to_build, built) in builds.await? {
-                let resend = retry_of(built?, 0, invocation.now());
+                let resend = resend_after(built?, 0, invocation.now());
                 later.extend(resend.map(|resend| (to_build, resend)));
             }
         }
@@ -173,7 +173,7 @@ impl UploadChanges<'_> {
     /// build.
     pub(super) async fn left_to_build(
         &self,
-        modules: Vec<FiledModule>,
+        modules: Vec<ServedModule>,
     ) -> Result<Vec<ToBuild>, Fault> {
         let modules = self.concerned(&modules).await?;
         let left = side_by_side(&modules, |module| async move {

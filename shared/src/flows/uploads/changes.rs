@@ -5,7 +5,7 @@ use crate::domain::{DifRef, Scope, Sequencer};
 use crate::flows::build::Builder;
 use crate::flows::invocation::Invocation;
 use crate::flows::presence;
-use crate::flows::update::{KnownItem, Update};
+use crate::flows::update::{KnownItem, RecordWriter};
 use crate::ports::Fault;
 
 /// The changes of one invocation to the items of uploads and their modules.
@@ -17,8 +17,8 @@ pub(super) struct UploadChanges<'a> {
 
 impl<'a> UploadChanges<'a> {
     /// Returns the means to change records.
-    pub(super) fn update(&self) -> Update<'a> {
-        self.builder.update(self.invocation)
+    pub(super) fn writer(&self) -> RecordWriter<'a> {
+        self.builder.writer(self.invocation)
     }
 
     /// Returns a new token.
@@ -55,7 +55,7 @@ impl EventContext<'_> {
     /// Gives the scope of the file a new generation.
     pub(super) async fn write_generation(&self) -> Result<(), Fault> {
         let known = self.generation.clone();
-        presence::write_generation(self.changes.update(), self.scope, known).await?;
+        presence::write_generation(self.changes.writer(), self.scope, known).await?;
         Ok(())
     }
 }

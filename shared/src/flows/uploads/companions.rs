@@ -12,7 +12,7 @@
 use std::collections::HashSet;
 
 use super::changes::UploadChanges;
-use super::filing::{ConcernedModule, FiledModule};
+use super::filing::{ConcernedModule, ServedModule};
 use super::side_by_side::side_by_side;
 use crate::cache::{Item, ItemKey, Kind, ModuleKey, Stored};
 use crate::flows::update::Entries;
@@ -22,7 +22,7 @@ impl UploadChanges<'_> {
     /// Returns the modules whose entries a file concerns if it is filed under these, each once.
     pub(super) async fn concerned(
         &self,
-        modules: &[FiledModule],
+        modules: &[ServedModule],
     ) -> Result<Vec<ConcernedModule>, Fault> {
         let concerned = side_by_side(modules, |module| async move {
             if module.is_program() {

@@ -9,7 +9,7 @@ use super::changes::{EventContext, UploadChanges};
 use super::event::{
     LoadedItems, UploadEvent, given_up, ignored, is_same, no_room, pending_creation,
 };
-use super::filing::{self, FiledModule};
+use super::filing::{self, ServedModule};
 use super::item::WrittenUpload;
 use super::objects::objects_of;
 use super::reading::{ReadUpload, Reading};
@@ -248,7 +248,7 @@ impl EventContext<'_> {
     async fn file_and_build(
         &self,
         named: WrittenUpload,
-        modules: Vec<FiledModule>,
+        modules: Vec<ServedModule>,
         over_limit: Option<Missing>,
         mut open_difs: OpenDifs,
     ) -> Result<(), Error> {
@@ -263,12 +263,12 @@ impl EventContext<'_> {
                 None => return Ok(()),
             }
         };
-        let update = self.changes.update();
+        let writer = self.changes.writer();
         let recorded = async {
             if is_filed {
                 Ok((generation, stored))
             } else {
-                let written = presence::write_generation(update, self.scope, generation);
+                let written = presence::write_generation(writer, self.scope, generation);
                 try_join(written, self.record_filed(&upload, stored)).await
             }
         };
@@ -279,7 +279,7 @@ impl EventContext<'_> {
         if built? == BuildProgress::Continued {
             return Ok(());
         }
-        presence::write_generation(update, self.scope, generation).await?;
+        presence::write_generation(writer, self.scope, generation).await?;
         self.end(&upload, stored).await
     }
 
@@ -301,7 +301,7 @@ impl EventContext<'_> {
     async fn file(
         &self,
         upload: &mut Upload,
-        modules: Vec<FiledModule>,
+        modules: Vec<ServedModule>,
         over_limit: Option<Missing>,
     ) -> Result<Option<Vec<ToBuild>>, Error> {
         let (changes, dif) = (self.changes, &self.dif);
@@ -329,7 +329,7 @@ impl EventContext<'_> {
             self.undo(upload, &with_room).await?;
             return Ok(None);
         }
-        self.satisfy(upload).await?;
+        self.remove_wanted(upload).await?;
         let marked =
             side_by_side(&concerned, |module| changes.invalidate_entries(module, dif)).await?;
         upload.no_room = no_room(&without, with_room.len());
@@ -338,7 +338,7 @@ impl EventContext<'_> {
     }
 
     /// Undoes the filing of an upload whose bytes are no longer at its key.
-    async fn undo(&self, upload: &Upload, modules: &[FiledModule]) -> Result<(), Error> {
+    async fn undo(&self, upload: &Upload, modules: &[ServedModule]) -> Result<(), Error> {
         let (changes, dif) = (self.changes, &self.dif);
         let is_ours =
             |present: &Dif| present.sequencer == upload.sequencer && present.file.etag == dif.etag;
@@ -353,7 +353,7 @@ impl EventContext<'_> {
     }
 
     /// Removes the *wanted* items of the Microsoft SymCaches that were uploaded.
-    async fn satisfy(&self, upload: &Upload) -> Result<(), Fault> {
+    async fn remove_wanted(&self, upload: &Upload) -> Result<(), Fault> {
         // An upload with object chunks is an archive, and an archive never contains these
         // SymCaches.
         let ready_made = upload
@@ -365,7 +365,7 @@ impl EventContext<'_> {
             let key = ItemKey::wanted(self.scope, pdb);
             let is_it =
                 |item: &Item| matches!(item, Item::Wanted(wanted) if wanted.debug_id == pdb);
-            self.changes.update().remove(&key, is_it).await?;
+            self.changes.writer().remove(&key, is_it).await?;
         }
         Ok(())
     }

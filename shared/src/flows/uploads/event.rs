@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::filing::FiledModule;
+use super::filing::ServedModule;
 use super::objects;
 use crate::cache::{Converter, NoRoom, Upload, UploadProgress, UploadState};
 use crate::domain::{Cause, Sequencer};
@@ -115,7 +115,7 @@ pub(super) fn given_up(attempts: u32, reason: &str) -> String {
 }
 
 /// Returns the modules of an upload that have no room for it.
-pub(super) fn no_room(without: &[FiledModule], with_room: usize) -> Option<NoRoom> {
+pub(super) fn no_room(without: &[ServedModule], with_room: usize) -> Option<NoRoom> {
     let names = without.iter().map(|module| module.key().id.clone());
     (!without.is_empty()).then(|| NoRoom {
         modules: objects::count(without.len()),

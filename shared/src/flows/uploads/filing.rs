@@ -17,7 +17,7 @@ use crate::flows::update::{Entries, KnownItem, Present};
 use crate::ports::Fault;
 
 /// A module that an upload serves, with all its objects of one id.
-pub(super) struct FiledModule {
+pub(super) struct ServedModule {
     /// The module as its entries are marked and built.
     pub(super) concerned: ConcernedModule,
     /// The code ids that refer to it.
@@ -58,15 +58,15 @@ pub(super) fn modules(
     scope: &Scope,
     objects: &[UploadedObject],
     location: &Location,
-) -> Vec<FiledModule> {
-    let mut modules: Vec<FiledModule> = Vec::new();
+) -> Vec<ServedModule> {
+    let mut modules: Vec<ServedModule> = Vec::new();
     let mut places: HashMap<&ModuleId, usize> = HashMap::new();
     for object in objects {
         let module = match places.get(&object.module) {
             Some(known) => &mut modules[*known],
             None => {
                 let key = ModuleKey::uploads(scope.clone(), &object.module);
-                modules.push_mut(FiledModule::of(key, object.file_type))
+                modules.push_mut(ServedModule::of(key, object.file_type))
             }
         };
         module.add(object, location);
@@ -76,7 +76,7 @@ pub(super) fn modules(
     modules
 }
 
-impl FiledModule {
+impl ServedModule {
     /// Returns a module without objects. The file type is that of the first one that is added.
     fn of(key: ModuleKey, file_type: FileType) -> Self {
         Self {
@@ -193,7 +193,7 @@ impl UploadChanges<'_> {
     /// they were before; `None` if the module has no room for the file.
     pub(super) async fn add_dif(
         &self,
-        module: &FiledModule,
+        module: &ServedModule,
         upload: &Upload,
         dif: &DifRef,
         over_limit: Option<Missing>,
@@ -231,13 +231,13 @@ impl UploadChanges<'_> {
         };
         let (dif, presence) = (key.dif(location), key.presence());
         let (known_dif, known_presence) = (known(&dif), known(&presence));
-        let update = self.update();
-        update.write(&dif, known_dif, next).await?;
+        let writer = self.writer();
+        writer.write(&dif, known_dif, next).await?;
         let filed = FiledAs {
             code_ids: &module.code_ids,
             has_sources: module.features.has_sources,
         };
-        presence::write_presence(update, key, filed, known_presence).await?;
+        presence::write_presence(writer, key, filed, known_presence).await?;
         Ok(Some(entries))
     }
 
@@ -276,9 +276,9 @@ impl UploadChanges<'_> {
         is_meant: impl Fn(&Dif) -> bool,
     ) -> Result<Vec<(ItemKey, Stored)>, Fault> {
         let is_meant = |item: &Item| matches!(item, Item::Dif(present) if is_meant(present));
-        let update = self.update();
-        update.remove(&module.dif(location), is_meant).await?;
-        presence::remove_presence_if_empty(update, module).await
+        let writer = self.writer();
+        writer.remove(&module.dif(location), is_meant).await?;
+        presence::remove_presence_if_empty(writer, module).await
     }
 }
 

@@ -30,7 +30,7 @@ impl UploadChanges<'_> {
             let is_outdated = known.is_some_and(|known| is_outdated(event, known));
             (!is_outdated).then(|| Item::Upload(item(known)))
         };
-        let stored = self.update().write(&key, known, next).await?;
+        let stored = self.writer().write(&key, known, next).await?;
         let upload = |stored: &Stored| stored.item.upload().cloned();
         Ok(stored.and_then(|stored| {
             Some(WrittenUpload {
@@ -60,7 +60,7 @@ impl UploadChanges<'_> {
             is_as_read.then(|| Item::Upload(pending.clone()))
         };
         let key = ItemKey::upload(&read.location());
-        let written = self.update().write(&key, known, next).await?;
+        let written = self.writer().write(&key, known, next).await?;
         Ok(written.map(|written| KnownItem::Read(Some(written))))
     }
 
@@ -95,7 +95,7 @@ impl UploadChanges<'_> {
             Some(Item::Upload(upload.clone()))
         };
         let key = ItemKey::upload(&location);
-        let written = self.update().write(&key, known, next).await?;
+        let written = self.writer().write(&key, known, next).await?;
         let superseded = former.filter(|former| Some(former) != upload.object_set.as_ref());
         if let Some(superseded) = superseded.filter(|_| written.is_some()) {
             self.remove_objects(&location, &superseded).await?;
@@ -138,7 +138,7 @@ impl UploadChanges<'_> {
             change(&mut next).map(|()| Item::Upload(next))
         };
         let key = ItemKey::upload(&Location::new(key));
-        let written = self.update().write(&key, known, next).await?;
+        let written = self.writer().write(&key, known, next).await?;
         Ok(KnownItem::written(written))
     }
 

@@ -42,7 +42,7 @@ impl UploadChanges<'_> {
         change: impl FnOnce(Token) -> Change,
     ) -> Result<(), Fault> {
         let change = change(self.token());
-        self.update()
+        self.writer()
             .apply_all(&module.key, &module.kinds, &change, &module.entries)
             .await
     }

@@ -191,7 +191,7 @@ impl UploadChanges<'_> {
         });
         ignored.await?;
         if let Some(scope) = Scope::of_key(&event.key) {
-            presence::write_generation(self.update(), &scope, KnownItem::Unread).await?;
+            presence::write_generation(self.writer(), &scope, KnownItem::Unread).await?;
         }
         Ok(())
     }

@@ -63,14 +63,14 @@ impl UploadChanges<'_> {
             at: self.invocation.now(),
         };
         let chunks: Vec<ObjectChunk> = (0..).zip(chunks).map(chunk).collect();
-        let update = self.update();
+        let writer = self.writer();
         side_by_side(&chunks, |chunk| {
             let key = ItemKey::objects(&location, &chunk.token, chunk.number);
             let item = Item::Objects(chunk.clone());
             async move {
                 // The token is new, so no item exists.
                 let known = KnownItem::Read(None);
-                update.write(&key, known, |_| Some(item.clone())).await
+                writer.write(&key, known, |_| Some(item.clone())).await
             }
         })
         .await?;

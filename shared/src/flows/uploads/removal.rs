@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::building::{BuildProgress, ToBuild};
 use super::changes::{EventContext, UploadChanges};
 use super::event::{LoadedItems, UploadEvent, is_same, pending_removal};
-use super::filing::{ConcernedModule, FiledModule};
+use super::filing::{ConcernedModule, ServedModule};
 use super::item::WrittenUpload;
 use super::objects::objects_of;
 use super::side_by_side::side_by_side;
@@ -88,7 +88,7 @@ impl UploadChanges<'_> {
     /// Withdraws a DIF from these modules. Returns the builds that replace it.
     pub(super) async fn withdraw_from_all(
         &self,
-        modules: &[FiledModule],
+        modules: &[ServedModule],
         dif: &DifRef,
         named: &Upload,
     ) -> Result<Vec<ToBuild>, Error> {
@@ -116,7 +116,7 @@ impl UploadChanges<'_> {
     /// Withdraws a DIF from a module: removes its `dif` item, and revokes it in the entries.
     async fn withdraw_from(
         &self,
-        module: &FiledModule,
+        module: &ServedModule,
         dif: &DifRef,
         named: &Upload,
     ) -> Result<WithdrawnFrom, Error> {

@@ -44,7 +44,7 @@ impl UploadChanges<'_> {
             (!is_full).then_some(Item::Overflow(noted))
         };
         let key = module.overflow();
-        self.update().put_with(&key, next).await?;
+        self.writer().put_with(&key, next).await?;
         Ok(())
     }
 
@@ -57,7 +57,7 @@ impl UploadChanges<'_> {
         is_meant: impl Fn(&Overflow) -> bool,
     ) -> Result<(), Fault> {
         let key = module.overflow();
-        let update = self.update();
+        let writer = self.writer();
         let next = |present: Option<&Item>| match present {
             Some(Item::Overflow(present)) if is_meant(present) => {
                 let mut left = present.clone();
@@ -66,10 +66,10 @@ impl UploadChanges<'_> {
             }
             _ => None,
         };
-        if update.put_with(&key, next).await? {
+        if writer.put_with(&key, next).await? {
             let is_empty =
                 |item: &Item| matches!(item, Item::Overflow(it) if it.locations.is_empty());
-            update.remove(&key, is_empty).await?;
+            writer.remove(&key, is_empty).await?;
         }
         Ok(())
     }
@@ -82,7 +82,7 @@ impl UploadChanges<'_> {
         partition: &[(ItemKey, Stored)],
     ) -> Result<(), Error> {
         let room = MAX_DIFS.saturating_sub(presence::files(partition));
-        let stored = self.update().load(&module.overflow()).await?;
+        let stored = self.writer().load(&module.overflow()).await?;
         let mut requeued = locations(stored.as_ref().map(|stored| &stored.item));
         requeued.truncate(room);
         if requeued.is_empty() {

@@ -12,7 +12,7 @@ use symdepot::cache::{
 };
 use symdepot::domain::{Cause, HttpSource, Location, Scope};
 use symdepot::flows::symbolicate::SymbolicateOutcome;
-use symdepot::flows::{Update, Updated};
+use symdepot::flows::{RecordWriter, Updated};
 use symdepot::ports::{QueueMessage, RecordStore, Replaced};
 use symdepot_tests::harness::{Crash, World, fixture, function_names, in_module, sample_crash};
 
@@ -214,7 +214,7 @@ async fn a_request_with_thousands_of_unknown_modules_requests_256_builds_at_a_ti
 /// Takes the leases of all entries, as another builder.
 async fn lease_all(world: &World) {
     let invocation = world.invocation(Duration::from_secs(60));
-    let update = Update {
+    let writer = RecordWriter {
         records: &*world.records,
         policy: &world.settings.policy,
         invocation: &invocation,
@@ -225,7 +225,7 @@ async fn lease_all(world: &World) {
             token: invocation.token(),
             deadline: invocation.deadline(),
         };
-        let taken = update.apply(entry.module(), entry.kind(), &lease).await;
+        let taken = writer.apply(entry.module(), entry.kind(), &lease).await;
         assert!(matches!(taken, Ok(Updated::Done(_))), "{taken:?}");
     }
 }
@@ -361,7 +361,7 @@ async fn a_suspect_blob_of_another_kind_is_left_to_its_own_build() {
     .await;
     let module = world.module("global", CRASH);
     let invocation = world.invocation(Duration::from_secs(29));
-    let update = Update {
+    let writer = RecordWriter {
         records: &*world.records,
         policy: &world.settings.policy,
         invocation: &invocation,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use symdepot::adapters::faulty::{How, Operation};
 use symdepot::cache::{Change, Item, ItemKey, Kind, ObjectChunk, Queue, Seen, Stored, UploadState};
 use symdepot::domain::{Cause, Location, Missing, Scope};
-use symdepot::flows::Update;
+use symdepot::flows::RecordWriter;
 use symdepot::ports::{DifReader, RecordStore, Replaced};
 use symdepot_tests::harness::{
     World, archive, archive_of, breakpad, breakpad_id, fixture, function_names, sample_crash,
@@ -744,7 +744,7 @@ async fn a_transcoded_kind_that_is_requested_while_its_pdb_is_filed_is_built() {
         let event = world.put("global/crash.pdb", fixture("pe/x64/crash.pdb"));
         before_next(&world, Operation::Replace, nth, move |world| async move {
             let invocation = world.invocation(Duration::from_secs(900));
-            let update = Update {
+            let writer = RecordWriter {
                 records: &*world.records,
                 policy: &world.settings.policy,
                 invocation: &invocation,
@@ -754,7 +754,7 @@ async fn a_transcoded_kind_that_is_requested_while_its_pdb_is_filed_is_built() {
             let queue = Queue::Eager;
             let is_filed = world.records.peek(&module.presence()).is_some();
             let build_request = Change::RequestBuild { id, queue };
-            update.apply(&module, kind, &build_request).await.unwrap();
+            writer.apply(&module, kind, &build_request).await.unwrap();
             if is_filed {
                 // A build that starts now finds it.
                 return;
@@ -770,7 +770,7 @@ async fn a_transcoded_kind_that_is_requested_while_its_pdb_is_filed_is_built() {
                 seen: Seen::default(),
             };
             for change in [take, fail] {
-                update.apply(&module, kind, &change).await.unwrap();
+                writer.apply(&module, kind, &change).await.unwrap();
             }
         });
         world.deliver(&event).await.unwrap();

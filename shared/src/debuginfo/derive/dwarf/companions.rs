@@ -389,7 +389,7 @@ mod tests {
     use crate::debuginfo::coff::tests::coff_of;
     use crate::debuginfo::derive::dwarf::bad_input_tests::leb128;
     use crate::debuginfo::derive::dwarf::{Program, encode};
-    use crate::debuginfo::derive::kind::{Beside, EncodedCache};
+    use crate::debuginfo::derive::kind::{EncodedCache, OtherFiles};
     use crate::debuginfo::tests::{Opened, fixture};
 
     /// A section and its name, which is given without the dot before it.
@@ -470,12 +470,12 @@ mod tests {
 
     fn encoded(program: &[u8], split: &[Vec<u8>]) -> EncodedCache {
         let object = Object::parse(program).unwrap();
-        let beside = Beside {
+        let other = OtherFiles {
             split: split.iter().map(Vec::as_slice).collect(),
-            ..Beside::default()
+            ..OtherFiles::default()
         };
         let contents = blob::unfiled(Kind::SymCache, object.arch(), None);
-        encode(Program::of(&object, &beside, 1).unwrap(), 1, &contents).unwrap()
+        encode(Program::of(&object, &other, 1).unwrap(), 1, &contents).unwrap()
     }
 
     #[test]

@@ -33,12 +33,12 @@
 //! - each range of a split function has the name of its own symbol.
 
 use self::input::endian;
-use super::kind::{Beside, EncodedCache};
+use super::kind::{EncodedCache, OtherFiles};
 use crate::debuginfo::arriving::Arriving;
 use crate::debuginfo::auxiliary::Maps;
 use crate::debuginfo::blob::Contents;
 use crate::debuginfo::failure::{Failure, chain, malformed, not_arrived};
-use crate::debuginfo::image::{self, ObjectImage};
+use crate::debuginfo::image::{self, CodeSymbols};
 use crate::debuginfo::slices;
 use crate::debuginfo::slices::Bounds;
 use crate::debuginfo::workers::{beside, in_order, side_by_side};
@@ -143,7 +143,7 @@ impl<'o, 'd> Program<'o, 'd> {
     /// threads. Returns `None` if its format cannot contain DWARF.
     pub(in crate::debuginfo) fn of(
         object: &'o Object<'d>,
-        beside: &'o Beside<'_, 'd>,
+        other: &'o OtherFiles<'_, 'd>,
         threads: usize,
     ) -> Option<Self> {
         let (sections, load_address): (&(dyn Dwarf<'d> + Sync), _) = match object {
@@ -155,15 +155,11 @@ impl<'o, 'd> Program<'o, 'd> {
             _ => return None,
         };
         let (shared, lacks_shared) = match object {
-            Object::Elf(elf) => shared(elf, beside, threads),
+            Object::Elf(elf) => shared(elf, other, threads),
             _ => (None, None),
         };
         let has_skeletons = sections.raw_section(companions::SKELETONS).is_some();
-        let split = if has_skeletons {
-            &beside.split[..]
-        } else {
-            &[]
-        };
+        let split = if has_skeletons { &other.split[..] } else { &[] };
         let split = split
             .iter()
             .filter_map(|file| companions::open_split(file, threads));
@@ -173,21 +169,21 @@ impl<'o, 'd> Program<'o, 'd> {
                 shared,
             },
             lacks_shared,
-            maps: &beside.maps,
-            arriving: beside.arriving,
+            maps: &other.maps,
+            arriving: other.arriving,
             sections,
             load_address,
             arch: object.arch(),
             object,
-            symbols: beside.symbols,
+            symbols: other.symbols,
         })
     }
 
     /// Reads its code ranges and symbols.
-    fn image(&self) -> ObjectImage<'d> {
+    fn image(&self) -> CodeSymbols<'d> {
         match self.symbols.and_then(|bytes| Object::parse(bytes).ok()) {
-            Some(with_symbols) => ObjectImage::of(&with_symbols),
-            None => ObjectImage::of(self.object),
+            Some(with_symbols) => CodeSymbols::of(&with_symbols),
+            None => CodeSymbols::of(self.object),
         }
     }
 }
@@ -201,13 +197,13 @@ pub(in crate::debuginfo) fn has_units<'d>(object: &dyn Dwarf<'d>) -> bool {
 /// name and build id.
 fn shared<'d>(
     elf: &ElfObject<'d>,
-    beside: &Beside<'_, 'd>,
+    other: &OtherFiles<'_, 'd>,
     threads: usize,
 ) -> (Option<Sections<'d>>, Option<(String, String)>) {
     let Some((name, id)) = companions::shared_file(elf) else {
         return (None, None);
     };
-    match (beside.with_build_id)(&id).and_then(|bytes| ElfObject::parse(bytes).ok()) {
+    match (other.with_build_id)(&id).and_then(|bytes| ElfObject::parse(bytes).ok()) {
         Some(file) => {
             let sections = Sections::open(&file, &sections::SHARED, threads);
             (Some(sections), None)
@@ -324,14 +320,14 @@ pub(in crate::debuginfo) fn derive_beside_itself(
     elf: &[u8],
 ) -> Option<Result<EncodedCache, Failure>> {
     let object = Object::parse(elf).ok()?;
-    let beside = Beside {
+    let other = OtherFiles {
         split: vec![elf],
         with_build_id: &|_| Some(elf),
-        ..Beside::default()
+        ..OtherFiles::default()
     };
     let contents =
         crate::debuginfo::blob::unfiled(crate::cache::Kind::SymCache, object.arch(), None);
-    Some(encode(Program::of(&object, &beside, 1)?, 1, &contents))
+    Some(encode(Program::of(&object, &other, 1)?, 1, &contents))
 }
 
 /// Describes the units that are missing or incomplete, and how to provide them.

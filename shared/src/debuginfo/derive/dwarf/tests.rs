@@ -104,7 +104,7 @@ fn a_mach_o_file_whose_sections_are_compressed_has_the_same_cache() {
         };
         assert!(has_units(mach));
         let contents = blob::unfiled(Kind::SymCache, object.arch(), Some(object.debug_id()));
-        let encoded = Sym::encode(&object, &Beside::default(), 2, &contents);
+        let encoded = Sym::encode(&object, &OtherFiles::default(), 2, &contents);
         (object.has_debug_info(), encoded.unwrap().blob)
     };
     let ((plain_by_symbolic, plain), (by_symbolic, compressed)) =
@@ -148,7 +148,7 @@ fn starts(cache: &SymCache<'_>, raw: &[u8]) -> Vec<u64> {
 fn difference(
     found: &[Answer],
     expected: &[Answer],
-    image: &ObjectImage<'_>,
+    image: &CodeSymbols<'_>,
 ) -> Option<&'static str> {
     let symbol = |answer: &Answer, name: &str| {
         let all = image.functions.iter().chain(&image.labels);
@@ -256,12 +256,12 @@ const WAYS: [(usize, usize, Bounds); 6] = [
 fn encoded_in_all_ways<'d>(
     file: &str,
     object: &Object<'d>,
-    beside: &Beside<'_, 'd>,
+    other: &OtherFiles<'_, 'd>,
 ) -> Option<Vec<EncodedCache>> {
     let debug_id = Some(object.debug_id()).filter(|id| !id.is_nil());
     let contents = blob::unfiled(Kind::SymCache, object.arch(), debug_id);
     let encoded = WAYS.map(|(run_bytes, workers, bounds)| {
-        let program = Program::of(object, beside, workers)?;
+        let program = Program::of(object, other, workers)?;
         Some(encode_runs(program, run_bytes, workers, &contents, bounds).unwrap())
     });
     let encoded: Vec<_> = encoded.into_iter().collect::<Option<_>>()?;
@@ -337,7 +337,7 @@ fn functions_that_32_bits_do_not_reach_are_reported() {
         let dif = fixture(file);
         let object = Object::parse(&dif).unwrap();
         let contents = blob::unfiled(Kind::SymCache, object.arch(), Some(object.debug_id()));
-        let encoded = Sym::encode(&object, &Beside::default(), 2, &contents);
+        let encoded = Sym::encode(&object, &OtherFiles::default(), 2, &contents);
         encoded.unwrap().lacks
     };
     let lacks = lacks_of("zoo/far").unwrap();
@@ -354,10 +354,10 @@ fn every_address_of_every_fixture_has_the_same_answer_as_in_symbolic() {
     for (file, dif) in readable_by_symbolic() {
         for object in Archive::parse(&dif).unwrap().objects() {
             let object = object.unwrap();
-            let Some(encoded) = encoded_in_all_ways(&file, &object, &Beside::default()) else {
+            let Some(encoded) = encoded_in_all_ways(&file, &object, &OtherFiles::default()) else {
                 continue;
             };
-            let image = ObjectImage::of(&object);
+            let image = CodeSymbols::of(&object);
             let mut plain = Vec::new();
             Sym::write(&object, None, &mut plain).unwrap();
             let plain = AlignedBytes::copied(&plain).unwrap();
@@ -434,7 +434,7 @@ fn elf(bytes: &[u8]) -> ElfObject<'_> {
 }
 
 /// Calls `show` with the first file of an archive, and with the others, which complete it.
-fn with_companions(name: &str, show: impl for<'d> FnOnce(&Object<'d>, &Beside<'_, 'd>)) {
+fn with_companions(name: &str, show: impl for<'d> FnOnce(&Object<'d>, &OtherFiles<'_, 'd>)) {
     let mut archive = zip::ZipArchive::new(io::Cursor::new(fixture(name))).unwrap();
     let members = (0..archive.len()).map(|number| {
         let mut bytes = Vec::new();
@@ -445,7 +445,7 @@ fn with_companions(name: &str, show: impl for<'d> FnOnce(&Object<'d>, &Beside<'_
     let (program, others) = members.split_first().unwrap();
     let object = Object::parse(program).unwrap();
     let split = others.iter().filter(|other| is_companion(&elf(other)));
-    let beside = Beside {
+    let other = OtherFiles {
         split: split.map(Vec::as_slice).collect(),
         symbols: others
             .iter()
@@ -458,9 +458,9 @@ fn with_companions(name: &str, show: impl for<'d> FnOnce(&Object<'d>, &Beside<'_
             };
             others.iter().find(has_id).map(Vec::as_slice)
         },
-        ..Beside::default()
+        ..OtherFiles::default()
     };
-    show(&object, &beside);
+    show(&object, &other);
 }
 
 /// `symbolic` does not read companions. What they say is held to llvm-symbolizer by
@@ -471,9 +471,9 @@ fn programs_with_companions_have_the_same_answers_for_any_number_of_workers() {
     let archives: Vec<_> = archives.collect();
     assert!(archives.len() > 6, "{archives:?}");
     for file in archives {
-        with_companions(&format!("zoo/{file}"), |object, beside| {
-            let encoded = encoded_in_all_ways(&file, object, beside).unwrap();
-            let alone = encoded_in_all_ways(&file, object, &Beside::default()).unwrap();
+        with_companions(&format!("zoo/{file}"), |object, other| {
+            let encoded = encoded_in_all_ways(&file, object, other).unwrap();
+            let alone = encoded_in_all_ways(&file, object, &OtherFiles::default()).unwrap();
             assert!(encoded[0].blob != alone[0].blob, "{file} has no companion");
             let expected = joined(&encoded[0].blob);
             for EncodedCache { blob, lacks } in &encoded {
@@ -492,8 +492,8 @@ fn encoded(dif: &[u8], run_bytes: usize) -> Result<EncodedCache, Failure> {
     let object = Object::parse(dif).unwrap();
     let debug_id = Some(object.debug_id());
     let contents = blob::unfiled(Kind::SymCache, object.arch(), debug_id);
-    let beside = Beside::default();
-    let program = Program::of(&object, &beside, 2).unwrap();
+    let other = OtherFiles::default();
+    let program = Program::of(&object, &other, 2).unwrap();
     encode_runs(program, run_bytes, 2, &contents, Bounds::CURRENT)
 }
 

@@ -44,11 +44,11 @@ use super::dwarf::encode::SymCacheEncoder;
 use super::dwarf::merge;
 use super::dwarf::symbols::Symbols;
 use super::dwarf::tables::{Texts, UnitTables};
-use super::kind::{Beside, EncodedCache};
+use super::kind::{EncodedCache, OtherFiles};
 use super::pdb_links::{LinkStreams, PdbLinks};
 use crate::debuginfo::blob::Contents;
 use crate::debuginfo::failure::{Failure, chain, malformed};
-use crate::debuginfo::image::ObjectImage;
+use crate::debuginfo::image::CodeSymbols;
 use crate::debuginfo::slices::{self, Bounds};
 use crate::debuginfo::undecorate::undecorated;
 use crate::debuginfo::workers::deep_side_by_side;
@@ -57,18 +57,18 @@ use crate::debuginfo::workers::deep_side_by_side;
 pub(super) fn encode(
     object: &PdbObject<'_>,
     links: Option<&LinkStreams>,
-    beside: &Beside<'_, '_>,
+    other: &OtherFiles<'_, '_>,
     workers: usize,
     contents: &Contents,
 ) -> Result<EncodedCache, Failure> {
     let bounds = Bounds::CURRENT;
-    encode_runs(object, links, beside, RUN_BYTES, workers, contents, bounds)
+    encode_runs(object, links, other, RUN_BYTES, workers, contents, bounds)
 }
 
 fn encode_runs(
     object: &PdbObject<'_>,
     links: Option<&LinkStreams>,
-    beside: &Beside<'_, '_>,
+    other: &OtherFiles<'_, '_>,
     run_bytes: u64,
     workers: usize,
     contents: &Contents,
@@ -92,7 +92,7 @@ fn encode_runs(
     }
     let lacks = unread.lacks(&tables)?;
     let code = code_of(bytes).unwrap_or_default();
-    let functions = ObjectImage::within(code, 0, symbols_of(object), Vec::new()).functions;
+    let functions = CodeSymbols::within(code, 0, symbols_of(object), Vec::new()).functions;
     let symbols = Symbols::new(functions, Vec::new());
     let groups = merge::merge_all(&tables, &symbols, bounds.ranges);
     let encoder = SymCacheEncoder {
@@ -104,7 +104,7 @@ fn encode_runs(
             runs: &tables,
         },
         symbols: &symbols,
-        maps: &beside.maps,
+        maps: &other.maps,
         bounds,
     };
     let slices = slices::encode_in_parallel(groups, workers, contents, || encoder.cutter())?;

@@ -24,14 +24,14 @@ const SMALL: Bounds = Bounds {
 fn encoded(
     dif: &[u8],
     links: Option<&LinkStreams>,
-    beside: &Beside<'_, '_>,
+    other: &OtherFiles<'_, '_>,
     (run_bytes, workers, bounds): (u64, usize, Bounds),
 ) -> Result<EncodedCache, Failure> {
     let Ok(Object::Pdb(pdb)) = Object::parse(dif) else {
         return Err(malformed("not a PDB".to_owned()));
     };
     let contents = blob::unfiled(Kind::SymCache, pdb.arch(), Some(pdb.debug_id()));
-    encode_runs(&pdb, links, beside, run_bytes, workers, &contents, bounds)
+    encode_runs(&pdb, links, other, run_bytes, workers, &contents, bounds)
 }
 
 /// Returns the SymCache that the slices of a blob form together.
@@ -138,7 +138,7 @@ fn every_address_of_a_pdb_has_the_same_answer_as_in_symbolic() {
             (u64::MAX, 2, SMALL),
             (u64::MAX, 1, Bounds::CURRENT),
         ] {
-            let encoded = encoded(&dif, None, &Beside::default(), how).unwrap();
+            let encoded = encoded(&dif, None, &OtherFiles::default(), how).unwrap();
             assert_eq!(encoded.lacks, None);
             compared += assert_answers(&encoded.blob, &plain, file, is_same_with_calls);
             blobs.push(encoded.blob);
@@ -201,7 +201,7 @@ fn places_on_source_servers_and_line_maps_are_those_that_symbolic_gives() {
     ] {
         let links = LinkStreams::with(srcsrv.as_bytes(), source_link.as_bytes());
         let how = (1, 2, SMALL);
-        let blob = encoded(&dif, Some(&links), &Beside::default(), how)
+        let blob = encoded(&dif, Some(&links), &OtherFiles::default(), how)
             .unwrap()
             .blob;
         let joined = joined(&blob);
@@ -224,11 +224,11 @@ fn places_on_source_servers_and_line_maps_are_those_that_symbolic_gives() {
     let lines = LineMap::read(map.as_bytes()).unwrap();
     let mut plain = Vec::new();
     Sym::write(&object, Some(&lines), &mut plain).unwrap();
-    let beside = Beside {
+    let other = OtherFiles {
         maps: Maps::read(None, Some(map.as_bytes())),
-        ..Beside::default()
+        ..OtherFiles::default()
     };
-    let blob = encoded(&dif, None, &beside, (1, 2, SMALL)).unwrap().blob;
+    let blob = encoded(&dif, None, &other, (1, 2, SMALL)).unwrap().blob;
     assert_same(&blob, &plain, "with a line map");
     assert!(
         joined(&blob)
@@ -274,9 +274,9 @@ fn an_unreadable_module_loses_its_functions_and_is_reported() {
     let object = Object::parse(&bad).unwrap();
     Sym::write(&object, None, &mut Vec::new()).expect_err("symbolic refuses the file");
     let ranges = |blob: &[u8]| slices::starts_of(joined(blob).as_slice()).len();
-    let whole = encoded(&dif, None, &Beside::default(), (1, 1, SMALL)).unwrap();
+    let whole = encoded(&dif, None, &OtherFiles::default(), (1, 1, SMALL)).unwrap();
     for workers in [1, 3] {
-        let encoded = encoded(&bad, None, &Beside::default(), (1, workers, SMALL)).unwrap();
+        let encoded = encoded(&bad, None, &OtherFiles::default(), (1, workers, SMALL)).unwrap();
         let lacks = encoded.lacks.unwrap();
         let expected = format!("1 of the {modules} modules of the PDB cannot be read");
         assert!(lacks.starts_with(&expected), "{lacks}");
@@ -318,7 +318,11 @@ fn functions_without_lines_have_their_inlined_calls() {
         assert!(ignore_lines(&mut without_lines) > 10);
         let [expected, found] = [&dif, &without_lines].map(|dif| {
             let how = (1, 2, SMALL);
-            joined(&encoded(dif, None, &Beside::default(), how).unwrap().blob)
+            joined(
+                &encoded(dif, None, &OtherFiles::default(), how)
+                    .unwrap()
+                    .blob,
+            )
         });
         let starts = slices::starts_of(expected.as_slice());
         let [expected, found] =
@@ -353,7 +357,11 @@ fn calls_of_a_function_whose_type_is_damaged_are_in_every_answer() {
     assert!(expected[0].0.starts_with("<missing type "), "{expected:?}");
     for workers in 1..4 {
         let how = (1, workers, SMALL);
-        let joined = joined(&encoded(&dif, None, &Beside::default(), how).unwrap().blob);
+        let joined = joined(
+            &encoded(&dif, None, &OtherFiles::default(), how)
+                .unwrap()
+                .blob,
+        );
         let found = answers(&SymCache::parse(joined.as_slice()).unwrap(), CALL);
         assert_eq!(found, expected, "{workers}");
     }
@@ -384,7 +392,7 @@ proptest! {
             written.ok().map(|()| plain)
         });
         let found = crate::debuginfo::caught(|| {
-            let parts = encoded(&dif, None, &Beside::default(), (1, 2, SMALL));
+            let parts = encoded(&dif, None, &OtherFiles::default(), (1, 2, SMALL));
             parts.map(|encoded| encoded.blob)
         });
         if let (Ok(Some(plain)), Ok(Ok(blob))) = (&by_symbolic, &found) {
@@ -395,7 +403,7 @@ proptest! {
         }
         // Several workers and one give the same bytes.
         if let Ok(Ok(blob)) = found {
-            let alone = encoded(&dif, None, &Beside::default(), (1, 1, SMALL)).unwrap().blob;
+            let alone = encoded(&dif, None, &OtherFiles::default(), (1, 1, SMALL)).unwrap().blob;
             prop_assert!(alone == blob);
         }
     }

@@ -1,4 +1,4 @@
-//! Retention: the settings of the cache rules, and the constants that have one right value.
+//! The settings of the cache rules, and the constants that have one right value.
 
 use std::time::Duration;
 

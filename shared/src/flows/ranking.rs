@@ -26,15 +26,15 @@ pub struct Ranked {
 /// so that the result does not depend on the order of the events.
 ///
 /// A DIF over a limit that still applies is left out. If no DIF is left, returns that reason.
-pub fn rank(difs: &[Dif], kind: Kind, reader: &Capabilities) -> Result<Vec<Ranked>, Missing> {
+pub fn rank(difs: &[Dif], kind: Kind, capabilities: &Capabilities) -> Result<Vec<Ranked>, Missing> {
     let mut over_limit = None;
     let mut ranked = Vec::new();
     for dif in difs {
-        let Some(version) = dif.version_for(kind, reader) else {
+        let Some(version) = dif.version_for(kind, capabilities) else {
             continue;
         };
         match &dif.over_limit {
-            Some(missing) if still_holds(missing, &reader.limits) => {
+            Some(missing) if still_holds(missing, &capabilities.limits) => {
                 over_limit = over_limit.or(Some(missing.clone()));
             }
             _ => ranked.push(Ranked {
@@ -129,7 +129,7 @@ mod tests {
         }
     }
 
-    fn reader(limits: &[u64]) -> Capabilities {
+    fn capabilities(limits: &[u64]) -> Capabilities {
         Capabilities {
             numbers: ReleaseNumbers::CURRENT,
             limits: limits.to_vec(),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     fn ranked(difs: &[Dif], kind: Kind) -> Vec<String> {
-        rank(difs, kind, &reader(&[100]))
+        rank(difs, kind, &capabilities(&[100]))
             .unwrap()
             .iter()
             .map(|ranked| ranked.dif.file.location.to_string())
@@ -190,17 +190,17 @@ mod tests {
             rank(
                 std::slice::from_ref(&too_large_dif),
                 Kind::SymCache,
-                &reader(&[100])
+                &capabilities(&[100])
             ),
             Err(too_large)
         );
-        let grown = rank(&[too_large_dif], Kind::SymCache, &reader(&[200])).unwrap();
+        let grown = rank(&[too_large_dif], Kind::SymCache, &capabilities(&[200])).unwrap();
         assert_eq!(grown.len(), 1);
     }
 
     #[test]
     fn the_reason_is_reported_if_no_file_serves() {
-        let cause = |difs: &[Dif], kind| rank(difs, kind, &reader(&[])).unwrap_err().cause;
+        let cause = |difs: &[Dif], kind| rank(difs, kind, &capabilities(&[])).unwrap_err().cause;
         assert_eq!(cause(&[], Kind::SymCache), Cause::NotFound);
         assert_eq!(
             cause(

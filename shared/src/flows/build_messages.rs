@@ -71,7 +71,7 @@ impl Builder {
         message: &QueueMessage,
     ) -> Result<(), Error> {
         let outcome = self.build_requested(invocation, message).await?;
-        match retry_of(outcome, message.hops, invocation.now()) {
+        match resend_after(outcome, message.hops, invocation.now()) {
             None => Ok(()),
             Some(resend) => self.send_again(invocation, message, resend).await,
         }
@@ -173,7 +173,7 @@ pub(super) fn delay_after(hops: u32) -> Duration {
 
 /// Returns when to send the message of a build again after its outcome, if at all. The message has
 /// had this number of hops.
-pub(super) fn retry_of(outcome: Outcome, hops: u32, now: Timestamp) -> Option<Resend> {
+pub(super) fn resend_after(outcome: Outcome, hops: u32, now: Timestamp) -> Option<Resend> {
     match outcome {
         Outcome::Settled => None,
         Outcome::Later(at) => Some(Resend::At(at)),
@@ -209,7 +209,7 @@ mod tests {
     fn a_message_waits_for_another_builder_with_growing_delays_but_not_beyond_its_lease() {
         let now = Timestamp::from_secs(1000);
         let until = now.plus(Duration::from_secs(30));
-        let resend = |hops| retry_of(Outcome::OtherBuilder { until }, hops, now);
+        let resend = |hops| resend_after(Outcome::OtherBuilder { until }, hops, now);
         assert_eq!(resend(0), Some(Resend::After(SHORTEST_DELAY)));
         assert_eq!(resend(5), Some(Resend::After(delay_after(5))));
         assert_eq!(resend(MAX_HOPS), Some(Resend::At(until)));

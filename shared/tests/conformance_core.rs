@@ -22,8 +22,8 @@ use symdepot::domain::{Features, Missing};
 use symdepot::symbolicate::{Considered, LookupCache, ModuleOutcome, plan, symbolicate};
 
 /// Symbols, and the names of their functions as `llvm-cxxfilt-19` prints them, without the type
-/// that is returned and with a space between two `>`. Symbolicator leaves out the parameters of such
-/// constructors, and prints what is left of an empty pack.
+/// that is returned and with a space between two `>`. Symbolicator leaves out the parameters of
+/// such constructors, and prints what is left of an empty pack.
 const NAMES_AS_LLVM: [(&str, &str); 4] = [
     (
         "_ZN9__gnu_cxx13new_allocatorImE9constructImJEEEvPT_DpOT0_",

@@ -38,13 +38,13 @@ pub enum ModuleRef {
     /// The id that uploads are filed under.
     Filed(ModuleId),
     /// A query to a symbol server.
-    Query(ServerQuery),
+    Search(ServerSearch),
 }
 
 /// A query to a symbol server. The locations are part of the key because they determine what can be
 /// found: the result for a request without a file name is never used for a request with one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServerQuery {
+pub struct ServerSearch {
     /// The type of the module.
     pub object_type: ObjectType,
     /// The debug id.
@@ -72,7 +72,7 @@ pub struct ServerQuery {
     pub is_source_file: bool,
 }
 
-impl ServerQuery {
+impl ServerSearch {
     /// Returns the query for a module at these locations.
     pub fn new(module: &ObjectId, locations: Vec<(FileType, Location)>) -> Self {
         Self {
@@ -154,7 +154,7 @@ impl ModuleKey {
     }
 
     /// Returns the key of a module in a symbol server.
-    pub fn server(scope: Scope, source: SourceKey, sought: &ServerQuery) -> Self {
+    pub fn server(scope: Scope, source: SourceKey, sought: &ServerSearch) -> Self {
         Self {
             scope,
             source,
@@ -168,15 +168,15 @@ impl ModuleKey {
         match self.source {
             SourceKey::Uploads => ModuleId::of_text(&self.id).map(ModuleRef::Filed),
             SourceKey::Configured { .. } | SourceKey::Defined { .. } => {
-                serde_json::from_str(&self.id).ok().map(ModuleRef::Query)
+                serde_json::from_str(&self.id).ok().map(ModuleRef::Search)
             }
         }
     }
 
     /// Returns the query to a symbol server; `None` for a module in the uploads.
-    pub fn sought(&self) -> Option<ServerQuery> {
+    pub fn sought(&self) -> Option<ServerSearch> {
         match self.reference()? {
-            ModuleRef::Query(sought) => Some(sought),
+            ModuleRef::Search(sought) => Some(sought),
             ModuleRef::Filed(_) => None,
         }
     }

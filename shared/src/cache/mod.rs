@@ -53,7 +53,7 @@ pub use health::{CallOutcome, NotAdmitted, Permit, SourceHealth};
 pub use invariants::violations;
 pub use issued_token::IssuedToken;
 pub use item::{Alias, Item, SCHEMA, Stored};
-pub use key::{ItemKey, ModuleKey, ModuleRef, ServerQuery, SweepItem};
+pub use key::{ItemKey, ModuleKey, ModuleRef, ServerSearch, SweepItem};
 pub use kind::Kind;
 pub use losses::Losses;
 pub use policy::{LEASE_EXTENSION, LEASE_LENGTH, Policy};

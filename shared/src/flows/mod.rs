@@ -11,9 +11,9 @@
 //! - *A schedule removes what is no longer used.* [`prune`] also counts the entries for
 //!   [`rollout`].
 //!
-//! Entries and upload items are changed through [`RecordWriter`]; what is removed, and the cursor of
-//! [`prune`], by compare-and-swap on the revision that was just read. [`Invocation`] provides the
-//! clock and the randomness; `runtime` creates it.
+//! Entries and upload items are changed through [`RecordWriter`]; what is removed, and the cursor
+//! of [`prune`], by compare-and-swap on the revision that was just read. [`Invocation`] provides
+//! the clock and the randomness; `runtime` creates it.
 
 pub mod about;
 mod access;

@@ -11,7 +11,7 @@ use super::explain::Explained;
 use super::lookup::{CacheFinder, CachePlace, Lookup};
 use super::{Error, Invocation};
 use crate::cache::{
-    Criteria, Kind, Preference, Ready, SelectedState, ServerQuery, UnreadableBlobs, select,
+    Criteria, Kind, Preference, Ready, SelectedState, ServerSearch, UnreadableBlobs, select,
 };
 use crate::debuginfo::{OpenCache, SliceIndex};
 use crate::domain::{ObjectId, Scope};
@@ -54,7 +54,7 @@ impl HttpService {
     ) -> Result<Plain, Error> {
         let finder = CacheFinder::without_memory(self, invocation);
         let place = |module| CachePlace::of(object, module, Kind::SymCache).without_presence();
-        let modules = finder.places(object, scope, &finder.all_sources(), ServerQuery::new);
+        let modules = finder.places(object, scope, &finder.all_sources(), ServerSearch::new);
         let mut lookup = Lookup::of(modules.into_iter().map(place).collect());
         let criteria = Criteria {
             capabilities: &self.settings.capabilities(),

@@ -177,8 +177,9 @@ impl RecordWriter<'_> {
         Ok(updated)
     }
 
-    /// Changes the entries of several kinds of a module like [`RecordWriter::apply`], in parallel. Starts
-    /// with the entries that the caller read; if these are unread, reads all of them in one call.
+    /// Changes the entries of several kinds of a module like [`RecordWriter::apply`], in parallel.
+    /// Starts with the entries that the caller read; if these are unread, reads all of them in one
+    /// call.
     pub(super) async fn apply_all(
         &self,
         module: &ModuleKey,
@@ -206,9 +207,9 @@ impl RecordWriter<'_> {
         Ok(())
     }
 
-    /// Changes the entry of a kind of a module like [`RecordWriter::apply`], starting with the item that
-    /// the caller read. This saves a call if no other invocation changed it since. Also returns the
-    /// stored item, if it is known.
+    /// Changes the entry of a kind of a module like [`RecordWriter::apply`], starting with the item
+    /// that the caller read. This saves a call if no other invocation changed it since. Also
+    /// returns the stored item, if it is known.
     pub async fn apply_from(
         &self,
         module: &ModuleKey,

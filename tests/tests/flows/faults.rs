@@ -508,7 +508,7 @@ async fn a_pass_that_removes_leftovers_survives_each_fault() {
             deadline: invocation.deadline(),
         };
         let module = world.module("global", CHECKSUM);
-        update
+        writer
             .apply(&module, Kind::SymCache, &vanished)
             .await
             .unwrap();

@@ -536,7 +536,7 @@ async fn an_entry_that_is_used_during_the_pass_stays() {
                     invocation: &reader.invocation(Duration::from_secs(9)),
                 };
                 for id in [CRASH, CHECKSUM] {
-                    update
+                    writer
                         .apply(
                             &reader.module("global", id),
                             kind,

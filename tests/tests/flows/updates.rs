@@ -150,7 +150,7 @@ async fn a_lost_race_is_repeated_on_what_the_winner_wrote() {
                 id: invocation.token(),
                 queue: Queue::Eager,
             };
-            update
+            writer
                 .apply(
                     &winner.module("global", CRASH),
                     Kind::SymCache,

@@ -26,8 +26,8 @@ use super::search::Search;
 use super::search_failures::{RequestedLocation, SearchFailures};
 use super::search_order::likely_first;
 use crate::cache::{
-    CallOutcome, Change, Entry, Item, ItemKey, Kind, LEASE_EXTENSION, ModuleKey, Seen, ServerQuery,
-    Stored,
+    CallOutcome, Change, Entry, Item, ItemKey, Kind, LEASE_EXTENSION, ModuleKey, Seen,
+    ServerSearch, Stored,
 };
 use crate::domain::{Cause, HttpSource, Missing, Timestamp};
 use crate::flows::{Error, Invocation, fetch, permits};
@@ -39,7 +39,7 @@ const IN_FLIGHT: usize = 16;
 /// A module of a batch.
 struct BatchMember {
     message: QueueMessage,
-    sought: ServerQuery,
+    sought: ServerSearch,
     /// The entries of the requested kinds, as they were read.
     entries: Vec<(Kind, Option<Stored>)>,
     held: Vec<HeldLease>,
@@ -112,14 +112,14 @@ impl Builder {
         invocation: &Invocation,
         message: &QueueMessage,
     ) -> Result<(Vec<BatchMember>, Vec<QueueMessage>), Fault> {
-        let each: Vec<(QueueMessage, ServerQuery)> = message
+        let each: Vec<(QueueMessage, ServerSearch)> = message
             .each()
             .filter_map(|one| {
                 let sought = one.module.sought()?;
                 Some((one, sought))
             })
             .collect();
-        let keys = |(one, sought): &(QueueMessage, ServerQuery)| {
+        let keys = |(one, sought): &(QueueMessage, ServerSearch)| {
             let entries = one.kinds.iter().map(|kind| one.module.entry(*kind));
             let copies = copies_of(&one.module, sought);
             entries.chain(copies).collect::<Vec<_>>()
@@ -359,7 +359,7 @@ impl Build<'_> {
     async fn probe(
         &self,
         source: &HttpSource,
-        sought: &ServerQuery,
+        sought: &ServerSearch,
         kinds: &[Kind],
     ) -> ServerAnswer {
         let module = self.module;
@@ -431,7 +431,7 @@ enum Probe {
 /// Returns the keys of all possible copies of the files of a module.
 fn copies_of<'a>(
     module: &'a ModuleKey,
-    sought: &'a ServerQuery,
+    sought: &'a ServerSearch,
 ) -> impl Iterator<Item = ItemKey> + 'a {
     let locations = sought.locations.iter();
     locations.map(|(_, location)| module.copy(location))

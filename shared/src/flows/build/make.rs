@@ -24,7 +24,7 @@ use crate::ports::{DifError, Fault};
 pub(super) fn objects_for(module: &ModuleKey, inspection: &Inspection) -> Vec<ObjectMeta> {
     let reference = module.reference();
     let is_it = |object: &&ObjectMeta| match &reference {
-        Some(ModuleRef::Query(sought)) => is_sought(object, sought),
+        Some(ModuleRef::Search(sought)) => is_sought(object, sought),
         Some(ModuleRef::Filed(id)) => {
             let filed = ModuleId::of(object.debug_id, object.code_id.as_ref());
             filed.is_some_and(|filed| filed == *id)

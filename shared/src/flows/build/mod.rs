@@ -52,7 +52,7 @@ use self::partition::{Partition, comes_of};
 use super::{Error, Invocation, permits};
 use crate::cache::{
     Capabilities, Decision, Entry, Kind, LEASE_EXTENSION, ModuleKey, NotAdmitted, Queue, Ready,
-    ServerQuery, Token, decide,
+    ServerSearch, Token, decide,
 };
 use crate::domain::Timestamp;
 use crate::ports::{Fault, QueueMessage};
@@ -308,7 +308,7 @@ impl Build<'_> {
         let sought = self.module.sought();
         // A search for sources alone must not fetch debug files that no reader needs.
         let is_for_names = demand.kinds.iter().any(|kind| !kind.is_sought_on_request());
-        let comes_along = |sought: &ServerQuery, kind: Kind| {
+        let comes_along = |sought: &ServerSearch, kind: Kind| {
             is_for_names && !kind.is_sought_on_request() && sought.may_yield(kind)
         };
         let may_come = |kind: &Kind| {

@@ -17,7 +17,7 @@ use super::open_difs::{OpenDif, OpenDifs};
 use super::partition::comes_of;
 use super::search_failures::{RequestedLocation, SearchFailures};
 use super::search_order::likely_first;
-use crate::cache::{CallOutcome, Dif, DifCopy, Kind, ModuleKey, NotAdmitted, ServerQuery};
+use crate::cache::{CallOutcome, Dif, DifCopy, Kind, ModuleKey, NotAdmitted, ServerSearch};
 use crate::domain::{
     Candidate, Cause, CompanionId, DebugId, DifRef, Features, FileType, HttpSource, Inspection,
     Location, Missing, ObjectMeta, Quality, Rank, SOURCE_LINK_ID, SourceKey,
@@ -59,7 +59,7 @@ pub(super) struct NeededMap {
 #[derive(Clone, Copy)]
 pub(super) struct MapQuery<'a> {
     /// The module that they complete.
-    pub(super) sought: &'a ServerQuery,
+    pub(super) sought: &'a ServerSearch,
     /// The kinds to build.
     pub(super) kinds: &'a [Kind],
     /// The files that the source lists.
@@ -101,7 +101,7 @@ impl Build<'_> {
     /// Searches a symbol server for files that serve these kinds, in addition to those with a copy.
     pub(super) async fn search(
         &self,
-        sought: &ServerQuery,
+        sought: &ServerSearch,
         kinds: &[Kind],
         copies: &[DifCopy],
         open_difs: &mut OpenDifs,
@@ -199,7 +199,7 @@ impl Build<'_> {
     pub(super) async fn list(
         &self,
         source: &HttpSource,
-        sought: &ServerQuery,
+        sought: &ServerSearch,
         kinds: &[Kind],
         search: &mut Search,
     ) -> Vec<(FileType, Location)> {
@@ -304,7 +304,7 @@ impl Downloads<'_> {
     /// Fetches one location after the other.
     async fn search(
         &mut self,
-        sought: &ServerQuery,
+        sought: &ServerSearch,
         kinds: &[Kind],
         search: &mut Search,
     ) -> Result<(), DifError> {
@@ -535,7 +535,7 @@ impl Search {
 /// server may return any file.
 fn filed(
     module: &ModuleKey,
-    sought: &ServerQuery,
+    sought: &ServerSearch,
     open_difs: &OpenDifs,
     Fetched { dif, size, chunks }: Fetched,
 ) -> Result<(Dif, Option<StoredChunks>), ServerFailure> {
@@ -581,7 +581,7 @@ fn filed(
 
 /// Returns whether an object belongs to the module that is sought. The ages of debug ids may
 /// differ, because a debug file may have been written again.
-pub(super) fn is_sought(object: &ObjectMeta, sought: &ServerQuery) -> bool {
+pub(super) fn is_sought(object: &ObjectMeta, sought: &ServerSearch) -> bool {
     let debug_ids = object.debug_id.zip(sought.debug_id);
     let code_ids = object.code_id.as_ref().zip(sought.code_id.as_ref());
     debug_ids.is_some_and(|(a, b)| !a.is_nil() && a.uuid() == b.uuid())

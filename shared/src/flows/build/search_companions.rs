@@ -16,7 +16,7 @@ use super::builder::Build;
 use super::companions::{CompanionOfServer, FoundCompanions};
 use super::open_difs::OpenDifs;
 use super::search::{Downloads, Fetched, MAX_TIMEOUTS, Search};
-use crate::cache::{CallOutcome, Dif, DifCopy, Kind, ModuleKey, ModuleRef, ServerQuery};
+use crate::cache::{CallOutcome, Dif, DifCopy, Kind, ModuleKey, ModuleRef, ServerSearch};
 use crate::domain::{
     Cause, CompanionId, FileType, HttpSource, Location, Missing, ModuleId, ObjectId, SourceKey,
 };
@@ -108,7 +108,7 @@ impl Build<'_> {
     /// Returns the ids by which the companions of the module are sought.
     fn ids_of_module(&self) -> ObjectId {
         let (debug_id, code_id) = match self.module.reference() {
-            Some(ModuleRef::Query(sought)) => (sought.debug_id, sought.code_id),
+            Some(ModuleRef::Search(sought)) => (sought.debug_id, sought.code_id),
             Some(ModuleRef::Filed(ModuleId::Debug(id))) => (Some(id), None),
             Some(ModuleRef::Filed(ModuleId::Code(id))) => (None, Some(id)),
             Some(ModuleRef::Filed(ModuleId::Companion(_))) | None => (None, None),
@@ -209,7 +209,7 @@ impl CompanionServer<'_> {
         if locations.is_empty() {
             return None;
         }
-        let sought = ServerQuery::companion(&wanted.id, locations.clone());
+        let sought = ServerSearch::companion(&wanted.id, locations.clone());
         let scope = self.build.module.scope.clone();
         Some(SoughtCompanion {
             wanted,

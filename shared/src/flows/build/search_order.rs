@@ -1,13 +1,13 @@
 //! The order in which the locations of a module are tried.
 
-use crate::cache::ServerQuery;
+use crate::cache::ServerSearch;
 use crate::domain::{FileType, Location, ObjectType};
 
 /// Returns the locations of a module in the order in which they are tried: those of the files of
 /// its platform first. Others are rare, such as DWARF for a program of Windows.
 ///
 /// The list itself is part of the keys of entries, so its order stays.
-pub(super) fn likely_first(sought: &ServerQuery) -> Vec<&(FileType, Location)> {
+pub(super) fn likely_first(sought: &ServerSearch) -> Vec<&(FileType, Location)> {
     let mut locations: Vec<_> = sought.locations.iter().collect();
     locations.sort_by_key(|(file_type, _)| is_foreign(*file_type, sought.object_type));
     locations

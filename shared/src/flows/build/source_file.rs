@@ -13,7 +13,7 @@ use super::lease::HeldLease;
 use super::made::{Made, MadeOutcome, NotMade, Origin};
 use super::search::{Search, unknown_source};
 use super::search_failures::{RequestedLocation, SearchFailures};
-use crate::cache::{CallOutcome, Derived, Kind, ReleaseNumbers, Seen, ServerQuery};
+use crate::cache::{CallOutcome, Derived, Kind, ReleaseNumbers, Seen, ServerSearch};
 use crate::debuginfo::{Failure, encode_source_file};
 use crate::domain::{
     Candidate, Cause, DifRef, Download, Features, FileType, HttpSource, Location, Missing, Purpose,
@@ -41,7 +41,7 @@ impl Build<'_> {
     /// Makes the entry of a source file. Returns one result per lease.
     pub(super) async fn make_source_file(
         &self,
-        sought: &ServerQuery,
+        sought: &ServerSearch,
         held: &[HeldLease],
     ) -> Result<Vec<Made>, NotMade> {
         let key = &self.module.source;
@@ -69,7 +69,7 @@ impl Build<'_> {
     pub(super) async fn settle_source_file(
         &self,
         source: &HttpSource,
-        sought: &ServerQuery,
+        sought: &ServerSearch,
         held: &[HeldLease],
     ) -> Result<CallOutcome, Fault> {
         let mut outcome = CallOutcome::default();
@@ -96,7 +96,7 @@ impl Build<'_> {
     async fn download_source_file(
         &self,
         source: &HttpSource,
-        sought: &ServerQuery,
+        sought: &ServerSearch,
         held: &[HeldLease],
         outcome: &mut CallOutcome,
     ) -> Result<Vec<Made>, Fault> {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::api::advice::Advice;
 use crate::cache::{
     BuildRequest, Converter, Criteria, Decision, Entry, Item, ItemKey, Kind, ModuleKey,
-    Placeholder, Preference, Queue, Ready, ServerQuery, UnreadableBlobs, decide,
+    Placeholder, Preference, Queue, Ready, ServerSearch, UnreadableBlobs, decide,
 };
 use crate::domain::{
     Candidate, Cause, DifRef, FileType, FormatVersion, ObjectId, Quality, Scope, SourceKey,
@@ -206,8 +206,8 @@ impl HttpService {
                 return Err(Error::Invalid { detail });
             }
         }
-        let mut modules = finder.places(module, scope, &sources, ServerQuery::new);
-        let to_transcode = finder.places(module, scope, &sources, ServerQuery::to_transcode);
+        let mut modules = finder.places(module, scope, &sources, ServerSearch::new);
+        let to_transcode = finder.places(module, scope, &sources, ServerSearch::to_transcode);
         modules.extend(
             to_transcode
                 .into_iter()

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::finder::CacheFinder;
 use super::read_through::ItemQuery;
 use super::sources::SelectedSource;
-use crate::cache::{ItemKey, Kind, ModuleKey, ServerQuery};
+use crate::cache::{ItemKey, Kind, ModuleKey, ServerSearch};
 use crate::domain::{FileType, HttpSource, Location, ModuleId, ObjectId, Scope, SourceKey};
 
 /// For how long an instance may answer without the sources of a new upload. A warm request whose
@@ -75,7 +75,7 @@ impl CachePlace {
         source: SourceKey,
         location: Location,
     ) -> Self {
-        let sought = ServerQuery::source_file(location);
+        let sought = ServerSearch::source_file(location);
         Self::new(ModuleKey::server(scope, source, &sought), Kind::SourceCode)
     }
 
@@ -135,7 +135,7 @@ impl CacheFinder<'_> {
         kind: Kind,
     ) -> Vec<CachePlace> {
         let modules = self
-            .places(object, scope, sources, ServerQuery::new)
+            .places(object, scope, sources, ServerSearch::new)
             .into_iter();
         modules
             .map(|module| CachePlace::of(object, module, kind))
@@ -179,7 +179,7 @@ impl CacheFinder<'_> {
         object: &ObjectId,
         scope: &Scope,
         sources: &[SelectedSource],
-        seek: impl Fn(&ObjectId, Vec<(FileType, Location)>) -> ServerQuery,
+        seek: impl Fn(&ObjectId, Vec<(FileType, Location)>) -> ServerSearch,
     ) -> Vec<ModuleKey> {
         let id = ModuleId::of(object.debug_id, object.code_id.as_ref());
         let mut places = Vec::new();
@@ -187,7 +187,7 @@ impl CacheFinder<'_> {
             match self.definition(selected) {
                 Some(source) => {
                     let (object, locations) = located(source, object);
-                    let sought = ServerQuery {
+                    let sought = ServerSearch {
                         is_listed: source.lists_files(),
                         may_have_line_map: source.may_have_line_map(&object),
                         ..seek(&object, locations)

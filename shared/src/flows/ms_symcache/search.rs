@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::api::symcache_http::SymCacheRequest;
 use crate::cache::{
     Capabilities, Criteria, Entry, Item, Kind, ModuleKey, PlaceToBuild, Preference, Queue, Ready,
-    Selection, ServerQuery, UnreadableBlobs,
+    Selection, ServerSearch, UnreadableBlobs,
 };
 use crate::domain::{FormatVersion, ObjectId, ObjectType};
 use crate::flows::build_requests::BuildToRequest;
@@ -109,7 +109,7 @@ impl CacheFinder<'_> {
             ..ObjectId::default()
         };
         let sources = self.all_sources();
-        let modules = self.places(&pdb, &asked.scope, &sources, ServerQuery::to_transcode);
+        let modules = self.places(&pdb, &asked.scope, &sources, ServerSearch::to_transcode);
         Lookup::of(client.places(&modules))
     }
 }

@@ -371,7 +371,7 @@ async fn a_suspect_blob_of_another_kind_is_left_to_its_own_build() {
         id: id.clone(),
         queue,
     };
-    update
+    writer
         .apply(&module, Kind::CfiCache, &build_request)
         .await
         .unwrap();

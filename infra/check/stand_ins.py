@@ -68,8 +68,10 @@ def status(of):
     return ["^aws cloudformation describe-stacks", 0, f"{of}\n", ""]
 
 
-def parameters(architecture="arm64", reserve="none"):
-    return ["describe-stacks .*Stacks\\[0\\]\\.Parameters", 0, f"Architecture\t{architecture}\nReserve\t{reserve}\n", ""]
+def parameters(architecture="arm64", reserve="none", **others):
+    """Answers with the parameters of a stack, of which an earlier template lacked some."""
+    lines = [f"{name}\t{value}\n" for name, value in {"Architecture": architecture, "Reserve": reserve, **others}.items()]
+    return ["describe-stacks .*Stacks\\[0\\]\\.Parameters", 0, "".join(lines), ""]
 
 
 # Whether a stack is protected from its removal.
@@ -97,7 +99,7 @@ ASKS_FIRST = [*ASKS, ASKS_UPLOADS]
 ASKS_PROTECTION = f"aws cloudformation describe-stacks --stack-name crashes --region {REGION} --query Stacks[0].EnableTerminationProtection --output text"
 ASKS_PARAMETERS = (
     f"aws cloudformation describe-stacks --stack-name crashes --region {REGION} --output text "
-    "--query Stacks[0].Parameters[?ParameterKey=='Architecture'␣||␣ParameterKey=='Reserve'].[ParameterKey,ParameterValue]"
+    "--query Stacks[0].Parameters[].[ParameterKey,ParameterValue]"
 )
 LISTS_MAPPINGS, LISTS_BUCKETS, LISTS_LOGS = (
     f"aws cloudformation describe-stack-resources --stack-name crashes --region {REGION} --output text --query StackResources[?ResourceType=='{kind}'␣&&␣ResourceStatus!='DELETE_COMPLETE'].[LogicalResourceId,PhysicalResourceId]"
@@ -108,6 +110,9 @@ LISTS = [ASKS_PROTECTION, LISTS_MAPPINGS, LISTS_BUCKETS, LISTS_LOGS]
 ASKS_LIMIT = f"aws lambda get-account-settings --query AccountLimit.[ConcurrentExecutions,UnreservedConcurrentExecutions] --output text --region {REGION}"
 # What is asked before an update.
 ASKS_ALL = [*ASKS, ASKS_PARAMETERS, ASKS_LIMIT]
+# Secrets in both services, which functions read.
+OLD_SECRET, OTHER_SECRET = (f"arn:aws:secretsmanager:{REGION}:111122223333:secret:{name}" for name in ("old-AbCdEf", "other-AbCdEf"))
+NEW_SECRET = f"arn:aws:ssm:{REGION}:111122223333:parameter/new"
 # What is chosen if it is not given: the processors of the stack, and the limit of the account.
 ARM, CONCURRENCY = "Architecture=arm64", "AccountConcurrency=964"
 ASKS_PROFILE = "aws configure get region"
@@ -119,9 +124,10 @@ def checksum(*parameters):
     return subprocess.run(["cksum"], input=given, capture_output=True, text=True, check=True).stdout.split()[0]
 
 
-def builds(*parameters, target="aarch64-unknown-linux-gnu", restart=None, further=""):
-    """Returns the commands that build and deploy with these parameters, and with further arguments of `sam deploy`."""
-    chosen = " ".join(["--parameter-overrides", *parameters, *([] if restart else [f"Restart={checksum(*parameters)}"])])
+def builds(*parameters, target="aarch64-unknown-linux-gnu", restart=None, further="", former=()):
+    """Returns the commands that build and deploy with these parameters, with those of former references, which restart
+    nothing, and with further arguments of `sam deploy`."""
+    chosen = " ".join(["--parameter-overrides", *parameters, *([] if restart else [f"Restart={checksum(*parameters)}"]), *former])
     return [
         f"rustup target add {target}",
         f"sam build --template infra/template.yaml --region {REGION} {chosen}",
@@ -184,6 +190,21 @@ TESTS = [
     ("a reservation that stays counts as before", "deploy STACK=crashes", [["^aws lambda", 0, "136\t100\n", ""], parameters(reserve="builds"), *RUNNING], [*ASKS_ALL, *builds(ARM, "AccountConcurrency=100")], 0, ""),
     ("a reservation that ends is free at once", "deploy STACK=crashes PARAMETERS=Reserve=none", [["^aws lambda", 0, "136\t100\n", ""], parameters(reserve="builds"), *RUNNING],
      [*ASKS_ALL, *builds("Reserve=none", ARM, "AccountConcurrency=136")], 0, ""),
+    ("an old version may read the secret that a deployment replaces", f"deploy STACK=crashes PARAMETERS=SourcesSecret={NEW_SECRET}", [parameters(SourcesSecret=OLD_SECRET, FormerSecrets="none"), *RUNNING],
+     [*ASKS_ALL, *builds(f"SourcesSecret={NEW_SECRET}", ARM, CONCURRENCY, former=[f"FormerSecrets={OLD_SECRET}"])], 0, f"may also read what this one replaces: FormerSecrets={OLD_SECRET}"),
+    ("an old version may read each secret that a deployment replaces or removes", f"deploy STACK=crashes PARAMETERS='SourcesSecret={NEW_SECRET} SourceLinksSecret=none RequestSourcesSecret={OTHER_SECRET} TraceHeadersSecret={NEW_SECRET}'",
+     [parameters(SourcesSecret=OLD_SECRET, SourceLinksSecret=OTHER_SECRET, RequestSourcesSecret=OTHER_SECRET, TraceHeadersSecret="none"), *RUNNING],
+     [*ASKS_ALL, *builds(f"SourcesSecret={NEW_SECRET}", "SourceLinksSecret=none", f"RequestSourcesSecret={OTHER_SECRET}", f"TraceHeadersSecret={NEW_SECRET}", ARM, CONCURRENCY, former=[f"FormerSecrets={OLD_SECRET},{OTHER_SECRET}"])], 0, ""),
+    ("an old version may read the list of sources that a deployment replaces", "deploy STACK=crashes PARAMETERS=SourcesObject=settings/new.json", [parameters(SourcesObject="settings/old, 1.json"), *RUNNING],
+     [*ASKS_ALL, *builds("SourcesObject=settings/new.json", ARM, CONCURRENCY, former=["FormerSourcesObject=\"settings/old,␣1.json\""])], 0, ""),
+    ("the next deployment no longer lets the functions read what was replaced", "deploy STACK=crashes", [parameters(SourcesSecret=NEW_SECRET, FormerSecrets=OLD_SECRET, SourcesObject="settings/new.json", FormerSourcesObject="settings/old.json"), *RUNNING],
+     [*ASKS_ALL, *builds(ARM, CONCURRENCY, former=["FormerSecrets=none", "FormerSourcesObject=none"])], 0, ""),
+    ("a secret that stays is not a former one", f"deploy STACK=crashes PARAMETERS=SourcesSecret={OLD_SECRET}", [parameters(SourcesSecret=OLD_SECRET), *RUNNING], [*ASKS_ALL, *builds(f"SourcesSecret={OLD_SECRET}", ARM, CONCURRENCY)], 0, ""),
+    ("a first secret replaces none", f"deploy STACK=crashes PARAMETERS=SourcesSecret={NEW_SECRET}", [parameters(SourcesSecret="none"), *RUNNING], [*ASKS_ALL, *builds(f"SourcesSecret={NEW_SECRET}", ARM, CONCURRENCY)], 0, ""),
+    ("former secrets that are chosen stay as they are", f"deploy STACK=crashes PARAMETERS='SourcesSecret={NEW_SECRET} FormerSecrets={OTHER_SECRET}'", [parameters(SourcesSecret=OLD_SECRET), *RUNNING],
+     [*ASKS_ALL, *builds(f"SourcesSecret={NEW_SECRET}", f"FormerSecrets={OTHER_SECRET}", ARM, CONCURRENCY)], 0, ""),
+    ("what was former when an update failed stays so", "deploy STACK=crashes ARGUMENTS=--disable-rollback", [IDENTITY, parameters(SourcesSecret=NEW_SECRET, FormerSecrets=OLD_SECRET), status("UPDATE_FAILED"), *TOOLS],
+     [*ASKS_ALL, *builds(ARM, CONCURRENCY, further="--disable-rollback ")], 0, ""),
     ("a value keeps its spaces and quotes", """deploy STACK=crashes PARAMETERS='JwtAudience="a \\"b\\" c"'""", RUNNING,
      [*ASKS_ALL, *builds("JwtAudience=\"a␣\\\"b\\\"␣c\"", ARM, CONCURRENCY)], 0, ""),
     ("further arguments are those of sam deploy", "deploy STACK=crashes PARAMETERS=LogDays=90 ARGUMENTS='--tags team=a owner=b --role-arn arn:aws:iam::111122223333:role/deploys'", RUNNING,

@@ -13,6 +13,7 @@ at the first run. Nothing else is written.
 
 import argparse
 import copy
+import fnmatch
 import hashlib
 import json
 import multiprocessing
@@ -29,6 +30,7 @@ TEMPLATE = HERE.parent / "template.yaml"
 REQUIREMENTS = HERE / "requirements.txt"
 PRICES = HERE.parent / "prices.json"
 DEPLOY = HERE.parent / "deploy"
+README = HERE.parent / "README.md"
 
 REGIONS = ["eu-central-1", "us-east-1"]
 # What of cfn-lint is ignored: the rule and the parameter, with the reason. One that is not found fails.
@@ -38,14 +40,16 @@ FUNCTIONS = ["SymbolicateFunction", "DeriveFunction", "PruneFunction"]
 # Settings that may be secrets: the parameter with the name of the secret, and the value if it is empty.
 SECRETS = {"SOURCES": ("SourcesSecret", "[]"), "SOURCE_LINKS": ("SourceLinksSecret", "[]"), "REQUEST_SOURCES_SECRET": ("RequestSourcesSecret", "unset")}
 READS_SECRETS = ["secretsmanager:GetSecretValue", "ssm:GetParameter"]
+# A parameter that names the secrets of the last deployment, which versions that still serve read.
+FORMER_SECRETS = {(action, "FormerSecrets") for action in READS_SECRETS}
 # The grants of services that the local stack does not have. The others are enforced there, and `make test` shows that
 # each is needed (tests/src/grants.rs).
 LOGS = {("logs:CreateLogStream", "Logs"), ("logs:PutLogEvents", "Logs")}
-OF_SECRETS = {(action, secret) for action in READS_SECRETS for secret, _ in SECRETS.values()}
+OF_SECRETS = FORMER_SECRETS | {(action, secret) for action in READS_SECRETS for secret, _ in SECRETS.values()}
 # The secret that every function reads: the headers for the collector of traces.
 OF_TRACES = {(action, "TraceHeadersSecret") for action in READS_SECRETS}
-# What Lambda needs to connect a function to subnets; EC2 has no resources for some of it. Source: AWS managed policy
-# reference, AWSLambdaVPCAccessExecutionRole.
+# What Lambda needs to connect a function to subnets, and to disconnect it; EC2 has no resources for some of it. Source:
+# AWS managed policy reference, AWSLambdaVPCAccessExecutionRole.
 OF_NETWORK = {
     (f"ec2:{action}", "*")
     for action in ("CreateNetworkInterface", "DescribeNetworkInterfaces", "DescribeSubnets", "DeleteNetworkInterface", "AssignPrivateIpAddresses", "UnassignPrivateIpAddresses")
@@ -87,6 +91,8 @@ WITHOUT_TLS = {"Bool": {"aws:SecureTransport": "false"}}
 # A dead letter keeps the age of its message, so it has to be kept for longer than a message waits. Source: SQS developer
 # guide, "Setting-up dead-letter queue retention".
 SECONDS_FOR_REDRIVE = 4 * 24 * 3600
+# How much later than an invocation ends its metrics may be there.
+SECONDS_FOR_METRICS = 180
 # What Lambda needs to invoke a function with the messages of a queue.
 RECEIVES = ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"]
 # How SAM names the alias `live` of a function, under which its newest version is called.
@@ -279,6 +285,7 @@ def check(template):
 
     stack = Stack(translated)
     check_parameters(checks, template)
+    check_references(checks, template)
     check_table(checks, stack)
     check_buckets(checks, stack)
     check_queues(checks, stack)
@@ -672,7 +679,10 @@ def check_limits(checks, stack):
 
 
 def check_network(checks, stack):
-    """The functions are in subnets if the parameters say so. Then their roles let Lambda connect them, and their code not."""
+    """The functions are in subnets if the parameters say so. Their roles let Lambda connect them, and their code not.
+
+    The roles always do: without `SubnetIds`, Lambda disconnects the functions, after CloudFormation changed the role.
+    """
     chosen = {"SubnetIds": "subnet-1,subnet-2", "SecurityGroupIds": "sg-1"}
     for name in FUNCTIONS:
         network = stack.properties(name).get("VpcConfig")
@@ -682,8 +692,8 @@ def check_network(checks, stack):
         role = stack.properties(target(stack.properties(name).get("Role", "")))
         statements = [statement for policy in role.get("Policies", []) for statement in policy["PolicyDocument"]["Statement"]]
         about = [statement for statement in statements if any(action.startswith("ec2:") for action in as_list(if_granted(statement)["Action"]))]
-        unconditional = [statement for statement in about if statement.get("Fn::If", [None])[0] != "HasSubnetIds"]
-        checks.that("network", f"the role of {name} may use EC2 only in subnets", about and not unconditional, unconditional or "")
+        conditional = [statement for statement in about if "Fn::If" in statement]
+        checks.that("network", f"Lambda may disconnect {name} after its subnets are removed", about and not conditional, conditional or "")
         denied = [statement for statement in map(if_granted, about) if statement["Effect"] == "Deny"]
         expected = [{"Effect": "Deny", "Action": ["ec2:*"], "Resource": "*", "Condition": BY_CODE}]
         checks.that("network", f"the code of {name} may not use EC2", denied == expected, denied or "it may")
@@ -710,7 +720,13 @@ def check_secrets(checks, stack, variables):
         told = {variable: kept for variable, kept in variables[name].items() if variable in SECRETS}
         read = {(action, where) for action, where in grants_of(stack, name) if action.startswith(("secretsmanager:", "ssm:"))}
         checks.that("secrets", f"{name} may read the headers for traces", OF_TRACES <= read, sorted(read))
-        read = sorted(read - OF_TRACES)
+        # `prune` has no versions of which an old one would serve beside a new one.
+        former = name != "PruneFunction"
+        checks.that("secrets", f"{name} may read {'what' if former else 'nothing that'} a deployment replaces", (read & FORMER_SECRETS == FORMER_SECRETS) if former else not read & FORMER_SECRETS, sorted(read))
+        objects = {resource for action, resource in grants_of(stack, name) if action == "s3:GetObject" and resource.endswith("SourcesObject")}
+        lists = {f"arn:${{AWS::Partition}}:s3:::{parameter}" for parameter in ("SourcesObject", "FormerSourcesObject")} if former else set()
+        checks.that("secrets", f"{name} may read {'the list of sources, and the one that a deployment replaces' if former else 'no list of sources'}", objects == lists, sorted(objects))
+        read = sorted(read - OF_TRACES - FORMER_SECRETS)
         if name == "PruneFunction":
             checks.that("secrets", "prune receives none and reads none", not told and not read, (told, read))
             continue
@@ -719,6 +735,15 @@ def check_secrets(checks, stack, variables):
         checks.that("secrets", f"{name} receives their names", told == wanted, ", ".join(told))
         allowed = sorted((action, parameter) for parameter, _ in SECRETS.values() for action in READS_SECRETS)
         checks.that("secrets", f"{name} may read these secrets, and no others", read == allowed, read)
+
+
+def check_references(checks, template):
+    """`make deploy` keeps the grants of the references that it replaces: it knows each parameter that is one."""
+    parameters = template.get("Parameters", {})
+    references = {name for name, parameter in parameters.items() if "secretsmanager" in parameter.get("AllowedPattern", "")} - {"FormerSecrets"}
+    kept = re.search(r"^secrets=\((.*)\)$", DEPLOY.read_text(), re.MULTILINE)
+    found = set(kept[1].split()) if kept else set()
+    checks.that("secrets", "infra/deploy keeps the grants of every secret that it replaces", found == references, ", ".join(sorted(found ^ references)))
 
 
 def check_traces(checks, stack, variables):
@@ -831,7 +856,7 @@ def check_grants(checks, stack):
 
     checks.all("grants", "symbolicate deletes only attachments", problems("SymbolicateFunction", lambda a, r: a.startswith("s3:Delete") and r != "AttachmentsBucket/*"))
     statements = [statement for policy in stack.properties("SymbolicateRole").get("Policies", []) for statement in policy["PolicyDocument"]["Statement"]]
-    denials = [statement for statement in statements if statement.get("Effect") == "Deny"]
+    denials = [statement for statement in statements if statement.get("Effect") == "Deny" and statement["Action"] != ["ec2:*"]]
     expected = [{"Effect": "Deny", "Action": ["s3:PutObject"], "Resource": {"Fn::Sub": "${UploadsBucket.Arn}/*"}, "Condition": MAY_REPLACE}]
     checks.that("grants", "symbolicate never replaces an upload", denials == expected, denials)
     for name, actions in NOT_WITH_TOKENS.items():
@@ -929,6 +954,7 @@ def check_alarms(checks, stack):
         checks.that("alarms", f"only its own errors roll a new version of {name} back", counted and counted == versions, counted)
         # The alarm does not exist then.
         checks.that("alarms", f"{name} is not rolled back with AllAtOnce", not at_once, ", ".join(at_once))
+    check_errors(checks, stack, alarms)
     # The age includes the time of a build, and the pauses before the second and the third receive (30 and 60 s): a message
     # that was received three times does not count until it is deleted. Source: SQS developer guide, "Available CloudWatch
     # metrics for Amazon SQS".
@@ -952,6 +978,20 @@ def check_alarms(checks, stack):
     breaching = alarms.get("PruneMissedAlarm", {}).get("TreatMissingData") == "breaching"
     checks.that("alarms", "only the alarm of the schedule is raised without data", breaching and missing == {"PruneMissedAlarm"}, ", ".join(missing))
     check_estimate(checks, stack, alarms.get("DailyCostAlarm", {}))
+
+
+def check_errors(checks, stack, alarms):
+    """An error is counted when its invocation ends, for the minute in which it began: an alarm that looks back for less
+    never sees that a function was ended at its time limit."""
+    for name, alarm in alarms.items():
+        if alarm.get("MetricName") != "Errors":
+            continue
+        function = next(target(dimension["Value"]) for dimension in alarm["Dimensions"] if dimension["Name"] == "FunctionName")
+        seconds, timeout = alarm["Period"] * alarm["EvaluationPeriods"], stack.properties(function).get("Timeout", 3)
+        checks.that("alarms", f"{name} sees an invocation that was ended at its time limit", seconds >= timeout + SECONDS_FOR_METRICS, f"{seconds} s, {timeout} s")
+        # Without it, every minute would have to have an error.
+        needed = alarm.get("DatapointsToAlarm", alarm["EvaluationPeriods"])
+        checks.that("alarms", f"{name} is raised by one error", needed == 1, needed)
 
 
 def expression_of(stack, entry, **chosen):
@@ -1091,6 +1131,12 @@ def check_policies(checks, stack, outputs):
     roles = {name: outputs.get(f"{name.replace('Function', 'Role')}Arn", {}).get("Value") for name in FUNCTIONS}
     arns = {name: {"Fn::GetAtt": stack.properties(name).get("Role", {}).get("Fn::GetAtt")} for name in FUNCTIONS}
     checks.that("outputs", "the roles of the functions can be named in the policies of keys and of other roles", roles == arns, roles)
+    # CloudFormation names a group without a name after the stack and the resource.
+    [statement] = [json.loads(block) for block in re.findall(r"^```json\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE) if "kms:EncryptionContext" in block]
+    patterns = [arn.partition(":log-group:")[2] for arn in statement["Condition"]["ArnLike"]["kms:EncryptionContext:aws:logs:arn"]]
+    groups = {name: group.get("LogGroupName", {}).get("Fn::Sub", f"${{AWS::StackName}}-{name}-1").replace("${AWS::StackName}", "symdepot") for name, group in stack.of_type("AWS::Logs::LogGroup").items()}
+    strangers = [group for group in groups.values() if not any(fnmatch.fnmatchcase(group, pattern) for pattern in patterns)]
+    checks.all("policies", f"the statement in {README.name} for a key allows CloudWatch Logs to use it for every log group", strangers)
     queue = outputs.get("DeadLetters", {}).get("Value")
     checks.that("outputs", "DeadLetters is the URL of the queue, which `symdepot redrive` needs", queue == {"Ref": "DeadLetters"}, queue)
 
@@ -1172,9 +1218,20 @@ def mistakes():
         ("a reservation that infra/deploy does not know", lambda t: resource(t, "PruneFunction")["ReservedConcurrentExecutions"]["Fn::If"].__setitem__(1, 2), "infra/deploy knows what Reserve=builds reserves: 36, 37"),
         ("functions in a network by default", lambda t: t["Globals"]["Function"].update(VpcConfig=t["Globals"]["Function"]["VpcConfig"]["Fn::If"][1]), "in the subnets of the parameters"),
         ("functions without their security groups", lambda t: t["Globals"]["Function"]["VpcConfig"]["Fn::If"][1].pop("SecurityGroupIds"), "in the subnets of the parameters"),
-        ("network interfaces without a network", lambda t: statements(t, "PruneFunction").append({"Effect": "Allow", "Action": ["ec2:DescribeSubnets"], "Resource": "*"}), "PruneFunction may use EC2 only in subnets"),
+        (
+            "network interfaces that Lambda may not delete after the subnets are removed",
+            lambda t: statements(t, "PruneFunction").append({"Fn::If": ["HasSubnetIds", statements(t, "PruneFunction").pop(statements(t, "PruneFunction").index(granting(t, "PruneFunction", "ec2:DeleteNetworkInterface"))), {"Ref": "AWS::NoValue"}]}),
+            "Lambda may disconnect PruneFunction",
+        ),
         ("code that changes network interfaces", lambda t: statements(t, "DeriveFunction").remove(denying(t, "DeriveFunction", "ec2:*")), "the code of DeriveFunction may not use EC2"),
-        ("Lambda may not connect a function", lambda t: denying(t, "SymbolicateFunction", "ec2:*")["Fn::If"][1].pop("Condition"), "the code of SymbolicateFunction may not use EC2"),
+        ("Lambda may not connect a function", lambda t: denying(t, "SymbolicateFunction", "ec2:*").pop("Condition"), "the code of SymbolicateFunction may not use EC2"),
+        ("an old version that may not read its secret", lambda t: statements(t, "SymbolicateFunction").remove(next(one for one in statements(t, "SymbolicateFunction") if one.get("Fn::If", [None])[0] == "HasFormerSecrets")), "SymbolicateFunction may read what a deployment replaces"),
+        ("an old version that may not read its list of sources", lambda t: statements(t, "DeriveFunction").remove(next(one for one in statements(t, "DeriveFunction") if one.get("Fn::If", [None])[0] == "HasFormerSourcesObject")), "DeriveFunction may read the list of sources, and the one that a deployment replaces"),
+        ("former secrets of all functions", lambda t: statements(t, "PruneFunction").append({"Effect": "Allow", "Action": ["ssm:GetParameter"], "Resource": {"Fn::Split": [",", {"Ref": "FormerSecrets"}]}}), "PruneFunction may read nothing that a deployment replaces"),
+        ("a reference whose grant infra/deploy does not keep", lambda t: t["Parameters"].update(SpareSecret=dict(t["Parameters"]["SourcesSecret"])), "infra/deploy keeps the grants of every secret.*SpareSecret"),
+        ("an alarm that never sees the end of a build at its time limit", lambda t: resource(t, "DeriveErrorsAlarm").update(EvaluationPeriods=1), "DeriveErrorsAlarm sees an invocation that was ended at its time limit: 60 s, 900 s"),
+        ("a rollback that misses a build that was ended at its time limit", lambda t: resource(t, "DeriveRollbackAlarm").update(EvaluationPeriods=15), "DeriveRollbackAlarm sees an invocation"),
+        ("an alarm that needs an error in each of twenty minutes", lambda t: resource(t, "DeriveErrorsAlarm").pop("DatapointsToAlarm"), "DeriveErrorsAlarm is raised by one error: 20"),
         ("a secret without an effect", lambda t: t["Globals"]["Function"]["Environment"]["Variables"].update(ALLOW_REQUEST_SOURCES="0"), "requests may define sources if there is a secret"),
         ("symbolicate that replaces uploads", lambda t: statements(t, "SymbolicateFunction").remove(denying(t, "SymbolicateFunction", "s3:PutObject")), "symbolicate never replaces an upload"),
         ("derive that issues access tokens", lambda t: statements(t, "DeriveFunction").remove(denying(t, "DeriveFunction", "dynamodb:*")), "DeriveFunction issues no access tokens"),
@@ -1186,6 +1243,7 @@ def mistakes():
         ("small uploads that cost more", lambda t: resource(t, "UploadsBucket")["LifecycleConfiguration"]["Rules"][1].pop("ObjectSizeGreaterThan"), "large uploads that are not read cost less"),
         ("an access log that fills a policy of the account", lambda t: resource(t, "AccessLogs").pop("LogGroupName"), "a name that no policy of the account lists"),
         ("an access log whose name a former stack has", lambda t: resource(t, "AccessLogs").update(LogGroupName={"Fn::Sub": "/aws/vendedlogs/${AWS::StackName}-access"}), "a name that no policy of the account lists"),
+        ("an access log for which the policy of a key has no statement", lambda t: resource(t, "AccessLogs").update(LogGroupName={"Fn::Sub": "/aws/vendedlogs/access-${AWS::StackName}-${Api}"}), "CloudWatch Logs to use it for every log group: /aws/vendedlogs/access"),
         ("an access log that goes with the stack", lambda t: t["Resources"]["AccessLogs"].update(DeletionPolicy="Delete"), "logs say who called also when the stack is deleted"),
         ("logs that a change of their name deletes", lambda t: t["Resources"]["Logs"].update(UpdateReplacePolicy="Delete"), "logs say who called also when the stack is deleted"),
         ("requests without their invocation", lambda t: access_log(t, '"invocation":"$context.awsEndpointRequestId",', ""), "the access log names the invocation"),

@@ -62,16 +62,23 @@ def stacks():
     return found
 
 
-gdb.execute("set backtrace limit 512")
-if gdb.selected_thread() is None:
-    print("there is no process: name a core dump behind the program, or let it run with -ex run", file=sys.stderr)
-    gdb.execute("quit 1")
-request = {"modules": modules(), "stacktraces": stacks()}
+def main():
+    gdb.execute("set backtrace limit 512")
+    if gdb.selected_thread() is None:
+        raise gdb.error("there is no process: name a core dump behind the program, or let it run with -ex run")
+    request = {"modules": modules(), "stacktraces": stacks()}
+    try:
+        request["signal"] = int(gdb.parse_and_eval("$_siginfo.si_signo"))
+    except gdb.error:
+        pass  # Not every core dump tells.
+    path = os.environ.get("OUT", "crash.json")
+    with open(path, "w") as out:
+        json.dump(request, out, indent=1)
+    print(f"{path}: {len(request['stacktraces'])} threads, {len(request['modules'])} modules")
+
+
 try:
-    request["signal"] = int(gdb.parse_and_eval("$_siginfo.si_signo"))
-except gdb.error:
-    pass  # Not every core dump tells.
-path = os.environ.get("OUT", "crash.json")
-with open(path, "w") as out:
-    json.dump(request, out, indent=1)
-print(f"{path}: {len(request['stacktraces'])} threads, {len(request['modules'])} modules")
+    main()
+except (gdb.error, OSError) as error:
+    print(error, file=sys.stderr)
+    gdb.execute("quit 1")

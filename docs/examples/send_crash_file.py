@@ -57,7 +57,13 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    if not os.environ.get("SYMDEPOT"):
+        print(__doc__, file=sys.stderr)
+        sys.exit("SYMDEPOT is not set: the address of the service")
     try:
         sys.exit(main())
     except urllib.error.HTTPError as error:
         sys.exit(f"{error}: {error.read().decode(errors='replace')}")
+    except (OSError, ValueError) as error:
+        # No such file, no answer, or an answer that is no JSON.
+        sys.exit(str(error))

@@ -47,4 +47,12 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    missing = [name for name in ("SYMDEPOT", "SYMBOLS", "UPLOADS") if not os.environ.get(name)]
+    if missing:
+        print(__doc__, file=sys.stderr)
+        sys.exit(f"not set: {', '.join(missing)}")
+    try:
+        sys.exit(main())
+    except (OSError, ValueError, subprocess.CalledProcessError) as error:
+        # No answer, an answer that is no JSON, no such program, or a copy that failed.
+        sys.exit(str(error))

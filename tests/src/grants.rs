@@ -18,7 +18,8 @@ pub const SYMBOLS: &str = "symbols-of-the-operator";
 /// grants is needed, by removing it.
 pub const ELSEWHERE: [&str; 6] = ["ec2", "kms", "logs", "secretsmanager", "ssm", "sts"];
 
-/// Returns the parameters with which every statement of the template exists.
+/// Returns the parameters with which every statement of the template exists, except those for what
+/// a deployment replaces (`FormerSecrets`, `FormerSourcesObject`): they repeat others.
 #[must_use]
 pub fn every_parameter() -> BTreeMap<String, String> {
     let secret = |name: &str| format!("arn:aws:ssm:us-east-1:000000000000:parameter/{name}");

@@ -262,7 +262,6 @@ mod tests {
         assert_eq!(reconciled(body), ("global/a".to_owned(), 7));
     }
 
-    /// L7.
     #[test]
     fn a_message_of_a_newer_release_is_distinguished_from_a_malformed_one() {
         let sample: Value =

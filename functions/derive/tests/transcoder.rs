@@ -248,7 +248,7 @@ async fn a_tool_that_hangs_is_killed_with_the_processes_that_it_started() {
     bench.is_clean();
 }
 
-/// F20. Neither a new session nor a new process group removes a process from the reach of the
+/// Neither a new session nor a new process group removes a process from the reach of the
 /// supervisor.
 #[tokio::test]
 async fn processes_that_a_tool_starts_end_with_it() {
@@ -264,7 +264,6 @@ async fn processes_that_a_tool_starts_end_with_it() {
     bench.is_clean();
 }
 
-/// F20.
 #[tokio::test]
 async fn a_tool_has_limits_of_memory_time_and_processes() {
     let limits = GOOD.replace(
@@ -298,7 +297,7 @@ async fn a_tool_has_limits_of_memory_time_and_processes() {
     }
 }
 
-/// F20. The end of a function closes the pipe that the supervisor reads.
+/// The end of a function closes the pipe that the supervisor reads.
 #[tokio::test]
 async fn a_tool_ends_with_the_function_that_waits_for_it() {
     let limits = ToolLimits {

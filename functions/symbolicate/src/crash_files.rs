@@ -86,6 +86,7 @@ async fn respond_to_form(
         SentFile::Inline(bytes) => FileToRead::Inline(bytes),
         SentFile::Referenced(reference) => {
             let referenced = call.attachment(&query.scope, reference)?;
+            let referenced = referenced.within(call.wait_limit(query));
             FileToRead::Attachment(attachment.insert(referenced))
         }
     };
@@ -106,6 +107,9 @@ async fn respond_to_apple_report(
     file: FileToRead<'_>,
     fields: CrashFields,
 ) -> Result<Response, Failure> {
+    let began = call.invocation.elapsed();
+    let id = call.invocation.uuid().to_string();
+    let state = call.first_state(&id, query);
     let file = match file {
         FileToRead::Inline(bytes) => bytes,
         FileToRead::Attachment(attachment) => {
@@ -114,8 +118,7 @@ async fn respond_to_apple_report(
     };
     match parsed("report", || parse_report(&file)) {
         Ok(crash) => {
-            let id = call.invocation.uuid().to_string();
-            let state = call.first_state(&id, query);
+            let state = state.after(call.invocation.elapsed() - began);
             Box::pin(call.respond_to_file(state, crash.with_fields(fields))).await
         }
         Err(message) => Ok(failed(message)),
@@ -129,6 +132,9 @@ async fn respond_to_minidump(
     mut fields: CrashFields,
 ) -> Result<Response, Failure> {
     fields.format = query.format;
+    let began = call.invocation.elapsed();
+    let id = call.invocation.uuid().to_string();
+    let state = call.first_state(&id, query);
     let file = match file {
         FileToRead::Inline(bytes) => DumpBytes::from(bytes),
         FileToRead::Attachment(attachment) => match attachment.minidump(query.format).await? {
@@ -140,8 +146,7 @@ async fn respond_to_minidump(
         let detail = "minidump contains multipart form data";
         return Err(Failure::new(StatusCode::BAD_REQUEST, detail));
     }
-    let id = call.invocation.uuid().to_string();
-    let state = call.first_state(&id, query);
+    let state = state.after(call.invocation.elapsed() - began);
     Box::pin(walk(call, state, MinidumpForm { file, fields })).await
 }
 

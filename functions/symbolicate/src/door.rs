@@ -2,7 +2,8 @@
 //!
 //! The gateway has checked a signature (IAM) or a JWT on some of its routes, and nothing on the
 //! others. A request needs what the gateway found, or an access token; on the local stack, which
-//! only its machine reaches, anyone may enter unless `AUTH` is `token`.
+//! only its machine reaches, anyone may enter unless `AUTH` is `token`: without a credential, or
+//! with one that is no access token.
 //!
 //! [`admit`] runs before a route is chosen, [`check`] before the handler of a route. The scope of a
 //! request is checked where it is parsed (`extract.rs`). Only the lookup of a token that this
@@ -40,6 +41,10 @@ const UNKNOWN_TOKEN: &str =
 const NOT_A_TOKEN: &str =
     "the credential is not an access token: an admin issues one by POST /tokens";
 
+/// The text of a 401 for an access token that is not valid where no credential is needed. It is
+/// refused all the same: its caller expects rights that the token no longer has.
+const NEEDLESS_TOKEN: &str = "the access token is unknown, expired or revoked, and this service needs no credential (AUTH=open): send none";
+
 /// Finds the caller of a request, and removes from its path what is not part of a protocol.
 ///
 /// # Errors
@@ -53,17 +58,20 @@ pub(crate) async fn admit(
     let entrance = Entrance::of(request.uri().path());
     let authorization = request.headers().get(header::AUTHORIZATION);
     let authorization = authorization.map(|value| value.to_str().unwrap_or_default());
+    let is_open = service.settings.allows_anonymous;
     let caller = match (gateway_caller(request), entrance.credential(authorization)) {
         (Some(caller), _) => caller,
         (None, Credential::Token(token)) => {
             let granted = service.token_grants(invocation, &token).await;
             match granted.map_err(|error| Failure::from(error).into_response())? {
                 Some((id, grants)) => Caller::with_token(&id, grants),
+                None if is_open => return Err(refused(NEEDLESS_TOKEN)),
                 None => return Err(refused(UNKNOWN_TOKEN)),
             }
         }
+        // What is no token grants nothing, and takes nothing away: a client may send a password.
+        (None, Credential::Malformed | Credential::Absent) if is_open => Caller::anyone(),
         (None, Credential::Malformed) => return Err(refused(NOT_A_TOKEN)),
-        (None, Credential::Absent) if service.settings.allows_anonymous => Caller::anyone(),
         (None, Credential::Absent) => return Err(refused(NO_CREDENTIAL)),
     };
     let scope = entrance.scope.transpose().map_err(|name| {

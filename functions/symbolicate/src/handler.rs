@@ -1,6 +1,6 @@
 //! Serves a request, from the event of the gateway to the reply: it is let in (`door.rs`), the
 //! router chooses the function of its route (`routes.rs`), and the log and the trace say what
-//! became of it.
+//! became of it. Preflights of web pages are answered before that (`web_pages.rs`).
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use tracing::Instrument;
 
 use crate::reply::Reply;
 use crate::summary::{self, RequestFacts};
+use crate::web_pages::RequestOfPage;
 use crate::{door, path, routes};
 
 /// The service, with its routes.
@@ -74,7 +75,7 @@ pub(crate) async fn handle(
     let served = served.instrument(span.clone()).await;
     let (caller, response, has_panicked) = match served {
         Ok(Served::Answered(caller, response)) => (Some(caller), response, false),
-        Ok(Served::Refused(response)) => {
+        Ok(Served::Outside(response)) => {
             // It is not traced.
             invocation.discard_trace();
             (None, response, false)
@@ -101,19 +102,33 @@ pub(crate) async fn handle(
 enum Served {
     /// Its caller was let in, and this is the response.
     Answered(Arc<Caller>, Response),
-    /// Its caller was not let in.
-    Refused(Response),
+    /// No caller was let in: the request has no valid credential, or needs none.
+    Outside(Response),
 }
 
 impl RoutedService {
-    async fn serve(
+    async fn serve(&self, invocation: &Arc<Invocation>, request: lambda_http::Request) -> Served {
+        let Some(of_page) = RequestOfPage::of(&request) else {
+            return self.serve_admitted(invocation, request).await;
+        };
+        if let Some(response) = of_page.preflight() {
+            return Served::Outside(response);
+        }
+        let mut served = self.serve_admitted(invocation, request).await;
+        let (Served::Answered(_, response) | Served::Outside(response)) = &mut served;
+        of_page.let_read(response.headers_mut());
+        served
+    }
+
+    /// Serves a request if its caller is let in.
+    async fn serve_admitted(
         &self,
         invocation: &Arc<Invocation>,
         mut request: lambda_http::Request,
     ) -> Served {
         let caller = match door::admit(&self.service, invocation, &mut request).await {
             Ok(caller) => caller,
-            Err(refused) => return Served::Refused(refused),
+            Err(refused) => return Served::Outside(refused),
         };
         let mut request = request.map(|body| match body {
             lambda_http::Body::Text(text) => Body::from(text),

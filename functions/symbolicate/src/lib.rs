@@ -14,6 +14,7 @@ mod failure;
 mod form;
 mod handler;
 mod introspection;
+mod mozilla;
 mod ms_symcache;
 #[cfg(feature = "openapi")]
 pub mod openapi;
@@ -26,6 +27,7 @@ mod summary;
 pub mod testing;
 mod tokens;
 mod uploads;
+mod web_pages;
 
 #[cfg(any(test, feature = "testing"))]
 pub use form::hostile;

@@ -9,6 +9,8 @@ pub(crate) enum Operation {
     Minidump,
     AppleCrashReport,
     SymbolicateAny,
+    /// Mozilla's symbolication API.
+    SymbolicateJobs,
     Attachments,
     ContinueRequest,
     Uploads,
@@ -34,6 +36,7 @@ impl Operation {
             | Self::Minidump
             | Self::AppleCrashReport
             | Self::SymbolicateAny
+            | Self::SymbolicateJobs
             | Self::Attachments
             | Self::ContinueRequest => Need::AnyOf(&[Right::Symbolicate]),
             Self::Uploads | Self::Wanted => Need::AnyOf(&[Right::Upload]),

@@ -13,7 +13,9 @@ use symdepot::flows::HttpService;
 
 use crate::failure::Failure;
 use crate::operation::Operation;
-use crate::{continued, crash_files, crashes, door, introspection, ms_symcache, tokens, uploads};
+use crate::{
+    continued, crash_files, crashes, door, introspection, mozilla, ms_symcache, tokens, uploads,
+};
 
 /// A route.
 pub(crate) struct Route {
@@ -37,11 +39,12 @@ pub(crate) enum Verb {
 }
 
 /// All routes.
-pub(crate) const ROUTES: [Route; 17] = [
+pub(crate) const ROUTES: [Route; 18] = [
     post("/symbolicate", Operation::Symbolicate),
     post("/minidump", Operation::Minidump),
     post("/applecrashreport", Operation::AppleCrashReport),
     post("/symbolicate-any", Operation::SymbolicateAny),
+    post("/symbolicate/v5", Operation::SymbolicateJobs),
     post("/attachments", Operation::Attachments),
     get("/requests/{id}", Operation::ContinueRequest),
     post("/uploads", Operation::Uploads),
@@ -149,6 +152,7 @@ impl Operation {
             Self::Minidump => on(verb, crash_files::minidump),
             Self::AppleCrashReport => on(verb, crash_files::apple_crash_report),
             Self::SymbolicateAny => on(verb, crash_files::symbolicate_any),
+            Self::SymbolicateJobs => on(verb, mozilla::symbolicate),
             Self::Attachments => on(verb, crash_files::attachments),
             Self::ContinueRequest => on(verb, continued::continue_request),
             Self::Uploads => on(verb, uploads::request_uploads),
@@ -241,6 +245,7 @@ mod tests {
             Operation::Minidump => Some("minidump"),
             Operation::AppleCrashReport => Some("applecrashreport"),
             Operation::SymbolicateAny => Some("symbolicate_any"),
+            Operation::SymbolicateJobs => Some("symbolicate_v5"),
             Operation::Attachments => Some("attachments"),
             Operation::Uploads => Some("uploads"),
             Operation::Explain => Some("explain"),

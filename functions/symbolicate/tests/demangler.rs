@@ -29,7 +29,6 @@ fn swift(symbol: &str) -> IsolatedName {
     }
 }
 
-/// F1.
 #[tokio::test]
 async fn a_name_that_kills_the_demangler_stays_mangled_and_the_others_are_demangled() {
     let demangler = ProcessDemangler::new(PROGRAM);

@@ -3,9 +3,12 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::error::{ContextKind, ContextValue};
-use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+#[cfg(feature = "serve")]
+use local_stack::guard::HostName;
 
 use crate::given::ModuleArgument;
 
@@ -30,8 +33,31 @@ impl Arguments {
     pub(crate) fn of_process() -> Result<Self, clap::Error> {
         let command = without_empty_variables(Self::command());
         let mut matches = command.try_get_matches().map_err(without_hidden)?;
+        refuse_service(&matches)?;
         let arguments = Self::from_arg_matches_mut(&mut matches);
         arguments.map_err(|error| error.format(&mut Self::command()))
+    }
+}
+
+/// Refuses the options that say which service to ask if the command has the service itself, or
+/// finds it in its data folder. Variables are no error: they are there for the other commands.
+fn refuse_service(matches: &ArgMatches) -> Result<(), clap::Error> {
+    let Some((command, matches)) = matches.subcommand() else {
+        return Ok(());
+    };
+    let instead = match command {
+        "serve" => "it runs a service, with the data in --data FOLDER",
+        "demo" => "it uses the service of a data folder, which `demo --data FOLDER` names",
+        _ => return Ok(()),
+    };
+    let is_typed = |option: &&&str| matches.value_source(option) == Some(ValueSource::CommandLine);
+    match ["url", "scope", "profile"].iter().find(is_typed) {
+        None => Ok(()),
+        Some(option) => {
+            let text = format!("`symdepot {command}` has no --{option}: {instead}");
+            let mut program = Arguments::command();
+            Err(program.error(ErrorKind::ArgumentConflict, text))
+        }
     }
 }
 
@@ -125,6 +151,17 @@ pub(crate) struct ServeArguments {
     /// The folder with all its data, accessible only to this user
     #[arg(long, default_value = DATA)]
     pub(crate) data: PathBuf,
+    /// Another host name under which the service answers, for example that of a tunnel or a proxy
+    /// (repeatable; separated by commas in the variable). Requests for names other than these,
+    /// 127.0.0.1, localhost and [::1] are refused
+    #[arg(
+        long,
+        env = "HOST_NAME",
+        hide_env_values = true,
+        value_name = "NAME",
+        value_delimiter = ','
+    )]
+    pub(crate) host_name: Vec<HostName>,
 }
 
 #[cfg(feature = "serve")]
@@ -213,10 +250,16 @@ pub(crate) struct UploadArguments {
     /// Show what would be sent, and why every other file would not; send nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Wait until requests use the files, or until it is clear that none will
-    #[arg(long, conflicts_with = "dry_run")]
-    pub(crate) wait: bool,
-    /// How long --wait waits, in seconds
+    /// Wait until requests use the files, or until it is clear that none will, for at most SECONDS
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        conflicts_with = "dry_run"
+    )]
+    pub(crate) wait: Option<Option<u64>>,
+    /// How long --wait without a number waits, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     pub(crate) wait_seconds: u64,
     /// List the skipped files
@@ -240,9 +283,9 @@ pub(crate) struct ExplainArguments {
     #[arg(value_name = "ID|KEY")]
     pub(crate) subject: String,
     #[command(flatten)]
-    pub(crate) module: ModuleNames,
-    #[command(flatten)]
     pub(crate) format: ListFormat,
+    #[command(flatten)]
+    pub(crate) module: ModuleNames,
 }
 
 /// What symbol servers know a module by, besides the id that it is explained by.

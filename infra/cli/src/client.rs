@@ -23,6 +23,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time without a byte of a response after which its connection is broken.
 const STALLED: Duration = Duration::from_secs(60);
 
+/// What rustls says about a response that is not one of TLS.
+const NOT_TLS: &str = "InvalidContentType";
+
+/// What a service says about a token that it does not know if it needs none.
+const NEEDS_NO_CREDENTIAL: &str = "needs no credential";
+
 /// The maximum size of a response, in bytes. Those of the service have fewer.
 const RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 
@@ -228,10 +234,13 @@ impl Client {
             let (url, is_connect) = (self.shown(), error.is_connect());
             let error = error.without_url();
             if is_connect {
-                CliError::NoAnswer {
-                    url,
-                    cause: root(&error),
-                }
+                let cause = match root(&error) {
+                    cause if self.url.scheme() == "https" && cause.contains(NOT_TLS) => {
+                        "it does not speak TLS: use http:// instead of https://".to_owned()
+                    }
+                    cause => cause,
+                };
+                CliError::NoAnswer { url, cause }
             } else {
                 CliError::Connection {
                     url,
@@ -339,7 +348,8 @@ impl Client {
             answer = self.receive_with_retries(&limit, &nothing, request).await?;
         }
         if !answer.status.is_success() {
-            return Err(self.with_scope_remedy(self.refused(path, &answer)));
+            let refusal = self.with_scope_remedy(self.refused(path, &answer));
+            return Err(with_address_remedy(refusal, &answer));
         }
         serde_json::from_slice(&answer.body).map_err(|error| CliError::Answer {
             url: self.shown(),
@@ -376,7 +386,7 @@ impl Client {
         received: &Result<(HttpResponse, Option<Duration>), CliError>,
     ) -> Option<RetryReason> {
         match received {
-            Ok((answer, pause)) if is_of_a_moment(answer.status) => Some(RetryReason::Busy(*pause)),
+            Ok((answer, pause)) if is_of_a_moment(answer) => Some(RetryReason::Busy(*pause)),
             Err(CliError::Connection { .. }) => Some(RetryReason::Broken),
             Err(CliError::NoAnswer { .. }) if self.has_answered.load(Ordering::Relaxed) => {
                 Some(RetryReason::Broken)
@@ -385,9 +395,11 @@ impl Client {
         }
     }
 
-    /// Returns what to do about a request whose credential does not suffice.
-    fn token_remedy(&self) -> String {
-        if self.has_token() {
+    /// Returns what to do about a request whose credential was refused for this cause.
+    fn token_remedy(&self, cause: &str) -> String {
+        if self.has_token() && cause.contains(NEEDS_NO_CREDENTIAL) {
+            format!("remove the access token from {TOKEN_VARIABLE} or config.toml")
+        } else if self.has_token() {
             format!(
                 "the access token in {TOKEN_VARIABLE} or in config.toml is not valid: set another one"
             )
@@ -421,13 +433,13 @@ impl Client {
         let cause = match &body {
             Some(body) if body.causes.is_empty() => body.detail.clone(),
             Some(body) => format!("{}: {}", body.detail, body.causes.join(": ")),
-            None => message_of(&answer.body),
+            None => message_of_gateway(&answer.body).unwrap_or_else(|| first_line(&answer.body)),
         };
         match answer.status {
             StatusCode::UNAUTHORIZED => CliError::Unauthorized {
                 url,
+                remedy: self.token_remedy(&cause),
                 cause,
-                remedy: self.token_remedy(),
             },
             StatusCode::FORBIDDEN => CliError::Forbidden { url, cause },
             StatusCode::NOT_FOUND if no_route => CliError::Unsupported {
@@ -443,21 +455,49 @@ impl Client {
     }
 }
 
-/// Returns whether a status says that the service takes no more requests at the moment.
-fn is_of_a_moment(status: StatusCode) -> bool {
-    matches!(
-        status,
-        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS
-    )
+/// Returns whether the service takes no more requests at the moment, or its gateway reports that a
+/// function has ended or has not answered, which another attempt may not meet. An error of the
+/// service itself has another body, and is final.
+fn is_of_a_moment(answer: &HttpResponse) -> bool {
+    match answer.status {
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => true,
+        StatusCode::INTERNAL_SERVER_ERROR
+        | StatusCode::BAD_GATEWAY
+        | StatusCode::GATEWAY_TIMEOUT => message_of_gateway(&answer.body).is_some(),
+        _ => false,
+    }
 }
 
-/// Returns the message of API Gateway, `{"message": …}`, or else the beginning of the text.
-fn message_of(body: &[u8]) -> String {
+/// Returns the message in a response of API Gateway: `{"message": …}`.
+fn message_of_gateway(body: &[u8]) -> Option<String> {
+    let body = serde_json::from_slice::<serde_json::Value>(body).ok()?;
+    let message = body.get("message")?.as_str()?;
+    Some(message.to_owned())
+}
+
+/// Returns the first line of a response, which may be the page of another web server.
+fn first_line(body: &[u8]) -> String {
     const SHOWN: usize = 300;
-    let value = serde_json::from_slice::<serde_json::Value>(body).ok();
-    let message = value.as_ref().and_then(|value| value.get("message"));
-    match message.and_then(serde_json::Value::as_str) {
-        Some(message) => message.to_owned(),
-        None => String::from_utf8_lossy(body).chars().take(SHOWN).collect(),
+    let text = String::from_utf8_lossy(body);
+    let line = text.lines().find(|line| !line.trim().is_empty());
+    match line {
+        Some(line) => line.trim().chars().take(SHOWN).collect(),
+        None => "it says nothing".to_owned(),
+    }
+}
+
+/// Adds to a refusal that is neither of the service nor of its gateway how to check the address.
+fn with_address_remedy(error: CliError, answer: &HttpResponse) -> CliError {
+    let is_of_service = message_of_gateway(&answer.body).is_some()
+        || serde_json::from_slice::<ErrorBody>(&answer.body).is_ok();
+    match error {
+        CliError::Status { url, status, cause } if !is_of_service => CliError::Status {
+            url,
+            status,
+            cause: format!(
+                "{cause}; this is no answer of symdepot: `symdepot doctor` checks the address"
+            ),
+        },
+        error => error,
     }
 }

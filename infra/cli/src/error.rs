@@ -83,6 +83,9 @@ pub(crate) enum CliError {
         status: u16,
         cause: String,
     },
+    /// An upload that was interrupted by a failure which may be over at the next attempt.
+    #[error("{0}; run the command again: files that were sent are not sent again")]
+    UploadInterrupted(Box<Self>),
     #[error("{what} was not found: {cause}")]
     NotFound { what: String, cause: String },
     #[error("{path} was not sent: {cause}", path = shown(path))]
@@ -111,6 +114,20 @@ impl CliError {
                 format!("it has more than {limit} bytes, the limit of {what}")
             }
             other => other.to_string(),
+        }
+    }
+
+    /// Returns the error of an upload that was interrupted by this one, with what to do.
+    pub(crate) fn of_upload(self) -> Self {
+        let is_of_a_moment = match &self {
+            Self::Connection { .. } => true,
+            Self::Status { status, .. } => matches!(status, 429 | 500 | 502..=504),
+            _ => false,
+        };
+        if is_of_a_moment {
+            Self::UploadInterrupted(Box::new(self))
+        } else {
+            self
         }
     }
 

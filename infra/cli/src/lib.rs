@@ -38,7 +38,7 @@ mod view;
 mod visible;
 mod waiting;
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use crate::arguments::{Arguments, Command, ServiceArguments};
@@ -92,6 +92,7 @@ pub fn main() -> ExitCode {
     if let Some(role) = serve::roles::Role::of_process() {
         return role.run();
     }
+    unforce_colours();
     let arguments = match Arguments::of_process() {
         Ok(arguments) => arguments,
         // The help and the version are errors, too.
@@ -107,6 +108,16 @@ pub fn main() -> ExitCode {
         Err(error) => failed(&error),
     };
     ExitCode::from(exit as u8)
+}
+
+/// Turns colours off where `CLICOLOR_FORCE` is 0 and an output is no terminal: every value forces
+/// them otherwise, and 0 is to force nothing (bixense.com/clicolors).
+fn unforce_colours() {
+    let is_zero = std::env::var_os("CLICOLOR_FORCE").is_some_and(|value| value == "0");
+    let are_terminals = std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
+    if is_zero && !are_terminals {
+        anstream::ColorChoice::Never.write_global();
+    }
 }
 
 /// Prints what the parser of the arguments has to say, and returns how that ended.

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use reqwest::Method;
+use serde::Deserialize;
 use serde_json::{Value, json};
+use symdepot::api::wanted::WantedList;
 
 use crate::arguments::ListFormat;
 use crate::client::Client;
@@ -96,24 +98,17 @@ pub(crate) async fn wanted(
     }))
 }
 
+/// Returns the list as a table. A list that this program cannot read, because the service is newer,
+/// is shown as it is.
 fn wanted_text(list: &Value) -> String {
-    let wanted = list.get("wanted").and_then(Value::as_array);
-    let wanted = wanted.map(Vec::as_slice).unwrap_or_default();
+    let Ok(WantedList { wanted, more }) = WantedList::deserialize(list) else {
+        return view::json(list);
+    };
     let mut text = String::new();
-    for pdb in wanted {
-        let named = |name: &str| {
-            let value = pdb.get(name).and_then(Value::as_str);
-            visible(value.unwrap_or_default())
-        };
-        let _ = writeln!(
-            text,
-            "{:>8}  {}  {}",
-            number(pdb, "asked"),
-            named("id"),
-            named("pdb")
-        );
+    for pdb in &wanted {
+        let (id, name) = (visible(&pdb.id), visible(&pdb.pdb));
+        let _ = writeln!(text, "{:>8}  {id}  {name}", pdb.asked);
     }
-    let more = number(list, "more");
     if wanted.is_empty() {
         text.push_str("no PDB is wanted\n");
     } else if more > 0 {
@@ -141,11 +136,19 @@ mod tests {
 
     #[test]
     fn wanted_pdbs_are_listed_with_their_ids() {
-        let list = json!({"wanted": [{"pdb": "app.pdb", "id": "C7D41", "asked": 31}], "more": 2});
+        let pdb = |version: &str| {
+            json!({
+                "pdb": "app.pdb", "debug_id": "502fc0a5-1ec1-3e47-9998-684fa139dca7-1",
+                "id": "C7D41", "version": version, "asked": 31, "first_at": 1, "last_at": 2,
+            })
+        };
+        let list = json!({"wanted": [pdb("4.0.0")], "more": 2});
         assert_eq!(wanted_text(&list), "      31  C7D41  app.pdb\nand 2 more\n");
         assert_eq!(
             wanted_text(&json!({"wanted": [], "more": 0})),
             "no PDB is wanted\n"
         );
+        let newer = wanted_text(&json!({"wanted": [pdb("soon")], "more": 0}));
+        assert!(newer.contains("\"version\": \"soon\""), "{newer}");
     }
 }

@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use symdepot::domain::Scope;
 use url::Url;
 
@@ -122,14 +124,21 @@ impl Settings {
         stack_file: &Path,
     ) -> Result<Self, CliError> {
         let profile = profile(service, config_path)?;
-        let scope = service.scope.as_ref().or(profile.scope.as_ref());
-        let scope = scope.map(|scope| scope.parse::<Scope>()).transpose();
-        let scope = scope.map_err(|error| CliError::Settings(format!("the scope: {error}")))?;
+        let scope = match (&service.scope, &profile.scope) {
+            (Some(scope), _) => Some((scope, "--scope or SYMDEPOT_SCOPE".to_owned())),
+            (None, Some(scope)) => Some((scope, place_of(config_path))),
+            (None, None) => None,
+        };
+        let scope = scope.map(|(scope, from)| {
+            let scope = scope.parse::<Scope>();
+            scope.map_err(|error| CliError::Settings(format!("the scope ({from}): {error}")))
+        });
+        let scope = scope.transpose()?;
         let (url, from) = if let Some(url) = &service.url {
             (url.clone(), "--url or SYMDEPOT_URL".to_owned())
         } else if let Some(url) = &profile.url {
             (url.clone(), place_of(config_path))
-        } else if let Some(stack) = read_stack(stack_file)? {
+        } else if let Some(stack) = read_addresses::<Stack>(stack_file)? {
             (stack.gateway, stack_file.display().to_string())
         } else {
             let config = place_of(config_path);
@@ -208,7 +217,7 @@ fn dead_letters(
         )
     } else if let Some(queue) = profile.dead_letters {
         (queue, place_of(config_path))
-    } else if let Some(queue) = read_stack(stack_file)?.and_then(of_stack) {
+    } else if let Some(queue) = read_addresses(stack_file)?.and_then(of_stack) {
         (queue, stack_file.display().to_string())
     } else {
         let config = place_of(config_path);
@@ -241,9 +250,12 @@ fn profile(service: &ServiceArguments, config_path: Option<&Path>) -> Result<Pro
         }),
         Some(name) => profiles.remove(name).ok_or_else(|| {
             let place = place_of(config_path);
-            CliError::Settings(format!(
-                "no profile {name:?}: {place} has no [profile.{name}]"
-            ))
+            let cause = if config_path.is_some_and(Path::exists) {
+                format!("{place} has no [profile.{name}]")
+            } else {
+                format!("there is no {place}; write [profile.{name}] with its `url` to it")
+            };
+            CliError::Settings(format!("no profile {name:?}: {cause}"))
         }),
     }
 }
@@ -291,7 +303,7 @@ fn config_path(config_home: Option<PathBuf>, home: Option<PathBuf>) -> Option<Pa
 fn read_config(path: &Path) -> Result<Config, CliError> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Config::default()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Config::default()),
         Err(error) => {
             return Err(CliError::Settings(format!("{}: {error}", path.display())));
         }
@@ -306,14 +318,25 @@ fn read_config(path: &Path) -> Result<Config, CliError> {
     toml::from_str(&text).map_err(invalid)
 }
 
-fn read_stack(path: &Path) -> Result<Option<Stack>, CliError> {
-    let Ok(bytes) = std::fs::read(path) else {
-        return Ok(None);
+/// Reads the address file of a stack; `None` if there is none, because no stack runs there.
+pub(crate) fn read_addresses<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, CliError> {
+    let unreadable = |cause: String| {
+        CliError::Settings(format!(
+            "{}, the file with the addresses of a stack, cannot be read: {cause}; if no stack runs there, remove it",
+            path.display()
+        ))
     };
-    let stack = serde_json::from_slice(&bytes);
-    stack
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(unreadable(error.to_string())),
+    };
+    let addresses = serde_json::from_slice(&bytes);
+    addresses
         .map(Some)
-        .map_err(|error| CliError::Settings(format!("{}: {error}", path.display())))
+        .map_err(|error| unreadable(error.to_string()))
 }
 
 #[cfg(test)]
@@ -445,19 +468,55 @@ mod tests {
             error.to_string()
         };
         let at = arguments(Some("http://a"), Some("a/b"), None);
-        assert!(of(&at).contains("scope"), "{}", of(&at));
+        assert!(of(&at).contains("the scope (--scope or"), "{}", of(&at));
         for url in ["127.0.0.1:3021", "ftp://a", "a b"] {
             let text = of(&arguments(Some(url), None, None));
             assert!(text.contains(url), "{text}");
         }
         let text = of(&arguments(None, None, Some("prod")));
-        assert!(text.contains("[profile.prod]"), "{text}");
+        assert!(text.contains("there is no "), "{text}");
+        std::fs::write(&config, "scope = 'a/b'\nurl = 'http://a'\n").unwrap();
+        let text = of(&arguments(None, None, Some("prod")));
+        assert!(text.contains("has no [profile.prod]"), "{text}");
+        let text = of(&arguments(None, None, None));
+        assert!(
+            text.contains("the scope (") && text.contains("config.toml"),
+            "{text}"
+        );
         std::fs::write(&config, "ulr = 'http://a'").unwrap();
         let text = of(&arguments(None, None, None));
         assert!(
             text.contains("ulr") && text.contains("config.toml"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn an_address_file_that_cannot_be_read_is_an_error_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("stack.json");
+        let read = || read_addresses::<Stack>(&path);
+        assert!(read().unwrap().is_none());
+        // No stack runs on a data folder that is a file.
+        assert!(
+            read_addresses::<Stack>(&path.join("stack.json"))
+                .unwrap()
+                .is_none()
+        );
+        std::fs::write(&path, "{\"gateway\": ").unwrap();
+        assert!(
+            read_addresses::<Stack>(&path.join("stack.json"))
+                .unwrap()
+                .is_none()
+        );
+        let error = read().err().unwrap().to_string();
+        assert!(
+            error.contains("stack.json, the file with the addresses"),
+            "{error}"
+        );
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(read().is_err());
     }
 
     #[test]

@@ -49,21 +49,21 @@ pub(crate) async fn run(
     {
         symbolicated = ask().await?;
     }
-    if let (None, Format::Human, Some((report, completed))) =
-        (&arguments.fix, arguments.format(), &symbolicated)
-        && fix::could_help(report, completed)
-    {
+    let format = arguments.format();
+    let Some((report, completed)) = symbolicated else {
+        return Ok(match format {
+            Format::Json => Output::ended(view::pending_json(), Exit::Pending),
+            Format::Human | Format::Text | Format::Markdown => Output::ended("", Exit::Pending),
+        });
+    };
+    let output = shown(format, &text, &report, &completed);
+    let may_fix = arguments.fix.is_none() && fix::could_help(&report, &completed);
+    if may_fix && format != Format::Json {
         anstream::eprintln!(
             "`--fix FOLDER` uploads the files of missing modules from a folder, and asks again"
         );
     }
-    Ok(match symbolicated {
-        Some((report, completed)) => shown(arguments.format(), &text, &report, &completed),
-        None if arguments.format() == Format::Json => {
-            Output::ended(view::pending_json(), Exit::Pending)
-        }
-        None => Output::ended("", Exit::Pending),
-    })
+    Ok(output)
 }
 
 /// Reads a crash report, and returns it with its text. A minidump is read when it is sent, because
@@ -139,7 +139,7 @@ fn read_text(path: &Path, opened: &Opened, head: &[u8]) -> Result<Vec<u8>, CliEr
     if opened.bytes > REPORT_BYTES as u64 {
         return Err(CliError::TooLarge {
             path: path.to_owned(),
-            what: "reports",
+            what: "reports: cut out the part with the report",
             limit: REPORT_BYTES as u64,
         });
     }
@@ -150,20 +150,60 @@ fn read_text(path: &Path, opened: &Opened, head: &[u8]) -> Result<Vec<u8>, CliEr
     })
 }
 
+/// What a file is that begins so, and what to do about it.
+type OtherFile = (&'static [u8], &'static str, &'static str);
+
+const COMPRESSED: [OtherFile; 4] = [
+    (
+        b"\x1f\x8b",
+        "compressed with gzip",
+        "decompress it first: `zcat FILE | symdepot symbolicate -`",
+    ),
+    (
+        b"\x28\xb5\x2f\xfd",
+        "compressed with zstd",
+        "decompress it first: `zstdcat FILE | symdepot symbolicate -`",
+    ),
+    (
+        b"\xfd7zX",
+        "compressed with xz",
+        "decompress it first: `xzcat FILE | symdepot symbolicate -`",
+    ),
+    (
+        b"PK\x03\x04",
+        "a ZIP archive",
+        "extract the report first: `unzip -p FILE | symdepot symbolicate -`",
+    ),
+];
+
 /// Returns what a file is that begins so, and what to do instead, if it is no report.
 fn not_a_report(head: &[u8]) -> Option<(&'static str, &'static str)> {
-    const COMPRESSED: [&[u8]; 4] = [b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zX", b"PK\x03\x04"];
     if head == b"\x7fELF" {
         return Some((
             "an ELF file",
             "of a core dump, symbolicate what `coredumpctl info` or `gdb -batch -ex bt -ex 'info proc mappings'` prints; of a debug file, use `symdepot check`",
         ));
     }
-    let is_compressed = COMPRESSED.iter().any(|magic| head.starts_with(magic));
-    is_compressed.then_some((
-        "a compressed file",
-        "decompress it first, for example with `zcat FILE | symdepot symbolicate -`",
-    ))
+    // Every other byte of what is ASCII in UTF-16 is zero. With a byte order mark, it is read.
+    match head {
+        [1..=u8::MAX, 0, 1..=u8::MAX, 0] => {
+            return Some((
+                "a text in UTF-16 without a byte order mark",
+                "convert it first: `iconv -f UTF-16LE -t UTF-8 FILE | symdepot symbolicate -`",
+            ));
+        }
+        [0, 1..=u8::MAX, 0, 1..=u8::MAX] => {
+            return Some((
+                "a text in UTF-16 without a byte order mark",
+                "convert it first: `iconv -f UTF-16BE -t UTF-8 FILE | symdepot symbolicate -`",
+            ));
+        }
+        _ => {}
+    }
+    let compressed = COMPRESSED
+        .iter()
+        .find(|(magic, ..)| head.starts_with(magic));
+    compressed.map(|(_, what, instead)| (*what, *instead))
 }
 
 /// Sends a report, and returns it with the response; `None` if the response is still pending after
@@ -203,6 +243,12 @@ fn complete(arguments: &SymbolicateArguments, bytes: &[u8]) -> Result<CrashRepor
 
 /// Returns the error for a text that is no report, which names its format if that is known.
 fn unread(path: &Path, bytes: &[u8], error: ReportError) -> CliError {
+    if bytes.is_empty() {
+        return CliError::Unreadable {
+            path: path.to_owned(),
+            cause: "it is empty".to_owned(),
+        };
+    }
     let may_be_other = matches!(error, ReportError::Unknown | ReportError::Request(_));
     match may_be_other
         .then(|| unsupported::format_of(bytes))
@@ -255,22 +301,23 @@ pub(crate) fn shown(
     let names = report.names(completed);
     let view = View::of(report, &names, completed, &lacks);
     let is_whole = view.nameless() == 0 && lacks.is_empty();
+    // What is no text has no frames to replace.
+    let is_replaced = format == Format::Text && (!may_be_no_text(report) || report.has_places());
+    // Nothing else says what lacks in the text of a report, and a table ends up elsewhere.
+    if is_replaced || format == Format::Markdown {
+        let nameless = view.nameless_line();
+        for line in nameless.iter().chain(&lacks) {
+            anstream::eprintln!("{}", visible(line));
+        }
+    }
     let text = match format {
         Format::Human => view.human().into(),
         Format::Markdown => view.markdown().into(),
         Format::Json => view.json().into(),
-        // What is no text has no frames to replace.
-        Format::Text if may_be_no_text(report) && !report.has_places() => {
-            anstream::adapter::strip_str(&view.human())
-                .to_string()
-                .into()
-        }
-        Format::Text => {
-            for lack in &lacks {
-                anstream::eprintln!("{}", visible(lack));
-            }
-            report.text(bytes, completed)
-        }
+        Format::Text if is_replaced => report.text(bytes, completed),
+        Format::Text => anstream::adapter::strip_str(&view.human())
+            .to_string()
+            .into(),
     };
     Output {
         text,

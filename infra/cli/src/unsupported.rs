@@ -187,15 +187,21 @@ fn is_tombstone(bytes: &[u8]) -> bool {
 }
 
 /// Returns whether a line is a frame of `perf script`: an address without prefix, a function, and
-/// the module in parentheses.
+/// the module in parentheses. The address begins the line, or follows the event of a sample without
+/// callers.
 fn is_of_perf(line: &str) -> bool {
-    let mut words = line.split_whitespace();
-    let address = words.next().unwrap_or_default();
-    let function = words.next().unwrap_or_default();
-    let is_address = address.len() >= 6 && address.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let is_function = function == "[unknown]" || function.contains("+0x");
-    let is_module = words.next().is_some_and(|word| word.starts_with("(/"));
-    line.starts_with([' ', '\t']) && is_address && is_function && is_module
+    let Some((frame, module)) = line.trim_end().rsplit_once(" (") else {
+        return false;
+    };
+    let is_module = module.starts_with(['/', '[']) && module.ends_with(')');
+    let is_address =
+        |word: &str| word.len() >= 6 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let words: Vec<&str> = frame.split_whitespace().collect();
+    let begins =
+        line.starts_with([' ', '\t']) && words.first().is_some_and(|word| is_address(word));
+    let mut pairs = words.windows(2);
+    let follows = pairs.any(|pair| pair[0].ends_with(':') && is_address(pair[1]));
+    is_module && (begins || follows)
 }
 
 #[cfg(test)]
@@ -240,6 +246,18 @@ mod tests {
             ("[  123.4] Call Trace:\n[  123.5]  f+0x1/0x2", "kernel"),
             (
                 "a 1 1.2:  1 cycles:\n\t55555555521b [unknown] (/tmp/a)",
+                "perf",
+            ),
+            (
+                "app 12 34.5: 25 cycles:u:   55d0c8d3f1b9 inner+0x9 (/tmp/app)",
+                "perf",
+            ),
+            (
+                "\t    55d0c8d3f200 ns::outer(int, char)+0x10 (/tmp/app)",
+                "perf",
+            ),
+            (
+                "\tffffffff81a00190 ret_from_fork ([kernel.kallsyms])",
                 "perf",
             ),
             ("    at wasm-function[12]:0x1a2b", "WebAssembly"),

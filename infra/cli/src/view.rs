@@ -81,6 +81,28 @@ impl<'a> View<'a> {
         (0..self.report.stacks.len()).map(of_stack).sum()
     }
 
+    /// Returns how many frames have no name, and which modules have no symbols, in a line for
+    /// people; `None` if all frames have names.
+    pub(crate) fn nameless_line(&self) -> Option<String> {
+        let nameless = self.nameless();
+        if nameless == 0 {
+            return None;
+        }
+        let lacking = self.used_modules();
+        let lacking = lacking.filter(|module| module.debug_status != ModuleStatus::Found);
+        let names = lacking.map(|module| module.module.code_file.as_deref().unwrap_or("?"));
+        let names: Vec<String> = names.map(visible).collect();
+        let frames = counted(nameless, "frame");
+        Some(if names.is_empty() {
+            format!("{frames} without a name")
+        } else {
+            format!(
+                "{frames} without a name; without symbols: {}",
+                names.join(", ")
+            )
+        })
+    }
+
     /// Returns the number of frames that are shown.
     fn frames(&self) -> usize {
         self.repeated.iter().flatten().filter(|it| !**it).count()

@@ -92,7 +92,8 @@ pub struct QueuePoller {
 }
 
 impl QueuePoller {
-    /// Runs until `shutdown`. Messages that are being processed then stay in flight.
+    /// Runs until `shutdown`, and then until the messages that are being processed are deleted or
+    /// have failed. Those whose invocations the stop of the stack ends stay in flight.
     pub async fn run(self, shutdown: CancellationToken) {
         let limit = self
             .source
@@ -107,7 +108,10 @@ impl QueuePoller {
             // messages that would not be delivered.
             let received = loop {
                 tokio::select! {
-                    () = shutdown.cancelled() => return,
+                    () = shutdown.cancelled() => {
+                        while deliveries.join_next().await.is_some() {}
+                        return;
+                    }
                     received = &mut receiving => break received,
                     Some(_) = deliveries.join_next() => {}
                 }
@@ -193,6 +197,8 @@ impl QueuePoller {
                 all(&messages)
             }),
             Ok(_) => BTreeSet::new(),
+            // The next stack delivers them again.
+            Err(error) if error.is_stopping() => return,
             Err(error) => {
                 let hidden = messages.iter().map(|message| message.hidden_until_ms).max();
                 let hidden = hidden.unwrap_or_default() - self.queues.clock().now_ms();
@@ -319,7 +325,9 @@ pub async fn run_schedule(functions: Functions, schedule: Schedule, shutdown: Ca
         let answer = functions
             .invoke_when_allowed(&schedule.function, Bytes::from(event.to_string()), None)
             .await;
-        if let Err(error) = answer.outcome {
+        if let Err(error) = answer.outcome
+            && !error.is_stopping()
+        {
             tracing::warn!(schedule = %schedule.name, function = %schedule.function, %error, "scheduled run failed");
         }
     }

@@ -18,6 +18,9 @@
 //! another origin can read it. Command-line tools and SDKs send none of these headers except a
 //! loopback `Host`.
 //!
+//! There is one exception: a template may name pages that call one path of its HTTP API
+//! ([`WebPages`]). The function decides what these pages may read.
+//!
 //! Sources: RFC 9110, sections 7.2 (`Host`) and 15.5.20 (421); WHATWG Fetch, sections "`Origin`
 //! header" and "HTTP CORS protocol"; W3C Fetch Metadata Request Headers, section 2.
 
@@ -28,6 +31,8 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::Authority;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
+
+use crate::template::WebPages;
 
 /// The names of the loopback interface.
 const LOOPBACK: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
@@ -43,6 +48,7 @@ const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 pub struct Guard {
     names: Arc<[HostName]>,
     gateway: Option<u16>,
+    pages: Option<Arc<WebPages>>,
 }
 
 /// A host name under which a stack answers, in addition to those of the loopback interface:
@@ -70,12 +76,13 @@ impl std::str::FromStr for HostName {
 }
 
 impl Guard {
-    /// Returns the guard of a stack that also answers under `names` and whose gateway listens on
-    /// port `gateway`.
-    pub fn new(names: &[HostName], gateway: u16) -> Self {
+    /// Returns the guard of a stack that also answers under `names`, whose gateway listens on port
+    /// `gateway`, and whose HTTP API these pages may call.
+    pub fn new(names: &[HostName], gateway: u16, pages: Option<WebPages>) -> Self {
         Self {
             names: names.into(),
             gateway: Some(gateway),
+            pages: pages.map(Arc::new),
         }
     }
 
@@ -83,6 +90,9 @@ impl Guard {
     pub(crate) fn check<B>(&self, port: u16, request: &Request<B>) -> Result<(), Refusal> {
         let headers = request.headers();
         let host = self.host(port, request)?;
+        if self.is_for_page(port, request) {
+            return Ok(());
+        }
         let is_preflight = *request.method() == Method::OPTIONS
             && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
         if is_preflight {
@@ -109,6 +119,23 @@ impl Guard {
             }
         }
         Ok(())
+    }
+
+    /// Returns whether a web page may send a request and read the response, if the function lets
+    /// it: a page that the template names, or one of this machine, on their path of the gateway.
+    pub(crate) fn is_for_page<B>(&self, port: u16, request: &Request<B>) -> bool {
+        let mut origins = request.headers().get_all(header::ORIGIN).iter();
+        let (Some(origin), None) = (origins.next(), origins.next()) else {
+            return false;
+        };
+        let Some(pages) = self.pages.as_ref().filter(|_| self.gateway == Some(port)) else {
+            return false;
+        };
+        let is_allowed = |origin: &str| {
+            let named = pages.origins.iter().any(|page| page == origin);
+            named || is_of_this_machine(origin)
+        };
+        request.uri().path().ends_with(&pages.path) && origin.to_str().is_ok_and(is_allowed)
     }
 
     /// Returns the host of a request. Fails if it is not a name of this stack.
@@ -193,6 +220,17 @@ fn is_loopback(name: &str) -> bool {
         .any(|loopback| loopback.eq_ignore_ascii_case(name))
 }
 
+/// Returns whether an origin is that of a page on this machine, from any port.
+fn is_of_this_machine(origin: &str) -> bool {
+    let local = origin.strip_prefix("http://");
+    let local = local.and_then(|authority| authority.parse::<Authority>().ok());
+    let is_local = |authority: Authority| {
+        let name = authority.host();
+        matches!(name, "localhost" | "127.0.0.1") && !authority.as_str().contains('@')
+    };
+    local.is_some_and(is_local)
+}
+
 /// Returns whether a request without an `Origin` loads a part of another site's page. A link that
 /// the user follows does not.
 fn is_foreign_part(method: &Method, headers: &HeaderMap) -> bool {
@@ -250,6 +288,9 @@ impl Refusal {
 
 #[cfg(test)]
 mod tests {
+    /// The origin of a page.
+    const PAGE: &str = "https://pages.example";
+
     use super::*;
 
     fn get(headers: &[(&str, &str)]) -> Request<()> {
@@ -269,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_host_name_that_the_stack_was_started_with_is_accepted_at_every_port() {
-        let guard = Guard::new(&["devbox.example".parse().unwrap()], 3021);
+        let guard = Guard::new(&["devbox.example".parse().unwrap()], 3021, None);
         for (host, origin, expected) in [
             ("devbox.example", None, 200),
             ("DevBox.example:8443", None, 200),
@@ -306,6 +347,60 @@ mod tests {
             ("origin", "https://devbox.example:8444"),
         ];
         assert_eq!(status(&guard, 3022, &headers), 403);
+    }
+
+    #[test]
+    fn pages_of_the_template_and_of_this_machine_may_call_one_path_of_the_gateway_alone() {
+        let pages = WebPages {
+            path: "/names/v5".to_owned(),
+            origins: vec![PAGE.to_owned()],
+        };
+        let guard = Guard::new(&[], 3021, Some(pages));
+        let send = |path: &str, port: u16, origin: &str, is_preflight: bool| {
+            let host = format!("127.0.0.1:{port}");
+            let mut headers = vec![("host", host.as_str()), ("origin", origin)];
+            if is_preflight {
+                headers.push(("access-control-request-method", "POST"));
+            }
+            let mut request = get(&headers);
+            *request.uri_mut() = path.parse().unwrap();
+            if is_preflight {
+                *request.method_mut() = Method::OPTIONS;
+            }
+            let is_for_page = guard.is_for_page(port, &request);
+            let is_accepted = guard.check(port, &request).is_ok();
+            assert_eq!(is_for_page, is_accepted, "{path} {port} {origin}");
+            is_accepted
+        };
+        for is_preflight in [false, true] {
+            for origin in [PAGE, "http://localhost:4242", "http://127.0.0.1:3022"] {
+                for path in ["/names/v5", "/scope/acme/names/v5"] {
+                    assert!(send(path, 3021, origin, is_preflight), "{origin} {path}");
+                    assert!(!send(path, 3022, origin, is_preflight), "{origin} {path}");
+                }
+                for path in ["/names", "/names/v5/x", "/x?/names/v5", "/"] {
+                    assert!(!send(path, 3021, origin, is_preflight), "{origin} {path}");
+                }
+            }
+            for origin in [
+                "null",
+                "http://pages.example",
+                "https://pages.example.evil.example",
+                "https://localhost",
+                "http://localhost.evil.example",
+                "http://localhost:80@evil.example",
+                "http://localhost@127.0.0.1",
+                "http://127.0.0.1.evil.example",
+            ] {
+                assert!(!send("/names/v5", 3021, origin, is_preflight), "{origin}");
+            }
+        }
+        // The host is that of the stack, whatever the origin is.
+        let rebound = [("host", "evil.example:3021"), ("origin", PAGE)];
+        let mut request = get(&rebound);
+        *request.uri_mut() = "/names/v5".parse().unwrap();
+        let refusal = guard.check(3021, &request).unwrap_err();
+        assert_eq!(refusal.status, StatusCode::MISDIRECTED_REQUEST);
     }
 
     #[test]

@@ -63,12 +63,13 @@ const NOISY_CRATES: [(&str, &str); 2] = [
     ("dynoxide", "dynoxide::server=error"),
 ];
 
-/// Logs events to standard error. The variable `LOG` chooses the level; without it, it is `level`.
+/// Logs events to standard error. The variable `LOG` chooses the level; without it, or if it is
+/// invalid, which is logged, it is `level`.
 pub fn init_logging(level: &str) {
-    let filter = std::env::var("LOG").map(|text| EnvFilter::try_new(directives(&text)));
-    let filter = match filter {
-        Ok(Ok(filter)) => filter,
-        _ => EnvFilter::new(directives(level)),
+    let requested = std::env::var("LOG").unwrap_or_default();
+    let (filter, is_valid) = match filter_of(&requested) {
+        Some(filter) => (filter, true),
+        None => (EnvFilter::new(directives(level)), requested.is_empty()),
     };
     let colours = std::io::stderr().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
@@ -77,6 +78,23 @@ pub fn init_logging(level: &str) {
         .with_ansi(colours)
         .with_writer(std::io::stderr)
         .init();
+    if !is_valid {
+        tracing::warn!(
+            LOG = requested,
+            "the variable LOG is neither a level nor a list of target=level: logging at {level}"
+        );
+    }
+}
+
+/// Returns the filter that a value of `LOG` means; `None` if it is empty or invalid. A word that is
+/// no level is invalid: `EnvFilter` takes it for the name of a crate, and would silence all others.
+fn filter_of(log: &str) -> Option<EnvFilter> {
+    let is_level_or_pair =
+        |part: &str| part.contains('=') || part.trim().parse::<LevelFilter>().is_ok();
+    let is_valid = !log.is_empty() && log.split(',').all(is_level_or_pair);
+    is_valid
+        .then(|| EnvFilter::try_new(directives(log)).ok())
+        .flatten()
 }
 
 /// A level applies to the stack and its functions. Below `info`, the crates that they use log
@@ -114,6 +132,16 @@ mod tests {
         ] {
             let quiet = "s3s::ops=off,dynoxide::server=error";
             assert_eq!(directives(log), format!("{expected},{quiet}"));
+        }
+    }
+
+    #[test]
+    fn a_word_that_is_no_level_is_no_filter() {
+        for log in ["warn", "info,s3s=info", "info, local_stack::s3=debug"] {
+            assert!(filter_of(log).is_some(), "{log}");
+        }
+        for log in ["", "warning", "loud", "info,hyper"] {
+            assert!(filter_of(log).is_none(), "{log}");
         }
     }
 

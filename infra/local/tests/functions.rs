@@ -521,6 +521,23 @@ async fn stopping_the_functions_ends_running_invocations() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_invocation_that_the_stop_kills_is_not_reported_as_a_failure() {
+    let fixture = Fixture::start(|_| {});
+    let file = fixture.data.path().join("pids");
+    let (answer, ()) = tokio::join!(
+        fixture.invoke(json!({ "do": "hang", "tell": file })),
+        async {
+            fixture.pids_in(&file).await;
+            fixture.functions.stop().await;
+        }
+    );
+    let error = answer.outcome.unwrap_err();
+    assert_eq!(error.error_message, "the local stack is stopping");
+    let log = std::fs::read_to_string(fixture.data.path().join("logs/probe.log")).unwrap();
+    assert!(!log.contains("platform.report"), "{log}");
+}
+
 #[test]
 fn a_missing_binary_is_named() {
     let data = tempfile::tempdir().unwrap();

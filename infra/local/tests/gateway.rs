@@ -99,6 +99,20 @@ async fn the_result_of_a_function_becomes_a_response() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_operator_key_of_another_start_is_refused_with_where_to_read_the_right_one() {
+    let (running, _folder) = start(|_| {}).await;
+    let request = Request::get("/plain")
+        .header("x-local-operator", "of an earlier start")
+        .body(Bytes::new())
+        .unwrap();
+    let response = send(&running.addresses().gateway, request).await;
+    assert_eq!(response.status(), 401);
+    let message = json_of(&response)["message"].to_string();
+    assert!(message.contains("read it again in stack.json"), "{message}");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_function_that_fails_is_an_internal_error_without_details() {
     let (running, _folder) = start(|_| {}).await;
     for path in ["/error", "/crash", "/large"] {
@@ -146,6 +160,27 @@ async fn bodies_over_the_limits_are_refused() {
         );
     }
     assert_eq!(post(4 * 1024 * 1024).await.status(), 200);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_request_line_and_long_headers_are_refused_together() {
+    let (running, _folder) = start(|_| {}).await;
+    for (in_query, in_header, expected) in [
+        (0, 9_000, 200),
+        (9_000, 0, 200),
+        (0, 10_240, 431),
+        (10_240, 0, 431),
+        (6_000, 6_000, 431),
+    ] {
+        let request = Request::get(format!("/echo?long={}", "x".repeat(in_query)))
+            .header("x-long", "x".repeat(in_header))
+            .body(Bytes::new())
+            .unwrap();
+        let response = send(&running.addresses().gateway, request).await;
+        let shown = format!("{in_query} bytes of query, {in_header} bytes of header");
+        assert_eq!(response.status(), expected, "{shown}");
+    }
     running.stop().await;
 }
 

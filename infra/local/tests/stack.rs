@@ -10,12 +10,14 @@ mod project;
 use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::pin::pin;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_sdk_s3::config::{Credentials, Region};
 use aws_sdk_s3::primitives::ByteStream;
 use client::{ask, send};
+use futures::poll;
 use local_stack::identity::LOCAL;
 use local_stack::latency::Latency;
 use local_stack::queues::NewMessage;
@@ -875,6 +877,36 @@ async fn a_stack_that_stops_ends_its_processes_first() {
         assert!(pids.iter().all(|pid| state(*pid).is_none()), "{signal}");
         assert!(!folder.path().join("data").join(ADDRESSES_FILE).exists());
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stack_that_stops_waits_for_the_invocations_in_progress() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = options(folder.path());
+    let running = Stack::start(options.clone()).await.unwrap();
+    let (of_caller, of_queue) = (holder().await, holder().await);
+    let event = json!({ "do": "hold", "address": of_caller.local_addr().unwrap().to_string() });
+    let functions = running.functions().clone();
+    let invoked = tokio::spawn(async move {
+        let answer = functions.invoke("probe-function", event.to_string().into());
+        answer.await.outcome
+    });
+    send_hold(&running, "Orders", "group", &of_queue).await;
+    let at_work = (
+        of_caller.accept().await.unwrap(),
+        of_queue.accept().await.unwrap(),
+    );
+    let mut stopping = pin!(running.stop());
+    assert!(poll!(stopping.as_mut()).is_pending());
+    drop(at_work);
+    stopping.await;
+    let answer = invoked.await.unwrap();
+    assert!(answer.is_ok(), "{answer:?}");
+
+    let running = Stack::start(options).await.unwrap();
+    let counts = running.queues().counts("Orders").await.unwrap();
+    assert_eq!((counts.visible, counts.in_flight), (0, 0));
+    running.stop().await;
 }
 
 /// A share of the machine is divided among the processes. A value that the user has set is not

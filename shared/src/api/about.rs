@@ -55,7 +55,7 @@ pub struct UploadLimits {
 
 impl ServiceInfo {
     /// The names of all features.
-    pub const FEATURES: [&str; 12] = [
+    pub const FEATURES: [&str; 13] = [
         "applecrashreport",
         "attachments",
         "explain",
@@ -64,6 +64,7 @@ impl ServiceInfo {
         "rollout",
         "source_lines",
         "symbolicate_any",
+        "symbolicate_v5",
         "symcache",
         "tokens",
         "uploads",

@@ -3,14 +3,15 @@
 //!
 //! `debug_detail` of a module and `GET /explain` contain it.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use percent_encoding::utf8_percent_encode;
-use serde::Serialize;
-use serde::ser::{SerializeStruct, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::domain::{
-    CodeId, DebugId, Features, FileType, Missing, ObjectId, ObjectType, RESERVED, Scope,
+    BUILD_ID_OPTION, CodeId, DebugId, Features, FileType, Missing, ObjectId, ObjectType, RESERVED,
+    Scope,
 };
 
 /// The reason why a response is incomplete.
@@ -106,9 +107,15 @@ impl Advice {
         "tenants_scope",
         "no_build_id",
         "unreadable",
-        "unusable",
-        "shared_id",
+        Self::UNUSABLE,
+        Self::SHARED_ID,
     ];
+
+    /// The name of [`Advice::Unusable`].
+    const UNUSABLE: &str = "unusable";
+
+    /// The name of [`Advice::SharedId`].
+    const SHARED_ID: &str = "shared_id";
 
     /// Returns the name of the cause.
     pub fn cause(&self) -> &'static str {
@@ -127,8 +134,8 @@ impl Advice {
             Self::TenantsScope { .. } => "tenants_scope",
             Self::NoBuildId => "no_build_id",
             Self::Unreadable { .. } => "unreadable",
-            Self::Unusable { .. } => "unusable",
-            Self::SharedId { .. } => "shared_id",
+            Self::Unusable { .. } => Self::UNUSABLE,
+            Self::SharedId { .. } => Self::SHARED_ID,
         }
     }
 
@@ -188,8 +195,8 @@ impl Advice {
     }
 
     /// Returns what to do about it.
-    pub fn next_step(&self) -> &'static str {
-        match self {
+    pub fn next_step(&self) -> Cow<'static, str> {
+        let next_step = match self {
             Self::NotUploaded {
                 reads_uploads: false,
                 ..
@@ -216,7 +223,10 @@ impl Advice {
                 "send the debug_id of its PDB, or its time stamp and size as code_id; `symdepot check` prints the ids of both files"
             }
             Self::NoId { .. } => {
-                "send the build id (`readelf -n`) as code_id, or the debug_id of a Mach-O file or PDB; if the program has no build id, link it with -Wl,--build-id (Go: -ldflags=-B=gobuildid; before Go 1.22: -ldflags=-B=0x<new hex id>)"
+                return format!(
+                    "send the build id (`readelf -n`) as code_id, or the debug_id of a Mach-O file or PDB; if the program has no build id, link it with {BUILD_ID_OPTION}"
+                )
+                .into();
             }
             Self::BuildIdAsDebugId { .. } => {
                 "send the build id as code_id, and omit debug_id: a debug_id has the bytes in another order"
@@ -248,12 +258,19 @@ impl Advice {
                 "send requests with this scope, or copy the file to global/…, which all requests read"
             }
             Self::NoBuildId => {
-                "link it with -Wl,--build-id (Go: -ldflags=-B=gobuildid; before Go 1.22: -ldflags=-B=0x<new hex id>), and upload it again; a linker script has to place .note.gnu.build-id behind the vector table"
+                return format!(
+                    "link it with {BUILD_ID_OPTION}, and upload it again; a linker script has to place .note.gnu.build-id behind the vector table"
+                )
+                .into();
             }
             Self::SharedId { .. } => {
-                "link each version with -Wl,--build-id (Go: -ldflags=-B=gobuildid; before Go 1.22: -ldflags=-B=0x<new hex id>), and upload it again; a linker script has to place .note.gnu.build-id behind the vector table; or remove the other upload"
+                return format!(
+                    "link each version with {BUILD_ID_OPTION}, and upload it again; a linker script has to place .note.gnu.build-id behind the vector table; or remove the other upload"
+                )
+                .into();
             }
-        }
+        };
+        next_step.into()
     }
 
     /// Returns why no file was found for a module: a problem with its ids, or else that no searched
@@ -349,13 +366,37 @@ impl fmt::Display for Advice {
     }
 }
 
-impl Serialize for Advice {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut advice = serializer.serialize_struct("Advice", 3)?;
-        advice.serialize_field("cause", self.cause())?;
-        advice.serialize_field("detail", &self.detail())?;
-        advice.serialize_field("next_step", self.next_step())?;
-        advice.end()
+/// Advice as responses have it: texts, so that a client can show causes that it does not know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrittenAdvice {
+    /// The name of the cause.
+    pub cause: String,
+    /// The description of the cause.
+    pub detail: String,
+    /// What to do about it.
+    pub next_step: String,
+}
+
+impl WrittenAdvice {
+    /// Returns whether it says that requests do not use what an object of an upload is for.
+    pub fn is_about_use(&self) -> bool {
+        [Advice::UNUSABLE, Advice::SHARED_ID].contains(&self.cause.as_str())
+    }
+}
+
+impl From<Advice> for WrittenAdvice {
+    fn from(advice: Advice) -> Self {
+        Self {
+            cause: advice.cause().to_owned(),
+            detail: advice.detail(),
+            next_step: advice.next_step().into_owned(),
+        }
+    }
+}
+
+impl fmt::Display for WrittenAdvice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.detail, self.next_step)
     }
 }
 
@@ -420,7 +461,8 @@ mod tests {
         let table = one_of_each();
         let causes: Vec<&str> = table.iter().map(Advice::cause).collect();
         assert_eq!(causes, Advice::CAUSES);
-        insta::assert_json_snapshot!(table);
+        let written: Vec<_> = table.into_iter().map(WrittenAdvice::from).collect();
+        insta::assert_json_snapshot!(written);
     }
 
     fn elf(debug_id: Option<&str>, code_id: Option<&str>) -> ObjectId {

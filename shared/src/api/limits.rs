@@ -30,6 +30,10 @@ pub const STACKWALK_FRAMES: usize = 32_768;
 /// mapped, have about three thousand.
 pub const MODULES: usize = 16_384;
 
+/// The maximum number of jobs in a request of Mozilla's symbolication API, as in Mozilla's server.
+/// The Firefox Profiler sends no more.
+pub const JOBS: usize = 10;
+
 /// The maximum number of registers of a stack trace. The largest register files that clients send
 /// have about a hundred.
 pub const REGISTERS: usize = 1_024;

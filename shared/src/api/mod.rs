@@ -6,7 +6,9 @@ pub mod caller;
 pub mod crash;
 pub mod entrance;
 pub mod explain;
+pub mod explained;
 pub mod limits;
+pub mod mozilla;
 pub mod report;
 #[cfg(feature = "openapi")]
 pub(crate) mod schema;
@@ -14,3 +16,4 @@ pub mod symbolicator;
 pub mod symcache_http;
 pub mod tokens;
 pub mod uploads;
+pub mod wanted;

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use schemars::generate::Contract;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use super::advice::Advice;
+use super::advice::{Advice, WrittenAdvice};
 use super::crash::attachment::STORAGE_URL_BYTES;
 use super::symbolicator::{AddrMode, Hex, SourceRef, Variables};
 use crate::domain::schema::{CodeIdText, DebugIdText};
@@ -83,15 +83,15 @@ impl JsonSchema for SourceRef {
     }
 }
 
-impl JsonSchema for Advice {
+impl JsonSchema for WrittenAdvice {
     fn schema_name() -> Cow<'static, str> {
         "Advice".into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let example = Advice::NoId {
+        let example = WrittenAdvice::from(Advice::NoId {
             object_type: ObjectType::Elf,
-        };
+        });
         json_schema!({
             "description": "Why a response is incomplete, and what to do next.",
             "type": "object",

@@ -44,7 +44,7 @@ pub enum Change {
     Publish {
         /// The lease's token.
         token: Token,
-        /// The derived cache, which the builder has loaded.
+        /// The derived cache, which the builder has loaded, except Microsoft's SymCaches.
         ready: Box<Ready>,
         /// The DIFs that the build evaluated. A DIF that is not among them no longer exists.
         seen: Seen,
@@ -221,9 +221,12 @@ impl Change {
                         .as_ref()
                         .is_some_and(|lease| lease.until >= *deadline)
             }
-            Change::Publish { ready, .. } => entry
-                .states()
-                .any(|state| state.blob.path == ready.blob.path),
+            // A state that was ready before may be published again, so its path alone says nothing.
+            // The lease may be another holder's by now.
+            Change::Publish { token, ready, .. } => {
+                let mut states = entry.states();
+                !leased_by(token) && states.any(|state| state.blob.path == ready.blob.path)
+            }
             Change::ReleaseInterrupted { token }
             | Change::ReleaseUntried { token }
             | Change::ReleaseKilled { token } => !leased_by(token),

@@ -15,9 +15,10 @@ pub enum Decision<'a> {
     UseOlder(&'a Ready),
     /// Respond without a cache, for this reason.
     Missing(&'a Placeholder),
-    /// A build is in progress or requested: read the entry again, at the latest at this time.
+    /// Nothing to do before `until`: a build is in progress or requested, the entry backs off, or a
+    /// newer release has just published.
     Wait {
-        /// When the build is assumed to be lost.
+        /// When to decide again, at the latest.
         until: Timestamp,
     },
     /// Send a build request to the eager queue.

@@ -4,9 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::cache::decide::Capabilities;
 use crate::cache::key::ModuleKey;
-use crate::cache::kind::Kind;
 use crate::domain::{
-    CompanionId, DebugId, DifRef, Features, FileType, FormatVersion, Missing, MsSymCacheName,
+    CompanionId, DebugId, DifRef, Features, FileType, FormatVersion, Kind, Missing, MsSymCacheName,
     Sequencer,
 };
 

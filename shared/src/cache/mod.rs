@@ -6,7 +6,7 @@
 //! reader never trusts bytes without a record. A record changes only through [`apply`], and is
 //! stored only by compare-and-swap on its revision.
 //!
-//! There are three sequences, each with one commit point:
+//! There are three sequences. Those that write have one commit point:
 //!
 //! 1. **Look up**: read the records. [`decide()`] says whether the reader uses the blob of one
 //!    record, waits, or requests a build; [`select()`] compares several records. Then read the blob
@@ -31,11 +31,9 @@ mod invariants;
 mod issued_token;
 mod item;
 mod key;
-mod kind;
 mod losses;
 mod policy;
 mod presence;
-mod queue;
 mod record;
 mod request;
 mod select;
@@ -44,6 +42,7 @@ mod token;
 mod upload;
 mod version;
 
+pub use crate::domain::{Converter, Kind, Queue, UploadState};
 pub use change::{Applied, Change, Refused, Seen, apply};
 pub use copy::DifCopy;
 pub use decide::{Capabilities, Decision, decide};
@@ -54,11 +53,9 @@ pub use invariants::violations;
 pub use issued_token::IssuedToken;
 pub use item::{Alias, Item, SCHEMA, Stored};
 pub use key::{ItemKey, ModuleKey, ModuleRef, ServerSearch, SweepItem};
-pub use kind::Kind;
 pub use losses::Losses;
 pub use policy::{LEASE_EXTENSION, LEASE_LENGTH, Policy};
 pub use presence::{Generation, Presence};
-pub use queue::Queue;
 pub use record::{
     BlobRef, BuildRequest, Entry, IndexRef, Lease, Placeholder, Probes, Ready, Suspect,
 };
@@ -76,6 +73,6 @@ pub use sweep::{
 };
 pub use token::{Revision, Token};
 pub use upload::{
-    NoRoom, ObjectChunk, ObjectSet, Overflow, Upload, UploadProgress, UploadState, UploadedObject,
+    NoRoom, ObjectChunk, ObjectSet, Overflow, Upload, UploadProgress, UploadedObject,
 };
-pub use version::{Converter, ReleaseNumbers, current_version};
+pub use version::{ReleaseNumbers, current_version};

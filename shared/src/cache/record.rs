@@ -4,9 +4,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Converter, Kind, ModuleKey, Policy, Token};
-use crate::cache::queue::Queue;
-use crate::domain::{Candidate, DifRef, Features, FileType, Missing, Quality, Rank, Timestamp};
+use super::{ModuleKey, Policy, Token};
+use crate::domain::{
+    Candidate, Converter, DifRef, Features, FileType, Kind, Missing, Quality, Queue, Rank,
+    Timestamp,
+};
 
 /// The cache entry of one kind of one module: its ready states, its placeholder and its lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -24,20 +26,29 @@ pub struct Entry {
     pub(in crate::cache) lease: Option<Lease>,
     #[serde(default, rename = "ask", skip_serializing_if = "Option::is_none")]
     pub(in crate::cache) build_request: Option<BuildRequest>,
+    /// The mark of the last upload or removal that concerns the entry. A build whose lease has
+    /// another one has not seen that change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::cache) dirty: Option<Token>,
+    /// The DIFs that the last build ranked, whether it used them or not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::cache) considered: Vec<DifRef>,
+    /// The converter of the last build, if that left DIFs to a newer release.
     #[serde(default, rename = "left_by", skip_serializing_if = "Option::is_none")]
     pub(in crate::cache) deferred_by: Option<Converter>,
+    /// How many holders took the lease without returning a result.
     #[serde(default)]
     pub(in crate::cache) attempts: u32,
+    /// How often in a row the lease was released without a result. The back-off grows with it.
     #[serde(default)]
     pub(in crate::cache) releases: u32,
+    /// The end of the back-off, before which no lease is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::cache) not_before: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::cache) suspect: Option<Suspect>,
+    /// When a blob was last replaced because it was lost or could not be read, which is limited to
+    /// once an hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::cache) lost_at: Option<Timestamp>,
     pub(in crate::cache) last_used_at: Timestamp,
@@ -47,7 +58,8 @@ pub struct Entry {
     pub(in crate::cache) probes: Option<Probes>,
 }
 
-/// A derived cache that its builder has loaded, and the blob that holds it.
+/// A derived cache, and the blob that holds it. Its builder has loaded it, except Microsoft's
+/// SymCaches, whose bytes are opaque.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ready {
     /// The version of the kind's format.

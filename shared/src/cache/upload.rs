@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::cache::{Converter, ModuleKey, Token};
+use crate::cache::{ModuleKey, Token};
 use crate::domain::{
-    CodeId, CompanionId, DebugId, Features, FileType, Location, Missing, ModuleId, Sequencer,
-    Timestamp,
+    CodeId, CompanionId, Converter, DebugId, Features, FileType, Location, Missing, ModuleId,
+    Sequencer, Timestamp, UploadState,
 };
 
 /// A file in the uploads bucket, and its state.
@@ -54,27 +54,9 @@ pub struct Upload {
     pub reconciled: u32,
     /// When it was last written: at the last attempt, or with its result.
     pub at: Timestamp,
-    /// When the store may delete the item; set for tombstones only.
+    /// When the store may delete the item; set only if the file was removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-}
-
-/// The state of an upload.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-#[serde(tag = "state", rename_all = "snake_case")]
-pub enum UploadState {
-    /// Its event is being processed.
-    Pending,
-    /// It is filed under its modules.
-    Applied,
-    /// It serves no module.
-    Ignored {
-        /// The reason.
-        reason: String,
-    },
-    /// The file was removed.
-    Gone,
 }
 
 impl Upload {

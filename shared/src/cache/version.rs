@@ -4,10 +4,7 @@
 //! must distinguish the new bytes from the old ones. Raise the *converter* if the same DIF may now
 //! succeed or yield a better cache.
 
-use serde::{Deserialize, Serialize};
-
-use super::Kind;
-use crate::domain::FormatVersion;
+use crate::domain::{Converter, FormatVersion, Kind};
 
 /// Returns the version of a kind's format. A ready state of a lower version stays usable until the
 /// new one is built.
@@ -29,43 +26,37 @@ const _: () = assert!(
     symbolic::cfi::CFICACHE_LATEST_VERSION == 2 && symbolic::symcache::SYMCACHE_VERSION == 9
 );
 
-/// The number of the code that derives. Failures and messages are compared by it.
-///
-/// It orders combined releases of this code and of `symbolic`. It is never a commit or a
-/// deployment.
-///
-/// History:
-/// - 1: `symbolic` 13.9.0, with repaired line programs.
-/// - 2: SymCaches in slices.
-/// - 3: CFI caches in slices, with overlaps resolved.
-/// - 4: SymCaches directly from DWARF: lines of functions without entries, parts of functions under
-///   their own names, no names outside of code.
-/// - 5: links to source files in the SymCaches of PDBs. Source files are entries of their own. PDBs
-///   with modules that cannot be read are derived without these.
-/// - 6 and 7: discarded functions, symbols in functions; rules for each step of a prologue on
-///   Windows, parts of functions there, leaf functions.
-/// - 8: functions that overlap, code at zero and below the headers, kernel modules for RISC-V, type
-///   units in `.dwo` files, all code of Mach-O files.
-/// - 9: symbols behind the entry of their function, labels of PE files, function descriptors, rows
-///   and symbols of MIPS16 and microMIPS, names of PDBs whose types cannot be read, unwind
-///   information of MinGW for 32-bit x86.
-/// - 10: of several symbols of a function, the one that its entry names; inlined calls in functions
-///   of PDBs without lines; split units of PE and WebAssembly; Breakpad files with records in any
-///   order, functions without names there; compressed unwind information of Mach-O files.
-/// - 11: one name for all of a function without lines that a linker merged with others; of the
-///   symbols of a constructor, the first.
-/// - 12: lines of functions that begin within a row of the code before them.
-/// - 13: unwind information beside entries that cannot be read, also of functions of 64-bit Arm
-///   that sign with another key, and of large frames of Mach-O; names of symbols without versions.
-/// - 14: the trampolines of signals in a stripped libc.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-#[serde(transparent)]
-pub struct Converter(pub u32);
-
 impl Converter {
     /// The converter in this release.
-    pub const CURRENT: Self = Self(14);
+    ///
+    /// History:
+    /// - 1: `symbolic` 13.9.0, with repaired line programs.
+    /// - 2: SymCaches in slices.
+    /// - 3: CFI caches in slices, with overlaps resolved.
+    /// - 4: SymCaches directly from DWARF: lines of functions without entries, parts of functions
+    ///   under their own names, no names outside of code.
+    /// - 5: links to source files in the SymCaches of PDBs. Source files are entries of their own.
+    ///   PDBs with modules that cannot be read are derived without these.
+    /// - 6 and 7: discarded functions, symbols in functions; rules for each step of a prologue on
+    ///   Windows, parts of functions there, leaf functions.
+    /// - 8: functions that overlap, code at zero and below the headers, kernel modules for RISC-V,
+    ///   type units in `.dwo` files, all code of Mach-O files.
+    /// - 9: symbols behind the entry of their function, labels of PE files, function descriptors,
+    ///   rows and symbols of MIPS16 and microMIPS, names of PDBs whose types cannot be read, unwind
+    ///   information of MinGW for 32-bit x86.
+    /// - 10: of several symbols of a function, the one that its entry names; inlined calls in
+    ///   functions of PDBs without lines; split units of PE and WebAssembly; Breakpad files with
+    ///   records in any order, functions without names there; compressed unwind information of
+    ///   Mach-O files.
+    /// - 11: one name for all of a function without lines that a linker merged with others; of the
+    ///   symbols of a constructor, the first.
+    /// - 12: lines of functions that begin within a row of the code before them.
+    /// - 13: unwind information beside entries that cannot be read, also of functions of 64-bit Arm
+    ///   that sign with another key, and of large frames of Mach-O; names of symbols without
+    ///   versions.
+    /// - 14: the trampolines of signals in a stripped libc.
+    /// - 15: no lines of the code before them for functions outside of the ranges of their unit.
+    pub const CURRENT: Self = Self(15);
 }
 
 /// The numbers of a release: what it makes, and up to which version it reads.

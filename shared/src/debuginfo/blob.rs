@@ -1,4 +1,5 @@
-//! The whole-blob format: one zstd frame, then a footer of fixed size. Sliced blobs
+//! The whole-blob format: one zstd frame, then a footer of fixed size. PPDB caches are written in
+//! it; SymCaches and CFI caches of version 1, which are still read, were. Sliced blobs
 //! ([`super::slices`]) end in the same footer.
 //!
 //! ```text
@@ -691,7 +692,7 @@ mod tests {
         );
     }
 
-    /// F17. The blob is small, because a frame of zeroes is small.
+    /// The blob is small, because a frame of zeroes is small.
     #[test]
     fn a_whole_blob_is_bounded_when_written_and_when_read() {
         let encoded = |length: u64| {

@@ -8,7 +8,7 @@ use super::arriving::Arriving;
 use crate::domain::{DebugId, FileType, Missing, ModuleId, ObjectMeta};
 
 /// The most objects of a module whose source files are in one cache.
-pub const MAX_SOURCES: usize = 8;
+pub const MAX_SOURCE_OBJECTS: usize = 8;
 
 /// The place of each member and object in a DIF. [`super::unpack()`] makes it, and
 /// [`super::inspect()`] completes it.
@@ -127,7 +127,7 @@ impl Layout {
     }
 
     /// Returns the other objects of the same module that have source files, up to
-    /// [`MAX_SOURCES`].
+    /// [`MAX_SOURCE_OBJECTS`].
     pub(super) fn other_sources(&self, object: &FoundObject) -> impl Iterator<Item = &FoundObject> {
         let id_of =
             |object: &FoundObject| ModuleId::of(object.meta.debug_id, object.meta.code_id.as_ref());
@@ -139,7 +139,10 @@ impl Layout {
                 && other.fault.is_none()
                 && id_of(other) == id
         };
-        self.objects.iter().filter(is_beside).take(MAX_SOURCES - 1)
+        self.objects
+            .iter()
+            .filter(is_beside)
+            .take(MAX_SOURCE_OBJECTS - 1)
     }
 
     /// Returns the first ELF object with a build id.

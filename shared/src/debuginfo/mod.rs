@@ -19,7 +19,8 @@
 //! the file may still be [`Arriving`] during all of them.
 //!
 //! There are two formats of blobs: `blob.rs` has the whole blob, and `slices/` has the sliced blob,
-//! which is a cache cut by address into slices that can be read alone.
+//! which is a cache cut by address into slices that can be read alone. Whole blobs are written for
+//! PPDB caches; of SymCaches and CFI caches, those of version 1 are whole, and still read.
 //!
 //! This module only uses the CPU. It does no I/O, has no clock and stores nothing. Malformed input
 //! produces an error value. A parser can also fail in ways that no error value covers: an endless
@@ -64,7 +65,7 @@ pub use derive::{derive, derive_in_turn, encode_source_file, symcache_by_symboli
 pub use failure::Failure;
 pub use image::base_of_segments;
 pub use inspect::{FileEnds, inspect, needless_ranges, units_range};
-pub use layout::{DifBytes, FoundObject, Layout, MAX_SOURCES, Member, MemberPlace};
+pub use layout::{DifBytes, FoundObject, Layout, MAX_SOURCE_OBJECTS, Member, MemberPlace};
 pub use limits::{MAX_RAW_BYTES, MAX_WHOLE_BYTES};
 pub use open::{OpenCache, SymCaches};
 pub use panics::{STACK_BYTES, caught, keep_panics_quiet};

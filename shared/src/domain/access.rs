@@ -46,7 +46,7 @@ pub enum S3Credentials {
     Anonymous,
     /// An access key.
     Keys(S3Keys),
-    /// Those of a role. Only the operator's sources have them.
+    /// The credentials of a role. Only the operator's sources have them.
     Role(AwsRole),
 }
 

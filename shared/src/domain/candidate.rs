@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cause, Features, Location, Missing, SourceKey};
+use super::{Cause, Features, Location, Missing, SourceKey, UnsupportedSource};
 
 /// A DIF that was considered for a module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -45,6 +45,19 @@ impl Candidate {
     pub fn nothing_listed(source: &SourceKey) -> Self {
         let location = Location::new(Self::NOTHING_LISTED);
         Self::absent(source, location, &Missing::not_found())
+    }
+
+    /// Returns the candidate of a source that is not searched, because its type is not supported.
+    pub fn not_searched(source: &UnsupportedSource) -> Self {
+        let UnsupportedSource { id, source_type } = source;
+        let key = SourceKey::Defined {
+            id: id.clone(),
+            hash: String::new(),
+        };
+        let detail =
+            format!("it was not searched: no sources of the type {source_type:?} are supported");
+        let missing = Missing::new(Cause::Unsupported, detail);
+        Self::absent(&key, Location::new(Self::NOTHING_LISTED), &missing)
     }
 
     /// Returns the features of the file; `None` if it could not be fetched or parsed.

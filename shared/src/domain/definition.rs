@@ -1,6 +1,6 @@
 //! The JSON form of a source: in the setting `SOURCES`, in requests, and in stored definitions.
 //!
-//! In a request, unknown fields are ignored at every level, as Symbolicator ignores them: its
+//! In a request, unknown fields and file types are ignored, as Symbolicator ignores fields: its
 //! clients send fields of their own (`name`, `platforms`). In the operator's list they are errors
 //! ([`ConfiguredSource`]), so that a misspelled filter is noticed.
 
@@ -259,13 +259,13 @@ impl TryFrom<Definition> for ConfiguredSource {
                 .chain(layout.map(|field| format!("layout.{field}")))
         });
         let mut unknown = unknown.keys().cloned().chain(nested);
-        match unknown.next() {
-            Some(field) => Err(InvalidSource::UnknownField {
-                id: id.chars().take(HttpSource::MAX_ID_BYTES).collect(),
-                field,
-            }),
-            None => definition.source(Roles::Allowed).map(Self),
+        if let Some(field) = unknown.next() {
+            let id = id.chars().take(HttpSource::MAX_ID_BYTES).collect();
+            return Err(InvalidSource::UnknownField { id, field });
         }
+        let source = definition.source(Roles::Allowed)?;
+        source.check_file_types()?;
+        Ok(Self(source))
     }
 }
 

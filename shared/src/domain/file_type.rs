@@ -71,19 +71,25 @@ pub enum UnusedType {
 }
 
 /// A type of files in a filter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-#[serde(
-    untagged,
-    expecting = "unknown file type, expected one of `pe`, `pdb`, `portablepdb`, `mach_debug`, \
-                 `mach_code`, `elf_debug`, `elf_code`, `wasm_debug`, `wasm_code`, `breakpad`, \
-                 `sourcebundle`, `ms_symcache`, `uuidmap`, `bcsymbolmap`, `il2cpp`, `proguard`"
-)]
+#[serde(untagged, expecting = "expected the type of a file")]
 pub enum FilteredType {
     /// A type of DIFs.
     Dif(FileType),
     /// Another type, of which no file is searched.
     Unused(UnusedType),
+    /// A type that this release does not know, so that no file has it. The operator's list may not
+    /// have it, and requests may: newer clients know more types.
+    #[cfg_attr(feature = "openapi", schemars(skip))]
+    Unknown(String),
+}
+
+impl FilteredType {
+    /// The types that this release knows, for messages.
+    pub const KNOWN: &str = "`pe`, `pdb`, `portablepdb`, `mach_debug`, `mach_code`, `elf_debug`, \
+                             `elf_code`, `wasm_debug`, `wasm_code`, `breakpad`, `sourcebundle`, \
+                             `ms_symcache`, `uuidmap`, `bcsymbolmap`, `il2cpp`, `proguard`";
 }
 
 /// The type of a module in a crash.

@@ -6,6 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{CodeId, CompanionId, DebugId, ObjectType};
 
+/// The option by which a linker gives a program a build id, and that of Go's linker, as advice
+/// names them.
+pub const BUILD_ID_OPTION: &str =
+    "-Wl,--build-id (Go: -ldflags=-B=gobuildid; before Go 1.22: -ldflags=-B=0x<new hex id>)";
+
 /// The ids and names that a module of a crash is looked up by.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ObjectId {

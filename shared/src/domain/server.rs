@@ -18,7 +18,8 @@ use super::{
 };
 use crate::domain::source::SourceKey;
 
-/// A symbol server.
+/// The definition of a symbol server that speaks HTTP: where it is, how files are requested, and
+/// which ones it may have.
 ///
 /// Its JSON form is in `domain/definition.rs`.
 #[derive(Clone, PartialEq, Eq)]
@@ -61,7 +62,7 @@ pub struct WithoutEffect {
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Filters {
-    /// Only files of these types.
+    /// Only files of these types. In requests, other texts are types of which there are no files.
     pub filetypes: Vec<FilteredType>,
     /// Only modules whose code file or debug file has a path that matches one of these: `*` matches
     /// any text, `?` any character, `[a-z]` one of these, `[!a-z]` any other one, and `**/` any
@@ -152,6 +153,17 @@ pub enum InvalidSource {
         /// The field, with the object that it is in.
         field: String,
     },
+    /// The operator's list has a filter with a file type that does not exist.
+    #[error(
+        "source {id} has the unknown file type `{name}` in its filters; expected one of {known}",
+        known = FilteredType::KNOWN
+    )]
+    UnknownFileType {
+        /// The source.
+        id: String,
+        /// The type.
+        name: String,
+    },
     /// The definition exceeds a limit.
     #[error("{id} has more than {limit} {what}")]
     TooMuch {
@@ -235,6 +247,22 @@ impl HttpSource {
             }
         }
         Ok(())
+    }
+
+    /// Refuses filters with file types that this release does not know.
+    pub(super) fn check_file_types(&self) -> Result<(), InvalidSource> {
+        let mut filetypes = self.filters.filetypes.iter();
+        let unknown = filetypes.find_map(|filtered| match filtered {
+            FilteredType::Unknown(name) => Some(name.clone()),
+            FilteredType::Dif(_) | FilteredType::Unused(_) => None,
+        });
+        match unknown {
+            Some(name) => Err(InvalidSource::UnknownFileType {
+                id: self.id.clone(),
+                name,
+            }),
+            None => Ok(()),
+        }
     }
 
     /// Returns the source without query and headers. Its key and its locations stay the same.
@@ -643,8 +671,8 @@ mod tests {
             "invalid source id",
         );
         check(
-            r#"{"type": "http", "id": "a", "url": "http://x", "filters": {"filetypes": ["elf"]}}"#,
-            "unknown file type",
+            r#"{"type": "http", "id": "a", "url": "http://x", "filters": {"filetypes": [5]}}"#,
+            "expected the type of a file",
         );
         check(
             r#"{"type": "http", "id": "a", "url": "file:///etc"}"#,
@@ -694,6 +722,45 @@ mod tests {
                 .unwrap_err()
                 .contains("`filters.path_pattern`")
         );
+    }
+
+    #[test]
+    fn an_unknown_file_type_matches_no_file_in_requests_and_is_an_error_in_the_operators_list() {
+        let filtered = |types: &str| {
+            format!(
+                r#"{{"type": "http", "id": "a", "url": "http://x", "filters": {{"filetypes": {types}}}}}"#
+            )
+        };
+        for (types, expected) in [
+            (
+                r#"["elf_debug", "dartsymbolmap"]"#,
+                vec![FileType::ElfDebug],
+            ),
+            (r#"["dartsymbolmap"]"#, vec![]),
+        ] {
+            let json = filtered(types);
+            let source = source(&json).unwrap();
+            let locations = source.locations(&module()).into_iter();
+            let found: Vec<FileType> = locations.map(|(file_type, _)| file_type).collect();
+            assert_eq!(found, expected, "{types}");
+            let again = serde_json::to_string(&source).unwrap();
+            assert_eq!(serde_json::from_str::<HttpSource>(&again).unwrap(), source);
+            let configured = serde_json::from_str::<crate::domain::ConfiguredSource>(&json);
+            let problem = configured.unwrap_err().to_string();
+            assert!(
+                problem.contains("unknown file type `dartsymbolmap`"),
+                "{problem}"
+            );
+        }
+    }
+
+    #[test]
+    fn each_file_type_that_messages_name_is_known() {
+        for name in FilteredType::KNOWN.split(", ") {
+            let json = name.replace('`', "\"");
+            let parsed: FilteredType = serde_json::from_str(&json).unwrap();
+            assert!(!matches!(parsed, FilteredType::Unknown(_)), "{name}");
+        }
     }
 
     #[test]

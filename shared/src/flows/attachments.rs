@@ -27,6 +27,14 @@ const UPLOAD_LIFETIME: Duration = Duration::from_secs(15 * 60);
 /// the response.
 const RESERVE: Duration = Duration::from_secs(5);
 
+/// How long a file on another host may take beyond the timeout of the request. Clients that wait
+/// for their timeout and a second, as Sentry does, still receive the response.
+const BEYOND_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A file on another host may take this long, however short the timeout of the request is: no
+/// later call continues the read.
+const MIN_READ_TIME: Duration = Duration::from_secs(5);
+
 /// Why an attachment cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachmentError {
@@ -66,6 +74,8 @@ pub struct Attachment<'a> {
     /// The invocation that reads it. It limits the time for all parts together.
     invocation: &'a Invocation,
     place: AttachmentPlace,
+    /// The time of the invocation at which its client may hang up, if it is on another host.
+    until: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -119,6 +129,7 @@ impl HttpService {
             service: self,
             invocation,
             place,
+            until: None,
         }
     }
 }
@@ -130,6 +141,18 @@ fn path(scope: &Scope, id: AttachmentId) -> String {
 }
 
 impl Attachment<'_> {
+    /// Limits the time of a file on another host by the timeout of the request: its client hangs up
+    /// soon after, and repeats the request while this one is still being read.
+    #[must_use]
+    pub fn within(self, timeout: Duration) -> Self {
+        let is_remote = matches!(self.place, AttachmentPlace::Remote(_));
+        let until = timeout.max(MIN_READ_TIME) + BEYOND_TIMEOUT;
+        Self {
+            until: is_remote.then_some(until),
+            ..self
+        }
+    }
+
     /// Reads the beginning of the file, of at most this many bytes; all of it if the host cannot
     /// send a part, up to `most` bytes.
     pub(super) async fn begin(&self, bytes: u64, most: u64) -> Result<RemotePart, AttachmentError> {
@@ -156,17 +179,29 @@ impl Attachment<'_> {
         }
     }
 
+    /// Returns the time that is left for reading the file.
+    fn time_left(&self) -> Duration {
+        let of_invocation = self.invocation.time_left().saturating_sub(RESERVE);
+        let elapsed = self.invocation.elapsed();
+        let of_client = self.until.map(|until| until.saturating_sub(elapsed));
+        of_client.map_or(of_invocation, |of_client| of_client.min(of_invocation))
+    }
+
     /// Reads a part of the file in the time that is left. A host that sends a byte at a time keeps
     /// every time limit of the HTTP client, so the whole read has one.
     async fn part(&self, start: u64, end: u64, most: u64) -> Result<RemotePart, AttachmentError> {
-        let time = self.invocation.time_left().saturating_sub(RESERVE);
+        let time = self.time_left();
         let read = tokio::time::timeout(time, self.part_of_place(start, end, most));
         read.await.unwrap_or_else(|_| {
-            let place = match &self.place {
-                AttachmentPlace::Own { .. } => "the store of attachments",
-                AttachmentPlace::Remote(file) => file.url.host_str().unwrap_or_default(),
+            let (place, advice) = match &self.place {
+                AttachmentPlace::Own { .. } => ("the store of attachments", ""),
+                AttachmentPlace::Remote(file) => {
+                    let host = file.url.host_str().unwrap_or_default();
+                    (host, ", with a longer timeout if it has less than 25 s")
+                }
             };
-            let detail = format!("{place} did not send the file in time: send the request again");
+            let detail =
+                format!("{place} did not send the file in time: send the request again{advice}");
             Err(AttachmentError::Unreachable(detail))
         })
     }

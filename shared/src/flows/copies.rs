@@ -16,6 +16,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::sync::mpsc;
 
 use super::RecordWriter;
+use super::update::KnownItem;
 use crate::cache::{Dif, DifCopy, Item, ItemKey, Policy, Token};
 use crate::debuginfo::{encode_chunk, open_chunk};
 use crate::ports::{BlobStore, Deriver, Fault, FaultKind, ParseError, Scratch};
@@ -104,7 +105,10 @@ pub(super) async fn keep(writer: RecordWriter<'_>, dif: &Dif, chunks: StoredChun
     };
     let location = &copy.dif.file.location;
     let key = copy.key();
-    if let Err(error) = writer.put(&key, Item::Copy(copy.clone()), |_| false).await {
+    // A file without a copy is the usual case. A former copy is returned by the write that fails.
+    let expected = KnownItem::Read(None);
+    let written = writer.write(&key, expected, |_| Some(Item::Copy(copy.clone())));
+    if let Err(error) = written.await {
         tracing::warn!(%location, %error, "cannot store copy");
     }
 }

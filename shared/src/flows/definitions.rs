@@ -303,7 +303,6 @@ mod tests {
         assert_eq!(decrypt(SECRET, "this", ""), None);
     }
 
-    /// F12.
     #[test]
     fn a_new_secret_encrypts_and_the_old_one_still_decrypts() {
         let old = secret(&format!("1:{SECRET}"));

@@ -51,7 +51,7 @@ impl DifParser {
     ///
     /// # Errors
     ///
-    /// Those of the parser, and those of reading the rest of the DIF. After one of the latter,
+    /// The errors of the parser, and those of reading the rest of the DIF. After one of the latter,
     /// every further call returns it again.
     pub async fn inspect(&mut self) -> Result<Inspection, DifError> {
         self.rest.beside(self.parser.inspect()).await
@@ -61,7 +61,7 @@ impl DifParser {
     ///
     /// # Errors
     ///
-    /// Those of [`Self::inspect`].
+    /// The errors of [`Self::inspect`].
     pub async fn derive(
         &mut self,
         object: usize,
@@ -74,7 +74,7 @@ impl DifParser {
     ///
     /// # Errors
     ///
-    /// Those of [`Self::inspect`].
+    /// The errors of [`Self::inspect`].
     pub async fn transcode(
         &mut self,
         object: usize,

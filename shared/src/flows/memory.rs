@@ -34,6 +34,9 @@ const MAX_SCOPES: usize = 1_000;
 /// The maximum number of PDBs for which the requests of Microsoft's clients are remembered.
 const MAX_REQUESTED: usize = 10_000;
 
+/// The maximum number of requests of which it is remembered when they were last `pending`.
+const MAX_PENDING_REQUESTS: usize = 1_000;
+
 /// The maximum size of the remembered demangled names, in bytes.
 const MAX_NAME_BYTES: u64 = 10 << 20;
 
@@ -61,6 +64,8 @@ pub struct Memory {
     indexes: Cache<String, SliceIndex, WeighBytes>,
     names: NameMemory,
     requested: Cache<(Scope, DebugId), ()>,
+    /// When requests were last answered `pending`, by their ids.
+    pending: Cache<String, Moment>,
     tokens: KnownTokens,
 }
 
@@ -223,6 +228,7 @@ impl Memory {
             indexes: by_bytes(of_indexes),
             names: NameMemory::new(MAX_NAME_BYTES),
             requested: Cache::new(MAX_REQUESTED),
+            pending: Cache::new(MAX_PENDING_REQUESTS),
             tokens: KnownTokens::default(),
         }
     }
@@ -363,6 +369,17 @@ impl Memory {
         let is_known = self.requested.get(&key).is_some();
         self.requested.insert(key, ());
         is_known
+    }
+
+    /// Records that a request is answered `pending` now.
+    pub(super) fn note_pending(&self, invocation: &Invocation, id: &str) {
+        self.pending.insert(id.to_owned(), Moment::now(invocation));
+    }
+
+    /// Returns the time since this instance last answered a request with `pending`, if it did.
+    pub(super) fn since_pending(&self, invocation: &Invocation, id: &str) -> Option<Duration> {
+        let noted = self.pending.get(id)?;
+        Some(noted.elapsed(invocation))
     }
 
     /// Returns the remembered demangled names.

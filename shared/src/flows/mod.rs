@@ -1,8 +1,8 @@
 //! The three flows of the service, written against the ports.
 //!
 //! - *An upload becomes derived caches.* [`uploads`] processes the events of the uploads bucket,
-//!   and [`mod@derive`] the messages of the queues. Both end in [`build`]: take the leases, find
-//!   the DIFs ([`find`]), fetch them ([`fetch`]), derive, publish.
+//!   and [`build_messages`] the messages of the queues. Both end in [`build`]: take the leases,
+//!   find the DIFs ([`ranking`]), fetch them ([`fetch`]), derive, publish.
 //! - *A request becomes a response.* [`symbolicate`] answers requests through the instance's memory
 //!   ([`memory`]). [`mod@minidump`] walks the stacks of a minidump, which then are a request.
 //!   [`attachments`] are crash files that requests refer to.
@@ -25,7 +25,7 @@ mod copies;
 mod definitions;
 pub mod dif_parser;
 mod error;
-pub mod explain;
+mod explain;
 pub mod fetch;
 mod http_service;
 mod invocation;

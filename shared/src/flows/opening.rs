@@ -18,7 +18,7 @@ use crate::cache::{Kind, Ready};
 use crate::debuginfo::{
     BlobFault, MAX_WHOLE_BYTES, OpenCache, Slice, SliceIndex, SlicedCache, SymCaches,
 };
-use crate::domain::Arch;
+use crate::domain::{Arch, Cause, Missing};
 use crate::ports::{BlobStore, Fault};
 use crate::symbolicate::{LookupCache, ReadCounts};
 use crate::unwind::ModuleCfi;
@@ -27,7 +27,8 @@ use crate::unwind::ModuleCfi;
 const SLICES_IN_FLIGHT: usize = 16;
 
 /// The maximum number of slices of one request that are read and decompressed at a time, over all
-/// blobs. It limits the memory that they use in addition to [`HELD_BYTES`].
+/// blobs. It limits the memory that they use in addition to [`HELD_BYTES`]. A whole blob counts as
+/// several ([`BYTES_IN_FLIGHT`]).
 const ALL_SLICES_IN_FLIGHT: usize = 64;
 
 /// Blobs up to this size, in bytes, are read whole: a second round trip would take longer than the
@@ -38,6 +39,13 @@ const SMALL_BLOB: u64 = 256 << 10;
 /// parts of slices that its frames need, because thousands of frames may need thousands of slices.
 /// The instance's memory, which has its own limit, keeps the rest.
 const HELD_BYTES: usize = 16 << 20;
+
+/// The size of the whole caches that a request holds, decompressed, in bytes: two of the largest. A
+/// cache beyond it has no room. Most requests have none, because most kinds are sliced.
+const HELD_WHOLE_BYTES: usize = 256 << 20;
+
+/// The stored bytes of a whole blob that count as much as a slice while they are read.
+const BYTES_IN_FLIGHT: u64 = 256 << 10;
 
 /// A cache that was loaded for lookups.
 #[derive(Clone, Debug)]
@@ -53,10 +61,22 @@ pub(super) enum LoadedCache {
 pub(super) enum ReadError {
     #[error("the blob does not exist")]
     Gone,
+    #[error("the request has no room for the cache")]
+    NoRoom,
     #[error(transparent)]
     Damaged(#[from] BlobFault),
     #[error(transparent)]
     Fault(#[from] Fault),
+}
+
+impl ReadError {
+    /// Returns the reason for callers if the blob is sound, but the request has no room for it.
+    pub(super) fn no_room(&self) -> Option<Missing> {
+        let limit = HELD_WHOLE_BYTES as u64;
+        let detail = "the caches of the other modules take all memory that a request may use: send \
+                      the stack traces in several requests";
+        matches!(self, Self::NoRoom).then(|| Missing::new(Cause::TooLarge { limit }, detail))
+    }
 }
 
 /// Opens blobs for one request, and counts the reads.
@@ -70,6 +90,7 @@ pub(super) struct Opening<'a> {
     bytes: AtomicU64,
     memory_hits: AtomicU64,
     held: AtomicUsize,
+    held_whole: AtomicUsize,
     in_flight: Semaphore,
 }
 
@@ -82,6 +103,7 @@ impl<'a> Opening<'a> {
             bytes: AtomicU64::new(0),
             memory_hits: AtomicU64::new(0),
             held: AtomicUsize::new(0),
+            held_whole: AtomicUsize::new(0),
             in_flight: Semaphore::new(ALL_SLICES_IN_FLIGHT),
         }
     }
@@ -123,11 +145,27 @@ impl<'a> Opening<'a> {
             path: ready.blob.path.clone(),
             slice: None,
         };
+        let mut has_room = false;
         let open = async {
+            // The semaphore is never closed.
+            let _permits = self
+                .in_flight
+                .acquire_many(permits_of(ready.blob.bytes))
+                .await
+                .ok();
             let blob = self.read(&part.path, None).await?;
+            // A small blob may be large when it is decompressed.
+            hold_whole(&self.held_whole, OpenCache::raw_bytes(&blob)?)?;
+            has_room = true;
             Ok(Opened::Whole(OpenCache::open(kind, ready, blob)?))
         };
-        match self.open_once(&part, open).await? {
+        let opened = self.open_once(&part, open).await?;
+        match opened {
+            // The result of a request does not depend on what the instance remembers.
+            Opened::Whole(cache) if !has_room => {
+                hold_whole(&self.held_whole, cache.raw_length())?;
+                Ok(LoadedCache::Whole(cache))
+            }
             Opened::Whole(cache) => Ok(LoadedCache::Whole(cache)),
             Opened::Slice(_) => Err(BlobFault::Mismatch("layout").into()),
         }
@@ -203,7 +241,7 @@ impl<'a> Opening<'a> {
 
     /// Returns the part of a slice that the request holds.
     fn held(&self, slice: Slice, addresses: &[u64]) -> Slice {
-        if try_hold(&self.held, slice.memory_bytes()) {
+        if try_hold(&self.held, slice.memory_bytes(), HELD_BYTES) {
             slice
         } else {
             slice.picked(addresses)
@@ -235,12 +273,19 @@ impl<'a> Opening<'a> {
     }
 }
 
-/// Adds bytes to those that a request holds. Returns `false` if there would be too many: then they
-/// are not added, so that smaller slices still have room.
-fn try_hold(held: &AtomicUsize, bytes: usize) -> bool {
+/// Returns how many permits the read of a whole blob of this size takes.
+fn permits_of(bytes: u64) -> u32 {
+    let permits = bytes.div_ceil(BYTES_IN_FLIGHT);
+    let permits = permits.clamp(1, ALL_SLICES_IN_FLIGHT as u64);
+    u32::try_from(permits).unwrap_or(1)
+}
+
+/// Adds bytes to those that a request holds. Returns `false` if there would be more than `most`:
+/// then they are not added, so that smaller slices and caches still have room.
+fn try_hold(held: &AtomicUsize, bytes: usize, most: usize) -> bool {
     let with = |held: usize| {
         let all = held.checked_add(bytes);
-        all.filter(|all| *all <= HELD_BYTES)
+        all.filter(|all| *all <= most)
     };
     held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with)
         .is_ok()
@@ -302,6 +347,16 @@ impl LoadedCache {
     }
 }
 
+/// Reserves the memory of a whole cache.
+fn hold_whole(held: &AtomicUsize, raw_bytes: u64) -> Result<(), ReadError> {
+    let bytes = usize::try_from(raw_bytes.min(MAX_WHOLE_BYTES)).unwrap_or(usize::MAX);
+    if try_hold(held, bytes, HELD_WHOLE_BYTES) {
+        Ok(())
+    } else {
+        Err(ReadError::NoRoom)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -309,9 +364,30 @@ mod tests {
     #[test]
     fn a_slice_that_is_too_large_to_be_held_takes_no_room_from_others() {
         let held = AtomicUsize::new(0);
-        assert!(try_hold(&held, HELD_BYTES - 2));
-        assert!(!try_hold(&held, HELD_BYTES) && !try_hold(&held, usize::MAX));
-        assert!(try_hold(&held, 2));
-        assert!(!try_hold(&held, 1));
+        let hold = |bytes| try_hold(&held, bytes, HELD_BYTES);
+        assert!(hold(HELD_BYTES - 2));
+        assert!(!hold(HELD_BYTES) && !hold(usize::MAX));
+        assert!(hold(2));
+        assert!(!hold(1));
+    }
+
+    #[test]
+    fn a_request_has_room_for_two_of_the_largest_whole_caches() {
+        let held = AtomicUsize::new(0);
+        assert!(hold_whole(&held, MAX_WHOLE_BYTES).is_ok());
+        assert!(hold_whole(&held, u64::MAX).is_ok(), "it cannot be opened");
+        let refused = hold_whole(&held, 1).unwrap_err().no_room().unwrap();
+        assert!(
+            matches!(refused.cause, Cause::TooLarge { .. }),
+            "{refused:?}"
+        );
+        assert_eq!(ReadError::Gone.no_room(), None);
+    }
+
+    #[test]
+    fn a_large_whole_blob_is_read_alone() {
+        assert_eq!([0, 1, 256 << 10].map(permits_of), [1, 1, 1]);
+        assert_eq!(permits_of((256 << 10) + 1), 2);
+        assert_eq!([16 << 20, MAX_WHOLE_BYTES].map(permits_of), [64, 64]);
     }
 }

@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use super::HttpService;
-use super::explain::Explained;
 use super::lookup::{CacheFinder, CachePlace, Lookup};
 use super::{Error, Invocation};
+use crate::api::explained::Explained;
 use crate::cache::{
     Criteria, Kind, Preference, Ready, SelectedState, ServerSearch, UnreadableBlobs, select,
 };
@@ -87,7 +87,7 @@ impl HttpService {
                 JoinOutcome::TooLarge(bytes) => return Ok(Plain::TooLarge(bytes)),
             };
         }
-        finder.touch_if_due(entry).await;
+        finder.touch_all(vec![entry]).await;
         Ok(Plain::At(
             self.caches.presign(&path, URL_LIFETIME, None).await?,
         ))

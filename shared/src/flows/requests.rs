@@ -92,6 +92,9 @@ pub struct CallState<'a> {
     /// What to store if the request has to wait; `None` if it is stored already, or if the flow
     /// encodes it.
     pub to_store: Option<RequestToStore<'a>>,
+    /// Whether no other call can continue the request, so that this one waits as long as it may,
+    /// also while all builds are in queues.
+    pub is_only_call: bool,
 }
 
 impl<'a> CallState<'a> {
@@ -104,6 +107,7 @@ impl<'a> CallState<'a> {
             age: Duration::ZERO,
             found: None,
             to_store: None,
+            is_only_call: false,
         }
     }
 
@@ -116,6 +120,7 @@ impl<'a> CallState<'a> {
             age: found.age(now),
             found: Some(found),
             to_store: None,
+            is_only_call: false,
         }
     }
 
@@ -124,6 +129,15 @@ impl<'a> CallState<'a> {
     pub const fn storing(self, request: RequestToStore<'a>) -> Self {
         Self {
             to_store: Some(request),
+            ..self
+        }
+    }
+
+    /// Returns the state of the only call for a request of a protocol that has none to continue it.
+    #[must_use]
+    pub const fn only(self) -> Self {
+        Self {
+            is_only_call: true,
             ..self
         }
     }

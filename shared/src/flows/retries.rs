@@ -26,7 +26,6 @@ impl Builder {
 mod tests {
     use super::*;
 
-    /// L8.
     #[test]
     fn a_message_that_fails_is_retried_ever_later_up_to_a_quarter_of_an_hour() {
         let seconds = [0, 1, 2, 3, 4, 5, 31, 32, 100, u32::MAX]

@@ -33,7 +33,8 @@ pub struct Settings {
     /// The headers and parameters of the query in definitions of requests that change with each
     /// event. They are dropped.
     pub source_event_parameters: Vec<String>,
-    /// The hosts, each possibly with a port, that requests may refer to for crash files.
+    /// The hosts that requests may refer to for crash files, each possibly with a port. They are
+    /// requested over https, unless the text begins with `http://`.
     pub attachment_hosts: Vec<String>,
     /// How long a miss of a public source is cached.
     pub retry_public_misses_after: Duration,

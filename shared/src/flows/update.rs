@@ -99,7 +99,8 @@ pub(super) struct KnownEntry<'a> {
 }
 
 impl<'a> KnownEntry<'a> {
-    fn fresh(stored: Option<Stored>) -> Self {
+    /// Returns the entry of an item that was read just now.
+    pub(super) fn fresh(stored: Option<Stored>) -> Self {
         Self {
             is_fresh: true,
             ..Self::read_earlier(stored)

@@ -167,8 +167,14 @@ fn checked(
     let digest = file.sha256.clone().unwrap_or_else(drawn);
     let id = file.ids.first().map_or("", String::as_str);
     let key = upload_key(scope, &file.name, id, &digest);
+    let key = key.map_err(|error| match error {
+        InvalidUploadKey::Id if file.ids.is_empty() => {
+            "`ids` is missing: give a debug id or code id of an object in the file".to_owned()
+        }
+        error => error.to_string(),
+    });
     Ok(CheckedFile {
-        key: key.map_err(|error| error.to_string())?,
+        key: key?,
         size: file.size,
         parts: parts_of(file)?,
     })

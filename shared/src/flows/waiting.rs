@@ -4,11 +4,14 @@
 //! A request that waits holds a run of the function. If `derive` has no runs of its own, requests
 //! could hold all runs of the account while the builds that they wait for cannot begin. Then, a
 //! request whose builds are all in queues holds a run only until it is `QUEUED_WAIT` old. After
-//! that, it waits only for builds that are in progress, which have a run.
+//! that, it waits only for builds that are in progress, which have a run. A client that then polls
+//! without a pause would poll fifty times a second: its requests are held ([`Waiting::held`]). A
+//! request that no other call can continue waits as long as it may.
 
 use std::time::Duration;
 
-use super::Invocation;
+use super::requests::CallState;
+use super::{HttpService, Invocation};
 use crate::ports::{Consistency, Fault, FaultKind};
 
 /// The first pause between two reads; it doubles.
@@ -23,6 +26,16 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// After this time the file is probably large, so reads can be rarer.
 const FIRST_SECONDS: Duration = Duration::from_secs(5);
+
+/// A request whose id was answered `pending` within this time is held. Clients that pause, as the
+/// response asks them to, repeat it later.
+const REPEATED_WITHIN: Duration = Duration::from_millis(500);
+
+/// How long a request is held at most; at least half of that.
+const LONGEST_HOLD: Duration = Duration::from_secs(2);
+
+/// Requests with shorter timeouts than this are not held.
+const MIN_TIMEOUT_TO_HOLD: Duration = Duration::from_secs(1);
 
 /// How the rounds of a request end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,9 +63,35 @@ pub(super) struct Waiting<'a> {
     queued_wait: Duration,
     /// Whether all awaited builds are in queues.
     only_queued: bool,
+    /// Whether the client polls without a pause, so that the wait for builds in queues is a hold.
+    is_held: bool,
     is_last_round: bool,
     pause: Duration,
     has_paused: bool,
+}
+
+impl HttpService {
+    /// Begins to wait for the builds of a request.
+    pub(super) fn wait_for_builds<'a>(
+        &self,
+        invocation: &'a Invocation,
+        call: CallState<'_>,
+    ) -> Waiting<'a> {
+        let CallState {
+            wait_limit,
+            age,
+            is_only_call,
+            ..
+        } = call;
+        let queued_wait = self.settings.queued_wait.filter(|_| !is_only_call);
+        let waiting = Waiting::new(invocation, wait_limit, queued_wait, age);
+        let since = self.memory.since_pending(invocation, call.id);
+        if since.is_some_and(|since| since < REPEATED_WITHIN) {
+            waiting.held()
+        } else {
+            waiting
+        }
+    }
 }
 
 impl<'a> Waiting<'a> {
@@ -71,10 +110,24 @@ impl<'a> Waiting<'a> {
             wait,
             queued_wait: queued_wait.min(wait),
             only_queued: false,
+            is_held: false,
             is_last_round: false,
             pause: FIRST_PAUSE,
             has_paused: false,
         }
+    }
+
+    /// Holds a request that its client repeats without a pause. While all builds are in queues, the
+    /// time of the hold is one pause between two reads. The client has its run for as long as
+    /// before, but for one request in place of fifty.
+    #[must_use]
+    fn held(mut self) -> Self {
+        let hold = self.invocation.jittered(LONGEST_HOLD).min(self.wait);
+        if self.wait >= MIN_TIMEOUT_TO_HOLD && self.queued_wait < hold {
+            self.queued_wait = hold;
+            self.is_held = true;
+        }
+        self
     }
 
     /// Returns the consistency of the next read. The first read may precede a write and is strongly
@@ -145,7 +198,11 @@ impl<'a> Waiting<'a> {
         self.has_paused = true;
         let _span = self.invocation.span("wait for builds");
         let waited = self.waited();
-        let pause = self.invocation.jittered(self.pause).min(self.left());
+        let pause = if self.is_held && self.only_queued {
+            self.left()
+        } else {
+            self.invocation.jittered(self.pause).min(self.left())
+        };
         tokio::time::sleep(pause).await;
         self.invocation.note(|notes| notes.waited += pause);
         let longest = if waited < FIRST_SECONDS {

@@ -24,9 +24,12 @@ pub trait RecordStore: Debug + Send + Sync {
 
     /// Writes `next` if the stored revision is still `expected` (`None`: if there is no item).
     ///
+    /// The revision of `next` is unique, so a client that repeats a write whose response was lost
+    /// finds its own item, and the write succeeded.
+    ///
     /// After an error the write may have succeeded: the caller reads the item again and looks for
-    /// the effect. The same applies to [`Replaced::Lost`], because the client may have repeated a
-    /// write whose response was lost.
+    /// the effect. The same applies to [`Replaced::Lost`], because another writer may have replaced
+    /// the item before the client repeated its write.
     async fn replace(
         &self,
         key: &ItemKey,
@@ -74,6 +77,16 @@ pub enum Replaced {
     Done,
     /// Another writer was first; this is the stored item.
     Lost(Option<Stored>),
+}
+
+impl Replaced {
+    /// Returns the result of a write of `next` whose condition failed because `current` is stored.
+    pub fn unless_repeated(current: Option<Stored>, next: &Stored) -> Self {
+        match current {
+            Some(current) if current.revision == next.revision => Self::Done,
+            current => Self::Lost(current),
+        }
+    }
 }
 
 /// The result of a conditional removal.

@@ -15,6 +15,7 @@ use url::Url;
 use super::config_error::ConfigError;
 use super::given;
 use super::stored_values::{StoredValue, read_side_by_side};
+use super::telemetry;
 use super::trace_settings::{self, TraceSettings, TraceVariables};
 use crate::adapters::aws::AwsEnvironment;
 use crate::adapters::parser::transcoder::Transcoder;
@@ -269,7 +270,7 @@ impl Config {
             eager_queue: env.text("EAGER_QUEUE_URL"),
             uploads_queue: env.text("UPLOADS_QUEUE_URL"),
             refresh_queue: env.text("REFRESH_QUEUE_URL"),
-            log: env.text("LOG"),
+            log: env.log_filter("LOG"),
             parser_cpu: env.seconds("PARSER_CPU_SECONDS"),
             parser_needs_seccomp: env.flag("PARSER_NEEDS_SECCOMP"),
             // Set by Lambda's rules, not by the template: the only writable folder.
@@ -341,6 +342,17 @@ impl Environment<'_> {
             }
             Some(value) => value.to_owned(),
         }
+    }
+
+    fn log_filter(&mut self, name: &'static str) -> String {
+        let filter = self.text(name);
+        // That it is not set was reported.
+        if !filter.is_empty()
+            && let Some(problem) = telemetry::problem_of(&filter)
+        {
+            self.problems.push((name, problem));
+        }
+        filter
     }
 
     fn number(&mut self, name: &'static str, what: &str) -> u64 {
@@ -546,6 +558,19 @@ mod tests {
     }
 
     #[test]
+    fn a_misspelled_level_of_the_log_is_a_problem() {
+        let env = RawEnv::from([("LOG", "warning")]);
+        let error = Config::from_env(&env, SourceUse::Nothing).unwrap_err();
+        let mut problems = error.0.iter();
+        let problem = problems.find(|(name, _)| *name == "LOG");
+        let (_, problem) = problem.unwrap();
+        assert!(
+            problem.contains("\"warning\" is neither a level"),
+            "{problem}"
+        );
+    }
+
+    #[test]
     fn limits_may_follow_from_what_the_functions_were_given() {
         let read = |memory: &str, own: &str, source_use| {
             let env = RawEnv::from([
@@ -572,7 +597,6 @@ mod tests {
         assert!(problem.contains("this function has 1769 MB"), "{problem}");
     }
 
-    /// L9.
     #[test]
     fn ages_that_would_remove_data_in_use_are_refused() {
         let problem = |name: &str, value: &str| {
@@ -603,25 +627,6 @@ mod tests {
         ] {
             let problem = problem(name, bad).unwrap();
             assert!(problem.contains(says), "{problem}");
-        }
-    }
-
-    #[test]
-    fn hosts_of_attachments_have_no_scheme_path_or_name_of_a_user() {
-        let read = |hosts: &str| {
-            let env = RawEnv::from([("H", hosts)]);
-            let mut reader = Environment {
-                env: &env,
-                problems: Vec::new(),
-            };
-            reader.hosts("H");
-            reader.problems
-        };
-        for good in ["none", "files.example.com, 10.0.0.5:8443", "[::1]:3000"] {
-            assert_eq!(read(good), [], "{good}");
-        }
-        for bad in ["http://x", "a/b", "a:99999", "user@host", "a b", "a?b"] {
-            assert!(read(bad).iter().any(|(_, it)| it.contains(bad)), "{bad}");
         }
     }
 
@@ -702,6 +707,37 @@ mod tests {
         assert!(problem("[]").contains(r#""yes" is neither 0 nor 1"#));
     }
 
+    #[test]
+    fn a_host_of_crash_files_is_a_name_with_a_port_and_a_scheme_or_without() {
+        let problem = |host: &str| {
+            let env = RawEnv::from([("ATTACHMENT_HOSTS", host)]);
+            let error = Config::from_env(&env, SourceUse::Contents).unwrap_err();
+            let mut problems = error.0.into_iter();
+            problems.find(|(name, _)| *name == "ATTACHMENT_HOSTS")
+        };
+        for host in [
+            "none",
+            "a.example, 10.0.0.5:8443",
+            "[::1]:3000",
+            "http://objectstore:8888",
+            "https://a.example",
+        ] {
+            assert_eq!(problem(host), None, "{host}");
+        }
+        for host in [
+            "ftp://a.example",
+            "http://",
+            "http://a.example/b",
+            "u@a.example",
+            "a b",
+            "a/b",
+            "a?b",
+            "a:99999",
+        ] {
+            assert!(problem(host).is_some(), "{host}");
+        }
+    }
+
     /// The secrets of a test, by ARN. Reading any other secret fails the test.
     #[derive(Debug)]
     struct Kept(BTreeMap<&'static str, &'static str>);
@@ -736,7 +772,6 @@ mod tests {
         ])
     }
 
-    /// F12.
     #[tokio::test]
     async fn a_setting_may_name_a_secret_that_only_its_functions_read() {
         let kept = Kept(BTreeMap::from([(SOURCES_ARN, "[]"), (SECRET_ARN, "s")]));
@@ -802,7 +837,6 @@ mod tests {
         }
     }
 
-    /// F12.
     #[tokio::test]
     async fn a_function_does_not_start_without_its_secret_and_names_it() {
         let nothing = Kept(BTreeMap::new());
@@ -880,7 +914,6 @@ mod tests {
         assert!(text.contains("where only SOURCES may be stored"), "{text}");
     }
 
-    /// F12.
     #[test]
     fn values_of_the_environment_appear_in_no_debug_output_or_error() {
         let sources =
@@ -919,7 +952,6 @@ mod tests {
         assert!(text.contains("[1]") && !text.contains("sesame"), "{text}");
     }
 
-    /// F12.
     #[test]
     fn prune_needs_no_sources_and_symbolicate_keeps_no_credentials() {
         let sources =
@@ -962,7 +994,6 @@ mod tests {
         }
     }
 
-    /// F9.
     #[test]
     fn all_sources_may_be_private_only_on_the_local_stack() {
         let problem = |endpoint: Option<&str>| {

@@ -115,7 +115,6 @@ mod tests {
     use super::*;
     use crate::ports::{Fault, FaultKind};
 
-    /// L10.
     #[test]
     fn a_failure_is_logged_with_its_causes() {
         let error = Fault::new(FaultKind::Denied, "PutItem of an upload");
@@ -144,7 +143,6 @@ mod tests {
         }
     }
 
-    /// F21.
     #[test]
     fn an_invocation_without_randomness_fails() {
         let failed = seed(&mut Empty).unwrap_err();

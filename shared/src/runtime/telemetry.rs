@@ -18,10 +18,25 @@ const CRASH_READERS: [&str; 5] = [
     "minidump_unwind",
 ];
 
-/// Starts logging with `filter`. An invalid filter is replaced by `info`, with a warning.
+/// Returns what is wrong with a filter, for people; `None` if nothing is.
+///
+/// The parser takes a word that is no level for a target. Without this check, a misspelled level
+/// would silence everything.
+pub(super) fn problem_of(filter: &str) -> Option<String> {
+    let is_level_or_pair =
+        |part: &&str| part.contains('=') || part.trim().parse::<LevelFilter>().is_ok();
+    if let Some(word) = filter.split(',').find(|part| !is_level_or_pair(part)) {
+        return Some(format!(
+            "{word:?} is neither a level (off, error, warn, info, debug, trace) nor target=level"
+        ));
+    }
+    let parsed = filter.parse::<Targets>();
+    parsed.err().map(|error| format!("{filter:?}: {error}"))
+}
+
+/// Starts logging with `filter`, which was checked with [`problem_of`].
 pub(super) fn init(filter: &str) {
     let parsed = filter.parse::<Targets>();
-    let problem = parsed.as_ref().err().map(ToString::to_string);
     let parsed = parsed.unwrap_or_else(|_| Targets::new().with_default(LevelFilter::INFO));
     let targets = restricted(&parsed);
     let json = fmt::layer()
@@ -31,15 +46,7 @@ pub(super) fn init(filter: &str) {
         .with_span_list(false);
     let subscriber = tracing_subscriber::registry().with(json).with(targets);
     // A process that runs functions in itself may have set a subscriber already.
-    if tracing::subscriber::set_global_default(subscriber).is_ok()
-        && let Some(problem) = problem
-    {
-        tracing::warn!(
-            problem,
-            filter,
-            "LOG is not a valid filter, logging at info"
-        );
-    }
+    let _ = tracing::subscriber::set_global_default(subscriber);
 }
 
 /// Logs the place of each panic in this process instead of printing its message, which may quote
@@ -165,7 +172,22 @@ mod tests {
         }
     }
 
-    /// F21.
+    #[test]
+    fn a_word_that_is_no_level_is_no_filter() {
+        for filter in [
+            "warn",
+            "INFO",
+            "off",
+            "info,symdepot::flows=debug",
+            "symdepot=debug",
+        ] {
+            assert_eq!(problem_of(filter), None, "{filter}");
+        }
+        for filter in ["warning", "inof", "loud", "info,hyper", "info,hyper=loud"] {
+            assert!(problem_of(filter).is_some(), "{filter}");
+        }
+    }
+
     #[test]
     fn request_bodies_are_not_logged_at_any_level() {
         for level in ["trace", "debug"] {

@@ -6,6 +6,13 @@
 //! up. What a signal interrupted, and the trampoline that its handler returns to, are at their own
 //! addresses (`domain::trampoline`).
 //!
+//! A trampoline without debug information has no name. The signal may have interrupted the first
+//! instruction of a function. No function then covers the instruction before the address, unless
+//! two functions lie side by side, so there is no call that returns to the address, which is looked
+//! up itself. (A function whose last instruction is a call is no exception: that call is in the
+//! function.) Words that were found by scanning the stack are often pointers to functions, for
+//! which the same would hold. They are always looked up as return addresses.
+//!
 //! Folklore: after a signal for a bad instruction or a bad access, some kernels leave a program
 //! counter that differs from the address that the client recorded for the topmost frame. That
 //! address then came from unwinding and is a return address. The rule and the alignment of

@@ -24,7 +24,10 @@ use quick_cache::{Equivalent, Weighter};
 use symbolic::common::{Name, NameMangling};
 use symbolic::demangle::Demangle;
 
-use super::cpp_names::{Keep, may_be_misprinted, most_retries, retries, rewritten};
+use super::cpp_names::{
+    Keep, may_be_misprinted, most_retries, retries, rewritten, thunk, with_classes,
+    with_literal_operators,
+};
 use super::text::shown;
 use crate::api::symbolicator::Frame;
 use crate::domain::{IsolatedName, Language, READABLE};
@@ -227,9 +230,25 @@ impl<'m> KnownNames<'m> {
         }
     }
 
-    /// Returns the readable form of a C++ name like [`Self::readable`]: as it is, or without the
-    /// parts that the demangler does not know, and with those that it misprints rewritten.
+    /// Returns the readable form of a C++ name like [`Self::readable`].
     fn of_cpp(&mut self, symbol: &str, language: Language) -> Option<Option<Arc<str>>> {
+        let (kind, function) = match thunk(symbol) {
+            Some((kind, function)) => (kind, Cow::Owned(function)),
+            None => ("", Cow::Borrowed(symbol)),
+        };
+        let readable = self.of_cpp_function(&function, language)?;
+        Some(readable.map(|readable| {
+            let readable = with_literal_operators(&readable).map_or(readable, Arc::from);
+            match kind {
+                "" => readable,
+                kind => format!("{kind}{readable}").into(),
+            }
+        }))
+    }
+
+    /// Returns the readable form of a C++ name that is none of a thunk: as it is, or without the
+    /// parts that the demangler does not know, and with those that it misprints rewritten.
+    fn of_cpp_function(&mut self, symbol: &str, language: Language) -> Option<Option<Arc<str>>> {
         let may_be_misread = MISREAD.iter().any(|part| symbol.contains(*part));
         let is_misread =
             may_be_misread && rewritten(symbol, Keep::Known, &mut self.work.steps).is_some();
@@ -248,20 +267,25 @@ impl<'m> KnownNames<'m> {
                     None => continue,
                 },
             };
-            match self.work.doublings(&form) {
-                Some(doublings) => {
-                    let readable = self.work.demangle(&form, language, doublings);
-                    if readable.is_some() {
-                        return Some(readable);
+            let in_full = with_classes(&form, &mut self.work.steps);
+            let in_full = in_full.filter(|in_full| in_full.len() <= LONGEST_NAME);
+            let in_full: Option<Cow<'_, str>> = in_full.map(Cow::Owned);
+            for form in in_full.into_iter().chain([form]) {
+                match self.work.doublings(&form) {
+                    Some(doublings) => {
+                        let readable = self.work.demangle(&form, language, doublings);
+                        if readable.is_some() {
+                            return Some(readable);
+                        }
                     }
+                    None if unlimited.is_none() || keep == Some(Keep::Known) => {
+                        unlimited = Some((form, language));
+                    }
+                    None => {}
                 }
-                None if unlimited.is_none() || keep == Some(Keep::Known) => {
-                    unlimited = Some((form, language));
+                if self.work.is_used() {
+                    return None;
                 }
-                None => {}
-            }
-            if self.work.is_used() {
-                return None;
             }
         }
         match unlimited {
@@ -625,6 +649,45 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_the_demangler_misprints_is_printed_as_by_other_demanglers() {
+        for (symbol, expected) in [
+            ("_ZThn8_N1C1gEv", "non-virtual thunk to C::g()"),
+            ("_ZTv0_n24_N1C1gEv", "virtual thunk to C::g()"),
+            (
+                "_ZTcv0_n24_v0_n32_N1C1gEv",
+                "covariant return thunk to C::g()",
+            ),
+            (
+                "_ZThn8_N1C1gEv.cold",
+                "non-virtual thunk to C::g() [clone .cold]",
+            ),
+            ("_ZThn8_N1C", "_ZThn8_N1C"),
+            ("_Zli3_kmy", "operator\"\" _km(unsigned long long)"),
+            (
+                "_ZZN2nsli2_sEPKcmENKUlvE_clEv",
+                "ns::operator\"\" _s(char const*, unsigned long)::{lambda()#1}::operator()() const",
+            ),
+            // Before: `a::b const::c&`, and `l::L(int)::m const::…`.
+            ("_Z1fN1a1bERKNS0_1cE", "f(a::b, a::b::c const&)"),
+            (
+                "_ZN1l1gINS_1LEZNKS1_1mEiEUlvE_EEvT_T0_",
+                "l::g<l::L, l::L::m(int) const::{lambda()#1}>(l::L, l::L::m(int) const::{lambda()#1})",
+            ),
+            (
+                "_ZN1l1gINS_1BENS_1LIS1_NS_1MEEEZNKS4_1mERNS_1VIPS1_EEEUlPKS1_E_EEiPKT0_RNS5_IPT_EET1_",
+                "l::g<l::B, l::L<l::B, l::M>, \
+                 l::L<l::B, l::M>::m(l::V<l::B*>&) const::{lambda(l::B const*)#1}>\
+                 (l::L<l::B, l::M> const*, l::V<l::B*>&, \
+                 l::L<l::B, l::M>::m(l::V<l::B*>&) const::{lambda(l::B const*)#1})",
+            ),
+        ] {
+            for language in [Language::Cpp, Language::Unknown] {
+                assert_eq!(name(symbol, language), expected);
+            }
+        }
+    }
+
     /// The demangler takes `std::is_same<S0, int>::value` for two expressions,
     /// `std::is_same<S0, int>` and `value`, where a list has room for both, and a later
     /// substitution for another candidate.
@@ -915,8 +978,8 @@ mod tests {
         );
     }
 
-    /// F1. Swift's demangler ends the process on these. Their prefixes say that they are Swift's,
-    /// also if they were sent, where `lang` is ignored.
+    /// Swift's demangler ends the process on these. Their prefixes say that they are Swift's, also
+    /// if they were sent, where `lang` is ignored.
     #[test]
     fn swift_names_are_isolated_and_unchanged_until_their_result_is_known() {
         for symbol in [

@@ -13,15 +13,18 @@ use symbolic::symcache::{File, SourceLocation};
 
 use super::demangle::{KnownNames, Names};
 use super::{LookupCache, ModuleOutcome, Plan, Stats, outcome};
-use crate::api::symbolicator::{CompletedFrame, Frame, FrameStatus, Module, Request};
+use crate::api::symbolicator::{CompletedFrame, Frame, FrameStatus, FrameTrust, Module, Request};
 use crate::debuginfo::SymCaches;
 use crate::domain::{Language, interrupts_its_caller, is_trampoline, link_target};
 use crate::symbolicate::address::{Address, Position, exact, situation};
 use crate::symbolicate::text::{escaped_bytes, shown};
 
-/// The most frames that one frame becomes. Compilers inline some dozen functions deep; a longer
-/// chain is a cycle.
+/// The most frames that one frame becomes. Compilers inline some dozen functions deep.
 const LONGEST_CHAIN: usize = 256;
+
+/// The most functions of a longer chain that are passed over to find the one that was really
+/// called. A chain without an end is a cycle.
+const MAX_PASSED_OVER: usize = 1 << 14;
 
 /// The fewest bytes of JSON of a frame in a response, without its texts.
 const FIXED_BYTES: usize = 60;
@@ -157,16 +160,25 @@ impl<'a> FrameLookup<'a> {
                 let arch = cache.arch();
                 let exact = exact(&situation, frame);
                 let exact = exact.and_then(|at| Address::of(frame, index, module, arch, &at));
+                let before = Address::of(frame, index, module, arch, &situation);
+                let follows_a_call = || {
+                    matches!(frame.trust, FrameTrust::Scan | FrameTrust::CfiScan)
+                        || before.is_some_and(|before| is_in_function(cache, before.relative))
+                };
                 let address = exact
-                    .filter(|address| begins_trampoline(cache, address.relative))
-                    .or_else(|| Address::of(frame, index, module, arch, &situation))
+                    .filter(|Address { relative, .. }| {
+                        begins_trampoline(cache, *relative)
+                            || begins_function(cache, *relative) && !follows_a_call()
+                    })
+                    .or(before)
                     .ok_or(FrameStatus::MissingSymbol)?;
                 self.add_chain(frame, module, &address, cache, position.index, frames)
             }
         }
     }
 
-    /// Adds the functions that cover an address, the innermost first.
+    /// Adds the functions that cover an address, the innermost first. Of too many, those in the
+    /// middle are left out.
     fn add_chain(
         &mut self,
         frame: &Frame,
@@ -183,8 +195,15 @@ impl<'a> FrameLookup<'a> {
         let mut length = 0;
         while length < LONGEST_CHAIN
             && !self.stats.is_too_large()
-            && let Some(location) = chain.next()
+            && let Some(mut location) = chain.next()
         {
+            length += 1;
+            if length == LONGEST_CHAIN
+                && let Some(outermost) = chain.by_ref().take(MAX_PASSED_OVER).last()
+            {
+                location = outermost;
+                self.stats.truncated += 1;
+            }
             let (mut located, bytes) = self.at(&location, frame);
             located.package.clone_from(&module.code_file);
             located.addr_mode = address.mode;
@@ -200,10 +219,6 @@ impl<'a> FrameLookup<'a> {
                 frame: located,
             };
             self.add(found, FIXED_BYTES + package_bytes + bytes, frames);
-            length += 1;
-        }
-        if chain.peek().is_some() {
-            self.stats.truncated += 1;
         }
         Ok(())
     }
@@ -317,6 +332,16 @@ fn begins_trampoline(cache: &SymCaches<'_>, address: u64) -> bool {
     location.is_some_and(|location| {
         entry_point(&location) == Some(address) && is_trampoline(location.function().name())
     })
+}
+
+fn is_in_function(cache: &SymCaches<'_>, address: u64) -> bool {
+    cache.lookup(address).next().is_some()
+}
+
+/// Returns whether a function begins at an address, also with inlined calls.
+fn begins_function(cache: &SymCaches<'_>, address: u64) -> bool {
+    let called = cache.lookup(address).take(MAX_PASSED_OVER).last();
+    called.is_some_and(|called| entry_point(&called) == Some(address))
 }
 
 /// Returns the frame of a .NET method: the frame that was sent, with the line.

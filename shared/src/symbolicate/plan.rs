@@ -6,8 +6,7 @@ use super::address;
 use super::adjust::Adjustment;
 use super::modules::AddressSpace;
 use crate::api::symbolicator::{Request, Stacktrace};
-use crate::cache::Kind;
-use crate::domain::{Arch, ObjectId, ObjectType};
+use crate::domain::{Arch, Kind, ObjectId, ObjectType};
 
 /// The caches that a request needs, and the frames of each module.
 #[derive(Clone, Debug, Default)]

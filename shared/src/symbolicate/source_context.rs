@@ -17,9 +17,8 @@ use crate::api::limits;
 use crate::api::symbolicator::{
     CandidateReport, Completed, CompletedFrame, DownloadStatus, Frame, FrameOrder, FrameStatus,
 };
-use crate::cache::Kind;
 use crate::debuginfo::FoundLines;
-use crate::domain::{Candidate, Features};
+use crate::domain::{Candidate, Features, Kind};
 
 /// The number of lines before and after the line of a frame.
 pub const CONTEXT_LINES: u32 = 5;

@@ -12,7 +12,8 @@ pub struct Stats {
     pub frames: FrameCounts,
     /// Frames of the response that are not in the request: functions that others are inlined into.
     pub inlined: usize,
-    /// Frames without some outer callers, because there were too many.
+    /// Frames without some of the functions that others are inlined into, because there were too
+    /// many.
     pub truncated: usize,
     /// Frames that the response leaves out.
     pub dropped: usize,

@@ -14,9 +14,8 @@ use crate::api::symbolicator::{
     AddrMode, Frame, FrameOrder, FrameTrust, Hex, Module, Options, Response, Stacktrace,
     parse_request,
 };
-use crate::cache::Kind;
 use crate::domain::{
-    Arch, Candidate, Cause, Download, Features, Location, Missing, ObjectType, SourceKey,
+    Arch, Candidate, Cause, Download, Features, Kind, Location, Missing, ObjectType, SourceKey,
 };
 
 /// Two functions; the second has an inlined one at its end, in which another is inlined.
@@ -112,7 +111,7 @@ fn fields(frames: &[Value], names: &[&str]) -> Vec<String> {
     frames.iter().map(line).collect()
 }
 
-/// F5. A name of 16 KiB in ten thousand frames takes 16 KiB of memory.
+/// A name of 16 KiB in ten thousand frames takes 16 KiB of memory.
 #[test]
 fn names_and_paths_that_frames_share_are_in_memory_once() {
     let frame = json!({"instruction_addr": "0x12025"});
@@ -343,6 +342,32 @@ fn a_frame_is_a_return_address_if_the_client_says_so_even_after_a_signal() {
 fn a_return_address_at_the_start_of_another_function_is_one() {
     let symbols = WITH_SIGNAL.replace("__restore_rt", "behind");
     assert_return_addresses(&symbols);
+}
+
+/// As if the C library were not uploaded.
+#[test]
+fn what_a_signal_interrupted_is_at_its_address_though_the_trampoline_has_no_name() {
+    let at = |address: &str| json!({"instruction_addr": address});
+    let stack = json!(["0x11008", "0x99000", "0x13000", "0x14008"].map(at));
+    let found = called(WITH_SIGNAL, stack, "callee_first");
+    assert_eq!(
+        found[2..],
+        [r#""interrupted" 11 "0x13000""#, r#""main" 21 "0x14007""#]
+    );
+    // Any other address behind a gap is in no function.
+    let stack = json!(["0x11008", "0x99000", "0x12ff0"].map(at));
+    let found = called(WITH_SIGNAL, stack, "callee_first");
+    assert_eq!(found[2], r#"null null "0x12ff0""#);
+}
+
+#[test]
+fn a_pointer_to_a_function_that_was_found_by_scanning_is_no_frame() {
+    for trust in ["scan", "cfi"] {
+        let pointer = json!({"instruction_addr": "0x13000", "trust": trust});
+        let frames = json!([{"instruction_addr": "0x11008"}, pointer]);
+        let found = called(WITH_SIGNAL, frames, "callee_first");
+        assert_eq!(found.len(), if trust == "scan" { 1 } else { 2 }, "{trust}");
+    }
 }
 
 #[test]
@@ -849,7 +874,7 @@ fn a_module_is_returned_as_sent_with_the_results() {
 }
 
 #[test]
-fn an_endless_chain_of_inlined_functions_is_truncated() {
+fn of_a_chain_of_too_many_inlined_functions_the_one_that_was_called_is_shown() {
     let inlined = 300;
     let mut breakpad = "MODULE Linux x86_64 492E2DD23CC306CA9C494EEF1533A3810 demo\nFILE 0 a.c\nINLINE_ORIGIN 0 again\nFUNC 1000 10 0 main\n".to_owned();
     for depth in 0..inlined {
@@ -880,10 +905,13 @@ fn an_endless_chain_of_inlined_functions_is_truncated() {
         (stats.truncated, stats.frames.symbolicated, stats.inlined),
         (100, 100, 100 * 255)
     );
-    assert!(
-        frames.iter().all(|frame| frame.frame.sym_addr.is_none()),
-        "the outermost function is not shown"
-    );
+    for chain in frames.chunks(256) {
+        let (called, inlined) = chain.split_last().unwrap();
+        assert_eq!(called.frame.function.as_deref(), Some("main"));
+        assert_eq!(called.frame.sym_addr, Some(Hex(0x1000)));
+        assert_eq!(called.frame.lineno, Some(1));
+        assert!(inlined.iter().all(|frame| frame.frame.sym_addr.is_none()));
+    }
     let many = request(4000);
     let (completed, stats) = symbolicate(&many, &plan(&many), &outcomes);
     let frames = completed.stacktraces[0].frames.len();
@@ -893,7 +921,7 @@ fn an_endless_chain_of_inlined_functions_is_truncated() {
     );
 }
 
-/// F5. The count never exceeds the size of the response, and is not much smaller.
+/// The count never exceeds the size of the response, and is not much smaller.
 #[test]
 fn bytes_of_an_answer_are_counted_after_escaping() {
     let function = "a\"b\\c\u{1}d\ne".repeat(200);

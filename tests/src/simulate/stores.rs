@@ -345,6 +345,9 @@ impl Stores {
         next: &Stored,
     ) -> Result<Replaced, Fault> {
         let before = self.records.peek(key);
+        if before.as_ref().map(|before| &before.revision) == Some(&next.revision) {
+            return Ok(Replaced::Done); // The client repeats its write.
+        }
         if self.protects(writer.release, before.as_ref()) {
             return Ok(Replaced::Lost(before));
         }

@@ -87,7 +87,7 @@ promises!(
     items_that_exceed_one_response_are_loaded,
     a_large_item_is_stored_and_a_larger_one_refused,
     a_write_must_name_the_revision_that_is_stored,
-    a_repeated_write_conflicts_with_itself,
+    a_repeated_write_succeeds_until_another_one_replaces_it,
     one_of_several_racing_writers_wins,
     a_writer_and_a_remover_do_not_both_win,
     a_removal_must_name_the_revision_that_is_stored,

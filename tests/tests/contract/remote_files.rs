@@ -8,7 +8,13 @@ use crate::script::{Script, answer};
 
 /// Reads ten bytes from a host with scripted responses; also returns the requests, in lower case.
 async fn read(answers: &[String]) -> (Result<RemotePart, RemoteFailure>, Vec<String>) {
-    let script = Script::play(answers.to_vec()).await;
+    let answers = answers.iter().map(|answer| answer.clone().into_bytes());
+    read_bytes(answers.collect()).await
+}
+
+/// Likewise, from responses that need not be text.
+async fn read_bytes(answers: Vec<Vec<u8>>) -> (Result<RemotePart, RemoteFailure>, Vec<String>) {
+    let script = Script::play_bytes(answers).await;
     let file = RemoteFile {
         url: format!("{}/a.dmp?sig=1", script.url).parse().unwrap(),
         token: Some("sesame".to_owned()),
@@ -47,6 +53,47 @@ async fn a_host_without_ranges_sends_a_small_file_from_its_beginning() {
     );
     let (part, _) = read(&[answer("200 OK", "", 101, &"x".repeat(101))]).await;
     assert!(matches!(part, Err(RemoteFailure::Absent(_))), "{part:?}");
+}
+
+/// The encodings of files, and how such a file begins.
+const COMPRESSED: [(&str, &[u8; 10]); 3] = [
+    ("gzip", b"\x1f\x8b\x08\0\0\0\0\0\0\x03"),
+    ("x-gzip", b"\x1f\x8b\x08\0\0\0\0\0\0\x03"),
+    ("zstd", b"\x28\xb5\x2f\xfd\x04\x58\x01\0\0\x61"),
+];
+
+#[tokio::test]
+async fn a_file_that_is_stored_compressed_is_read_as_it_is_stored_in_parts_or_as_a_whole() {
+    for (encoding, body) in COMPRESSED {
+        let range = "content-range: bytes 5-14/1000\r\n";
+        for (status, range, expected) in [
+            ("206 Partial Content", range, (5, 1000)),
+            ("200 OK", "", (0, 10)),
+        ] {
+            let headers = format!("{range}content-encoding: {encoding}\r\n");
+            let head = answer(status, &headers, body.len(), "").into_bytes();
+            let (part, _) = read_bytes(vec![[head, body.to_vec()].concat()]).await;
+            let part = part.unwrap();
+            assert_eq!((part.start, part.length), expected, "{encoding} {status}");
+            assert_eq!(part.bytes, &body[..], "{encoding} {status}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_file_in_an_encoding_that_its_reader_does_not_know_is_refused_by_name() {
+    for encoding in ["br", "deflate", "gzip, br"] {
+        let headers = format!("content-encoding: {encoding}\r\n");
+        let (part, asked) = read(&[answer("200 OK", &headers, 4, "file")]).await;
+        let Err(RemoteFailure::Absent(detail)) = part else {
+            panic!("{part:?}");
+        };
+        assert!(
+            detail.contains(&format!("Content-Encoding {encoding}:")),
+            "{detail}"
+        );
+        assert_eq!(asked.len(), 1);
+    }
 }
 
 #[tokio::test]

@@ -25,6 +25,11 @@ pub(crate) struct Request {
 impl Script {
     /// Starts the server.
     pub(crate) async fn play(answers: Vec<String>) -> Self {
+        Self::play_bytes(answers.into_iter().map(String::into_bytes).collect()).await
+    }
+
+    /// Starts the server, whose responses need not be text.
+    pub(crate) async fn play_bytes(answers: Vec<Vec<u8>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let requests = Arc::new(Mutex::new(Vec::new()));
@@ -34,7 +39,7 @@ impl Script {
             for answer in answers {
                 let (mut connection, _) = listener.accept().await.unwrap();
                 kept.lock().await.push(read_request(&mut connection).await);
-                connection.write_all(answer.as_bytes()).await.unwrap();
+                connection.write_all(&answer).await.unwrap();
                 connection.shutdown().await.unwrap();
             }
         });

@@ -17,7 +17,7 @@ const RUNS: usize = 10;
 /// wait, it would begin after 25 s.
 const FIRST_BUILD: Duration = Duration::from_secs(20);
 
-/// The time from one request of a client to the next.
+/// The time from a response to the next request of its client.
 const PACE: Duration = Duration::from_secs(1);
 
 /// Sends a crash in this module until the account runs it, and continues it until it is complete.
@@ -33,6 +33,7 @@ async fn completed(client: &Client, module: MadeUp) {
             Some(id) => client.request(Method::GET, &format!("/requests/{id}")),
         };
         let reply = client.send("a crash", request).await.unwrap();
+        pace.reset();
         if reply.status == 503 {
             continue;
         }

@@ -110,7 +110,10 @@ async fn a_minidump_on_a_host_that_the_operator_allows_is_symbolicated() {
     let authority = format!("127.0.0.1:{}", url.port().unwrap());
     let running = Running::start_with(|options| {
         options
-            .variable("ATTACHMENT_HOSTS", format!("files.example.com,{authority}"))
+            .variable(
+                "ATTACHMENT_HOSTS",
+                format!("files.example.com,http://{authority}"),
+            )
             .variable("ALLOW_PRIVATE_SOURCES", 1)
     })
     .await;
@@ -228,6 +231,47 @@ async fn the_documented_script_sends_a_large_minidump_and_prints_its_names() {
         .map(|calls| calls.bytes_out)
         .sum();
     assert!(read < 32 * MIB, "{read} bytes");
+}
+
+#[test]
+fn the_documented_scripts_end_with_a_line_that_says_what_is_wrong() {
+    let there = Command::new("python3").arg("--version").output();
+    if !there.is_ok_and(|output| output.status.success()) {
+        println!("skipped: python3 is not installed");
+        return;
+    }
+    let nowhere = [
+        ("SYMDEPOT", "http://127.0.0.1:1"),
+        ("SYMBOLS", "."),
+        ("UPLOADS", "s3://none"),
+    ];
+    for (script, variables, expected) in [
+        ("send_crash_file.py", &[][..], "SYMDEPOT is not set"),
+        ("send_crash_file.py", &nowhere, "No such file or directory"),
+        (
+            "work_off_wanted.py",
+            &[],
+            "not set: SYMDEPOT, SYMBOLS, UPLOADS",
+        ),
+        ("work_off_wanted.py", &nowhere, "Connection refused"),
+    ] {
+        let mut command = Command::new("python3");
+        command
+            .arg(checkout().join("docs/examples").join(script))
+            .arg("absent.dmp");
+        for name in ["SYMDEPOT", "SYMBOLS", "UPLOADS"] {
+            command.env_remove(name);
+        }
+        command
+            .envs(variables.iter().copied())
+            .env("NO_PROXY", "127.0.0.1");
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{script}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        let last = said.lines().last().unwrap_or_default();
+        assert!(last.contains(expected), "{expected}: {said}");
+        assert!(!said.contains("Traceback"), "{said}");
+    }
 }
 
 #[test]

@@ -32,6 +32,7 @@ mod kills;
 mod lambda;
 mod lifecycle;
 mod memory;
+mod mozilla;
 mod ms_symcache;
 mod permissions;
 mod queues;

@@ -496,31 +496,27 @@ async fn hostile(head: &'static str, endless: bool) -> (String, JoinSet<()>) {
 
 #[tokio::test]
 async fn a_hostile_symbol_server_cannot_block_a_request() {
-    for (what, head, endless, status) in [
-        ("endless", "HTTP/1.1 200 OK\r\n\r\n", true, 404),
+    for (what, head, endless) in [
+        ("endless", "HTTP/1.1 200 OK\r\n\r\n", true),
         (
             "endless, and says so",
             "HTTP/1.1 200 OK\r\ncontent-length: 99999999999999\r\n\r\n",
             true,
-            404,
         ),
         (
             "short",
             "HTTP/1.1 200 OK\r\ncontent-length: 4000\r\n\r\nabc",
             false,
-            503,
         ),
         (
             "no file",
             "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc",
             false,
-            404,
         ),
         (
             "a circle",
             "HTTP/1.1 302 On\r\nlocation: /again\r\ncontent-length: 0\r\n\r\n",
             false,
-            503,
         ),
     ] {
         let (url, _server) = hostile(head, endless).await;
@@ -533,12 +529,9 @@ async fn a_hostile_symbol_server_cannot_block_a_request() {
         .await;
         let path = format!("/v3.1.0/lost.pdb/{}/1", any());
         let answer = protocol.get(&path, &[]).await;
-        assert_eq!(answer.status, status, "{what}");
-        assert_eq!(
-            answer.header("retry-after").is_some(),
-            status == 503,
-            "{what}"
-        );
+        // A server that failed is not called again within half a minute, so this is final, too.
+        assert_eq!(answer.status, 404, "{what}");
+        assert_eq!(answer.header("retry-after"), None, "{what}");
         assert!(protocol.transcoded().is_empty(), "{what}");
     }
 }

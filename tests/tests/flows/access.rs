@@ -30,11 +30,12 @@ enum Named {
 /// enough. `admin` is enough for all, and `any` is no right in particular.
 type Row = (&'static str, &'static str, Named, &'static [&'static str]);
 
-const ROUTES: [Row; 17] = [
+const ROUTES: [Row; 18] = [
     ("POST", "/symbolicate", Named::Query, &["symbolicate"]),
     ("POST", "/minidump", Named::Query, &["symbolicate"]),
     ("POST", "/applecrashreport", Named::Query, &["symbolicate"]),
     ("POST", "/symbolicate-any", Named::Query, &["symbolicate"]),
+    ("POST", "/symbolicate/v5", Named::Query, &["symbolicate"]),
     ("POST", "/attachments", Named::Query, &["symbolicate"]),
     (
         "GET",
@@ -520,7 +521,7 @@ async fn a_principal_administers_only_by_the_routes_that_its_policy_can_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn on_the_local_stack_anyone_may_enter_but_not_with_a_wrong_token() {
+async fn on_the_local_stack_anyone_may_enter_but_not_with_an_unknown_token() {
     let world = World::with(|settings| settings.allows_anonymous = true);
     for row in &ROUTES {
         for scope in [None, Some("acme")] {
@@ -528,8 +529,24 @@ async fn on_the_local_stack_anyone_may_enter_but_not_with_a_wrong_token() {
             assert!(!matches!(answer.status, 401 | 403), "{row:?}: {answer:?}");
         }
     }
-    let wrong = Sent::new("GET", "/about").with_bearer("wrong");
-    assert_eq!(wrong.to(&world).await.status, 401);
+    let about = || Sent::new("GET", "/about");
+    let password = format!("Basic {}", BASE64_STANDARD.encode("user:password"));
+    for sent in [
+        about().with_bearer("wrong"),
+        about().with_header("authorization", password),
+        about().below("/t/wrong"),
+    ] {
+        let answer = sent.to(&world).await;
+        assert_eq!(answer.status, 200, "{sent:?}: {answer:?}");
+    }
+    let unknown = about().with_bearer(&format!("sdt_{}", "A".repeat(43)));
+    let refused = unknown.to(&world).await;
+    assert_eq!(refused.status, 401);
+    let detail = json_of(&refused)["detail"].to_string();
+    assert!(
+        detail.contains("needs no credential (AUTH=open)"),
+        "{detail}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -718,6 +735,11 @@ fn probe() -> impl Strategy<Value = Sent> {
                     .or(sent.body);
                 sent.query = format!("{}&timeout=0", sent.query);
             }
+            if sent.path.ends_with("/symbolicate/v5") {
+                let module = ["crash", "BC6E45AC487FF425367208B89F51AD480"];
+                sent.body = Some(json!({"memoryMap": [module], "stacks": [[[0, 0x3950]]]}));
+                sent.query = format!("{}&timeout=0", sent.query);
+            }
             sent
         },
     )
@@ -754,6 +776,32 @@ proptest! {
         for ((sent, alone), beside) in probes.iter().zip(alone).zip(beside) {
             prop_assert_eq!(alone, beside, "{:?}", sent);
         }
+    }
+}
+
+/// Joins an address as Sentry does, with Python's `urljoin`: the last segment of the base is
+/// replaced.
+fn joined(base: &str, path: &str) -> String {
+    let (folder, _) = base.trim_end_matches('/').rsplit_once('/').unwrap();
+    format!("{folder}/{path}")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_replaces_the_last_segment_of_its_base_needs_one_after_the_token() {
+    let world = World::new();
+    let (token, _) = issue(&world, "*", &["symbolicate"]).await;
+    for (base, expected) in [
+        (format!("/t/{token}/_"), 200),
+        (format!("/t/{token}/_/"), 200),
+        (format!("/t/{token}"), 401),
+        (format!("/t/{token}/"), 401),
+        (format!("/t/{token}/scope/42"), 404),
+    ] {
+        // The scope is the id of a project.
+        let path = joined(&base, "symbolicate?timeout=5&scope=42");
+        let sent = Sent::new("POST", &path).with_body(json!({"stacktraces": [], "modules": []}));
+        let answered = sent.to(&world).await;
+        assert_eq!(answered.status, expected, "{base}: {answered:?}");
     }
 }
 

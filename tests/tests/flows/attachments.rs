@@ -353,6 +353,43 @@ async fn a_file_that_does_not_arrive_before_the_end_of_the_call_is_unreachable()
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_client_whose_timeout_is_over_while_its_file_is_read_receives_an_answer() {
+    let world = World::new();
+    let url = StorageUrl::parse(REMOTE, &["files.example.com".to_owned()]).unwrap();
+    let file = Bytes::from(full_dump(&fixture("minidump/crash.dmp"), 16 * MIB));
+    let service = HttpService {
+        remote_files: Arc::new(SlowHost {
+            file: MemoryRemoteFiles {
+                files: [(REMOTE.to_owned(), file.clone())].into(),
+                without_ranges: false,
+            },
+            time: Duration::from_secs(4),
+        }),
+        ..world.service().clone()
+    };
+    // The file is read in two parts, of four seconds each.
+    for (timeout, takes) in [(0, 5_500), (5, 5_500), (7, 7_500), (8, 8_000), (60, 8_000)] {
+        let (began, invocation) = (Instant::now(), world.invocation(TIME));
+        let attachment = service
+            .attachment(&invocation, &Scope::Global, url.clone(), None)
+            .within(Duration::from_secs(timeout));
+        let read = Box::pin(attachment.minidump(ResponseFormat::default())).await;
+        assert_eq!(began.elapsed(), Duration::from_millis(takes), "{timeout} s");
+        let is_refused = matches!(read, Err(AttachmentError::Unreachable(_)));
+        assert_eq!(is_refused, timeout < 8, "{timeout} s: {read:?}");
+    }
+    // A file in our own bucket may take longer.
+    let own = stored(&world, &Scope::Global, file).await;
+    let invocation = world.invocation(TIME);
+    world.pass(Duration::from_secs(6)).await;
+    let attachment = service
+        .attachment(&invocation, &Scope::Global, own, None)
+        .within(Duration::ZERO);
+    let read = Box::pin(attachment.minidump(ResponseFormat::default())).await;
+    assert!(matches!(read, Ok(Ok(_))), "{read:?}");
+}
+
 /// A minidump of this many threads, each with a stack of its own of this size.
 fn threads(count: u32, stack_bytes: usize) -> MadeUpDump {
     let address = |thread: u32| 0x7f00_0000_0000 + u64::from(thread) * 0x100_0000;

@@ -14,7 +14,7 @@ const LIMIT: usize = 6 * 1024 * 1024;
 const BOUNDARY: &str = "a-boundary";
 
 /// The routes that read a body, each with its type and a short body.
-fn routes() -> [(&'static str, String, String); 7] {
+fn routes() -> [(&'static str, String, String); 8] {
     let json = || "application/json".to_owned();
     let form = || format!("multipart/form-data; boundary={BOUNDARY}");
     let empty_form = format!("--{BOUNDARY}--\r\n");
@@ -28,6 +28,11 @@ fn routes() -> [(&'static str, String, String); 7] {
         ("/minidump", form(), empty_form.clone()),
         ("/applecrashreport", form(), empty_form),
         ("/symbolicate-any", json(), referring.to_string()),
+        (
+            "/symbolicate/v5",
+            json(),
+            json!({"memoryMap": [], "stacks": [[]]}).to_string(),
+        ),
         ("/attachments", json(), json!({"bytes": 10}).to_string()),
         ("/uploads", json(), json!({"files": []}).to_string()),
         (

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use serde_json::json;
 use symdepot::api::symbolicator::{Completed, ModuleStatus};
-use symdepot::cache::{Kind, UploadState};
+use symdepot::cache::{Item, Kind, UploadState};
 use symdepot::domain::Location;
+use symdepot::ports::{RecordStore, Replaced};
 use symdepot_tests::harness::{Crash, World, fixture, function_names, in_module};
 
 use crate::first_hour::explained;
@@ -227,6 +228,59 @@ async fn each_unit_is_completed_by_its_own_file() {
     assert_eq!(made_from, expected.map(Location::new));
 }
 
+/// The function that filed a companion was killed while the file was removed, so its item is left.
+#[tokio::test(start_paused = true)]
+async fn a_companion_that_was_removed_without_an_event_leaves_the_others_in_use() {
+    let world = World::new();
+    let (crash, whole) = (SINGLE.crash(), SINGLE.answer_of_one_archive().await);
+    let (program, companions) = SINGLE.files();
+    let [shop, till] = <[Vec<u8>; 2]>::try_from(companions).unwrap();
+    upload(&world, "global/shop.dwo", shop).await;
+    upload(&world, "global/till.dwo", till.clone()).await;
+    let items_of_till = || {
+        let mut items = world.records.items();
+        items.retain(|(_, stored)| {
+            let file = Location::new("global/till.dwo");
+            matches!(&stored.item, Item::Dif(dif) if dif.file.location == file)
+        });
+        items
+    };
+    let filed = items_of_till();
+    assert!(!filed.is_empty());
+    world.remove("global/till.dwo").await;
+    for (key, stored) in &filed {
+        let again = world.records.replace(key, None, stored).await;
+        assert_eq!(again.unwrap(), Replaced::Done);
+    }
+    upload(&world, "global/program", program).await;
+    let (_, detail) = answered(&world, &crash).await;
+    let detail = detail.unwrap();
+    assert!(
+        detail.contains("of 1 of 2 units are in split DWARF files, the first in till.dwo"),
+        "{detail}"
+    );
+    assert_eq!(items_of_till(), []);
+    // The same bytes are used when they return.
+    upload(&world, "global/till.dwo", till).await;
+    assert_eq!(answered(&world, &crash).await, (whole, None));
+    world.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_package_that_is_found_by_several_ids_is_one_companion() {
+    let world = World::new();
+    let (program, companions) = PACKAGED.files();
+    upload(&world, "global/program", program).await;
+    upload(&world, "global/program.dwp", companions[0].clone()).await;
+    let entry = world.entry("global", &debug_id(&world).await, Kind::SymCache);
+    let made_from = entry.unwrap().ready().unwrap().made_from.clone();
+    let made_from: Vec<Location> = made_from.into_iter().map(|dif| dif.location).collect();
+    assert_eq!(
+        made_from,
+        ["global/program", "global/program.dwp"].map(Location::new)
+    );
+}
+
 /// Returns the debug id of the program.
 async fn debug_id(world: &World) -> String {
     let program = explained(world, "global/program").await.unwrap();
@@ -383,7 +437,7 @@ async fn many_split_units_are_found_one_by_one_for_a_bounded_number_of_calls() {
         upload(&world, &format!("global/{number}.dwo"), companion.clone()).await;
     }
     let before = world.calls();
-    upload(&world, "global/program", program).await;
+    upload(&world, "global/program", program.clone()).await;
     let calls = world.calls() - before;
     let whole = (MANY.answer_of_one_archive().await, None);
     assert_eq!(answered(&world, &MANY.crash()).await, whole);
@@ -393,4 +447,11 @@ async fn many_split_units_are_found_one_by_one_for_a_bounded_number_of_calls() {
     // For each unit: a query, two writes and a check to file the program, a query and a read for
     // the build.
     assert!(calls <= 6 * units + 40, "{calls} calls for {units} units");
+    // An entry has no room for all companions, but for each file that it could be made from.
+    upload(&world, "global/again", program).await;
+    let entry = world.entry("global", &debug_id(&world).await, Kind::SymCache);
+    let considered = entry.unwrap().considered().to_vec();
+    let first = considered[..2].iter().map(|dif| dif.location.as_str());
+    let first: Vec<&str> = first.collect();
+    assert_eq!(first, ["global/again", "global/program"]);
 }

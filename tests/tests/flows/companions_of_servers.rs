@@ -432,5 +432,5 @@ async fn only_a_program_with_a_link_costs_calls_for_companions() {
     let linked = calls_for(&at_program, &[(&at_program, &program)], &SHARED.crash()).await;
     let files = [(&at_program, &*program), (&shared(), &*companions[0])];
     let whole = calls_for(&at_program, &files, &SHARED.crash()).await;
-    insta::assert_snapshot!(format!("{plain:?} {linked:?} {whole:?}"), @"(51, 9) (40, 3) (47, 3)");
+    insta::assert_snapshot!(format!("{plain:?} {linked:?} {whole:?}"), @"(47, 9) (34, 3) (40, 3)");
 }

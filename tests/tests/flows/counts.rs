@@ -204,6 +204,29 @@ async fn a_cold_instance_reads_the_records_of_ten_modules_in_three_places_at_onc
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_uses_of_entries_are_recorded_by_one_read_and_a_write_for_each() {
+    let world = World::new();
+    let modules: Vec<MadeUp> = (1..=3).map(MadeUp).collect();
+    for module in &modules {
+        upload(&world, *module).await;
+    }
+    world.pass(2 * HOUR).await;
+    let cold = world.distant_instance(LATENCY);
+    let (before, began) = (world.records.calls(), Instant::now());
+    let crash = crash_in(&modules);
+    let answer = cold.answer(&crash, &Scope::Global, Duration::ZERO).await;
+    assert!(
+        matches!(answer, Ok(SymbolicateOutcome::Completed(..))),
+        "{answer:?}"
+    );
+    let rounds = began.elapsed().div_duration_f64(LATENCY);
+    let calls = world.records.calls();
+    let made = ["load", "replace"].map(|operation| calls.of(operation) - before.of(operation));
+    assert_eq!((made, calls.total() - before.total()), ([2, 3], 5));
+    assert_eq!(rounds, 3.0, "the writes are parallel");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_upload_makes_fifteen_sequential_rounds_of_calls_to_the_records() {
     let world = World::new();
     let instance = world.distant_instance(LATENCY);
@@ -222,6 +245,26 @@ async fn an_upload_makes_fifteen_sequential_rounds_of_calls_to_the_records() {
     assert_eq!((records.of("load"), records.of("query")), (2, 3));
     let answer = instance.symbolicate(&crash_in(&[module])).await;
     assert_eq!(function_names(&answer), [module.function()]);
+}
+
+/// The health of the server is read once, and the partition before and after the leases are taken.
+#[tokio::test(start_paused = true)]
+async fn a_build_from_a_server_reads_no_item_that_it_has_read_or_written() {
+    let world = of_these([source("company")]);
+    let module = MadeUp(1);
+    world.servers.put(&module.at("company"), module.file());
+    let crash = crash_in(&[module]);
+    world.leave_pending(&crash).await;
+    let message = world.queues.drain().remove(0).message;
+    let before = world.records.calls();
+    world.serve(&message).await.unwrap();
+    let after = world.records.calls();
+    let reads = ["load", "query"].map(|operation| after.of(operation) - before.of(operation));
+    assert_eq!(reads, [1, 2]);
+    assert_eq!(
+        function_names(&world.symbolicate(&crash).await),
+        [module.function()]
+    );
 }
 
 /// The upload item is read together with the generation, and again after the file is filed.

@@ -448,7 +448,6 @@ async fn an_absent_file_does_not_count_against_its_source() {
     assert_eq!(health(&world).unwrap().failures, 0);
 }
 
-/// F19.
 #[tokio::test(start_paused = true)]
 async fn errors_about_the_files_of_one_tenant_do_not_open_the_circuit_for_others() {
     for cause in [Cause::DownloadFailed, Cause::Timeout] {

@@ -30,6 +30,7 @@ mod hostile;
 mod hostile_dumps;
 mod maps;
 mod minidump;
+mod mozilla;
 mod ms_symcache;
 mod oracles;
 mod outages;

@@ -738,7 +738,7 @@ async fn walked_again(world: &World) -> ReadCrash {
     }
 }
 
-/// P5. As for names: what was published is used or replaced, and no walk continues with less.
+/// As for names: what was published is used or replaced, and no walk continues with less.
 #[tokio::test(start_paused = true)]
 async fn a_cfi_cache_that_is_gone_or_damaged_is_replaced_before_the_walk_continues() {
     let world = with_program().await;
@@ -773,7 +773,7 @@ async fn a_cfi_cache_that_is_gone_or_damaged_is_replaced_before_the_walk_continu
     world.check();
 }
 
-/// P5. A walk does not wait for a cache that cannot be made again.
+/// A walk does not wait for a cache that cannot be made again.
 #[tokio::test(start_paused = true)]
 async fn a_damaged_cfi_cache_that_cannot_be_made_again_is_not_waited_for() {
     let world = with_program().await;

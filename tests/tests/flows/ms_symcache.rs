@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use symdepot::api::symcache_http::{Route, SymCacheRequest};
 use symdepot::cache::{Item, ItemKey, Kind, UploadState};
-use symdepot::domain::{Cause, DebugId, FormatVersion, Location, Scope};
+use symdepot::domain::{Cause, DebugId, FormatVersion, HttpSource, Location, Scope};
 use symdepot::flows::Settings;
 use symdepot::flows::ms_symcache::SymCacheResponse;
 use symdepot_tests::harness::{World, fixture};
 use tokio::time::Instant;
 
 use super::CRASH_PE;
+use super::health::break_circuit;
 use super::servers::{at, failure, source};
 
 /// The GUID of pe/x64/crash.pdb, and its age.
@@ -240,6 +241,25 @@ async fn a_held_request_ends_before_the_timeout_of_the_gateway_and_is_not_final(
     let answer = held(&world, PATH).await;
     assert!(matches!(answer, SymCacheResponse::Unknown(_)), "{answer:?}");
     let waited = world.now().since(began).as_secs();
+    assert!((24..=28).contains(&waited), "{waited} s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_retry_is_held_also_while_its_build_is_in_a_queue() {
+    let world = World::with(|settings| {
+        settings.queued_wait = Some(Duration::from_secs(5));
+        transcodes(&["3.1.0"])(settings);
+    });
+    world.upload("global/crash.pdb", PDB).await;
+    let began = Instant::now();
+    let invocation = world.invocation(Duration::from_secs(29));
+    let asked = asked(PATH);
+    let answer = world
+        .service()
+        .ms_sym_cache(&invocation, &asked, None, false);
+    let answer = Box::pin(answer).await.unwrap();
+    assert!(matches!(answer, SymCacheResponse::Unknown(_)), "{answer:?}");
+    let waited = began.elapsed().as_secs();
     assert!((24..=28).contains(&waited), "{waited} s");
 }
 
@@ -525,14 +545,17 @@ async fn a_file_with_a_malformed_name_is_ignored_with_the_reason() {
     assert!(!world.records.items().iter().any(is_entry));
 }
 
-/// A world with a transcoder and a symbol server, and the location of the PDB on this server.
-fn world_with_server() -> (World, Location) {
-    let server = source(
+fn symbol_server() -> HttpSource {
+    source(
         "symbol-server",
         r#", "layout": {"type": "symstore"}, "filters": {"filetypes": ["pe", "pdb"]}"#,
-    );
+    )
+}
+
+/// A world with a transcoder and a symbol server, and the location of the PDB on this server.
+fn world_with_server() -> (World, Location) {
     let world = World::with(|settings| {
-        settings.sources = vec![server.into()];
+        settings.sources = vec![symbol_server().into()];
         transcodes(&["3.1.0"])(settings);
     });
     let id = format!("{}1", GUID.to_uppercase());
@@ -568,17 +591,40 @@ async fn a_pdb_without_an_upload_is_fetched_from_a_server_and_copied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_response_is_not_final_while_the_server_does_not_respond() {
+async fn a_server_that_fails_is_waited_for_only_shortly_before_it_is_called_again() {
     let (world, at) = world_with_server();
     world.servers.fail(&at, failure(Cause::Timeout, None));
+    for _ in 0..2 {
+        assert_eq!(held(&world, PATH).await, SymCacheResponse::Nothing);
+        let answer = request_build(&world, "3.1.0", None).await;
+        assert_eq!(answer, SymCacheResponse::Nothing);
+    }
+    let present = request_build(&world, "3.1.0", Some("3.1.0")).await;
+    assert_eq!(present, SymCacheResponse::NotModified);
+    // It is called again after 60 s, and up to a tenth more.
+    world.pass(Duration::from_secs(40)).await;
+    let later = Duration::from_secs(10);
     let answer = held(&world, PATH).await;
-    assert!(matches!(answer, SymCacheResponse::Unknown(_)), "{answer:?}");
+    assert_eq!(answer, SymCacheResponse::Unknown(later));
     let answer = request_build(&world, "3.1.0", None).await;
-    assert!(matches!(answer, SymCacheResponse::Pending(_)), "{answer:?}");
+    assert_eq!(answer, SymCacheResponse::Pending(later));
+    let wanted = world.service().wanted(&Scope::Global, 1).await.unwrap();
+    assert_eq!(wanted.wanted, [], "the server may have the PDB");
 }
 
-/// P7. A client that has the newest file receives that response, even if a newer one could be made
-/// from a PDB that has no file.
+#[tokio::test(start_paused = true)]
+async fn a_server_whose_circuit_is_open_is_not_waited_for() {
+    let (world, _) = world_with_server();
+    break_circuit(&world, &symbol_server()).await;
+    assert_eq!(held(&world, PATH).await, SymCacheResponse::Nothing);
+    let answer = request_build(&world, "3.1.0", None).await;
+    assert_eq!(answer, SymCacheResponse::Nothing);
+    let present = request_build(&world, "3.1.0", Some("3.1.0")).await;
+    assert_eq!(present, SymCacheResponse::NotModified);
+}
+
+/// A client that has the newest file receives that response, even if a newer one could be made from
+/// a PDB that has no file.
 #[tokio::test(start_paused = true)]
 async fn the_newest_existing_file_is_not_modified_even_if_a_newer_one_could_be_made() {
     let world = World::with(transcodes(&["3.1.0"]));
@@ -598,7 +644,7 @@ async fn the_newest_existing_file_is_not_modified_even_if_a_newer_one_could_be_m
     assert!(world.queues.calls().of("send") - sent <= 1);
 }
 
-/// P15. A URL is valid for 15 seconds, and an instance trusts a record for 45: a minute in total.
+/// A URL is valid for 15 seconds, and an instance trusts a record for 45: a minute in total.
 #[tokio::test(start_paused = true)]
 async fn a_url_expires_within_a_minute_of_the_read_of_its_record() {
     let world = World::new();
@@ -610,8 +656,8 @@ async fn a_url_expires_within_a_minute_of_the_read_of_its_record() {
     assert!(url.contains("seconds=15&"), "{url}");
 }
 
-/// L6, F14. A single request leaves nothing behind, and no number of clients makes the list longer
-/// than its limit.
+/// A single request leaves nothing behind, and no number of clients makes the list longer than its
+/// limit.
 #[tokio::test(start_paused = true)]
 async fn the_list_of_wanted_files_is_bounded_and_begins_with_the_second_request() {
     const PDBS: u32 = 10_000;

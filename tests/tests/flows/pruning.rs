@@ -157,7 +157,6 @@ async fn an_orphan_is_removed_when_no_build_can_be_about_to_publish_it() {
     assert_eq!(world.caches.paths(), ["requests/1"]);
 }
 
-/// P20.
 #[tokio::test(start_paused = true)]
 async fn a_blob_that_an_eventually_consistent_read_misses_is_no_orphan() {
     let world = World::new();
@@ -176,7 +175,6 @@ async fn a_blob_that_an_eventually_consistent_read_misses_is_no_orphan() {
     assert_eq!((records.reads().strong, world.caches.paths().len()), (2, 2));
 }
 
-/// P20.
 #[tokio::test(start_paused = true)]
 async fn blobs_are_listed_once_a_day() {
     let world = World::new();
@@ -195,7 +193,6 @@ async fn blobs_are_listed_once_a_day() {
     assert_eq!(world.prune().await.unwrap().orphans, 1);
 }
 
-/// L9.
 #[tokio::test(start_paused = true)]
 async fn plain_symcaches_and_chunks_of_copies_stay_while_they_are_used() {
     let world = World::with(|settings| settings.orphan_min_age = Duration::ZERO);
@@ -261,7 +258,6 @@ async fn an_orphan_of_a_crash_between_record_and_blob_is_removed_by_the_next_run
     assert_eq!((report.orphans, world.orphans().len()), (3, 0));
 }
 
-/// P20.
 #[tokio::test(start_paused = true)]
 async fn a_record_that_cannot_be_removed_does_not_affect_others() {
     let world = World::new();
@@ -288,7 +284,6 @@ async fn a_record_that_cannot_be_removed_does_not_affect_others() {
     assert_eq!(stored(&world), 0);
 }
 
-/// P20.
 #[tokio::test(start_paused = true)]
 async fn a_page_that_cannot_be_read_ends_its_segment_and_no_other() {
     let world = World::new();
@@ -309,7 +304,6 @@ async fn a_page_that_cannot_be_read_ends_its_segment_and_no_other() {
     assert_eq!(met + second.items["request"], 1500);
 }
 
-/// P20.
 #[tokio::test(start_paused = true)]
 async fn a_blob_that_cannot_be_removed_does_not_affect_others() {
     let world = World::new();
@@ -336,7 +330,6 @@ async fn a_blob_that_cannot_be_removed_does_not_affect_others() {
     assert_eq!(world.caches.paths(), [held]);
 }
 
-/// P20.
 #[tokio::test(start_paused = true)]
 async fn a_failed_listing_of_blobs_continues_in_the_next_run() {
     let world = World::new();
@@ -357,7 +350,6 @@ async fn a_failed_listing_of_blobs_continues_in_the_next_run() {
     assert_eq!(world.faults.calls(Operation::ListBlobs), lists + 1);
 }
 
-/// P20.
 #[tokio::test(start_paused = true)]
 async fn a_run_over_slow_stores_saves_its_cursor_in_time() {
     let world = World::new();
@@ -398,7 +390,6 @@ async fn a_run_over_slow_stores_saves_its_cursor_in_time() {
     assert_eq!((expired, orphans), (1500, 2500));
 }
 
-/// P20.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_hangs_does_not_keep_the_cursor_from_being_written() {
     for operation in [

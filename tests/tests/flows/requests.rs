@@ -33,7 +33,7 @@ pub(crate) async fn cold() -> World {
     cold_with(|_| {}).await
 }
 
-async fn cold_with(change: impl FnOnce(&mut Settings)) -> World {
+pub(crate) async fn cold_with(change: impl FnOnce(&mut Settings)) -> World {
     let world = World::with(change);
     world.upload("global/crash.debug", "elf/crash.debug").await;
     world.pass(8 * DAY).await;
@@ -190,12 +190,41 @@ async fn a_request_waits_shortly_for_builds_that_do_not_begin() {
     for (age, waits) in [(0, 5), (2, 3), (5, 0), (60, 0)] {
         let waited = pending_after(&world, "queued", seconds(age)).await;
         assert_eq!(waited, seconds(waits), "after {age} s");
+        world.pass(seconds(1)).await;
     }
     // A build in progress is waited for.
     world.derivations.take(seconds(60));
     let building = Box::pin(pending_after(&world, "building", Duration::ZERO));
     let waited = world.with_derive_at_work(building).await;
     assert_eq!(waited, seconds(25));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_without_a_pause_polls_about_once_a_second_while_its_builds_are_in_queues() {
+    let seconds = Duration::from_secs;
+    let world = cold_with(|settings| settings.queued_wait = Some(seconds(5))).await;
+    let began = tokio::time::Instant::now();
+    let mut age = pending_after(&world, "a", Duration::ZERO).await;
+    let mut polls = 0;
+    while age < seconds(35) {
+        let waited = pending_after(&world, "a", age).await;
+        assert!((seconds(1)..=seconds(2)).contains(&waited), "{waited:?}");
+        age = began.elapsed();
+        polls += 1;
+    }
+    assert!((15..=30).contains(&polls), "{polls}");
+    // One that pauses holds no run while its builds have none.
+    world.pass(seconds(1)).await;
+    assert_eq!(pending_after(&world, "a", age).await, Duration::ZERO);
+    // In the time that a call is held, its builds may end.
+    let call = CallState {
+        age,
+        ..CallState::first("a", &Scope::Global, seconds(5))
+    };
+    let (service, invocation, crash) = (world.service(), world.invocation(HOUR), sample_crash());
+    let answer = service.answer(&invocation, &crash, call);
+    let answer = Box::pin(world.with_derive_at_work(answer)).await.unwrap();
+    assert!(!is_pending(&answer));
 }
 
 #[tokio::test(start_paused = true)]
@@ -337,7 +366,7 @@ async fn a_blob_with_other_bytes_than_were_published_is_never_used_and_built_aga
     world.check();
 }
 
-/// P5. A request does not wait for a corrupt blob that cannot be built again.
+/// A request does not wait for a corrupt blob that cannot be built again.
 #[tokio::test(start_paused = true)]
 async fn a_bad_blob_that_cannot_be_built_again_is_missing_and_not_waited_for() {
     let world = World::new();
@@ -355,8 +384,8 @@ async fn a_bad_blob_that_cannot_be_built_again_is_missing_and_not_waited_for() {
     assert!(world.queues.calls().of("send") <= 2, "{}", world.queues);
 }
 
-/// P5. A blob that the reader and the builder judge differently is replaced once an hour, not in
-/// each round.
+/// A blob that the reader and the builder judge differently is replaced once an hour, not in each
+/// round.
 #[tokio::test(start_paused = true)]
 async fn a_blob_that_is_corrupt_repeatedly_is_replaced_once_an_hour() {
     let world = World::new();

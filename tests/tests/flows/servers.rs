@@ -389,7 +389,7 @@ async fn a_message_for_an_unknown_source_ends_and_is_retried_soon() {
     let without = world.deployed_with(|settings| settings.sources.clear());
     without.settle().await;
     let entry = entry(&world, Kind::SymCache);
-    // P10. After a deployment, `derive` may know the source a little later than `symbolicate`.
+    // After a deployment, `derive` may know the source a little later than `symbolicate`.
     let placeholder = entry.missing().unwrap();
     assert_eq!(placeholder.missing.cause, Cause::DownloadFailed);
     assert!(placeholder.retry_at.since(world.now()) <= Duration::from_secs(66));
@@ -433,6 +433,24 @@ async fn a_request_may_define_its_source_if_that_is_allowed() {
         matches!(refusal, Err(symdepot::flows::Error::Invalid { .. })),
         "{refusal:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_of_an_unknown_type_is_a_candidate_that_was_not_searched() {
+    let world = that_allows_definitions();
+    world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+    let mut body: serde_json::Value = serde_json::from_str(&with_own_source("sesame")).unwrap();
+    let azure = serde_json::json!({"type": "azure", "id": "theirs", "container": "symbols"});
+    body["sources"].as_array_mut().unwrap().insert(0, azure);
+    body["options"] = serde_json::json!({"dif_candidates": true});
+    let completed = world.symbolicate(&parsed(&body.to_string())).await;
+    assert!(is_symbolicated(&completed));
+    let mut candidates = completed.modules[0].candidates.iter();
+    let theirs = candidates.find(|candidate| candidate.source.id() == "theirs");
+    let download = serde_json::to_value(&theirs.unwrap().download).unwrap();
+    assert_eq!(download["status"], "error");
+    let details = download["details"].as_str().unwrap();
+    assert!(details.contains(r#"the type "azure""#), "{details}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -564,7 +582,7 @@ async fn a_definition_never_borrows_the_credentials_of_a_configured_source() {
 
 #[tokio::test(start_paused = true)]
 async fn credentials_are_stored_encrypted_and_a_pending_request_keeps_them() {
-    // F11: neither the credentials of the request nor those of a configured source.
+    // Neither the credentials of the request nor those of a configured source.
     let world = that_allows_definitions().deployed_with(|settings| {
         let json = r#"{"type": "http", "id": "company", "url": "http://company.test/?sig=sesame",
             "headers": {"authorization": "sesame"}, "filters": {"path_patterns": ["*", "sesame"]}}"#;
@@ -640,9 +658,8 @@ fn with_credentials(marker: &str) -> Vec<serde_json::Value> {
     sources
 }
 
-/// F11. In keys, records, messages and responses, of sources in requests and of configured ones;
-/// the logs are checked where functions run
-/// (`secrets_in_any_field_of_a_source_reach_only_its_server`).
+/// In keys, records, messages and responses, of sources in requests and of configured ones; the
+/// logs are checked where functions run (`secrets_in_any_field_of_a_source_reach_only_its_server`).
 #[tokio::test(start_paused = true)]
 async fn a_marker_in_a_credential_of_any_kind_of_source_appears_nowhere() {
     const MARKER: &str = "0penSesame";
@@ -704,7 +721,6 @@ async fn a_marker_in_a_credential_of_any_kind_of_source_appears_nowhere() {
     assert!(kept.contains("configured-role"));
 }
 
-/// F12.
 #[tokio::test(start_paused = true)]
 async fn requests_and_sources_encrypted_with_an_old_secret_are_served_after_a_rotation() {
     let (old, new) = (

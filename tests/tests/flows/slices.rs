@@ -209,7 +209,7 @@ async fn a_cache_of_the_earlier_version_is_used_at_once_and_refreshed_later() {
     world.check();
 }
 
-/// F17. The record has the size: a blob that is too large for memory is not read.
+/// The record has the size: a blob that is too large for memory is not read.
 #[tokio::test(start_paused = true)]
 async fn a_blob_with_too_large_a_size_in_its_record_is_not_read() {
     const TOO_LARGE: u64 = 1 << 30;

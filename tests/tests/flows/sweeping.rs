@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use serde_json::json;
 use symdepot::adapters::faulty::{How, Operation};
+use symdepot::api::explained::EntryUse;
 use symdepot::cache::{
     Converter, Estimate, Item, ItemKey, Kind, ModuleKey, Queue, Revision, Stored, SweepItem,
     UploadState,
 };
 use symdepot::domain::{CodeId, Location, ModuleId, ObjectId, Scope};
-use symdepot::flows::explain::EntryUse;
 use symdepot::flows::prune::{Pruner, Report};
 use symdepot::ports::{RecordStore, Replaced};
 use symdepot_tests::harness::{World, fixture, sample_crash};
@@ -347,7 +347,6 @@ async fn metered(world: &World) -> (Report, Reads) {
     (report, records.reads())
 }
 
-/// P20.
 #[tokio::test(start_paused = true)]
 async fn in_a_day_the_record_of_each_named_blob_is_read_once_and_never_strongly() {
     const BLOBS: u32 = 1200;
@@ -370,7 +369,6 @@ async fn in_a_day_the_record_of_each_named_blob_is_read_once_and_never_strongly(
     assert_eq!((blobs, eventual), (u64::from(BLOBS), BLOBS as usize));
 }
 
-/// P20.
 #[tokio::test(start_paused = true)]
 async fn the_pass_over_the_blobs_respects_its_rate_and_continues_in_the_next_hour() {
     const BLOBS: u32 = 2000;
@@ -394,7 +392,6 @@ async fn the_pass_over_the_blobs_respects_its_rate_and_continues_in_the_next_hou
     assert!((3..6).contains(&runs), "{runs} runs");
 }
 
-/// P20.
 #[tokio::test(start_paused = true)]
 async fn a_key_that_cannot_be_read_does_not_affect_others() {
     let world = World::new();
@@ -413,7 +410,6 @@ async fn a_key_that_cannot_be_read_does_not_affect_others() {
     assert!(report.complete && report.rollout.is_some());
 }
 
-/// P22.
 #[tokio::test(start_paused = true)]
 async fn twenty_thousand_entries_are_rebuilt_in_a_few_passes_if_the_queue_drains() {
     const ENTRIES: u32 = 20_000;
@@ -488,7 +484,6 @@ fn sweep_items(world: &World) -> Vec<usize> {
         .collect()
 }
 
-/// P22.
 #[tokio::test(start_paused = true)]
 async fn a_shorter_list_of_entries_leaves_no_items_of_the_longer_one() {
     let world = World::new();
@@ -513,7 +508,6 @@ async fn a_shorter_list_of_entries_leaves_no_items_of_the_longer_one() {
     assert_eq!(lists(), ["manifest"]);
 }
 
-/// P22.
 #[tokio::test(start_paused = true)]
 async fn a_build_request_that_cannot_be_written_is_repeated_in_the_next_pass() {
     let world = World::new();
@@ -539,7 +533,6 @@ async fn a_build_request_that_cannot_be_written_is_repeated_in_the_next_pass() {
     assert_eq!(world.prune().await.unwrap().requested, 1);
 }
 
-/// P14.
 #[tokio::test(start_paused = true)]
 async fn a_key_that_stays_pending_is_requeued_with_growing_delays() {
     let world = World::new();
@@ -570,7 +563,6 @@ async fn a_key_that_stays_pending_is_requeued_with_growing_delays() {
     assert_eq!(asked_at, [1, 3, 7, 15, 31, 55, 79, 103]);
 }
 
-/// L6.
 #[tokio::test(start_paused = true)]
 async fn uploads_that_name_five_thousand_versions_do_not_stop_the_pass() {
     let world = World::new();

@@ -273,6 +273,13 @@ async fn a_file_whose_key_or_parts_are_wrong_is_refused_before_any_call() {
     for (sent, reason) in [
         (file("../a", 1), "the name must be"),
         (file("a.symcache", 1), "Microsoft's tools"),
+        (
+            FileToUpload {
+                ids: Vec::new(),
+                ..file("a", 1)
+            },
+            "`ids` is missing",
+        ),
         (with_parts(1, &[DIGEST]), "have parts"),
         (with_parts(BYTES_IN_PARTS, &[DIGEST]), "each of its 4 parts"),
         (with_parts(BYTES_IN_PARTS, &["x"; 4]), "SHA-256"),

@@ -477,7 +477,6 @@ async fn every_fixture_is_filed_under_the_ids_that_other_tools_read() {
     }
 }
 
-/// P2.
 #[tokio::test(start_paused = true)]
 async fn uploads_without_room_are_reported_and_filed_when_others_are_removed() {
     const ROOM: usize = 256;
@@ -522,7 +521,6 @@ async fn uploads_without_room_are_reported_and_filed_when_others_are_removed() {
     world.check();
 }
 
-/// P2.
 #[tokio::test(start_paused = true)]
 async fn an_archive_serves_the_modules_with_room_and_names_the_others() {
     let world = World::new();
@@ -552,7 +550,6 @@ async fn an_archive_serves_the_modules_with_room_and_names_the_others() {
     world.check();
 }
 
-/// P3.
 #[tokio::test(start_paused = true)]
 async fn an_archive_of_thousands_of_objects_is_served_and_can_be_removed() {
     const OBJECTS: usize = 2200;
@@ -593,7 +590,6 @@ async fn an_archive_of_thousands_of_objects_is_served_and_can_be_removed() {
     assert_eq!(left.count(), 0);
 }
 
-/// P3.
 #[tokio::test(start_paused = true)]
 async fn an_archive_with_too_many_files_is_ignored_with_the_reason() {
     let world = World::new();

@@ -74,6 +74,7 @@ struct Wrong {
     published_by_a_loser: bool,
     worse_over_better: bool,
     taken_by_a_failure: bool,
+    published_without_end: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +85,8 @@ enum Action {
     Create(usize),
     Extend(usize),
     Publish(usize),
+    /// Publishes the ready state again, because nothing better would be made.
+    PublishAgain(usize),
     Fail(usize),
     Release(usize),
     Crash(usize),
@@ -180,6 +183,11 @@ impl Leases {
         let change = update.change.clone();
         if step.landed {
             state.judge(&change, before.as_ref(), at);
+        }
+        if let (Change::Publish { token, .. }, Some(End::Done(_))) = (&change, &step.end) {
+            let lease = state.stored.as_ref().and_then(Entry::lease);
+            let is_left = lease.is_some_and(|lease| lease.token == *token);
+            state.seen_wrong.published_without_end |= is_left;
         }
         state.builders[at] = match (builder, step.end) {
             (builder, None) => builder,
@@ -368,6 +376,8 @@ impl Model for Leases {
                     }
                     if !is_created {
                         actions.extend([Action::Create(at), Action::Fail(at), Action::Release(at)]);
+                        let ready = state.stored.as_ref().and_then(Entry::ready);
+                        actions.extend(ready.map(|_| Action::PublishAgain(at)));
                     }
                     if left.extensions > 0 {
                         actions.push(Action::Extend(at));
@@ -415,6 +425,11 @@ impl Model for Leases {
                 let (build, makes) = (state.builds[at], state.machines[at].makes);
                 let ready = makes.ready(build, file(), clock(0, 0));
                 self.end(&mut state, at, publish(build, ready, self.considered()));
+            }
+            Action::PublishAgain(at) => {
+                let ready = state.stored.as_ref().and_then(Entry::ready)?.clone();
+                let change = publish(state.builds[at], ready, self.considered());
+                self.end(&mut state, at, change);
             }
             Action::Fail(at) => {
                 let change = fail(state.builds[at], self.considered());
@@ -465,6 +480,10 @@ impl Model for Leases {
             Property::always(
                 "2. nothing worse replaces something better",
                 |_, state: &State| !state.seen_wrong.worse_over_better,
+            ),
+            Property::always(
+                "2. a holder that has published has no lease",
+                |_, state: &State| !state.seen_wrong.published_without_end,
             ),
             Property::always(
                 "3. the stored entry is valid and has its own key",

@@ -29,7 +29,7 @@ const LAYERS: [Layer; 10] = [
     },
     Layer {
         name: "symbolicate",
-        may_use: &["domain", "api", "cache", "debuginfo"],
+        may_use: &["domain", "api", "debuginfo"],
     },
     Layer {
         name: "unwind",
@@ -113,9 +113,6 @@ const EXCEPTIONS: [(&str, &str, &str); 7] = [
     ),
 ];
 
-/// The only part of `cache` that `symbolicate` may use: the name of a kind.
-const KIND_ONLY: &str = "crate::cache::Kind";
-
 const NO_ASYNC: [&str; 5] = ["domain", "api", "cache", "debuginfo", "symbolicate"];
 
 /// The modules of the crate that the program for the terminal may use: it is a client.
@@ -180,16 +177,6 @@ fn a_layer_uses_only_what_the_table_allows() {
                         let rule = format!("`{}` may not use `{name}`: {}", layer.name, line.text);
                         problems.add(format!("{file}:{}", line.number), rule, REMEDY);
                     }
-                }
-                if layer.name == "symbolicate"
-                    && line.text.contains("crate::cache")
-                    && !line.text.contains(KIND_ONLY)
-                {
-                    let rule = format!(
-                        "of `cache`, `symbolicate` may use only `Kind`: {}",
-                        line.text
-                    );
-                    problems.add(format!("{file}:{}", line.number), rule, REMEDY);
                 }
             }
         }

@@ -28,6 +28,7 @@ fn read_by_the_code() -> BTreeSet<String> {
         "env.links(\"",
         "env.list(\"",
         "env.hosts(\"",
+        "env.log_filter(\"",
         "self.flag(\"",
     ] {
         for (at, _) in text.match_indices(reading) {

@@ -26,16 +26,12 @@ const FRAMES: usize = 500;
 const LEAST: f64 = 0.995;
 
 /// Programs below the minimum, and the reason.
-const EXCEPTIONS: [(&str, &str); 5] = [
+const EXCEPTIONS: [(&str, &str); 4] = [
     ("GCC -O2 -static", SEVERAL_NAMES),
     ("GCC -O2 -static-pie", SEVERAL_NAMES),
     (
         "GCC -O2 -gz=zlib-gnu",
         "llvm-symbolizer does not read sections with this older form of compression. eu-addr2line does.",
-    ),
-    (
-        "Ada -O1",
-        "for one instruction, llvm-symbolizer has no line, although the line table and eu-addr2line have one.",
     ),
     (
         "Zig Debug",

@@ -280,7 +280,7 @@ async fn an_endless_loop_ends_with_its_cpu_time_and_affects_nothing_else() {
     bench.still_works().await;
 }
 
-/// F2. A program in the parser's place tries what the sandbox must prevent.
+/// A program in the parser's place tries what the sandbox must prevent.
 #[tokio::test]
 async fn a_denied_system_call_ends_the_parser_and_is_named() {
     let bench = bench();
@@ -311,7 +311,7 @@ async fn a_denied_system_call_ends_the_parser_and_is_named() {
     bench.still_works().await;
 }
 
-/// F2. In AWS Lambda, no filter can be installed.
+/// In AWS Lambda, no filter can be installed.
 #[test]
 fn where_filters_are_refused_a_parser_opens_nothing_either() {
     let in_lambda = || {
@@ -341,7 +341,7 @@ fn where_filters_are_refused_a_parser_opens_nothing_either() {
     std::thread::scope(|scope| scope.spawn(in_lambda).join().unwrap());
 }
 
-/// F2. The kernel setting that the C library reads is the only file whose opening fails instead of
+/// The kernel setting that the C library reads is the only file whose opening fails instead of
 /// ending the process.
 #[tokio::test]
 async fn the_system_calls_of_the_c_library_are_allowed() {

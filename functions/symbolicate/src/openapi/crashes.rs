@@ -99,7 +99,7 @@ fn with_form(described: Described, form: &Form, schemas: &mut Schemas) -> Descri
             },
             "storage_url": text("In place of the file: where it is stored."),
             "storage_token": text("The bearer token for the host of `storage_url`."),
-            "platform": json_text("The platform of the process. It has no effect.", json!({"type": ["string", "null"]})),
+            "platform": text("The platform of the process: JSON, or text without quotes. It has no effect."),
             "sources": json_text("The sources to search, as in a request.", schemas.request::<Sources>()),
             "options": {"anyOf": [schemas.request::<Options>(), {"type": "null"}]},
             "scraping": {"anyOf": [schemas.request::<Scraping>(), {"type": "null"}]},

@@ -8,6 +8,7 @@
 mod choices;
 mod crashes;
 mod examples;
+mod mozilla;
 mod ms_symcache;
 mod operations;
 mod others;
@@ -61,7 +62,7 @@ fn info() -> Value {
     json!({
         "title": "symdepot",
         "summary": "Native symbolication: addresses become functions, files and lines",
-        "description": "The API has Symbolicator's wire format, and Microsoft's protocol for SymCaches. \
+        "description": "The API has Symbolicator's wire format, Mozilla's symbolication API, and Microsoft's protocol for SymCaches. \
             `docs/api.md` explains it. Any path may have the prefixes `/t/<token>` and `/scope/<scope>`. Integers are sent without a fraction (`7`, not `7.0`). Requests that do not reach the service (over 10 MB, too many, not signed) are \
             answered by the gateway, with a body of `{\"message\": …}`.",
         "version": env!("CARGO_PKG_VERSION"),

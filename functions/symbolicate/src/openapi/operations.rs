@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::parameters::parameter;
 use super::responses::{Shared, shared};
 use super::schemas::Schemas;
-use super::{crashes, ms_symcache, others};
+use super::{crashes, mozilla, ms_symcache, others};
 use crate::operation::Operation;
 use crate::routes::Route;
 
@@ -100,6 +100,7 @@ pub(super) fn path_item(route: &Route, path: &str, schemas: &mut Schemas) -> Val
         Operation::Minidump => crashes::minidump(schemas),
         Operation::AppleCrashReport => crashes::apple_crash_report(schemas),
         Operation::SymbolicateAny => crashes::symbolicate_any(schemas),
+        Operation::SymbolicateJobs => mozilla::symbolicate_jobs(schemas),
         Operation::Attachments => crashes::attachments(schemas),
         Operation::ContinueRequest => crashes::continue_request(schemas),
         Operation::Uploads => others::uploads(schemas),

@@ -3,10 +3,10 @@
 use serde_json::json;
 use symdepot::api::about::ServiceInfo;
 use symdepot::api::explain::{ExplainQuery, SymCacheQuery};
+use symdepot::api::explained::{Explained, ExplainedUpload};
 use symdepot::api::tokens::{TokenIssued, TokenList, TokenRequest};
 use symdepot::api::uploads::{UploadsAnswer, UploadsRequest};
-use symdepot::flows::explain::{Explained, ExplainedUpload};
-use symdepot::flows::ms_symcache::WantedList;
+use symdepot::api::wanted::WantedList;
 use symdepot::flows::rollout::RolloutReport;
 
 use super::examples;

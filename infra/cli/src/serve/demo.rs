@@ -18,7 +18,7 @@ use crate::body::Body;
 use crate::client::{Client, HttpResponse};
 use crate::credentials::Signer;
 use crate::error::{self, CliError};
-use crate::settings::{Settings, Token};
+use crate::settings::{self, Settings, Token};
 use crate::symbolicate::{self, shown};
 use crate::waiting::Waiting;
 use crate::{Exit, Output};
@@ -46,7 +46,7 @@ struct StackAddresses {
 }
 
 pub(crate) async fn run(arguments: &DemoArguments) -> Result<Output, CliError> {
-    let stack = read(&arguments.data.join(ADDRESSES_FILE))?;
+    let stack = read(&arguments.data)?;
     let how = |which: &str| issue_token(which, &stack.gateway, &arguments.data);
     let settings = settings_of(&stack, &how("the first one")).await?;
     let client = Client::new(&settings).await?;
@@ -63,15 +63,15 @@ pub(crate) async fn run(arguments: &DemoArguments) -> Result<Output, CliError> {
     })
 }
 
-fn read(path: &Path) -> Result<StackAddresses, CliError> {
-    let absent = |cause: String| {
+/// Reads the addresses of the stack whose data is in this folder.
+fn read(data: &Path) -> Result<StackAddresses, CliError> {
+    let found = settings::read_addresses(&data.join(ADDRESSES_FILE))?;
+    found.ok_or_else(|| {
         CliError::Serve(format!(
-            "no stack runs in this folder: {}: {cause}; start one with `symdepot serve`",
-            error::shown(path)
+            "no stack runs on the data folder {}: start one with `symdepot serve`, or name the folder of one with --data",
+            error::shown(data)
         ))
-    };
-    let bytes = std::fs::read(path).map_err(|error| absent(error.to_string()))?;
-    serde_json::from_slice(&bytes).map_err(|error| absent(error.to_string()))
+    })
 }
 
 /// Returns the settings for requests to the stack: with the access token of this process, if the

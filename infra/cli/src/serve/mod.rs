@@ -44,6 +44,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<Output, CliError> {
     options.program = Some(this.clone());
     options.watchdog = Some(this);
     options.port = arguments.port;
+    options.host_names.clone_from(&arguments.host_name);
     options.inherited = program::variables();
     let level = options.inherited.entry(LOG.to_owned());
     level.or_insert_with(|| LOG_LEVEL.to_owned());
@@ -76,7 +77,7 @@ fn announce(addresses: &Addresses, started_with: &Path, needs_token: bool) {
     let demo = if started_with == Path::new(DATA) {
         "symdepot demo".to_owned()
     } else {
-        format!(r#"symdepot demo --data "{}""#, started_with.display())
+        format!("symdepot demo --data {}", quoted(started_with))
     };
     text.push_str(&format!(
         "  {dim}in another terminal, in this folder: {demo}{dim:#}\n"
@@ -91,9 +92,30 @@ fn issue_token(which: &str, gateway: &str, data: &Path) -> String {
     let file = data.join(ADDRESSES_FILE);
     format!(
         r#"  requests need an access token (AUTH=token). Issue {which}:
-    KEY=$(sed -n 's/.*"operator_key": "\(.*\)",/\1/p' "{}")
+    KEY=$(sed -n 's/.*"operator_key": "\(.*\)",/\1/p' {})
     curl -H "x-local-operator: $KEY" {gateway}/tokens -d '{{"name": "me", "scope": "*", "rights": ["admin"]}}'
   then set SYMDEPOT_TOKEN to the "token" of the response"#,
-        file.display()
+        quoted(&file)
     )
+}
+
+/// Returns a path as one word of a shell.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_one_word_of_a_shell() {
+        for (path, expected) in [
+            ("/srv/.data", "'/srv/.data'"),
+            ("my data/$HOME/`id`\"", "'my data/$HOME/`id`\"'"),
+            ("it's", r"'it'\''s'"),
+        ] {
+            assert_eq!(quoted(Path::new(path)), expected);
+        }
+    }
 }

@@ -97,7 +97,7 @@ pub(crate) async fn run(
     };
     let exit = match failure {
         Some(error) => crate::failed(&error),
-        None => report.exit(arguments.wait),
+        None => report.exit(arguments.wait.is_some()),
     };
     Ok(if arguments.json {
         Output::ended(report.json(), exit)
@@ -153,8 +153,8 @@ fn choose_all(paths: &[PathBuf]) -> (Vec<Chosen>, Vec<(PathBuf, String)>) {
 }
 
 fn wait_of(arguments: &UploadArguments) -> Option<UseWait> {
-    arguments.wait.then(|| UseWait {
-        most: Duration::from_secs(arguments.wait_seconds),
+    arguments.wait.map(|seconds| UseWait {
+        most: Duration::from_secs(seconds.unwrap_or(arguments.wait_seconds)),
         were_missing: false,
     })
 }
@@ -213,8 +213,10 @@ impl<'a> Uploader<'a> {
         chosen: Vec<Chosen>,
         wait: Option<UseWait>,
     ) -> Result<(Vec<Outcome>, Option<CliError>), CliError> {
-        let mut outcomes = self.look_up(chosen).await?;
+        let looked_up = self.look_up(chosen).await;
+        let mut outcomes = looked_up.map_err(CliError::of_upload)?;
         let failure = self.send_wanted(&mut outcomes, wait).await.err();
+        let failure = failure.map(CliError::of_upload);
         let mut unsent = 0;
         for outcome in &mut outcomes {
             if matches!(outcome.fate, Fate::Wanted) {
@@ -300,7 +302,7 @@ impl<'a> Uploader<'a> {
             let mut pending: Vec<&mut Outcome> =
                 pending.filter(|outcome| outcome.is_pending()).collect();
             if pending.is_empty() {
-                may_be_unseen &= outcomes.iter().any(Outcome::is_used);
+                may_be_unseen &= outcomes.iter().any(Outcome::may_be_used);
                 break;
             }
             if limit.left().is_zero() {

@@ -60,11 +60,16 @@ impl Outcome {
         self.state() == Some(&ServiceState::Pending)
     }
 
-    /// Returns whether requests use the file, or another upload of the same program.
-    pub(super) fn is_used(&self) -> bool {
+    /// Returns whether requests may use the file, or another upload of the same program.
+    pub(super) fn may_be_used(&self) -> bool {
         matches!(
             self.state(),
-            Some(ServiceState::InUse | ServiceState::InPart(_) | ServiceState::NotNeeded(_))
+            Some(
+                ServiceState::Applied
+                    | ServiceState::InUse
+                    | ServiceState::InPart(_)
+                    | ServiceState::NotNeeded(_)
+            )
         )
     }
 
@@ -133,7 +138,7 @@ impl Outcome {
             (Fate::Wanted, _) => "would send",
             (Fate::Unsent, _) => "not sent",
             (Fate::Sent(..), _) => "sent",
-            (Fate::Present(_), _) => "there",
+            (Fate::Present(_), _) => "present",
         }
     }
 }

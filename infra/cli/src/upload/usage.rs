@@ -4,7 +4,10 @@
 //! derived nothing from it, or prefer another file. `GET /explain` says so for each object.
 
 use reqwest::Method;
+use serde::Deserialize;
 use serde_json::Value;
+use symdepot::api::explained::{CacheUsage, ExplainedUpload};
+use symdepot::domain::UploadState;
 
 use crate::client::Client;
 use crate::error::CliError;
@@ -13,7 +16,8 @@ use crate::error::CliError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ServiceState {
     Pending,
-    /// It is filed under its modules. What requests use of it was not asked.
+    /// It is filed under its modules. What requests use of it was not asked, or the answer is that
+    /// of a newer service.
     Applied,
     InUse,
     /// Requests use another upload of the same program, with this key.
@@ -32,7 +36,11 @@ pub(super) async fn of(client: &Client, key: &str) -> Result<ServiceState, CliEr
     let query = [("key", key)];
     let asked = client.json::<Value>(Method::GET, "/explain", &query, Vec::new());
     match asked.await {
-        Ok(upload) => Ok(judge(&upload)),
+        Ok(answer) => Ok(match ExplainedUpload::deserialize(&answer) {
+            Ok(upload) => judge(&upload),
+            // A newer service has something that this program does not know.
+            Err(_) => ServiceState::Applied,
+        }),
         // An older service does not have the route.
         Err(CliError::Unsupported { .. }) => Ok(ServiceState::InUse),
         // The service had an item of the file when it said that the file is applied.
@@ -46,43 +54,51 @@ pub(super) async fn of(client: &Client, key: &str) -> Result<ServiceState, CliEr
 ///
 /// Only the objects that have `caches` are judged: the service lists the caches of the first 250
 /// objects of a file, and an object for which no cache is made has none.
-fn judge(upload: &Value) -> ServiceState {
-    let objects = list(upload, "objects");
-    let caches: Vec<&Value> = objects.clone().flat_map(|it| list(it, "caches")).collect();
-    let count = |state: &str| caches.iter().filter(|it| it["state"] == state).count();
-    if upload["state"] == "gone" {
-        return ServiceState::Removed;
+fn judge(upload: &ExplainedUpload) -> ServiceState {
+    match &upload.state {
+        UploadState::Pending => return ServiceState::Pending,
+        UploadState::Ignored { reason } => return ServiceState::Ignored(reason.clone()),
+        UploadState::Gone => return ServiceState::Removed,
+        UploadState::Applied => {}
     }
-    if upload["state"] == "pending" || count("pending") > 0 {
+    let caches = upload.objects.iter().flat_map(|object| &object.caches);
+    let caches: Vec<&CacheUsage> = caches.map(|cache| &cache.usage).collect();
+    if caches.contains(&&CacheUsage::Pending) {
         return ServiceState::Pending;
     }
-    let mut reasons = objects.filter_map(|object| {
-        let advice = object.get("advice")?;
-        let text = |name: &str| advice.get(name).and_then(Value::as_str);
-        let is_unused = matches!(text("cause")?, "unusable" | "shared_id");
-        is_unused.then(|| [text("detail"), text("next_step")])
-    });
-    if let Some(reason) = reasons.next() {
-        let reason = reason.into_iter().flatten().collect::<Vec<_>>().join("; ");
-        return match count("used") + count("unbuilt") {
-            0 => ServiceState::Unused(reason),
-            _ => ServiceState::InPart(reason),
+    let mut advice = upload.objects.iter().flat_map(|object| &object.advice);
+    if let Some(unused) = advice.find(|advice| advice.is_about_use()) {
+        let reason = unused.to_string();
+        return if caches.iter().any(|usage| is_of_the_upload(usage)) {
+            ServiceState::InPart(reason)
+        } else {
+            ServiceState::Unused(reason)
         };
     }
-    let is_redundant = !caches.is_empty() && count("other_upload") == caches.len();
-    let mut others = caches.iter().filter_map(|it| it["made_from"].as_str());
-    match others.next().filter(|_| is_redundant) {
-        Some(other) => ServiceState::NotNeeded(other.to_owned()),
+    let others: Option<Vec<_>> = caches.into_iter().map(other_upload).collect();
+    match others.unwrap_or_default().first() {
+        Some(other) => ServiceState::NotNeeded((*other).to_owned()),
         None => ServiceState::InUse,
     }
 }
 
-fn list<'v>(value: &'v Value, name: &str) -> impl Iterator<Item = &'v Value> + Clone {
-    value
-        .get(name)
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
+/// Returns whether a cache is made of the upload, or will be.
+fn is_of_the_upload(usage: &CacheUsage) -> bool {
+    match usage {
+        CacheUsage::Used | CacheUsage::Unbuilt => true,
+        CacheUsage::OtherUpload { .. }
+        | CacheUsage::Failed { .. }
+        | CacheUsage::Unsupported { .. }
+        | CacheUsage::Pending => false,
+    }
+}
+
+/// Returns the key of the other upload that a cache is made of, if it is.
+fn other_upload(usage: &CacheUsage) -> Option<&str> {
+    match usage {
+        CacheUsage::OtherUpload { made_from } => Some(made_from.as_str()),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -91,14 +107,28 @@ mod tests {
 
     use super::*;
 
-    fn judged(caches: &Value, advice: &Value) -> ServiceState {
-        let object = json!({"file_type": "elf_code", "caches": caches, "advice": advice});
-        judge(&json!({"state": "applied", "objects": [object]}))
+    fn object(caches: &Value, advice: &Value) -> Value {
+        let features = json!({
+            "has_debug_info": true, "has_unwind_info": true, "has_symbols": true,
+            "has_sources": false,
+        });
+        json!({
+            "file_type": "elf_code", "arch": "x86_64", "features": features, "caches": caches,
+            "advice": advice,
+        })
+    }
+
+    fn judged(state: &str, objects: &[Value]) -> ServiceState {
+        let upload = json!({
+            "key": "global/1", "state": state, "reason": "why", "etag": "1", "sequencer": "01",
+            "size": 1, "at": 1, "objects": objects,
+        });
+        judge(&ExplainedUpload::deserialize(&upload).unwrap())
     }
 
     #[test]
     fn a_file_is_in_use_only_if_caches_are_made_of_it() {
-        let cache = |state: &str| json!({"kind": "symcache", "state": state});
+        let cache = |state: &str| json!({"kind": "symcache", "state": state, "detail": "why"});
         let other = json!({"kind": "symcache", "state": "other_upload", "made_from": "global/1"});
         let none = Value::Null;
         let advice = |cause: &str| json!({"cause": cause, "detail": "why", "next_step": "what"});
@@ -107,7 +137,6 @@ mod tests {
             (json!([cache("used")]), &none, ServiceState::InUse),
             (json!([cache("unbuilt")]), &none, ServiceState::InUse),
             (json!([]), &none, ServiceState::InUse),
-            (none.clone(), &none, ServiceState::InUse),
             (
                 json!([cache("used"), cache("pending")]),
                 &none,
@@ -140,7 +169,8 @@ mod tests {
             ),
             (json!([cache("used"), other]), &none, ServiceState::InUse),
         ] {
-            assert_eq!(judged(&caches, advice), expected, "{caches}");
+            let object = object(&caches, advice);
+            assert_eq!(judged("applied", &[object]), expected, "{caches}");
         }
     }
 
@@ -148,17 +178,18 @@ mod tests {
     fn the_objects_whose_caches_are_not_listed_are_not_judged() {
         let other = json!({"kind": "symcache", "state": "other_upload", "made_from": "global/1"});
         let stripped = json!({"cause": "stripped", "detail": "why", "next_step": "what"});
-        let listed = json!({"file_type": "elf_debug", "caches": [other]});
-        let not_listed = json!({"file_type": "elf_debug", "advice": stripped});
-        let judged = |objects: &[&Value]| judge(&json!({"state": "applied", "objects": objects}));
+        let listed = object(&json!([other]), &Value::Null);
+        let not_listed = object(&json!([]), &stripped);
         let not_needed = ServiceState::NotNeeded("global/1".to_owned());
-        assert_eq!(judged(&[&listed, &not_listed]), not_needed);
-        assert_eq!(judged(&[&not_listed]), ServiceState::InUse);
+        let both = [listed, not_listed.clone()];
+        assert_eq!(judged("applied", &both), not_needed);
+        assert_eq!(judged("applied", &[not_listed]), ServiceState::InUse);
     }
 
     #[test]
-    fn a_file_that_is_gone_is_not_in_use() {
-        let upload = json!({"key": "global/1", "state": "gone"});
-        assert_eq!(judge(&upload), ServiceState::Removed);
+    fn a_file_that_is_gone_or_ignored_is_not_in_use() {
+        assert_eq!(judged("gone", &[]), ServiceState::Removed);
+        let ignored = ServiceState::Ignored("why".to_owned());
+        assert_eq!(judged("ignored", &[]), ignored);
     }
 }

@@ -19,8 +19,9 @@ fn is_first_attempt(number: usize) -> bool {
     number % 2 == 1
 }
 
-const TRANSIENT: [Failing; 3] = [
+const TRANSIENT: [Failing; 4] = [
     Failing::With(StatusCode::SERVICE_UNAVAILABLE),
+    Failing::With(StatusCode::INTERNAL_SERVER_ERROR),
     Failing::WithPause(StatusCode::TOO_MANY_REQUESTS),
     Failing::ByConnection,
 ];
@@ -126,18 +127,19 @@ fn what_was_sent_is_printed_although_the_service_fails_afterwards() {
     // The first three requests look the file up, ask how to send it, and send it. The fourth and
     // the fifth ask for its state.
     for fails in [|number| number > 3, |number| number > 4] {
-        let broken = Failing::With(StatusCode::INTERNAL_SERVER_ERROR);
+        let broken = Failing::ByService(StatusCode::INTERNAL_SERVER_ERROR);
         let service = store_failing(broken, fails);
         let url = service.url();
         let ended = run(&["upload", &file, "--wait", "--url", &url]);
         assert_eq!(ended.code, 1, "{}", ended.out);
-        let expected = format!("symdepot: {url} answered 500: Not Now\n");
+        let again = "run the command again: files that were sent are not sent again";
+        let expected = format!("symdepot: {url} answered 500: Not Now; {again}\n");
         assert_eq!(ended.err, expected);
         assert!(ended.out.starts_with("sent "), "{}", ended.out);
         assert!(ended.out.contains("is being processed"), "{}", ended.out);
         assert!(ended.out.contains("\nsent 1 ("), "{}", ended.out);
     }
-    let broken = Failing::With(StatusCode::INTERNAL_SERVER_ERROR);
+    let broken = Failing::ByService(StatusCode::INTERNAL_SERVER_ERROR);
     let service = store_failing(broken, |number| number > 1);
     let ended = run(&["upload", &file, "--json", "--url", &service.url()]);
     assert_eq!(ended.code, 1, "{}", ended.out);
@@ -192,8 +194,59 @@ fn what_a_service_says_does_not_move_the_cursor() {
     let url = service.url();
     let ended = run(&["rollout", "--url", &url]);
     let shown = "\u{fffd}[31mlib\u{fffd}fed.so";
+    let expected = format!("symdepot: {url} answered 500: {shown}; this is no answer of symdepot");
+    assert!(ended.err.starts_with(&expected), "{}", ended.err);
+}
+
+#[test]
+fn of_the_page_of_another_web_server_the_first_line_is_shown_with_how_to_check_the_address() {
+    let page = || async {
+        (
+            StatusCode::BAD_GATEWAY,
+            "\n<html>\n<body>Bad Gateway</body>\n",
+        )
+    };
+    let service = Service::with(Router::new().fallback(any(page)));
+    let url = service.url();
+    let ended = run(&["rollout", "--url", &url]);
     assert_eq!(
         ended.err,
-        format!("symdepot: {url} answered 500: {shown}\n")
+        format!(
+            "symdepot: {url} answered 502: <html>; this is no answer of symdepot: `symdepot doctor` checks the address\n"
+        )
+    );
+}
+
+#[test]
+fn an_address_with_https_of_a_service_without_tls_is_named_as_such() {
+    let service = Service::new();
+    let url = service.url().replace("http://", "https://");
+    let ended = run(&["rollout", "--url", &url]);
+    assert_eq!(ended.code, 1, "{}", ended.out);
+    assert!(
+        ended.err.contains("it does not speak TLS: use http://"),
+        "{}",
+        ended.err
+    );
+}
+
+#[test]
+fn a_token_that_a_service_without_credentials_refuses_is_to_be_removed() {
+    let answer = || async {
+        let detail = "the access token is unknown: this service needs no credential (AUTH=open)";
+        (
+            StatusCode::UNAUTHORIZED,
+            json!({ "detail": detail }).to_string(),
+        )
+    };
+    let service = Service::with(Router::new().fallback(any(answer)));
+    let arguments = ["rollout", "--url", &service.url()];
+    let ended = run_with_variables(b"", &arguments, &[("SYMDEPOT_TOKEN", "sdt_old")]);
+    assert!(
+        ended
+            .err
+            .contains("remove the access token from SYMDEPOT_TOKEN"),
+        "{}",
+        ended.err
     );
 }

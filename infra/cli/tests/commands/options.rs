@@ -31,6 +31,30 @@ fn an_empty_variable_is_as_if_it_was_not_set() {
 }
 
 #[test]
+fn serve_and_demo_refuse_to_be_told_which_service_to_ask() {
+    let url = ["--url", "http://127.0.0.1:1"];
+    for command in ["serve", "demo"] {
+        for option in [url, ["--scope", "acme"], ["--profile", "prod"]] {
+            for arguments in [
+                [&[command][..], &option].concat(),
+                [&option[..], &[command]].concat(),
+            ] {
+                let ended = run(&arguments);
+                assert_eq!(ended.code, 2, "{arguments:?}: {}", ended.out);
+                let expected = format!("`symdepot {command}` has no {}: ", option[0]);
+                assert!(ended.err.contains(&expected), "{}", ended.err);
+                assert!(ended.err.contains("--data FOLDER"), "{}", ended.err);
+            }
+        }
+    }
+    // Variables are there for the other commands.
+    let variables = [("SYMDEPOT_URL", url[1]), ("SYMDEPOT_SCOPE", "acme")];
+    let ended = run_with_variables(b"", &["demo"], &variables);
+    assert_eq!(ended.code, 1, "{}", ended.err);
+    assert!(ended.err.contains("data folder .data"), "{}", ended.err);
+}
+
+#[test]
 fn commands_that_are_hidden_are_not_listed_if_none_is_given() {
     let ended = run(&["--url", "http://127.0.0.1:1"]);
     assert_eq!(ended.code, 2, "{}", ended.err);

@@ -5,7 +5,7 @@ use axum::{Json, Router};
 use serde_json::{Value, json};
 
 use crate::service::Service;
-use crate::{Ended, run_with};
+use crate::{Ended, incomplete, run_with};
 
 const ID: &str = "60a0285889bf05c4a3384b2e8733386b47c5d71d";
 
@@ -210,6 +210,20 @@ fn the_mark_at_the_end_of_a_backtrace_of_rust_needs_no_name() {
 }
 
 #[test]
+fn what_lacks_names_in_a_text_or_a_table_is_said_on_standard_error() {
+    let service = Service::new();
+    for format in ["text", "markdown"] {
+        let report = incomplete();
+        let ended = symbolicate(report.as_bytes(), &service, &["--format", format]);
+        let said: Vec<&str> = ended.err.lines().collect();
+        let summary = "1 frame without a name; without symbols: /lib/libc.so.6";
+        assert_eq!((ended.code, said[0]), (3, summary), "{format}");
+        assert!(said[1].starts_with("`--fix FOLDER` uploads"), "{format}");
+        assert_eq!(said.len(), 2, "{format}: {}", ended.err);
+    }
+}
+
+#[test]
 fn frames_in_another_format_are_named_with_their_number() {
     let glibc = "/srv/app(+0x121b) [0x55555555521b]\n";
     let rust = "   0:     0x5555555921ca - <unknown>\n   1:     0x5555555a25ea - f\n";
@@ -242,6 +256,24 @@ fn logs_in_json_and_in_utf_16_are_read() {
         "{}",
         ended.out
     );
+}
+
+#[test]
+fn what_is_no_text_in_utf_8_is_named_with_how_to_make_one_of_it() {
+    let service = Service::new();
+    for (file, expected) in [
+        (&b"\x1f\x8b\x08"[..], "`zcat FILE |"),
+        (b"\x28\xb5\x2f\xfd", "`zstdcat FILE |"),
+        (b"\xfd7zXZ", "`xzcat FILE |"),
+        (b"PK\x03\x04", "`unzip -p FILE |"),
+        (b"h\0e\0", "iconv -f UTF-16LE"),
+        (b"\0h\0e", "iconv -f UTF-16BE"),
+        (b"", "it is empty"),
+    ] {
+        let ended = symbolicate(file, &service, &[]);
+        assert_eq!(ended.code, 1, "{}", ended.out);
+        assert!(ended.err.contains(expected), "{expected}: {}", ended.err);
+    }
 }
 
 #[test]

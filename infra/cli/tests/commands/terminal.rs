@@ -113,6 +113,9 @@ fn colours_appear_on_a_terminal_unless_no_color_is_set() {
     let forced = [("CLICOLOR_FORCE", "1")];
     let forced = run_with_variables(report.as_bytes(), &arguments, &forced);
     assert_eq!(forced.out, shown.terminal);
+    let not_forced = [("CLICOLOR_FORCE", "0")];
+    let not_forced = run_with_variables(report.as_bytes(), &arguments, &not_forced);
+    assert_eq!(not_forced.out, piped.out);
     for format in ["text", "markdown", "json"] {
         let arguments = [&arguments[..], &["--format", format]].concat();
         let shown = run_on(OnTerminal::Out, report.as_bytes(), &arguments, &[]);

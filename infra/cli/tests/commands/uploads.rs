@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::service::signing::Counting;
-use crate::service::{Service, parts, present, signing, store};
+use crate::service::{Service, explained_upload, parts, present, signing, store};
 use crate::{debug_file_without_id, fixture, run};
 
 #[test]
@@ -73,7 +73,7 @@ fn a_file_of_which_the_service_signs_no_part_is_not_sent() {
     let ended = upload(&[]);
     assert_eq!(ended.code, 3, "{}", ended.out);
     assert!(ended.out.starts_with("not sent "), "{}", ended.out);
-    assert!(ended.out.contains("\nnot sent 1, sent 0 (0 B), there 0,"));
+    assert!(ended.out.contains("\nnot sent 1, sent 0 (0 B), present 0,"));
     assert!(ended.err.contains("run the same command again"));
     let json: Value = serde_json::from_str(&upload(&["--json"]).out).unwrap();
     let uploaded = &json["files"][0];
@@ -100,14 +100,34 @@ fn an_upload_that_waits_also_waits_for_a_file_that_was_sent_before() {
     let file = fixture("elf/crash.debug");
     let ended = run(&["upload", &file, "--wait", "--url", &service.url()]);
     assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{}", ended.out);
-    assert!(ended.out.starts_with("there "), "{}", ended.out);
+    assert!(ended.out.starts_with("present "), "{}", ended.out);
     assert!(ended.out.contains("  in use  "), "{}", ended.out);
+}
+
+#[test]
+fn the_longest_time_to_wait_is_a_value_of_wait_or_an_option_of_its_own() {
+    let service = present::start(["pending"], [present::with_cache("pending")]);
+    let file = fixture("elf/crash.debug");
+    for wait in [&["--wait=0"][..], &["--wait", "--wait-seconds", "0"]] {
+        let url = service.url();
+        let ended = run(&[&["upload", &file, "--url", &url][..], wait].concat());
+        assert_eq!((ended.code, ended.err.as_str()), (4, ""), "{wait:?}");
+    }
+}
+
+#[test]
+fn what_only_a_newer_service_says_of_a_file_does_not_stop_an_upload() {
+    let service = present::start(["applied"], [present::with_cache("frozen")]);
+    let file = fixture("elf/crash.debug");
+    let ended = run(&["upload", &file, "--wait", "--url", &service.url()]);
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{}", ended.out);
+    assert!(ended.out.contains("  applied  "), "{}", ended.out);
 }
 
 #[test]
 fn a_file_that_was_removed_meanwhile_is_not_in_use() {
     let unknown = json!({"detail": "no event of this key has arrived"});
-    let gone = json!({"state": "gone"});
+    let gone = explained_upload("global/app.debug", "gone", &[]);
     for explained in [(StatusCode::NOT_FOUND, unknown), (StatusCode::OK, gone)] {
         let service = present::start(["applied"], [explained]);
         let file = fixture("elf/crash.debug");

@@ -145,6 +145,11 @@ impl FunctionError {
         self.kind == Kind::Throttled
     }
 
+    /// Returns whether the stop of the stack has refused or killed the invocation.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.kind == Kind::Stopping
+    }
+
     pub(super) fn is_answer_too_large(&self) -> bool {
         self.kind == Kind::AnswerTooLarge
     }
@@ -198,9 +203,36 @@ pub struct EndedEarly {
     pub log: PathBuf,
 }
 
+/// Returns a line for each reason: one wrong setting may end several functions.
 fn lines(ended: &[EndedEarly]) -> String {
-    let ended: Vec<String> = ended.iter().map(EndedEarly::to_string).collect();
-    ended.join("\n")
+    let mut groups: Vec<Vec<&EndedEarly>> = Vec::new();
+    for one in ended {
+        let has_reason = |group: &&mut Vec<&EndedEarly>| group.iter().any(|it| it.why == one.why);
+        match groups.iter_mut().find(has_reason) {
+            Some(group) => group.push(one),
+            None => groups.push(vec![one]),
+        }
+    }
+    let lines: Vec<String> = groups.iter().map(|group| line(group)).collect();
+    lines.join("\n")
+}
+
+/// Returns the line of functions that ended for one reason.
+fn line(group: &[&EndedEarly]) -> String {
+    if let [one] = group {
+        return one.to_string();
+    }
+    let functions: Vec<&str> = group.iter().map(|it| it.function.as_str()).collect();
+    let logs: Vec<String> = group
+        .iter()
+        .map(|it| it.log.display().to_string())
+        .collect();
+    format!(
+        "the functions {} ended before their first events; their logs are {}, and end with: {}",
+        functions.join(" and "),
+        logs.join(" and "),
+        group.first().map_or("", |it| it.why.as_str())
+    )
 }
 
 fn list(paths: &[PathBuf]) -> String {
@@ -209,4 +241,28 @@ fn list(paths: &[PathBuf]) -> String {
         .map(|path| path.display().to_string())
         .collect::<Vec<_>>()
         .join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_reason_for_which_several_functions_ended_is_said_once() {
+        let ended = |function: &str, why: &str| EndedEarly {
+            function: function.to_owned(),
+            why: why.to_owned(),
+            log: format!("/data/logs/{function}.log").into(),
+        };
+        let both = [
+            ended("first", "AUTH is wrong"),
+            ended("second", "no memory"),
+            ended("third", "AUTH is wrong"),
+        ];
+        assert_eq!(
+            FunctionsError::EndedEarly(both.into()).to_string(),
+            "the functions first and third ended before their first events; their logs are /data/logs/first.log and /data/logs/third.log, and end with: AUTH is wrong\n\
+             the function second ended before its first event; its log is /data/logs/second.log, and ends with: no memory"
+        );
+    }
 }

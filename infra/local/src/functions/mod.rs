@@ -284,11 +284,24 @@ impl Functions {
         futures::future::join_all(ended).await.into_iter().collect()
     }
 
-    /// Kills all processes and waits for their end. Invocations in progress fail, and new ones are
-    /// refused.
+    /// Refuses new and waiting invocations, and waits for the end of those in progress, at most for
+    /// this time.
+    pub async fn drain(&self, limit: Duration) {
+        for pool in self.pools.values() {
+            pool.close();
+        }
+        let mut running = self.running.subscribe();
+        let ended = running.wait_for(|running| running.values().all(|count| *count == 0));
+        // Those that take longer are killed by the stop.
+        let _ = tokio::time::timeout(limit, ended).await;
+    }
+
+    /// Kills all processes and waits for their end. Invocations in progress fail, which is not
+    /// logged as a failure, and new ones are refused.
     pub async fn stop(&self) {
         for pool in self.pools.values() {
             pool.close();
+            pool.abandon();
         }
         self.ledger.kill_all().await;
         let _ = self

@@ -46,6 +46,9 @@ struct State {
     waiting: VecDeque<oneshot::Sender<Turn>>,
     generation: u64,
     closed: bool,
+    /// Whether the stack kills the processes: how an invocation ends says nothing about its
+    /// function.
+    abandoned: bool,
 }
 
 /// What a call receives: an idle process, or the right to start one.
@@ -103,7 +106,10 @@ impl Pool {
                         worker
                     }
                     Err(EarlyEnd { error, last_lines }) => {
-                        if let Some(last_lines) = last_lines {
+                        let error = self.cause(error);
+                        if let Some(last_lines) = last_lines
+                            && !error.is_stopping()
+                        {
                             self.sandbox.log.ended_early(&last_lines);
                         }
                         return self.refuse(&invocation, error, answer);
@@ -115,6 +121,7 @@ impl Pool {
                 Ran::NeverBegan => worker.end().await,
             }
         };
+        let outcome = outcome.map_err(|error| self.cause(error));
         let cold = worker.init.take();
         self.count(&outcome, duration, worker.max_rss);
         self.report(&invocation, &outcome, duration, cold, worker.max_rss);
@@ -188,6 +195,16 @@ impl Pool {
         });
     }
 
+    /// Returns why an invocation failed: for this error, unless the stop of the stack has killed
+    /// it.
+    fn cause(&self, error: FunctionError) -> FunctionError {
+        if self.state().abandoned {
+            FunctionError::stopping()
+        } else {
+            error
+        }
+    }
+
     fn count(
         &self,
         outcome: &Result<bytes::Bytes, FunctionError>,
@@ -213,6 +230,10 @@ impl Pool {
         max_rss: u64,
     ) {
         let error = outcome.as_ref().err();
+        if error.is_some_and(FunctionError::is_stopping) {
+            tracing::debug!(target: "function", function = %self.sandbox.spec.name, request_id = %invocation.request_id, "invocation ended by the stop of the stack");
+            return;
+        }
         if let Some(error) = error {
             tracing::warn!(target: "function", function = %self.sandbox.spec.name, request_id = %invocation.request_id, %error, "invocation failed");
         }
@@ -370,6 +391,11 @@ impl Pool {
         };
         drop(waiting);
         drop(idle);
+    }
+
+    /// Says that the processes are killed from now on.
+    pub(super) fn abandon(&self) {
+        self.state().abandoned = true;
     }
 
     pub(super) fn counting(&self) -> MutexGuard<'_, Counting> {

@@ -5,6 +5,7 @@
 //! (payload format 2.0) and "Quotas for HTTP APIs". The gateway imitates:
 //!
 //! - a request target that is not a path or an address is answered with 400;
+//! - a request line and headers over 10,240 bytes together are answered with 431;
 //! - bodies over 10 MB and events over Lambda's 6 MB are answered with 413; a response that takes
 //!   longer than 30 s is replaced by 503;
 //! - a function's error, a malformed result and a result over 6 MB are answered with 500 and
@@ -13,9 +14,9 @@
 //!   are separate; bodies that are not text are in base64;
 //! - `multiValueHeaders` of a result has no effect in format 2.0.
 //!
-//! The authorizers of the template are not imitated: no request is refused here for its credential.
-//! A request with the header [`OPERATOR_HEADER`] is passed on as one whose signature AWS has
-//! verified.
+//! The authorizers of the template are not imitated: no request is refused here for its credential,
+//! except for a wrong value of the header [`OPERATOR_HEADER`]. With the right value, a request is
+//! passed on as one whose signature AWS has verified.
 //!
 //! One thing is deliberately different: AWS decodes an encoded slash (`%2F`) before it passes the
 //! path on, so that a function cannot tell a name with a slash from two names. Such a path is
@@ -35,7 +36,7 @@ use bytes::{Bytes, BytesMut};
 use event::Event;
 pub(crate) use event::query_parameters;
 use http::header::{CONTENT_TYPE, HeaderValue};
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, request};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
@@ -53,6 +54,15 @@ use crate::guard::Guard;
 
 /// The header of requests of the operator. AWS verifies a signature instead.
 pub const OPERATOR_HEADER: &str = "x-local-operator";
+
+/// The response to a request with another key than that of this stack.
+const OTHER_KEY: &str = "the operator key is not that of this stack, which has another one after each start: read it again in stack.json in its data folder";
+
+/// The maximum size of the request line and the headers together.
+///
+/// AWS does not document the response; clients have reported 431. Its documents speak of the values
+/// of headers; here, their names count, too.
+const MAX_HEAD: usize = 10_240;
 
 /// The maximum size of a request's body.
 const MAX_BODY: usize = 10 * 1024 * 1024;
@@ -93,8 +103,11 @@ pub async fn serve(listener: TcpListener, gateway: Gateway, shutdown: Cancellati
                     if let Err(refusal) = gateway.guard.check(port, &request) {
                         return Ok::<_, Infallible>(refusal.response());
                     }
+                    let is_for_page = gateway.guard.is_for_page(port, &request);
                     let mut answer = gateway.answer(request, peer).await;
-                    Guard::strip_cors(answer.headers_mut());
+                    if !is_for_page {
+                        Guard::strip_cors(answer.headers_mut());
+                    }
                     Ok(answer)
                 }
             });
@@ -116,10 +129,12 @@ impl Gateway {
         if !parts.uri.path().starts_with('/') {
             return message(StatusCode::BAD_REQUEST, "Bad Request");
         }
-        let is_operator = parts
-            .headers
-            .remove(OPERATOR_HEADER)
-            .is_some_and(|key| key.as_bytes() == self.operator_key.as_bytes());
+        let is_operator = match parts.headers.remove(OPERATOR_HEADER) {
+            None => false,
+            Some(key) if key.as_bytes() == self.operator_key.as_bytes() => true,
+            // Each start has another key.
+            Some(_) => return message(StatusCode::UNAUTHORIZED, OTHER_KEY),
+        };
         if parts
             .uri
             .path()
@@ -127,6 +142,10 @@ impl Gateway {
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         {
             return self.control.answer(&parts).await;
+        }
+        if head_bytes(&parts) > MAX_HEAD {
+            let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+            return message(status, "Request Header Fields Too Large");
         }
         if has_encoded_slash(parts.uri.path()) {
             let text = "The path has an encoded slash (%2F), and no segment of a path contains one";
@@ -186,6 +205,16 @@ impl Gateway {
         }
         response
     }
+}
+
+/// Returns the size of the request line, and of the names and values of the headers, in bytes.
+fn head_bytes(parts: &request::Parts) -> usize {
+    let target = parts.uri.path_and_query().map_or(0, |it| it.as_str().len());
+    let line = parts.method.as_str().len() + target + "  HTTP/1.1".len();
+    let headers = parts.headers.iter();
+    line + headers
+        .map(|(name, value)| name.as_str().len() + value.len())
+        .sum::<usize>()
 }
 
 fn has_encoded_slash(path: &str) -> bool {

@@ -11,6 +11,7 @@ use s3s::dto::{
 };
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 
+use super::bodies::{NewBody, NewLink};
 use super::checksums::{Algorithm, Claims};
 use super::conditions::{ReadConditions, WriteConditions};
 use super::events::Cause;
@@ -87,19 +88,9 @@ pub(crate) async fn copy(
     refuse_unsupported!(request.input);
     let cause = Store::cause(Cause::COPY, &request);
     // s3s does not parse these two headers of a copy.
-    let condition = |name: http::HeaderName| -> S3Result<Option<ETagCondition>> {
-        let Some(value) = request.headers.get(&name) else {
-            return Ok(None);
-        };
-        ETagCondition::parse_http_header(value.as_bytes())
-            .map(Some)
-            .map_err(|error| {
-                s3_error!(error, InvalidArgument, "the value of {name} is not an ETag")
-            })
-    };
     let conditions = WriteConditions {
-        if_match: condition(http::header::IF_MATCH)?,
-        if_none_match: condition(http::header::IF_NONE_MATCH)?,
+        if_match: condition(&request.headers, http::header::IF_MATCH)?,
+        if_none_match: condition(&request.headers, http::header::IF_NONE_MATCH)?,
     };
     let replaced = stored_attributes!(request.input);
     let input = request.input;
@@ -131,36 +122,8 @@ pub(crate) async fn copy(
         .map(|algorithm| Algorithm::parse(algorithm.as_str()))
         .transpose()?;
 
-    let mut attempts = Attempts::default();
-    let (mut object, links, fresh) = loop {
-        let (object, pin) = pinned(store, &from_bucket, &from_key).await?;
-        from_conditions.check_source(&object.etag, &object.last_modified())?;
-        match to_compute(&object, algorithm) {
-            Some(algorithm) => match store.bodies.read(&object.parts, 0..object.size, pin).await {
-                Ok(body) => {
-                    let mut claims = Claims::computing(algorithm);
-                    let new = store
-                        .bodies
-                        .write(body, &mut claims, Some(object.size), u64::MAX)
-                        .await?;
-                    break (object, Vec::new(), Some(new));
-                }
-                Err(error) => attempts.again(error)?,
-            },
-            None => match store.bodies.link_all(&object.parts).await {
-                Ok(links) => break (object, links, None),
-                Err(error) => attempts.again(error)?,
-            },
-        }
-    };
-    match &fresh {
-        Some(new) => {
-            object.etag = hex::encode(new.md5);
-            object.checksums = new.checksums.clone();
-            object.parts = vec![new.segment()];
-        }
-        None => object.parts = links.iter().map(super::bodies::NewLink::segment).collect(),
-    }
+    let from = (from_bucket.as_str(), from_key.as_str());
+    let (mut object, bytes) = copy_bytes(store, from, &from_conditions, algorithm).await?;
     object.key = input.key;
     object.modified_ms = store.now();
     if replaces {
@@ -169,12 +132,7 @@ pub(crate) async fn copy(
         object.attributes.storage_class = replaced.storage_class;
     }
     let object = commit(store, input.bucket, object, conditions, cause, move || {
-        if let Some(new) = fresh {
-            new.keep();
-        }
-        for link in links {
-            link.keep();
-        }
+        bytes.keep();
     })
     .await?;
 
@@ -189,6 +147,71 @@ pub(crate) async fn copy(
         copy_object_result: Some(result),
         ..Default::default()
     }))
+}
+
+/// Returns the condition in a header of a copy.
+fn condition(headers: &http::HeaderMap, name: http::HeaderName) -> S3Result<Option<ETagCondition>> {
+    let Some(value) = headers.get(&name) else {
+        return Ok(None);
+    };
+    ETagCondition::parse_http_header(value.as_bytes())
+        .map(Some)
+        .map_err(|error| s3_error!(error, InvalidArgument, "the value of {name} is not an ETag"))
+}
+
+/// The bytes of a copy, which are removed again unless they are kept.
+enum CopiedBytes {
+    /// They were written, because a checksum had to be computed.
+    Written(NewBody),
+    /// They are those of the source, under further names.
+    Linked(Vec<NewLink>),
+}
+
+impl CopiedBytes {
+    fn keep(self) {
+        match self {
+            Self::Written(new) => new.keep(),
+            Self::Linked(links) => links.into_iter().for_each(NewLink::keep),
+        }
+    }
+}
+
+/// Copies the bytes of an object, given by its bucket and key, that meets the conditions. Returns
+/// the object with the new bytes.
+async fn copy_bytes(
+    store: &Store,
+    (bucket, key): (&str, &str),
+    conditions: &ReadConditions,
+    algorithm: Option<Algorithm>,
+) -> Result<(Object, CopiedBytes), Failure> {
+    let mut attempts = Attempts::default();
+    loop {
+        let (mut object, pin) = pinned(store, bucket, key).await?;
+        conditions.check_source(&object.etag, &object.last_modified())?;
+        match to_compute(&object, algorithm) {
+            Some(algorithm) => match store.bodies.read(&object.parts, 0..object.size, pin).await {
+                Ok(body) => {
+                    let mut claims = Claims::computing(algorithm);
+                    let new = store
+                        .bodies
+                        .write(body, &mut claims, Some(object.size), u64::MAX)
+                        .await?;
+                    object.etag = hex::encode(new.md5);
+                    object.checksums = new.checksums.clone();
+                    object.parts = vec![new.segment()];
+                    return Ok((object, CopiedBytes::Written(new)));
+                }
+                Err(error) => attempts.again(error)?,
+            },
+            None => match store.bodies.link_all(&object.parts).await {
+                Ok(links) => {
+                    object.parts = links.iter().map(NewLink::segment).collect();
+                    return Ok((object, CopiedBytes::Linked(links)));
+                }
+                Err(error) => attempts.again(error)?,
+            },
+        }
+    }
 }
 
 /// Returns the checksum to compute for a copy of an object, if its bytes have to be read: because

@@ -17,6 +17,9 @@ pub enum StackError {
         /// The process id of its holder, according to its lock file.
         pid: String,
     },
+    /// The path of the data folder is that of a file.
+    #[error("{} is a file, not a folder: choose another with --data", .0.display())]
+    NotAFolder(PathBuf),
     /// A port is taken.
     #[error(
         "cannot listen on port {port} of 127.0.0.1 for {service}: {source}; choose another port with --port (make run: PORT=…); the stack needs four consecutive ports"
@@ -30,7 +33,7 @@ pub enum StackError {
         source: io::Error,
     },
     /// A file of the data folder cannot be read or written.
-    #[error("cannot read or write {}: {source}", path.display())]
+    #[error("cannot read or write {}: {source}{}", path.display(), remedy(source))]
     File {
         /// The file or folder.
         path: PathBuf,
@@ -65,6 +68,14 @@ pub enum StackError {
         /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+}
+
+/// Returns what to do about a file that cannot be written.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull => "; free space on the disk of the data folder",
+        _ => "",
+    }
 }
 
 impl StackError {

@@ -21,6 +21,9 @@ pub(super) struct FolderLock {
 impl FolderLock {
     /// Locks the folder. Creates it if it does not exist.
     pub(super) fn take(folder: &Path) -> Result<Self, StackError> {
+        if folder.is_file() {
+            return Err(StackError::NotAFolder(folder.to_owned()));
+        }
         private::create(folder).map_err(|source| StackError::file(folder, source))?;
         let path = folder.join(LOCK_FILE);
         let mut file = File::options()
@@ -79,6 +82,24 @@ mod tests {
         drop(lock);
         FolderLock::take(folder.path()).unwrap();
         drop(inherited);
+    }
+
+    #[test]
+    fn a_file_in_the_place_of_the_folder_is_named_as_one() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = FolderLock::take(file.path()).unwrap_err().to_string();
+        let expected = "is a file, not a folder: choose another with --data";
+        assert!(error.ends_with(expected), "{error}");
+    }
+
+    #[test]
+    fn a_full_disk_is_to_be_freed() {
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        let error = StackError::file(Path::new("data/lock"), full).to_string();
+        assert!(
+            error.ends_with("free space on the disk of the data folder"),
+            "{error}"
+        );
     }
 
     #[test]

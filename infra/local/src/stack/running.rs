@@ -11,7 +11,7 @@ use crate::control::Control;
 use crate::functions::Functions;
 use crate::queues::Queues;
 
-/// How long requests in progress may take when the stack stops.
+/// How long invocations in progress may take when the stack stops, and then requests to the stores.
 const LAST_REQUESTS: Duration = Duration::from_secs(2);
 
 /// A running stack.
@@ -56,12 +56,16 @@ impl Running {
         &self.services.control
     }
 
-    /// Stops at once: accepts nothing new and kills the function processes. Stored data remains.
-    /// The next stack on the same folder delivers the messages in flight again.
+    /// Stops: begins no new invocation, waits a short time for those in progress, and then kills
+    /// the function processes. Stored data remains. The next stack on the same folder delivers the
+    /// messages in flight again.
     pub async fn stop(mut self) {
         if let Err(error) = self.folder.addresses.remove() {
             tracing::warn!(%error, "cannot remove the file of the addresses");
         }
+        // Invocations in progress still reach the stores, and their clients the gateway.
+        self.services.intake.cancel();
+        self.functions.drain(LAST_REQUESTS).await;
         self.services.shutdown.cancel();
         self.functions.stop().await;
         self.services.gateway.end().await;

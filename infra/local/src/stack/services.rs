@@ -23,11 +23,14 @@ use crate::queues::Queues;
 use crate::template::{QueueSource, Template};
 use crate::{dynamodb, s3, sqs};
 
-/// The tasks of a stack. They end after `shutdown` is cancelled.
+/// The tasks of a stack. They end after `intake` and `shutdown` are cancelled.
 #[derive(Debug)]
 pub(super) struct Services {
     pub(super) control: Control,
     pub(super) tasks: JoinSet<()>,
+    /// Ends what invokes functions on its own: the queues and the schedules.
+    pub(super) intake: CancellationToken,
+    /// Ends what functions and clients call: the stores and the gateway.
     pub(super) shutdown: CancellationToken,
     pub(super) gateway: GatewayThread,
 }
@@ -58,7 +61,11 @@ impl Services {
             functions,
             events,
         } = wiring;
-        let guard = Guard::new(&options.host_names, listeners.gateway_port);
+        let guard = Guard::new(
+            &options.host_names,
+            listeners.gateway_port,
+            template.web_pages.clone(),
+        );
         let traffic = Traffic {
             meter: Meter::default(),
             latency: options.latency,
@@ -78,6 +85,7 @@ impl Services {
         let mut services = Self {
             control,
             tasks: JoinSet::new(),
+            intake: CancellationToken::new(),
             gateway: GatewayThread::start(listeners.gateway, gateway, shutdown.clone())?,
             shutdown,
         };
@@ -133,14 +141,14 @@ impl Services {
                     runs: runs.of_queue(has_bucket_events(source)),
                     deliveries: self.control.deliveries.clone(),
                 };
-                self.tasks.spawn(poller.run(self.shutdown.clone()));
+                self.tasks.spawn(poller.run(self.intake.clone()));
             }
         }
         for schedule in &template.schedules {
             self.tasks.spawn(run_schedule(
                 functions.clone(),
                 schedule.clone(),
-                self.shutdown.clone(),
+                self.intake.clone(),
             ));
         }
     }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::fields::Fields;
 use super::node::{Node, Value};
-use super::{Function, MachineShare, QueueSource, Resource, Schedule, Template, TemplateError};
+use super::{
+    Function, MachineShare, QueueSource, Resource, Schedule, Template, TemplateError, WebPages,
+};
 use crate::template::model::queue_of_arn;
 
 /// The value of a variable that the function computes from its own memory or disk in AWS.
@@ -54,18 +56,7 @@ pub(super) fn function(
     // The functions use the network of this machine.
     fields.take("VpcConfig");
 
-    let mut logging = fields.map("LoggingConfig")?;
-    let log_format = logging
-        .choice("LogFormat", &["JSON", "Text"])?
-        .unwrap_or_else(|| "Text".to_owned());
-    // The local stack always logs what Lambda logs at its default level, `INFO`.
-    logging.choice("SystemLogLevel", &["DEBUG", "INFO", "WARN"])?;
-    // The local stack logs every line of a function.
-    logging.choice("ApplicationLogLevel", &["TRACE"])?;
-    let log_group = logging
-        .text("LogGroup")?
-        .unwrap_or_else(|| format!("/aws/lambda/{binary}"));
-    logging.end()?;
+    let (log_format, log_group) = logging(&mut fields, &binary)?;
 
     let memory_mb = fields.number("MemorySize", 128..=10_240)?.unwrap_or(128);
     let timeout = Duration::from_secs(fields.number("Timeout", 1..=900)?.unwrap_or(3));
@@ -76,29 +67,7 @@ pub(super) fn function(
     let ephemeral_mb = storage.number("Size", 512..=10_240)?.unwrap_or(512);
     storage.end()?;
 
-    let mut environment_fields = fields.map("Environment")?;
-    let variables = environment_fields.map("Variables")?;
-    let place = variables.place().to_owned();
-    let mut environment = BTreeMap::new();
-    for (name, node) in variables.rest() {
-        let value = match node.value {
-            Value::Text(text) => text,
-            Value::Integer(number) => number.to_string(),
-            Value::Bool(value) => value.to_string(),
-            _ => {
-                return Err(TemplateError::new(
-                    node.line,
-                    place,
-                    format!(
-                        "{name} must be a string, an integer or a boolean, but is {}",
-                        node.kind()
-                    ),
-                ));
-            }
-        };
-        environment.insert(name, value);
-    }
-    environment_fields.end()?;
+    let environment = environment(&mut fields)?;
 
     let mut events = Vec::new();
     let declared = fields.map("Events")?;
@@ -135,6 +104,51 @@ pub(super) fn function(
         role,
     };
     Ok((function, events))
+}
+
+/// Returns the format of a function's log, and its log group.
+fn logging(fields: &mut Fields, binary: &str) -> Result<(String, String), TemplateError> {
+    let mut logging = fields.map("LoggingConfig")?;
+    let log_format = logging
+        .choice("LogFormat", &["JSON", "Text"])?
+        .unwrap_or_else(|| "Text".to_owned());
+    // The local stack always logs what Lambda logs at its default level, `INFO`.
+    logging.choice("SystemLogLevel", &["DEBUG", "INFO", "WARN"])?;
+    // The local stack logs every line of a function.
+    logging.choice("ApplicationLogLevel", &["TRACE"])?;
+    let log_group = logging
+        .text("LogGroup")?
+        .unwrap_or_else(|| format!("/aws/lambda/{binary}"));
+    logging.end()?;
+    Ok((log_format, log_group))
+}
+
+/// Returns the variables of a function's environment.
+fn environment(fields: &mut Fields) -> Result<BTreeMap<String, String>, TemplateError> {
+    let mut environment_fields = fields.map("Environment")?;
+    let variables = environment_fields.map("Variables")?;
+    let place = variables.place().to_owned();
+    let mut environment = BTreeMap::new();
+    for (name, node) in variables.rest() {
+        let value = match node.value {
+            Value::Text(text) => text,
+            Value::Integer(number) => number.to_string(),
+            Value::Bool(value) => value.to_string(),
+            _ => {
+                return Err(TemplateError::new(
+                    node.line,
+                    place,
+                    format!(
+                        "{name} must be a string, an integer or a boolean, but is {}",
+                        node.kind()
+                    ),
+                ));
+            }
+        };
+        environment.insert(name, value);
+    }
+    environment_fields.end()?;
+    Ok(environment)
 }
 
 /// Returns the variables of a function that its metadata declares as shares of the machine.
@@ -338,6 +352,22 @@ pub(super) fn http_api(id: &str, properties: Node) -> Result<(), TemplateError> 
     // The routes with an authorizer of their own.
     fields.take("DefinitionBody");
     fields.end()
+}
+
+/// Returns the pages that the metadata of an HTTP API declares; `None` if it declares none.
+pub(super) fn web_pages(mut declared: Fields) -> Result<Option<WebPages>, TemplateError> {
+    let Some(path) = declared.text("Path")? else {
+        declared.end()?;
+        return Ok(None);
+    };
+    let origins = declared.list("Origins")?;
+    let origins = origins.into_iter().map(|node| match node.value {
+        Value::Text(origin) => Ok(origin),
+        _ => Err(declared.error(node.line, "Origins must list strings")),
+    });
+    let origins = origins.collect::<Result<_, _>>()?;
+    declared.end()?;
+    Ok(Some(WebPages { path, origins }))
 }
 
 /// Connects the events of `template.functions[index]` to the resources that they refer to.

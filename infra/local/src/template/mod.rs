@@ -39,7 +39,7 @@ use intrinsics::{Identities, resolve};
 pub use model::{
     ACCOUNT_CONCURRENCY, Bucket, DEFAULTS, Deployment, Function, LifecycleRule, MachineShare,
     Notification, Queue, QueueSource, Resource, Schedule, Table, Template, USUAL_CONCURRENCY,
-    queue_arn,
+    WebPages, queue_arn,
 };
 use node::Node;
 use resources::{Declared, Kind, declare, identify, without_effect};
@@ -114,6 +114,7 @@ impl<'a> Assembly<'a> {
             tables: Vec::new(),
             queues: Vec::new(),
             http_api: None,
+            web_pages: None,
             schedules: Vec::new(),
             policies: Policies::default(),
         };
@@ -159,7 +160,10 @@ impl<'a> Assembly<'a> {
                 template.policies.resources.extend(of_each);
             }
             Kind::WithoutEffect { known } => without_effect(&id, properties, known)?,
-            Kind::HttpApi => function::http_api(&id, properties)?,
+            Kind::HttpApi { pages } => {
+                function::http_api(&id, properties)?;
+                template.web_pages = function::web_pages(pages)?;
+            }
             Kind::Function { binary, shares } => {
                 let defaults = self.defaults.clone();
                 let (mut function, events) = function::function(&id, binary, properties, defaults)?;

@@ -43,6 +43,8 @@ pub struct Template {
     pub queues: Vec<Queue>,
     /// The local name of the function of the HTTP API, if the template has one.
     pub http_api: Option<String>,
+    /// The pages that may call the HTTP API from browsers, if there are any.
+    pub web_pages: Option<WebPages>,
     /// The schedules.
     pub schedules: Vec<Schedule>,
     /// What the functions' roles, the buckets and the queues allow.
@@ -78,6 +80,15 @@ pub struct Function {
     pub shares: Vec<MachineShare>,
     /// The ARN of its role; without one, SAM generates a role.
     pub role: Option<String>,
+}
+
+/// Pages that may call one path of the HTTP API from browsers (`Metadata.WebPages`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebPages {
+    /// The end of the path, behind the prefixes that a path may have.
+    pub path: String,
+    /// The origins of the pages. Pages of this machine may call the path, too.
+    pub origins: Vec<String>,
 }
 
 /// A variable whose value is a share of the machine (`Metadata.MachineShares`).

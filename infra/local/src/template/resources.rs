@@ -22,7 +22,7 @@ pub(super) enum Kind {
     Bucket,
     Table,
     Queue,
-    HttpApi,
+    HttpApi { pages: Fields },
     Function { binary: String, shares: Fields },
     Role,
     BucketPolicy,
@@ -49,6 +49,7 @@ const WITHOUT_EFFECT: [(&str, &[&str]); 5] = [
             "Statistic",
             "Period",
             "EvaluationPeriods",
+            "DatapointsToAlarm",
             "ComparisonOperator",
             "Threshold",
             "TreatMissingData",
@@ -72,7 +73,12 @@ pub(super) fn declare((id, node): (String, Node)) -> Result<Declared, TemplateEr
         "AWS::S3::Bucket" => Kind::Bucket,
         "AWS::DynamoDB::Table" => Kind::Table,
         "AWS::SQS::Queue" => Kind::Queue,
-        "AWS::Serverless::HttpApi" => Kind::HttpApi,
+        "AWS::Serverless::HttpApi" => {
+            let mut metadata = fields.map("Metadata")?;
+            let pages = metadata.map("WebPages")?;
+            metadata.end()?;
+            Kind::HttpApi { pages }
+        }
         "AWS::IAM::Role" => Kind::Role,
         "AWS::S3::BucketPolicy" => Kind::BucketPolicy,
         "AWS::SQS::QueuePolicy" => Kind::QueuePolicy,
@@ -161,7 +167,7 @@ pub(super) fn identify(
                 BTreeMap::from([("Arn", queue_arn(id)), ("QueueName", id.clone())]),
             )
         }
-        Kind::HttpApi => (Some(id.clone()), BTreeMap::new()),
+        Kind::HttpApi { .. } => (Some(id.clone()), BTreeMap::new()),
         Kind::Function { binary, .. } => (
             Some(binary.clone()),
             BTreeMap::from([

@@ -213,7 +213,8 @@ impl RecordStore for DynamoRecords {
             Ok(_) => Ok(Replaced::Done),
             Err(error) => match error.as_service_error() {
                 Some(PutItemError::ConditionalCheckFailedException(lost)) => {
-                    Ok(Replaced::Lost(stored(lost.item.clone())?))
+                    let current = stored(lost.item.clone())?;
+                    Ok(Replaced::unless_repeated(current, next))
                 }
                 _ => Err(store_error(self.context("PutItem", key), &error)),
             },

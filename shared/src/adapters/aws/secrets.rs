@@ -134,9 +134,9 @@ impl AwsSecrets {
     /// Returns the URL of the service: the one that the environment sets, or else that of the ARN's
     /// region.
     fn endpoint(&self, name: &SecretName) -> Result<String, String> {
-        let (id, host) = match name.service {
-            SecretService::SecretsManager => ("Secrets Manager", "secretsmanager"),
-            SecretService::Ssm => ("SSM", "ssm"),
+        let id = match name.service {
+            SecretService::SecretsManager => "Secrets Manager",
+            SecretService::Ssm => "SSM",
         };
         if let Some(url) = custom_endpoint(&self.config, id) {
             return Ok(format!("{}/", url.trim_end_matches('/')));
@@ -144,8 +144,10 @@ impl AwsSecrets {
         if !PARTITIONS.contains(&name.partition.as_str()) {
             return Err(format!("the AWS partition {} is unknown", name.partition));
         }
-        let domain = domain_of(&name.region);
-        Ok(format!("https://{host}.{}.{domain}/", name.region))
+        let is_fips = self.config.use_fips().unwrap_or_default();
+        let is_dual_stack = self.config.use_dual_stack().unwrap_or_default();
+        let host = host_of(name.service, &name.region, is_fips, is_dual_stack);
+        Ok(format!("https://{host}/"))
     }
 
     async fn signature(
@@ -181,6 +183,42 @@ impl AwsSecrets {
         Ok(headers
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect())
+    }
+}
+
+/// Returns the host of a service in a region: as the SDKs choose it, by its endpoint rules.
+///
+/// Source: `endpoint-rule-set.json` of both services, and `partitions.json`, in the SDKs.
+fn host_of(service: SecretService, region: &str, is_fips: bool, is_dual_stack: bool) -> String {
+    let (name, is_fips, is_dual_stack) = match service {
+        // Its usual hosts have addresses of both kinds, except in the European Sovereign Cloud.
+        SecretService::SecretsManager => {
+            let has_others = region.starts_with("eusc-");
+            ("secretsmanager", is_fips, is_dual_stack && has_others)
+        }
+        // Its usual hosts in AWS GovCloud are those that comply with FIPS.
+        SecretService::Ssm => {
+            let is_usual = region.starts_with("us-gov-") && !is_dual_stack;
+            ("ssm", is_fips && !is_usual, is_dual_stack)
+        }
+    };
+    let fips = if is_fips { "-fips" } else { "" };
+    let domain = if is_dual_stack {
+        dual_stack_domain_of(region)
+    } else {
+        domain_of(region)
+    };
+    format!("{name}{fips}.{region}.{domain}")
+}
+
+/// Returns the domain of the hosts that have addresses of both kinds, in a region.
+fn dual_stack_domain_of(region: &str) -> &'static str {
+    if region.starts_with("cn-") {
+        "api.amazonwebservices.com.cn"
+    } else if region.starts_with("eusc-") {
+        "api.amazonwebservices.eu"
+    } else {
+        "api.aws"
     }
 }
 
@@ -243,5 +281,49 @@ mod tests {
         let secret = "arn:aws-iso:ssm:us-iso-east-1:123456789012:parameter/sources";
         let unknown = "the AWS partition aws-iso is unknown".to_owned();
         assert_eq!(endpoint(secret), Err(unknown));
+    }
+
+    #[test]
+    fn a_secret_is_requested_at_the_hosts_that_the_environment_asks_for() {
+        let host = |arn: &str, is_fips, is_dual_stack| {
+            let config = SdkConfig::builder()
+                .use_fips(is_fips)
+                .use_dual_stack(is_dual_stack);
+            let secrets = AwsSecrets::new(config.build(), Duration::default);
+            let endpoint = secrets.endpoint(&SecretName::parse(arn).unwrap()).unwrap();
+            endpoint.replace("https://", "").replace('/', "")
+        };
+        let parameter = "arn:aws:ssm:us-east-1:123456789012:parameter/sources";
+        let secret = "arn:aws:secretsmanager:us-east-1:123456789012:secret:sources-AbCdEf";
+        let of_gov = "arn:aws-us-gov:ssm:us-gov-west-1:123456789012:parameter/sources";
+        let of_eu = "arn:aws-eusc:secretsmanager:eusc-de-east-1:123456789012:secret:sources-AbCdEf";
+        for (arn, is_fips, is_dual_stack, expected) in [
+            (parameter, true, false, "ssm-fips.us-east-1.amazonaws.com"),
+            (parameter, false, true, "ssm.us-east-1.api.aws"),
+            (parameter, true, true, "ssm-fips.us-east-1.api.aws"),
+            (of_gov, true, false, "ssm.us-gov-west-1.amazonaws.com"),
+            (of_gov, true, true, "ssm-fips.us-gov-west-1.api.aws"),
+            (
+                secret,
+                true,
+                false,
+                "secretsmanager-fips.us-east-1.amazonaws.com",
+            ),
+            (
+                secret,
+                false,
+                true,
+                "secretsmanager.us-east-1.amazonaws.com",
+            ),
+            (
+                of_eu,
+                false,
+                true,
+                "secretsmanager.eusc-de-east-1.api.amazonwebservices.eu",
+            ),
+        ] {
+            let shown = format!("{arn} {is_fips} {is_dual_stack}");
+            assert_eq!(host(arn, is_fips, is_dual_stack), expected, "{shown}");
+        }
     }
 }

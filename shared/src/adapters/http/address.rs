@@ -176,7 +176,6 @@ mod tests {
         }
     }
 
-    /// F9.
     #[test]
     fn a_private_source_reaches_private_networks_and_neither_this_machine_nor_its_metadata() {
         for private in [

@@ -46,6 +46,8 @@ pub(in crate::adapters) fn client() -> ClientBuilder {
 /// certificates takes time, and a machine may have none.
 #[derive(Debug, Default)]
 pub(super) struct HttpClients {
+    /// Whether bodies are left as they are sent, whatever their `Content-Encoding` is.
+    are_bodies_raw: bool,
     /// For configured sources: connections are reused.
     kept: [OnceLock<Client>; Reach::ALL.len()],
     /// For sources that requests define: no connection is reused.
@@ -53,6 +55,15 @@ pub(super) struct HttpClients {
 }
 
 impl HttpClients {
+    /// Returns clients that decode no body. The others decode parts of files, too, which are no
+    /// valid streams.
+    pub(super) fn of_raw_bodies() -> Self {
+        Self {
+            are_bodies_raw: true,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn get(
         &self,
         reach: Reach,
@@ -70,6 +81,9 @@ impl HttpClients {
             .dns_resolver(Arc::new(CheckedNames { reach }));
         if is_defined {
             builder = builder.pool_max_idle_per_host(0);
+        }
+        if self.are_bodies_raw {
+            builder = builder.no_gzip().no_zstd().no_brotli().no_deflate();
         }
         let built = builder.build().map_err(|error| {
             Refusal::forever(format!("the HTTP client cannot be created: {error}"))

@@ -546,7 +546,6 @@ mod tests {
         Url::parse(text).unwrap()
     }
 
-    /// F21.
     #[test]
     fn a_redirect_from_https_to_http_is_not_followed_and_its_error_hides_the_query() {
         let (secure, clear) = (
@@ -566,7 +565,6 @@ mod tests {
         }
     }
 
-    /// F11.
     #[test]
     fn credentials_are_sent_to_the_source_itself_and_marked_as_sensitive() {
         let json = r#"{"type": "http", "id": "a", "url": "https://x.test", "headers": {"Authorization": "sesame",
@@ -589,7 +587,6 @@ mod tests {
         assert!(!other.contains_key("authorization") && !other.contains_key("SymbolChecksum"));
     }
 
-    /// F9.
     #[test]
     fn a_connection_reaches_only_the_networks_that_its_source_allows() {
         let reach = |base: &str, is_private, is_defined, to: &str| {

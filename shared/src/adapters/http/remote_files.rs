@@ -1,15 +1,21 @@
 //! Files that requests refer to, on hosts that the operator allows.
 //!
-//! The hosts may be in private networks, because the operator names them; a name that leads to this
-//! machine or its metadata service is refused all the same. Nothing is ever requested from another
-//! host: a redirect is an error. Errors name the host only, because paths and queries may be
-//! secret.
+//! - The hosts may be in private networks, because the operator names them; a name that leads to
+//!   this machine or its metadata service is refused all the same. Nothing is ever requested from
+//!   another host: a redirect is an error. Which hosts are allowed, over https or http, was checked
+//!   when the address was parsed (`StorageUrl`).
+//! - A file that its host stores compressed, and sends with a `Content-Encoding`, is read as it is
+//!   stored: ranges count its compressed bytes. A reader of gzip or zstd notices that by its first
+//!   bytes. Other encodings are refused.
+//! - Errors name the host only, because paths and queries may be secret.
 
 use std::ops::Range;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_RANGE, HeaderValue, RANGE};
+use reqwest::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_RANGE, HeaderValue, RANGE,
+};
 use reqwest::{Response, StatusCode, Url};
 
 use super::address::Reach;
@@ -28,11 +34,11 @@ pub struct HttpRemoteFiles {
 }
 
 impl HttpRemoteFiles {
-    /// Returns a reader without connections. `allow_private` lets files be at any address, also
-    /// over http: for the local stack, where tests serve files on loopback.
+    /// Returns a reader without connections. `allow_private` lets files be at any address: for the
+    /// local stack, where tests serve files on loopback.
     pub fn new(allow_private: bool) -> Self {
         Self {
-            clients: HttpClients::default(),
+            clients: HttpClients::of_raw_bodies(),
             allow_private,
         }
     }
@@ -44,10 +50,6 @@ impl HttpRemoteFiles {
         } else {
             Reach::Private
         };
-        if url.scheme() != "https" && !self.allow_private {
-            let detail = format!("{} must be requested over https", host(url));
-            return Err(RemoteFailure::Absent(detail));
-        }
         check(url, reach).map_err(refused)?;
         let client = self.clients.get(reach, true, TimeLimits::default());
         let client = client.map_err(refused)?;
@@ -143,7 +145,13 @@ fn refused(refusal: Refusal) -> RemoteFailure {
 fn judged(response: Response, url: &Url) -> Result<Response, RemoteFailure> {
     let (status, host) = (response.status(), host(url));
     match status {
-        StatusCode::OK | StatusCode::PARTIAL_CONTENT => Ok(response),
+        StatusCode::OK | StatusCode::PARTIAL_CONTENT => match unreadable_encoding(&response) {
+            None => Ok(response),
+            Some(encoding) => Err(RemoteFailure::Absent(format!(
+                "{host} sent the file with the Content-Encoding {encoding}: only gzip and zstd are \
+                 supported"
+            ))),
+        },
         _ if status.is_redirection() => {
             let detail = format!("{host} redirects, and redirects of attachments are not followed");
             Err(RemoteFailure::Absent(detail))
@@ -158,6 +166,19 @@ fn judged(response: Response, url: &Url) -> Result<Response, RemoteFailure> {
             "{host} answered {status}"
         ))),
     }
+}
+
+/// Returns the encoding of a body, unless it has none, or one that the readers of files decode.
+fn unreadable_encoding(response: &Response) -> Option<&str> {
+    let encodings = response.headers().get_all(CONTENT_ENCODING).into_iter();
+    let mut encodings = encodings.map(|encoding| encoding.to_str().unwrap_or("?").trim());
+    let is_readable = |encoding: &str| {
+        let readable = ["", "identity", "gzip", "x-gzip", "zstd"];
+        readable
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(encoding))
+    };
+    encodings.find(|encoding| !is_readable(encoding))
 }
 
 /// Parses `Content-Range` (RFC 9110, section 14.4): the range of the part, which lies in the file,
@@ -218,9 +239,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_https_addresses_outside_of_this_machine_are_requested() {
+    async fn no_address_of_this_machine_is_requested() {
         for address in [
-            "http://files.example.com/a",
+            "http://127.0.0.1/a",
+            "http://169.254.169.254/latest/meta-data/",
             "https://127.0.0.1/a",
             "https://[::1]/a",
             "https://169.254.169.254/latest/meta-data/",

@@ -217,7 +217,6 @@ mod tests {
         assert_eq!(back_off("soon", Some(until)), None);
     }
 
-    /// F19.
     #[test]
     fn only_a_pause_that_the_source_itself_requests_applies_to_all() {
         let url = Url::parse("http://symbols.test/a").unwrap();

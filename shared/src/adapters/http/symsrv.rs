@@ -302,7 +302,6 @@ mod tests {
             let (found, detail) = lead(text, &here).unwrap_err();
             assert_eq!(found, cause, "{text:?}");
             assert!(detail.contains(said), "{text:?}: {detail}");
-            // F9.
             for told in ["policy", "share", "symbols", "passwd"] {
                 assert!(!detail.contains(told), "{detail}");
             }
@@ -325,7 +324,6 @@ mod tests {
         assert_eq!(ask(Ok(Folders::OneTier)).await, Ok(Folders::OneTier));
     }
 
-    /// F19.
     #[tokio::test(start_paused = true)]
     async fn folder_tiers_are_not_shared_between_sources_with_one_address() {
         let tiers = Tiers::default();
@@ -341,7 +339,6 @@ mod tests {
         assert_eq!(ask(&defined, Folders::OneTier).await, Folders::TwoTiers);
     }
 
-    /// F19.
     #[tokio::test(start_paused = true)]
     async fn a_slow_source_does_not_delay_others_and_the_cache_is_bounded() {
         let tiers = Tiers::default();

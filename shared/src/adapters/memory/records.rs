@@ -145,7 +145,7 @@ impl RecordStore for MemoryRecords {
             (None, Some(_)) | (Some(_), None) => false,
         };
         if !may_write {
-            return Ok(Replaced::Lost(present.cloned()));
+            return Ok(Replaced::unless_repeated(present.cloned(), next));
         }
         let stored = next.clone();
         state.items.insert(key.clone(), Kept { stored, bytes });

@@ -129,7 +129,7 @@ impl fmt::Display for StorageUrl {
 impl StorageUrl {
     /// Parses a storage URL: that of an attachment, or the address of a file at one of the hosts
     /// that the operator allows. Each of these is a name or an address, with the port unless it is
-    /// that of the scheme. Only https addresses are fetched, except on the local stack.
+    /// that of the scheme. The scheme is https, unless the host is listed as `http://…`.
     ///
     /// # Errors
     ///
@@ -138,8 +138,8 @@ impl StorageUrl {
         let invalid = |cause: String| RequestError::StorageUrl { cause };
         let neither = || {
             invalid(format!(
-                "use the storage_url that POST /attachments returned ({SCHEME}:…), or the https \
-                 address of a host in ATTACHMENT_HOSTS"
+                "use the storage_url that POST /attachments returned ({SCHEME}:…), or an address \
+                 at a host in ATTACHMENT_HOSTS"
             ))
         };
         if text.len() > STORAGE_URL_BYTES {
@@ -160,22 +160,23 @@ impl StorageUrl {
         if !url.username().is_empty() || url.password().is_some() {
             return Err(invalid("put the credentials into storage_token".to_owned()));
         }
-        let host = url.host_str().unwrap_or_default();
-        let authority = match url.port() {
-            Some(port) => format!("{host}:{port}"),
-            None => host.to_owned(),
-        };
-        if hosts
-            .iter()
-            .any(|allowed| allowed.eq_ignore_ascii_case(&authority))
-        {
+        if hosts.iter().any(|allowed| is_at(&url, allowed)) {
             Ok(Self::Remote(url))
         } else {
-            Err(invalid(format!(
-                "the host {authority} is not in ATTACHMENT_HOSTS"
-            )))
+            let origin = url.origin().ascii_serialization();
+            Err(invalid(format!("{origin} is not in ATTACHMENT_HOSTS")))
         }
     }
+}
+
+/// Returns whether an address is at a host of the operator's list.
+fn is_at(url: &Url, allowed: &str) -> bool {
+    let allowed = if allowed.contains("://") {
+        Url::parse(allowed)
+    } else {
+        Url::parse(&format!("https://{allowed}"))
+    };
+    allowed.is_ok_and(|allowed| allowed.origin() == url.origin())
 }
 
 #[cfg(test)]
@@ -185,9 +186,13 @@ mod tests {
     const OWN: &str = "attachment:0b6f1d3c-6a7e-4c53-9d0e-2f2f1a1b1c1d/209715200";
 
     fn hosts() -> Vec<String> {
-        ["files.example.com", "10.0.0.5:8443"]
-            .map(str::to_owned)
-            .into()
+        [
+            "files.example.com",
+            "10.0.0.5:8443",
+            "http://objectstore:8888",
+        ]
+        .map(str::to_owned)
+        .into()
     }
 
     #[test]
@@ -202,6 +207,7 @@ mod tests {
             "https://files.example.com/a?b=c",
             "https://FILES.example.com:443/a",
             "https://10.0.0.5:8443/a",
+            "http://objectstore:8888/v1/objects/attachments/a",
         ] {
             let parsed = StorageUrl::parse(address, &hosts()).unwrap();
             assert!(matches!(parsed, StorageUrl::Remote(_)), "{address}");
@@ -225,6 +231,10 @@ mod tests {
             "http://127.0.0.1:9001/2018-06-01/runtime/invocation/next",
             "https://localhost/a",
             "https://10.0.0.5/a",
+            "http://files.example.com/a",
+            "http://files.example.com:443/a",
+            "https://objectstore:8888/a",
+            "http://objectstore/a",
             "https://files.example.com:8443/a",
             "https://files.example.com.evil.test/a",
             "https://evil.test/files.example.com",

@@ -65,11 +65,11 @@ impl CrashFields {
     ///
     /// # Errors
     ///
-    /// [`RequestError::Part`] if it is not the JSON that it should be, and
+    /// [`RequestError::Part`] if it is not the JSON that it should be, except the platform, and
     /// [`RequestError::Sources`] if the sources exceed their limits.
     pub fn set(&mut self, name: &str, json: &[u8]) -> Result<(), RequestError> {
         match name {
-            "platform" => self.platform = parsed(name, json)?,
+            "platform" => self.platform = platform(json),
             "options" => {
                 let options: Option<JsonObject<Options>> = parsed(name, json)?;
                 self.options = options.map(|options| options.0).unwrap_or_default();
@@ -93,6 +93,12 @@ impl CrashFields {
         }
         Ok(())
     }
+}
+
+/// Returns the platform: JSON, or text without quotes, as Electron's crash reporter sends it.
+fn platform(part: &[u8]) -> Option<String> {
+    serde_json::from_slice(part)
+        .unwrap_or_else(|_| Some(String::from_utf8_lossy(part).into_owned()))
 }
 
 fn parsed<T: DeserializeOwned>(name: &str, json: &[u8]) -> Result<T, RequestError> {
@@ -211,6 +217,20 @@ mod tests {
     }
 
     #[test]
+    fn a_platform_that_is_not_json_is_its_text() {
+        let mut fields = CrashFields::default();
+        for (part, expected) in [
+            (&b"win32"[..], "win32"),
+            (b"\"native\" 1", "\"native\" 1"),
+            (b"5", "5"),
+            (b"\xff", "\u{fffd}"),
+        ] {
+            fields.set("platform", part).unwrap();
+            assert_eq!(fields.platform.as_deref(), Some(expected));
+        }
+    }
+
+    #[test]
     fn parts_are_json() {
         let mut fields = CrashFields::default();
         assert_eq!(fields.sources, Sources::Configured);
@@ -222,14 +242,14 @@ mod tests {
         assert_eq!(fields.options.frame_order, FrameOrder::CallerFirst);
         assert!(fields.options.dif_candidates);
         assert_eq!(fields.platform.as_deref(), Some("native"));
+        fields.set("platform", b"null").unwrap();
+        assert_eq!(fields.platform, None);
         assert!(matches!(fields.sources, Sources::Listed(_)), "{fields:?}");
         fields.set("sources", b"null").unwrap();
         assert_eq!(fields.sources, Sources::Configured);
 
         for (name, json) in [
-            ("platform", &b"native"[..]),
-            ("platform", b"\"native\" 1"),
-            ("sources", b"{}"),
+            ("sources", &b"{}"[..]),
             ("sources", b""),
             ("options", b"\xff"),
             ("options", br#"{"frame_order": 7}"#),

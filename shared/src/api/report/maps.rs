@@ -36,7 +36,7 @@ const SHARED: char = 's';
 pub(super) struct Mapped<'a> {
     pub(super) path: &'a str,
     pub(super) range: Range<u64>,
-    /// Those of its first mapping.
+    /// The permissions of its first mapping.
     permissions: &'a str,
     /// Whether none of its mappings is larger than a page.
     is_small: bool,
@@ -77,7 +77,7 @@ impl Mapped<'_> {
 
 struct Mapping<'a> {
     range: Range<u64>,
-    /// That in the file. `None` if the report does not say it.
+    /// The offset in the file. `None` if the report does not say it.
     offset: Option<u64>,
     /// As in `r-xp`. Empty if the report does not say them.
     permissions: &'a str,

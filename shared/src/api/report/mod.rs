@@ -22,6 +22,7 @@
 //! | Android tombstone | `(BuildId: …)` | of the calls |
 //! | systemd-coredump, as text or from `journalctl -o json` | `with build-id …`, `build-id=…`, `COREDUMP_PACKAGE_JSON` | return addresses, except in frame 0 and after a signal handler |
 //! | `backtrace_symbols` of glibc, `std::stacktrace` | none | return addresses, also in frame 0; of `std::stacktrace`, those of the calls |
+//! | glog and Abseil | none | absolute return addresses, except that behind `PC:` and after a signal handler |
 //! | Rust, `RUST_BACKTRACE=full` | none | absolute return addresses |
 //! | gdb, `bt` | none | absolute return addresses, except in frame 0 and after a signal handler |
 //! | hs_err of the JVM | none | offsets of return addresses, except in frame 0 |
@@ -44,6 +45,7 @@ mod crash_file;
 mod cursor;
 mod gdb;
 mod glibc;
+mod glog;
 pub mod hostile;
 mod hs_err;
 mod journal;
@@ -82,7 +84,7 @@ pub const REPORT_BYTES: usize = 32 * 1024 * 1024;
 /// A reader of one format.
 type Reader = fn(&[u8], &mut Collector);
 
-const READERS: [(ReportFormat, Reader); 9] = [
+const READERS: [(ReportFormat, Reader); 10] = [
     (ReportFormat::Sanitizer, sanitizer::read),
     (ReportFormat::Android, android::read),
     (ReportFormat::Systemd, systemd::read),
@@ -92,6 +94,7 @@ const READERS: [(ReportFormat, Reader); 9] = [
     (ReportFormat::Llvm, llvm::read),
     (ReportFormat::Rust, rust::read),
     (ReportFormat::Glibc, glibc::read),
+    (ReportFormat::Glog, glog::read),
 ];
 
 /// The least number of frames of another format in a text that are worth a note.

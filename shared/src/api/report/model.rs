@@ -30,6 +30,8 @@ pub enum ReportFormat {
     Journal,
     /// `backtrace_symbols` of glibc.
     Glibc,
+    /// The stack trace of glog or Abseil.
+    Glog,
     /// A panic of Rust with `RUST_BACKTRACE=full`.
     Rust,
     /// `bt` of gdb.
@@ -56,6 +58,7 @@ impl ReportFormat {
             Self::Systemd => "systemd-coredump message",
             Self::Journal => "systemd-coredump journal entry",
             Self::Glibc => "glibc backtrace",
+            Self::Glog => "stack trace of glog or Abseil",
             Self::Rust => "Rust backtrace",
             Self::Gdb => "gdb backtrace",
             Self::HsErr => "JVM error log",
@@ -72,7 +75,7 @@ impl ReportFormat {
 pub enum ReportError {
     /// No format has frames in the text.
     #[error(
-        "no stack trace of a known format was found: expected a minidump, a crash report of Apple's systems, the JSON of /symbolicate, or the text of a sanitizer, Android tombstone, systemd-coredump, glibc backtrace_symbols, Rust panic (RUST_BACKTRACE=full), gdb bt, JVM hs_err, LLVM stack dump or symbolizer markup"
+        "no stack trace of a known format was found: expected a minidump, a crash report of Apple's systems, the JSON of /symbolicate, or the text of a sanitizer, Android tombstone, systemd-coredump, glibc backtrace_symbols, glog or Abseil, Rust panic (RUST_BACKTRACE=full), gdb bt, JVM hs_err, LLVM stack dump or symbolizer markup"
     )]
     Unknown,
     /// Entries of a journal whose messages were left out.

@@ -123,7 +123,7 @@ pub(super) struct PlainText {
     pub(super) bytes: Vec<u8>,
     /// In the order of the text, without gaps.
     parts: Vec<TextPart>,
-    /// Those of all parts.
+    /// The changes of all parts.
     changes: Vec<PlainChange>,
     /// The number of changes that can be added to the last part.
     changes_left: usize,

@@ -64,6 +64,7 @@ impl Style {
             ReportFormat::Sanitizer => ("", " ", ""),
             ReportFormat::Android => (" (", " ", ")"),
             ReportFormat::Glibc => ("(", " at ", ")"),
+            ReportFormat::Glog if place.name.is_empty() => ("  ", " at ", ""),
             ReportFormat::Rust => ("", "\n                               at ", ""),
             ReportFormat::Gdb => ("", " () at ", ""),
             // A name is inserted at the end of the line, or before the module.

@@ -49,8 +49,8 @@ pub use frame::{AddrMode, CompletedFrame, Frame, FrameStatus, FrameTrust, Variab
 pub use hex::Hex;
 pub use module::{CompletedModule, Module, ModuleStatus};
 pub(in crate::api) use object::{JsonObject, object, objects, optional_object};
-pub(in crate::api) use parse::parse_body;
 pub use parse::parse_request;
+pub(in crate::api) use parse::{parse_body, without_byte_order_mark};
 pub use query::Query;
 pub(in crate::api) use query::{pasted_pairs, query_pairs};
 pub use request::{FrameOrder, Options, Request, Stacktrace};

@@ -27,7 +27,7 @@ pub fn parse_request(body: &[u8]) -> Result<Request, RequestError> {
 
 /// Returns a body without the byte order mark that some clients, such as PowerShell, put before
 /// JSON in UTF-8. Parsers may ignore it (RFC 8259, section 8.1).
-fn without_byte_order_mark(body: &[u8]) -> &[u8] {
+pub(in crate::api) fn without_byte_order_mark(body: &[u8]) -> &[u8] {
     body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body)
 }
 
@@ -184,8 +184,8 @@ mod tests {
             (source(r#", "layout": {"type": 5}"#), "expected a string"),
             (source(r#", "layout": {"type": {}}"#), "expected a string"),
             (
-                source(r#", "filters": {"filetypes": ["elf"]}"#),
-                "unknown file type, expected one of `pe`, `pdb`,",
+                source(r#", "filters": {"filetypes": [5]}"#),
+                "expected the type of a file",
             ),
             (
                 r#"{"sources": [{"type": "s3", "id": "a", "bucket": "b", "region": 5}]}"#
@@ -193,8 +193,8 @@ mod tests {
                 "expected the name of a region",
             ),
             (
-                r#"{"sources": [{"type": "filesystem", "id": "a"}]}"#.to_owned(),
-                "expected one of `http`, `s3`, `gcs`, `sentry` at line 1",
+                r#"{"sources": [{"type": "filesystem"}]}"#.to_owned(),
+                "expected one of `http`, `s3`, `gcs`, `sentry`",
             ),
         ] {
             let cause = cause(&body);

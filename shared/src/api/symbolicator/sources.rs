@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::RequestError;
 use crate::api::limits;
-use crate::domain::{Access, HttpSource, SourceKey};
+use crate::domain::{Access, HttpSource, SourceKey, UnsupportedSource};
 
 /// The sources that a request wants to search.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +31,8 @@ pub enum SourceRef {
     Named(String),
     /// A source that the request defines.
     Defined(Box<HttpSource>),
+    /// A source that the request defines, of a type that is not supported.
+    Unsupported(UnsupportedSource),
 }
 
 /// A source to search.
@@ -60,7 +62,7 @@ impl Sources {
             });
         }
         let patterns = listed.iter().map(|source| match source {
-            SourceRef::Named(_) => 0,
+            SourceRef::Named(_) | SourceRef::Unsupported(_) => 0,
             SourceRef::Defined(source) => source.pattern_bytes(),
         });
         let has_too_many = patterns.sum::<usize>() > limits::PATTERN_BYTES;
@@ -70,7 +72,7 @@ impl Sources {
                     "its id has more than {} bytes",
                     HttpSource::MAX_ID_BYTES
                 )),
-                SourceRef::Named(_) => None,
+                SourceRef::Named(_) | SourceRef::Unsupported(_) => None,
                 SourceRef::Defined(source) => {
                     let bytes = serde_json::to_vec(source).map_or(usize::MAX, |json| json.len());
                     let limit = limits::SOURCE_BYTES;
@@ -94,6 +96,18 @@ impl Sources {
             });
         }
         Ok(())
+    }
+
+    /// Returns the sources that are not searched, because their types are not supported.
+    pub fn unsupported(&self) -> impl Iterator<Item = &UnsupportedSource> {
+        let listed: &[SourceRef] = match self {
+            Sources::Configured => &[],
+            Sources::Listed(listed) => listed.as_slice(),
+        };
+        listed.iter().filter_map(|source| match source {
+            SourceRef::Unsupported(source) => Some(source),
+            SourceRef::Named(_) | SourceRef::Defined(_) => None,
+        })
     }
 
     /// Returns the sources to search, in the order in which the request names them. `allow_defined`
@@ -139,11 +153,12 @@ impl Sources {
                     )));
                 }
                 SourceRef::Defined(source) if allow_defined => Selected::Defined(source.clone()),
-                SourceRef::Defined(source) => {
+                SourceRef::Unsupported(_) if allow_defined => continue,
+                SourceRef::Defined(_) | SourceRef::Unsupported(_) => {
+                    let id = source.id();
                     return Err(error(format!(
-                        "the request defines the source {:?}, which is not allowed here: name a configured source \
-                         by its id, or ask the operator to set ALLOW_REQUEST_SOURCES",
-                        source.id
+                        "the request defines the source {id:?}, which is not allowed here: name a configured source \
+                         by its id, or ask the operator to set ALLOW_REQUEST_SOURCES"
                     )));
                 }
             };
@@ -152,6 +167,16 @@ impl Sources {
             }
         }
         Ok(selected)
+    }
+}
+
+impl SourceRef {
+    fn id(&self) -> &str {
+        match self {
+            Self::Named(id) => id,
+            Self::Defined(source) => &source.id,
+            Self::Unsupported(source) => &source.id,
+        }
     }
 }
 
@@ -186,7 +211,12 @@ impl<'de> Deserialize<'de> for SourceRef {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<SourceRef, A::Error> {
-                let source = HttpSource::deserialize(MapAccessDeserializer::new(map))?;
+                let fields = serde_json::Map::deserialize(MapAccessDeserializer::new(map))?;
+                if let Some(unsupported) = UnsupportedSource::of(&fields) {
+                    return Ok(SourceRef::Unsupported(unsupported));
+                }
+                let source = serde_json::from_value::<HttpSource>(fields.into());
+                let source = source.map_err(de::Error::custom)?;
                 if matches!(source.access, Access::Links { .. }) {
                     let what = "links are not sources of debug information files";
                     return Err(de::Error::custom(what));
@@ -316,6 +346,24 @@ mod tests {
         assert!(
             error.to_string().contains("links are not sources"),
             "{error}"
+        );
+    }
+
+    #[test]
+    fn a_source_of_an_unknown_type_is_left_out_where_requests_may_define_sources() {
+        let json = r#"["uploads", {"type": "azure", "id": "mine", "sas_token": "secret"}]"#;
+        let sources: Sources = serde_json::from_str(json).unwrap();
+        let selected = sources.select(&[SourceKey::Uploads], true).unwrap();
+        assert_eq!(selected, [Selected::Configured(SourceKey::Uploads)]);
+        let unsupported: Vec<&str> = sources.unsupported().map(|source| &*source.id).collect();
+        assert_eq!(unsupported, ["mine"]);
+        let again = serde_json::to_string(&sources).unwrap();
+        assert!(!again.contains("secret"), "{again}");
+        assert_eq!(serde_json::from_str::<Sources>(&again).unwrap(), sources);
+        let error = sources.select(&[SourceKey::Uploads], false).unwrap_err();
+        assert!(
+            error.body().causes[0].contains("ALLOW_REQUEST_SOURCES"),
+            "{error:?}"
         );
     }
 

@@ -68,10 +68,9 @@ impl Transition<'_> {
             return Published::Settled;
         };
         let worse = built.rank > present.rank;
-        let better_is_gone = !present
-            .made_from
-            .iter()
-            .all(|dif| seen.considered.contains(dif));
+        // The rank is that of the main file. An entry does not note all companions as considered.
+        let main = present.made_from.first();
+        let better_is_gone = main.is_some_and(|main| !seen.considered.contains(main));
         if built.version < present.version {
             // An older release, during a canary or after a rollback. Other older releases read its
             // state; it must not replace the newer one.

@@ -373,6 +373,25 @@ fn a_worse_state_of_a_higher_version_waits_until_the_better_file_is_removed() {
 }
 
 #[test]
+fn a_worse_state_of_a_higher_version_waits_although_not_all_companions_are_considered() {
+    let leased = then(&entry(), &take(1), 0);
+    let mut better = state(&leased, 1, 1, Offer::Debug, &dif("better"));
+    let companions = (0..40).map(|number| dif(&format!("companion-{number}")));
+    better.made_from.extend(companions);
+    let before = then(&leased, &publish(1, better, &[dif("better")]), 0);
+    let leased = then(&before, &take(2), 10);
+    let worse = state(&leased, 2, 2, Offer::Symbols, &dif("worse"));
+    let publish = |considered: &[&str]| {
+        let considered: Vec<_> = considered.iter().map(|name| dif(name)).collect();
+        then(&leased, &publish(2, worse.clone(), &considered), 11)
+    };
+    let kept = publish(&["worse", "better", "companion-0"]);
+    assert_eq!(kept.ready(), before.ready());
+    let replaced = publish(&["worse", "companion-0"]);
+    assert_eq!(replaced.ready(), Some(&worse));
+}
+
+#[test]
 fn an_older_converter_replaces_the_state_of_a_newer_one_only_if_it_is_better() {
     let check = |first: Offer, second: Offer, replaces: bool| {
         let leased = then(&entry(), &take(1), 0);
@@ -1318,6 +1337,19 @@ fn each_change_is_recognized_by_its_effect_and_not_before() {
             "{change:?}"
         );
     }
+}
+
+#[test]
+fn a_state_that_is_published_again_is_recognized_by_the_end_of_its_lease() {
+    let ready = built(1, Offer::Debug, &dif("a"));
+    let asked = then(&ready, &request_build(2, Queue::Eager), 1);
+    let leased = then(&asked, &take(2), 1);
+    let again = publish(2, ready.ready().unwrap().clone(), &[dif("a")]);
+    assert!(!again.has_effect(&leased));
+    let published = then(&leased, &again, 2);
+    assert!(again.has_effect(&published));
+    let next_holder = then(&published, &take(3), 3);
+    assert!(again.has_effect(&next_holder));
 }
 
 #[test]

@@ -181,6 +181,7 @@ mod tests {
         let requests = OutdatedList {
             at: BEGIN,
             entries: entries.iter().map(asked).collect(),
+            ..OutdatedList::default()
         };
         let now = BEGIN.plus(Duration::from_secs(3600));
         let drained = Drained::of(&requests, entries.iter().map(Some), now);

@@ -64,6 +64,10 @@ impl OutdatedEntry {
 pub struct OutdatedList {
     /// When it was written.
     pub at: Timestamp,
+    /// The token of the write, which all items of a stored list have. Absent on lists that were
+    /// written before this field existed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written_by: Option<Token>,
     /// The entries.
     pub entries: Vec<OutdatedEntry>,
 }
@@ -93,20 +97,24 @@ impl OutdatedList {
     /// Splits the list into the items that store it.
     pub fn into_items(mut self) -> Vec<Self> {
         self.trim();
-        let (at, lengths) = (self.at, self.lengths());
+        let (at, written_by, lengths) = (self.at, self.written_by.clone(), self.lengths());
         let mut entries = self.entries.into_iter();
         let mut item = |length| Self {
             at,
+            written_by: written_by.clone(),
             entries: entries.by_ref().take(length).collect(),
         };
         lengths.into_iter().map(&mut item).collect()
     }
 
-    /// Joins the items of a stored list.
+    /// Joins the items of a stored list. If a write ended early, the later items are those of an
+    /// earlier list, and are left out.
     pub fn from_items(items: impl IntoIterator<Item = Self>) -> Self {
         let mut items = items.into_iter();
         let mut whole = items.next().unwrap_or_default();
-        whole.entries.extend(items.flat_map(|item| item.entries));
+        for item in items.filter(|item| item.written_by == whole.written_by) {
+            whole.entries.extend(item.entries);
+        }
         whole
     }
 
@@ -151,6 +159,7 @@ mod tests {
         };
         let mut list = OutdatedList {
             at: at(7),
+            written_by: Some(Token::from_random(1)),
             entries: Vec::new(),
         };
         for number in 0..60_000 {
@@ -174,5 +183,24 @@ mod tests {
         }
         assert_eq!(OutdatedList::from_items(items), list);
         assert_eq!(OutdatedList::default().into_items(), []);
+    }
+    #[test]
+    fn a_list_has_no_items_of_an_earlier_list() {
+        let item = |write: u128, last_used_at: u64| OutdatedList {
+            at: at(7),
+            written_by: Some(Token::from_random(write)),
+            entries: vec![OutdatedEntry {
+                last_used_at: at(last_used_at),
+                ..OutdatedEntry::of(&entry())
+            }],
+        };
+        let stored = [item(2, 9), item(2, 8), item(1, 7)];
+        let list = OutdatedList::from_items(stored);
+        let used: Vec<Timestamp> = list
+            .entries
+            .iter()
+            .map(|entry| entry.last_used_at)
+            .collect();
+        assert_eq!(used, [at(9), at(8)]);
     }
 }

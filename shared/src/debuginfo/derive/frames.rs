@@ -1,6 +1,9 @@
-//! Reads the unwind information of ELF files into lines of Breakpad records, in parallel, and that
-//! of programs for 32-bit Windows that GCC compiled; that of other PE files, in [`pe_frames`]. Of
-//! Mach-O files, it reads what Go compressed, and the sizes of large frames.
+//! Reads unwind information into lines of Breakpad records, in parallel:
+//!
+//! - of ELF files, all of it;
+//! - of PE files, that of programs for 32-bit Windows that GCC compiled ([`pe_frames`] reads that
+//!   of the others);
+//! - of Mach-O files, what Go compressed, and the sizes of large frames.
 //!
 //! The records are those that `symbolic` writes (`symbolic_cfi`, MIT), which is the oracle: tests
 //! compare all fixtures. `symbolic` copies the row of each instruction, keeps a map for each

@@ -119,38 +119,14 @@ fn derive_as<D: Derive>(
             ..found.meta.features.clone()
         },
     };
-    let split = layout.split.iter();
     let is_completed = D::KIND.is_completed();
     let maps = if is_completed {
         MapMembers::of(layout, found)
     } else {
         MapMembers::default()
     };
-    let bytes_of = |number: Option<usize>| member(layout, bytes, number?);
-    let other = OtherFiles {
-        maps: Maps::read(bytes_of(maps.symbol_map), bytes_of(maps.line_map)),
-        split: split
-            .filter_map(|number| member(layout, bytes, *number))
-            .collect(),
-        symbols: layout
-            .symbols_of(found)
-            .and_then(|other| member(layout, bytes, other.member)),
-        sources: layout
-            .other_sources(found)
-            .filter_map(|other| member(layout, bytes, other.member))
-            .collect(),
-        with_build_id: &|id| match layout.elf_with_build_id(id) {
-            // No file shares entries with itself.
-            Some(other) if other.member == found.member => None,
-            Some(other) => member(layout, bytes, other.member),
-            None => {
-                let files = layout.split.iter();
-                let mut files = files.filter_map(|number| member(layout, bytes, *number));
-                files.find(|file| dwarf::is_supplementary(file, id))
-            }
-        },
-        arriving: bytes.arriving,
-    };
+    let with_build_id = elf_with_build_id(layout, bytes, found);
+    let other = OtherFiles::of(layout, bytes, found, &maps, &with_build_id);
     let EncodedCache { blob, lacks } = D::encode(&object, &other, cores, &contents)?;
     let hidden = is_completed.then(|| maps.lack(found)).flatten();
     let lacks: Vec<String> = lacks.into_iter().chain(hidden).collect();
@@ -162,6 +138,55 @@ fn derive_as<D: Derive>(
         blob: Bytes::from(blob),
         lacks: (!lacks.is_empty()).then(|| lacks.join("; ")),
     })
+}
+
+impl<'f, 'd> OtherFiles<'f, 'd> {
+    /// Returns the other files of a DIF that complete an object.
+    fn of(
+        layout: &Layout,
+        bytes: DifBytes<'d>,
+        found: &FoundObject,
+        maps: &MapMembers,
+        with_build_id: &'f dyn Fn(&str) -> Option<&'d [u8]>,
+    ) -> Self {
+        let bytes_of = |number: Option<usize>| member(layout, bytes, number?);
+        Self {
+            maps: Maps::read(bytes_of(maps.symbol_map), bytes_of(maps.line_map)),
+            split: layout
+                .split
+                .iter()
+                .filter_map(|number| member(layout, bytes, *number))
+                .collect(),
+            symbols: layout
+                .symbols_of(found)
+                .and_then(|other| member(layout, bytes, other.member)),
+            sources: layout
+                .other_sources(found)
+                .filter_map(|other| member(layout, bytes, other.member))
+                .collect(),
+            with_build_id,
+            arriving: bytes.arriving,
+        }
+    }
+}
+
+/// Returns a function that finds the ELF file of a DIF that has a build id, or that has this id as
+/// a shared file.
+fn elf_with_build_id<'d>(
+    layout: &Layout,
+    bytes: DifBytes<'d>,
+    found: &FoundObject,
+) -> impl Fn(&str) -> Option<&'d [u8]> {
+    move |id: &str| match layout.elf_with_build_id(id) {
+        // No file shares entries with itself.
+        Some(other) if other.member == found.member => None,
+        Some(other) => member(layout, bytes, other.member),
+        None => {
+            let files = layout.split.iter();
+            let mut files = files.filter_map(|number| member(layout, bytes, *number));
+            files.find(|file| dwarf::is_supplementary(file, id))
+        }
+    }
 }
 
 /// Returns the plain SymCache that `symbolic` makes of a file with one native object, whose line

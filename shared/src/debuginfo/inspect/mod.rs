@@ -23,8 +23,8 @@ use super::layout::{DifBytes, FoundAuxiliary, FoundObject, Layout, Member, Membe
 use super::{auxiliary, kernel_module, panics, pe_symbols, unpack};
 use crate::debuginfo::failure::chain;
 use crate::domain::{
-    AuxiliaryFile, AuxiliaryId, CompanionId, Features, FileType, Inspection, Missing, ModuleId,
-    ObjectMeta, VersionControl,
+    AuxiliaryFile, AuxiliaryId, BUILD_ID_OPTION, CompanionId, Features, FileType, Inspection,
+    Missing, ModuleId, ObjectMeta, VersionControl,
 };
 
 /// The ELF machine number of LoongArch.
@@ -164,13 +164,14 @@ fn mark_accompanied(layout: &mut Layout) {
 
 /// Returns why an object without ids is ignored, and how to get one with ids.
 fn without_ids(file_type: FileType) -> String {
+    let of_elf = format!(
+        "link what it belongs to with {BUILD_ID_OPTION}; a linker script has to place .note.gnu.build-id behind the vector table"
+    );
     let next_step = match file_type {
         FileType::MachCode | FileType::MachDebug => {
             "ld writes a UUID into what it links, unless -no_uuid is given: link the program without that option, and make the dSYM from the linked program"
         }
-        FileType::ElfCode | FileType::ElfDebug => {
-            "link what it belongs to with -Wl,--build-id (Go: -ldflags=-B=gobuildid; before Go 1.22: -ldflags=-B=0x<new hex id>); a linker script has to place .note.gnu.build-id behind the vector table"
-        }
+        FileType::ElfCode | FileType::ElfDebug => of_elf.as_str(),
         FileType::WasmCode | FileType::WasmDebug => {
             "link what it belongs to with --build-id (wasm-ld; with clang, -Wl,--build-id)"
         }

@@ -38,6 +38,17 @@ impl OpenCache {
         Self::load(contents, raw)
     }
 
+    /// Returns the size of the cache in a blob, decompressed, as the blob says: it is not verified.
+    pub fn raw_bytes(blob: &[u8]) -> Result<u64, BlobFault> {
+        let (_, footer) = blob::split_footer(blob)?;
+        Ok(footer.raw_length)
+    }
+
+    /// Returns the size of the cache, decompressed.
+    pub fn raw_length(&self) -> u64 {
+        self.raw.as_slice().len() as u64
+    }
+
     /// Opens a newly encoded blob, with the checks of [`OpenCache::open`] that need no record.
     pub(super) fn open_blob(blob: &[u8]) -> Result<Self, BlobFault> {
         let (contents, raw) = blob::open_unchecked(blob)?;

@@ -11,18 +11,18 @@ use crate::domain::Arch;
 pub struct SymCaches<'a> {
     arch: Arch,
     /// Each with the addresses that it covers, ascending.
-    batches: Vec<(Range<u64>, SymCache<'a>)>,
+    slices: Vec<(Range<u64>, SymCache<'a>)>,
 }
 
 impl<'a> SymCaches<'a> {
     /// Combines slices, each with the addresses that it covers.
     pub(in crate::debuginfo) fn of(
         arch: Arch,
-        batches: impl IntoIterator<Item = (Range<u64>, SymCache<'a>)>,
+        slices: impl IntoIterator<Item = (Range<u64>, SymCache<'a>)>,
     ) -> Self {
-        let mut batches: Vec<_> = batches.into_iter().collect();
-        batches.sort_by_key(|(addresses, _)| addresses.start);
-        Self { arch, batches }
+        let mut slices: Vec<_> = slices.into_iter().collect();
+        slices.sort_by_key(|(addresses, _)| addresses.start);
+        Self { arch, slices }
     }
 
     /// Returns the architecture of the object.
@@ -33,10 +33,10 @@ impl<'a> SymCaches<'a> {
     /// Looks up an address: the functions that cover it, the innermost first.
     pub fn lookup(&self, address: u64) -> impl Iterator<Item = SourceLocation<'a, '_>> {
         let after = self
-            .batches
+            .slices
             .partition_point(|(addresses, _)| addresses.start <= address);
-        let batch = after.checked_sub(1).and_then(|at| self.batches.get(at));
-        batch
+        let slice = after.checked_sub(1).and_then(|at| self.slices.get(at));
+        slice
             .filter(|(addresses, _)| addresses.contains(&address))
             .map(|(_, cache)| cache.lookup(address))
             .into_iter()

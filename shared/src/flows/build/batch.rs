@@ -14,7 +14,7 @@
 //! As in any build, leases are extended meanwhile, and modules that cannot be probed now are sent
 //! again.
 
-use std::pin::pin;
+use std::convert::Infallible;
 
 use futures::FutureExt;
 use futures::future::join_all;
@@ -30,6 +30,7 @@ use crate::cache::{
     ServerSearch, Stored,
 };
 use crate::domain::{Cause, HttpSource, Missing, Timestamp};
+use crate::flows::update::KnownItem;
 use crate::flows::{Error, Invocation, fetch, permits};
 use crate::ports::{Consistency, Fault, FileQuery, QueueMessage, RequestedModule};
 
@@ -78,7 +79,8 @@ impl Builder {
             ((probed, backing_off), outcome)
         };
         let (writer, most) = (self.writer(invocation), self.settings.source_max_permits);
-        let probed = permits::with(writer, source_key, most, Box::pin(probing)).await?;
+        let unread = KnownItem::Unread;
+        let probed = permits::with(writer, source_key, most, unread, Box::pin(probing)).await?;
         let (probed, backing_off) = match probed {
             Ok(probed) => probed,
             Err(refused) => {
@@ -241,19 +243,11 @@ impl Builder {
             .iter_mut()
             .map(|member| self.probe_one(invocation, source, member).boxed());
         let probing = stream::iter(probing.collect::<Vec<_>>()).buffer_unordered(IN_FLIGHT);
-        let mut probing = pin!(probing.collect::<Vec<_>>());
-        let answers = loop {
-            tokio::select! {
-                biased;
-                answers = &mut probing => break answers,
-                () = tokio::time::sleep(LEASE_EXTENSION) => {
-                    let extended = leases.iter().map(|(module, held)| {
-                        let build = self.build_of(invocation, module);
-                        async move { build.extend(held).await }
-                    });
-                    join_all(extended).await;
-                }
-            }
+        let probing = probing.collect::<Vec<_>>();
+        let answers = tokio::select! {
+            biased;
+            answers = probing => answers,
+            never = self.keep_extending(invocation, &leases) => match never {},
         };
         let mut probed = Probed::default();
         for answer in answers {
@@ -274,6 +268,22 @@ impl Builder {
             probed.outcome = CallOutcome::Answered;
         }
         probed
+    }
+
+    /// Extends the leases of several modules until this is dropped.
+    async fn keep_extending(
+        &self,
+        invocation: &Invocation,
+        leases: &[(ModuleKey, Vec<HeldLease>)],
+    ) -> Infallible {
+        loop {
+            tokio::time::sleep(LEASE_EXTENSION).await;
+            let extended = leases.iter().map(|(module, held)| {
+                let build = self.build_of(invocation, module);
+                async move { build.extend(held).await }
+            });
+            join_all(extended).await;
+        }
     }
 
     /// Probes the server for a module, and settles it: publishes that it is missing, or releases

@@ -13,6 +13,14 @@ use crate::ports::Fault;
 /// The maximum number of partitions that are searched for the companions of a DIF at a time.
 const QUERIES_IN_FLIGHT: usize = 32;
 
+/// The maximum size of the names of the files that a state is made from, in bytes. Users choose
+/// keys of up to 1 KB, and an entry, which may have two states, over the 400 KB of an item cannot
+/// be stored. 512 split units with keys of usual length have room.
+const MAX_MADE_FROM_BYTES: usize = 128 << 10;
+
+/// The bytes of a file in a record besides its location and etag, rounded up.
+const DIF_REF_BYTES: usize = 40;
+
 /// The companions of the DIFs of a module.
 #[derive(Default)]
 pub(super) struct FoundCompanions(Vec<CompanionsOfDif>);
@@ -30,7 +38,7 @@ struct CompanionsOfDif {
 /// The uploaded companions of a DIF.
 #[derive(Default)]
 struct UploadedCompanions {
-    companions: Vec<Dif>,
+    companions: Vec<Companion>,
     /// The ids that no upload has.
     unmet: Vec<CompanionId>,
     has_unread: bool,
@@ -46,10 +54,13 @@ pub(super) struct CompanionOfServer {
 }
 
 /// A companion of a DIF.
+#[derive(Clone, Debug)]
 pub(super) struct Companion {
     pub(super) dif: Dif,
     /// The kind that is also made from it.
     pub(super) completes: Kind,
+    /// Where the file was found, too: a package has the units of many ids.
+    also_filed_under: Vec<ModuleKey>,
 }
 
 impl FoundCompanions {
@@ -76,6 +87,7 @@ impl FoundCompanions {
             let needed = found.iter().filter(|found| known.unmet.contains(&found.id));
             let needed = needed.map(|found| Companion::of_symcache(found.dif.clone()));
             known.companions.extend(needed);
+            leave_out_for_room(&known.dif, &mut known.companions);
         }
     }
 
@@ -105,8 +117,37 @@ impl Companion {
         Self {
             dif,
             completes: Kind::SymCache,
+            also_filed_under: Vec::new(),
         }
     }
+
+    fn of_source_code(dif: Dif) -> Self {
+        Self {
+            completes: Kind::SourceCode,
+            ..Self::of_symcache(dif)
+        }
+    }
+
+    /// Returns the file once for each module under which it was found.
+    pub(super) fn filed(&self) -> impl Iterator<Item = Dif> {
+        let also = self.also_filed_under.iter().map(|module| Dif {
+            module: module.clone(),
+            ..self.dif.clone()
+        });
+        std::iter::once(self.dif.clone()).chain(also)
+    }
+}
+
+/// Leaves out the companions of a DIF for whose names the records have no room. The cache says what
+/// it lacks for that.
+fn leave_out_for_room(dif: &DifRef, companions: &mut Vec<Companion>) {
+    let bytes = |dif: &DifRef| DIF_REF_BYTES + dif.location.as_str().len() + dif.etag.len();
+    let mut room = MAX_MADE_FROM_BYTES.saturating_sub(bytes(dif));
+    companions.retain(|companion| {
+        let rest = room.checked_sub(bytes(&companion.dif.file));
+        room = rest.unwrap_or(room);
+        rest.is_some()
+    });
 }
 
 /// Returns the auxiliary files of the same module that complete a DIF: one of each type.
@@ -140,7 +181,7 @@ fn with_sources<'d>(dif: &'d Dif, difs: &'d [Dif]) -> impl Iterator<Item = &'d D
             && other.file != dif.file
     };
     let others = difs.iter().filter(is_other);
-    others.take(debuginfo::MAX_SOURCES - 1)
+    others.take(debuginfo::MAX_SOURCE_OBJECTS - 1)
 }
 
 /// Returns the companions of the DIFs that a search found on a symbol server: auxiliary files.
@@ -175,23 +216,22 @@ impl Build<'_> {
             if dif.is_incomplete() {
                 met = self.companions_of(dif).await?;
             }
-            let mut completing = met.companions;
-            completing.extend(with_symbols(dif, difs).cloned());
+            let mut companions = met.companions;
+            let with_symbols = with_symbols(dif, difs).cloned();
+            companions.extend(with_symbols.map(Companion::of_symcache));
             let maps: Vec<&Dif> = maps(dif, difs).collect();
             for map in maps {
-                completing.push(map.clone());
+                companions.push(Companion::of_symcache(map.clone()));
                 let of_map = self.companions_of(map).await?;
-                completing.extend(of_map.companions);
+                companions.extend(of_map.companions);
                 met.has_unread |= of_map.has_unread;
             }
-            let completing = completing.into_iter().map(Companion::of_symcache);
-            let with_sources = with_sources(dif, difs).map(|other| Companion {
-                dif: other.clone(),
-                completes: Kind::SourceCode,
-            });
+            let with_sources = with_sources(dif, difs).cloned();
+            companions.extend(with_sources.map(Companion::of_source_code));
+            leave_out_for_room(&dif.file, &mut companions);
             Ok::<_, Fault>(CompanionsOfDif {
                 dif: dif.file.clone(),
-                companions: completing.chain(with_sources).collect(),
+                companions,
                 unmet: met.unmet,
                 has_unread: met.has_unread,
             })
@@ -233,10 +273,51 @@ impl Build<'_> {
             }
             // A package has the units of many ids, so it may be in the list already. Several files
             // with one id are equivalent.
-            if !files.iter().any(|file| met.companions.contains(file)) {
-                met.companions.extend(files.into_iter().next());
+            let mut listed = met.companions.iter_mut();
+            let again = listed.find_map(|listed| {
+                let again = files.iter().find(|file| file.file == listed.dif.file)?;
+                Some((listed, again))
+            });
+            match again {
+                Some((listed, again)) => listed.also_filed_under.push(again.module.clone()),
+                None => {
+                    let found = files.into_iter().next();
+                    met.companions.extend(found.map(Companion::of_symcache));
+                }
             }
         }
         Ok(met)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{Location, Scope};
+
+    fn dif(number: usize, key_bytes: usize) -> Dif {
+        let id = ModuleId::Debug("502fc0a5-1ec1-3e47-9998-684fa139dca7".parse().unwrap());
+        let file = DifRef {
+            location: Location::new(format!("{number:0key_bytes$}")),
+            etag: "9b2cf535f27731c974343645a3985328-3".to_owned(),
+        };
+        let module = ModuleKey::uploads(Scope::Global, &id);
+        Dif::new(module, file, 1, FileType::ElfDebug)
+    }
+
+    fn left_of(units: usize, key_bytes: usize) -> Vec<Companion> {
+        let companions = (1..=units).map(|number| dif(number, key_bytes));
+        let mut companions: Vec<Companion> = companions.map(Companion::of_symcache).collect();
+        leave_out_for_room(&dif(0, key_bytes).file, &mut companions);
+        companions
+    }
+
+    #[test]
+    fn an_entry_has_room_for_512_split_units_and_for_fewer_with_long_keys() {
+        assert_eq!(left_of(512, 150).len(), 512);
+        let left = left_of(512, 1024);
+        assert!((100..128).contains(&left.len()), "{}", left.len());
+        let names: Vec<&DifRef> = left.iter().map(|left| &left.dif.file).collect();
+        assert!(serde_json::to_vec(&names).unwrap().len() < MAX_MADE_FROM_BYTES);
     }
 }

@@ -181,9 +181,10 @@ impl<'a> KindBuild<'a> {
     }
 
     /// Records why the companions of the DIF that was tried last were left out, if they were and
-    /// the kind is completed by them.
-    pub(super) fn leave_out(&mut self, why: Option<&LeftOutCompanions>) {
+    /// the kind is completed by them, and which of them no longer exist.
+    pub(super) fn leave_out(&mut self, why: Option<&LeftOutCompanions>, absent: &[DifRef]) {
         self.left_out = why.filter(|_| self.lease.kind.is_completed()).cloned();
+        self.absent.extend_from_slice(absent);
     }
 
     /// Returns whether companions are lacking that the next probe may find.
@@ -236,12 +237,13 @@ impl<'a> KindBuild<'a> {
         }
     }
 
-    /// Returns the files that need not be tried again until they change: the tried ones first.
+    /// Returns the files that need not be tried again until they change: the tried ones first, and
+    /// the ranked ones before companions, because the rank of a state is that of its main file.
     fn considered(&self, files: FoundFiles<'_>) -> Vec<DifRef> {
         let mut considered = self.tried.clone();
-        considered.extend(files.companions.all(self.lease.kind).cloned());
         let left = self.left.as_slice().iter();
         considered.extend(left.map(|ranked| ranked.dif.file.clone()));
+        considered.extend(files.companions.all(self.lease.kind).cloned());
         for dif in files.difs {
             if !considered.contains(&dif.file) {
                 considered.push(dif.file.clone());

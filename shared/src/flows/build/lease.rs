@@ -1,16 +1,17 @@
 //! Leases: taking, extending and ending the right to build a kind of a module.
 
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::join_all;
 
 use super::builder::Build;
 use super::made::{Made, MadeOutcome};
-use crate::cache::{Change, Entry, Kind, Refused, Stored, Token};
-use crate::domain::{Cause, Timestamp};
+use crate::cache::{Change, Entry, Kind, LEASE_EXTENSION, Refused, Stored, Token};
+use crate::domain::{Cause, Missing, Timestamp};
 use crate::flows::error::Error;
 use crate::flows::update::Updated;
-use crate::ports::Fault;
+use crate::ports::{Fault, FaultKind};
 
 /// A lease that this build holds.
 #[derive(Clone)]
@@ -108,6 +109,14 @@ impl Build<'_> {
         })
     }
 
+    /// Extends leases until this is dropped.
+    pub(super) async fn keep_extending(&self, held: &[HeldLease]) -> Infallible {
+        loop {
+            tokio::time::sleep(LEASE_EXTENSION).await;
+            self.extend(held).await;
+        }
+    }
+
     pub(super) async fn extend(&self, held: &[HeldLease]) {
         join_all(held.iter().map(|lease| self.extend_one(lease))).await;
     }
@@ -173,7 +182,21 @@ impl Build<'_> {
             MadeOutcome::AwaitsEvent => Change::ReleaseInterrupted { token },
             MadeOutcome::NotAdmitted(_) => Change::ReleaseUntried { token },
         };
-        Ok(match self.change_leased(lease, &change).await? {
+        let mut updated = self.change_leased(lease, &change).await;
+        let is_too_large = |error: &Fault| error.kind() == FaultKind::TooLarge;
+        if updated.as_ref().is_err_and(is_too_large)
+            && let Change::Publish { token, seen, .. } = change
+        {
+            // It would be too large again.
+            let missing = Missing::malformed("its record would exceed the maximum size of an item");
+            let failed = Change::Fail {
+                token,
+                missing,
+                seen,
+            };
+            updated = self.change_leased(lease, &failed).await;
+        }
+        Ok(match updated? {
             Updated::Done(entry) | Updated::Refused(_, Some(entry))
                 if entry.build_request().is_some() =>
             {

@@ -13,11 +13,12 @@ use super::made::{Made, MadeOutcome, NotMade, Origin};
 use super::opaque::{opaque, transcoding};
 use super::open_difs::{OpenDif, OpenDifs};
 use super::partition::Partition;
-use super::search::{Search, is_sought};
+use super::search::{FilesAtHand, Search, is_sought};
 use crate::cache::{BlobRef, DeriveJob, Derived, Dif, Kind, ModuleKey, ModuleRef, Ready, Seen};
 use crate::debuginfo;
 use crate::domain::{Cause, FileType, Inspection, Missing, ModuleId, ObjectMeta, Rank};
 use crate::flows::invocation::Invocation;
+use crate::flows::update::KnownItem;
 use crate::ports::{DifError, Fault};
 
 /// Returns the objects of a module among those in a DIF.
@@ -50,6 +51,8 @@ pub(super) struct Making<'a> {
     pub(super) open_difs: &'a mut OpenDifs,
     /// The time that it spends deriving, rather than waiting for files.
     pub(super) deriving: &'a DerivingTime,
+    /// The health of the module's source as it was read before the leases were taken.
+    pub(super) health: KnownItem,
 }
 
 impl Making<'_> {
@@ -62,7 +65,7 @@ impl Making<'_> {
             if let Some((_, missing)) = given_up.first() {
                 return Ok(all_missing(held, missing));
             }
-            return self.build.make_source_file(&file, held).await;
+            return self.build.make_source_file(&file, held, self.health).await;
         }
         let mut search = self.find_difs(held, &mut partition).await?;
         let companions = self
@@ -105,7 +108,12 @@ impl Making<'_> {
         };
         let kinds: Vec<Kind> = held.iter().map(|lease| lease.kind).collect();
         let copies = partition.usable_copies(&kinds, self.build.numbers().converter);
-        let searching = self.build.search(&sought, &kinds, copies, self.open_difs);
+        let files = FilesAtHand {
+            copies,
+            open_difs: self.open_difs,
+        };
+        let health = std::mem::take(&mut self.health);
+        let searching = self.build.search(&sought, &kinds, files, health);
         let mut search = Box::pin(searching).await?;
         partition.difs.append(&mut search.difs);
         Ok(search)
@@ -161,13 +169,14 @@ impl Making<'_> {
         let opened = self.open_difs.find(&dif.file);
         let took = opened.map(|open| open.took);
         let left_out = opened.and_then(|open| open.left_out.clone());
+        let absent = opened.map_or(&[][..], |open| &open.absent);
         let is_next = |next: &Dif| next.file == dif.file;
         let tried = kind_builds
             .iter_mut()
             .filter(|kind_build| kind_build.next_dif().is_some_and(is_next));
         for (kind_build, result) in tried.zip(results) {
             kind_build.record_result(dif, result, took);
-            kind_build.leave_out(left_out.as_ref());
+            kind_build.leave_out(left_out.as_ref(), absent);
         }
         Ok(())
     }

@@ -49,10 +49,11 @@ use self::made::{Made, NotMade};
 use self::make::{Making, Unfinished, out_of_time};
 pub use self::open_difs::{LeftOutCompanions, OpenDif, OpenDifs};
 use self::partition::{Partition, comes_of};
+use super::update::KnownItem;
 use super::{Error, Invocation, permits};
 use crate::cache::{
-    Capabilities, Decision, Entry, Kind, LEASE_EXTENSION, ModuleKey, NotAdmitted, Queue, Ready,
-    ServerSearch, Token, decide,
+    Capabilities, Decision, Entry, Kind, ModuleKey, NotAdmitted, Queue, Ready, ServerSearch, Token,
+    decide,
 };
 use crate::domain::Timestamp;
 use crate::ports::{Fault, QueueMessage};
@@ -188,10 +189,13 @@ impl Build<'_> {
         if demand.is_settled(&partition.entries) {
             return Ok(BuildRound::Done(Outcome::Settled));
         }
-        if self.needs_server(demand, &partition)
-            && let Some(outcome) = self.blocked_outcome(demand, &partition).await?
-        {
-            return Ok(BuildRound::Done(outcome));
+        let mut health = KnownItem::Unread;
+        if self.needs_server(demand, &partition) {
+            let (blocked, known) = self.blocked_outcome(demand, &partition).await?;
+            if let Some(outcome) = blocked {
+                return Ok(BuildRound::Done(outcome));
+            }
+            health = known;
         }
         let (held, mut later) = match self.take_leases(demand, &partition).await? {
             Leases::Ours { held, later } => (held, later),
@@ -199,7 +203,7 @@ impl Build<'_> {
         };
         let now = || self.invocation.now();
         if !held.is_empty() {
-            match self.build_under_leases(&held, open_difs).await? {
+            match self.build_under_leases(&held, open_difs, health).await? {
                 LeasesEnd::Ended { later: at } => later = later.max(at),
                 LeasesEnd::NotAdmitted(refused) => {
                     let at = refused.retry_at(now());
@@ -224,7 +228,8 @@ impl Build<'_> {
         self.module.sought().is_some() && !pending.any(is_copied)
     }
 
-    /// Returns the outcome if the module's source may not be called now; `None` if it may.
+    /// Returns the outcome if the module's source may not be called now, `None` if it may, and the
+    /// health of the source as it was read.
     ///
     /// If the circuit is open, the build is delayed only while a build request is live: a later
     /// reader requests the build again.
@@ -232,15 +237,15 @@ impl Build<'_> {
         &self,
         demand: Demand<'_>,
         partition: &Partition,
-    ) -> Result<Option<Outcome>, Fault> {
+    ) -> Result<(Option<Outcome>, KnownItem), Fault> {
         let (now, most) = (
             self.invocation.now(),
             self.builder.settings.source_max_permits,
         );
-        let (records, source) = (&*self.builder.records, &self.module.source);
-        let reason = permits::reason_to_wait(records, self.invocation, source, most).await?;
+        let source = &self.module.source;
+        let (reason, health) = permits::reason_to_wait(self.writer(), source, most).await?;
         let mut requested = demand.requested(&partition.entries);
-        Ok(reason.map(|reason| match reason {
+        let outcome = reason.map(|reason| match reason {
             NotAdmitted::CircuitOpen { until }
                 if requested.any(|entry| entry.live_request(now).is_some()) =>
             {
@@ -250,7 +255,8 @@ impl Build<'_> {
                 Outcome::Later(now)
             }
             NotAdmitted::CircuitOpen { .. } | NotAdmitted::Busy => Outcome::Settled,
-        }))
+        });
+        Ok((outcome, health))
     }
 
     /// Takes the leases of all kinds that are due.
@@ -329,12 +335,14 @@ impl Build<'_> {
     }
 
     /// Makes the kinds under their leases, and ends the leases: publishes, fails or releases them.
+    /// `health` is that of the module's source as it was read.
     async fn build_under_leases(
         &self,
         held: &[HeldLease],
         open_difs: &mut OpenDifs,
+        health: KnownItem,
     ) -> Result<LeasesEnd, Error> {
-        match self.make_in_time(held, open_difs).await {
+        match self.make_in_time(held, open_difs, health).await {
             Ok(made) => {
                 let ended = held
                     .iter()
@@ -375,11 +383,12 @@ impl Build<'_> {
     }
 
     /// Makes the kinds, and extends their leases meanwhile. Ends when the time of the invocation
-    /// does.
+    /// does, even if an extension waits for the store.
     async fn make_in_time(
         &self,
         held: &[HeldLease],
         open_difs: &mut OpenDifs,
+        health: KnownItem,
     ) -> Result<Vec<Made>, NotMade> {
         let began = self.invocation.elapsed();
         let deriving = DerivingTime::default();
@@ -387,29 +396,26 @@ impl Build<'_> {
             build: *self,
             open_difs,
             deriving: &deriving,
+            health,
         };
         let mut made = Box::pin(making.make(held));
         let left = self.invocation.time_left().saturating_sub(RESERVE);
-        let mut time_up = std::pin::pin!(tokio::time::sleep(left));
-        loop {
-            tokio::select! {
-                biased;
-                made = &mut made => return made,
-                () = &mut time_up => {
-                    drop(made);
-                    let has_copies = self.module.sought().is_some()
-                        && !self.builder.settings.dif_max_unused.is_zero();
-                    let unfinished = Unfinished {
-                        derived: deriving.spent(self.invocation.elapsed()),
-                        // While the units of a file arrive, its parser waits for them.
-                        is_fetching: open_difs.are_arriving() || !deriving.is_running(),
-                        has_copies,
-                    };
-                    return out_of_time(self.invocation, held, began, unfinished);
-                }
-                () = tokio::time::sleep(LEASE_EXTENSION) => self.extend(held).await,
-            }
+        tokio::select! {
+            biased;
+            made = &mut made => return made,
+            () = tokio::time::sleep(left) => {}
+            never = self.keep_extending(held) => match never {},
         }
+        drop(made);
+        let has_copies =
+            self.module.sought().is_some() && !self.builder.settings.dif_max_unused.is_zero();
+        let unfinished = Unfinished {
+            derived: deriving.spent(self.invocation.elapsed()),
+            // While the units of a file arrive, its parser waits for them.
+            is_fetching: open_difs.are_arriving() || !deriving.is_running(),
+            has_copies,
+        };
+        out_of_time(self.invocation, held, began, unfinished)
     }
 }
 

@@ -1,32 +1,45 @@
 //! Opens a DIF of a module, alone or together with its companions, from wherever each of them is:
 //! the uploads, the copy of a file from a symbol server, or the server.
 
+use futures::future::{BoxFuture, FutureExt as _};
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+
 use super::builder::Build;
 use super::companions::Companion;
 use super::open_difs::{LeftOutCompanions, OpenDif, OpenDifs};
 use super::search::{Downloads, Fetched};
 use crate::cache::{Dif, DifCopy};
-use crate::domain::{Cause, Missing, Written, WrittenFile};
+use crate::domain::{Cause, DifRef, Missing, Written, WrittenFile};
 use crate::flows::copies;
 use crate::flows::dif_parser::DifParser;
 use crate::flows::fetch::{self, FetchError, SymbolServer};
 use crate::ports::{DifError, DifStat, Fault, Scratch};
 
+/// The maximum number of companions that are checked for changes at a time.
+const CHECKS_IN_FLIGHT: usize = 32;
+
 impl Build<'_> {
-    /// Opens a DIF together with its companions, or alone if they cannot be fetched or read. A
-    /// change to an uploaded companion has an event of its own, which leads to another build. If a
-    /// symbol server failed, or the parser was killed, perhaps from outside, another attempt
-    /// follows later.
+    /// Opens a DIF together with its companions, or alone if they cannot be fetched or read.
+    /// Uploaded companions whose bytes no longer exist are left out. If a symbol server failed, or
+    /// the parser was killed, perhaps from outside, another attempt follows later.
     pub(super) async fn open_afresh(
         &self,
         dif: &Dif,
         companions: &[Companion],
     ) -> Result<OpenDif, DifError> {
         let _span = self.invocation.span("fetch");
+        let (mut companions, mut absent) = (companions.to_vec(), Vec::new());
         let mut left_out = None;
         if !companions.is_empty() {
-            match self.open_together(dif, companions).await {
-                Ok(opened) => return Ok(opened),
+            let mut opened = self.open_together(dif, &companions).await;
+            if opened.as_ref().is_err_and(is_of_absent_file) {
+                absent = self.leave_out_absent(&mut companions).await?;
+                if !absent.is_empty() && !companions.is_empty() {
+                    opened = self.open_together(dif, &companions).await;
+                }
+            }
+            match opened {
+                Ok(opened) => return Ok(OpenDif { absent, ..opened }),
                 Err(DifError::Fault(fault)) => return Err(fault.into()),
                 Err(DifError::Missing(missing)) if missing.cause == Cause::Crashed => {
                     left_out = Some(LeftOutCompanions::Crashed(missing));
@@ -45,7 +58,48 @@ impl Build<'_> {
         } else {
             self.open_found(dif).await?
         };
-        Ok(OpenDif { left_out, ..opened })
+        Ok(OpenDif {
+            left_out,
+            absent,
+            ..opened
+        })
+    }
+
+    /// Removes the uploaded companions whose bytes no longer exist from the list, and their items
+    /// unless the event of the change has yet to be processed. That event leads to another build.
+    async fn leave_out_absent(
+        &self,
+        companions: &mut Vec<Companion>,
+    ) -> Result<Vec<DifRef>, DifError> {
+        let build = *self;
+        let uploaded = companions.iter().map(|companion| &companion.dif);
+        let uploaded = uploaded.filter(|dif| dif.module.source.is_uploads());
+        let checks = uploaded.map(|dif| {
+            let file = dif.file.clone();
+            async move { Ok::<_, Fault>(build.is_absent(&file).await?.then_some(file)) }.boxed()
+        });
+        let checks: Vec<BoxFuture<'_, _>> = checks.collect();
+        let checked = stream::iter(checks).buffered(CHECKS_IN_FLIGHT);
+        let checked: Vec<Option<DifRef>> = checked.try_collect().await?;
+        let absent: Vec<DifRef> = checked.into_iter().flatten().collect();
+        for companion in companions.iter() {
+            if absent.contains(&companion.dif.file) {
+                for filed in companion.filed() {
+                    self.forget_if_stale(&filed).await?;
+                }
+            }
+        }
+        companions.retain(|companion| !absent.contains(&companion.dif.file));
+        Ok(absent)
+    }
+
+    /// Returns whether an upload no longer exists, or has other bytes.
+    async fn is_absent(&self, file: &DifRef) -> Result<bool, Fault> {
+        match self.builder.uploads.stat(&file.location).await {
+            Ok(stat) => Ok(stat.etag != file.etag),
+            Err(DifError::Fault(fault)) => Err(fault),
+            Err(error) => Ok(is_of_absent_file(&error)),
+        }
     }
 
     async fn open_upload(&self, dif: &Dif) -> Result<OpenDif, DifError> {
@@ -180,5 +234,14 @@ impl Build<'_> {
         let key = dif.module.copy(&dif.file.location);
         let copy: Option<DifCopy> = self.builder.records.one(key).await?;
         Ok(copy.filter(|copy| copy.dif.file == dif.file))
+    }
+}
+
+/// Returns whether a file cannot be read because it was removed or overwritten.
+fn is_of_absent_file(error: &DifError) -> bool {
+    match error {
+        DifError::Missing(missing) => missing.cause == Cause::NotFound,
+        DifError::Changed => true,
+        DifError::Fault(_) => false,
     }
 }

@@ -17,6 +17,8 @@ pub struct OpenDif {
     pub companions: Vec<(DifRef, Kind)>,
     /// Why its companions were left out, if they may be used in another attempt.
     pub left_out: Option<LeftOutCompanions>,
+    /// The companions that were left out because their bytes no longer exist.
+    pub absent: Vec<DifRef>,
     /// The parser.
     pub parser: DifParser,
     /// The objects of the DIF.
@@ -65,6 +67,7 @@ impl OpenDif {
             dif,
             companions: Vec::new(),
             left_out: None,
+            absent: Vec::new(),
             parser,
             inspection,
             took,

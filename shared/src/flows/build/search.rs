@@ -25,6 +25,7 @@ use crate::domain::{
 use crate::flows::copies::{self, Destination, StoredChunks};
 use crate::flows::dif_parser::DifParser;
 use crate::flows::fetch::{self, FetchError, SymbolServer, of_the_file};
+use crate::flows::update::KnownItem;
 use crate::flows::{Invocation, Settings, definitions, permits};
 use crate::ports::{
     Concerns, DifError, DifStat, Fault, ListQuery, ParseError, Parser, ServerFailure,
@@ -66,6 +67,14 @@ pub(super) struct MapQuery<'a> {
     pub(super) listed: &'a [(FileType, Location)],
 }
 
+/// The files of a module that need no call to its server.
+pub(super) struct FilesAtHand<'a> {
+    /// The usable copies.
+    pub(super) copies: &'a [DifCopy],
+    /// The files that are open. Those that are found are added.
+    pub(super) open_difs: &'a mut OpenDifs,
+}
+
 /// The result of a search.
 #[derive(Debug, Default)]
 pub(super) struct Search {
@@ -99,12 +108,13 @@ pub(super) struct Search {
 
 impl Build<'_> {
     /// Searches a symbol server for files that serve these kinds, in addition to those with a copy.
+    /// `health` is that of the server as it was read.
     pub(super) async fn search(
         &self,
         sought: &ServerSearch,
         kinds: &[Kind],
-        copies: &[DifCopy],
-        open_difs: &mut OpenDifs,
+        FilesAtHand { copies, open_difs }: FilesAtHand<'_>,
+        health: KnownItem,
     ) -> Result<Search, NotMade> {
         let mut search = Search {
             difs: copies.iter().map(|copy| copy.dif.clone()).collect(),
@@ -139,7 +149,7 @@ impl Build<'_> {
             (searched, search.calls.clone())
         };
         let most = self.builder.settings.source_max_permits;
-        let searched = permits::with(self.writer(), key, most, Box::pin(searching)).await?;
+        let searched = permits::with(self.writer(), key, most, health, Box::pin(searching)).await?;
         match searched {
             Ok(searched) => searched?,
             Err(refused) if kinds.iter().any(|kind| comes_of(&search.difs, *kind)) => {

@@ -23,6 +23,7 @@ use crate::domain::{
 use crate::flows::copies;
 use crate::flows::fetch::of_the_file;
 use crate::flows::permits;
+use crate::flows::update::KnownItem;
 use crate::ports::{DifError, Fault, ServerFailure};
 
 /// The maximum number of companions of a module that are sought on symbol servers.
@@ -191,7 +192,8 @@ impl CompanionServer<'_> {
         };
         let writer = self.build.writer();
         let most = self.build.builder.settings.source_max_permits;
-        let called = permits::with(writer, self.key, most, Box::pin(calling)).await?;
+        let unread = KnownItem::Unread;
+        let called = permits::with(writer, self.key, most, unread, Box::pin(calling)).await?;
         match called {
             Ok(called) => left.extend(called?),
             Err(refused) => {

@@ -21,6 +21,7 @@ use crate::domain::{
 };
 use crate::flows::fetch::{SymbolServer, of_the_file};
 use crate::flows::permits;
+use crate::flows::update::KnownItem;
 use crate::ports::{Fault, ServerFailure};
 
 /// The maximum size of a source file, in bytes. Few files of any program are larger.
@@ -38,11 +39,13 @@ struct EncodedFile {
 }
 
 impl Build<'_> {
-    /// Makes the entry of a source file. Returns one result per lease.
+    /// Makes the entry of a source file. `health` is that of its source as it was read. Returns one
+    /// result per lease.
     pub(super) async fn make_source_file(
         &self,
         sought: &ServerSearch,
         held: &[HeldLease],
+        health: KnownItem,
     ) -> Result<Vec<Made>, NotMade> {
         let key = &self.module.source;
         let Some(source) = self.builder.source_of(self.invocation, self.module).await? else {
@@ -58,7 +61,7 @@ impl Build<'_> {
             (making.await, outcome)
         };
         let most = self.builder.settings.source_max_permits;
-        match permits::with(self.writer(), key, most, Box::pin(making)).await? {
+        match permits::with(self.writer(), key, most, health, Box::pin(making)).await? {
             Ok(made) => made.map_err(NotMade::from),
             Err(refused) => Err(NotMade::NotAdmitted(refused)),
         }

@@ -4,10 +4,3 @@
 mod module;
 mod upload;
 mod usage;
-
-pub use module::{
-    EntryUse, Explained, ExplainedBuildRequest, ExplainedLease, ExplainedPlaceholder,
-    ExplainedRecord, ExplainedState,
-};
-pub use upload::{ExplainedObject, ExplainedUpload};
-pub use usage::{CacheOfObject, CacheUsage};

@@ -2,183 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use serde::Serialize;
-
-use crate::api::advice::Advice;
+use crate::api::advice::{Advice, WrittenAdvice};
+use crate::api::explained::{
+    EntryUse, Explained, ExplainedBuildRequest, ExplainedLease, ExplainedPlaceholder,
+    ExplainedRecord, ExplainedState, place_text,
+};
 use crate::cache::{
-    BuildRequest, Converter, Criteria, Decision, Entry, Item, ItemKey, Kind, ModuleKey,
-    Placeholder, Preference, Queue, Ready, ServerSearch, UnreadableBlobs, decide,
+    BuildRequest, Criteria, Decision, Entry, Item, ItemKey, Kind, ModuleKey, Placeholder,
+    Preference, Ready, ServerSearch, UnreadableBlobs, decide,
 };
-use crate::domain::{
-    Candidate, Cause, DifRef, FileType, FormatVersion, ObjectId, Quality, Scope, SourceKey,
-    Timestamp,
-};
+use crate::domain::{FormatVersion, ObjectId, Scope, SourceKey, Timestamp};
 use crate::flows::lookup::{CacheFinder, CachePlace, Items, Lookup};
 use crate::flows::{Error, HttpService, Invocation, permits};
 use crate::ports::Consistency;
-
-/// What a request for a module would do with an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum EntryUse {
-    /// It uses the derived cache.
-    Use,
-    /// It uses the derived cache, and has a better file searched for.
-    UseAndUpgrade,
-    /// It uses the derived cache of a lower version while a newer one is built.
-    UseOlder,
-    /// It answers that there is no usable file.
-    Missing,
-    /// It waits for a build that is requested or in progress.
-    Wait,
-    /// It requests a build.
-    Build,
-    /// It reads nothing: there is no file that the kind could be made of.
-    Absent,
-    /// No request has searched the source yet, so it would.
-    Unknown,
-}
-
-impl EntryUse {
-    /// Returns its name in responses.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Use => "use",
-            Self::UseAndUpgrade => "use_and_upgrade",
-            Self::UseOlder => "use_older",
-            Self::Missing => "missing",
-            Self::Wait => "wait",
-            Self::Build => "build",
-            Self::Absent => "absent",
-            Self::Unknown => "unknown",
-        }
-    }
-}
-
-/// The state of an entry that a request for a module would read, whether it exists or not.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-pub struct Explained {
-    /// The scope.
-    pub scope: Scope,
-    /// The source of its DIFs.
-    pub source: SourceKey,
-    /// The id of the module: `debug_id:…` or `code_id:…`.
-    pub module: String,
-    /// The kind.
-    pub kind: Kind,
-    /// What a request would do with it.
-    pub state: EntryUse,
-    /// What it lacks, and what to do about it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub advice: Option<Advice>,
-    /// The latest time until which a request would wait.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub waits_until: Option<Timestamp>,
-    /// When the open circuit of its source becomes half-open. Until then, a request does not wait
-    /// for the source.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub circuit_open_until: Option<Timestamp>,
-    /// The record; absent if there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub record: Option<ExplainedRecord>,
-}
-
-/// The contents of a record.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-pub struct ExplainedRecord {
-    /// The newest state.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ready: Option<ExplainedState>,
-    /// The state of a lower version, kept for an older release.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub older: Option<ExplainedState>,
-    /// Why there is no state or no newer one, and when to retry.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub missing: Option<ExplainedPlaceholder>,
-    /// The current lease, or an expired one that was not released.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lease: Option<ExplainedLease>,
-    /// The build request.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub build_request: Option<ExplainedBuildRequest>,
-    /// The number of holders that vanished.
-    pub attempts: u32,
-    /// The end of the back-off.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub not_before: Option<Timestamp>,
-    /// When it was last used, give or take an hour.
-    pub last_used_at: Timestamp,
-    /// The DIFs that were tried, with their sizes and durations.
-    pub candidates: Vec<Candidate>,
-}
-
-/// A state in a record.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "openapi", schemars(rename = "ExplainedCache"))]
-pub struct ExplainedState {
-    /// The version of the format.
-    pub version: u32,
-    /// The converter that derived it.
-    pub converter: Converter,
-    /// Whether a better DIF may be found later.
-    pub quality: Quality,
-    /// The size of its blob.
-    pub bytes: u64,
-    /// The type of the DIF that it was made from.
-    pub file_type: FileType,
-    /// The architecture.
-    pub arch: String,
-    /// The DIFs that it was made from.
-    pub made_from: Vec<DifRef>,
-    /// What it lacks although the DIF has it or refers to another file for it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lacks: Option<String>,
-    /// When it was published.
-    pub derived_at: Timestamp,
-}
-
-/// A placeholder in a record.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-pub struct ExplainedPlaceholder {
-    /// The cause.
-    #[serde(flatten)]
-    pub cause: Cause,
-    /// The details, for people.
-    pub detail: String,
-    /// When a build may be requested again.
-    pub retry_at: Timestamp,
-    /// The converter that failed.
-    pub converter: Converter,
-    /// The number of earlier consecutive failures with the same cause.
-    pub repeats: u32,
-}
-
-/// A lease in a record, without the token, which is the right to publish.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-pub struct ExplainedLease {
-    /// The request id of the builder.
-    pub holder: String,
-    /// When the lease expires unless it is extended.
-    pub until: Timestamp,
-    /// Whether it is live now.
-    pub is_live: bool,
-}
-
-/// A build request in a record.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-pub struct ExplainedBuildRequest {
-    /// The queue of its message.
-    pub queue: Queue,
-    /// When the build was requested.
-    pub at: Timestamp,
-}
 
 impl HttpService {
     /// Returns the state of every entry that a request in this scope would read for a module.
@@ -275,11 +111,6 @@ impl HttpService {
 }
 
 impl Explained {
-    /// Returns the place of its files, as text.
-    pub fn place(&self) -> String {
-        shown(&self.scope, &self.source)
-    }
-
     /// Explains the entry of a place; `None` if it is one of Microsoft's SymCaches that no request
     /// was made for, which is normal.
     fn of(
@@ -311,7 +142,7 @@ impl Explained {
             Decision::Missing(_) => EntryUse::Missing,
             Decision::Wait { .. } | Decision::Build if !items.may_have_files(place) => {
                 if kind == Kind::SymCache {
-                    let searched = vec![shown(&module.scope, &module.source)];
+                    let searched = vec![place_text(&module.scope, &module.source)];
                     // A request that omits `sources` reads the uploads, too.
                     advice = Some(Advice::of_absent(object, searched, true));
                 }
@@ -335,20 +166,11 @@ impl Explained {
             module: module.id.clone(),
             kind,
             state,
-            advice,
+            advice: advice.map(WrittenAdvice::from),
             waits_until,
             circuit_open_until: open_until.filter(|at| now < *at),
             record: entry.map(|entry| ExplainedRecord::of(entry, now)),
         })
-    }
-}
-
-/// Returns the place of files, as text.
-fn shown(scope: &Scope, source: &SourceKey) -> String {
-    if source.is_uploads() {
-        format!("the uploads of {scope}")
-    } else {
-        source.id().to_owned()
     }
 }
 

@@ -1,14 +1,10 @@
 //! The state of an upload, for people.
 
-use serde::Serialize;
-
-use super::usage::{self, CacheOfObject};
-use crate::api::advice::Advice;
+use super::usage;
+use crate::api::advice::{Advice, WrittenAdvice};
+use crate::api::explained::{CacheOfObject, ExplainedObject, ExplainedUpload};
 use crate::cache::{Item, ItemKey, NoRoom, Upload, UploadState, UploadedObject};
-use crate::domain::{
-    CodeId, CompanionId, DebugId, DifRef, Features, FileType, Location, ModuleId, Scope, Sequencer,
-    Timestamp,
-};
+use crate::domain::{DifRef, Location, ModuleId, Scope};
 use crate::flows::{Error, HttpService, uploads};
 use crate::ports::{Consistency, Fault};
 
@@ -18,94 +14,6 @@ const MAX_OBJECTS: usize = 1000;
 /// The maximum number of objects whose caches are listed. The entries of all of them are read in
 /// one round.
 const MAX_WITH_CACHES: usize = 250;
-
-/// The state of an upload, for people.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-pub struct ExplainedUpload {
-    /// Its key in the uploads bucket.
-    pub key: String,
-    /// The scope; absent if the key names none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub scope: Option<Scope>,
-    /// The state.
-    #[serde(flatten)]
-    pub state: UploadState,
-    /// What it lacks, or what else is important about it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub advice: Vec<Advice>,
-    /// A note about the modules that it does not serve.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub note: Option<String>,
-    /// The etag of the bytes that this describes.
-    pub etag: String,
-    /// The sequencer of its last event.
-    pub sequencer: Sequencer,
-    /// Its size in bytes.
-    pub size: u64,
-    /// Its objects, at most the first thousand.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub objects: Vec<ExplainedObject>,
-    /// The ids of companions in this upload, as other objects have them in their `needs`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub completes: Vec<CompanionId>,
-    /// The number of objects that are not listed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub further_objects: Option<usize>,
-    /// What was skipped in the file, and why. The last line says so if the list is incomplete.
-    #[serde(rename = "passed_over", skip_serializing_if = "Vec::is_empty")]
-    pub skipped: Vec<String>,
-    /// The number of failed attempts to read it, including one that is in progress.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub attempts: u32,
-    /// When the last attempt began, or its result was written.
-    pub at: Timestamp,
-}
-
-/// One object in an upload.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-pub struct ExplainedObject {
-    /// The debug id.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(
-        feature = "openapi",
-        schemars(with = "Option<crate::domain::schema::DebugIdText>")
-    )]
-    pub debug_id: Option<DebugId>,
-    /// The code id.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(
-        feature = "openapi",
-        schemars(with = "Option<crate::domain::schema::CodeIdText>")
-    )]
-    pub code_id: Option<CodeId>,
-    /// The file type.
-    pub file_type: FileType,
-    /// The architecture.
-    pub arch: String,
-    /// The features.
-    pub features: Features,
-    /// The ids of the companions that it needs: ids of split units, one of which identifies a
-    /// package, the build id of a shared file, and the id of a symbol map.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub needs: Vec<CompanionId>,
-    /// Whether its names are hidden: a symbol map has them.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub hides_names: bool,
-    /// Whether the caches that it is for are made of it; of the first 250 objects of an applied
-    /// upload.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub caches: Vec<CacheOfObject>,
-    /// What it lacks.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub advice: Option<Advice>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-fn is_zero(number: &u32) -> bool {
-    *number == 0
-}
 
 impl ExplainedObject {
     fn of(object: UploadedObject, caches: Vec<CacheOfObject>) -> Self {
@@ -126,7 +34,7 @@ impl ExplainedObject {
         let advice = of_usage
             .or_else(|| Advice::of_object(file_type, &features, code_id.as_ref(), fault.as_ref()));
         Self {
-            advice,
+            advice: advice.map(WrittenAdvice::from),
             caches,
             debug_id,
             code_id,
@@ -194,9 +102,10 @@ impl HttpService {
             .clone()
             .filter(|scope| *scope != Scope::Global)
             .map(|scope| Advice::TenantsScope { scope });
+        let advice = being_read.into_iter().chain(of_tenant);
         Ok(Some(ExplainedUpload {
             scope,
-            advice: being_read.into_iter().chain(of_tenant).collect(),
+            advice: advice.map(WrittenAdvice::from).collect(),
             note,
             further_objects: further.filter(|further| *further > 0),
             objects: explained,

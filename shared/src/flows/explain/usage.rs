@@ -3,50 +3,10 @@
 //! That a file is filed under its modules does not say that requests use it: deriving from it may
 //! have failed, or another file with the same id may be preferred.
 
-use serde::Serialize;
-
 use crate::api::advice::Advice;
+use crate::api::explained::{CacheOfObject, CacheUsage};
 use crate::cache::{Entry, ItemKey, Kind, ModuleKey, Ready, UploadedObject};
 use crate::domain::{Cause, DifRef, Download, Features, FileType, Location, Scope};
-
-/// A cache that an object of an upload is for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-pub struct CacheOfObject {
-    /// The kind.
-    pub kind: Kind,
-    /// Whether it is made of the upload.
-    #[serde(flatten)]
-    pub usage: CacheUsage,
-}
-
-/// Whether a cache is made of an upload.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-#[serde(tag = "state", rename_all = "snake_case")]
-pub enum CacheUsage {
-    /// It is made of this upload, or of another one with the same bytes.
-    Used,
-    /// It is made of another upload with the same id.
-    OtherUpload {
-        /// The key of that upload.
-        made_from: Location,
-    },
-    /// It could not be made of this upload.
-    Failed {
-        /// The reason.
-        detail: String,
-    },
-    /// It is not made of such files, such as unwind information of a machine that is not unwound.
-    Unsupported {
-        /// The reason.
-        detail: String,
-    },
-    /// Its build is requested or in progress.
-    Pending,
-    /// It is not stored; the next request for it has it built.
-    Unbuilt,
-}
 
 impl CacheUsage {
     fn of(entry: Option<&Entry>, dif: &DifRef) -> Self {

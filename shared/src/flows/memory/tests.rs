@@ -160,7 +160,6 @@ async fn what_was_read_is_as_old_as_the_call_that_read_it() {
     assert_eq!(memory.recall(&invocation, &key), Recalled::Unknown);
 }
 
-/// P1.
 #[tokio::test(start_paused = true)]
 async fn remembered_values_expire_by_either_clock() {
     let (key, item) = failed();

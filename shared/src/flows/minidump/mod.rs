@@ -30,7 +30,7 @@ use super::HttpService;
 use super::lookup::CacheFinder;
 use super::parsing::parsed;
 use super::requests::{CallState, RequestStage, RequestToStore, is_overdue};
-use super::waiting::{AfterRound, WaitOutcome, Waiting};
+use super::waiting::{AfterRound, WaitOutcome};
 use super::{Error, Invocation};
 use crate::api::crash::form::CrashFields;
 use crate::api::crash::rewrite::RewriteRules;
@@ -142,12 +142,13 @@ struct WalkRounds<'a> {
 impl WalkRounds<'_> {
     /// Repeats rounds until all walks are complete, or the time is up. Then, stores the minidump.
     async fn run(&mut self) -> Result<WaitOutcome<()>, Error> {
-        let CallState {
-            wait_limit, age, ..
-        } = self.request.call;
-        let finder = self.modules.finder;
-        let queued_wait = finder.service.settings.queued_wait;
-        let mut waiting = Waiting::new(finder.invocation, wait_limit, queued_wait, age);
+        let call = self.request.call;
+        let CacheFinder {
+            service,
+            invocation,
+            ..
+        } = self.modules.finder;
+        let mut waiting = service.wait_for_builds(invocation, call);
         let mut to_look_up: BTreeSet<usize> = self.walks.pointed_at().keys().copied().collect();
         // Before the first walk, all modules are new.
         let mut reached_new_module = true;
@@ -182,9 +183,10 @@ impl WalkRounds<'_> {
             let only_queued = !self.modules.is_in_progress(&to_look_up);
             match waiting.after_round(only_queued) {
                 AfterRound::Pause => waiting.pause().await,
-                AfterRound::TimeIsUp if is_overdue(age) => self.modules.give_up(),
+                AfterRound::TimeIsUp if is_overdue(call.age) => self.modules.give_up(),
                 AfterRound::TimeIsUp => {
                     self.store_dump().await?;
+                    service.memory.note_pending(invocation, call.id);
                     return Ok(WaitOutcome::Pending);
                 }
             }

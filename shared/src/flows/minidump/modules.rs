@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::crash::ModuleUnwinding;
 use crate::api::symbolicator::Module;
-use crate::cache::{
-    Capabilities, Entry, Kind, PlaceToBuild, Queue, Ready, Selection, UnreadableBlobs,
-};
+use crate::cache::{Capabilities, Kind, PlaceToBuild, Queue, Ready, Selection, UnreadableBlobs};
 use crate::domain::{Candidate, DebugId, Features, Missing, ModuleId, Scope};
 use crate::flows::build_requests::{BuildToRequest, MAX_BUILD_REQUESTS};
 use crate::flows::lookup::{CacheFinder, CachePlace, Chosen, Items, Lookup, SelectedSource};
@@ -183,10 +181,8 @@ impl<'a> WalkModules<'a> {
     /// Records that these modules were unwound with their caches.
     pub(super) async fn touch(&self, modules: &BTreeSet<usize>) {
         let known = modules.iter().filter_map(|module| self.known.get(module));
-        let used: Vec<&Entry> = known
-            .filter_map(|[cfi, _]| Some(&cfi.chosen()?.entry))
-            .collect();
-        self.finder.touch_all(used).await;
+        let used = known.filter_map(|[cfi, _]| Some(&cfi.chosen()?.entry));
+        self.finder.touch_all(used.collect()).await;
     }
 
     /// Returns the modules that are not decided, of this number of modules.

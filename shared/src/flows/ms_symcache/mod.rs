@@ -7,9 +7,11 @@
 //! 1. If a version that the client reads is ready, the highest one is served. If the client already
 //!    has a version that is as good, and nothing better can be made, the response is `NotModified`.
 //! 2. If nothing is ready, and no place that could have the PDB has it, the response is `Nothing`,
-//!    which is final.
+//!    which is final. So is it if a symbol server that could have it has failed, and is not called
+//!    again within half a minute: a client that is put off until then shows no names at all.
 //! 3. Otherwise a build is requested. A client that retries receives `Retry-After`. A client that
-//!    does not is held for as long as a request may last.
+//!    does not is held for as long as a request may last, also while its build is in a queue: no
+//!    other call continues it.
 //!
 //! A requested SymCache that this service cannot make is recorded as *wanted*, for an operator who
 //! has Microsoft's tool.
@@ -19,8 +21,6 @@ mod search;
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
-
-use serde::Serialize;
 
 use self::search::{Client, Look, RETRY_LATER, RETRY_SOON, SymCacheSearch};
 use super::HttpService;
@@ -32,8 +32,9 @@ use super::update::{KnownItem, Present};
 use super::waiting::Waiting;
 use super::{Error, Invocation};
 use crate::api::symcache_http::{SymCacheRequest, content_type};
+use crate::api::wanted::{WantedList, WantedPdb};
 use crate::cache::{Entry, Item, ItemKey, Ready, Wanted};
-use crate::domain::{DebugId, FormatVersion, Scope, Timestamp};
+use crate::domain::{FormatVersion, Scope};
 use crate::ports::Fault;
 
 /// The lifetime of a presigned URL. An instance may use a record for 45 s, so a removed file
@@ -110,8 +111,7 @@ impl HttpService {
         } else {
             self.wait_limit(invocation, Some(MAX_WAIT))
         };
-        let queued_wait = self.settings.queued_wait;
-        let mut waiting = Waiting::new(invocation, wait, queued_wait, Duration::ZERO);
+        let mut waiting = Waiting::new(invocation, wait, None, Duration::ZERO);
         loop {
             let look = match search.look(waiting.consistency()).await {
                 Err(error) if waiting.tolerates(&error) => Look::Building,
@@ -128,6 +128,7 @@ impl HttpService {
                     }
                     return Ok(SymCacheResponse::Nothing);
                 }
+                Look::Unreachable => return Ok(SymCacheResponse::Nothing),
                 Look::NoResponse(time) if may_be_put_off => {
                     return Ok(SymCacheResponse::Pending(time));
                 }
@@ -218,43 +219,9 @@ impl CacheFinder<'_> {
             .caches
             .presign(path, URL_LIFETIME, Some(&content_type))
             .await?;
-        self.touch_if_due(&entry).await;
+        self.touch_all(vec![&entry]).await;
         Ok(SymCacheResponse::File { url, content_type })
     }
-}
-
-/// The wanted SymCaches of a scope.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-pub struct WantedList {
-    /// The PDBs.
-    pub wanted: Vec<WantedPdb>,
-    /// The number of further ones, on the next pages.
-    pub more: usize,
-}
-
-/// A PDB whose SymCache is wanted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-pub struct WantedPdb {
-    /// The file name of the PDB.
-    pub pdb: String,
-    /// The debug id.
-    #[cfg_attr(
-        feature = "openapi",
-        schemars(with = "crate::domain::schema::DebugIdText")
-    )]
-    pub debug_id: DebugId,
-    /// The debug id as symbol servers and tools write it: GUID and age, in hex.
-    pub id: String,
-    /// The highest version that was requested.
-    pub version: FormatVersion,
-    /// The approximate number of requests.
-    pub asked: u64,
-    /// When it was first requested.
-    pub first_at: Timestamp,
-    /// When it was last requested.
-    pub last_at: Timestamp,
 }
 
 impl From<Wanted> for WantedPdb {

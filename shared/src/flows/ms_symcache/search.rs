@@ -16,9 +16,12 @@ use crate::ports::{Consistency, Fault};
 /// The delay before a client retries: a build takes seconds.
 pub(super) const RETRY_SOON: Duration = Duration::from_secs(1);
 
-/// The delay before a retry if the client was held for the maximum time, or if the source does not
-/// respond.
+/// The delay before a retry if the client was held for the maximum time, and the longest delay if
+/// a source does not respond.
 pub(super) const RETRY_LATER: Duration = Duration::from_secs(10);
+
+/// A client does not wait for a source that is called again later than this.
+const LONGEST_OUTAGE: Duration = Duration::from_secs(30);
 
 /// The maximum number of major versions that are looked up, beginning with the newest that the
 /// client reads.
@@ -52,8 +55,10 @@ pub(super) enum Look {
     Queued,
     /// A build is in progress.
     Building,
-    /// A source does not respond. The time until the next attempt.
+    /// A source does not respond. The time until a client retries.
     NoResponse(Duration),
+    /// A source does not respond, and is not called again soon.
+    Unreachable,
 }
 
 impl Look {
@@ -187,9 +192,12 @@ impl SymCacheSearch<'_> {
                 return Ok(Look::Queued);
             }
             let now = self.finder.invocation.now();
-            return Ok(match selection.retry_at {
-                Some(at) => Look::NoResponse(at.since(now).max(RETRY_SOON)),
-                None if self.client.has_the_newest() => Look::NotModified,
+            return Ok(match selection.retry_at.map(|at| at.since(now)) {
+                Some(outage) if outage <= LONGEST_OUTAGE => {
+                    Look::NoResponse(outage.clamp(RETRY_SOON, RETRY_LATER))
+                }
+                _ if self.client.has_the_newest() => Look::NotModified,
+                Some(_) => Look::Unreachable,
                 None => Look::Nothing,
             });
         }
@@ -199,7 +207,7 @@ impl SymCacheSearch<'_> {
         self.request(selection.waits_for.iter(), Queue::Eager, items)
             .await?;
         // Without one, the circuits of all sources that could be called are open.
-        Ok(Look::for_any_of(selection.waits_for.iter()).unwrap_or(Look::NoResponse(RETRY_LATER)))
+        Ok(Look::for_any_of(selection.waits_for.iter()).unwrap_or(Look::Unreachable))
     }
 
     /// Requests the builds of these places that are not requested yet.

@@ -1,5 +1,6 @@
-//! Lists all blobs that records or redirects name, and deletes orphans: blobs that no record names.
-//! The bodies of requests, under `requests/`, are not listed: they expire by the bucket's rule.
+//! Lists the derived caches, chunks of copies and plain SymCaches, and deletes those that no record
+//! names (orphans). The bodies of requests, under `requests/`, are not listed: they expire by the
+//! bucket's rule.
 //!
 //! Nearly every blob is named, so the records are first read with eventual consistency, in batches.
 //! A blob that its record names is not an orphan. The records of the others are read again with

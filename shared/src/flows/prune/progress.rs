@@ -1,9 +1,7 @@
 //! The state that the pruner keeps between runs: its position, the outdated entries that it found,
 //! and the builds that it requested.
 
-use futures::stream::{self, StreamExt};
-
-use super::run::{CALLS_IN_PARALLEL, Run};
+use super::run::Run;
 use crate::cache::{
     Item, ItemKey, OutdatedList, Revision, Rollout, SegmentProgress, Stored, SweepCursor,
     SweepItem, SweepLists,
@@ -165,8 +163,8 @@ impl Run<'_> {
     /// Writes the state; the cursor last, and only if no other run has written it meanwhile.
     ///
     /// The lists are written without this condition. Runs do not overlap, because the function has
-    /// a reserved concurrency of 1. In an account without room for that, two runs may mix their
-    /// lists: then some outdated entries are found in the next pass only.
+    /// a reserved concurrency of 1. In an account without room for that, two runs may mix the items
+    /// of their lists: only those of one run count, and the others are found in the next pass.
     pub(super) async fn write_progress(&self, mut progress: Progress) {
         let SweepLists {
             found_in_this_pass,
@@ -215,9 +213,12 @@ impl Run<'_> {
         }
     }
 
-    /// Writes a list, which took `before` items until now. Returns the number of items that it
-    /// takes now. At least one item is written, because releases that know only one item must not
-    /// use its old content.
+    /// Writes a list, which took `before` items until now. Returns the number of items to read. At
+    /// least one item is written, because releases that know only one item must not use its old
+    /// content.
+    ///
+    /// The items are large, so they are written one by one. After a failure, the rest of the former
+    /// list stays, and is not mistaken for a part of this one.
     async fn write_list(
         &self,
         item: impl Fn(usize) -> SweepItem,
@@ -226,41 +227,39 @@ impl Run<'_> {
     ) -> usize {
         let empty = OutdatedList {
             at: list.at,
-            entries: Vec::new(),
+            ..OutdatedList::default()
         };
         let mut items = list.into_items();
         if items.is_empty() {
             items.push(empty);
         }
-        let now = items.len();
+        let (now, writer) = (items.len(), self.writer());
+        let written_by = Some(self.invocation.token());
         let writes = items.into_iter().map(Some).chain(
             // Remove the surplus items of a longer list.
             (now..before).map(|_| None),
         );
-        let writes = writes.enumerate().map(|(number, list)| {
+        for (number, list) in writes.enumerate() {
             let key = ItemKey::sweep(item(number));
-            async move {
-                let writer = self.writer();
-                let written = match list {
-                    Some(list) => {
-                        let put = writer.put(&key, Item::OutdatedList(list), |_| false);
-                        put.await.map(drop)
-                    }
-                    None => {
-                        let is_it = |item: &Item| matches!(item, Item::OutdatedList(_));
-                        writer.remove(&key, is_it).await
-                    }
-                };
-                if let Err(error) = written {
-                    self.fail(&error);
+            let written = match list {
+                Some(list) => {
+                    let list = OutdatedList {
+                        written_by: written_by.clone(),
+                        ..list
+                    };
+                    let put = writer.put(&key, Item::OutdatedList(list), |_| false);
+                    put.await.map(drop)
                 }
+                None => {
+                    let is_it = |item: &Item| matches!(item, Item::OutdatedList(_));
+                    writer.remove(&key, is_it).await
+                }
+            };
+            if let Err(error) = written {
+                self.fail(&error);
+                return now.max(before);
             }
-        });
-        let writes: Vec<_> = writes.collect();
-        stream::iter(writes)
-            .buffer_unordered(CALLS_IN_PARALLEL)
-            .for_each(|()| std::future::ready(()))
-            .await;
+        }
         now
     }
 }

@@ -387,7 +387,6 @@ fn name(item: &Item) -> &'static str {
 mod tests {
     use super::*;
 
-    /// P14.
     #[test]
     fn a_pending_upload_is_checked_again_after_an_hour_doubling_up_to_a_day() {
         let hours = |reconciled| {

@@ -48,6 +48,7 @@ impl Run<'_> {
         let mut pending = OutdatedList {
             at: now,
             entries: still_pending_of(&requested, &entries),
+            ..OutdatedList::default()
         };
         let due = self.due_entries(&outdated, drained.quota()).await;
         for modules in by_module(due).chunks(MODULES_AT_ONCE) {

@@ -68,7 +68,7 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutReport>,
     /// The planned actions of a dry run: the first hundred.
-    #[serde(rename = "said", skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub planned: Vec<PlannedAction>,
 }
 
@@ -125,5 +125,26 @@ impl Report {
                 why: why.into(),
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_actions_that_a_dry_run_would_take_are_listed_as_planned() {
+        let mut report = Report {
+            dry_run: true,
+            ..Report::default()
+        };
+        report.note_planned("retire", "an entry", "unused");
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(
+            json["planned"],
+            json!([{"what": "retire", "to": "an entry", "why": "unused"}])
+        );
     }
 }

@@ -19,8 +19,8 @@ pub(super) struct CacheLookup {
     pub(super) lookup: Lookup,
     /// The path of the source file, if this is the lookup of one.
     pub(super) file: Option<Arc<str>>,
-    /// The sources that are listed even if they have no file for the module.
-    sources: Arc<[SourceKey]>,
+    /// The candidates of sources that are listed if they have no file for the module.
+    listed: Arc<[Candidate]>,
     /// The candidates of all places, if the response lists them.
     candidates: Vec<Candidate>,
     /// The file that was found although no cache can be made from its type.
@@ -46,7 +46,7 @@ impl CacheLookup {
             kind,
             lookup,
             file: None,
-            sources: Arc::default(),
+            listed: Arc::default(),
             candidates: Vec::new(),
             unsupported: None,
             outcome: None,
@@ -61,10 +61,10 @@ impl CacheLookup {
         }
     }
 
-    /// Lists these sources as candidates if they have no file for the module, so that the response
-    /// distinguishes them from sources that were not searched.
-    pub(super) fn listing(self, sources: Arc<[SourceKey]>) -> Self {
-        Self { sources, ..self }
+    /// Lists these candidates if their sources have no file for the module, so that the response
+    /// says which sources were searched, and which were not.
+    pub(super) fn listing(self, listed: Arc<[Candidate]>) -> Self {
+        Self { listed, ..self }
     }
 
     /// Notes the file that is unsupported, and collects the candidates of all entries if the
@@ -75,17 +75,16 @@ impl CacheLookup {
         if !self.lookup.reads_all {
             return;
         }
-        let without = self.sources.iter().filter(|source| {
+        let without = self.listed.iter().filter(|listed| {
             let mut places = self.lookup.places.iter();
             let may_have = |place: &CachePlace| match place.module.sought() {
                 Some(sought) => sought.may_yield(self.kind),
                 None => items.may_have_files(place),
             };
-            !places.any(|place| place.module.source == **source && may_have(place))
+            !places.any(|place| place.module.source == listed.source && may_have(place))
         });
         self.candidates = self.lookup.candidates(items);
-        self.candidates
-            .extend(without.map(Candidate::nothing_listed));
+        self.candidates.extend(without.cloned());
     }
 
     /// Returns the places that may have the cache, in the order of precedence.

@@ -5,12 +5,12 @@
 //!    read, in one round of reads.
 //! 3. *Select* (pure: `crate::cache::select`): use a cache, report the module as missing, or wait.
 //! 4. *Request builds* (`build_requests`) for the places to wait for. The request is stored first,
-//!    so that any instance can continue it.
+//!    so that any instance can continue it, except before the replacements of step 5.
 //! 5. *Read* the blobs in parallel. A blob that cannot be read is reported as suspect, which
 //!    requests its replacement, and the request waits for that.
 //! 6. Repeat from step 2 until every module has an outcome or the time is up. If the time is up,
 //!    the response is `pending`. Steps 2 to 6 are in `rounds.rs`.
-//! 7. *Symbolicate* (pure), and touch the entries that were used.
+//! 7. *Symbolicate* (pure), and touch the entries that were used meanwhile.
 //! 8. *Add source lines* to the frames that have a path and a line (`source_lines.rs`,
 //!    `source_files.rs`).
 
@@ -23,6 +23,8 @@ mod source_lines;
 
 use std::sync::Arc;
 
+use futures::future;
+
 use self::cache_lookup::CacheLookup;
 use self::rounds::Rounds;
 use super::lookup::{CacheFinder, Lookup};
@@ -30,7 +32,7 @@ use super::requests::CallState;
 use super::waiting::WaitOutcome;
 use super::{Error, HttpService, Invocation};
 use crate::api::symbolicator::{Completed, Request};
-use crate::domain::SourceKey;
+use crate::domain::Candidate;
 pub use crate::symbolicate::Stats;
 use crate::symbolicate::{
     KnownNames, ModuleOutcome, Plan, Searched, advise, plan, symbolicate_with,
@@ -58,9 +60,11 @@ impl HttpService {
         let plan = plan(request);
         let finder = CacheFinder::new(self, invocation);
         let sources = finder.select_sources(&request.sources).await?;
-        let listed = sources.iter().map(|source| source.key.clone());
-        let listed: Arc<[SourceKey]> = if request.options.dif_candidates {
-            listed.collect()
+        let searched = sources.iter().map(|source| &source.key);
+        let unsupported = request.sources.unsupported().map(Candidate::not_searched);
+        let listed: Arc<[Candidate]> = if request.options.dif_candidates {
+            let searched = searched.map(Candidate::nothing_listed);
+            searched.chain(unsupported).collect()
         } else {
             Arc::default()
         };
@@ -78,17 +82,20 @@ impl HttpService {
         let WaitOutcome::Complete(lookups) = rounds.resolve(lookups.collect()).await? else {
             return Ok(SymbolicateOutcome::Pending);
         };
-        let span = invocation.span("symbolicate");
-        let named = self.symbolicate(request, &plan, &lookups).await?;
-        drop(span);
-        let used = lookups.iter().filter_map(CacheLookup::entry);
-        finder.touch_all(used.collect()).await;
-        let completed = if request.options.apply_source_context {
-            rounds.add_source_lines(named, &sources, &lookups).await?
-        } else {
-            WaitOutcome::Complete(named)
+        let naming = async {
+            let span = invocation.span("symbolicate");
+            let named = self.symbolicate(request, &plan, &lookups).await?;
+            drop(span);
+            if request.options.apply_source_context {
+                rounds.add_source_lines(named, &sources, &lookups).await
+            } else {
+                Ok(WaitOutcome::Complete(named))
+            }
         };
-        let WaitOutcome::Complete((completed, mut stats)) = completed else {
+        let used = lookups.iter().filter_map(CacheLookup::entry);
+        let touching = finder.touch_all(used.collect());
+        let ((), completed) = future::join(touching, Box::pin(naming)).await;
+        let WaitOutcome::Complete((completed, mut stats)) = completed? else {
             return Ok(SymbolicateOutcome::Pending);
         };
         stats.reads = rounds.reads();

@@ -14,7 +14,7 @@ use crate::flows::build_requests::{BuildToRequest, MAX_BUILD_REQUESTS};
 use crate::flows::lookup::{CacheFinder, Chosen, Items, Lookup};
 use crate::flows::opening::{LoadedCache, Opening, ReadError};
 use crate::flows::requests::{CallState, is_overdue, overdue};
-use crate::flows::waiting::{AfterRound, WaitOutcome, Waiting};
+use crate::flows::waiting::{AfterRound, WaitOutcome};
 use crate::ports::{Consistency, Fault};
 use crate::symbolicate::{Plan, PlannedCacheId, ReadCounts};
 
@@ -104,13 +104,13 @@ impl<'a> Rounds<'a> {
         mut lookups: Vec<CacheLookup>,
     ) -> Result<WaitOutcome<Vec<CacheLookup>>, Error> {
         let waited = self.finder.invocation.elapsed() - self.began;
-        let CallState {
-            wait_limit: time_left,
-            age,
+        let CacheFinder {
+            service,
+            invocation,
             ..
-        } = self.call.after(waited);
-        let queued_wait = self.finder.service.settings.queued_wait;
-        let mut waiting = Waiting::new(self.finder.invocation, time_left, queued_wait, age);
+        } = self.finder;
+        let call = self.call.after(waited);
+        let mut waiting = service.wait_for_builds(invocation, call);
         loop {
             let (is_last, consistency) = waiting.begin_round();
             let awaited = match self.round(&mut lookups, is_last, consistency).await {
@@ -123,7 +123,7 @@ impl<'a> Rounds<'a> {
                 (StillAwaited::Builds | StillAwaited::Queued, AfterRound::Pause) => {
                     waiting.pause().await;
                 }
-                _ if is_overdue(age) => {
+                _ if is_overdue(call.age) => {
                     for lookup in lookups.iter_mut().filter(|lookup| lookup.is_undecided()) {
                         lookup.outcome = Some(LookupOutcome::Missing(overdue()));
                     }
@@ -132,6 +132,7 @@ impl<'a> Rounds<'a> {
                 (StillAwaited::Builds | StillAwaited::Queued, AfterRound::TimeIsUp)
                 | (StillAwaited::Unrequested, _) => {
                     self.store_request().await?;
+                    service.memory.note_pending(invocation, call.id);
                     return Ok(WaitOutcome::Pending);
                 }
             }
@@ -240,10 +241,13 @@ impl<'a> Rounds<'a> {
                 Ok(cache) => lookups[at].outcome = Some(LookupOutcome::Cache { cache, chosen }),
                 // It says nothing about the module.
                 Err(ReadError::Fault(fault)) => return Err(fault.into()),
-                Err(error) => {
-                    self.report_unreadable(&chosen, &error).await?;
-                    unreadable.push(chosen.ready.blob.path.clone());
-                }
+                Err(error) => match error.no_room() {
+                    Some(missing) => lookups[at].outcome = Some(LookupOutcome::Missing(missing)),
+                    None => {
+                        self.report_unreadable(&chosen, &error).await?;
+                        unreadable.push(chosen.ready.blob.path.clone());
+                    }
+                },
             }
         }
         Ok(unreadable)

@@ -18,8 +18,8 @@ use crate::flows::presence;
 use crate::flows::update::{Entries, KnownItem};
 use crate::ports::Fault;
 
-/// How long a tombstone is kept. No event is delivered later than that.
-const TOMBSTONE_LIFETIME: Duration = Duration::from_secs(15 * 24 * 3600);
+/// How long the item of a removed file is kept. No event is delivered later than that.
+const GONE_LIFETIME: Duration = Duration::from_secs(15 * 24 * 3600);
 
 /// What has to be built after a file was withdrawn from a module.
 enum WithdrawnFrom {
@@ -78,7 +78,7 @@ impl UploadChanges<'_> {
             sequencer: pending.sequencer,
             size: pending.size,
             state: UploadState::Gone,
-            expires_at: Some(self.invocation.now().plus(TOMBSTONE_LIFETIME)),
+            expires_at: Some(self.invocation.now().plus(GONE_LIFETIME)),
             ..nothing
         };
         self.put_upload(gone, stored).await?;

@@ -56,15 +56,20 @@ impl Environment<'_> {
         texts.map(str::to_owned).collect()
     }
 
-    /// Reads a list of hosts, each with a port or without.
+    /// Reads a list of hosts, each with a port or without, and with `http://` if it is requested
+    /// over that.
     pub(super) fn hosts(&mut self, name: &'static str) -> Vec<String> {
         let hosts = self.list(name);
-        for host in &hosts {
-            let is_host = format!("https://{host}/")
-                .parse::<Url>()
-                .is_ok_and(|url| url.path() == "/" && url.username().is_empty());
+        for text in &hosts {
+            let (scheme, host) = text.split_once("://").unwrap_or(("https", text.as_str()));
+            let is_host = matches!(scheme, "https" | "http")
+                && format!("{scheme}://{host}/")
+                    .parse::<Url>()
+                    .is_ok_and(|url| url.path() == "/" && url.username().is_empty());
             if !is_host || host.contains(['/', '?', '#', '@']) {
-                let problem = format!("{host:?} is not a host, or a host and a port");
+                let problem = format!(
+                    "{text:?} is not a host, or a host and a port, with http:// before it or without"
+                );
                 self.problems.push((name, problem));
             }
         }

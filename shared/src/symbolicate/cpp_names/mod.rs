@@ -13,11 +13,13 @@
 //! The `M` between a variable and a lambda in its initializer is removed, too, where the demangler
 //! does not support it. So are the modules that declarations are attached to (`W`).
 //!
-//! Two parts are rewritten that the demangler reads, but prints wrongly:
+//! Some parts are rewritten that the demangler reads, but prints wrongly:
 //!
 //! - It takes the first parameter of a template of constructors for the return type, which it does
 //!   not print. Such names get a return type (`v`).
 //! - Packs: see [`packs`].
+//! - Members of classes that are abbreviated: see [`with_classes`].
+//! - Thunks and literal operators: see [`thunks`] and [`literals`].
 //!
 //! Compression makes this difficult. Parts of a name are *substitution candidates*, numbered in the
 //! order in which they end, and a later `S_`, `S0_`, … refers to the first, second, … of them. The
@@ -46,16 +48,20 @@
 
 mod encodings;
 mod expressions;
+mod literals;
 mod mangled_types;
 mod modules;
 mod names;
 mod packs;
 mod reader;
 mod retries;
+mod thunks;
 
+pub(super) use self::literals::with_literal_operators;
 pub(super) use self::reader::Keep;
 use self::reader::{NamePart, NamePlace, NameReader, NameResult, NodeKind, Unreadable};
 pub(super) use self::retries::{most_retries, retries};
+pub(super) use self::thunks::thunk;
 
 /// Returns a mangled C++ name without what C++20 adds to names and what the demangler misprints;
 /// `None` if there is nothing to change, or the name cannot be read in the remaining steps, from
@@ -66,7 +72,43 @@ pub(super) fn rewritten(symbol: &str, keep: Keep, steps_left: &mut usize) -> Opt
     if !reader.has_changed && !reader.is_clearer {
         return None;
     }
-    write(&reader, start, parts).ok()
+    write(&reader, start, parts, Classes::Abbreviated).ok()
+}
+
+/// Returns a mangled C++ name in which the classes that members are in are not abbreviated; `None`
+/// if no such class may matter, or the name cannot be read in the remaining steps, from which its
+/// own are subtracted.
+///
+/// The demangler takes `NS0_1cE`, where `S0_` is the class `a::b`, for a type and a member of it.
+/// It prints what surrounds the type before the member (`a::b&::c`, `a::b(int)::c const`).
+/// `NS_1b1cE` has the same meaning, with the namespace `a` as `S_`.
+pub(super) fn with_classes(symbol: &str, steps_left: &mut usize) -> Option<String> {
+    has_abbreviated_class(symbol).then_some(())?;
+    let start = start_of_encoding(symbol)?;
+    let (reader, parts) = read(symbol, start, Keep::Known, steps_left)?;
+    if reader.has_changed || reader.is_clearer {
+        return None;
+    }
+    let written = write(&reader, start, parts, Classes::InFull).ok();
+    written.filter(|written| written != symbol)
+}
+
+/// Returns whether a name may have a class that is abbreviated, and inside a type or a closure. The
+/// first candidate, `S_`, is no member.
+fn has_abbreviated_class(symbol: &str) -> bool {
+    let bytes = symbol.as_bytes();
+    (0..bytes.len()).any(|at| {
+        matches!(
+            bytes[at..],
+            [
+                b'R' | b'O' | b'P' | b'K' | b'V' | b'Z' | b'F' | b'_',
+                b'N',
+                b'S',
+                b'0'..=b'9' | b'A'..=b'Z',
+                ..
+            ] | [b'Z', b'N', b'K', b'S', b'0'..=b'9' | b'A'..=b'Z', ..]
+        )
+    })
 }
 
 /// Returns whether a name may have parts that the demangler reads, but prints wrongly: templates of
@@ -115,8 +157,21 @@ enum Task {
     Written(usize),
 }
 
+/// How the classes are written that members are in.
+#[derive(Clone, Copy, PartialEq)]
+enum Classes {
+    /// As substitutions.
+    Abbreviated,
+    InFull,
+}
+
 /// Writes the remaining parts of a name, with new numbers of candidates.
-fn write(reader: &NameReader, start: usize, parts: Vec<NamePart>) -> NameResult<String> {
+fn write(
+    reader: &NameReader,
+    start: usize,
+    parts: Vec<NamePart>,
+    classes: Classes,
+) -> NameResult<String> {
     // Each candidate is written once, and references are short. An element of a pack may be one
     // letter, and the pattern for it a few.
     let most = reader.symbol.len() * 4 + 64;
@@ -138,8 +193,9 @@ fn write(reader: &NameReader, start: usize, parts: Vec<NamePart>) -> NameResult<
                 continue;
             }
             Task::Written(index) => {
-                if reader.nodes[index].is_candidate && numbers[index].is_none() {
-                    numbers[index] = Some(count);
+                if reader.nodes[index].is_candidate {
+                    numbers[index].get_or_insert(count);
+                    // A class that is written again is another candidate.
                     count += 1;
                 }
                 continue;
@@ -165,11 +221,13 @@ fn write(reader: &NameReader, start: usize, parts: Vec<NamePart>) -> NameResult<
             Task::Part(NamePart::Node(index, place)) => (index, place, false),
             Task::Part(NamePart::Reference(index, place)) => (index, place, true),
         };
-        if let Some(number) = numbers[index] {
+        let node = &reader.nodes[index];
+        let is_in_full =
+            classes == Classes::InFull && place == NamePlace::Prefix && node.is_global_member();
+        if let Some(number) = numbers[index].filter(|_| !is_in_full) {
             push_substitution(&mut written, number);
             continue;
         }
-        let node = &reader.nodes[index];
         if is_reference && node.is_local {
             return Err(Unreadable);
         }
@@ -349,6 +407,43 @@ mod tests {
         ] {
             check(symbol, None);
         }
+    }
+
+    #[test]
+    fn the_class_of_a_member_is_written_in_full_where_it_was_abbreviated() {
+        let mut steps_left = usize::MAX;
+        for (symbol, want) in [
+            ("_Z1fN1a1bERKNS0_1cE", Some("_Z1fN1a1bERKNS_1b1cE")),
+            // A class that is written again has another number, and so have the following ones.
+            (
+                "_Z1fN1a1bERNS0_1cES0_S1_S2_",
+                Some("_Z1fN1a1bERNS_1b1cES0_S2_S3_"),
+            ),
+            (
+                "_Z1fN1a1b1cEPNS1_1dERNS2_1eE",
+                Some("_Z1fN1a1b1cEPNS_1b1c1dERNS_1b1c1d1eE"),
+            ),
+            (
+                "_ZN1l1gINS_1BENS_1LIS1_NS_1MEEEZNKS4_1mEiEUlvE_EEvPKT0_",
+                Some("_ZN1l1gINS_1BENS_1LIS1_NS_1MEEEZNKS_1LIS1_S3_E1mEiEUlvE_EEvPKT0_"),
+            ),
+            ("_Z1fNSt3foo1bERNS0_1cE", Some("_Z1fNSt3foo1bERNS_1b1cE")),
+            // Not members, or nothing surrounds them.
+            ("_Z1fN1a1bERNS_1cE", None),
+            ("_Z1fN1a1bENS0_1cE", None),
+            ("_Z1fN1a1bERS0_", None),
+            // The template parameter may have another meaning elsewhere.
+            ("_Z1fIiEvN1a1bIT_EERNS3_1cE", None),
+            ("_Z1fN1a1bERNS9_1cE", None),
+        ] {
+            let written = with_classes(symbol, &mut steps_left);
+            assert_eq!(written.as_deref(), want, "{symbol}");
+        }
+        // The name would be too long: `S8A_` is a class in 299 others.
+        let nested = "1a".repeat(300);
+        let long = |count| format!("_Z1fN{nested}E{}", "RNS8A_1cE".repeat(count));
+        assert!(with_classes(&long(2), &mut steps_left).is_some());
+        assert_eq!(with_classes(&long(300), &mut steps_left), None);
     }
 
     #[test]

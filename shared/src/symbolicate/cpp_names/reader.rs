@@ -51,6 +51,20 @@ pub(super) struct Node {
     pub(super) parameters: ParameterSet,
 }
 
+impl Node {
+    /// Returns whether it is a name in another one that has the same meaning everywhere.
+    pub(super) fn is_global_member(&self) -> bool {
+        let is_member = matches!(
+            self.kind,
+            NodeKind::Name {
+                is_nested: true,
+                ..
+            }
+        );
+        is_member && !self.is_local && self.parameters.all() == 0
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(super) enum NodeKind {
     /// A type that is not a name, or another part.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde_json::json;
+use serde_json::{Value, json};
 use symdepot::adapters::faulty::{How, Operation};
 use symdepot::adapters::memory::MemoryBlobs;
 use symdepot::api::symbolicator::{Completed, parse_request};
@@ -16,6 +16,7 @@ use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::ports::{Consistency, Cursor, Fault, Page, RecordStore, Removed, Replaced, Segment};
 use symdepot_tests::harness::{Crash, World, fixture, function_names, in_module, sample_crash};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::{
     FIRST_CALL, FRAMES, HOUR, before_next, entry, made_from, request_build_of, requested_build,
@@ -66,7 +67,7 @@ async fn r02_a_write_that_succeeded_without_a_response_is_recognised_after_a_tou
     }
 }
 
-/// S10. The best file cannot be read, so a second build would not find that nothing is left to do.
+/// The best file cannot be read, so a second build would not find that nothing is left to do.
 #[tokio::test(start_paused = true)]
 async fn a_builder_that_takes_a_lease_late_does_not_repeat_what_another_one_has_built() {
     let world = World::new();
@@ -95,8 +96,8 @@ async fn a_builder_that_takes_a_lease_late_does_not_repeat_what_another_one_has_
     world.check();
 }
 
-/// S15. The other build might fail to read the best file, so a further one would not find that
-/// nothing is left to do.
+/// The other build might fail to read the best file, so a further one would not find that nothing
+/// is left to do.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_requests_a_build_late_uses_what_another_one_has_built() {
     let world = cold().await;
@@ -137,6 +138,61 @@ async fn r02_a_client_that_repeats_a_successful_write_does_not_block_its_own_bui
         ("global/crash.debug".to_owned(), 2)
     );
     assert!(world.queues.sent().is_empty() && entry(&world, Kind::SymCache).lease().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_build_goes_on_while_the_extension_of_its_leases_waits_for_the_store() {
+    let world = cold().await;
+    let message = requested_build(&world).await;
+    world.derivations.take(Duration::from_secs(30));
+    // Two leases are taken, and each is extended after 20 s.
+    let writes = world.faults.calls(Operation::Replace);
+    for nth in [3, 4] {
+        let extension = writes + nth;
+        world.faults.fail(Operation::Replace, extension, How::Slow);
+    }
+    let began = Instant::now();
+    world.serve(&message).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(40));
+    assert_eq!(made_from(&world), "global/crash.debug");
+    assert!(world.queues.sent().is_empty());
+    world.check();
+}
+
+/// The ready state was made from many files with long keys.
+#[tokio::test(start_paused = true)]
+async fn a_state_for_which_the_record_has_no_room_fails_and_its_build_is_not_repeated() {
+    const MAX_ITEM_BYTES: usize = 400 * 1024;
+    let key = format!("global/{}", "d".repeat(900));
+    let size = |item: &Value| serde_json::to_vec(item).unwrap().len();
+    let built_with = async |key_bytes: usize| {
+        let world = World::new();
+        world.upload("global/crash", "elf/crash").await;
+        let mut before = 0;
+        rewrite(&world, CRASH, |entry| {
+            entry["ready"]["version"] = 0.into();
+            let long = json!({"location": "x".repeat(key_bytes), "etag": "1"});
+            let made_from = entry["ready"]["made_from"].as_array_mut();
+            made_from.unwrap().push(long);
+            before = size(entry);
+        })
+        .await;
+        let event = world.put(&key, fixture("elf/crash.debug"));
+        world.deliver(&event).await.unwrap();
+        (world, before)
+    };
+    let (world, before) = built_with(0).await;
+    assert_eq!(made_from(&world), key);
+    let stored = world
+        .records
+        .peek(&world.module("global", CRASH).entry(Kind::SymCache));
+    let after = size(&serde_json::to_value(&stored.unwrap().item).unwrap());
+
+    let (world, _) = built_with(MAX_ITEM_BYTES + 100 - after).await;
+    let entry = entry(&world, Kind::SymCache);
+    assert_eq!(entry.missing().unwrap().missing.cause, Cause::Malformed);
+    assert_eq!((entry.lease(), entry.build_request()), (None, None));
+    assert!(before < after && entry.ready().is_some());
 }
 
 #[tokio::test(start_paused = true)]

@@ -45,8 +45,8 @@ fn source(id: &str) -> HttpSource {
     serde_json::from_value(definition).unwrap()
 }
 
-/// P8, P12. A message whose build request is no longer pending does nothing, even if it would have
-/// been delayed.
+/// A message whose build request is no longer pending does nothing, even if it would have been
+/// delayed.
 #[tokio::test(start_paused = true)]
 async fn a_message_ends_with_its_build_request() {
     let world = cold().await;
@@ -103,7 +103,7 @@ async fn a_message_that_cannot_be_served_is_resent_with_growing_delays_and_a_lim
     assert_eq!(delays.len(), 40);
 }
 
-/// P9. The request of an older reader does not make a newer builder repeat a finished build.
+/// The request of an older reader does not make a newer builder repeat a finished build.
 #[tokio::test(start_paused = true)]
 async fn an_outdated_reader_does_not_cause_endless_builds() {
     let world = World::new();
@@ -124,7 +124,7 @@ async fn an_outdated_reader_does_not_cause_endless_builds() {
     );
 }
 
-/// P17. If a file has changed, the next best one is used.
+/// If a file has changed, the next best one is used.
 #[tokio::test(start_paused = true)]
 async fn a_file_that_changed_without_an_event_is_replaced_by_the_next_best() {
     let world = World::new();
@@ -144,7 +144,7 @@ async fn a_file_that_changed_without_an_event_is_replaced_by_the_next_best() {
     assert_eq!(entry(&world, Kind::SymCache).build_request(), None);
 }
 
-/// P18. A throttled table does not fail a request that waits.
+/// A throttled table does not fail a request that waits.
 #[tokio::test(start_paused = true)]
 async fn a_table_that_is_throttled_briefly_leaves_a_waiting_request_pending() {
     let world = cold().await;
@@ -163,8 +163,8 @@ async fn a_table_that_is_throttled_briefly_leaves_a_waiting_request_pending() {
     );
 }
 
-/// P19. Forty modules that a server does not have: four messages, one permit each, and three writes
-/// per module.
+/// Forty modules that a server does not have: four messages, one permit each, and three writes per
+/// module.
 #[tokio::test(start_paused = true)]
 async fn many_modules_of_a_server_cost_few_messages_and_few_writes() {
     const MODULES: u64 = 40;
@@ -294,8 +294,8 @@ async fn modules_that_a_server_has_are_built_and_the_others_are_missing() {
     assert!(causes.all(|placeholder| placeholder.missing.cause == Cause::NotFound));
 }
 
-/// P13. A server that sends 4 KiB a minute, or nothing at all, is too slow: a `timeout` of the
-/// source. The file is searched again soon.
+/// A server that sends 4 KiB a minute, or nothing at all, is too slow: a `timeout` of the source.
+/// The file is searched again soon.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_too_slow_is_a_timeout_and_retried_soon() {
     for pause in [Duration::from_secs(60), HOUR] {
@@ -327,7 +327,7 @@ async fn a_server_that_is_too_slow_is_a_timeout_and_retried_soon() {
     }
 }
 
-/// P18. The intervals between polls grow: at most 35 polls in 25 s.
+/// The intervals between polls grow: at most 35 polls in 25 s.
 #[tokio::test(start_paused = true)]
 async fn two_hundred_requests_waiting_for_one_module_poll_rarely_and_stay_pending() {
     const WAITERS: usize = 200;
@@ -347,7 +347,7 @@ async fn two_hundred_requests_waiting_for_one_module_poll_rarely_and_stay_pendin
     assert_eq!(world.queues.calls().of("send"), 1);
 }
 
-/// L3. A build does not change kinds whose lease it does not hold.
+/// A build does not change kinds whose lease it does not hold.
 #[tokio::test(start_paused = true)]
 async fn a_suspect_blob_of_another_kind_is_left_to_its_own_build() {
     let world = World::new();
@@ -383,7 +383,7 @@ async fn a_suspect_blob_of_another_kind_is_left_to_its_own_build() {
     assert!(left.suspect().is_some());
 }
 
-/// L11. Names that a server resolves to the same files share their entries.
+/// Names that a server resolves to the same files share their entries.
 #[tokio::test(start_paused = true)]
 async fn names_in_capitals_share_the_entries_of_a_server_with_lowercase_paths() {
     let layout = r#", "layout": {"type": "symstore", "casing": "lowercase"}, "filters": {"filetypes": ["pdb"]}"#;

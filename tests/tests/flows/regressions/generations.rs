@@ -65,7 +65,7 @@ async fn r14_the_older_release_retries_a_failed_conversion_of_the_newer_one_afte
         assert!(function_names(&answer).iter().all(|name| name == "?"));
         assert_eq!(world.queues.calls().of("send"), tries, "{passed:?}");
     }
-    // P11. After a rollback, the older release does not have to wait for the next one.
+    // After a rollback, the older release does not have to wait for the next one.
     assert_eq!(world.derivations.derived(), derived + 1);
 }
 
@@ -141,7 +141,7 @@ async fn r24_a_rolled_back_build_makes_its_own_version_once_and_keeps_the_newer_
     })
     .await;
     let derived = world.derivations.derived();
-    // P9. The newer release has just published, so this one waits: they must not rebuild in turn.
+    // The newer release has just published, so this one waits: they must not rebuild in turn.
     let pending = world
         .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
         .await;

@@ -376,7 +376,6 @@ fn generation(world: &World) -> Option<Item> {
     world.records.peek(&key).map(|stored| stored.item)
 }
 
-/// P3.
 #[tokio::test(start_paused = true)]
 async fn a_large_archive_survives_a_kill_at_any_of_its_first_and_last_writes() {
     const OBJECTS: usize = 501;
@@ -407,7 +406,6 @@ async fn a_large_archive_survives_a_kill_at_any_of_its_first_and_last_writes() {
     }
 }
 
-/// P3.
 #[tokio::test(start_paused = true)]
 async fn an_archive_overwritten_by_another_one_leaves_nothing_behind() {
     let world = World::new();
@@ -429,7 +427,6 @@ async fn an_archive_overwritten_by_another_one_leaves_nothing_behind() {
     world.check();
 }
 
-/// P14.
 #[tokio::test(start_paused = true)]
 async fn attempts_to_read_an_upload_that_are_killed_are_counted_and_limited() {
     let world = World::new();
@@ -457,7 +454,7 @@ async fn attempts_to_read_an_upload_that_are_killed_are_counted_and_limited() {
     assert_eq!((upload.state, upload.attempts), (UploadState::Applied, 0));
 }
 
-/// S16. Two deliveries of an event read a file at the same time, the first one slowly.
+/// Two deliveries of an event read a file at the same time, the first one slowly.
 #[tokio::test(start_paused = true)]
 async fn a_delivery_that_gives_up_leaves_what_another_one_could_read() {
     let world = World::new();
@@ -502,7 +499,6 @@ async fn a_delivery_that_gives_up_leaves_what_another_one_could_read() {
     assert_eq!(entry(&world, Kind::SymCache).ready(), None);
 }
 
-/// P14.
 #[tokio::test(start_paused = true)]
 async fn a_fetch_that_does_not_end_is_counted_as_an_attempt() {
     let world = World::new();
@@ -520,7 +516,6 @@ async fn a_fetch_that_does_not_end_is_counted_as_an_attempt() {
     );
 }
 
-/// P14.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_a_store_failed_is_not_counted() {
     let world = World::new();
@@ -537,7 +532,6 @@ async fn an_attempt_that_a_store_failed_is_not_counted() {
     assert_eq!(upload.state, UploadState::Applied);
 }
 
-/// P14.
 #[tokio::test(start_paused = true)]
 async fn an_upload_that_exceeds_the_size_of_an_item_is_ignored_with_the_reason() {
     let world = World::new();
@@ -556,7 +550,6 @@ async fn an_upload_that_exceeds_the_size_of_an_item_is_ignored_with_the_reason()
     );
 }
 
-/// P14.
 #[tokio::test(start_paused = true)]
 async fn a_pending_upload_reports_how_often_it_was_reconciled() {
     let world = World::new();
@@ -594,7 +587,6 @@ async fn a_file_that_returns_while_its_removal_is_reconciled_stays() {
     world.check();
 }
 
-/// P15.
 #[tokio::test(start_paused = true)]
 async fn a_removed_archive_is_in_no_response_before_anything_is_rebuilt() {
     const MODULES: usize = 40;
@@ -628,7 +620,6 @@ async fn a_removed_archive_is_in_no_response_before_anything_is_rebuilt() {
     world.check();
 }
 
-/// P15.
 #[tokio::test(start_paused = true)]
 async fn overwritten_bytes_are_in_no_response_before_the_new_ones_are_fetched() {
     let world = World::new();
@@ -654,7 +645,7 @@ async fn overwritten_bytes_are_in_no_response_before_the_new_ones_are_fetched() 
     world.check();
 }
 
-/// P15: bytes that can no longer be read are withdrawn all the same.
+/// Bytes that can no longer be read are withdrawn all the same.
 #[tokio::test(start_paused = true)]
 async fn a_new_generation_follows_a_file_that_is_replaced_by_an_ignored_one() {
     let world = World::new();
@@ -668,7 +659,6 @@ async fn a_new_generation_follows_a_file_that_is_replaced_by_an_ignored_one() {
     assert_eq!(generation(&world), before);
 }
 
-/// P21.
 #[tokio::test(start_paused = true)]
 async fn an_archive_that_exceeds_an_invocation_continues_with_one_message_at_a_time() {
     const MODULES: usize = 12;
@@ -708,7 +698,6 @@ async fn an_archive_that_exceeds_an_invocation_continues_with_one_message_at_a_t
     world.check();
 }
 
-/// P21.
 #[tokio::test(start_paused = true)]
 async fn an_upload_that_never_finishes_is_left_to_prune_after_thirty_messages() {
     const MODULES: usize = 80;
@@ -734,7 +723,6 @@ async fn an_upload_that_never_finishes_is_left_to_prune_after_thirty_messages() 
     assert_eq!(upload.state, UploadState::Applied);
 }
 
-/// L2.
 #[tokio::test(start_paused = true)]
 async fn a_transcoded_kind_that_is_requested_while_its_pdb_is_filed_is_built() {
     let kind = Kind::MsSymCache(3);
@@ -784,7 +772,6 @@ async fn a_transcoded_kind_that_is_requested_while_its_pdb_is_filed_is_built() {
     }
 }
 
-/// L5.
 #[tokio::test(start_paused = true)]
 async fn an_alias_is_removed_with_the_last_file_of_its_module() {
     let world = World::new();
@@ -807,7 +794,6 @@ async fn an_alias_is_removed_with_the_last_file_of_its_module() {
     assert_eq!(world.records.peek(&presence), None);
 }
 
-/// L5.
 #[tokio::test(start_paused = true)]
 async fn an_alias_stays_for_a_file_that_comes_while_the_last_one_is_removed() {
     let operations = [
@@ -844,7 +830,7 @@ async fn an_alias_stays_for_a_file_that_comes_while_the_last_one_is_removed() {
     }
 }
 
-/// P2: an upload that finds no room at the very moment at which another file is removed.
+/// An upload that finds no room at the very moment at which another file is removed.
 #[tokio::test(start_paused = true)]
 async fn an_upload_that_finds_no_room_during_a_removal_is_filed_later() {
     let mut met = 0;

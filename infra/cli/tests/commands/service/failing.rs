@@ -14,7 +14,10 @@ use futures::stream;
 /// How a request fails.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Failing {
+    /// The gateway answers: the function has ended, for example.
     With(StatusCode),
+    /// The service itself answers.
+    ByService(StatusCode),
     /// The service asks for a pause of a second.
     WithPause(StatusCode),
     /// The connection ends before the response does. What is stored needs no response, so such
@@ -27,6 +30,7 @@ impl Failing {
         let message = r#"{"message":"Not Now"}"#;
         match self {
             Self::With(status) => (status, message).into_response(),
+            Self::ByService(status) => (status, r#"{"detail":"Not Now"}"#).into_response(),
             Self::WithPause(status) => {
                 let mut response = (status, message).into_response();
                 let pause = HeaderValue::from_static("1");

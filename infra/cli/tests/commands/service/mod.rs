@@ -70,7 +70,14 @@ pub(crate) fn routes() -> Router {
         )
         .route(
             "/wanted",
-            get(|| async { Json(json!({"wanted": [{"pdb": "app.pdb", "id": "C7D41", "asked": 31}], "more": 0})) }),
+            get(|| async {
+                let pdb = json!({
+                    "pdb": "app.pdb", "debug_id": "c7d4c24f-1fb8-5408-4c4c-44205044422e-1",
+                    "id": "C7D4C24F1FB854084C4C44205044422E1", "version": "4.0.0", "asked": 31,
+                    "first_at": 1, "last_at": 2,
+                });
+                Json(json!({"wanted": [pdb], "more": 0}))
+            }),
         )
         .merge(about())
 }
@@ -255,14 +262,17 @@ fn completed(request: &Value) -> Value {
     })
 }
 
+/// A build id without its last two digits.
+pub(crate) const CUT_ID: &str = "ac456ebc7f4825f4367208b89f51ad481774aa";
+
 async fn explain(RawQuery(query): RawQuery, headers: HeaderMap) -> Response {
     assert!(headers.contains_key("user-agent"));
     let query = query.unwrap_or_default();
     if query == "key=global%2Fapp.debug" {
-        let object = json!({"file_type": "elf_debug", "arch": "x86_64",
-            "debug_id": "502fc0a5-1ec1-3e47-9998-684fa139dca7", "code_id": "a5c02f50c11e473e"});
-        let upload = json!({"key": "global/app.debug", "state": "applied", "objects": [object]});
-        return Json(upload).into_response();
+        let mut object = explained_object(&json!([]), &Value::Null);
+        object["debug_id"] = "502fc0a5-1ec1-3e47-9998-684fa139dca7".into();
+        object["code_id"] = "a5c02f50c11e473e".into();
+        return Json(explained_upload("global/app.debug", "applied", &[object])).into_response();
     }
     if query.starts_with("key=") {
         let body = json!({"detail": "no event of this key has arrived"});
@@ -273,6 +283,33 @@ async fn explain(RawQuery(query): RawQuery, headers: HeaderMap) -> Response {
         "code_id=8f3a8f3a8f3a8f3a8f3a8f3a8f3a8f3a" => "use",
         _ => "absent",
     };
-    Json(json!([{"kind": "symcache", "scope": "global", "source": "uploads", "state": state}]))
-        .into_response()
+    let mut record = json!({"kind": "symcache", "scope": "global", "source": "uploads",
+        "module": "code_id:12", "state": state});
+    // An id without its last two digits is neither that of a module nor a debug id.
+    let cause = match query.split_once('=') {
+        Some(("code_id", CUT_ID)) => "code_id_length",
+        Some(("debug_id", CUT_ID)) => "build_id_as_debug_id",
+        _ => return Json(json!([record])).into_response(),
+    };
+    record["advice"] = json!({"cause": cause, "detail": "why", "next_step": "what to do"});
+    Json(json!([record])).into_response()
+}
+
+/// Returns an upload as the service explains it.
+pub(crate) fn explained_upload(key: &str, state: &str, objects: &[Value]) -> Value {
+    json!({
+        "key": key, "state": state, "etag": "1", "sequencer": "01", "size": 1, "at": 1,
+        "objects": objects,
+    })
+}
+
+/// Returns an object of an upload as the service explains it.
+pub(crate) fn explained_object(caches: &Value, advice: &Value) -> Value {
+    let features = json!({
+        "has_debug_info": true, "has_unwind_info": true, "has_symbols": true, "has_sources": false,
+    });
+    json!({
+        "file_type": "elf_debug", "arch": "x86_64", "features": features, "caches": caches,
+        "advice": advice,
+    })
 }

@@ -8,7 +8,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::{Value, json};
 
-use super::Service;
+use super::{Service, explained_object, explained_upload};
 
 /// Answers that are given one after the other; the last one from then on.
 struct Script<T>(Mutex<VecDeque<T>>);
@@ -51,7 +51,7 @@ pub(crate) fn start<const S: usize, const E: usize>(
 /// Returns an explained upload with one cache in this state.
 pub(crate) fn with_cache(state: &str) -> (StatusCode, Value) {
     let cache = json!({"kind": "symcache", "state": state});
-    let object = json!({"file_type": "elf_debug", "caches": [cache]});
-    let upload = json!({"state": "applied", "objects": [object]});
+    let object = explained_object(&json!([cache]), &Value::Null);
+    let upload = explained_upload("global/app.debug", "applied", &[object]);
     (StatusCode::OK, upload)
 }

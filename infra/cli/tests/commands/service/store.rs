@@ -12,7 +12,7 @@ use axum::{Json, Router};
 use serde_json::{Value, json};
 use tokio::sync::Barrier;
 
-use super::Service;
+use super::{Service, explained_object, explained_upload};
 
 /// How often a request lets the others go ahead. The runtime looks for new ones every 61 times.
 const YIELDS: usize = 1_000;
@@ -132,8 +132,8 @@ async fn explain(Query(query): Query<BTreeMap<String, String>>) -> Json<Value> {
         ),
         _ => (json!([used("symcache")]), Value::Null),
     };
-    let object = json!({"file_type": "elf_code", "caches": caches, "advice": advice});
-    Json(json!({"key": query["key"], "state": "applied", "objects": [object]}))
+    let object = explained_object(&caches, &advice);
+    Json(explained_upload(&query["key"], "applied", &[object]))
 }
 
 async fn offer(headers: HeaderMap, Json(request): Json<Value>) -> Json<Value> {

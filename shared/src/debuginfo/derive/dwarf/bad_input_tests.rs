@@ -22,6 +22,9 @@ pub(super) struct Sections {
     symbols: (Vec<u8>, Vec<u8>),
 }
 
+/// The type and binding of the symbol of a global function.
+pub(super) const GLOBAL_FUNCTION: u8 = 0x12;
+
 /// The codes of abbreviations in [`Sections::new`].
 const UNIT: u8 = 1;
 const BY_ADDRESS: u8 = 2;
@@ -96,6 +99,27 @@ impl Sections {
         self.entries.push(BY_RANGES);
         self.entries.extend(name.bytes().chain([0]));
         self.entries.extend(list.to_le_bytes());
+    }
+
+    /// Adds ranges to the entry of the unit, which so far has nothing but its line program and its
+    /// address, [`CODE`]. Must come before all functions.
+    pub(super) fn list_ranges_of_unit(&mut self, ranges: &[(u64, u64)]) {
+        const AFTER_ADDRESS: usize = 7;
+        let list = self.ranges.len() as u32;
+        for (begin, end) in ranges {
+            self.ranges.extend((begin - CODE).to_le_bytes());
+            self.ranges.extend((end - CODE).to_le_bytes());
+        }
+        self.ranges.extend([0; 16]);
+        let attribute = [0x55, 0x17];
+        self.abbreviations
+            .splice(AFTER_ADDRESS..AFTER_ADDRESS, attribute);
+        self.entries.extend(list.to_le_bytes());
+    }
+
+    /// Sets the opcodes of the line program.
+    pub(super) fn set_lines(&mut self, opcodes: &[u8]) {
+        self.line = line_program(14, opcodes);
     }
 
     /// Adds a symbol with this type and binding.

@@ -16,15 +16,16 @@
 //! Sources of the format: DWARF 5, sections 3.3 (subroutines), 2.17 (addresses), 3.1 (units).
 
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
-use gimli::{AttributeValue, Reader as _, UnitOffset};
+use gimli::{Reader as _, UnitOffset};
 use symbolic::common::Language;
 
-use super::current_unit::{CurrentUnit, ReadEntry, address, number};
+use super::current_unit::{CurrentUnit, ReadEntry, number};
 use super::flatten::{Flattener, Inlined, Out};
 use super::input::{Section, Unit};
 use super::lines::{LineRows, Row, low_half};
+use super::loose::each_loose_row;
 use super::names::language_of;
-use super::object::Object;
+use super::object::{GivenAddresses, Object};
 use super::open_entries::{Call, Context, Inside, OpenCall, OpenFunction};
 use super::ranges::{covers, join};
 use super::related::RelatedUnits;
@@ -49,6 +50,8 @@ pub(super) struct EntryReader<'o> {
     shapes: Shapes,
     flattener: Flattener,
     ranges: Vec<(u64, u64)>,
+    /// The addresses of the unit, as far as it lists them.
+    of_unit: Vec<(u64, u64)>,
     /// The addresses of all functions of the unit.
     covered: Vec<(u64, u64)>,
     /// The number of `covered` ranges at which they are joined.
@@ -73,6 +76,7 @@ impl<'o> EntryReader<'o> {
             shapes: Shapes::default(),
             flattener: Flattener::default(),
             ranges: Vec::new(),
+            of_unit: Vec::new(),
             covered: Vec::new(),
             room_for_covered: COVERED,
             contexts: Vec::new(),
@@ -145,6 +149,16 @@ impl<'o> EntryReader<'o> {
         let Some(root) = entries.next_dfs()? else {
             return Err(gimli::Error::MissingUnitDie);
         };
+        let addresses = GivenAddresses {
+            low: root.attr_value(gimli::DW_AT_low_pc),
+            high: root.attr_value(gimli::DW_AT_high_pc),
+            ranges: root.attr_value(gimli::DW_AT_ranges),
+        };
+        // Those before an error count: there are at most too many loose rows.
+        self.object
+            .read_ranges(&units.dwarf, unit, addresses, &mut self.of_unit)
+            .unwrap_or_default();
+        join(&mut self.of_unit);
         let producer = root.attr_value(gimli::DW_AT_producer);
         let producer = producer.and_then(|value| units.dwarf.attr_string(unit, value).ok());
         let directory = match unit.comp_dir {
@@ -292,51 +306,24 @@ impl<'o> EntryReader<'o> {
         input: &mut Section<'i>,
         entry: &mut ReadEntry<'i>,
     ) -> Result<(), gimli::Error> {
-        let (dwarf, unit) = (&current.units.dwarf, current.unit);
-        let (mut low, mut high, mut ranges) = (None, None, None);
+        let unit = current.unit;
+        let mut addresses = GivenAddresses::default();
         shapes.read(
             shape,
             input,
             unit.encoding(),
             |attribute, value| match attribute {
-                Attribute::LowAddress => low = Some(value),
-                Attribute::HighAddress => high = Some(value),
-                Attribute::Ranges => ranges = Some(value),
+                Attribute::LowAddress => addresses.low = Some(value),
+                Attribute::HighAddress => addresses.high = Some(value),
+                Attribute::Ranges => addresses.ranges = Some(value),
                 Attribute::CallFile => entry.call_file = number(value),
                 Attribute::CallLine => entry.call_line = number(value).unwrap_or_default(),
                 attribute => entry.names.take(attribute, value),
             },
         )?;
-        self.ranges.clear();
-        if let Some(ranges) = ranges
-            && let Some(mut ranges) = dwarf.attr_ranges(unit, ranges)?
-        {
-            while let Some(range) = match ranges.next() {
-                // As in `symbolic`, an inverted range ends the list.
-                Err(gimli::Error::InvalidCfiSetLoc(_)) => None,
-                range => range?,
-            } {
-                self.ranges.push((range.begin, range.end));
-            }
-            self.ranges.retain(|range| self.object.may_have(*range));
-        }
-        let low = low.map(|low| address(dwarf, unit, low)).transpose()?;
-        let high = match (high, low) {
-            (Some(AttributeValue::Udata(size)), Some(low)) => Some(low.wrapping_add(size)),
-            (Some(AttributeValue::Udata(_)) | None, _) => None,
-            (Some(high), _) => Some(address(dwarf, unit, high)?),
-        };
-        if self.ranges.is_empty()
-            && let (Some(low), Some(high)) = (low, high)
-            && self.object.may_have((low, high))
-        {
-            self.ranges.push((low, high));
-        }
-        let bits = self.object.address_bits;
-        for (begin, end) in &mut self.ranges {
-            (*begin, *end) = (*begin & bits, *end & bits);
-        }
-        Ok(())
+        let dwarf = &current.units.dwarf;
+        self.object
+            .read_ranges(dwarf, unit, addresses, &mut self.ranges)
     }
 
     /// Begins a function. Returns `None` if it has no addresses, or if earlier functions have all
@@ -554,38 +541,28 @@ impl<'o> EntryReader<'o> {
         });
     }
 
-    /// Keeps the rows that no function of the unit covers. They belong to assembly, or to functions
-    /// for which the compiler wrote no entries.
+    /// Keeps the rows that no function of the unit covers.
     fn loose(&mut self, current: &mut CurrentUnit<'_, '_>, lines: &LineRows) {
         join(&mut self.covered);
-        let mut covering = (0, 0);
-        for row in lines.all() {
-            let (mut begin, end) = (row.address, row.end());
-            // Most rows lie in the same function as the row before.
-            while begin < end {
-                if !(covering.0..covering.1).contains(&begin) {
-                    let next = self.covered.partition_point(|(_, end)| *end <= begin);
-                    covering = self
-                        .covered
-                        .get(next)
-                        .copied()
-                        .unwrap_or((u64::MAX, u64::MAX));
-                }
-                let stop = covering.0.min(end);
-                if begin < stop {
-                    let file = current.file(row.file.into(), &mut self.files, &mut self.tables);
-                    if let Some((start, end)) = self.object.relative(begin, stop) {
-                        self.tables.keep_loose(Loose {
-                            start,
-                            end,
-                            file,
-                            line: row.line,
-                        });
-                    }
-                }
-                begin = covering.1.max(stop);
+        let Self {
+            object,
+            tables,
+            files,
+            covered,
+            of_unit,
+            ..
+        } = self;
+        each_loose_row(lines, covered, of_unit, |row| {
+            let file = current.file(row.file.into(), files, tables);
+            if let Some((start, end)) = object.relative(row.address, row.end()) {
+                tables.keep_loose(Loose {
+                    start,
+                    end,
+                    file,
+                    line: row.line,
+                });
             }
-        }
+        });
     }
 }
 

@@ -209,10 +209,10 @@ struct FunctionRanges<'r> {
 
 /// Ranges of functions.
 enum Ranges<'r> {
-    /// Those of one function.
+    /// The ranges of one function.
     Alone(RangesOf<'r>),
-    /// Those of several functions that overlap, sorted by address and, at one address, by the order
-    /// in which they were read.
+    /// The ranges of several functions that overlap, sorted by address and, at one address, by the
+    /// order in which they were read.
     Group(std::vec::IntoIter<(u32, Placed)>),
 }
 

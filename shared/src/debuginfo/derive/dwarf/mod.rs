@@ -53,6 +53,7 @@ mod flatten;
 mod input;
 mod line_programs;
 mod lines;
+mod loose;
 pub(super) mod merge;
 #[cfg(test)]
 mod name_tests;

@@ -1,7 +1,10 @@
 //! The properties of an object that the readers of its units need.
 
+use gimli::AttributeValue;
+
 use super::companions::Split;
-use super::input::Unit;
+use super::current_unit::address;
+use super::input::{Dwarf, Unit, Value};
 use super::names::NameInShared;
 use super::symbols::Symbols;
 
@@ -20,6 +23,14 @@ pub(super) struct Object<'o> {
     pub(super) split: &'o Split<'o>,
     /// Returns the name of an entry in the shared file.
     pub(super) name_in_shared: &'o NameInShared<'o>,
+}
+
+/// The attributes with the addresses of an entry.
+#[derive(Default)]
+pub(super) struct GivenAddresses<'i> {
+    pub(super) low: Option<Value<'i>>,
+    pub(super) high: Option<Value<'i>>,
+    pub(super) ranges: Option<Value<'i>>,
 }
 
 impl Object<'_> {
@@ -59,5 +70,45 @@ impl Object<'_> {
     pub(super) fn relative(&self, begin: u64, end: u64) -> Option<(u32, u32)> {
         let moved = |address: u64| address.wrapping_sub(self.load_address).try_into().ok();
         Some((moved(begin)?, moved(end)?))
+    }
+
+    /// Reads the address ranges of an entry into `all`, which is empty if it has none.
+    pub(super) fn read_ranges<'i>(
+        &self,
+        dwarf: &Dwarf<'i>,
+        unit: &Unit<'i>,
+        GivenAddresses { low, high, ranges }: GivenAddresses<'i>,
+        all: &mut Vec<(u64, u64)>,
+    ) -> Result<(), gimli::Error> {
+        all.clear();
+        if let Some(ranges) = ranges
+            && let Some(mut ranges) = dwarf.attr_ranges(unit, ranges)?
+        {
+            while let Some(range) = match ranges.next() {
+                // As in `symbolic`, an inverted range ends the list.
+                Err(gimli::Error::InvalidCfiSetLoc(_)) => None,
+                range => range?,
+            } {
+                all.push((range.begin, range.end));
+            }
+            all.retain(|range| self.may_have(*range));
+        }
+        let low = low.map(|low| address(dwarf, unit, low)).transpose()?;
+        let high = match (high, low) {
+            (Some(AttributeValue::Udata(size)), Some(low)) => Some(low.wrapping_add(size)),
+            (Some(AttributeValue::Udata(_)) | None, _) => None,
+            (Some(high), _) => Some(address(dwarf, unit, high)?),
+        };
+        if all.is_empty()
+            && let (Some(low), Some(high)) = (low, high)
+            && self.may_have((low, high))
+        {
+            all.push((low, high));
+        }
+        let bits = self.address_bits;
+        for (begin, end) in all {
+            (*begin, *end) = (*begin & bits, *end & bits);
+        }
+        Ok(())
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::{FileType, Purpose};
+use super::{FileType, Purpose};
 
 /// A kind of derived cache. Its text is the sort key of an entry and never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

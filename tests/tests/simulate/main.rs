@@ -164,7 +164,7 @@ const RARE: &[(&str, &str)] = &[
         "two builders read one entry before either writes",
     ),
     (
-        "change: hand over",
+        "change: release untried",
         "a build yields its leases to another one",
     ),
     (

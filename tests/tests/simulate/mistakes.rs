@@ -73,7 +73,7 @@ const FOUND_BY: &[(Mistake, By)] = &[
     (Mistake::FailedMessagesWaitForTheirTimeout, Seed(2)),
     (Mistake::AliasesAreNotRemoved, Seed(1)),
     (Mistake::GivingUpBeginsAgain, Seed(34)),
-    (Mistake::SlowServersAreMalformed, Seed(46)),
+    (Mistake::SlowServersAreMalformed, Seed(13)),
     (Mistake::UnknownServersHaveNothing, Seed(41)),
     (Mistake::SuspectsOfOthersAreRemoved, Seed(27)),
     (Mistake::UploadedKindsAreNotMarked, Seed(4)),

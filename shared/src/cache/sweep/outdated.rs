@@ -64,8 +64,8 @@ impl OutdatedEntry {
 pub struct OutdatedList {
     /// When it was written.
     pub at: Timestamp,
-    /// The token of the write, which all items of a stored list have. Absent on lists that were
-    /// written before this field existed.
+    /// The token of the write, which all items of a stored list have. Absent on lists of one item,
+    /// and on those that were written before this field existed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written_by: Option<Token>,
     /// The entries.
@@ -184,6 +184,7 @@ mod tests {
         assert_eq!(OutdatedList::from_items(items), list);
         assert_eq!(OutdatedList::default().into_items(), []);
     }
+
     #[test]
     fn a_list_has_no_items_of_an_earlier_list() {
         let item = |write: u128, last_used_at: u64| OutdatedList {

@@ -234,7 +234,8 @@ impl Run<'_> {
             items.push(empty);
         }
         let (now, writer) = (items.len(), self.writer());
-        let written_by = Some(self.invocation.token());
+        // A single item has no others to be told apart from, and is not written again if it is equal.
+        let written_by = (now > 1).then(|| self.invocation.token());
         let writes = items.into_iter().map(Some).chain(
             // Remove the surplus items of a longer list.
             (now..before).map(|_| None),

@@ -1,8 +1,8 @@
 //! The crate that the three functions of symdepot share: native symbolication, serverless.
 //!
 //! There are three flows. *An upload becomes derived caches* ([`flows::uploads`],
-//! [`flows::derive`]). *A request becomes a response* ([`flows::symbolicate`]). *A schedule removes
-//! what is no longer used* ([`flows::prune`]).
+//! [`flows::build_messages`]). *A request becomes a response* ([`flows::symbolicate`]). *A schedule
+//! removes what is no longer used* ([`flows::prune`]).
 //!
 //! The layers, each of which uses only those before it: [`domain`], [`api`], [`cache`],
 //! [`debuginfo`], [`symbolicate`], [`unwind`], [`ports`], [`flows`], [`adapters`] (which do not use

@@ -31,13 +31,38 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// Returns the arguments of this process. An empty variable is as if it was not set.
     pub(crate) fn of_process() -> Result<Self, clap::Error> {
-        let command = without_empty_variables(Self::command());
+        let command = without_empty_variables(Self::program());
         let mut matches = command.try_get_matches().map_err(without_hidden)?;
         refuse_service(&matches)?;
         let arguments = Self::from_arg_matches_mut(&mut matches);
         arguments.map_err(|error| error.format(&mut Self::command()))
     }
+
+    /// Returns the program with its commands. Those that ask no service do not show the options
+    /// that say which one.
+    pub(crate) fn program() -> clap::Command {
+        let mut program = Self::command();
+        // This passes the global options on to the commands.
+        program.build();
+        for name in WITHOUT_SERVICE {
+            if program.find_subcommand(name).is_some() {
+                program = program.mut_subcommand(name, |command| {
+                    command.mut_args(|arg| {
+                        let names_service = SERVICE_OPTIONS.contains(&arg.get_id().as_str());
+                        if names_service { arg.hide(true) } else { arg }
+                    })
+                });
+            }
+        }
+        program
+    }
 }
+
+/// The commands that have the service themselves, or find it in its data folder.
+const WITHOUT_SERVICE: [&str; 2] = ["serve", "demo"];
+
+/// The options that say which service to ask ([`ServiceArguments`]).
+const SERVICE_OPTIONS: [&str; 3] = ["url", "scope", "profile"];
 
 /// Refuses the options that say which service to ask if the command has the service itself, or
 /// finds it in its data folder. Variables are no error: they are there for the other commands.
@@ -51,12 +76,14 @@ fn refuse_service(matches: &ArgMatches) -> Result<(), clap::Error> {
         _ => return Ok(()),
     };
     let is_typed = |option: &&&str| matches.value_source(option) == Some(ValueSource::CommandLine);
-    match ["url", "scope", "profile"].iter().find(is_typed) {
+    match SERVICE_OPTIONS.iter().find(is_typed) {
         None => Ok(()),
         Some(option) => {
             let text = format!("`symdepot {command}` has no --{option}: {instead}");
-            let mut program = Arguments::command();
-            Err(program.error(ErrorKind::ArgumentConflict, text))
+            let mut program = Arguments::program();
+            let refused = program.find_subcommand_mut(command);
+            let error = |of: &mut clap::Command| of.error(ErrorKind::ArgumentConflict, &text);
+            Err(refused.map_or_else(|| error(&mut Arguments::program()), error))
         }
     }
 }
@@ -152,8 +179,8 @@ pub(crate) struct ServeArguments {
     #[arg(long, default_value = DATA)]
     pub(crate) data: PathBuf,
     /// Another host name under which the service answers, for example that of a tunnel or a proxy
-    /// (repeatable; separated by commas in the variable). Requests for names other than these,
-    /// 127.0.0.1, localhost and [::1] are refused
+    /// (repeatable; separated by commas in the variable). Requests for other names are refused,
+    /// except those of the loopback interface
     #[arg(
         long,
         env = "HOST_NAME",

@@ -413,7 +413,7 @@ fn text_of(checked: &[Checked], others: usize, with_problems: usize) -> String {
     let usable = checked.len() - with_problems;
     let _ = writeln!(
         text,
-        "{usable} without problems, {with_problems} with problems, {others} other files passed over"
+        "{usable} without problems, {with_problems} with problems, {others} other files"
     );
     text
 }

@@ -1,6 +1,5 @@
 //! `completions` and `man`: made from the arguments.
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 
 use crate::Output;
@@ -9,14 +8,14 @@ use crate::error::CliError;
 
 pub(crate) fn completions(shell: Shell) -> Output {
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Arguments::command(), "symdepot", &mut text);
+    clap_complete::generate(shell, &mut Arguments::program(), "symdepot", &mut text);
     Output::done(text)
 }
 
 /// Prints the manual page of the program, followed by those of its commands.
 pub(crate) fn man() -> Result<Output, CliError> {
     let mut text = Vec::new();
-    let mut program = Arguments::command();
+    let mut program = Arguments::program();
     // The commands receive the names of their pages, such as symdepot-check.
     program.build();
     clap_mangen::Man::new(program.clone())

@@ -19,7 +19,8 @@
 //! loopback `Host`.
 //!
 //! There is one exception: a template may name pages that call one path of its HTTP API
-//! ([`WebPages`]). The function decides what these pages may read.
+//! ([`WebPages`]). Pages of this machine may call it, too, from any port. The function decides what
+//! these pages may read.
 //!
 //! Sources: RFC 9110, sections 7.2 (`Host`) and 15.5.20 (421); WHATWG Fetch, sections "`Origin`
 //! header" and "HTTP CORS protocol"; W3C Fetch Metadata Request Headers, section 2.

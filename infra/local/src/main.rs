@@ -91,8 +91,7 @@ fn main() -> ExitCode {
         watch_over(&folder, std::io::stdin().lock());
         return ExitCode::SUCCESS;
     }
-    program::init_logging("info");
-    match run(arguments) {
+    match program::init_logging("info").and_then(|()| run(arguments)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&error),
     }

@@ -63,14 +63,23 @@ const NOISY_CRATES: [(&str, &str); 2] = [
     ("dynoxide", "dynoxide::server=error"),
 ];
 
-/// Logs events to standard error. The variable `LOG` chooses the level; without it, or if it is
-/// invalid, which is logged, it is `level`.
-pub fn init_logging(level: &str) {
+/// Logs events to standard error. The variable `LOG` chooses the level; without it, it is `level`.
+///
+/// # Errors
+///
+/// If `LOG` is invalid. The functions would not start with it, either.
+pub fn init_logging(level: &str) -> Result<(), String> {
     let requested = std::env::var("LOG").unwrap_or_default();
-    let (filter, is_valid) = match filter_of(&requested) {
-        Some(filter) => (filter, true),
-        None => (EnvFilter::new(directives(level)), requested.is_empty()),
+    let requested = if requested.is_empty() {
+        level
+    } else {
+        &requested
     };
+    let filter = filter_of(requested).ok_or_else(|| {
+        format!(
+            "LOG: {requested:?} is neither a level (off, error, warn, info, debug, trace) nor a list of target=level"
+        )
+    })?;
     let colours = std::io::stderr().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     tracing_subscriber::fmt()
@@ -78,20 +87,16 @@ pub fn init_logging(level: &str) {
         .with_ansi(colours)
         .with_writer(std::io::stderr)
         .init();
-    if !is_valid {
-        tracing::warn!(
-            LOG = requested,
-            "the variable LOG is neither a level nor a list of target=level: logging at {level}"
-        );
-    }
+    Ok(())
 }
 
-/// Returns the filter that a value of `LOG` means; `None` if it is empty or invalid. A word that is
-/// no level is invalid: `EnvFilter` takes it for the name of a crate, and would silence all others.
+/// Returns the filter that a value of `LOG` means; `None` if it is invalid. A word that is no level
+/// is invalid: `EnvFilter` takes it for the name of a crate, and would silence all others. The
+/// functions that this stack runs may have the same rule, which this crate may not use.
 fn filter_of(log: &str) -> Option<EnvFilter> {
     let is_level_or_pair =
         |part: &str| part.contains('=') || part.trim().parse::<LevelFilter>().is_ok();
-    let is_valid = !log.is_empty() && log.split(',').all(is_level_or_pair);
+    let is_valid = log.split(',').all(is_level_or_pair);
     is_valid
         .then(|| EnvFilter::try_new(directives(log)).ok())
         .flatten()
@@ -140,7 +145,7 @@ mod tests {
         for log in ["warn", "info,s3s=info", "info, local_stack::s3=debug"] {
             assert!(filter_of(log).is_some(), "{log}");
         }
-        for log in ["", "warning", "loud", "info,hyper"] {
+        for log in ["warning", "loud", "info,hyper"] {
             assert!(filter_of(log).is_none(), "{log}");
         }
     }

@@ -19,7 +19,7 @@ pub const ANSWER_BYTES: usize = 16 * 1024 * 1024;
 pub const STACKTRACES: usize = 16_384;
 
 /// The maximum number of frames in all stack traces of a request. At sixty bytes of JSON per frame,
-/// more do not fit into the body; no client sends shorter ones.
+/// more do not fit into the body. Only those of Mozilla's API are shorter: ten bytes.
 pub const FRAMES: usize = 131_072;
 
 /// The maximum number of frames of a response in the schema of `minidump-stackwalk`, in which each

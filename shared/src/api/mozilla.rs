@@ -48,7 +48,8 @@ use crate::domain::ObjectType;
 const PAGES: [&str; 1] = ["https://profiler.firefox.com"];
 
 /// The origins of web pages on this machine, without their ports: a Profiler that its developer
-/// runs. A program that serves such pages can send requests without a browser, too.
+/// runs. A program that serves such pages could ask without a browser; files that it only passes on
+/// could not (`docs/security.md`, "The local stack").
 const LOCAL_PAGES: [&str; 2] = ["http://localhost", "http://127.0.0.1"];
 
 /// What a frame with the index -1 is relative to: a module that no request has.

@@ -19,6 +19,15 @@ use serde::{Deserialize, Serialize};
 use super::{LEASE_LENGTH, Token};
 use crate::domain::{Backoff, Cause, Missing, SourceKey, Timestamp};
 
+/// An open circuit, as readers see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenCircuit {
+    /// When it becomes half-open.
+    pub until: Timestamp,
+    /// Why the caches of its source are missing. It must not be stored.
+    pub missing: Missing,
+}
+
 /// The health of a symbol server, shared by the whole fleet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceHealth {
@@ -145,8 +154,8 @@ impl SourceHealth {
         (live >= max_permits).then_some(NotAdmitted::Busy)
     }
 
-    /// Returns the reason for readers while the circuit is open. It must not be stored.
-    pub fn missing(&self, now: Timestamp) -> Option<Missing> {
+    /// Returns until when the circuit is open, and the reason for readers.
+    pub fn open_circuit(&self, now: Timestamp) -> Option<OpenCircuit> {
         let until = self.open_until.filter(|until| now < *until)?;
         let detail = format!(
             "{} does not respond ({}); next attempt in {} s",
@@ -154,7 +163,10 @@ impl SourceHealth {
             self.detail,
             until.since(now).as_secs()
         );
-        Some(Missing::new(Cause::DownloadFailed, detail))
+        Some(OpenCircuit {
+            until,
+            missing: Missing::new(Cause::DownloadFailed, detail),
+        })
     }
 
     /// Acquires a permit, or returns why not.
@@ -308,7 +320,10 @@ mod tests {
     fn the_circuit_stays_open_for_longer_each_time_and_one_call_tests_the_source() {
         let mut health = health();
         fail(&mut health, 4);
-        assert_eq!((health.open_until, health.missing(at(0))), (None, None));
+        assert_eq!(
+            (health.open_until, health.open_circuit(at(0))),
+            (None, None)
+        );
         let mut back_offs = Vec::new();
         for _ in 0..7 {
             let before = health.open_until.unwrap_or(at(0));
@@ -320,8 +335,8 @@ mod tests {
         let refused = Err(NotAdmitted::CircuitOpen { until });
         let just_before = Timestamp::from_secs(until.as_secs() - 1);
         assert_eq!(health.acquire(&id(100), just_before, MAX_PERMITS), refused);
-        assert!(health.missing(just_before).is_some());
-        assert_eq!(health.missing(until), None);
+        assert!(health.open_circuit(just_before).is_some());
+        assert_eq!(health.open_circuit(until), None);
         assert_eq!(health.acquire(&id(100), until, MAX_PERMITS), Ok(()));
         assert_eq!(
             health.acquire(&id(101), until, MAX_PERMITS),
@@ -386,7 +401,7 @@ mod tests {
             };
             health.release(&id(0), &failed, at(0));
             assert_eq!(health.open_until, Some(at(rest)), "{wish}");
-            let missing = health.missing(at(1)).unwrap();
+            let missing = health.open_circuit(at(1)).unwrap().missing;
             assert!(missing.detail.contains("429"), "{}", missing.detail);
         }
     }

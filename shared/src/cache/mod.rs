@@ -48,7 +48,7 @@ pub use copy::DifCopy;
 pub use decide::{Capabilities, Decision, decide};
 pub use derived::{DeriveJob, Derived, Transcoding};
 pub use dif::Dif;
-pub use health::{CallOutcome, NotAdmitted, Permit, SourceHealth};
+pub use health::{CallOutcome, NotAdmitted, OpenCircuit, Permit, SourceHealth};
 pub use invariants::violations;
 pub use issued_token::IssuedToken;
 pub use item::{Alias, Item, SCHEMA, Stored};

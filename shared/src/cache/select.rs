@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Capabilities, Decision, Entry, Kind, Placeholder, Ready, decide};
+use super::{Capabilities, Decision, Entry, Kind, OpenCircuit, Placeholder, Ready, decide};
 use crate::domain::{Cause, FormatVersion, Missing, Quality, Timestamp};
 
 /// An entry that could serve a lookup, and what is known about its place.
@@ -23,8 +23,8 @@ pub struct PlaceState<'a> {
     /// Whether the place may have files of the module. The uploads have none if the module has no
     /// presence item.
     pub may_have_files: bool,
-    /// The reason if the circuit of the symbol server is open.
-    pub circuit: Option<Missing>,
+    /// The circuit of the symbol server, if it is open.
+    pub circuit: Option<OpenCircuit>,
 }
 
 /// The record of an entry that could serve a lookup.
@@ -136,8 +136,8 @@ pub struct Selection<'a> {
     pub missing: Missing,
     /// When the last of the sources that failed for a moment may be called again.
     pub retry_at: Option<Timestamp>,
-    /// Whether a place is not awaited only because the circuit of its source is open.
-    pub is_circuit_open: bool,
+    /// When the first circuit becomes half-open of those that alone keep places from being awaited.
+    pub circuit_open_until: Option<Timestamp>,
 }
 
 /// A state to use.
@@ -232,7 +232,7 @@ pub fn select<'a>(places: &[PlaceState<'a>], criteria: &Criteria<'_>) -> Selecti
         to_improve: Vec::new(),
         missing: Missing::not_found(),
         retry_at: None,
-        is_circuit_open: false,
+        circuit_open_until: None,
     };
     for (at, place) in places.iter().enumerate() {
         let to_build = |build, suspect| PlaceToBuild { at, build, suspect };
@@ -322,11 +322,13 @@ impl<'a> Selection<'a> {
             .partition(closed);
         self.waits_for = waits_for;
         let open: Vec<PlaceToBuild<'a>> = open;
-        self.is_circuit_open = !open.is_empty();
-        for awaited in open {
-            if let Some(missing) = places[awaited.at].circuit.clone() {
-                self.note_missing(missing);
-            }
+        for circuit in open
+            .iter()
+            .filter_map(|awaited| places[awaited.at].circuit.as_ref())
+        {
+            let earlier = self.circuit_open_until.unwrap_or(circuit.until);
+            self.circuit_open_until = Some(earlier.min(circuit.until));
+            self.note_missing(circuit.missing.clone());
         }
         if self.is_settled(places, criteria) {
             self.waits_for.clear();
@@ -577,7 +579,10 @@ mod tests {
 
     impl Example {
         fn state(&self, kind: Kind, is_uploads: bool) -> PlaceState<'_> {
-            let open = || Missing::new(Cause::DownloadFailed, "the circuit is open");
+            let open = || OpenCircuit {
+                until: after(60),
+                missing: Missing::new(Cause::DownloadFailed, "the circuit is open"),
+            };
             PlaceState {
                 kind,
                 record: match &self.record {

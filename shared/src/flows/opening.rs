@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -90,7 +90,8 @@ pub(super) struct Opening<'a> {
     bytes: AtomicU64,
     memory_hits: AtomicU64,
     held: AtomicUsize,
-    held_whole: AtomicUsize,
+    /// The whole caches that take room, by the paths of their blobs.
+    held_whole: Mutex<BTreeMap<String, usize>>,
     in_flight: Semaphore,
 }
 
@@ -103,7 +104,7 @@ impl<'a> Opening<'a> {
             bytes: AtomicU64::new(0),
             memory_hits: AtomicU64::new(0),
             held: AtomicUsize::new(0),
-            held_whole: AtomicUsize::new(0),
+            held_whole: Mutex::default(),
             in_flight: Semaphore::new(ALL_SLICES_IN_FLIGHT),
         }
     }
@@ -145,7 +146,6 @@ impl<'a> Opening<'a> {
             path: ready.blob.path.clone(),
             slice: None,
         };
-        let mut has_room = false;
         let open = async {
             // The semaphore is never closed.
             let _permits = self
@@ -155,20 +155,25 @@ impl<'a> Opening<'a> {
                 .ok();
             let blob = self.read(&part.path, None).await?;
             // A small blob may be large when it is decompressed.
-            hold_whole(&self.held_whole, OpenCache::raw_bytes(&blob)?)?;
-            has_room = true;
+            self.hold_whole(&part.path, OpenCache::raw_bytes(&blob)?)?;
             Ok(Opened::Whole(OpenCache::open(kind, ready, blob)?))
         };
         let opened = self.open_once(&part, open).await?;
         match opened {
-            // The result of a request does not depend on what the instance remembers.
-            Opened::Whole(cache) if !has_room => {
-                hold_whole(&self.held_whole, cache.raw_length())?;
+            Opened::Whole(cache) => {
+                // What this instance remembers takes room, too.
+                self.hold_whole(&part.path, cache.raw_length())?;
                 Ok(LoadedCache::Whole(cache))
             }
-            Opened::Whole(cache) => Ok(LoadedCache::Whole(cache)),
             Opened::Slice(_) => Err(BlobFault::Mismatch("layout").into()),
         }
+    }
+
+    /// Reserves the memory of a whole cache, once.
+    fn hold_whole(&self, path: &str, raw_bytes: u64) -> Result<(), ReadError> {
+        let held = self.held_whole.lock();
+        let mut held = held.unwrap_or_else(PoisonError::into_inner);
+        hold_whole(&mut held, path, raw_bytes)
     }
 
     async fn read_slices(
@@ -347,14 +352,22 @@ impl LoadedCache {
     }
 }
 
-/// Reserves the memory of a whole cache.
-fn hold_whole(held: &AtomicUsize, raw_bytes: u64) -> Result<(), ReadError> {
+/// Reserves the memory of a whole cache, unless it is reserved already.
+fn hold_whole(
+    held: &mut BTreeMap<String, usize>,
+    path: &str,
+    raw_bytes: u64,
+) -> Result<(), ReadError> {
     let bytes = usize::try_from(raw_bytes.min(MAX_WHOLE_BYTES)).unwrap_or(usize::MAX);
-    if try_hold(held, bytes, HELD_WHOLE_BYTES) {
-        Ok(())
-    } else {
-        Err(ReadError::NoRoom)
+    let left = HELD_WHOLE_BYTES.saturating_sub(held.values().sum());
+    if held.contains_key(path) {
+        return Ok(());
     }
+    if bytes > left {
+        return Err(ReadError::NoRoom);
+    }
+    held.insert(path.to_owned(), bytes);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -373,10 +386,12 @@ mod tests {
 
     #[test]
     fn a_request_has_room_for_two_of_the_largest_whole_caches() {
-        let held = AtomicUsize::new(0);
-        assert!(hold_whole(&held, MAX_WHOLE_BYTES).is_ok());
-        assert!(hold_whole(&held, u64::MAX).is_ok(), "it cannot be opened");
-        let refused = hold_whole(&held, 1).unwrap_err().no_room().unwrap();
+        let mut held = BTreeMap::new();
+        let mut hold = |path, bytes| hold_whole(&mut held, path, bytes);
+        assert!(hold("a", MAX_WHOLE_BYTES).is_ok());
+        assert!(hold("b", u64::MAX).is_ok(), "it cannot be opened");
+        assert!(hold("a", MAX_WHOLE_BYTES).is_ok(), "it is held already");
+        let refused = hold("c", 1).unwrap_err().no_room().unwrap();
         assert!(
             matches!(refused.cause, Cause::TooLarge { .. }),
             "{refused:?}"

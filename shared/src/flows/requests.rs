@@ -89,8 +89,8 @@ pub struct CallState<'a> {
     pub age: Duration,
     /// The item of the request, if this call continues it.
     pub found: Option<&'a FoundRequest>,
-    /// What to store if the request has to wait; `None` if it is stored already, or if the flow
-    /// encodes it.
+    /// What to store if the request has to wait; `None` if it is stored already, if the flow
+    /// encodes it, or if no other call can continue it.
     pub to_store: Option<RequestToStore<'a>>,
     /// Whether no other call can continue the request, so that this one waits as long as it may,
     /// also while all builds are in queues.

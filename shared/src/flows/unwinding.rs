@@ -75,20 +75,28 @@ impl CfiReader<'_> {
         }
     }
 
-    /// Opens the parts of a cache that cover these addresses; `None` if it cannot be read.
-    async fn open(&self, kind: Kind, ready: &Ready, addresses: &[u64]) -> Option<LoadedCache> {
+    /// Opens the parts of a cache that cover these addresses; `None` after a fault of the store, of
+    /// which the first one is kept.
+    async fn open(
+        &self,
+        kind: Kind,
+        ready: &Ready,
+        addresses: &[u64],
+    ) -> Result<Option<LoadedCache>, ReadError> {
         let opened = self.opening.open(kind, ready, |_| addresses.to_vec()).await;
         let error = match opened {
-            Ok(open) => return Some(open),
+            Ok(open) => return Ok(Some(open)),
             Err(error) => error,
         };
         let blob = &ready.blob.path;
         tracing::warn!(blob, %error, "cannot read a cache to unwind with");
-        if let ReadError::Fault(fault) = error {
-            // Only the first one is kept.
-            let _ = self.fault.set(fault);
+        match error {
+            ReadError::Fault(fault) => {
+                let _ = self.fault.set(fault);
+                Ok(None)
+            }
+            error => Err(error),
         }
-        None
     }
 
     /// Opens a cache of a module that the walk needs.
@@ -98,11 +106,15 @@ impl CfiReader<'_> {
         ready: &Ready,
         addresses: &[u64],
     ) -> Option<LoadedCache> {
-        let open = self.open(kind, ready, addresses).await;
-        if open.is_none() {
-            self.unreadable().insert((module, kind));
+        match self.open(kind, ready, addresses).await {
+            Ok(open) => open,
+            // The cache is sound.
+            Err(ReadError::NoRoom) => None,
+            Err(_) => {
+                self.unreadable().insert((module, kind));
+                None
+            }
         }
-        open
     }
 
     fn unreadable(&self) -> MutexGuard<'_, BTreeSet<(usize, Kind)>> {
@@ -129,7 +141,7 @@ impl UnwindInfo for CfiReader<'_> {
             .and_then(|module| module.symbols.as_ref());
         if let Some(ready) = symbols.filter(|ready| takes_two_rounds(ready)) {
             // Few walks need it. One that does finds out whether it can be read.
-            self.open(Kind::SymCache, ready, &[]).await;
+            let _ = self.open(Kind::SymCache, ready, &[]).await;
         }
     }
 

@@ -38,10 +38,7 @@ pub enum Updated {
 
 /// What the caller knows about an item that it is about to write.
 #[derive(Clone, Debug, Default)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "each lives for one write, and none is kept"
-)]
+#[expect(clippy::large_enum_variant, reason = "few exist at a time")]
 pub(super) enum KnownItem {
     /// Nothing: the item is read first.
     #[default]

@@ -346,6 +346,9 @@ impl Environment<'_> {
 
     fn log_filter(&mut self, name: &'static str) -> String {
         let filter = self.text(name);
+        // The parser does not trim.
+        let filter: Vec<&str> = filter.split(',').map(str::trim).collect();
+        let filter = filter.join(",");
         // That it is not set was reported.
         if !filter.is_empty()
             && let Some(problem) = telemetry::problem_of(&filter)

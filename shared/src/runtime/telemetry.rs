@@ -18,13 +18,12 @@ const CRASH_READERS: [&str; 5] = [
     "minidump_unwind",
 ];
 
-/// Returns what is wrong with a filter, for people; `None` if nothing is.
+/// Returns what is wrong with a filter without spaces, for people; `None` if nothing is.
 ///
 /// The parser takes a word that is no level for a target. Without this check, a misspelled level
 /// would silence everything.
 pub(super) fn problem_of(filter: &str) -> Option<String> {
-    let is_level_or_pair =
-        |part: &&str| part.contains('=') || part.trim().parse::<LevelFilter>().is_ok();
+    let is_level_or_pair = |part: &&str| part.contains('=') || part.parse::<LevelFilter>().is_ok();
     if let Some(word) = filter.split(',').find(|part| !is_level_or_pair(part)) {
         return Some(format!(
             "{word:?} is neither a level (off, error, warn, info, debug, trace) nor target=level"

@@ -9,13 +9,25 @@ use crate::api::symbolicator::{AddrMode, Frame, FrameOrder, Hex, Module, Request
 use crate::domain::{Arch, ObjectType};
 use crate::symbolicate::adjust::Situation;
 
+/// What the frame before one, that of its callee, is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Callee {
+    /// A function with a name, or none.
+    #[default]
+    Function,
+    /// A trampoline: a signal interrupted the frame.
+    Trampoline,
+    /// It has no name, so it may be a trampoline.
+    Nameless,
+}
+
 /// The position of a frame in its stack trace.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Position<'a> {
     /// The index, counted from the callee.
     pub(super) index: usize,
-    /// Whether a signal interrupted it: the frame before it is a trampoline.
-    pub(super) is_interrupted: bool,
+    /// What the frame before it is.
+    pub(super) callee: Callee,
     pub(super) default_adjustment: Adjustment,
     pub(super) registers: &'a BTreeMap<String, Hex>,
 }
@@ -61,10 +73,9 @@ pub(super) fn situation<'a>(
     frame: &Frame,
     position: &Position<'a>,
 ) -> Situation<'a> {
-    let default = if position.is_interrupted {
-        Adjustment::Aligned
-    } else {
-        position.default_adjustment
+    let default = match position.callee {
+        Callee::Trampoline => Adjustment::Aligned,
+        Callee::Function | Callee::Nameless => position.default_adjustment,
     };
     Situation {
         adjustment: Adjustment::of(frame, default),
@@ -169,7 +180,7 @@ impl<'a> Position<'a> {
     fn first_of(stacktrace: &'a Stacktrace, default_adjustment: Adjustment) -> Self {
         Self {
             index: 0,
-            is_interrupted: false,
+            callee: Callee::Function,
             default_adjustment,
             registers: &stacktrace.registers,
         }

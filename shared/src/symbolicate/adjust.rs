@@ -7,11 +7,11 @@
 //! addresses (`domain::trampoline`).
 //!
 //! A trampoline without debug information has no name. The signal may have interrupted the first
-//! instruction of a function. No function then covers the instruction before the address, unless
-//! two functions lie side by side, so there is no call that returns to the address, which is looked
-//! up itself. (A function whose last instruction is a call is no exception: that call is in the
-//! function.) Words that were found by scanning the stack are often pointers to functions, for
-//! which the same would hold. They are always looked up as return addresses.
+//! instruction of a function. If the frame before has no name, and the cache has no function before
+//! the address, the address itself is looked up. Behind a callee with a name it is not: the call
+//! may be the last instruction of a function that the cache does not know, as of a stripped
+//! library. Words that were found by scanning the stack are often pointers to functions, and are
+//! always looked up as return addresses.
 //!
 //! Folklore: after a signal for a bad instruction or a bad access, some kernels leave a program
 //! counter that differs from the address that the client recorded for the topmost frame. That

@@ -16,14 +16,15 @@ use super::{LookupCache, ModuleOutcome, Plan, Stats, outcome};
 use crate::api::symbolicator::{CompletedFrame, Frame, FrameStatus, FrameTrust, Module, Request};
 use crate::debuginfo::SymCaches;
 use crate::domain::{Language, interrupts_its_caller, is_trampoline, link_target};
-use crate::symbolicate::address::{Address, Position, exact, situation};
+use crate::symbolicate::address::{Address, Callee, Position, exact, situation};
 use crate::symbolicate::text::{escaped_bytes, shown};
 
 /// The most frames that one frame becomes. Compilers inline some dozen functions deep.
 const LONGEST_CHAIN: usize = 256;
 
 /// The most functions of a longer chain that are passed over to find the one that was really
-/// called. A chain without an end is a cycle.
+/// called. A chain without an end is a cycle. The size of an answer limits how many chains are so
+/// long.
 const MAX_PASSED_OVER: usize = 1 << 14;
 
 /// The fewest bytes of JSON of a frame in a response, without its texts.
@@ -65,14 +66,14 @@ impl<'a> FrameLookup<'a> {
         (self.stats, self.names.into_known())
     }
 
-    /// Looks up a frame, and adds the resulting frames, at least one, to `frames`. Returns whether
-    /// a signal interrupted the next one, that of the caller.
+    /// Looks up a frame, and adds the resulting frames, at least one, to `frames`. Returns what it
+    /// is to the next one, that of the caller.
     pub(super) fn complete(
         &mut self,
         frame: &'a Frame,
         position: &Position<'_>,
         frames: &mut Vec<CompletedFrame>,
-    ) -> bool {
+    ) -> Callee {
         let index = self.plan.space.module_of(frame);
         let module = index.and_then(|index| {
             self.request
@@ -82,7 +83,7 @@ impl<'a> FrameLookup<'a> {
         });
         let before = frames.len();
         if self.stats.is_too_large() {
-            return false;
+            return Callee::default();
         }
         let found = match module {
             None => Err(FrameStatus::UnknownImage),
@@ -110,9 +111,13 @@ impl<'a> FrameLookup<'a> {
         self.stats.inlined += (frames.len() - before).saturating_sub(1);
         // The name may also be one that was sent.
         let outermost = frames[before..].last();
-        outermost
-            .and_then(|found| found.frame.function.as_deref())
-            .is_some_and(|function| interrupts_its_caller(function, frame.instruction_addr.0))
+        match outermost.and_then(|found| found.frame.function.as_deref()) {
+            Some(name) if interrupts_its_caller(name, frame.instruction_addr.0) => {
+                Callee::Trampoline
+            }
+            Some(_) => Callee::Function,
+            None => Callee::Nameless,
+        }
     }
 
     /// Adds a frame that will have this many bytes in the response.
@@ -161,14 +166,16 @@ impl<'a> FrameLookup<'a> {
                 let exact = exact(&situation, frame);
                 let exact = exact.and_then(|at| Address::of(frame, index, module, arch, &at));
                 let before = Address::of(frame, index, module, arch, &situation);
-                let follows_a_call = || {
-                    matches!(frame.trust, FrameTrust::Scan | FrameTrust::CfiScan)
-                        || before.is_some_and(|before| is_in_function(cache, before.relative))
+                // A nameless function may be one that a signal handler returns to.
+                let may_be_interrupted = || {
+                    let was_scanned = matches!(frame.trust, FrameTrust::Scan | FrameTrust::CfiScan);
+                    let is_call = before.is_some_and(|at| is_in_function(cache, at.relative));
+                    position.callee == Callee::Nameless && !was_scanned && !is_call
                 };
                 let address = exact
                     .filter(|Address { relative, .. }| {
                         begins_trampoline(cache, *relative)
-                            || begins_function(cache, *relative) && !follows_a_call()
+                            || may_be_interrupted() && begins_function(cache, *relative)
                     })
                     .or(before)
                     .ok_or(FrameStatus::MissingSymbol)?;
@@ -340,7 +347,7 @@ fn is_in_function(cache: &SymCaches<'_>, address: u64) -> bool {
 
 /// Returns whether a function begins at an address, also with inlined calls.
 fn begins_function(cache: &SymCaches<'_>, address: u64) -> bool {
-    let called = cache.lookup(address).take(MAX_PASSED_OVER).last();
+    let called = cache.lookup(address).take(LONGEST_CHAIN).last();
     called.is_some_and(|called| entry_point(&called) == Some(address))
 }
 

@@ -4,7 +4,7 @@ use super::frame::FrameLookup;
 use crate::api::symbolicator::{
     CompletedFrame, CompletedStacktrace, FrameOrder, FrameStatus, FrameTrust, Stacktrace,
 };
-use crate::symbolicate::address::{Position, positions};
+use crate::symbolicate::address::{Callee, Position, positions};
 
 /// Looks up the frames of a stack trace.
 ///
@@ -18,14 +18,11 @@ pub(super) fn complete<'a>(
     lookup.stats.stacktraces += 1;
 
     let mut frames = Vec::with_capacity(stacktrace.frames.len());
-    let mut is_interrupted = false;
+    let mut callee = Callee::default();
     for (frame, position) in positions(stacktrace, order) {
         let before = frames.len();
-        let position = Position {
-            is_interrupted,
-            ..position
-        };
-        is_interrupted = lookup.complete(frame, &position, &mut frames);
+        let position = Position { callee, ..position };
+        callee = lookup.complete(frame, &position, &mut frames);
         if frames[before..].iter().any(is_a_guess) {
             frames.truncate(before);
             lookup.stats.dropped += 1;

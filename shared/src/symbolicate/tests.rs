@@ -354,6 +354,10 @@ fn what_a_signal_interrupted_is_at_its_address_though_the_trampoline_has_no_name
         found[2..],
         [r#""interrupted" 11 "0x13000""#, r#""main" 21 "0x14007""#]
     );
+    // What called a function with a name is at a call, though of a function that is not known.
+    let stack = json!(["0x11008", "0x12008", "0x13000"].map(at));
+    let found = called(WITH_SIGNAL, stack, "callee_first");
+    assert_eq!(*found.last().unwrap(), r#"null null "0x13000""#);
     // Any other address behind a gap is in no function.
     let stack = json!(["0x11008", "0x99000", "0x12ff0"].map(at));
     let found = called(WITH_SIGNAL, stack, "callee_first");

@@ -613,7 +613,7 @@ async fn a_server_that_fails_is_waited_for_only_shortly_before_it_is_called_agai
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_whose_circuit_is_open_is_not_waited_for() {
+async fn a_server_whose_circuit_is_open_is_waited_for_only_shortly_before_it_is_called_again() {
     let (world, _) = world_with_server();
     break_circuit(&world, &symbol_server()).await;
     assert_eq!(held(&world, PATH).await, SymCacheResponse::Nothing);
@@ -621,6 +621,9 @@ async fn a_server_whose_circuit_is_open_is_not_waited_for() {
     assert_eq!(answer, SymCacheResponse::Nothing);
     let present = request_build(&world, "3.1.0", Some("3.1.0")).await;
     assert_eq!(present, SymCacheResponse::NotModified);
+    world.pass(Duration::from_secs(45)).await;
+    let answer = request_build(&world, "3.1.0", None).await;
+    assert!(matches!(answer, SymCacheResponse::Pending(_)), "{answer:?}");
 }
 
 /// A client that has the newest file receives that response, even if a newer one could be made from

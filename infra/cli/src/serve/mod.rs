@@ -34,7 +34,7 @@ const LOG_LEVEL: &str = "warn";
 
 /// Serves until a signal ends it.
 pub(crate) fn run(arguments: &ServeArguments) -> Result<Output, CliError> {
-    program::init_logging(LOG_LEVEL);
+    program::init_logging(LOG_LEVEL).map_err(CliError::Serve)?;
     let this = std::env::current_exe();
     let this = this.map_err(|error| CliError::Serve(format!("this program: {error}")))?;
     let functions = PathBuf::new();

@@ -51,7 +51,7 @@ impl Report {
         }
         for Other { path, reason } in self.others.iter().filter(|_| self.lists_all) {
             let path = visible(&path.display().to_string());
-            let _ = writeln!(text, "{:10} {path}: {reason}", "not a debug file");
+            let _ = writeln!(text, "{:10} {path}: {reason}", "other");
         }
         text.push_str(&self.summary());
         if !hidden.is_empty() {
@@ -77,7 +77,7 @@ impl Report {
         let wanted = if_any("would send") + &if_any("not sent");
         let unused = if_any("unused") + &if_any("removed");
         format!(
-            "{wanted}sent {} ({}), present {}, ignored {}, {unused}skipped {}, {} other files passed over\n",
+            "{wanted}sent {} ({}), present {}, ignored {}, {unused}skipped {}, {} other files\n",
             count("sent"),
             BinaryBytes(sent.sum()),
             count("present"),

@@ -229,10 +229,20 @@ fn line(group: &[&EndedEarly]) -> String {
         .collect();
     format!(
         "the functions {} ended before their first events; their logs are {}, and end with: {}",
-        functions.join(" and "),
-        logs.join(" and "),
+        in_words(&functions),
+        in_words(&logs),
         group.first().map_or("", |it| it.why.as_str())
     )
+}
+
+/// Lists texts as a sentence does.
+fn in_words<T: std::borrow::Borrow<str>>(texts: &[T]) -> String {
+    match texts {
+        [before @ .., last] if !before.is_empty() => {
+            format!("{} and {}", before.join(", "), last.borrow())
+        }
+        _ => texts.join(", "),
+    }
 }
 
 fn list(paths: &[PathBuf]) -> String {
@@ -258,10 +268,11 @@ mod tests {
             ended("first", "AUTH is wrong"),
             ended("second", "no memory"),
             ended("third", "AUTH is wrong"),
+            ended("fourth", "AUTH is wrong"),
         ];
         assert_eq!(
             FunctionsError::EndedEarly(both.into()).to_string(),
-            "the functions first and third ended before their first events; their logs are /data/logs/first.log and /data/logs/third.log, and end with: AUTH is wrong\n\
+            "the functions first, third and fourth ended before their first events; their logs are /data/logs/first.log, /data/logs/third.log and /data/logs/fourth.log, and end with: AUTH is wrong\n\
              the function second ended before its first event; its log is /data/logs/second.log, and ends with: no memory"
         );
     }

@@ -168,17 +168,17 @@ fn judged(response: Response, url: &Url) -> Result<Response, RemoteFailure> {
     }
 }
 
-/// Returns the encoding of a body, unless it has none, or one that the readers of files decode.
+/// Returns the encoding of a body that nothing here decodes. What some stores add, such as
+/// `aws-chunked`, does not change the bytes: these tell whether they can be read.
 fn unreadable_encoding(response: &Response) -> Option<&str> {
-    let encodings = response.headers().get_all(CONTENT_ENCODING).into_iter();
-    let mut encodings = encodings.map(|encoding| encoding.to_str().unwrap_or("?").trim());
-    let is_readable = |encoding: &str| {
-        let readable = ["", "identity", "gzip", "x-gzip", "zstd"];
-        readable
-            .iter()
-            .any(|known| known.eq_ignore_ascii_case(encoding))
-    };
-    encodings.find(|encoding| !is_readable(encoding))
+    const UNREADABLE: [&str; 4] = ["br", "deflate", "compress", "x-compress"];
+    let headers = response.headers().get_all(CONTENT_ENCODING).into_iter();
+    let lists = headers.filter_map(|header| header.to_str().ok());
+    let mut encodings = lists.flat_map(|list| list.split(',')).map(str::trim);
+    encodings.find(|encoding| {
+        let mut unreadable = UNREADABLE.iter();
+        unreadable.any(|known| known.eq_ignore_ascii_case(encoding))
+    })
 }
 
 /// Parses `Content-Range` (RFC 9110, section 14.4): the range of the part, which lies in the file,

@@ -5,8 +5,7 @@
 //! All addresses are absolute. `PC: @     0x55… f()` has the address that the signal interrupted;
 //! it begins a stack trace, before or after the line that names the signal. The other addresses are
 //! return addresses, also the first one, except that of a frame after a signal handler: the
-//! interrupted one is printed again there. Only the name of the function that the handler returns
-//! to tells which it is.
+//! interrupted one is printed again there.
 
 use std::ops::Range;
 
@@ -32,20 +31,24 @@ const MAX_TRIES: usize = 8;
 
 pub(super) fn read(bytes: &[u8], out: &mut Collector) {
     let mut is_begun = false;
+    let mut interrupted = None;
     for line in lines(bytes) {
         let Some(found) = frame(line) else {
             if !is_begun && line.text.trim_end().ends_with(HEADER) {
                 out.new_process();
+                interrupted = None;
             }
             continue;
         };
         if found.is_interrupted {
             out.new_process();
+            interrupted = Some(found.address);
         }
         is_begun = found.is_interrupted;
+        let is_return = Some(found.address) != interrupted && !out.is_after_trampoline();
         let frame = ReportFrame {
             address: Some(found.address),
-            is_return: !found.is_interrupted && !out.is_after_trampoline(),
+            is_return,
             function: found.function.map(str::to_owned),
             place: Some(Place::in_text(found.name, line.range())),
             ..ReportFrame::default()
@@ -133,7 +136,7 @@ PC: @     0x55d0c8a1b2c3  (unknown)  absl::Foo()
         let expected = [
             (0x55fc_7cc3_2290, false),
             (0x7f82_2a68_0050, true),
-            (0x55fc_7cc3_2290, true),
+            (0x55fc_7cc3_2290, false),
             (0x40_0b5a, true),
             (0x7f82_2a66_b24a, true),
         ];
@@ -146,7 +149,7 @@ PC: @     0x55d0c8a1b2c3  (unknown)  absl::Foo()
         let expected = [
             (0x55d0_c8a1_b2c3, false),
             (0x7f82_2a68_0050, true),
-            (0x55d0_c8a1_b2c3, true),
+            (0x55d0_c8a1_b2c3, false),
         ];
         assert_eq!(frames(&report), expected);
         // The name of the trampoline tells that the next address was interrupted.

@@ -189,6 +189,11 @@ impl Build<'_> {
         {
             // It would be too large again.
             let missing = Missing::malformed("its record would exceed the maximum size of an item");
+            tracing::warn!(kind = %lease.kind, "the record has no room for what was derived");
+            self.invocation.note(|notes| {
+                notes.kinds.remove(&lease.kind);
+                notes.cause = Some(missing.cause.as_str());
+            });
             let failed = Change::Fail {
                 token,
                 missing,

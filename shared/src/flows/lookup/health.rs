@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::finder::CacheFinder;
 use super::read_through::ItemQuery;
-use crate::cache::{ItemKey, Stored};
-use crate::domain::{Missing, SourceKey, Timestamp};
+use crate::cache::{ItemKey, OpenCircuit, Stored};
+use crate::domain::{SourceKey, Timestamp};
 use crate::flows::permits;
 use crate::ports::{Consistency, Fault};
 
@@ -15,11 +15,10 @@ use crate::ports::{Consistency, Fault};
 pub(super) struct Health(HashMap<SourceKey, Arc<Stored>>);
 
 impl Health {
-    /// Returns the reason if the circuit of this source is open. It must not be stored for a
-    /// module.
-    pub(super) fn open_circuit(&self, source: &SourceKey, now: Timestamp) -> Option<Missing> {
+    /// Returns the circuit of this source, if it is open.
+    pub(super) fn open_circuit(&self, source: &SourceKey, now: Timestamp) -> Option<OpenCircuit> {
         let stored = self.0.get(source)?;
-        permits::health(&stored.item)?.missing(now)
+        permits::health(&stored.item)?.open_circuit(now)
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -187,12 +187,14 @@ impl SymCacheSearch<'_> {
             self.request(newer(), Queue::Eager, items).await?;
             return Ok(Look::for_any_of(newer()).unwrap_or(Look::NotModified));
         }
-        if selection.waits_for.is_empty() && !selection.is_circuit_open {
+        if selection.waits_for.is_empty() {
             if self.request_retired(None, items).await? {
                 return Ok(Look::Queued);
             }
             let now = self.finder.invocation.now();
-            return Ok(match selection.retry_at.map(|at| at.since(now)) {
+            // A server whose circuit is open is called again as soon as one that has failed.
+            let again_at = selection.circuit_open_until.or(selection.retry_at);
+            return Ok(match again_at.map(|at| at.since(now)) {
                 Some(outage) if outage <= LONGEST_OUTAGE => {
                     Look::NoResponse(outage.clamp(RETRY_SOON, RETRY_LATER))
                 }
@@ -206,8 +208,7 @@ impl SymCacheSearch<'_> {
         }
         self.request(selection.waits_for.iter(), Queue::Eager, items)
             .await?;
-        // Without one, the circuits of all sources that could be called are open.
-        Ok(Look::for_any_of(selection.waits_for.iter()).unwrap_or(Look::Unreachable))
+        Ok(Look::for_any_of(selection.waits_for.iter()).unwrap_or(Look::Nothing))
     }
 
     /// Requests the builds of these places that are not requested yet.

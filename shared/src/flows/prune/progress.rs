@@ -234,7 +234,7 @@ impl Run<'_> {
             items.push(empty);
         }
         let (now, writer) = (items.len(), self.writer());
-        // A single item has no others to be told apart from, and is not written again if it is equal.
+        // A single item cannot be mixed with others, and is not written again if it is equal.
         let written_by = (now > 1).then(|| self.invocation.token());
         let writes = items.into_iter().map(Some).chain(
             // Remove the surplus items of a longer list.

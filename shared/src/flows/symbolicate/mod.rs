@@ -43,7 +43,7 @@ use crate::symbolicate::{
 pub enum SymbolicateOutcome {
     /// The response is complete.
     Completed(Box<Completed>, Stats),
-    /// The request waits for builds, and is stored under its id.
+    /// The request waits for builds. It is stored under its id, if another call can continue it.
     Pending,
 }
 

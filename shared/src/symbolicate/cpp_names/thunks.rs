@@ -63,7 +63,7 @@ mod tests {
             "_ZTv0_N1C1gEv",
             "_ZTch0_N1C1gEv",
             "_ZThn8_Thn8_N1C1gEv",
-            "Thn8_N1C1gEv",
+            "_ZTn8_N1C1gEv",
         ] {
             assert_eq!(thunk(other), None, "{other}");
         }

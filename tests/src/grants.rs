@@ -38,7 +38,9 @@ pub fn every_parameter() -> BTreeMap<String, String> {
         ("SourceLinksSecret", secret("links")),
         ("RequestSourcesSecret", secret("requests")),
         ("TraceHeadersSecret", secret("traces")),
-        ("SubnetIds", "subnet-1".to_owned()),
+        ("FormerSecrets", secret("former")),
+        // Of the same list, so that the grant is used.
+        ("FormerSourcesObject", SOURCES_OBJECT.to_owned()),
     ];
     let values = values
         .into_iter()

@@ -42,7 +42,7 @@ impl MessageContent {
             },
             Self::Reconcile(message) => {
                 summary.hops = Some(message.hops);
-                ("reconcile", Some(message.reconcile.as_str().to_owned()))
+                ("reconcile", Some(message.key.as_str().to_owned()))
             }
             Self::Build(message) => {
                 summary.hops = Some(message.hops);
@@ -195,7 +195,7 @@ mod tests {
         for name in ["ObjectRemoved:Delete", "s3:LifecycleExpiration:Delete"] {
             let contents = read(name, "1");
             assert!(matches!(&contents[..], [MessageContent::Reconcile(message)]
-                if message.reconcile.as_str() == "global/a b"));
+                if message.key.as_str() == "global/a b"));
         }
         for name in [
             "ObjectRemoved:DeleteMarkerCreated",
@@ -251,7 +251,7 @@ mod tests {
 
     fn reconciled(body: &str) -> (String, u32) {
         match &read(body).unwrap()[..] {
-            [MessageContent::Reconcile(message)] => (message.reconcile.to_string(), message.hops),
+            [MessageContent::Reconcile(message)] => (message.key.to_string(), message.hops),
             other => panic!("{other:?}"),
         }
     }

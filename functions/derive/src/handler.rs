@@ -106,7 +106,7 @@ async fn serve(
     for content in contents {
         content.name_in(summary);
         match content {
-            MessageContent::Upload(event) => builder.upload(invocation, &event).await?,
+            MessageContent::Upload(event) => builder.apply_upload_event(invocation, &event).await?,
             MessageContent::Reconcile(message) => builder.reconcile(invocation, &message).await?,
             MessageContent::Build(message) => Box::pin(builder.serve(invocation, &message)).await?,
             MessageContent::Newer(needs) => return Err(Failure::Newer(needs)),

@@ -652,7 +652,7 @@ async fn a_function_that_ends_before_its_first_event_is_an_error_of_the_start_if
     options.environment.extend([variable]);
     options.starts_functions = true;
     let error = Stack::start(options.clone()).await.unwrap_err().to_string();
-    let expected = "the function probe-function ended before its first event";
+    let expected = "the functions probe-function and sweeper ended before their first events";
     assert!(error.contains(expected), "{error}");
     assert!(error.contains("probe-function.log"), "{error}");
     // Nothing says that a stack serves, and nothing of it is left.

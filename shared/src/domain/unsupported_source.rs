@@ -1,6 +1,7 @@
 //! Sources in requests whose type this release does not know. They are not searched.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::source_checks::check_id;
 
@@ -11,7 +12,7 @@ const TYPES: [&str; 5] = ["http", "s3", "gcs", "sentry", "sourcelink"];
 const MAX_TYPE_CHARS: usize = 64;
 
 /// A source in a request whose type this release does not know.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UnsupportedSource {
     /// The id that the request gives it.
     pub id: String,
@@ -21,13 +22,14 @@ pub struct UnsupportedSource {
 }
 
 impl UnsupportedSource {
-    /// Returns the source that a JSON object defines, if it has a valid id and an unknown type.
-    /// Nothing else of the definition is kept: it may contain credentials.
-    pub fn of(definition: &str) -> Option<Self> {
-        let Self { id, source_type } = serde_json::from_str(definition).ok()?;
-        let is_unsupported = !TYPES.contains(&source_type.as_str()) && check_id(&id).is_ok();
+    /// Returns the source of a definition, if it has a valid id and an unknown type. Nothing else
+    /// of the definition is kept: it may contain credentials.
+    pub fn of(definition: &Map<String, Value>) -> Option<Self> {
+        let id = definition.get("id")?.as_str()?;
+        let source_type = definition.get("type")?.as_str()?;
+        let is_unsupported = !TYPES.contains(&source_type) && check_id(id).is_ok();
         is_unsupported.then(|| Self {
-            id,
+            id: id.to_owned(),
             source_type: source_type.chars().take(MAX_TYPE_CHARS).collect(),
         })
     }
@@ -35,13 +37,13 @@ impl UnsupportedSource {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::domain::HttpSource;
 
     fn of(definition: &Value) -> Option<UnsupportedSource> {
-        UnsupportedSource::of(&definition.to_string())
+        UnsupportedSource::of(definition.as_object().unwrap())
     }
 
     #[test]

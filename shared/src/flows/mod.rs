@@ -2,7 +2,8 @@
 //!
 //! - *An upload becomes derived caches.* [`uploads`] processes the events of the uploads bucket,
 //!   and [`build_messages`] the messages of the queues. Both end in [`build`]: take the leases,
-//!   find the DIFs ([`ranking`]), fetch them ([`fetch`]), derive, publish.
+//!   find the DIFs ([`ranking`]), fetch them ([`fetch`]; [`download`] from symbol servers), derive,
+//!   publish.
 //! - *A request becomes a response.* [`symbolicate`] answers requests through the instance's memory
 //!   ([`memory`]). [`mod@minidump`] walks the stacks of a minidump, which then are a request.
 //!   [`attachments`] are crash files that requests refer to.
@@ -24,6 +25,7 @@ mod build_requests;
 mod copies;
 mod definitions;
 pub mod dif_parser;
+mod download;
 mod error;
 mod explain;
 pub mod fetch;

@@ -48,7 +48,8 @@ impl Received {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReconcileMessage {
     /// The key. Unlike the keys in S3's events, it is not encoded.
-    pub reconcile: Location,
+    #[serde(rename = "reconcile")]
+    pub key: Location,
     /// How often the message was sent again.
     #[serde(default)]
     pub hops: u32,
@@ -71,7 +72,7 @@ impl ReconcileMessage {
     /// Returns a new message.
     pub fn new(key: Location) -> Self {
         Self {
-            reconcile: key,
+            key,
             hops: 0,
             trace: None,
         }

@@ -224,41 +224,7 @@ impl Config {
             env,
             problems: Vec::new(),
         };
-        let allows_definitions = env.flag("ALLOW_REQUEST_SOURCES");
-        let symbol_server = env.text("SYMBOL_SERVER");
-        let allow_private_sources = env.private_sources();
-        let auth = env.text("AUTH");
-        let (sources, source_links, request_sources) = match source_use {
-            SourceUse::Nothing => (Vec::new(), SourceLinks::default(), None),
-            SourceUse::Locations | SourceUse::Contents => {
-                let secret = env.text("REQUEST_SOURCES_SECRET");
-                let mut links = env.links("SOURCE_LINKS");
-                let sources = env.sources("SOURCES", &symbol_server);
-                let mut servers: Vec<Server> = sources.into_iter().map(Server::from).collect();
-                if source_use == SourceUse::Locations {
-                    let located = servers.into_iter().map(Server::without_credentials);
-                    servers = located.collect();
-                    links = links.without_credentials();
-                }
-                let secret = env.source_secret(allows_definitions, &secret);
-                (servers, links, secret)
-            }
-        };
-        let attachment_hosts = env.hosts("ATTACHMENT_HOSTS");
-        let source_event_parameters = env.list("SOURCE_EVENT_PARAMETERS");
-        let request_lifetime = env.seconds("REQUEST_LIFETIME");
-        let orphan_min_age = env.seconds("ORPHAN_MIN_AGE");
-        env.check_ages(request_lifetime, orphan_min_age);
-        let paths = env.list("TRANSCODER_PATH");
-        let versions = env.list("TRANSCODER_VERSION");
-        let transcoders = env.transcoders(paths, versions);
-        let (derive_memory, derive_scratch) = (
-            env.number("DERIVE_MEMORY_MB", "a number of megabytes"),
-            env.number("DERIVE_SCRATCH_MB", "a number of megabytes"),
-        );
-        if source_use == SourceUse::Contents {
-            env.check_memory_of_derive(derive_memory);
-        }
+        let early = EarlySettings::read(&mut env, source_use);
         let traces = env.traces();
         let config = Self {
             traces,
@@ -279,49 +245,145 @@ impl Config {
                 .values
                 .get("TMPDIR")
                 .map_or_else(|| PathBuf::from("/tmp"), PathBuf::from),
-            allow_private_sources,
+            allow_private_sources: early.allow_private_sources,
             transcoder_time: env.seconds("TRANSCODER_SECONDS"),
-            transcoders: transcoders.clone(),
-            settings: Settings {
-                policy: Policy {
-                    derived_max_unused: env.seconds("DERIVED_MAX_UNUSED"),
-                    retry_misses_after: env.seconds("RETRY_MISSES_AFTER"),
-                    retry_malformed_after: env.seconds("RETRY_MALFORMED_AFTER"),
-                    max_attempts: u32::try_from(env.number("MAX_ATTEMPTS", AT_LEAST_ONE))
-                        .unwrap_or(u32::MAX),
-                    numbers: ReleaseNumbers::CURRENT,
-                },
-                dif_max_bytes: env.number("DIF_MAX_BYTES", "a number of bytes"),
-                scratch_bytes: env.bytes("SCRATCH_BYTES", || given::scratch_bytes(derive_scratch)),
-                parser_memory_bytes: env.bytes("PARSER_MEMORY_BYTES", || {
-                    given::parser_memory_bytes(derive_memory)
-                }),
-                queued_wait: env.optional_seconds("QUEUED_WAIT"),
-                request_lifetime,
-                orphan_min_age,
-                sources,
-                transcoded: transcoders.iter().map(|tool| tool.version).collect(),
-                request_sources,
-                source_links,
-                source_event_parameters,
-                attachment_hosts,
-                retry_public_misses_after: env.seconds("RETRY_PUBLIC_MISSES_AFTER"),
-                sweep_read_units: env.number("SWEEP_READ_UNITS", "a number of read units a second"),
-                reconcile_after: env.seconds("RECONCILE_AFTER"),
-                derived_budget_bytes: env.number("DERIVED_BUDGET_BYTES", "a number of bytes"),
-                dif_max_unused: env.seconds("DIF_MAX_UNUSED"),
-                dif_budget_bytes: env.number("DIF_BUDGET_BYTES", "a number of bytes"),
-                source_max_permits: usize::try_from(env.number("SOURCE_MAX_PERMITS", AT_LEAST_ONE))
-                    .unwrap_or(usize::MAX),
-                max_losses_per_hour: env.number("MAX_LOSSES_PER_HOUR", "a number of blobs"),
-                memory_cache_bytes: env.memory_cache(),
-                allows_anonymous: env.read_auth(&auth),
-            },
+            transcoders: early.transcoders.clone(),
+            settings: Self::settings(&mut env, early),
         };
         if env.problems.is_empty() {
             Ok(config)
         } else {
             Err(ConfigError(env.problems))
+        }
+    }
+
+    /// Returns the settings of the flows: these, and those that are not read yet.
+    fn settings(env: &mut Environment<'_>, early: EarlySettings) -> Settings {
+        Settings {
+            policy: Policy {
+                derived_max_unused: env.seconds("DERIVED_MAX_UNUSED"),
+                retry_misses_after: env.seconds("RETRY_MISSES_AFTER"),
+                retry_malformed_after: env.seconds("RETRY_MALFORMED_AFTER"),
+                max_attempts: u32::try_from(env.number("MAX_ATTEMPTS", AT_LEAST_ONE))
+                    .unwrap_or(u32::MAX),
+                numbers: ReleaseNumbers::CURRENT,
+            },
+            dif_max_bytes: env.number("DIF_MAX_BYTES", "a number of bytes"),
+            scratch_bytes: env.bytes("SCRATCH_BYTES", || {
+                given::scratch_bytes(early.derive_scratch_mb)
+            }),
+            parser_memory_bytes: env.bytes("PARSER_MEMORY_BYTES", || {
+                given::parser_memory_bytes(early.derive_memory_mb)
+            }),
+            queued_wait: env.optional_seconds("QUEUED_WAIT"),
+            request_lifetime: early.request_lifetime,
+            orphan_min_age: early.orphan_min_age,
+            sources: early.sources.servers,
+            transcoded: early.transcoders.iter().map(|tool| tool.version).collect(),
+            request_sources: early.sources.secret,
+            source_links: early.sources.links,
+            source_event_parameters: early.source_event_parameters,
+            attachment_hosts: early.attachment_hosts,
+            retry_public_misses_after: env.seconds("RETRY_PUBLIC_MISSES_AFTER"),
+            sweep_read_units: env.number("SWEEP_READ_UNITS", "a number of read units a second"),
+            reconcile_after: env.seconds("RECONCILE_AFTER"),
+            derived_budget_bytes: env.number("DERIVED_BUDGET_BYTES", "a number of bytes"),
+            dif_max_unused: env.seconds("DIF_MAX_UNUSED"),
+            dif_budget_bytes: env.number("DIF_BUDGET_BYTES", "a number of bytes"),
+            source_max_permits: usize::try_from(env.number("SOURCE_MAX_PERMITS", AT_LEAST_ONE))
+                .unwrap_or(usize::MAX),
+            max_losses_per_hour: env.number("MAX_LOSSES_PER_HOUR", "a number of blobs"),
+            memory_cache_bytes: env.memory_cache(),
+            allows_anonymous: env.read_auth(&early.auth),
+        }
+    }
+}
+
+/// The settings that are read before the others. Problems are reported in the order of reading.
+struct EarlySettings {
+    allow_private_sources: bool,
+    /// The text of `AUTH`, unchecked.
+    auth: String,
+    sources: SourceSettings,
+    attachment_hosts: Vec<String>,
+    source_event_parameters: Vec<String>,
+    request_lifetime: Duration,
+    orphan_min_age: Duration,
+    transcoders: Vec<Transcoder>,
+    derive_memory_mb: u64,
+    derive_scratch_mb: u64,
+}
+
+impl EarlySettings {
+    fn read(env: &mut Environment<'_>, source_use: SourceUse) -> Self {
+        let allows_definitions = env.flag("ALLOW_REQUEST_SOURCES");
+        let symbol_server = env.text("SYMBOL_SERVER");
+        let allow_private_sources = env.private_sources();
+        let auth = env.text("AUTH");
+        let sources = match source_use {
+            SourceUse::Nothing => SourceSettings::default(),
+            SourceUse::Locations => {
+                let sources = SourceSettings::read(env, allows_definitions, &symbol_server);
+                sources.without_credentials()
+            }
+            SourceUse::Contents => SourceSettings::read(env, allows_definitions, &symbol_server),
+        };
+        let attachment_hosts = env.hosts("ATTACHMENT_HOSTS");
+        let source_event_parameters = env.list("SOURCE_EVENT_PARAMETERS");
+        let request_lifetime = env.seconds("REQUEST_LIFETIME");
+        let orphan_min_age = env.seconds("ORPHAN_MIN_AGE");
+        env.check_ages(request_lifetime, orphan_min_age);
+        let paths = env.list("TRANSCODER_PATH");
+        let versions = env.list("TRANSCODER_VERSION");
+        let transcoders = env.transcoders(paths, versions);
+        let derive_memory_mb = env.number("DERIVE_MEMORY_MB", "a number of megabytes");
+        let derive_scratch_mb = env.number("DERIVE_SCRATCH_MB", "a number of megabytes");
+        if source_use == SourceUse::Contents {
+            env.check_memory_of_derive(derive_memory_mb);
+        }
+        Self {
+            allow_private_sources,
+            auth,
+            sources,
+            attachment_hosts,
+            source_event_parameters,
+            request_lifetime,
+            orphan_min_age,
+            transcoders,
+            derive_memory_mb,
+            derive_scratch_mb,
+        }
+    }
+}
+
+/// The settings about symbol servers, which only the functions that use these read.
+#[derive(Default)]
+struct SourceSettings {
+    servers: Vec<Server>,
+    links: SourceLinks,
+    /// The secret for sources that requests define.
+    secret: Option<SourceSecret>,
+}
+
+impl SourceSettings {
+    fn read(env: &mut Environment<'_>, allows_definitions: bool, symbol_server: &str) -> Self {
+        let secret = env.text("REQUEST_SOURCES_SECRET");
+        let links = env.links("SOURCE_LINKS");
+        let sources = env.sources("SOURCES", symbol_server);
+        Self {
+            servers: sources.into_iter().map(Server::from).collect(),
+            links,
+            secret: env.source_secret(allows_definitions, &secret),
+        }
+    }
+
+    /// Drops the credentials of servers and of links.
+    fn without_credentials(self) -> Self {
+        let servers = self.servers.into_iter();
+        Self {
+            servers: servers.map(Server::without_credentials).collect(),
+            links: self.links.without_credentials(),
+            secret: self.secret,
         }
     }
 }

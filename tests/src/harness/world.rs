@@ -313,7 +313,7 @@ impl World {
     /// Delivers an event of the uploads bucket once.
     pub async fn deliver(&self, event: &UploadEvent) -> Delivery {
         let invocation = self.invocation(DERIVE_TIME);
-        Box::pin(self.builder.upload(&invocation, event)).await
+        Box::pin(self.builder.apply_upload_event(&invocation, event)).await
     }
 
     /// Uploads a fixture, delivers the event and all messages that follow; returns the upload item.

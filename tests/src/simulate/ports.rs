@@ -465,7 +465,7 @@ impl Queues for Ports {
         let stores = &self.stores;
         self.call(
             Call::Port(Operation::Reconcile),
-            || format!("{} after {} s", message.reconcile, delay.as_secs()),
+            || format!("{} after {} s", message.key, delay.as_secs()),
             |_| stores.reconcile(message, delay),
             |()| "done".to_owned(),
         )

@@ -82,14 +82,14 @@ async fn a_file_that_is_stored_compressed_is_read_as_it_is_stored_in_parts_or_as
 
 #[tokio::test]
 async fn a_file_in_an_encoding_that_its_reader_does_not_know_is_refused_by_name() {
-    for encoding in ["br", "deflate", "gzip, br"] {
+    for (encoding, unknown) in [("br", "br"), ("deflate", "deflate"), ("gzip, br", "br")] {
         let headers = format!("content-encoding: {encoding}\r\n");
         let (part, asked) = read(&[answer("200 OK", &headers, 4, "file")]).await;
         let Err(RemoteFailure::Absent(detail)) = part else {
             panic!("{part:?}");
         };
         assert!(
-            detail.contains(&format!("Content-Encoding {encoding}:")),
+            detail.contains(&format!("Content-Encoding {unknown}:")),
             "{detail}"
         );
         assert_eq!(asked.len(), 1);

@@ -44,7 +44,7 @@ const WAITS: [(&str, &str); 4] = [
         "a test function with a configurable duration",
     ),
     (
-        "shared/src/flows/fetch.rs",
+        "shared/src/flows/download.rs",
         "the clock is paused: slow responses take no time",
     ),
     ("tests/tests/tidy/", "this rule"),

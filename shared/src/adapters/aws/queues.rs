@@ -137,7 +137,7 @@ impl Queues for SqsQueues {
     }
 
     async fn reconcile(&self, message: &ReconcileMessage, delay: Duration) -> Result<(), Fault> {
-        let key = message.reconcile.as_str();
+        let key = message.key.as_str();
         let scope = key.split_once('/').map_or("", |(scope, _)| scope);
         let group = group(scope, &SourceKey::Uploads);
         let body = MessageBody::new(message, group)?;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Client, ClientBuilder, redirect};
 
-use super::address::Reach;
 use super::attempts::OnlyPrivate;
+use super::reach::Reach;
 use super::status::Refusal;
 
 /// The time limits of requests.

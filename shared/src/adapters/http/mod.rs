@@ -20,15 +20,15 @@
 //!
 //! This module knows neither the content of the files nor their size limits.
 
-mod address;
-mod addresses;
 mod attempts;
 mod clients;
 mod collector;
 mod download;
+mod file_urls;
 #[cfg(any(test, feature = "testing"))]
 pub mod hostile;
 mod ranges;
+mod reach;
 mod remote_files;
 mod sentry;
 mod short;
@@ -45,14 +45,14 @@ use reqwest::header::{
 };
 use reqwest::{Method, Request, Response, StatusCode, Url};
 
-use self::address::Reach;
-use self::addresses::FileAddress;
 use self::attempts::{Answer, Attempts, FailingSources, failed, place, private};
 use self::clients::HttpClients;
 pub use self::clients::TimeLimits;
 pub(super) use self::clients::client;
 pub use self::collector::HttpCollector;
 use self::download::download;
+use self::file_urls::FileAddress;
+use self::reach::Reach;
 pub use self::remote_files::HttpRemoteFiles;
 pub(super) use self::short::bytes_within;
 use self::status::{Refusal, Retry};
@@ -107,7 +107,7 @@ impl ServerQuery<'_> {
     fn owns(self, url: &Url) -> bool {
         match &self.source.access {
             Access::Links { .. } => self.source.is_above(url),
-            _ => url.origin() == addresses::own(self.source).origin(),
+            _ => url.origin() == file_urls::own(self.source).origin(),
         }
     }
 
@@ -117,10 +117,10 @@ impl ServerQuery<'_> {
         if !is_private || !self.owns(url) {
             return Reach::Public;
         }
-        let is_local = match addresses::own(self.source).host() {
+        let is_local = match file_urls::own(self.source).host() {
             Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-            Some(url::Host::Ipv4(ip)) => address::is_local(ip.into()),
-            Some(url::Host::Ipv6(ip)) => address::is_local(ip.into()),
+            Some(url::Host::Ipv4(ip)) => reach::is_local(ip.into()),
+            Some(url::Host::Ipv6(ip)) => reach::is_local(ip.into()),
             None => false,
         };
         if is_local {
@@ -210,7 +210,7 @@ impl HttpServers {
     ) -> Result<T, ServerFailure> {
         let answered = tokio::time::timeout(self.limits.answer, answer).await;
         answered.unwrap_or_else(|_| {
-            let own = addresses::own(source);
+            let own = file_urls::own(source);
             let host = own.host_str().unwrap_or_default();
             let seconds = self.limits.answer.as_secs_f64();
             let detail = format!("{host} did not answer within {seconds} s");
@@ -246,7 +246,7 @@ impl HttpServers {
                     "the location is not below the address of source {id}"
                 ))
             })?;
-        if !symsrv::is_asked_so(source) {
+        if !symsrv::is_symsrv(source) {
             return self.ask(asked, &url).await;
         }
         let folders = self.tiers.of(asked.key, self.probe_tiers(asked)).await?;
@@ -329,7 +329,7 @@ impl HttpServers {
         let source = asked.source;
         let address = if source.is_above(begin) {
             let keys = self.keys(asked).await?;
-            addresses::of(source, begin, keys.as_ref(), (self.now)()).map_err(Refusal::forever)?
+            file_urls::of(source, begin, keys.as_ref(), (self.now)()).map_err(Refusal::forever)?
         } else {
             // The target of a pointer.
             FileAddress {

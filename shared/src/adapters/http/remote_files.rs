@@ -18,8 +18,8 @@ use reqwest::header::{
 };
 use reqwest::{Response, StatusCode, Url};
 
-use super::address::Reach;
 use super::attempts::{MAX_ATTEMPTS, failed};
+use super::reach::Reach;
 use super::status::Refusal;
 use super::{AGENT, HttpClients, TimeLimits, bytes_within, check};
 use crate::adapters::backoff::pause;

@@ -11,7 +11,7 @@ use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::addresses::FileAddress;
+use super::file_urls::FileAddress;
 use crate::domain::{FileType, Location};
 use crate::ports::ListQuery;
 

@@ -132,7 +132,7 @@ impl Tiers {
 }
 
 /// Returns whether a server uses the protocol of Microsoft's clients.
-pub(super) fn is_asked_so(source: &HttpSource) -> bool {
+pub(super) fn is_symsrv(source: &HttpSource) -> bool {
     source.layout.formulae == Formulae::Symsrv
 }
 

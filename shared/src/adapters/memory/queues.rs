@@ -119,7 +119,7 @@ impl fmt::Display for MemoryQueues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.lock();
         for SentReconcile { message, .. } in &state.reconciled {
-            writeln!(f, "Uploads: reconcile {}", message.reconcile)?;
+            writeln!(f, "Uploads: reconcile {}", message.key)?;
         }
         state
             .sent

@@ -29,6 +29,7 @@
 //! # Ok::<(), symdepot::api::symbolicator::RequestError>(())
 //! ```
 
+mod bounded;
 mod candidate;
 mod error;
 mod frame;

@@ -1,15 +1,17 @@
 //! The sources that a request wants to search.
 
-use serde::de;
+use std::fmt;
+
+use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::value::RawValue;
 
 use super::RequestError;
+use super::bounded::BoundedValue;
 use crate::api::limits;
 use crate::domain::{Access, HttpSource, SourceKey, UnsupportedSource};
 
-/// The maximum size of a definition as it is sent, in bytes, with spaces and fields that are not
-/// known. [`limits::SOURCE_BYTES`] is about what is kept of it.
+/// The maximum memory of a definition while it is parsed, with fields that are not known, in bytes.
+/// [`limits::SOURCE_BYTES`] is about what is kept of it.
 const MAX_DEFINITION: usize = 16 * limits::SOURCE_BYTES;
 
 /// The sources that a request wants to search.
@@ -198,31 +200,37 @@ impl From<Sources> for Option<Vec<SourceRef>> {
 }
 
 impl<'de> Deserialize<'de> for SourceRef {
-    /// The source is first kept as a text: values of a hostile body take many times its size.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = Box::<RawValue>::deserialize(deserializer)?;
-        let text = text.get();
-        if text.starts_with('"') {
-            let id = serde_json::from_str(text).map_err(de::Error::custom)?;
-            return Ok(Self::Named(id));
+        struct SourceVisitor;
+
+        impl<'de> Visitor<'de> for SourceVisitor {
+            type Value = SourceRef;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the id of a source, or an object that defines one")
+            }
+
+            fn visit_str<E: de::Error>(self, id: &str) -> Result<SourceRef, E> {
+                Ok(SourceRef::Named(id.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<SourceRef, A::Error> {
+                let mut left = MAX_DEFINITION;
+                let fields = BoundedValue { left: &mut left }.object(map)?;
+                if let Some(unsupported) = UnsupportedSource::of(&fields) {
+                    return Ok(SourceRef::Unsupported(unsupported));
+                }
+                let source = serde_json::from_value::<HttpSource>(fields.into());
+                let source = source.map_err(de::Error::custom)?;
+                if matches!(source.access, Access::Links { .. }) {
+                    let what = "links are not sources of debug information files";
+                    return Err(de::Error::custom(what));
+                }
+                Ok(SourceRef::Defined(Box::new(source)))
+            }
         }
-        if !text.starts_with('{') {
-            let what = "expected the id of a source, or an object that defines one";
-            return Err(de::Error::custom(what));
-        }
-        if text.len() > MAX_DEFINITION {
-            let what = format!("a definition of a source has more than {MAX_DEFINITION} bytes");
-            return Err(de::Error::custom(what));
-        }
-        if let Some(unsupported) = UnsupportedSource::of(text) {
-            return Ok(Self::Unsupported(unsupported));
-        }
-        let source: HttpSource = serde_json::from_str(text).map_err(de::Error::custom)?;
-        if matches!(source.access, Access::Links { .. }) {
-            let what = "links are not sources of debug information files";
-            return Err(de::Error::custom(what));
-        }
-        Ok(Self::Defined(Box::new(source)))
+
+        deserializer.deserialize_any(SourceVisitor)
     }
 }
 

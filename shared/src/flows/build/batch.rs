@@ -31,7 +31,7 @@ use crate::cache::{
 };
 use crate::domain::{Cause, HttpSource, Missing, Timestamp};
 use crate::flows::update::KnownItem;
-use crate::flows::{Error, Invocation, fetch, permits};
+use crate::flows::{Error, Invocation, download, permits};
 use crate::ports::{Consistency, Fault, FileQuery, QueueMessage, RequestedModule};
 
 /// The maximum number of concurrent calls to the store of records, and of concurrent probes.
@@ -395,7 +395,7 @@ impl Build<'_> {
                 checksum: sought.checksum.as_deref(),
             };
             let probed = match servers.get(query).await {
-                Ok(found) => fetch::check_response(found).await,
+                Ok(found) => download::check_response(found).await,
                 Err(failure) => Err(failure),
             };
             match probed {

@@ -10,9 +10,9 @@ use super::open_difs::{LeftOutCompanions, OpenDif, OpenDifs};
 use super::search::{Downloads, Fetched};
 use crate::cache::{Dif, DifCopy};
 use crate::domain::{Cause, DifRef, Missing, Written, WrittenFile};
-use crate::flows::copies;
 use crate::flows::dif_parser::DifParser;
-use crate::flows::fetch::{self, FetchError, SymbolServer};
+use crate::flows::download::{FetchError, ServerCalls};
+use crate::flows::{copies, fetch};
 use crate::ports::{DifError, DifStat, Fault, Scratch};
 
 /// The maximum number of companions that are checked for changes at a time.
@@ -215,7 +215,7 @@ impl Build<'_> {
         let Some(source) = source else {
             return Err(DifError::Missing(Missing::not_found()));
         };
-        let server = SymbolServer {
+        let server = ServerCalls {
             servers: &*builder.servers,
             key: &dif.module.source,
             source: &source,

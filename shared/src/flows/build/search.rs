@@ -24,7 +24,7 @@ use crate::domain::{
 };
 use crate::flows::copies::{self, Destination, StoredChunks};
 use crate::flows::dif_parser::DifParser;
-use crate::flows::fetch::{self, FetchError, SymbolServer, of_the_file};
+use crate::flows::download::{self, FetchError, ServerCalls, of_the_file};
 use crate::flows::update::KnownItem;
 use crate::flows::{Invocation, Settings, definitions, permits};
 use crate::ports::{
@@ -167,7 +167,7 @@ impl Build<'_> {
     /// Downloads a file within a time. The chunks of a copy are written at the same time.
     async fn download(
         &self,
-        server: SymbolServer<'_>,
+        server: ServerCalls<'_>,
         module: &ModuleKey,
         location: &Location,
         time: Duration,
@@ -182,7 +182,7 @@ impl Build<'_> {
         } = *self;
         let settings = &builder.settings;
         let (buffers, received) = mpsc::channel(WAITING_BUFFERS);
-        let limits = fetch::Limits {
+        let limits = download::Limits {
             max_bytes: settings.dif_max_bytes,
             scratch_bytes: settings.scratch_bytes,
             time,
@@ -370,8 +370,8 @@ impl Downloads<'_> {
         self.search_maps(maps, search).await
     }
 
-    fn server(&self) -> SymbolServer<'_> {
-        SymbolServer {
+    fn server(&self) -> ServerCalls<'_> {
+        ServerCalls {
             servers: &*self.build.builder.servers,
             key: &self.module.source,
             source: self.source,

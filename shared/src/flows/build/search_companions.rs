@@ -21,7 +21,7 @@ use crate::domain::{
     Cause, CompanionId, FileType, HttpSource, Location, Missing, ModuleId, ObjectId, SourceKey,
 };
 use crate::flows::copies;
-use crate::flows::fetch::of_the_file;
+use crate::flows::download::of_the_file;
 use crate::flows::permits;
 use crate::flows::update::KnownItem;
 use crate::ports::{DifError, Fault, ServerFailure};

@@ -15,7 +15,7 @@ use crate::domain::{
     AuxiliaryFile, AuxiliaryId, CompanionId, FileType, HttpSource, Location, Missing, ObjectId,
 };
 use crate::flows::copies;
-use crate::flows::fetch::of_the_file;
+use crate::flows::download::of_the_file;
 use crate::ports::{DifError, ListQuery, ServerFailure};
 
 /// The maximum number of locations at which one auxiliary file is sought.

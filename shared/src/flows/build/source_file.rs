@@ -19,7 +19,7 @@ use crate::domain::{
     Candidate, Cause, DifRef, Download, Features, FileType, HttpSource, Location, Missing, Purpose,
     Rank, is_web_page,
 };
-use crate::flows::fetch::{SymbolServer, of_the_file};
+use crate::flows::download::{ServerCalls, of_the_file};
 use crate::flows::permits;
 use crate::flows::update::KnownItem;
 use crate::ports::{Fault, ServerFailure};
@@ -146,7 +146,7 @@ impl Build<'_> {
         source: &HttpSource,
         location: &Location,
     ) -> Result<DownloadedText, ServerFailure> {
-        let server = SymbolServer {
+        let server = ServerCalls {
             servers: &*self.builder.servers,
             key: &self.module.source,
             source,

@@ -63,7 +63,11 @@ pub use crate::ports::{DifStat, ReconcileMessage};
 impl Builder {
     /// Applies an event. An event that was already applied, or that is older than the last event of
     /// its key, has no effect.
-    pub async fn upload(&self, invocation: &Invocation, event: &UploadEvent) -> Result<(), Error> {
+    pub async fn apply_upload_event(
+        &self,
+        invocation: &Invocation,
+        event: &UploadEvent,
+    ) -> Result<(), Error> {
         let location = Location::new(event.key.as_str());
         let stat = async {
             match (event.change, &event.written) {
@@ -112,7 +116,7 @@ impl Builder {
         invocation: &Invocation,
         message: &ReconcileMessage,
     ) -> Result<(), Error> {
-        let (location, hops) = (&message.reconcile, message.hops);
+        let (location, hops) = (&message.key, message.hops);
         let LoadedItems { upload, generation } = self.load_items(location).await?;
         if upload.is_of_newer_release() {
             return Ok(());

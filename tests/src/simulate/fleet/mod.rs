@@ -117,7 +117,7 @@ impl Body {
         match self {
             Self::Event(event) => format!("{:?} {}", event.change, event.key),
             Self::Build(message) => describe::message(message),
-            Self::Reconcile(message) => format!("reconcile {}", message.reconcile),
+            Self::Reconcile(message) => format!("reconcile {}", message.key),
         }
     }
 }

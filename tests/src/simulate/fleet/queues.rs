@@ -158,7 +158,7 @@ impl Fleet {
             let invocation = begin();
             async move {
                 let served = match &body {
-                    Body::Event(event) => builder.upload(&invocation, event).await,
+                    Body::Event(event) => builder.apply_upload_event(&invocation, event).await,
                     Body::Build(message) => Box::pin(builder.serve(&invocation, message)).await,
                     Body::Reconcile(message) => builder.reconcile(&invocation, message).await,
                 };

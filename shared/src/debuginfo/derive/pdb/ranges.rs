@@ -12,8 +12,11 @@
 //! of the caller is unknown. MSVC writes inlined calls, but no lines, for functions that the
 //! compiler generates, such as destructors.
 
+use std::iter::{Copied, Peekable};
 use std::ops::Range;
 use std::rc::Rc;
+use std::slice::Iter;
+use std::vec::IntoIter;
 
 use crate::debuginfo::derive::dwarf::tables::{NOTHING, Numbers, Placed, RangeBody, UnitTables};
 use crate::debuginfo::slices::{NOWHERE, RawLocation};
@@ -70,6 +73,61 @@ enum RangeCause {
 /// The addresses at which the locations of calls begin, with the numbers of the locations.
 type Calls = Rc<[(u32, u32)]>;
 
+/// How far the ranges of a function or an inlined call are noted, in the order of addresses.
+#[derive(Debug)]
+struct NodeCursor<'a> {
+    node: &'a FunctionNode,
+    /// The calls around it.
+    around: CallsAround<'a>,
+    /// The extents of the lines of the calls inlined into it that are not located yet.
+    inner: Peekable<IntoIter<(u32, u32)>>,
+    /// Where lines of these calls begin, with the numbers of their locations.
+    located: Vec<(u32, u32)>,
+    /// The end of what is noted.
+    reached: u32,
+}
+
+impl<'a> NodeCursor<'a> {
+    fn new(nodes: &[FunctionNode], node: &'a FunctionNode, calls: &'a Calls) -> Self {
+        let inlined = node.inlined.iter().filter_map(|number| nodes.get(*number));
+        let mut inner: Vec<_> = inlined
+            .flat_map(|call| call.lines.iter().map(PdbLine::extent))
+            .collect();
+        inner.sort_unstable_by_key(|(start, _)| *start);
+        Self {
+            node,
+            around: CallsAround::new(calls),
+            inner: inner.into_iter().peekable(),
+            located: Vec::new(),
+            reached: 0,
+        }
+    }
+}
+
+/// The calls around a function or an inlined call, read at ascending addresses.
+#[derive(Debug)]
+struct CallsAround<'a> {
+    later: Peekable<Copied<Iter<'a, (u32, u32)>>>,
+    number: u32,
+}
+
+impl<'a> CallsAround<'a> {
+    fn new(calls: &'a Calls) -> Self {
+        let mut later = calls.iter().copied().peekable();
+        // The first call counts from the start.
+        let number = later.next().map_or(NOWHERE, |(_, number)| number);
+        Self { later, number }
+    }
+
+    /// Returns the number of the location of the call around an address.
+    fn at(&mut self, address: u32) -> u32 {
+        while let Some((_, number)) = self.later.next_if(|(from, _)| *from <= address) {
+            self.number = number;
+        }
+        self.number
+    }
+}
+
 /// Adds the ranges of functions to tables. Reuses its buffers from one function to the next.
 #[derive(Debug)]
 pub(super) struct RangeBuilder {
@@ -125,70 +183,9 @@ impl RangeBuilder {
         if node.size == 0 {
             return;
         }
-        let inlined = || node.inlined.iter().filter_map(|number| nodes.get(*number));
-        let mut inner: Vec<_> = inlined()
-            .flat_map(|call| call.lines.iter().map(PdbLine::extent))
-            .collect();
-        inner.sort_unstable_by_key(|(start, _)| *start);
-        let mut inner = inner.into_iter().peekable();
-        let mut locations = calls.iter().copied().peekable();
-        // The first call around it counts from the start.
-        let mut around = locations.next().map_or(NOWHERE, |(_, number)| number);
-        let mut inner_calls = Vec::new();
-        let mut reached = None;
-        for line in &node.lines {
-            // Lines within a call that the line before already located.
-            if reached.is_some_and(|reached| line.extent().0 < reached) {
-                continue;
-            }
-            let (start, end) = line.extent();
-            while let Some((_, number)) = locations.next_if(|(from, _)| *from <= start) {
-                around = number;
-            }
-            let location = [line.file, line.line, node.function, around];
-            let mut at = start;
-            while at < end {
-                if inner.peek().is_none_or(|(start, _)| *start > at) {
-                    self.starts.push((at, RangeCause::Line, location));
-                }
-                at = match inner.next_if(|(start, _)| *start < end) {
-                    Some((start, inner_end)) => {
-                        let call = self.numbers.of(location, &mut tables.calls);
-                        inner_calls.push((start, call));
-                        inner_end
-                    }
-                    None => end,
-                };
-            }
-            reached = Some(at);
-        }
-        // The calls behind the lines, or all calls if there are no lines. Those elsewhere would
-        // hide other functions.
-        let mut uncovered = inner
-            .filter(|(start, _)| self.within.contains(start))
-            .peekable();
-        let mut reached = reached.unwrap_or_default();
-        loop {
-            // Lines within a call that is already located.
-            while uncovered.next_if(|(start, _)| *start < reached).is_some() {}
-            let Some((start, end)) = uncovered.next() else {
-                break;
-            };
-            while let Some((_, number)) = locations.next_if(|(from, _)| *from <= start) {
-                around = number;
-            }
-            let location = [NOWHERE, 0, node.function, around];
-            let call = self.numbers.of(location, &mut tables.calls);
-            inner_calls.push((start, call));
-            reached = end;
-            let continues = uncovered.peek().is_some_and(|(next, _)| *next <= end);
-            if !continues && self.within.contains(&end) {
-                // The lines of an inlined call are all of it: its caller continues behind them.
-                let caller = tables.calls.get(around as usize).copied();
-                let behind = caller.filter(|_| node.is_inlined).unwrap_or(location);
-                self.starts.push((end, RangeCause::AfterCall, behind));
-            }
-        }
+        let mut cursor = NodeCursor::new(nodes, node, calls);
+        self.note_lines(&mut cursor, tables);
+        self.note_calls_behind_lines(&mut cursor, tables);
         if !node.is_inlined {
             let bare = [NOWHERE, 0, node.function, NOWHERE];
             self.starts.push((entry, RangeCause::Entry, bare));
@@ -196,12 +193,69 @@ impl RangeBuilder {
         // A SymCache has the low half of an address.
         let end = u32::try_from(node.end() & u64::from(u32::MAX)).unwrap_or(u32::MAX);
         self.starts.push((end, RangeCause::End, NOTHING));
-        if !inner_calls.is_empty() {
-            let calls: Calls = inner_calls.into();
+        if !cursor.located.is_empty() {
+            let calls: Calls = cursor.located.into();
             // The first is read first.
             let inlined = node.inlined.iter().rev();
             self.left
                 .extend(inlined.map(|number| (*number, Rc::clone(&calls))));
+        }
+    }
+
+    /// Notes the lines, except where a line of an inlined call begins: there, locates the call.
+    fn note_lines(&mut self, cursor: &mut NodeCursor<'_>, tables: &mut UnitTables) {
+        for line in &cursor.node.lines {
+            let (start, end) = line.extent();
+            // Lines within a call that the line before already located.
+            if start < cursor.reached {
+                continue;
+            }
+            let around = cursor.around.at(start);
+            let location = [line.file, line.line, cursor.node.function, around];
+            let mut at = start;
+            while at < end {
+                if cursor.inner.peek().is_none_or(|(start, _)| *start > at) {
+                    self.starts.push((at, RangeCause::Line, location));
+                }
+                at = match cursor.inner.next_if(|(start, _)| *start < end) {
+                    Some((start, inner_end)) => {
+                        let call = self.numbers.of(location, &mut tables.calls);
+                        cursor.located.push((start, call));
+                        inner_end
+                    }
+                    None => end,
+                };
+            }
+            cursor.reached = at;
+        }
+    }
+
+    /// Locates the inlined calls behind the lines, or all of them if there are no lines. Those
+    /// outside of the function would hide other functions.
+    fn note_calls_behind_lines(&mut self, cursor: &mut NodeCursor<'_>, tables: &mut UnitTables) {
+        let node = cursor.node;
+        let inner = cursor.inner.by_ref();
+        let uncovered = inner.filter(|(start, _)| self.within.contains(start));
+        let mut uncovered = uncovered.peekable();
+        loop {
+            // Lines within a call that is already located.
+            let reached = cursor.reached;
+            while uncovered.next_if(|(start, _)| *start < reached).is_some() {}
+            let Some((start, end)) = uncovered.next() else {
+                break;
+            };
+            let around = cursor.around.at(start);
+            let location = [NOWHERE, 0, node.function, around];
+            let call = self.numbers.of(location, &mut tables.calls);
+            cursor.located.push((start, call));
+            cursor.reached = end;
+            let continues = uncovered.peek().is_some_and(|(next, _)| *next <= end);
+            if !continues && self.within.contains(&end) {
+                // The lines of an inlined call are all of it: its caller continues behind them.
+                let caller = tables.calls.get(around as usize).copied();
+                let behind = caller.filter(|_| node.is_inlined).unwrap_or(location);
+                self.starts.push((end, RangeCause::AfterCall, behind));
+            }
         }
     }
 

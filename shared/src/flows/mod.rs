@@ -2,7 +2,7 @@
 //!
 //! - *An upload becomes derived caches.* [`uploads`] processes the events of the uploads bucket,
 //!   and [`build_messages`] the messages of the queues. Both end in [`build`]: take the leases,
-//!   find the DIFs ([`ranking`]), fetch them ([`fetch`]; [`download`] from symbol servers), derive,
+//!   find the DIFs ([`ranking`]), fetch them ([`fetch`]; `download` from symbol servers), derive,
 //!   publish.
 //! - *A request becomes a response.* [`symbolicate`] answers requests through the instance's memory
 //!   ([`memory`]). [`mod@minidump`] walks the stacks of a minidump, which then are a request.

@@ -1,7 +1,7 @@
 //! Mozilla's symbolication API: a body with jobs in, their results out.
 //!
-//! The protocol knows no `pending`, and no client of it would continue a request, so that nothing
-//! of the request is stored: the client is told when to send it again.
+//! The protocol knows no `pending`, and no client of it would continue a request. So nothing of the
+//! request is stored, and the client receives `Retry-After`.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};

@@ -203,7 +203,7 @@ impl Builder {
                     .message
                     .kinds
                     .retain(|kind| !kinds_later.contains(kind));
-                let blocked_outcome = backing_off.map(|until| {
+                let put_off = backing_off.map(|until| {
                     let kinds = kinds_later;
                     let message = QueueMessage {
                         kinds,
@@ -211,20 +211,20 @@ impl Builder {
                     };
                     (message, until)
                 });
-                (member, blocked_outcome)
+                (member, put_off)
             }
             .boxed()
         });
         let leased = stream::iter(leased.collect::<Vec<_>>()).buffered(IN_FLIGHT);
         let leased: Vec<(BatchMember, Option<(QueueMessage, Timestamp)>)> = leased.collect().await;
-        let (mut ours, mut blocked_outcome) = (Vec::new(), Vec::new());
+        let (mut ours, mut put_off) = (Vec::new(), Vec::new());
         for (member, later) in leased {
-            blocked_outcome.extend(later);
+            put_off.extend(later);
             if !member.held.is_empty() {
                 ours.push(member);
             }
         }
-        (ours, blocked_outcome)
+        (ours, put_off)
     }
 
     /// Probes the server for all modules in parallel, and settles each as soon as its answer is
